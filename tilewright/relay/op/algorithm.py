@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.dtype import DataType
-from ..expr import Call, Constant, Expr, TupleWrapper
+from ..expr import Call, TupleWrapper
 from ..ty import TensorType, TupleType, Type
 from . import dyn
-from .arguments import tensors
 from .computes import topi
-from .registry import OpPattern, dtype, flag, integer, ints, refuse, register, text
+from .registry import Dtype, Ints, OpPattern, Tensor, Tensors, flag, given, ints, operator, refuse
 from .shapes import axis_of, differ, is_known, need_dtype, need_rank, same_size, unify
 
 __all__ = [
@@ -33,18 +32,14 @@ def _sort_rel(types: list[Any], attrs: Any) -> Type:
     return types[0]  # type: ignore[no-any-return]
 
 
-_sort = register(
+@operator(
     "sort",
-    inputs=("data",),
-    attrs={"axis": integer(-1), "is_ascend": flag(True)},
+    attrs={"is_ascend": flag(True)},
     rel=_sort_rel,
     compute=lambda attrs, ins, out: [topi.sort(ins[0], attrs.axis, attrs.is_ascend)],
 )
-
-
-def sort(data: Any, axis: int = -1, is_ascend: Any = 1) -> Call:
+def sort(data: Tensor, axis: int = -1, is_ascend: Any = 1) -> Call:
     """The elements along an axis in order."""
-    return _sort(data, axis=axis, is_ascend=is_ascend)
 
 
 def _argsort_rel(types: list[Any], attrs: Any) -> Type:
@@ -52,18 +47,14 @@ def _argsort_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType(types[0].shape, attrs.dtype)
 
 
-_argsort = register(
+@operator(
     "argsort",
-    inputs=("data",),
-    attrs={"axis": integer(-1), "is_ascend": flag(True), "dtype": dtype("int32")},
+    attrs={"is_ascend": flag(True)},
     rel=_argsort_rel,
     compute=lambda attrs, ins, out: [topi.argsort(ins[0], None, attrs.axis, attrs.is_ascend, attrs.dtype)],
 )
-
-
-def argsort(data: Any, axis: int = -1, is_ascend: Any = 1, dtype: str = "int32") -> Call:
+def argsort(data: Tensor, axis: int = -1, is_ascend: Any = 1, dtype: Dtype = "int32") -> Call:
     """The places of the elements along an axis in the order of their values."""
-    return _argsort(data, axis=axis, is_ascend=is_ascend, dtype=dtype)
 
 
 def _topk_rel(types: list[Any], attrs: Any) -> Type:
@@ -87,36 +78,22 @@ def _topk_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return list(made) if attrs.ret_type == "both" else [made]
 
 
-_topk = register(
+@operator(
     "topk",
-    inputs=("data",),
-    attrs={
-        "k": integer(1),
-        "axis": integer(-1),
-        "ret_type": text("both"),
-        "is_ascend": flag(False),
-        "dtype": dtype("int32"),
-    },
     rel=_topk_rel,
     compute=_topk_compute,
+    results=lambda call: 2 if call.attrs.ret_type == "both" else 0,
+    dynamic=dyn.topk,
 )
-
-
 def topk(
-    data: Any,
-    k: Any = 1,
+    data: Tensor,
+    k: int = 1,
     axis: int = -1,
     ret_type: str = "both",
     is_ascend: bool = False,
-    dtype: str = "int32",
+    dtype: Dtype = "int32",
 ) -> Any:
     """The `k` greatest elements along an axis (the least, if ascending), their places, or both."""
-    if isinstance(k, Constant):
-        k = int(k.numpy().reshape(-1)[0])
-    if isinstance(k, Expr):
-        return dyn.topk(data, k, axis, ret_type, is_ascend, dtype)
-    made = _topk(data, k=k, axis=axis, ret_type=ret_type, is_ascend=is_ascend, dtype=dtype)
-    return TupleWrapper(made, 2) if ret_type == "both" else made
 
 
 # ---------------------------------------------------------------------------- searching
@@ -133,18 +110,15 @@ def _searchsorted_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType(values.shape, attrs.dtype)
 
 
-_searchsorted = register(
+@operator(
     "searchsorted",
-    inputs=("sorted_sequence", "values"),
-    attrs={"right": flag(False), "dtype": dtype("int32")},
     rel=_searchsorted_rel,
     compute=lambda attrs, ins, out: [topi.searchsorted(ins[0], ins[1], attrs.right, attrs.dtype)],
 )
-
-
-def searchsorted(sorted_sequence: Any, values: Any, right: bool = False, dtype: str = "int32") -> Call:
+def searchsorted(
+    sorted_sequence: Tensor, values: Tensor, right: bool = False, dtype: Dtype = "int32"
+) -> Call:
     """Where each value would have to be inserted for the sequence to stay sorted."""
-    return _searchsorted(sorted_sequence, values, right=right, dtype=dtype)
 
 
 def _unique_rel(types: list[Any], attrs: Any) -> Type:
@@ -154,22 +128,19 @@ def _unique_rel(types: list[Any], attrs: Any) -> Type:
     return TupleType(tuple(fields + [places] * attrs.return_counts))
 
 
-_unique = register(
+@operator(
     "unique",
-    inputs=("data",),
-    attrs={"sorted": flag(True), "return_counts": flag(False)},
     rel=_unique_rel,
     compute=lambda attrs, ins, out: topi.unique(ins[0], attrs.sorted, attrs.return_counts),
+    attrs={"sorted": flag(True)},
+    results=lambda call: 5 if call.attrs.return_counts else 4,
 )
-
-
-def unique(data: Any, is_sorted: bool = True, return_counts: bool = False) -> TupleWrapper:
+def unique(data: Tensor, is_sorted: Any = True, return_counts: bool = False) -> TupleWrapper:
     """The distinct elements of a list, where each is first, which one each element is, how many, how often.
 
     Lists are as long as the data; what is behind the number of distinct elements means nothing.
     """
-    made = _unique(data, sorted=is_sorted, return_counts=return_counts)
-    return TupleWrapper(made, 5 if return_counts else 4)
+    return given(sorted=is_sorted)
 
 
 # ---------------------------------------------------------------------------- Einstein's sums
@@ -216,19 +187,14 @@ def _einsum_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType([sizes[v] for v in result], fields[0].dtype)
 
 
-_einsum = register(
+@operator(
     "einsum",
-    inputs=("*data",),
-    attrs={"equation": text()},
     rel=_einsum_rel,
     compute=lambda attrs, ins, out: [topi.einsum(attrs.equation, *ins)],
     pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
 )
-
-
-def einsum(data: Any, equation: str) -> Call:
+def einsum(data: Tensors, equation: str) -> Call:
     """The sum of products that an equation names: "ij,jk->ik" is a matrix product."""
-    return _einsum(tensors(data), equation=equation)
 
 
 # ---------------------------------------------------------------------------- fixed point
@@ -237,19 +203,14 @@ def _fixed_rel(types: list[Any], attrs: Any) -> Type:
     return types[0]  # type: ignore[no-any-return]
 
 
-_fixed_point_multiply = register(
+@operator(
     "fixed_point_multiply",
-    inputs=("data",),
-    attrs={"multiplier": integer(), "shift": integer()},
     rel=_fixed_rel,
     compute=lambda attrs, ins, out: [topi.fixed_point_multiply(ins[0], attrs.multiplier, attrs.shift)],
     pattern=OpPattern.ELEMWISE,
 )
-
-
-def fixed_point_multiply(data: Any, multiplier: int, shift: int) -> Call:
+def fixed_point_multiply(data: Tensor, multiplier: int, shift: int) -> Call:
     """Integers times `multiplier · 2^(shift - 31)`, rounded."""
-    return _fixed_point_multiply(data, multiplier=multiplier, shift=shift)
 
 
 def _per_axis_rel(types: list[Any], attrs: Any) -> Type:
@@ -260,9 +221,8 @@ def _per_axis_rel(types: list[Any], attrs: Any) -> Type:
     return types[0]  # type: ignore[no-any-return]
 
 
-_per_axis = register(
+@operator(
     "fixed_point_multiply_per_axis",
-    inputs=("x", "y", "lshift", "rshift"),
     attrs={"is_lshift_required": flag(False), "is_rshift_required": flag(False), "axes": ints(())},
     rel=_per_axis_rel,
     compute=lambda attrs, ins, out: [
@@ -278,24 +238,13 @@ _per_axis = register(
     ],
     pattern=OpPattern.ELEMWISE,
 )
-
-
 def fixed_point_multiply_per_axis(
-    x: Any,
-    y: Any,
-    lshift: Any,
-    rshift: Any,
+    x: Tensor,
+    y: Tensor,
+    lshift: Tensor,
+    rshift: Tensor,
     is_lshift_required: bool,
     is_rshift_required: bool,
-    axes: Any,
+    axes: Ints,
 ) -> Call:
     """fixed_point_multiply with a multiplier and shifts for each point of some axes."""
-    return _per_axis(
-        x,
-        y,
-        lshift,
-        rshift,
-        is_lshift_required=is_lshift_required,
-        is_rshift_required=is_rshift_required,
-        axes=axes,
-    )

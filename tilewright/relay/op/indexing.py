@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.dtype import DataType
-from ..expr import Call, Expr, TupleWrapper, as_expr, const, const_like
+from ..expr import Call, Expr, TupleWrapper, as_expr, const_like
 from ..ty import Any as AnySize
 from ..ty import TensorType, TupleType, Type
 from . import dyn
-from .arguments import static, tensors
 from .computes import topi
 from .picking import kind_of
-from .registry import OpPattern, Place, flag, integer, ints, number, refuse, register, text
+from .registry import Int32, Ints, OpPattern, Place, Tensor, Tensors, given, integer, operator, refuse, text
 from .shapes import axis_of, broadcast, differ, is_known, need_dtype, need_rank
 from .spatial import windows
 from .transform import reshaped
@@ -70,10 +69,9 @@ def _scatter_elements_rel(types: list[Any], attrs: Any) -> Type:
     return data  # type: ignore[no-any-return]
 
 
-_scatter_elements = register(
+@operator(
     "scatter_elements",
-    inputs=("data", "indices", "updates"),
-    attrs={"axis": integer(0), "reduction": text("update"), "node": text(""), "negative": flag(True)},
+    attrs={"node": text("")},
     rel=_scatter_elements_rel,
     compute=lambda attrs, ins, out: [
         topi.scatter_elements(
@@ -82,16 +80,18 @@ _scatter_elements = register(
     ],
     places=lambda types, attrs: [Place(1, kind_of(attrs), 0, (axis_of(attrs.axis, len(types[0].shape)),))],
 )
-
-
 def scatter_elements(
-    data: Any, indices: Any, updates: Any, axis: int = 0, reduction: str = "update", negative: bool = True
+    data: Tensor,
+    indices: Tensor,
+    updates: Tensor,
+    axis: int = 0,
+    reduction: str = "update",
+    negative: bool = True,
 ) -> Call:
     """A copy of the data with each update written at its index along `axis`, or combined with what is there.
 
     A negative index counts from the end, unless `negative` is False: then it is outside.
     """
-    return _scatter_elements(data, indices, updates, axis=axis, reduction=reduction, negative=negative)
 
 
 def _scatter_nd_rel(types: list[Any], attrs: Any) -> Type:
@@ -109,24 +109,22 @@ def _scatter_nd_rel(types: list[Any], attrs: Any) -> Type:
     return data  # type: ignore[no-any-return]
 
 
-_scatter_nd = register(
+@operator(
     "scatter_nd",
-    inputs=("data", "indices", "updates"),
-    attrs={"mode": text("update"), "node": text(""), "negative": flag(True)},
+    attrs={"node": text("")},
     rel=_scatter_nd_rel,
     compute=lambda attrs, ins, out: [
         topi.scatter_nd(ins[0], ins[1], ins[2], attrs.mode, node=attrs.node, negative=attrs.negative)
     ],
     places=lambda types, attrs: [Place(1, kind_of(attrs), 0, tuple(range(types[1].shape[0])))],
 )
-
-
-def scatter_nd(data: Any, indices: Any, updates: Any, mode: str = "update", negative: bool = True) -> Call:
+def scatter_nd(
+    data: Tensor, indices: Tensor, updates: Tensor, mode: str = "update", negative: bool = True
+) -> Call:
     """A copy of the data with the slices at the points (columns of `indices`) replaced or combined.
 
     A negative coordinate counts from the end, unless `negative` is False: then it is outside.
     """
-    return _scatter_nd(data, indices, updates, mode=mode, negative=negative)
 
 
 def _segment_rel(types: list[Any], attrs: Any) -> Type:
@@ -146,33 +144,27 @@ def _segment_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return [topi.scatter_nd(empty, topi.expand_dims(ids, 0), data, "add")]
 
 
-_segment_sum = register(
+@operator(
     "segment_sum",
-    inputs=("data", "segment_ids"),
-    attrs={"num_segments": integer(), "node": text("")},
+    attrs={"node": text("")},
     rel=_segment_rel,
     compute=_segment_compute,
     places=lambda types, attrs: [Place(1, "index", sizes=(attrs.num_segments,))],
 )
-
-
-def segment_sum(data: Any, segment_ids: Any, num_segments: int) -> Call:
+def segment_sum(data: Tensor, segment_ids: Tensor, num_segments: int) -> Call:
     """The sum of the rows of each segment; how many segments there are must be said."""
-    return _segment_sum(data, segment_ids, num_segments=num_segments)
 
 
 # ---------------------------------------------------------------------------- coordinates
-_argwhere = register(
+
+
+@operator(
     "argwhere",
-    inputs=("condition",),
     rel=lambda types, attrs: TensorType((AnySize(), len(types[0].shape)), INT32),
     compute=lambda attrs, ins, out: [topi.argwhere(dyn.room(out), ins[0])],
 )
-
-
-def argwhere(condition: Any) -> Call:
+def argwhere(condition: Tensor) -> Call:
     """The coordinates of the elements that are not zero, a row for each; how many, only the run tells."""
-    return _argwhere(condition)
 
 
 def _unravel_rel(types: list[Any], attrs: Any) -> Type:
@@ -183,19 +175,15 @@ def _unravel_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType((shape.shape[0], *indices.shape), indices.dtype)
 
 
-_unravel_index = register(
+@operator(
     "unravel_index",
-    inputs=("indices", "shape"),
     rel=_unravel_rel,
     compute=lambda attrs, ins, out: [topi.unravel_index(ins[0], ins[1])],
     pattern=INJECTIVE,
     places=lambda types, attrs: [Place(1, "divisor")],
 )
-
-
-def unravel_index(indices: Any, shape: Any) -> Call:
+def unravel_index(indices: Tensor, shape: Int32) -> Call:
     """The coordinates of positions in a tensor of a shape, along a new first dimension."""
-    return _unravel_index(indices, shape if isinstance(shape, Expr) else const(list(shape), "int32"))
 
 
 def _adv_index_rel(types: list[Any], attrs: Any) -> Type:
@@ -212,9 +200,8 @@ def _adv_index_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType((*shape, *data.shape[len(indices) :]), data.dtype)
 
 
-_adv_index = register(
+@operator(
     "adv_index",
-    inputs=("*inputs",),
     rel=_adv_index_rel,
     compute=lambda attrs, ins, out: [topi.adv_index(ins[0], ins[1:])],
     pattern=INJECTIVE,
@@ -222,11 +209,8 @@ _adv_index = register(
         Place(0, "index", 0, (d,), field=d + 1) for d in range(len(types[0].fields) - 1)
     ],
 )
-
-
-def adv_index(inputs: Any) -> Call:
+def adv_index(inputs: Tensors) -> Call:
     """`data[index0, index1, …]` of a list (data, index0, index1, …); the indices broadcast."""
-    return _adv_index(tensors(inputs))
 
 
 def _permutation_rel(types: list[Any], attrs: Any) -> Type:
@@ -235,19 +219,15 @@ def _permutation_rel(types: list[Any], attrs: Any) -> Type:
     return types[0]  # type: ignore[no-any-return]
 
 
-_invert_permutation = register(
+@operator(
     "invert_permutation",
-    inputs=("data",),
     attrs={"node": text("")},
     rel=_permutation_rel,
     compute=lambda attrs, ins, out: [topi.invert_permutation(ins[0], node=attrs.node)],
     places=lambda types, attrs: [Place(0, "position", 0, (0,))],
 )
-
-
-def invert_permutation(data: Any) -> Call:
+def invert_permutation(data: Tensor) -> Call:
     """The permutation that undoes one."""
-    return _invert_permutation(data)
 
 
 def _meshgrid_rel(types: list[Any], attrs: Any) -> Type:
@@ -266,20 +246,19 @@ def _meshgrid_rel(types: list[Any], attrs: Any) -> Type:
     return TupleType(tuple(TensorType(sizes, kind.dtype) for kind in fields))
 
 
-_meshgrid = register(
+def _grids(call: Any) -> int:
+    return len(call.args[0].fields)
+
+
+@operator(
     "meshgrid",
-    inputs=("*data",),
-    attrs={"indexing": text("ij")},
     rel=_meshgrid_rel,
     compute=lambda attrs, ins, out: topi.meshgrid(ins, attrs.indexing),
     pattern=INJECTIVE,
+    results=_grids,
 )
-
-
-def meshgrid(data: Any, indexing: str = "ij") -> TupleWrapper:
+def meshgrid(data: Tensors, indexing: str = "ij") -> TupleWrapper:
     """The coordinates of all points of a grid, a tensor for each axis."""
-    listed = list(data)
-    return TupleWrapper(_meshgrid(tensors(listed), indexing=indexing), len(listed))
 
 
 # ---------------------------------------------------------------------------- sequences and windows
@@ -297,19 +276,14 @@ def _sequence_mask_rel(types: list[Any], attrs: Any) -> Type:
     return data  # type: ignore[no-any-return]
 
 
-_sequence_mask = register(
+@operator(
     "sequence_mask",
-    inputs=("data", "valid_length"),
-    attrs={"mask_value": number(0), "axis": integer(0)},
     rel=_sequence_mask_rel,
     compute=lambda attrs, ins, out: [topi.sequence_mask(ins[0], ins[1], attrs.mask_value, attrs.axis)],
     pattern=INJECTIVE,
 )
-
-
-def sequence_mask(data: Any, valid_length: Any, mask_value: float = 0, axis: int = 0) -> Call:
+def sequence_mask(data: Tensor, valid_length: Tensor, mask_value: float = 0, axis: int = 0) -> Call:
     """The data with another value behind the end of each sequence; `axis` is time, the other one the batch."""
-    return _sequence_mask(data, valid_length, mask_value=mask_value, axis=axis)
 
 
 def _reverse_sequence_rel(types: list[Any], attrs: Any) -> Type:
@@ -323,20 +297,15 @@ def _reverse_sequence_rel(types: list[Any], attrs: Any) -> Type:
     return data  # type: ignore[no-any-return]
 
 
-_reverse_sequence = register(
+@operator(
     "reverse_sequence",
-    inputs=("data", "seq_lengths"),
-    attrs={"seq_axis": integer(1), "batch_axis": integer(0)},
     rel=_reverse_sequence_rel,
     compute=lambda attrs, ins, out: [topi.reverse_sequence(ins[0], ins[1], attrs.seq_axis, attrs.batch_axis)],
     pattern=INJECTIVE,
     places=lambda types, attrs: [Place(1, "length", 0, (axis_of(attrs.seq_axis, len(types[0].shape)),))],
 )
-
-
-def reverse_sequence(data: Any, seq_lengths: Any, seq_axis: int = 1, batch_axis: int = 0) -> Call:
+def reverse_sequence(data: Tensor, seq_lengths: Tensor, seq_axis: int = 1, batch_axis: int = 0) -> Call:
     """The first elements of each sequence turned around, as many as its length."""
-    return _reverse_sequence(data, seq_lengths, seq_axis=seq_axis, batch_axis=batch_axis)
 
 
 def _sliding_window_rel(types: list[Any], attrs: Any) -> Type:
@@ -352,10 +321,8 @@ def _sliding_window_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType((*data.shape[:at], *counts, *attrs.window_shape), data.dtype)
 
 
-_sliding_window = register(
+@operator(
     "sliding_window",
-    inputs=("data",),
-    attrs={"axis": integer(), "window_shape": ints(), "strides": ints()},
     rel=_sliding_window_rel,
     compute=lambda attrs, ins, out: [
         topi.sliding_window(
@@ -364,11 +331,8 @@ _sliding_window = register(
     ],
     pattern=INJECTIVE,
 )
-
-
-def sliding_window(data: Any, axis: int, window_shape: Any, strides: Any) -> Call:
+def sliding_window(data: Tensor, axis: int, window_shape: Ints, strides: Ints) -> Call:
     """All positions of a window over the dimensions from `axis` on; its own dimensions come last."""
-    return _sliding_window(data, axis=axis, window_shape=window_shape, strides=strides)
 
 
 def _strided_set_rel(types: list[Any], attrs: Any) -> Type:
@@ -381,22 +345,19 @@ def _strided_set_rel(types: list[Any], attrs: Any) -> Type:
     return data  # type: ignore[no-any-return]
 
 
-_strided_set = register(
+@operator(
     "strided_set",
-    inputs=("data", "v", "begin", "end", "strides"),
     rel=_strided_set_rel,
     compute=lambda attrs, ins, out: [topi.strided_set(*ins)],
     pattern=INJECTIVE,
 )
-
-
-def strided_set(data: Any, v: Any, begin: Any, end: Any, strides: Any = None) -> Call:
+def strided_set(data: Tensor, v: Tensor, begin: Int32, end: Int32, strides: Int32 = None) -> Call:
     """The tensor with `data[begin:end:strides] = v` done."""
-    given = [1] * len(begin) if strides is None and not isinstance(begin, Expr) else strides
-    if given is None:
+    if strides is not None:
+        return given()
+    if isinstance(begin, Expr):
         raise TypeError("strided_set: strides must be given where begin is computed by the program")
-    begin, end, given = (p if isinstance(p, Expr) else const(list(p), "int32") for p in (begin, end, given))
-    return _strided_set(data, v, begin, end, given)
+    return given(strides=[1] * len(begin))
 
 
 def _reversed_codes(shape: Any, newshape: Any) -> tuple[Any, ...]:
@@ -414,19 +375,14 @@ def _reversed_codes(shape: Any, newshape: Any) -> tuple[Any, ...]:
     return reshaped(shape, full, allowzero=True)
 
 
-_reverse_reshape = register(
+@operator(
     "contrib_reverse_reshape",
-    inputs=("data",),
-    attrs={"newshape": ints()},
     rel=lambda types, attrs: TensorType(_reversed_codes(types[0].shape, attrs.newshape), types[0].dtype),
     compute=lambda attrs, ins, out: [topi.reverse_reshape(ins[0], list(attrs.newshape))],
     pattern=INJECTIVE,
 )
-
-
-def reverse_reshape(data: Any, newshape: Any) -> Call:
+def reverse_reshape(data: Tensor, newshape: Ints) -> Call:
     """reshape whose special sizes are read from the last dimension on."""
-    return _reverse_reshape(data, newshape=static(newshape, "newshape"))
 
 
 # ---------------------------------------------------------------------------- sparse points
@@ -452,27 +408,21 @@ def _points(kind: TensorType, shape: Any) -> Place:
     return Place(0, "position", sizes=tuple(shape), columns=columns)
 
 
-_sparse_to_dense = register(
+@operator(
     "sparse_to_dense",
-    inputs=("sparse_indices", "sparse_values", "default_value"),
-    attrs={"output_shape": ints(), "node": text("")},
     rel=_sparse_rel,
     compute=lambda attrs, ins, out: [
         topi.sparse_to_dense(ins[0], attrs.output_shape, ins[1], ins[2], node=attrs.node)
     ],
     places=lambda types, attrs: [_points(types[0], attrs.output_shape)],
+    attrs={"node": text("")},
+    dynamic=dyn.sparse_to_dense,
 )
-
-
 def sparse_to_dense(
-    sparse_indices: Any, output_shape: Any, sparse_values: Any, default_value: Any = 0
+    sparse_indices: Tensor, output_shape: Ints, sparse_values: Tensor, default_value: Tensor = 0
 ) -> Call:
     """Values at points and the default elsewhere; the points are rows of coordinates."""
-    values = as_expr(sparse_values)
-    default = const_like(default_value, values) if not isinstance(default_value, Expr) else default_value
-    if isinstance(output_shape, Expr):
-        return dyn.sparse_to_dense(sparse_indices, output_shape, values, default)
-    return _sparse_to_dense(sparse_indices, values, default, output_shape=output_shape)
+    return given(default_value=const_like(default_value, as_expr(sparse_values)))
 
 
 # ---------------------------------------------------------------------------- diagonals
@@ -498,20 +448,18 @@ def _set_diag_rel(types: list[Any], attrs: Any) -> Type:
     return data  # type: ignore[no-any-return]
 
 
-_matrix_set_diag = register(
+@operator(
     "matrix_set_diag",
-    inputs=("input", "diagonal"),
-    attrs={"k1": integer(0), "k2": integer(0), "align": text("RIGHT_LEFT")},
     rel=_set_diag_rel,
     compute=lambda attrs, ins, out: [topi.matrix_set_diag(ins[0], ins[1], _diag_bounds(attrs), attrs.align)],
     pattern=INJECTIVE,
+    inputs=("input", "diagonal"),
+    attrs={"k1": integer(0), "k2": integer(0)},
 )
-
-
-def matrix_set_diag(data: Any, diagonal: Any, k: Any = 0, align: str = "RIGHT_LEFT") -> Call:
+def matrix_set_diag(data: Any, diagonal: Tensor, k: Any = 0, align: str = "RIGHT_LEFT") -> Call:
     """Matrices with new values on a diagonal, or on several from k[0] to k[1]."""
-    bounds = (k, k) if isinstance(k, int) else (k[0], k[-1])
-    return _matrix_set_diag(data, diagonal, k1=bounds[0], k2=bounds[1], align=align)
+    low, high = (k, k) if isinstance(k, int) else (k[0], k[-1])
+    return given(input=data, k1=low, k2=high)
 
 
 def _trilu_rel(types: list[Any], attrs: Any) -> Type:
@@ -524,16 +472,11 @@ def _trilu_rel(types: list[Any], attrs: Any) -> Type:
     return data  # type: ignore[no-any-return]
 
 
-_trilu = register(
+@operator(
     "trilu",
-    inputs=("data", "k"),
-    attrs={"upper": flag(True)},
     rel=_trilu_rel,
     compute=lambda attrs, ins, out: [topi.trilu(ins[0], ins[1], attrs.upper)],
     pattern=INJECTIVE,
 )
-
-
-def trilu(data: Any, k: Any = 0, upper: bool = True) -> Call:
+def trilu(data: Tensor, k: Int32 = 0, upper: bool = True) -> Call:
     """The upper (or lower) triangle from diagonal `k` on, zeros elsewhere."""
-    return _trilu(data, k if isinstance(k, Expr) else const(int(k), "int32"), upper=upper)

@@ -7,7 +7,7 @@ from typing import Any
 from ..expr import Call
 from ..ty import TensorType, Type
 from .computes import topi
-from .registry import OpPattern, flag, integer, ints, number, refuse, register
+from .registry import Ints, OpPattern, Tensor, operator, refuse
 from .shapes import broadcast, differ, floordiv, mul, need_dtype, need_rank
 
 __all__ = ["scaled_dot_product_attention"]
@@ -54,31 +54,20 @@ def _attention_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     ]
 
 
-_attention = register(
+@operator(
     "nn.scaled_dot_product_attention",
-    inputs=("query", "key", "value", "mask?"),
-    attrs={
-        "scale": number(None),
-        "is_causal": flag(False),
-        "window": ints(None),
-        "offset": integer(0),
-    },
     rel=_attention_rel,
     compute=_attention_compute,
     pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
 )
-
-
 def scaled_dot_product_attention(
-    query: Any,
-    key: Any,
-    value: Any,
-    mask: Any = None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None = None,
     scale: float | None = None,
     is_causal: bool = False,
-    window: Any = None,
+    window: Ints = None,
     offset: int = 0,
 ) -> Call:
     """softmax(query · keyᵀ · scale + mask) · value over [..., heads, length, width], as `topi.nn` has it."""
-    given = [query, key, value] if mask is None else [query, key, value, mask]
-    return _attention(*given, scale=scale, is_causal=is_causal, window=window, offset=offset)

@@ -8,12 +8,29 @@ from typing import Any
 from ..expr import Call
 from ..ty import TensorType, Type
 from . import layouts
-from .computes import Layouts, convolve, topi
-from .registry import Attr, OpPattern, dtype, flag, integer, ints, named, refuse, register, text
+from .computes import topi
+from .registry import (
+    Attr,
+    Constructor,
+    Dtype,
+    Ints,
+    OpPattern,
+    Pair,
+    Sides,
+    Tensor,
+    flag,
+    integer,
+    operator,
+    padding,
+    refuse,
+    text,
+    window,
+)
 from .shapes import add, ceildiv, differ, is_known, mul, need_dtype, need_rank, same_size, sub
-from .spatial import conv_rel, each, four, sides, transposed_rel, windows
+from .spatial import conv_rel, transposed_rel, windows
 
 __all__ = [
+    "conv2d",
     "contrib_conv2d_nchwc",
     "contrib_conv2d_winograd_weight_transform",
     "contrib_conv2d_winograd_without_weight_transform",
@@ -30,19 +47,10 @@ __all__ = [
 FUSABLE = OpPattern.OUT_ELEMWISE_FUSABLE
 
 
-def _attrs(rank: int, data_layout: str, kernel_layout: str) -> dict[str, Attr]:
-    return {
-        "strides": ints((1,) * rank),
-        "padding": ints((0,) * (2 * rank)),
-        "dilation": ints((1,) * rank),
-        "groups": integer(1),
-        "channels": integer(None),
-        "kernel_size": ints(None),
-        "data_layout": text(data_layout),
-        "kernel_layout": text(kernel_layout),
-        "out_layout": text(""),
-        "out_dtype": dtype(None),
-    }
+def _windows(rank: int) -> dict[str, Attr]:
+    """The attributes that have a number for each spatial dimension."""
+    each = {name: window(rank) for name in ("strides", "dilation", "kernel_size")}
+    return {**each, "padding": padding(rank)}
 
 
 def _in_out_layout(made: Any, attrs: Any) -> list[Any]:
@@ -51,12 +59,75 @@ def _in_out_layout(made: Any, attrs: Any) -> list[Any]:
     return [made]
 
 
-def _conv_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
-    made = topi.nn.conv(
-        ins[0], ins[1], attrs.strides, attrs.padding, attrs.dilation, attrs.groups,
-        attrs.data_layout, attrs.kernel_layout, out.dtype,
-    )  # fmt: skip
-    return _in_out_layout(made, attrs)
+def _conv(rank: int) -> Callable[[Constructor], Constructor]:
+    def compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
+        if rank == 2:
+            made = topi.nn.conv2d(
+                ins[0], ins[1], attrs.strides, attrs.padding, attrs.dilation,
+                attrs.data_layout, attrs.kernel_layout, out.dtype, attrs.groups,
+            )  # fmt: skip
+        else:
+            made = topi.nn.conv(
+                ins[0], ins[1], attrs.strides, attrs.padding, attrs.dilation, attrs.groups,
+                attrs.data_layout, attrs.kernel_layout, out.dtype,
+            )  # fmt: skip
+        return _in_out_layout(made, attrs)
+
+    return operator(f"nn.conv{rank}d", attrs=_windows(rank), rel=conv_rel, compute=compute, pattern=FUSABLE)
+
+
+@_conv(1)
+def conv1d(
+    data: Tensor,
+    weight: Tensor,
+    strides: Ints = (1,),
+    padding: Ints = (0,),
+    dilation: Ints = (1,),
+    groups: int = 1,
+    channels: int | None = None,
+    kernel_size: Ints = None,
+    data_layout: str = "NCW",
+    kernel_layout: str = "OIW",
+    out_layout: str = "",
+    out_dtype: Dtype = "",
+) -> Call:
+    """A one-dimensional convolution."""
+
+
+@_conv(2)
+def conv2d(
+    data: Tensor,
+    weight: Tensor,
+    strides: Ints = (1, 1),
+    padding: Ints = (0, 0),
+    dilation: Ints = (1, 1),
+    groups: int = 1,
+    channels: int | None = None,
+    kernel_size: Ints = None,
+    data_layout: str = "NCHW",
+    kernel_layout: str = "OIHW",
+    out_layout: str = "",
+    out_dtype: Dtype = "",
+) -> Call:
+    """A two-dimensional convolution."""
+
+
+@_conv(3)
+def conv3d(
+    data: Tensor,
+    weight: Tensor,
+    strides: Ints = (1, 1, 1),
+    padding: Ints = (0, 0, 0),
+    dilation: Ints = (1, 1, 1),
+    groups: int = 1,
+    channels: int | None = None,
+    kernel_size: Ints = None,
+    data_layout: str = "NCDHW",
+    kernel_layout: str = "OIDHW",
+    out_layout: str = "",
+    out_dtype: Dtype = "",
+) -> Call:
+    """A three-dimensional convolution."""
 
 
 def _transposed_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
@@ -67,136 +138,78 @@ def _transposed_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return _in_out_layout(made, attrs)
 
 
-def _formed(rank: int, strides: Any, padding: Any, dilation: Any, kernel_size: Any) -> dict[str, Any]:
-    """The numbers of a window, one for each dimension."""
-    return {
-        "strides": each(strides, rank),
-        "padding": sides(padding, rank),
-        "dilation": each(dilation, rank),
-        "kernel_size": None if kernel_size is None else each(kernel_size, rank),
-    }
-
-
-def _straight(
-    name: str,
-    rank: int,
-    data_layout: str,
-    kernel_layout: str,
-    doc: str,
-    compute: Any = _conv_compute,
-    second: str = "weight",
-) -> Callable[..., Call]:
-    """Make a convolution known, and give its constructor."""
-    op = register(
-        name,
-        inputs=("data", second),
-        attrs=_attrs(rank, data_layout, kernel_layout),
-        rel=conv_rel,
-        compute=compute,
-        pattern=FUSABLE,
-    )
-
-    def build(
-        data: Any,
-        weight: Any,
-        strides: Any = (1,) * rank,
-        padding: Any = (0,) * rank,
-        dilation: Any = (1,) * rank,
-        groups: int = 1,
-        channels: Any = None,
-        kernel_size: Any = None,
-        data_layout: str = data_layout,
-        kernel_layout: str = kernel_layout,
-        out_layout: str = "",
-        out_dtype: Any = "",
-    ) -> Call:
-        return op(
-            data,
-            weight,
-            **_formed(rank, strides, padding, dilation, kernel_size),
-            groups=groups,
-            channels=channels,
-            data_layout=data_layout,
-            kernel_layout=kernel_layout,
-            out_layout=out_layout,
-            out_dtype=out_dtype,
-        )
-
-    return named(build, name.removeprefix("nn.").lower(), __name__, doc)
-
-
-def _transposed(rank: int, data_layout: str, kernel_layout: str, doc: str) -> Callable[..., Call]:
-    """Make a transposed convolution known, and give its constructor."""
-    name = f"nn.conv{rank}d_transpose"
-    op = register(
-        name,
-        inputs=("data", "weight"),
-        attrs={**_attrs(rank, data_layout, kernel_layout), "output_padding": ints((0,) * rank)},
+def _transposed(rank: int) -> Callable[[Constructor], Constructor]:
+    return operator(
+        f"nn.conv{rank}d_transpose",
+        attrs={**_windows(rank), "output_padding": window(rank)},
         rel=transposed_rel,
         compute=_transposed_compute,
         pattern=FUSABLE,
     )
 
-    def build(
-        data: Any,
-        weight: Any,
-        strides: Any = (1,) * rank,
-        padding: Any = (0,) * rank,
-        dilation: Any = (1,) * rank,
-        channels: Any = None,
-        kernel_size: Any = None,
-        groups: int = 1,
-        data_layout: str = data_layout,
-        kernel_layout: str = kernel_layout,
-        out_layout: str = "",
-        output_padding: Any = (0,) * rank,
-        out_dtype: Any = "",
-    ) -> Call:
-        return op(
-            data,
-            weight,
-            **_formed(rank, strides, padding, dilation, kernel_size),
-            groups=groups,
-            channels=channels,
-            data_layout=data_layout,
-            kernel_layout=kernel_layout,
-            out_layout=out_layout,
-            output_padding=each(output_padding, rank),
-            out_dtype=out_dtype,
-        )
 
-    return named(build, name.removeprefix("nn."), __name__, doc)
-
-
-_TURNED = "-dimensional convolution turned around: each element is spread over a window of the result."
-conv1d = _straight("nn.conv1d", 1, "NCW", "OIW", "A one-dimensional convolution.")
-conv3d = _straight("nn.conv3d", 3, "NCDHW", "OIDHW", "A three-dimensional convolution.")
-conv1d_transpose = _transposed(1, "NCW", "IOW", f"A one{_TURNED}")
-conv2d_transpose = _transposed(2, "NCHW", "IOHW", f"A two{_TURNED}")
-_conv3d_transpose = _transposed(3, "NCDHW", "IODHW", f"A three{_TURNED}")
-
-
-def conv3d_transpose(
-    data: Any,
-    weight: Any,
-    strides: Any = (1, 1, 1),
-    padding: Any = (0, 0, 0),
-    dilation: Any = (1, 1, 1),
+@_transposed(1)
+def conv1d_transpose(
+    data: Tensor,
+    weight: Tensor,
+    strides: Ints = (1,),
+    padding: Ints = (0,),
+    dilation: Ints = (1,),
+    channels: int | None = None,
+    kernel_size: Ints = None,
     groups: int = 1,
-    channels: Any = None,
-    kernel_size: Any = None,
-    *more: Any,
-    **options: Any,
+    data_layout: str = "NCW",
+    kernel_layout: str = "IOW",
+    out_layout: str = "",
+    output_padding: Ints = (0,),
+    out_dtype: Dtype = "",
 ) -> Call:
-    """A three-dimensional convolution turned around; its groups come before its channels, as ever."""
-    return _conv3d_transpose(
-        data, weight, strides, padding, dilation, channels, kernel_size, groups, *more, **options
-    )
+    """A one-dimensional transposed convolution: each element is spread over a window of the result."""
+
+
+@_transposed(2)
+def conv2d_transpose(
+    data: Tensor,
+    weight: Tensor,
+    strides: Ints = (1, 1),
+    padding: Ints = (0, 0),
+    dilation: Ints = (1, 1),
+    channels: int | None = None,
+    kernel_size: Ints = None,
+    groups: int = 1,
+    data_layout: str = "NCHW",
+    kernel_layout: str = "IOHW",
+    out_layout: str = "",
+    output_padding: Ints = (0, 0),
+    out_dtype: Dtype = "",
+) -> Call:
+    """A two-dimensional transposed convolution: each element is spread over a window of the result."""
+
+
+@_transposed(3)
+def conv3d_transpose(
+    data: Tensor,
+    weight: Tensor,
+    strides: Ints = (1, 1, 1),
+    padding: Ints = (0, 0, 0),
+    dilation: Ints = (1, 1, 1),
+    groups: int = 1,
+    channels: int | None = None,
+    kernel_size: Ints = None,
+    data_layout: str = "NCDHW",
+    kernel_layout: str = "IODHW",
+    out_layout: str = "",
+    output_padding: Ints = (0, 0, 0),
+    out_dtype: Dtype = "",
+) -> Call:
+    """A three-dimensional transposed convolution: each element is spread over a window of the result."""
 
 
 # ---------------------------------------------------------------------------- channels in blocks
 def _packed_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     """Any blocks of channels on both sides; the result is written in its layout at once."""
+    from ...topi.nn.conv import Layouts, convolve
+
     how = Layouts(attrs.data_layout, attrs.kernel_layout, attrs.out_layout or attrs.data_layout)
     return [
         convolve(
@@ -206,23 +219,48 @@ def _packed_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     ]  # fmt: skip
 
 
-def _packed(name: str, doc: str) -> Callable[..., Call]:
-    straight = _straight(name, 2, "NCHW8c", "OIHW", doc, _packed_compute, "kernel")
-
-    def build(data: Any, kernel: Any, *window: Any, **options: Any) -> Call:
-        return straight(data, kernel, *window, **options)
-
-    return named(build, straight.__name__, __name__, doc)
-
-
-contrib_conv2d_nchwc = _packed(
-    "nn.contrib_conv2d_NCHWc",
-    "A convolution whose channels lie in blocks: NCHW16c data with an OIHW16i16o kernel, say.",
+@operator(
+    "nn.contrib_conv2d_NCHWc", attrs=_windows(2), rel=conv_rel, compute=_packed_compute, pattern=FUSABLE
 )
-contrib_depthwise_conv2d_nchwc = _packed(
+def contrib_conv2d_nchwc(
+    data: Tensor,
+    kernel: Tensor,
+    strides: Ints = (1, 1),
+    padding: Ints = (0, 0),
+    dilation: Ints = (1, 1),
+    groups: int = 1,
+    channels: int | None = None,
+    kernel_size: Ints = None,
+    data_layout: str = "NCHW8c",
+    kernel_layout: str = "OIHW",
+    out_layout: str = "",
+    out_dtype: Dtype = "",
+) -> Call:
+    """A convolution whose channels lie in blocks: NCHW16c data with an OIHW16i16o kernel, say."""
+
+
+@operator(
     "nn.contrib_depthwise_conv2d_NCHWc",
-    "A convolution of each channel on its own, the channels in blocks: an OIHW1i16o kernel, say.",
+    attrs=_windows(2),
+    rel=conv_rel,
+    compute=_packed_compute,
+    pattern=FUSABLE,
 )
+def contrib_depthwise_conv2d_nchwc(
+    data: Tensor,
+    kernel: Tensor,
+    strides: Ints = (1, 1),
+    padding: Ints = (0, 0),
+    dilation: Ints = (1, 1),
+    groups: int = 1,
+    channels: int | None = None,
+    kernel_size: Ints = None,
+    data_layout: str = "NCHW8c",
+    kernel_layout: str = "OIHW",
+    out_layout: str = "",
+    out_dtype: Dtype = "",
+) -> Call:
+    """A convolution of each channel on its own, the channels in blocks: an OIHW1i16o kernel, say."""
 
 
 # ---------------------------------------------------------------------------- deformable
@@ -260,46 +298,29 @@ def _deformable_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return _in_out_layout(made, attrs)
 
 
-_deformable_conv2d = register(
+@operator(
     "nn.deformable_conv2d",
-    inputs=("data", "offset", "weight"),
-    attrs={**_attrs(2, "NCHW", "OIHW"), "deformable_groups": integer(1)},
     rel=_deformable_rel,
     compute=_deformable_compute,
     pattern=FUSABLE,
 )
-
-
 def deformable_conv2d(
-    data: Any,
-    offset: Any,
-    weight: Any,
-    strides: Any = (1, 1),
-    padding: Any = (0, 0),
-    dilation: Any = (1, 1),
+    data: Tensor,
+    offset: Tensor,
+    weight: Tensor,
+    strides: Pair = (1, 1),
+    padding: Sides = (0, 0),
+    dilation: Pair = (1, 1),
     deformable_groups: int = 1,
     groups: int = 1,
-    channels: Any = None,
-    kernel_size: Any = None,
+    channels: int | None = None,
+    kernel_size: Pair = None,
     data_layout: str = "NCHW",
     kernel_layout: str = "OIHW",
     out_layout: str = "",
-    out_dtype: Any = "",
+    out_dtype: Dtype = "",
 ) -> Call:
     """A convolution that reads each element of its windows where `offset` moves it."""
-    return _deformable_conv2d(
-        data,
-        offset,
-        weight,
-        **_formed(2, strides, padding, dilation, kernel_size),
-        deformable_groups=deformable_groups,
-        groups=groups,
-        channels=channels,
-        data_layout=data_layout,
-        kernel_layout=kernel_layout,
-        out_layout=out_layout,
-        out_dtype=out_dtype,
-    )
 
 
 # ---------------------------------------------------------------------------- Winograd
@@ -313,18 +334,13 @@ def _winograd_weight_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType((alpha, alpha, outputs, inputs), weight.dtype)
 
 
-_winograd_weight = register(
+@operator(
     "nn.contrib_conv2d_winograd_weight_transform",
-    inputs=("weight",),
-    attrs={"tile_size": integer()},
     rel=_winograd_weight_rel,
     compute=lambda attrs, ins, out: [topi.nn.conv2d_winograd_weight_transform(ins[0], attrs.tile_size)],
 )
-
-
-def contrib_conv2d_winograd_weight_transform(weight: Any, tile_size: int) -> Call:
+def contrib_conv2d_winograd_weight_transform(weight: Tensor, tile_size: int) -> Call:
     """An OIHW kernel as Winograd's products need it, (alpha, alpha, O, I) with alpha = tile + kernel - 1."""
-    return _winograd_weight(weight, tile_size=tile_size)
 
 
 def _winograd_rel(types: list[Any], attrs: Any) -> Type:
@@ -356,44 +372,28 @@ def _winograd_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return _in_out_layout(made, attrs)
 
 
-_winograd = register(
+@operator(
     "nn.contrib_conv2d_winograd_without_weight_transform",
-    inputs=("data", "weight"),
-    attrs={"tile_size": integer(), **_attrs(2, "NCHW", "OIHW")},
     rel=_winograd_rel,
     compute=_winograd_compute,
     pattern=FUSABLE,
 )
-
-
 def contrib_conv2d_winograd_without_weight_transform(
-    data: Any,
-    weight: Any,
+    data: Tensor,
+    weight: Tensor,
     tile_size: int,
-    strides: Any = (1, 1),
-    padding: Any = (0, 0),
-    dilation: Any = (1, 1),
+    strides: Pair = (1, 1),
+    padding: Sides = (0, 0),
+    dilation: Pair = (1, 1),
     groups: int = 1,
-    channels: Any = None,
-    kernel_size: Any = None,
+    channels: int | None = None,
+    kernel_size: Pair = None,
     data_layout: str = "NCHW",
     kernel_layout: str = "OIHW",
     out_layout: str = "",
-    out_dtype: Any = "",
+    out_dtype: Dtype = "",
 ) -> Call:
     """A convolution by Winograd's way, with a kernel that contrib_conv2d_winograd_weight_transform made."""
-    return _winograd(
-        data,
-        weight,
-        tile_size=tile_size,
-        **_formed(2, strides, padding, dilation, kernel_size),
-        groups=groups,
-        channels=channels,
-        data_layout=data_layout,
-        kernel_layout=kernel_layout,
-        out_layout=out_layout,
-        out_dtype=out_dtype,
-    )
 
 
 # ---------------------------------------------------------------------------- correlation
@@ -411,60 +411,52 @@ def _correlation_rel(types: list[Any], attrs: Any) -> Type:
     border = attrs.max_displacement + (attrs.kernel_size - 1) // 2
     top, left, bottom, right = attrs.padding
     out = []
-    for size, padding in ((first.shape[2], top + bottom), (first.shape[3], left + right)):
-        count = ceildiv(sub(add(size, padding), 2 * border), attrs.stride1)
+    for size, around in ((first.shape[2], top + bottom), (first.shape[3], left + right)):
+        count = ceildiv(sub(add(size, around), 2 * border), attrs.stride1)
         if isinstance(count, int) and count < 1:
             raise refuse(
-                f"of {size} elements with {padding} of padding nothing is left inside a border of {border}"
+                f"of {size} elements with {around} of padding nothing is left inside a border of {border}"
             )
         out.append(count)
     side = 2 * (attrs.max_displacement // attrs.stride2) + 1
     return TensorType((first.shape[0], side * side, *out), first.dtype)
 
 
-_correlation = register(
+@operator(
     "nn.correlation",
-    inputs=("data1", "data2"),
     attrs={
         "kernel_size": integer(1),
         "max_displacement": integer(1),
         "stride1": integer(1),
         "stride2": integer(1),
-        "padding": ints((0, 0, 0, 0)),
+        "padding": padding(2, (0, 0, 0, 0)),
         "is_multiply": flag(True),
         "layout": text("NCHW"),
     },
     rel=_correlation_rel,
     compute=lambda attrs, ins, out: [
         topi.nn.correlation_nchw(
-            ins[0], ins[1], attrs.kernel_size, attrs.max_displacement,
-            attrs.stride1, attrs.stride2, attrs.padding, attrs.is_multiply,
+            ins[0],
+            ins[1],
+            attrs.kernel_size,
+            attrs.max_displacement,
+            attrs.stride1,
+            attrs.stride2,
+            attrs.padding,
+            attrs.is_multiply,
         )
     ],
     pattern=FUSABLE,
-)  # fmt: skip
-
-
+)
 def correlation(
-    data1: Any,
-    data2: Any,
+    data1: Tensor,
+    data2: Tensor,
     kernel_size: int,
     max_displacement: int,
     stride1: int,
     stride2: int,
-    padding: Any,
+    padding: Sides,
     is_multiply: bool,
     layout: str,
 ) -> Call:
     """How well patches of one image fit those of another that are moved a little."""
-    return _correlation(
-        data1,
-        data2,
-        kernel_size=kernel_size,
-        max_displacement=max_displacement,
-        stride1=stride1,
-        stride2=stride2,
-        padding=four(padding),
-        is_multiply=is_multiply,
-        layout=layout,
-    )

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..expr import Call, Constant, Expr
+from ..expr import Call, Constant
 from ..ty import Any as AnySize
 from ..ty import TensorType, Type
 from . import dyn, layouts
 from .computes import topi
 from .registry import (
     Attr,
+    Constructor,
+    Dtype,
+    Ints,
     OpPattern,
     Place,
-    RelayOp,
-    dtype,
+    Tensor,
     flag,
+    given,
     integer,
-    ints,
     number,
+    operator,
     refuse,
-    register,
     text,
 )
 from .shapes import (
@@ -108,26 +110,21 @@ def _instance_norm_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return [topi.nn.instance_norm(ins[0], *_scales(attrs, ins), inner, attrs.epsilon)]
 
 
-_instance_norm = register(
+@operator(
     "nn.instance_norm",
-    inputs=("data", "gamma", "beta"),
-    attrs=_NORM,
     rel=_instance_norm_rel,
     compute=_instance_norm_compute,
 )
-
-
 def instance_norm(
-    data: Any,
-    gamma: Any,
-    beta: Any,
+    data: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
     axis: int = 1,
     epsilon: float = 1e-5,
     center: bool = True,
     scale: bool = True,
 ) -> Call:
     """Each channel of each image normalised by its own mean and variance."""
-    return _instance_norm(data, gamma, beta, axis=axis, epsilon=epsilon, center=center, scale=scale)
 
 
 def _group_norm_rel(types: list[Any], attrs: Any) -> Type:
@@ -146,19 +143,15 @@ def _group_norm_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return [topi.nn.group_norm(ins[0], *_scales(attrs, ins), attrs.num_groups, at, inner, attrs.epsilon)]
 
 
-_group_norm = register(
+@operator(
     "nn.group_norm",
-    inputs=("data", "gamma", "beta"),
-    attrs={"num_groups": integer(), **_NORM},
     rel=_group_norm_rel,
     compute=_group_norm_compute,
 )
-
-
 def group_norm(
-    data: Any,
-    gamma: Any,
-    beta: Any,
+    data: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
     num_groups: int,
     axis: int = 1,
     epsilon: float = 1e-5,
@@ -166,9 +159,6 @@ def group_norm(
     scale: bool = True,
 ) -> Call:
     """Groups of channels of each image normalised by their own mean and variance."""
-    return _group_norm(
-        data, gamma, beta, num_groups=num_groups, axis=axis, epsilon=epsilon, center=center, scale=scale
-    )
 
 
 def _rms_norm_rel(types: list[Any], attrs: Any) -> Type:
@@ -181,20 +171,15 @@ def _rms_norm_rel(types: list[Any], attrs: Any) -> Type:
     return data  # type: ignore[no-any-return]
 
 
-_rms_norm = register(
+@operator(
     "nn.rms_norm",
-    inputs=("data", "weight"),
-    attrs={"axis": ints((-1,)), "epsilon": number(1e-5)},
     rel=_rms_norm_rel,
     compute=lambda attrs, ins, out: [
         topi.nn.rms_norm(ins[0], ins[1], sorted(axes_of(attrs.axis, ins[0].ndim)), attrs.epsilon)
     ],
 )
-
-
-def rms_norm(data: Any, weight: Any, axis: Any = (-1,), epsilon: float = 1e-5) -> Call:
+def rms_norm(data: Tensor, weight: Tensor, axis: Ints = (-1,), epsilon: float = 1e-5) -> Call:
     """x / sqrt(mean(x²) + epsilon) · weight."""
-    return _rms_norm(data, weight, axis=axis, epsilon=epsilon)
 
 
 def _axes_rel(types: list[Any], attrs: Any) -> Type:
@@ -202,18 +187,13 @@ def _axes_rel(types: list[Any], attrs: Any) -> Type:
     return types[0]  # type: ignore[no-any-return]
 
 
-_l2_normalize = register(
+@operator(
     "nn.l2_normalize",
-    inputs=("data",),
-    attrs={"eps": number(), "axis": ints(None)},
     rel=_axes_rel,
     compute=lambda attrs, ins, out: [topi.nn.l2_normalize(ins[0], attrs.eps, attrs.axis)],
 )
-
-
-def l2_normalize(data: Any, eps: float, axis: Any = None) -> Call:
+def l2_normalize(data: Tensor, eps: float, axis: Ints = None) -> Call:
     """x / sqrt(max(sum(x²), eps)) over some dimensions."""
-    return _l2_normalize(data, eps=eps, axis=axis)
 
 
 def _lrn_rel(types: list[Any], attrs: Any) -> Type:
@@ -223,28 +203,17 @@ def _lrn_rel(types: list[Any], attrs: Any) -> Type:
     return types[0]  # type: ignore[no-any-return]
 
 
-_lrn = register(
+@operator(
     "nn.lrn",
-    inputs=("data",),
-    attrs={
-        "size": integer(5),
-        "axis": integer(1),
-        "bias": number(2),
-        "alpha": number(1e-5),
-        "beta": number(0.75),
-    },
     rel=_lrn_rel,
     compute=lambda attrs, ins, out: [
         topi.nn.lrn(ins[0], attrs.size, attrs.axis, attrs.alpha, attrs.beta, attrs.bias)
     ],
 )
-
-
 def lrn(
-    data: Any, size: int = 5, axis: int = 1, bias: float = 2, alpha: float = 1e-05, beta: float = 0.75
+    data: Tensor, size: int = 5, axis: int = 1, bias: float = 2, alpha: float = 1e-05, beta: float = 0.75
 ) -> Call:
     """Each element divided by (bias + alpha/size · sum of squares of its neighbours)^beta."""
-    return _lrn(data, size=size, axis=axis, alpha=alpha, beta=beta, bias=bias)
 
 
 # ---------------------------------------------------------------------------- losses
@@ -258,28 +227,22 @@ def _entropy_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType((), predictions.dtype)
 
 
-_cross_entropy = register(
+@operator(
     "nn.cross_entropy",
-    inputs=("predictions", "targets"),
     rel=_entropy_rel,
     compute=lambda attrs, ins, out: [topi.nn.cross_entropy(*ins)],
 )
-_cross_entropy_with_logits = register(
+def cross_entropy(predictions: Tensor, targets: Tensor) -> Call:
+    """-sum(log(predictions)·targets) / batch."""
+
+
+@operator(
     "nn.cross_entropy_with_logits",
-    inputs=("predictions", "targets"),
     rel=_entropy_rel,
     compute=lambda attrs, ins, out: [topi.nn.cross_entropy_with_logits(*ins)],
 )
-
-
-def cross_entropy(predictions: Any, targets: Any) -> Call:
-    """-sum(log(predictions)·targets) / batch."""
-    return _cross_entropy(predictions, targets)
-
-
-def cross_entropy_with_logits(predictions: Any, targets: Any) -> Call:
+def cross_entropy_with_logits(predictions: Tensor, targets: Tensor) -> Call:
     """-sum(predictions·targets) / batch, of predictions that are logarithms already."""
-    return _cross_entropy_with_logits(predictions, targets)
 
 
 def _nll_rel(types: list[Any], attrs: Any) -> Type:
@@ -299,10 +262,9 @@ def _nll_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType(places if attrs.reduction == "none" else (), predictions.dtype)
 
 
-_nll_loss = register(
+@operator(
     "nn.nll_loss",
-    inputs=("predictions", "targets", "weights"),
-    attrs={"reduction": text("mean"), "ignore_index": integer(-100), "node": text("")},
+    attrs={"node": text("")},
     rel=_nll_rel,
     compute=lambda attrs, ins, out: [
         topi.nn.nll_loss(ins[0], ins[1], ins[2], attrs.reduction, attrs.ignore_index, node=attrs.node)
@@ -317,13 +279,10 @@ _nll_loss = register(
         )
     ],
 )
-
-
 def nll_loss(
-    predictions: Any, targets: Any, weights: Any, reduction: str = "mean", ignore_index: int = -100
+    predictions: Tensor, targets: Tensor, weights: Tensor, reduction: str = "mean", ignore_index: int = -100
 ) -> Call:
     """-weight·prediction of the class that each place has, averaged, summed or each for itself."""
-    return _nll_loss(predictions, targets, weights, reduction=reduction, ignore_index=ignore_index)
 
 
 # ---------------------------------------------------------------------------- blocks of pixels
@@ -357,36 +316,30 @@ def _space_to_depth_rel(types: list[Any], attrs: Any) -> Type:
 
 
 _BLOCK: dict[str, Attr] = {"block_size": integer(), "layout": text("NCHW"), "mode": text("DCR")}
-_depth_to_space = register(
+
+
+@operator(
     "nn.depth_to_space",
-    inputs=("data",),
-    attrs=_BLOCK,
     rel=_depth_to_space_rel,
     compute=lambda attrs, ins, out: [
         topi.nn.depth_to_space(ins[0], attrs.block_size, attrs.layout, attrs.mode)
     ],
     pattern=OpPattern.INJECTIVE,
 )
-_space_to_depth = register(
+def depth_to_space(data: Tensor, block_size: int, layout: str = "NCHW", mode: str = "DCR") -> Call:
+    """Channels become blocks of pixels; DCR or CRD says which part of a channel's number is the depth."""
+
+
+@operator(
     "nn.space_to_depth",
-    inputs=("data",),
-    attrs=_BLOCK,
     rel=_space_to_depth_rel,
     compute=lambda attrs, ins, out: [
         topi.nn.space_to_depth(ins[0], attrs.block_size, attrs.layout, attrs.mode)
     ],
     pattern=OpPattern.INJECTIVE,
 )
-
-
-def depth_to_space(data: Any, block_size: int, layout: str = "NCHW", mode: str = "DCR") -> Call:
-    """Channels become blocks of pixels; DCR or CRD says which part of a channel's number is the depth."""
-    return _depth_to_space(data, block_size=block_size, layout=layout, mode=mode)
-
-
-def space_to_depth(data: Any, block_size: int, layout: str = "NCHW", mode: str = "DCR") -> Call:
+def space_to_depth(data: Tensor, block_size: int, layout: str = "NCHW", mode: str = "DCR") -> Call:
     """Blocks of pixels become channels, the way back from depth_to_space."""
-    return _space_to_depth(data, block_size=block_size, layout=layout, mode=mode)
 
 
 def _check_rows(attrs: Any, name: str, ndim: int) -> None:
@@ -423,36 +376,28 @@ def _columns(rows: Any) -> tuple[list[int], list[int]]:
     return [r[0] for r in rows], [r[1] for r in rows]
 
 
-_space_to_batch_nd = register(
+@operator(
     "nn.space_to_batch_nd",
-    inputs=("data",),
-    attrs={"block_shape": ints(), "paddings": ints(), "pad_value": number(0)},
     rel=_space_to_batch_rel,
     compute=lambda attrs, ins, out: [
         topi.nn.space_to_batch_nd(ins[0], attrs.block_shape, *_columns(attrs.paddings), attrs.pad_value)
     ],
     pattern=OpPattern.INJECTIVE,
 )
-_batch_to_space_nd = register(
+def space_to_batch_nd(data: Tensor, block_shape: Ints, paddings: Ints, pad_value: float = 0) -> Call:
+    """The elements of blocks of space become images of their own."""
+
+
+@operator(
     "nn.batch_to_space_nd",
-    inputs=("data",),
-    attrs={"block_shape": ints(), "crops": ints()},
     rel=_batch_to_space_rel,
     compute=lambda attrs, ins, out: [
         topi.nn.batch_to_space_nd(ins[0], attrs.block_shape, *_columns(attrs.crops))
     ],
     pattern=OpPattern.INJECTIVE,
 )
-
-
-def space_to_batch_nd(data: Any, block_shape: Any, paddings: Any, pad_value: float = 0) -> Call:
-    """The elements of blocks of space become images of their own."""
-    return _space_to_batch_nd(data, block_shape=block_shape, paddings=paddings, pad_value=pad_value)
-
-
-def batch_to_space_nd(data: Any, block_shape: Any, crops: Any) -> Call:
+def batch_to_space_nd(data: Tensor, block_shape: Ints, crops: Ints) -> Call:
     """Images become blocks of space, which is then cropped: the way back from space_to_batch_nd."""
-    return _batch_to_space_nd(data, block_shape=block_shape, crops=crops)
 
 
 # ---------------------------------------------------------------------------- padding
@@ -471,19 +416,14 @@ def _mirror_pad_rel(types: list[Any], attrs: Any) -> Type:
     )
 
 
-_mirror_pad = register(
+@operator(
     "nn.mirror_pad",
-    inputs=("data",),
-    attrs={"mode": text("SYMMETRIC"), "pad_width": ints()},
     rel=_mirror_pad_rel,
     compute=lambda attrs, ins, out: [topi.nn.mirror_pad(ins[0], *_columns(attrs.pad_width), attrs.mode)],
     pattern=OpPattern.INJECTIVE,
 )
-
-
-def mirror_pad(data: Any, pad_width: Any, mode: str = "SYMMETRIC") -> Call:
+def mirror_pad(data: Tensor, pad_width: Ints, mode: str = "SYMMETRIC") -> Call:
     """The tensor in a frame of its mirror image, with the edge itself (SYMMETRIC) or without (REFLECT)."""
-    return _mirror_pad(data, mode=mode, pad_width=pad_width)
 
 
 def _dilate_rel(types: list[Any], attrs: Any) -> Type:
@@ -497,19 +437,14 @@ def _dilate_rel(types: list[Any], attrs: Any) -> Type:
     )
 
 
-_dilate = register(
+@operator(
     "nn.dilate",
-    inputs=("data",),
-    attrs={"strides": ints(), "dilation_value": number(0)},
     rel=_dilate_rel,
     compute=lambda attrs, ins, out: [topi.nn.dilate(ins[0], attrs.strides, attrs.dilation_value)],
     pattern=OpPattern.INJECTIVE,
 )
-
-
-def dilate(data: Any, strides: Any, dilation_value: float = 0.0) -> Call:
+def dilate(data: Tensor, strides: Ints, dilation_value: float = 0.0) -> Call:
     """The elements with `stride - 1` others between them."""
-    return _dilate(data, strides=strides, dilation_value=dilation_value)
 
 
 def _fifo_rel(types: list[Any], attrs: Any) -> Type:
@@ -525,19 +460,15 @@ def _fifo_rel(types: list[Any], attrs: Any) -> Type:
     return buffer  # type: ignore[no-any-return]
 
 
-_fifo_buffer = register(
+@operator(
     "nn.fifo_buffer",
-    inputs=("data", "buffer"),
     attrs={"axis": integer(0)},
     rel=_fifo_rel,
     compute=lambda attrs, ins, out: [topi.nn.fifo_buffer(ins[0], ins[1], attrs.axis)],
     pattern=OpPattern.OPAQUE,
 )
-
-
-def fifo_buffer(data: Any, buffer: Any, axis: int) -> Call:
+def fifo_buffer(data: Tensor, buffer: Tensor, axis: int) -> Call:
     """The buffer moved on by the size of `data`, which comes in at its end."""
-    return _fifo_buffer(data, buffer, axis=axis)
 
 
 # ---------------------------------------------------------------------------- upsampling
@@ -550,7 +481,7 @@ def _times(size: Any, scale: float) -> Any:
     return round(size * scale) if is_known(size) else AnySize()
 
 
-def _upsampling(name: str, axes: str, more: dict[str, Attr], compute: Any) -> RelayOp:
+def _upsampling(name: str, axes: str, compute: Any, dynamic: Any) -> Callable[[Constructor], Constructor]:
     def rel(types: list[Any], attrs: Any) -> Type:
         named = layouts.sizes(attrs.layout, types[0].shape)
         for letter in axes:
@@ -559,84 +490,51 @@ def _upsampling(name: str, axes: str, more: dict[str, Attr], compute: Any) -> Re
             named[letter] = _times(named[letter], attrs[f"scale_{letter.lower()}"])
         return TensorType(layouts.shape_in(attrs.layout, named), types[0].dtype)
 
-    return register(
-        name,
-        inputs=("data",),
-        attrs={**{f"scale_{v.lower()}": number(1) for v in axes}, **more},
-        rel=rel,
-        compute=compute,
-        pattern=OpPattern.INJECTIVE,
-    )
+    return operator(name, rel=rel, compute=compute, pattern=OpPattern.INJECTIVE, dynamic=dynamic)
 
 
-_upsampling2d = _upsampling(
+@_upsampling(
     "nn.upsampling",
     "HW",
-    {"layout": text("NCHW"), "method": text("nearest_neighbor"), "align_corners": flag(False)},
     lambda attrs, ins, out: [
         topi.nn.upsampling(
             ins[0], attrs.scale_h, attrs.scale_w, attrs.layout, attrs.method, attrs.align_corners
         )
     ],
+    dyn.upsampling,
 )
-_upsampling3d = _upsampling(
+def upsampling(
+    data: Tensor,
+    scale_h: float = 1,
+    scale_w: float = 1,
+    layout: str = "NCHW",
+    method: str = "nearest_neighbor",
+    align_corners: bool = False,
+) -> Call:
+    """An image made larger by factors: nearest_neighbor, bilinear or bicubic."""
+
+
+@_upsampling(
     "nn.upsampling3d",
     "DHW",
-    {
-        "layout": text("NCDHW"),
-        "method": text("nearest_neighbor"),
-        "coordinate_transformation_mode": text("half_pixel"),
-    },
     lambda attrs, ins, out: [
         topi.nn.upsampling3d(
             ins[0], attrs.scale_d, attrs.scale_h, attrs.scale_w,
             attrs.layout, attrs.method, attrs.coordinate_transformation_mode,
         )
     ],
+    dyn.upsampling3d,
 )  # fmt: skip
-
-
-def upsampling(
-    data: Any,
-    scale_h: Any = 1,
-    scale_w: Any = 1,
-    layout: str = "NCHW",
-    method: str = "nearest_neighbor",
-    align_corners: bool = False,
-) -> Call:
-    """An image made larger by factors: nearest_neighbor, bilinear or bicubic."""
-    scale_h, scale_w = _number(scale_h), _number(scale_w)
-    if isinstance(scale_h, Expr) or isinstance(scale_w, Expr):
-        return dyn.upsampling(data, scale_h, scale_w, layout, method, align_corners)
-    return _upsampling2d(
-        data, scale_h=scale_h, scale_w=scale_w, layout=layout, method=method, align_corners=align_corners
-    )
-
-
 def upsampling3d(
-    data: Any,
-    scale_d: Any = 1,
-    scale_h: Any = 1,
-    scale_w: Any = 1,
+    data: Tensor,
+    scale_d: float = 1,
+    scale_h: float = 1,
+    scale_w: float = 1,
     layout: str = "NCDHW",
     method: str = "nearest_neighbor",
     coordinate_transformation_mode: str = "half_pixel",
 ) -> Call:
     """A volume made larger by factors: nearest_neighbor or trilinear."""
-    scale_d, scale_h, scale_w = map(_number, (scale_d, scale_h, scale_w))
-    if any(isinstance(s, Expr) for s in (scale_d, scale_h, scale_w)):
-        return dyn.upsampling3d(
-            data, scale_d, scale_h, scale_w, layout, method, coordinate_transformation_mode
-        )
-    return _upsampling3d(
-        data,
-        scale_d=scale_d,
-        scale_h=scale_h,
-        scale_w=scale_w,
-        layout=layout,
-        method=method,
-        coordinate_transformation_mode=coordinate_transformation_mode,
-    )
 
 
 # ---------------------------------------------------------------------------- products
@@ -659,21 +557,16 @@ def _dense_pack_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return [topi.nn.dense(data, plain, None, out.dtype)]
 
 
-_dense_pack = register(
+@operator(
     "nn.contrib_dense_pack",
-    inputs=("data", "weight"),
-    attrs={"units": integer(None), "out_dtype": dtype(None), "weight_layout": text("NC")},
     rel=_dense_pack_rel,
     compute=_dense_pack_compute,
     pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
 )
-
-
 def contrib_dense_pack(
-    data: Any, weight: Any, weight_layout: str = "NC", units: Any = None, out_dtype: Any = ""
+    data: Tensor, weight: Tensor, weight_layout: str = "NC", units: int | None = None, out_dtype: Dtype = ""
 ) -> Call:
     """`data @ weight.T` with the rows of the weight in blocks: NC8n."""
-    return _dense_pack(data, weight, units=units, out_dtype=out_dtype, weight_layout=weight_layout)
 
 
 def _sparse_dense_rel(types: list[Any], attrs: Any) -> Type:
@@ -692,18 +585,16 @@ def _sparse_dense_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return [made if attrs.sparse_lhs else topi.transpose(made)]
 
 
-_sparse_dense = register(
+@operator(
     "nn.sparse_dense",
-    inputs=("dense_mat", "weight_data", "weight_indices", "weight_indptr"),
-    attrs={"sparse_lhs": flag(False)},
     rel=_sparse_dense_rel,
     compute=_sparse_dense_compute,
     places=lambda types, attrs: [Place(2, "position", 0, (1,)), Place(3, "length", 1, (0,))],
+    inputs=("dense_mat", "weight_data", "weight_indices", "weight_indptr"),
 )
-
-
-def sparse_dense(dense_mat: Any, sparse_mat: Any, sparse_lhs: bool = False) -> Call:
+def sparse_dense(dense_mat: Tensor, sparse_mat: Any, sparse_lhs: bool = False) -> Call:
     """`dense @ sparse.T`, or `sparse @ dense.T`; the sparse matrix is CSR: (data, indices, indptr)."""
     if hasattr(sparse_mat, "indptr"):
         sparse_mat = (sparse_mat.data, sparse_mat.indices, sparse_mat.indptr)
-    return _sparse_dense(dense_mat, *sparse_mat, sparse_lhs=sparse_lhs)
+    values, indices, indptr = sparse_mat
+    return given(weight_data=values, weight_indices=indices, weight_indptr=indptr)

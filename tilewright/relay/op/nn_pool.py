@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ..expr import Call
 from ..ty import TensorType, Type
 from . import layouts
 from .computes import topi
-from .registry import Attr, OpPattern, RelayOp, flag, ints, refuse, register, text
-from .spatial import each, pool_rel, sides, space
+from .registry import Constructor, Ints, OpPattern, Tensor, operator, padding, refuse, window
+from .spatial import pool_rel, space
 
 __all__ = [
+    "avg_pool2d",
+    "global_avg_pool2d",
+    "global_max_pool2d",
+    "max_pool2d",
     "adaptive_avg_pool1d",
     "adaptive_avg_pool2d",
     "adaptive_avg_pool3d",
@@ -28,9 +33,7 @@ __all__ = [
     "max_pool3d",
 ]
 
-_LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
-_WINDOWS = {1: topi.nn.pool1d, 3: topi.nn.pool3d}
-_ADAPTIVE = {1: topi.nn.adaptive_pool1d, 2: topi.nn.adaptive_pool, 3: topi.nn.adaptive_pool3d}
+FUSABLE = OpPattern.OUT_ELEMWISE_FUSABLE
 
 
 def _moved(made: Any, attrs: Any) -> list[Any]:
@@ -40,118 +43,110 @@ def _moved(made: Any, attrs: Any) -> list[Any]:
 
 
 # ---------------------------------------------------------------------------- windows
-def _pool(kind: str, rank: int) -> RelayOp:
-    more: dict[str, Attr] = {} if kind == "max" else {"count_include_pad": flag(False)}
-    return register(
+def _pool(kind: str, rank: int) -> Callable[[Constructor], Constructor]:
+    def compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
+        work = {1: topi.nn.pool1d, 2: topi.nn.pool2d, 3: topi.nn.pool3d}[rank]
+        made = work(
+            ins[0], attrs.pool_size, attrs.strides, attrs.dilation, attrs.padding,
+            kind, attrs.ceil_mode, attrs.layout, attrs.get("count_include_pad", True),
+        )  # fmt: skip
+        return _moved(made, attrs)
+
+    each = {name: window(rank) for name in ("pool_size", "strides", "dilation")}
+    return operator(
         f"nn.{kind}_pool{rank}d",
-        inputs=("data",),
-        attrs={
-            "pool_size": ints(),
-            "strides": ints((1,) * rank),
-            "dilation": ints((1,) * rank),
-            "padding": ints((0,) * (2 * rank)),
-            "layout": text(_LAYOUTS[rank]),
-            "out_layout": text(""),
-            "ceil_mode": flag(False),
-            **more,
-        },
+        attrs={**each, "padding": padding(rank)},
         rel=pool_rel,
-        compute=lambda attrs, ins, out: _moved(
-            _WINDOWS[rank](
-                ins[0], attrs.pool_size, attrs.strides, attrs.dilation, attrs.padding,
-                kind, attrs.ceil_mode, attrs.layout, attrs.get("count_include_pad", True),
-            ),
-            attrs,
-        ),
-        pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
-    )  # fmt: skip
+        compute=compute,
+        pattern=FUSABLE,
+    )
 
 
-def _formed(rank: int, pool_size: Any, strides: Any, dilation: Any, padding: Any) -> dict[str, Any]:
-    return {
-        "pool_size": each(pool_size, rank),
-        "strides": each(strides, rank),
-        "dilation": each(dilation, rank),
-        "padding": sides(padding, rank),
-    }
-
-
-_max_pool1d, _max_pool3d = _pool("max", 1), _pool("max", 3)
-_avg_pool1d, _avg_pool3d = _pool("avg", 1), _pool("avg", 3)
-
-
+@_pool("max", 1)
 def max_pool1d(
-    data: Any,
-    pool_size: Any = (1,),
-    strides: Any = (1,),
-    dilation: Any = (1,),
-    padding: Any = (0,),
+    data: Tensor,
+    pool_size: Ints = (1,),
+    strides: Ints = (1,),
+    dilation: Ints = (1,),
+    padding: Ints = (0,),
     layout: str = "NCW",
     out_layout: str = "",
     ceil_mode: bool = False,
 ) -> Call:
     """The greatest element of each window of one dimension."""
-    named = _formed(1, pool_size, strides, dilation, padding)
-    return _max_pool1d(data, **named, layout=layout, out_layout=out_layout, ceil_mode=ceil_mode)
 
 
+@_pool("max", 2)
+def max_pool2d(
+    data: Tensor,
+    pool_size: Ints = (1, 1),
+    strides: Ints = (1, 1),
+    dilation: Ints = (1, 1),
+    padding: Ints = (0, 0),
+    layout: str = "NCHW",
+    out_layout: str = "",
+    ceil_mode: bool = False,
+) -> Call:
+    """The greatest element of each window of two dimensions."""
+
+
+@_pool("max", 3)
 def max_pool3d(
-    data: Any,
-    pool_size: Any = (1, 1, 1),
-    strides: Any = (1, 1, 1),
-    dilation: Any = (1, 1, 1),
-    padding: Any = (0, 0, 0),
+    data: Tensor,
+    pool_size: Ints = (1, 1, 1),
+    strides: Ints = (1, 1, 1),
+    dilation: Ints = (1, 1, 1),
+    padding: Ints = (0, 0, 0),
     layout: str = "NCDHW",
     out_layout: str = "",
     ceil_mode: bool = False,
 ) -> Call:
     """The greatest element of each window of three dimensions."""
-    named = _formed(3, pool_size, strides, dilation, padding)
-    return _max_pool3d(data, **named, layout=layout, out_layout=out_layout, ceil_mode=ceil_mode)
 
 
+@_pool("avg", 1)
 def avg_pool1d(
-    data: Any,
-    pool_size: Any = (1,),
-    strides: Any = (1,),
-    dilation: Any = (1,),
-    padding: Any = (0,),
+    data: Tensor,
+    pool_size: Ints = (1,),
+    strides: Ints = (1,),
+    dilation: Ints = (1,),
+    padding: Ints = (0,),
     layout: str = "NCW",
     out_layout: str = "",
     ceil_mode: bool = False,
     count_include_pad: bool = False,
 ) -> Call:
     """The average of each window of one dimension."""
-    return _avg_pool1d(
-        data,
-        **_formed(1, pool_size, strides, dilation, padding),
-        layout=layout,
-        out_layout=out_layout,
-        ceil_mode=ceil_mode,
-        count_include_pad=count_include_pad,
-    )
 
 
+@_pool("avg", 2)
+def avg_pool2d(
+    data: Tensor,
+    pool_size: Ints = (1, 1),
+    strides: Ints = (1, 1),
+    dilation: Ints = (1, 1),
+    padding: Ints = (0, 0),
+    layout: str = "NCHW",
+    out_layout: str = "",
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+) -> Call:
+    """The average of each window of two dimensions."""
+
+
+@_pool("avg", 3)
 def avg_pool3d(
-    data: Any,
-    pool_size: Any = (1, 1, 1),
-    strides: Any = (1, 1, 1),
-    dilation: Any = (1, 1, 1),
-    padding: Any = (0, 0, 0),
+    data: Tensor,
+    pool_size: Ints = (1, 1, 1),
+    strides: Ints = (1, 1, 1),
+    dilation: Ints = (1, 1, 1),
+    padding: Ints = (0, 0, 0),
     layout: str = "NCDHW",
     out_layout: str = "",
     ceil_mode: bool = False,
     count_include_pad: bool = False,
 ) -> Call:
     """The average of each window of three dimensions."""
-    return _avg_pool3d(
-        data,
-        **_formed(3, pool_size, strides, dilation, padding),
-        layout=layout,
-        out_layout=out_layout,
-        ceil_mode=ceil_mode,
-        count_include_pad=count_include_pad,
-    )
 
 
 # ---------------------------------------------------------------------------- to a given size
@@ -174,87 +169,98 @@ def _adaptive_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType(layouts.shape_in(attrs.out_layout or attrs.layout, named), types[0].dtype)
 
 
-def _adaptive(kind: str, rank: int) -> RelayOp:
+def _adaptive(kind: str, rank: int) -> Callable[[Constructor], Constructor]:
     def compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
+        work = {1: topi.nn.adaptive_pool1d, 2: topi.nn.adaptive_pool, 3: topi.nn.adaptive_pool3d}[rank]
         size = _wanted(attrs, layouts.sizes(attrs.layout, TensorType(ins[0].shape).shape))
-        return _moved(_ADAPTIVE[rank](ins[0], size, kind, attrs.layout), attrs)
+        return _moved(work(ins[0], size, kind, attrs.layout), attrs)
 
-    return register(
-        f"nn.adaptive_{kind}_pool{rank}d",
-        inputs=("data",),
-        attrs={"output_size": ints(()), "layout": text(_LAYOUTS[rank]), "out_layout": text("")},
-        rel=_adaptive_rel,
-        compute=compute,
-        pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
+    return operator(f"nn.adaptive_{kind}_pool{rank}d", rel=_adaptive_rel, compute=compute, pattern=FUSABLE)
+
+
+@_adaptive("max", 1)
+def adaptive_max_pool1d(
+    data: Tensor, output_size: Ints = None, layout: str = "NCW", out_layout: str = ""
+) -> Call:
+    """The greatest elements of as many windows as the result has elements."""
+
+
+@_adaptive("max", 2)
+def adaptive_max_pool2d(
+    data: Tensor, output_size: Ints = None, layout: str = "NCHW", out_layout: str = ""
+) -> Call:
+    """The greatest elements of as many windows as the result has pixels."""
+
+
+@_adaptive("max", 3)
+def adaptive_max_pool3d(
+    data: Tensor, output_size: Ints = None, layout: str = "NCDHW", out_layout: str = ""
+) -> Call:
+    """The greatest elements of as many windows as the result has points."""
+
+
+@_adaptive("avg", 1)
+def adaptive_avg_pool1d(
+    data: Tensor, output_size: Ints = None, layout: str = "NCW", out_layout: str = ""
+) -> Call:
+    """The averages of as many windows as the result has elements."""
+
+
+@_adaptive("avg", 2)
+def adaptive_avg_pool2d(
+    data: Tensor, output_size: Ints = None, layout: str = "NCHW", out_layout: str = ""
+) -> Call:
+    """The averages of as many windows as the result has pixels."""
+
+
+@_adaptive("avg", 3)
+def adaptive_avg_pool3d(
+    data: Tensor, output_size: Ints = None, layout: str = "NCDHW", out_layout: str = ""
+) -> Call:
+    """The averages of as many windows as the result has points."""
+
+
+# ---------------------------------------------------------------------------- over everything
+def _global_rel(types: list[Any], attrs: Any) -> Type:
+    named = layouts.sizes(attrs.layout, types[0].shape)
+    named.update(dict.fromkeys([v for v in named if v not in "NC"], 1))
+    return TensorType(layouts.shape_in(attrs.layout, named), types[0].dtype)
+
+
+def _global(kind: str) -> Callable[[Constructor], Constructor]:
+    return operator(
+        f"nn.global_{kind}_pool2d",
+        rel=_global_rel,
+        compute=lambda attrs, ins, out: [topi.nn.global_pool(ins[0], kind, attrs.layout)],
+        pattern=FUSABLE,
     )
 
 
-_max1, _max2, _max3 = (_adaptive("max", rank) for rank in (1, 2, 3))
-_avg1, _avg2, _avg3 = (_adaptive("avg", rank) for rank in (1, 2, 3))
+@_global("max")
+def global_max_pool2d(data: Tensor, layout: str = "NCHW", out_layout: str = "") -> Call:
+    """The greatest element of each channel."""
 
 
-def _to(op: RelayOp, data: Any, output_size: Any, layout: str, out_layout: str) -> Call:
-    size = () if output_size is None else output_size
-    return op(data, output_size=size, layout=layout, out_layout=out_layout)
-
-
-def adaptive_max_pool1d(
-    data: Any, output_size: Any = None, layout: str = "NCW", out_layout: str = ""
-) -> Call:
-    """The greatest elements of as many windows as the result has elements."""
-    return _to(_max1, data, output_size, layout, out_layout)
-
-
-def adaptive_max_pool2d(
-    data: Any, output_size: Any = None, layout: str = "NCHW", out_layout: str = ""
-) -> Call:
-    """The greatest elements of as many windows as the result has pixels."""
-    return _to(_max2, data, output_size, layout, out_layout)
-
-
-def adaptive_max_pool3d(
-    data: Any, output_size: Any = None, layout: str = "NCDHW", out_layout: str = ""
-) -> Call:
-    """The greatest elements of as many windows as the result has points."""
-    return _to(_max3, data, output_size, layout, out_layout)
-
-
-def adaptive_avg_pool1d(
-    data: Any, output_size: Any = None, layout: str = "NCW", out_layout: str = ""
-) -> Call:
-    """The averages of as many windows as the result has elements."""
-    return _to(_avg1, data, output_size, layout, out_layout)
-
-
-def adaptive_avg_pool2d(
-    data: Any, output_size: Any = None, layout: str = "NCHW", out_layout: str = ""
-) -> Call:
-    """The averages of as many windows as the result has pixels."""
-    return _to(_avg2, data, output_size, layout, out_layout)
-
-
-def adaptive_avg_pool3d(
-    data: Any, output_size: Any = None, layout: str = "NCDHW", out_layout: str = ""
-) -> Call:
-    """The averages of as many windows as the result has points."""
-    return _to(_avg3, data, output_size, layout, out_layout)
+@_global("avg")
+def global_avg_pool2d(data: Tensor, layout: str = "NCHW", out_layout: str = "") -> Call:
+    """The average of each channel."""
 
 
 def global_max_pool1d(data: Any, layout: str = "NCW", out_layout: str = "") -> Call:
     """The greatest element of each channel of a line."""
-    return _to(_max1, data, (1,), layout, out_layout)
+    return adaptive_max_pool1d(data, (1,), layout, out_layout)
 
 
 def global_avg_pool1d(data: Any, layout: str = "NCW", out_layout: str = "") -> Call:
     """The average of each channel of a line."""
-    return _to(_avg1, data, (1,), layout, out_layout)
+    return adaptive_avg_pool1d(data, (1,), layout, out_layout)
 
 
 def global_max_pool3d(data: Any, layout: str = "NCDHW", out_layout: str = "") -> Call:
     """The greatest element of each channel of a volume."""
-    return _to(_max3, data, (1, 1, 1), layout, out_layout)
+    return adaptive_max_pool3d(data, (1, 1, 1), layout, out_layout)
 
 
 def global_avg_pool3d(data: Any, layout: str = "NCDHW", out_layout: str = "") -> Call:
     """The average of each channel of a volume."""
-    return _to(_avg3, data, (1, 1, 1), layout, out_layout)
+    return adaptive_avg_pool3d(data, (1, 1, 1), layout, out_layout)

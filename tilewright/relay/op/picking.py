@@ -7,9 +7,8 @@ from typing import Any
 from ..expr import Call
 from ..ty import TensorType, Type
 from . import dyn
-from .arguments import static
 from .computes import topi
-from .registry import OpPattern, Place, dtype, flag, integer, refuse, register, text
+from .registry import Dtype, OpPattern, Place, Tensor, dtype, integer, operator, refuse
 from .shapes import axis_of, is_known, product
 
 __all__ = ["gather", "gather_nd", "one_hot", "take"]
@@ -41,19 +40,20 @@ def _take_places(types: list[Any], attrs: Any) -> list[Place]:
     return [Place(1, kind_of(attrs), 0, (axis_of(attrs.axis, len(types[0].shape)),))]
 
 
-_take = register(
+@operator(
     "take",
-    inputs=("data", "indices"),
-    attrs={"axis": integer(None), "batch_dims": integer(0), "mode": text("clip"), "negative": flag(True)},
     rel=_take_rel,
     compute=lambda attrs, ins, out: [topi.take(ins[0], ins[1], attrs.axis, attrs.batch_dims, attrs.mode)],
     pattern=INJECTIVE,
     places=_take_places,
 )
-
-
 def take(
-    data: Any, indices: Any, axis: Any = None, batch_dims: int = 0, mode: str = "clip", negative: bool = True
+    data: Tensor,
+    indices: Tensor,
+    axis: int | None = None,
+    batch_dims: int = 0,
+    mode: str = "clip",
+    negative: bool = True,
 ) -> Call:
     """The slices along `axis` that `indices` names.
 
@@ -61,7 +61,6 @@ def take(
     a negative one counts from the end (unless `negative` is False: then it is outside), and one outside is an error,
     which `config.data_check` may leave unchecked.
     """
-    return _take(data, indices, axis=axis, batch_dims=batch_dims, mode=mode, negative=negative)
 
 
 def _gather_rel(types: list[Any], attrs: Any) -> Type:
@@ -72,20 +71,16 @@ def _gather_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType(indices.shape, data.dtype)
 
 
-_gather = register(
+@operator(
     "gather",
-    inputs=("data", "indices"),
-    attrs={"axis": integer(0), "negative": flag(True)},
+    attrs={"axis": integer(0)},
     rel=_gather_rel,
     compute=lambda attrs, ins, out: [topi.gather(ins[0], attrs.axis, ins[1])],
     pattern=INJECTIVE,
     places=lambda types, attrs: [Place(1, kind_of(attrs), 0, (axis_of(attrs.axis, len(types[0].shape)),))],
 )
-
-
-def gather(data: Any, axis: int, indices: Any, negative: bool = True) -> Call:
+def gather(data: Tensor, axis: int, indices: Tensor, negative: bool = True) -> Call:
     """For each element of `indices`, the element of `data` at that place along `axis`; `negative` as of `take`."""
-    return _gather(data, indices, axis=axis, negative=negative)
 
 
 def _gather_nd_rel(types: list[Any], attrs: Any) -> Type:
@@ -98,10 +93,8 @@ def _gather_nd_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType([*indices.shape[1:], *data.shape[count + batch :]], data.dtype)
 
 
-_gather_nd = register(
+@operator(
     "gather_nd",
-    inputs=("data", "indices"),
-    attrs={"batch_dims": integer(0), "index_rank": integer(None)},
     rel=_gather_nd_rel,
     compute=lambda attrs, ins, out: [topi.gather_nd(ins[0], ins[1], attrs.batch_dims)],
     pattern=INJECTIVE,
@@ -109,11 +102,8 @@ _gather_nd = register(
         Place(1, "index", 0, tuple(attrs.batch_dims + c for c in range(types[1].shape[0])))
     ],
 )
-
-
-def gather_nd(data: Any, indices: Any, batch_dims: int = 0, index_rank: Any = None) -> Call:
+def gather_nd(data: Tensor, indices: Tensor, batch_dims: int = 0, index_rank: int | None = None) -> Call:
     """The slices at the points whose coordinates are the columns of `indices`."""
-    return _gather_nd(data, indices, batch_dims=batch_dims, index_rank=index_rank)
 
 
 def _one_hot_rel(types: list[Any], attrs: Any) -> Type:
@@ -122,20 +112,17 @@ def _one_hot_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType([*shape[:at], attrs.depth, *shape[at:]], attrs.dtype)
 
 
-_one_hot = register(
+@operator(
     "one_hot",
-    inputs=("indices", "on_value", "off_value"),
-    attrs={"depth": integer(), "axis": integer(-1), "dtype": dtype("float32")},
+    attrs={"axis": integer(-1), "dtype": dtype("float32")},
     rel=_one_hot_rel,
     compute=lambda attrs, ins, out: [
         topi.one_hot(ins[0], ins[1](), ins[2](), attrs.depth, attrs.axis, attrs.dtype)
     ],
     pattern=INJECTIVE,
+    dynamic=dyn.one_hot,
 )
-
-
-def one_hot(indices: Any, on_value: Any, off_value: Any, depth: int, axis: int, dtype: str) -> Call:
+def one_hot(
+    indices: Tensor, on_value: Tensor, off_value: Tensor, depth: int, axis: int, dtype: Dtype
+) -> Call:
     """`on_value` at the places that `indices` names along a new dimension, `off_value` elsewhere."""
-    if dyn.is_computed(depth):
-        return dyn.one_hot(indices, on_value, off_value, depth, axis, dtype)
-    return _one_hot(indices, on_value, off_value, depth=static(depth, "depth"), axis=axis, dtype=dtype)

@@ -15,7 +15,7 @@ from ...ir import ops
 from ...ir.dtype import DataType
 from ...ir.expr import IntImm, PrimExpr, convert
 from ..ty import Any, TensorType
-from .computes import Analyzer
+from .computes import arith
 from .registry import refuse
 
 __all__ = [
@@ -82,7 +82,7 @@ def is_known(d: Anything) -> bool:
 
 
 def _size(e: Anything) -> Anything:
-    e = Analyzer().simplify(e) if isinstance(e, PrimExpr) else e
+    e = arith.Analyzer().simplify(e) if isinstance(e, PrimExpr) else e
     return int(e.value) if isinstance(e, IntImm) else e
 
 

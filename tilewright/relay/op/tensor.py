@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ...ir.dtype import DataType
-from ..expr import Call, Constant, Expr, as_expr, const
+from ..expr import Call, Expr, const
 from ..ty import TensorType, Type
 from . import dyn
 from .computes import topi
-from .registry import OpPattern, Place, RelayOp, anything, dtype, number, refuse, register
+from .registry import Dtype, OpPattern, Place, Shape, Tensor, dtype, given, named, operator, refuse
 from .shapes import broadcast, need_dtype
 
 __all__ = [
@@ -106,23 +106,16 @@ def _bool_rel(types: list[Any], attrs: Any) -> Type:
 def _unary(
     name: str, doc: str, rel: Callable[..., Type] = _same_rel, topi_name: str = ""
 ) -> Callable[[Any], Call]:
-    """Register an operator of one argument and make its constructor."""
-    work = getattr(topi, topi_name or name)
-    op = register(
+    """An operator of one argument."""
+
+    def build(data: Tensor) -> Call: ...
+
+    return operator(
         name,
-        inputs=("data",),
         rel=rel,
-        compute=lambda attrs, ins, out: [work(ins[0])],
+        compute=lambda attrs, ins, out: [getattr(topi, topi_name or name)(ins[0])],
         pattern=OpPattern.ELEMWISE,
-        description=doc,
-    )
-
-    def build(data: Any) -> Call:
-        return op(data)
-
-    build.__name__ = build.__qualname__ = name.rpartition(".")[2]
-    build.__doc__ = doc
-    return build
+    )(named(build, name, __name__, doc))
 
 
 exp = _unary("exp", "e to the power of each element.")
@@ -183,26 +176,19 @@ def _divisor(types: list[Any], attrs: Any) -> list[Place]:
 
 
 def _binary(
-    name: str, doc: str, rel: Callable[..., Type] = _broadcast_rel, topi_name: str = "", divides: bool = False
+    name: str, doc: str, rel: Callable[..., Type] = _broadcast_rel, divides: bool = False
 ) -> Callable[[Any, Any], Call]:
-    """Register an operator of two arguments that broadcast, and make its constructor."""
-    work = getattr(topi, topi_name or name)
-    op = register(
+    """An operator of two arguments that broadcast."""
+
+    def build(lhs: Tensor, rhs: Tensor) -> Call: ...
+
+    return operator(
         name,
-        inputs=("lhs", "rhs"),
         rel=rel,
-        compute=lambda attrs, ins, out: [work(ins[0], ins[1])],
+        compute=lambda attrs, ins, out: [getattr(topi, name)(ins[0], ins[1])],
         pattern=OpPattern.BROADCAST,
-        description=doc,
         places=_divisor if divides else None,
-    )
-
-    def build(lhs: Any, rhs: Any) -> Call:
-        return op(lhs, rhs)
-
-    build.__name__ = build.__qualname__ = name.rpartition(".")[2]
-    build.__doc__ = doc
-    return build
+    )(named(build, name, __name__, doc))
 
 
 add = _binary("add", "lhs + rhs.")
@@ -234,67 +220,50 @@ greater_equal = _binary("greater_equal", "lhs >= rhs.", _compare_rel)
 
 
 # ---------------------------------------------------------------------------- with attributes
-_clip = register(
+
+
+@operator(
     "clip",
-    inputs=("a",),
-    attrs={"a_min": number(), "a_max": number()},
     rel=_same_rel,
     compute=lambda attrs, ins, out: [topi.clip(ins[0], attrs.a_min, attrs.a_max)],
     pattern=OpPattern.ELEMWISE,
 )
-
-
-def clip(a: Any, a_min: float, a_max: float) -> Call:
+def clip(a: Tensor, a_min: float, a_max: float) -> Call:
     """The elements kept between two bounds."""
-    return _clip(a, a_min=a_min, a_max=a_max)
 
 
 def _cast_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType(types[0].shape, attrs.dtype)
 
 
-_cast = register(
+@operator(
     "cast",
-    inputs=("data",),
-    attrs={"dtype": dtype()},
     rel=_cast_rel,
     compute=lambda attrs, ins, out: [topi.cast(ins[0], attrs.dtype)],
     pattern=OpPattern.ELEMWISE,
 )
-
-
-def cast(data: Any, dtype: str) -> Call:
+def cast(data: Tensor, dtype: Dtype) -> Call:
     """The elements converted to another type."""
-    return _cast(data, dtype=dtype)
 
 
-_cast_like = register(
+@operator(
     "cast_like",
-    inputs=("data", "dtype_like"),
     rel=lambda types, attrs: TensorType(types[0].shape, types[1].dtype),
     compute=lambda attrs, ins, out: [topi.cast(ins[0], out.dtype)],
     pattern=OpPattern.ELEMWISE,
 )
-
-
-def cast_like(data: Any, dtype_like: Any) -> Call:
+def cast_like(data: Tensor, dtype_like: Tensor) -> Call:
     """The elements converted to the type of another tensor's."""
-    return _cast_like(data, dtype_like)
 
 
-_reinterpret = register(
+@operator(
     "reinterpret",
-    inputs=("data",),
-    attrs={"dtype": dtype()},
     rel=_cast_rel,
     compute=lambda attrs, ins, out: [topi.reinterpret(ins[0], attrs.dtype)],
     pattern=OpPattern.ELEMWISE,
 )
-
-
-def reinterpret(data: Any, dtype: str) -> Call:
+def reinterpret(data: Tensor, dtype: Dtype) -> Call:
     """The bits of the elements read as another type of the same size."""
-    return _reinterpret(data, dtype=dtype)
 
 
 def _where_rel(types: list[Any], attrs: Any) -> Type:
@@ -303,65 +272,42 @@ def _where_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType(broadcast(condition.shape, broadcast(x.shape, y.shape, "x and y")), x.dtype)
 
 
-_where = register(
+@operator(
     "where",
-    inputs=("condition", "x", "y"),
     rel=_where_rel,
     compute=lambda attrs, ins, out: [topi.where(*ins)],
     pattern=OpPattern.BROADCAST,
 )
-
-
-def where(condition: Any, x: Any, y: Any) -> Call:
+def where(condition: Tensor, x: Tensor, y: Tensor) -> Call:
     """`x` where the condition holds, else `y`; all three broadcast."""
-    return _where(condition, x, y)
 
 
 # ---------------------------------------------------------------------------- creation
-def _filled(name: str, value: float) -> RelayOp:
-    return register(
+def _filled(name: str, value: float, dynamic: Callable[..., Call]) -> Callable[[Any, Any], Call]:
+    def build(shape: Shape, dtype: Dtype) -> Call: ...
+
+    return operator(
         name,
-        inputs=(),
-        attrs={"shape": anything(), "dtype": dtype("float32")},
+        attrs={"dtype": dtype("float32")},
         rel=lambda types, attrs: TensorType(attrs.shape, attrs.dtype),
         compute=lambda attrs, ins, out: [topi.full(out.shape, out.dtype, value)],
         pattern=OpPattern.ELEMWISE,
-    )
+        dynamic=dynamic,
+    )(named(build, name, __name__, f"A tensor of {name}."))
 
 
-_zeros, _ones = _filled("zeros", 0), _filled("ones", 1)
-
-
-def zeros(shape: Any, dtype: str) -> Call:
-    """A tensor of zeros."""
-    return dyn.zeros(shape, dtype) if dyn.is_computed(shape) else _zeros(shape=_shape(shape), dtype=dtype)
-
-
-def ones(shape: Any, dtype: str) -> Call:
-    """A tensor of ones."""
-    return dyn.ones(shape, dtype) if dyn.is_computed(shape) else _ones(shape=_shape(shape), dtype=dtype)
-
-
-def _shape(shape: Any) -> Any:
-    if isinstance(shape, Constant):
-        return tuple(int(d) for d in shape.numpy().reshape(-1))
-    return (shape,) if isinstance(shape, int) else tuple(shape)
+zeros, ones = _filled("zeros", 0, dyn.zeros), _filled("ones", 1, dyn.ones)
 
 
 def _like(name: str, value: float) -> Callable[[Any], Call]:
-    op = register(
+    def build(data: Tensor) -> Call: ...
+
+    return operator(
         name,
-        inputs=("data",),
         rel=_same_rel,
         compute=lambda attrs, ins, out: [topi.full_like(ins[0], value)],
         pattern=OpPattern.ELEMWISE,
-    )
-
-    def build(data: Any) -> Call:
-        return op(data)
-
-    build.__name__, build.__doc__ = name, f"A tensor of the shape and type of `data`, filled with {value}."
-    return build
+    )(named(build, name, __name__, f"A tensor of the shape and type of `data`, filled with {value}."))
 
 
 zeros_like, ones_like = _like("zeros_like", 0), _like("ones_like", 1)
@@ -373,22 +319,16 @@ def _full_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType(attrs.shape, attrs.dtype or types[0].dtype)
 
 
-_full = register(
+@operator(
     "full",
-    inputs=("fill_value",),
-    attrs={"shape": anything(), "dtype": dtype(None)},
     rel=_full_rel,
     compute=lambda attrs, ins, out: [topi.full(out.shape, out.dtype, ins[0]())],
     pattern=OpPattern.ELEMWISE,
+    dynamic=dyn.full,
 )
-
-
-def full(fill_value: Any, shape: Any = (), dtype: str = "") -> Call:
+def full(fill_value: Tensor, shape: Shape = (), dtype: Dtype = "") -> Call:
     """A tensor filled with one value, itself a tensor without dimensions."""
-    value = fill_value if isinstance(fill_value, Expr) else const(fill_value, dtype or None)
-    if dyn.is_computed(shape):
-        return dyn.full(value, shape, dtype)
-    return _full(value, shape=_shape(shape), dtype=dtype)
+    return given(fill_value=fill_value if isinstance(fill_value, Expr) else const(fill_value, dtype or None))
 
 
 def _full_like_rel(types: list[Any], attrs: Any) -> Type:
@@ -397,49 +337,35 @@ def _full_like_rel(types: list[Any], attrs: Any) -> Type:
     return types[0]  # type: ignore[no-any-return]
 
 
-_full_like = register(
+@operator(
     "full_like",
-    inputs=("data", "fill_value"),
     rel=_full_like_rel,
     compute=lambda attrs, ins, out: [topi.full_like(ins[0], ins[1]())],
     pattern=OpPattern.ELEMWISE,
 )
-
-
-def full_like(data: Any, fill_value: Any) -> Call:
+def full_like(data: Tensor, fill_value: Tensor) -> Call:
     """A tensor of the shape and type of `data`, filled with one value."""
-    return _full_like(data, as_expr(fill_value))
 
 
 def _shape_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType((len(types[0].shape),), attrs.dtype)
 
 
-_shape_of = register(
+@operator(
     "shape_of",
-    inputs=("data",),
-    attrs={"dtype": dtype("int32")},
     rel=_shape_rel,
     compute=lambda attrs, ins, out: [topi.shape(ins[0], attrs.dtype)],
     pattern=OpPattern.OPAQUE,
 )
-
-
-def shape_of(data: Any, dtype: str = "int32") -> Call:
+def shape_of(data: Tensor, dtype: Dtype = "int32") -> Call:
     """The sizes of a tensor, as a tensor."""
-    return _shape_of(data, dtype=dtype)
 
 
-_ndarray_size = register(
+@operator(
     "ndarray_size",
-    inputs=("data",),
-    attrs={"dtype": dtype("int32")},
     rel=lambda types, attrs: TensorType((), attrs.dtype),
     compute=lambda attrs, ins, out: [topi.ndarray_size(ins[0], attrs.dtype)],
     pattern=OpPattern.OPAQUE,
 )
-
-
-def ndarray_size(data: Any, dtype: str = "int32") -> Call:
+def ndarray_size(data: Tensor, dtype: Dtype = "int32") -> Call:
     """The number of elements of a tensor, as a tensor without dimensions."""
-    return _ndarray_size(data, dtype=dtype)

@@ -5,14 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..expr import Call, Constant, TupleWrapper
+from ..expr import Call, TupleWrapper
 from ..ty import Any as AnySize
 from ..ty import TensorType, TupleType, Type, is_dynamic
 from . import dyn, layouts
-from .arguments import static, tensors
+from .arguments import is_computed
+from .attributes import known
 from .computes import te, topi
 from .picking import gather, gather_nd, one_hot, take
-from .registry import OpPattern, anything, dtype, flag, integer, ints, refuse, register, text
+from .registry import (
+    Dtype,
+    Ints,
+    OpPattern,
+    Shape,
+    Tensor,
+    Tensors,
+    Value,
+    dtype,
+    given,
+    integer,
+    ints,
+    operator,
+    refuse,
+)
 from .shapes import (
     add,
     assume_inside,
@@ -149,28 +164,22 @@ def _reshape_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType(reshaped(types[0].shape, attrs.newshape, attrs.allowzero), types[0].dtype)
 
 
-_reshape = register(
-    "reshape",
-    inputs=("data",),
-    attrs={"newshape": ints(), "allowzero": flag(False)},
-    rel=_reshape_rel,
-    compute=lambda attrs, ins, out: [
-        topi.reshape(ins[0], reshaped(_sizes(ins[0]), attrs.newshape, attrs.allowzero))
-    ],
-    pattern=INJECTIVE,
-)
-
-
 def _sizes(t: Any) -> tuple[Any, ...]:
     """The sizes of a te.Tensor as a relation has them."""
     return TensorType(t.shape, t.dtype).shape
 
 
-def reshape(data: Any, newshape: Any, allowzero: bool = False) -> Call:
+@operator(
+    "reshape",
+    rel=_reshape_rel,
+    compute=lambda attrs, ins, out: [
+        topi.reshape(ins[0], reshaped(_sizes(ins[0]), attrs.newshape, attrs.allowzero))
+    ],
+    pattern=INJECTIVE,
+    dynamic=dyn.reshape,
+)
+def reshape(data: Tensor, newshape: Ints, allowzero: bool = False) -> Call:
     """The same elements under another shape; 0, -1, -2, -3 and -4 have the meanings of the classic."""
-    if dyn.is_computed(newshape):
-        return dyn.reshape(data, newshape, allowzero)
-    return _reshape(data, newshape=static(newshape, "newshape"), allowzero=allowzero)
 
 
 def _like_rel(types: list[Any], attrs: Any) -> Type:
@@ -180,18 +189,14 @@ def _like_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType(like.shape, data.dtype)
 
 
-_reshape_like = register(
+@operator(
     "reshape_like",
-    inputs=("data", "shape_like"),
     rel=_like_rel,
     compute=lambda attrs, ins, out: [topi.reshape(ins[0], ins[1].shape)],
     pattern=INJECTIVE,
 )
-
-
-def reshape_like(data: Any, shape_like: Any) -> Call:
+def reshape_like(data: Tensor, shape_like: Tensor) -> Call:
     """The elements under the shape of another tensor."""
-    return _reshape_like(data, shape_like)
 
 
 # ---------------------------------------------------------------------------- dimensions
@@ -204,21 +209,16 @@ def _order(attrs: Any, ndim: int) -> tuple[int, ...]:
     return order
 
 
-_transpose = register(
+@operator(
     "transpose",
-    inputs=("data",),
-    attrs={"axes": ints(None)},
     rel=lambda types, attrs: TensorType(
         [types[0].shape[d] for d in _order(attrs, len(types[0].shape))], types[0].dtype
     ),
     compute=lambda attrs, ins, out: [topi.transpose(ins[0], _order(attrs, ins[0].ndim))],
     pattern=INJECTIVE,
 )
-
-
-def transpose(data: Any, axes: Any = None) -> Call:
+def transpose(data: Tensor, axes: Ints = None) -> Call:
     """The dimensions in another order; without `axes` from the last to the first."""
-    return _transpose(data, axes=axes)
 
 
 def _squeeze_rel(types: list[Any], attrs: Any) -> Type:
@@ -241,21 +241,15 @@ def _squeeze_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return [topi.squeeze(ins[0], attrs.axis)]
 
 
-_squeeze = register(
+@operator(
     "squeeze",
-    inputs=("data",),
-    attrs={"axis": ints(None)},
     rel=_squeeze_rel,
     compute=_squeeze_compute,
     pattern=INJECTIVE,
+    dynamic=dyn.squeeze,
 )
-
-
-def squeeze(data: Any, axis: Any = None) -> Call:
+def squeeze(data: Tensor, axis: Ints = None) -> Call:
     """The tensor without its dimensions of size 1, or without those named."""
-    if dyn.is_computed(axis):
-        return dyn.squeeze(data, axis)
-    return _squeeze(data, axis=static(axis, "axis"))
 
 
 def _expand_rel(types: list[Any], attrs: Any) -> Type:
@@ -264,21 +258,15 @@ def _expand_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType([*shape[:at], *[1] * attrs.num_newaxis, *shape[at:]], types[0].dtype)
 
 
-_expand_dims = register(
+@operator(
     "expand_dims",
-    inputs=("data",),
-    attrs={"axis": integer(), "num_newaxis": integer(1)},
     rel=_expand_rel,
     compute=lambda attrs, ins, out: [topi.expand_dims(ins[0], attrs.axis, attrs.num_newaxis)],
     pattern=OpPattern.BROADCAST,
+    dynamic=dyn.expand_dims,
 )
-
-
-def expand_dims(data: Any, axis: int, num_newaxis: int = 1) -> Call:
+def expand_dims(data: Tensor, axis: int, num_newaxis: int = 1) -> Call:
     """New dimensions of size 1 before dimension `axis`."""
-    if dyn.is_computed(axis):
-        return dyn.expand_dims(data, axis, num_newaxis)
-    return _expand_dims(data, axis=static(axis, "axis"), num_newaxis=num_newaxis)
 
 
 # ---------------------------------------------------------------------------- joining and parting
@@ -303,19 +291,15 @@ def _concatenate_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType(shape, first.dtype)
 
 
-_concatenate = register(
+@operator(
     "concatenate",
-    inputs=("*data",),
     attrs={"axis": integer(0)},
     rel=_concatenate_rel,
     compute=lambda attrs, ins, out: [topi.concatenate(ins, attrs.axis)],
     pattern=INJECTIVE,
 )
-
-
-def concatenate(data: Any, axis: int) -> Call:
+def concatenate(data: Tensors, axis: int) -> Call:
     """Tensors one behind the other along `axis`."""
-    return _concatenate(tensors(data), axis=axis)
 
 
 def _stack_rel(types: list[Any], attrs: Any) -> Type:
@@ -332,19 +316,15 @@ def _stack_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType([*first.shape[:at], len(fields), *first.shape[at:]], first.dtype)
 
 
-_stack = register(
+@operator(
     "stack",
-    inputs=("*data",),
     attrs={"axis": integer(0)},
     rel=_stack_rel,
     compute=lambda attrs, ins, out: [topi.stack(ins, attrs.axis)],
     pattern=INJECTIVE,
 )
-
-
-def stack(data: Any, axis: int) -> Call:
+def stack(data: Tensors, axis: int) -> Call:
     """Tensors of one shape along a new dimension."""
-    return _stack(tensors(data), axis=axis)
 
 
 def _split_rel(types: list[Any], attrs: Any) -> Type:
@@ -369,10 +349,13 @@ def _split_rel(types: list[Any], attrs: Any) -> Type:
     )
 
 
-_split = register(
+def _parts(call: Call) -> int:
+    given = call.attrs.indices_or_sections
+    return given if isinstance(given, int) else len(given) + 1
+
+
+@operator(
     "split",
-    inputs=("data",),
-    attrs={"indices_or_sections": anything(), "axis": integer(0)},
     rel=_split_rel,
     compute=lambda attrs, ins, out: topi.split(
         ins[0],
@@ -382,13 +365,10 @@ _split = register(
         attrs.axis,
     ),
     pattern=INJECTIVE,
+    results=_parts,
 )
-
-
-def split(data: Any, indices_or_sections: Any, axis: int = 0) -> TupleWrapper:
+def split(data: Tensor, indices_or_sections: Value, axis: int = 0) -> TupleWrapper:
     """Parts along `axis`: so many equal ones, or those between the places in a list."""
-    count = indices_or_sections if isinstance(indices_or_sections, int) else len(indices_or_sections) + 1
-    return TupleWrapper(_split(data, indices_or_sections=indices_or_sections, axis=axis), count)
 
 
 # ---------------------------------------------------------------------------- slices
@@ -437,51 +417,29 @@ def _slice_rel(types: list[Any], attrs: Any) -> Type:
     )
 
 
-_strided_slice = register(
+def _slice_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
+    steps = attrs.strides if len(attrs.strides) == len(attrs.begin) else attrs.strides * len(attrs.begin)
+    return [topi.strided_slice(ins[0], attrs.begin, attrs.end, steps, attrs.axes, attrs.slice_mode)]
+
+
+@operator(
     "strided_slice",
-    inputs=("data",),
-    attrs={
-        "begin": ints(),
-        "end": ints(),
-        "strides": ints((1,)),
-        "slice_mode": text("end"),
-        "axes": ints(None),
-    },
+    attrs={"strides": ints((1,))},
     rel=_slice_rel,
-    compute=lambda attrs, ins, out: [
-        topi.strided_slice(
-            ins[0],
-            attrs.begin,
-            attrs.end,
-            attrs.strides
-            if len(attrs.strides) == len(attrs.begin)
-            else list(attrs.strides) * len(attrs.begin),
-            attrs.axes,
-            attrs.slice_mode,
-        )
-    ],
+    compute=_slice_compute,
     pattern=INJECTIVE,
 )
-
-
 def strided_slice(
-    data: Any, begin: Any, end: Any, strides: Any = None, axes: Any = None, slice_mode: str = "end"
+    data: Tensor, begin: Ints, end: Ints, strides: Ints = None, axes: Ints = None, slice_mode: str = "end"
 ) -> Call:
     """The elements from `begin` to `end` in steps, along all dimensions or those named."""
-    if axes is None and any(map(dyn.is_computed, (begin, end, strides))):
-        return dyn.strided_slice(data, begin, end, [1] if strides is None else strides, slice_mode)
-    begin, end = static(begin, "begin"), static(end, "end")
-    begin = [0 if b is None else b for b in begin]
-    end = [2**31 - 1 if e is None else e for e in end]
-    steps = static(strides, "strides")
-    return _strided_slice(
-        data,
-        begin=begin,
-        end=end,
-        strides=steps if steps is not None else (1,),
-        slice_mode=slice_mode,
-        axes=axes,
+    steps = (1,) if strides is None else strides
+    if axes is None and any(map(is_computed, (begin, end, steps))):
+        return dyn.strided_slice(data, begin, end, steps, slice_mode)
+    low, high = (
+        [edge if v is None else v for v in known(places)] for places, edge in ((begin, 0), (end, 2**31 - 1))
     )
+    return given(begin=low, end=high, strides=steps)
 
 
 def _slice_like_shape(data: TensorType, like: TensorType, axes: Any) -> list[Any]:
@@ -494,21 +452,16 @@ def _slice_like_shape(data: TensorType, like: TensorType, axes: Any) -> list[Any
     return shape
 
 
-_slice_like = register(
+@operator(
     "slice_like",
-    inputs=("data", "shape_like"),
-    attrs={"axes": ints(None)},
     rel=lambda types, attrs: TensorType(_slice_like_shape(types[0], types[1], attrs.axes), types[0].dtype),
     compute=lambda attrs, ins, out: [
         topi.strided_slice(ins[0], [0] * ins[0].ndim, list(out.shape), [1] * ins[0].ndim)
     ],
     pattern=INJECTIVE,
 )
-
-
-def slice_like(data: Any, shape_like: Any, axes: Any = None) -> Call:
+def slice_like(data: Tensor, shape_like: Tensor, axes: Ints = None) -> Call:
     """The front part of a tensor, as large as another along some dimensions."""
-    return _slice_like(data, shape_like, axes=axes)
 
 
 # ---------------------------------------------------------------------------- copies
@@ -520,21 +473,15 @@ def _tile_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType([mul(d, r) for d, r in zip(full, times, strict=True)], types[0].dtype)
 
 
-_tile = register(
+@operator(
     "tile",
-    inputs=("data",),
-    attrs={"reps": ints()},
     rel=_tile_rel,
     compute=lambda attrs, ins, out: [topi.tile(ins[0], attrs.reps)],
     pattern=OpPattern.BROADCAST,
+    dynamic=dyn.tile,
 )
-
-
-def tile(data: Any, reps: Any) -> Call:
+def tile(data: Tensor, reps: Ints) -> Call:
     """The whole tensor several times along each dimension."""
-    if dyn.is_computed(reps):
-        return dyn.tile(data, reps)
-    return _tile(data, reps=static(reps, "reps"))
 
 
 def _repeat_rel(types: list[Any], attrs: Any) -> Type:
@@ -545,19 +492,15 @@ def _repeat_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType([mul(d, attrs.repeats) if i == at else d for i, d in enumerate(shape)], types[0].dtype)
 
 
-_repeat = register(
+@operator(
     "repeat",
-    inputs=("data",),
-    attrs={"repeats": integer(), "axis": integer(None)},
+    attrs={"axis": integer(None)},
     rel=_repeat_rel,
     compute=lambda attrs, ins, out: [topi.repeat(ins[0], attrs.repeats, attrs.axis)],
     pattern=OpPattern.BROADCAST,
 )
-
-
-def repeat(data: Any, repeats: int, axis: int | None) -> Call:
+def repeat(data: Tensor, repeats: int, axis: int | None) -> Call:
     """Each slice along `axis` several times behind itself."""
-    return _repeat(data, repeats=repeats, axis=axis)
 
 
 def _broadcast_to_rel(types: list[Any], attrs: Any) -> Type:
@@ -569,65 +512,46 @@ def _broadcast_to_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType(attrs.shape, attrs.dtype or types[0].dtype)
 
 
-_broadcast_to = register(
+@operator(
     "broadcast_to",
-    inputs=("data",),
-    attrs={"shape": anything(), "dtype": dtype(None)},
     rel=_broadcast_to_rel,
     compute=lambda attrs, ins, out: [topi.broadcast_to(ins[0], out.shape)],
     pattern=OpPattern.BROADCAST,
+    attrs={"dtype": dtype(None)},
+    dynamic=dyn.broadcast_to,
 )
-
-
-def broadcast_to(data: Any, shape: Any) -> Call:
+def broadcast_to(data: Tensor, shape: Shape) -> Call:
     """The tensor repeated along dimensions of size 1 to a shape."""
-    if dyn.is_computed(shape):
-        return dyn.broadcast_to(data, shape)
-    given = static(shape, "shape")
-    return _broadcast_to(data, shape=(given,) if isinstance(given, int) else tuple(given))
 
 
-_broadcast_to_like = register(
+@operator(
     "broadcast_to_like",
-    inputs=("data", "broadcast_type"),
     rel=lambda types, attrs: TensorType(broadcast(types[0].shape, types[1].shape), types[0].dtype),
     compute=lambda attrs, ins, out: [topi.broadcast_to(ins[0], ins[1].shape)],
     pattern=OpPattern.BROADCAST,
 )
-
-
-def broadcast_to_like(data: Any, broadcast_type: Any) -> Call:
+def broadcast_to_like(data: Tensor, broadcast_type: Tensor) -> Call:
     """The tensor repeated to the shape of another."""
-    return _broadcast_to_like(data, broadcast_type)
 
 
-_collapse_sum_like = register(
+@operator(
     "collapse_sum_like",
-    inputs=("data", "collapse_type"),
     rel=lambda types, attrs: TensorType(types[1].shape, types[0].dtype),
     compute=lambda attrs, ins, out: [topi.collapse_sum(ins[0], ins[1].shape)],
     pattern=OpPattern.COMM_REDUCE,
 )
-
-
-def collapse_sum_like(data: Any, collapse_type: Any) -> Call:
+def collapse_sum_like(data: Tensor, collapse_type: Tensor) -> Call:
     """The sum over the dimensions along which another tensor would be repeated."""
-    return _collapse_sum_like(data, collapse_type)
 
 
-_collapse_sum_to = register(
+@operator(
     "collapse_sum_to",
-    inputs=("data",),
-    attrs={"shape": ints()},
     rel=lambda types, attrs: TensorType(attrs.shape, types[0].dtype),
     compute=lambda attrs, ins, out: [topi.collapse_sum(ins[0], attrs.shape)],
     pattern=OpPattern.COMM_REDUCE,
 )
-
-
-def collapse_sum_to(data: Any, shape: Any) -> Call:
+def collapse_sum_to(data: Tensor, shape: Ints) -> Call:
     """The sum over the dimensions along which a tensor of this shape would be repeated."""
-    return _collapse_sum_to(data, shape=static(shape, "shape"))
 
 
 def _reverse_rel(types: list[Any], attrs: Any) -> Type:
@@ -635,19 +559,14 @@ def _reverse_rel(types: list[Any], attrs: Any) -> Type:
     return types[0]  # type: ignore[no-any-return]
 
 
-_reverse = register(
+@operator(
     "reverse",
-    inputs=("data",),
-    attrs={"axis": ints()},
     rel=_reverse_rel,
     compute=lambda attrs, ins, out: [topi.flip(ins[0], attrs.axis)],
     pattern=INJECTIVE,
 )
-
-
-def reverse(data: Any, axis: Any) -> Call:
+def reverse(data: Tensor, axis: Ints) -> Call:
     """The elements from the last to the first along an axis."""
-    return _reverse(data, axis=axis)
 
 
 flip = reverse
@@ -661,19 +580,14 @@ def _layout_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType(layouts.shape_in(attrs.dst_layout, named, exact=False), types[0].dtype)
 
 
-_layout_transform = register(
+@operator(
     "layout_transform",
-    inputs=("data",),
-    attrs={"src_layout": text(), "dst_layout": text()},
     rel=_layout_rel,
     compute=lambda attrs, ins, out: [topi.layout_transform(ins[0], attrs.src_layout, attrs.dst_layout)],
     pattern=INJECTIVE,
 )
-
-
-def layout_transform(data: Any, src_layout: str, dst_layout: str) -> Call:
+def layout_transform(data: Tensor, src_layout: str, dst_layout: str) -> Call:
     """The elements in another layout, such as NCHW16c."""
-    return _layout_transform(data, src_layout=src_layout, dst_layout=dst_layout)
 
 
 def _arange_count(attrs: Any) -> int:
@@ -684,21 +598,15 @@ def _arange_count(attrs: Any) -> int:
     return max(0, math.ceil((attrs.stop - attrs.start) / attrs.step))
 
 
-_arange = register(
+@operator(
     "arange",
-    inputs=(),
-    attrs={"start": anything(), "stop": anything(), "step": anything(1), "dtype": dtype("float32")},
     rel=lambda types, attrs: TensorType((_arange_count(attrs),), attrs.dtype),
     compute=lambda attrs, ins, out: [topi.arange(attrs.start, attrs.stop, attrs.step, attrs.dtype)],
     pattern=INJECTIVE,
 )
-
-
-def arange(start: Any, stop: Any = None, step: Any = 1, dtype: str = "float32") -> Call:
+def arange(start: Value, stop: Value = None, step: Value = 1, dtype: Dtype = "float32") -> Call:
     """Numbers from `start` on in equal steps, `stop` not included."""
-    if stop is None:
-        start, stop = 0, start
-    if any(map(dyn.is_computed, (start, stop, step))):
-        return dyn.arange(start, stop, step, dtype)
-    first, last, by = (v.numpy().item() if isinstance(v, Constant) else v for v in (start, stop, step))
-    return _arange(start=first, stop=last, step=by, dtype=dtype)
+    first, last = (0, start) if stop is None else (start, stop)
+    if any(map(is_computed, (first, last, step))):
+        return dyn.arange(first, last, step, dtype)
+    return given(start=first, stop=last)

@@ -6,22 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...ir.dtype import DataType
-from ..expr import Expr, const
 from ..op.registry import refuse
 from ..op.shapes import axis_of, differ, need_dtype, same_size
 from ..ty import TensorType
 
-__all__ = ["channels_of", "check_parameter", "need_float", "need_integers", "scale_of", "zero_of"]
+__all__ = ["channels_of", "check_parameter", "need_float", "need_integers"]
 
 FLOAT32, INT32 = DataType("float32"), DataType("int32")
-
-
-def scale_of(value: Any) -> Expr:
-    return value if isinstance(value, Expr) else const(value, "float32")
-
-
-def zero_of(value: Any) -> Expr:
-    return value if isinstance(value, Expr) else const(value, "int32")
 
 
 def check_parameter(kind: TensorType, size: Any, name: str) -> None:
