@@ -7,7 +7,7 @@ from typing import Any
 
 from ..expr import Constant, Expr, as_expr, const
 
-__all__ = ["each", "float32", "int32", "is_computed", "numbers", "sides", "tensors"]
+__all__ = ["columns", "each", "float32", "int32", "is_computed", "numbers", "sides", "tensors"]
 
 
 def is_computed(value: Any) -> bool:
@@ -58,3 +58,8 @@ def sides(padding: Any, count: int) -> tuple[Any, ...]:
         )
         raise ValueError(f"padding is {numbers} numbers, not {given}")
     return given
+
+
+def columns(rows: Any) -> tuple[list[int], list[int]]:
+    """What stands before and after each dimension, from pairs of both."""
+    return [r[0] for r in rows], [r[1] for r in rows]

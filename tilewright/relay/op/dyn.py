@@ -3,7 +3,7 @@
     dyn.reshape(x, shape_of(y)) : Tensor[(?, ?), float32]
 
 How many dimensions a result has is always known. A kernel is compiled for sizes that are variables: `compute` takes
-them from the type it is given, or makes them (`room`); `shape_funcs.py` says which they are when the program runs.
+them from the type it is given, or makes them (`room`); `runtime/shape_functions.py` says which they are in a run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .registry import (
     refuse,
     text,
 )
-from .shapes import axis_of, differ, is_known, need_dtype, need_rank
+from .shapes import axis_of, differ, is_known, need_dtype, need_integers, need_rank, need_scalar
 
 __all__ = [
     "arange",
@@ -63,20 +63,10 @@ def room(kind: TensorType) -> list[Any]:
 def _list_length(kind: TensorType, argument: str) -> int:
     """How many numbers a list of sizes, places or factors has."""
     need_rank(kind, 1, argument)
-    _need_integers(kind, argument)
+    need_integers(kind, argument)
     if not is_known(kind.shape[0]):
         raise refuse(f"is {kind}: the number of dimensions of the result must be known", argument)
     return int(kind.shape[0])
-
-
-def _need_integers(kind: TensorType, argument: str) -> None:
-    if not kind.dtype.is_integral or kind.dtype.is_bool:
-        raise refuse(f"must hold integers and is {kind}", argument)
-
-
-def _need_scalar(kind: TensorType, argument: str) -> None:
-    if any(differ(d, 1) for d in kind.shape):
-        raise refuse(f"must be one number and is {kind}", argument)
 
 
 def _unknown(count: int) -> list[AnySize]:
@@ -121,8 +111,8 @@ def squeeze(data: Tensor, axis: Numbers) -> Call:
 
 def _expand_rel(types: list[Any], attrs: Any) -> Type:
     data, axis = types
-    _need_scalar(axis, "axis")
-    _need_integers(axis, "axis")
+    need_scalar(axis, "axis")
+    need_integers(axis, "axis")
     return TensorType(_unknown(len(data.shape) + attrs.num_newaxis), data.dtype)
 
 
@@ -201,7 +191,7 @@ zeros, ones = _filled("zeros", 0), _filled("ones", 1)
 
 
 def _full_rel(types: list[Any], attrs: Any) -> Type:
-    _need_scalar(types[0], "fill_value")
+    need_scalar(types[0], "fill_value")
     return TensorType(_unknown(_list_length(types[1], "shape")), attrs.dtype or types[0].dtype)
 
 
@@ -218,7 +208,7 @@ def full(fill_value: Tensor, shape: Numbers, dtype: Dtype = "") -> Call:
 
 def _arange_rel(types: list[Any], attrs: Any) -> Type:
     for kind, name in zip(types, ("start", "stop", "step"), strict=True):
-        _need_scalar(kind, name)
+        need_scalar(kind, name)
     return TensorType((AnySize(),), attrs.dtype)
 
 
@@ -244,7 +234,7 @@ def arange(start: Tensor, stop: Tensor, step: Tensor, dtype: Dtype = "float32") 
 def _one_hot_rel(types: list[Any], attrs: Any) -> Type:
     shape = types[0].shape
     for kind, name in zip(types[1:], ("on_value", "off_value", "depth"), strict=True):
-        _need_scalar(kind, name)
+        need_scalar(kind, name)
     at = len(shape) if attrs.axis == -1 else axis_of(attrs.axis, len(shape) + 1)
     return TensorType([*shape[:at], AnySize(), *shape[at:]], attrs.dtype)
 
@@ -270,7 +260,7 @@ def one_hot(
 
 def _sparse_rel(types: list[Any], attrs: Any) -> Type:
     indices, shape, values, default = types
-    _need_integers(indices, "sparse_indices")
+    need_integers(indices, "sparse_indices")
     need_dtype(default, values.dtype, "default_value")
     return TensorType(_unknown(_list_length(shape, "output_shape")), values.dtype)
 
@@ -290,8 +280,8 @@ def sparse_to_dense(
 # ---------------------------------------------------------------------------- picking
 def _topk_rel(types: list[Any], attrs: Any) -> Type:
     data, k = types
-    _need_scalar(k, "k")
-    _need_integers(k, "k")
+    need_scalar(k, "k")
+    need_integers(k, "k")
     at = axis_of(attrs.axis, len(data.shape))
     shape = [AnySize() if d == at else s for d, s in enumerate(data.shape)]
     values, places = TensorType(shape, data.dtype), TensorType(shape, attrs.dtype)
@@ -357,10 +347,10 @@ def strided_slice(
 def _pad_rel(types: list[Any], attrs: Any) -> Type:
     data, width, value = types
     need_rank(width, 2, "pad_width")
-    _need_integers(width, "pad_width")
+    need_integers(width, "pad_width")
     if differ(width.shape[0], len(data.shape)) or differ(width.shape[1], 2):
         raise refuse(f"must be ({len(data.shape)}, 2) for {data} and is {width}", "pad_width")
-    _need_scalar(value, "pad_value")
+    need_scalar(value, "pad_value")
     if attrs.pad_mode not in ("constant", "edge", "reflect"):
         raise refuse(f"is {attrs.pad_mode!r} and may be 'constant', 'edge' or 'reflect'", "pad_mode")
     return TensorType(_unknown(len(data.shape)), data.dtype)
@@ -414,7 +404,7 @@ def _out_sizes(out: TensorType, layout: str, axes: str) -> tuple[list[Any], list
 
 def _scales_rel(types: Sequence[Any], attrs: Any, axes: str) -> Type:
     for kind, letter in zip(types[1:], axes, strict=True):
-        _need_scalar(kind, f"scale_{letter.lower()}")
+        need_scalar(kind, f"scale_{letter.lower()}")
     return _enlarged(attrs.layout, types[0], axes)
 
 

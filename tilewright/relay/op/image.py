@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..expr import Call
+from ..ty import Any as AnySize
 from ..ty import TensorType, Type
 from . import dyn, layouts
 from .computes import topi
 from .registry import (
-    Attr,
     Constructor,
     Dtype,
     Ints,
@@ -20,14 +20,13 @@ from .registry import (
     Sides,
     Tensor,
     Value,
-    flag,
     given,
     operator,
     refuse,
     text,
     window,
 )
-from .shapes import differ, need_dtype, need_rank
+from .shapes import differ, is_known, mul, need_dtype, need_rank
 from .spatial import windows
 
 __all__ = [
@@ -40,7 +39,76 @@ __all__ = [
     "resize3d",
 ]
 
+
+# ---------------------------------------------------------------------------- upsampling
+def _times(size: Any, scale: float) -> Any:
+    """A size made larger by a factor, rounded to the nearest."""
+    if scale <= 0:
+        raise refuse(f"{scale} must be positive", "scale")
+    if float(scale).is_integer():
+        return mul(size, int(scale))
+    return round(size * scale) if is_known(size) else AnySize()
+
+
+def _upsampling(name: str, axes: str, compute: Any, dynamic: Any) -> Callable[[Constructor], Constructor]:
+    def rel(types: list[Any], attrs: Any) -> Type:
+        named = layouts.sizes(attrs.layout, types[0].shape)
+        for letter in axes:
+            if letter not in named:
+                raise refuse(f"{attrs.layout} has no axis {letter}", "layout")
+            named[letter] = _times(named[letter], attrs[f"scale_{letter.lower()}"])
+        return TensorType(layouts.shape_in(attrs.layout, named), types[0].dtype)
+
+    return operator(name, rel=rel, compute=compute, pattern=OpPattern.INJECTIVE, dynamic=dynamic)
+
+
+@_upsampling(
+    "nn.upsampling",
+    "HW",
+    lambda attrs, ins, out: [
+        topi.nn.upsampling(
+            ins[0], attrs.scale_h, attrs.scale_w, attrs.layout, attrs.method, attrs.align_corners
+        )
+    ],
+    dyn.upsampling,
+)
+def upsampling(
+    data: Tensor,
+    scale_h: float = 1,
+    scale_w: float = 1,
+    layout: str = "NCHW",
+    method: str = "nearest_neighbor",
+    align_corners: bool = False,
+) -> Call:
+    """An image made larger by factors: nearest_neighbor, bilinear or bicubic."""
+
+
+@_upsampling(
+    "nn.upsampling3d",
+    "DHW",
+    lambda attrs, ins, out: [
+        topi.nn.upsampling3d(
+            ins[0], attrs.scale_d, attrs.scale_h, attrs.scale_w,
+            attrs.layout, attrs.method, attrs.coordinate_transformation_mode,
+        )
+    ],
+    dyn.upsampling3d,
+)  # fmt: skip
+def upsampling3d(
+    data: Tensor,
+    scale_d: float = 1,
+    scale_h: float = 1,
+    scale_w: float = 1,
+    layout: str = "NCDHW",
+    method: str = "nearest_neighbor",
+    coordinate_transformation_mode: str = "half_pixel",
+) -> Call:
+    """A volume made larger by factors: nearest_neighbor or trilinear."""
+
+
 INJECTIVE = OpPattern.INJECTIVE
+
+
 _METHODS = ("nearest_neighbor", "linear", "cubic", "bilinear", "bicubic", "trilinear")
 
 
@@ -268,14 +336,6 @@ def affine_grid(data: Tensor, target_shape: Ints = None, align_corners: bool = T
     if target_shape is None:
         raise TypeError("image.affine_grid: target_shape is missing: a height and a width")
     return given()
-
-
-_GRID: dict[str, Attr] = {
-    "method": text("bilinear"),
-    "layout": text("NCHW"),
-    "padding_mode": text("zeros"),
-    "align_corners": flag(True),
-}
 
 
 def _grid_rel(types: list[Any], attrs: Any) -> Type:

@@ -1,4 +1,4 @@
-"""Reductions over some dimensions."""
+"""Reductions over some dimensions, and scans."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from ...ir.dtype import DataType
 from ..expr import Call
 from ..ty import TensorType, Type
-from . import tensor
 from .computes import topi
+from .elementwise import sqrt
 from .registry import Dtype, Ints, OpPattern, Tensor, flag, given, named, operator
 from .shapes import axes_of, axis_of, product
 
@@ -71,12 +71,26 @@ def _reduction(name: str, doc: str) -> Callable[..., Call]:
 
 
 sum = _reduction("sum", "The sum over some dimensions.")
+
+
 prod = _reduction("prod", "The product over some dimensions.")
+
+
 max = _reduction("max", "The greatest element over some dimensions.")
+
+
 min = _reduction("min", "The smallest element over some dimensions.")
+
+
 mean = _reduction("mean", "The average over some dimensions.")
+
+
 all = _reduction("all", "Whether all elements over some dimensions are true.")
+
+
 any = _reduction("any", "Whether one element over some dimensions is true.")
+
+
 logsumexp = _reduction("logsumexp", "log(sum(exp(x))), without overflow.")
 
 
@@ -135,7 +149,7 @@ def std(
     data: Any, axis: Any = None, keepdims: bool = False, exclude: bool = False, unbiased: bool = False
 ) -> Call:
     """The square root of the variance."""
-    return tensor.sqrt(variance(data, axis, keepdims, exclude, unbiased))
+    return sqrt(variance(data, axis, keepdims, exclude, unbiased))
 
 
 def mean_variance(
@@ -150,7 +164,7 @@ def mean_variance(
 def mean_std(data: Any, axis: Any = None, keepdims: bool = False, exclude: bool = False) -> tuple[Call, Call]:
     """The average and the square root of the variance."""
     middle, spread = mean_variance(data, axis, keepdims, exclude)
-    return middle, tensor.sqrt(spread)
+    return middle, sqrt(spread)
 
 
 # ---------------------------------------------------------------------------- scans

@@ -38,6 +38,7 @@ from ...ir.dtype import DataType
 from ...ir.errors import DiagnosticError, near_matches
 from ...ir.op import CallEffectKind, Op, graph_operators
 from ...ir.span import Span, user_span
+from ...runtime.shape_functions import SHAPE_FUNCTIONS, Shape, ShapeError, ShapeFunction
 from ..expr import Call, TupleWrapper, as_expr
 from ..ty import TensorType, TupleType, Type
 from .arguments import float32, int32, is_computed, numbers, tensors
@@ -72,8 +73,8 @@ __all__ = [
     "Place",
     "RelayOp",
     "RelayTypeError",
-    "Shape",
     "Sides",
+    "Sizes",
     "Tensor",
     "Tensors",
     "Value",
@@ -286,7 +287,7 @@ Numbers: TypeAlias = Any  # an input that may be given as a list of numbers
 Ints: TypeAlias = Any  # an attribute of integers: one, several, or a constant of the graph
 Pair: TypeAlias = Any  # a number for both spatial dimensions, or one for each
 Sides: TypeAlias = Any  # padding of two spatial dimensions: one, two or four numbers
-Shape: TypeAlias = Any  # sizes, known or symbolic
+Sizes: TypeAlias = Any  # sizes, known or symbolic
 Dtype: TypeAlias = Any  # a type of elements
 Value: TypeAlias = Any  # numbers, text, or tuples of them
 
@@ -307,7 +308,7 @@ _KINDS: Final[dict[str, Callable[[], Attr]]] = {
     "Pair": lambda: window(2),
     "Sides": lambda: padding(2),
     "Dtype": dtype,
-    "Shape": sizes,
+    "Sizes": sizes,
     "Value": anything,
 }
 
@@ -336,8 +337,25 @@ def register(
     op.inputs = None if inputs is None else tuple(inputs)
     op.spec, op.rel, op.compute = dict(attrs or {}), rel, compute
     op.pattern, op.effect, op.description, op.places = pattern, effect, description, places
+    if name in SHAPE_FUNCTIONS:
+        op.attrs["FShapeFunc"] = _shape_function(SHAPE_FUNCTIONS[name])
     graph_operators[name] = op
     return op
+
+
+def _shape_function(work: ShapeFunction) -> ShapeFunction:
+    """The sizes of a result that depend on values, with a refusal as the type relations have it.
+
+    What it does is in `runtime/shape_functions.py`: a saved program needs it where there is no compiler.
+    """
+
+    def shapes(attrs: Any, values: list[Any]) -> list[Shape]:
+        try:
+            return work(attrs, values)
+        except ShapeError as error:
+            raise RelayTypeError(error.reason, error.argument) from None
+
+    return shapes
 
 
 Constructor = TypeVar("Constructor", bound=Callable[..., Any])

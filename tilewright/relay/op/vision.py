@@ -11,7 +11,7 @@ from ..ty import TensorType, TupleType, Type
 from . import layouts
 from .computes import topi
 from .registry import Float32, Int32, OpPattern, Pair, Place, Tensor, Value, given, operator, refuse
-from .shapes import differ, mul, need_dtype, need_rank
+from .shapes import differ, mul, need_dtype, need_rank, need_scalar
 
 __all__ = [
     "all_class_non_max_suppression",
@@ -25,11 +25,6 @@ __all__ = [
 
 INT32 = DataType("int32")
 INT64 = DataType("int64")
-
-
-def _need_scalar(kind: TensorType, argument: str) -> None:
-    if any(differ(d, 1) for d in kind.shape):
-        raise refuse(f"must be one number and is {kind}", argument)
 
 
 # ---------------------------------------------------------------------------- anchors
@@ -106,7 +101,7 @@ def multibox_transform_loc(
 def _valid_counts_rel(types: list[Any], attrs: Any) -> Type:
     data, threshold = types
     need_rank(data, 3, "data")
-    _need_scalar(threshold, "score_threshold")
+    need_scalar(threshold, "score_threshold")
     batch, boxes, _ = data.shape
     return TupleType((TensorType((batch,), INT32), data, TensorType((batch, boxes), INT32)))
 
@@ -135,8 +130,8 @@ def _nms_rel(types: list[Any], attrs: Any) -> Type:
         raise refuse(f"is {counts} and data has {batch} images", "valid_count")
     if differ(indices.shape[0], batch) or differ(indices.shape[1], boxes):
         raise refuse(f"is {indices} and data is {data}", "indices")
-    _need_scalar(most, "max_output_size")
-    _need_scalar(threshold, "iou_threshold")
+    need_scalar(most, "max_output_size")
+    need_scalar(threshold, "iou_threshold")
     if attrs.return_indices:
         return TupleType((TensorType((batch, boxes), INT32), TensorType((batch, 1), INT32)))
     return data  # type: ignore[no-any-return]
@@ -187,7 +182,7 @@ def _all_class_rel(types: list[Any], attrs: Any) -> Type:
         (overlap, "iou_threshold"),
         (threshold, "score_threshold"),
     ):
-        _need_scalar(kind, name)
+        need_scalar(kind, name)
     if attrs.output_format == "onnx":
         total = mul(mul(batch, classes), count)
         return TupleType((TensorType((total, 3), INT64), TensorType((1,), INT64)))

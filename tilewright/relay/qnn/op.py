@@ -32,10 +32,10 @@ from ..op.registry import (
     text,
 )
 from ..op.shapes import add as add_sizes
-from ..op.shapes import axis_of, broadcast, differ, need_dtype, need_rank, unify
+from ..op.shapes import axis_of, broadcast, differ, need_dtype, need_integers, need_rank, unify
 from ..op.spatial import pool_rel
 from ..ty import TensorType, Type
-from .parameters import channels_of, check_parameter, need_float, need_integers
+from .parameters import channels_of, check_parameter, need_float
 from .products import batch_matmul, contrib_dense_pack, conv2d, conv2d_transpose, dense
 
 __all__ = [

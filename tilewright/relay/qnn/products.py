@@ -25,10 +25,10 @@ from ..op.registry import (
     refuse,
     text,
 )
-from ..op.shapes import broadcast, differ, need_rank
+from ..op.shapes import broadcast, differ, need_integers, need_rank
 from ..op.spatial import conv_rel, transposed_rel
 from ..ty import TensorType, Type
-from .parameters import check_parameter, need_integers
+from .parameters import check_parameter
 
 __all__ = ["batch_matmul", "contrib_dense_pack", "conv2d", "conv2d_transpose", "dense"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -33,24 +32,8 @@ __all__ = [
 ]
 
 
-class _Operators:
-    """All constructors of operators: `R.add`, and by the first part of their name `R.nn.conv2d`."""
-
-    def __init__(self, *homes: str) -> None:
-        self._homes = homes
-
-    def __getattr__(self, name: str) -> Any:
-        for home in self._homes:
-            module = import_module(home, _op.__name__)
-            found = getattr(module, name, None)
-            if found is not None:
-                setattr(self, name, found)
-                return found
-        raise AttributeError(f"there is no graph operator {name!r}")
-
-
-R: Any = _Operators(".")
-R.nn = _Operators(".nn", ".nn_conv", ".nn_pool", ".nn_more", ".nn_recurrent")
+# All constructors of operators: `R.add`, `R.nn.conv2d`.
+R: Any = _op
 
 
 def typed(root: Any) -> Any:

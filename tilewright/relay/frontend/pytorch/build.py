@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ... import op
 from ...expr import Constant, Expr, const
-from ...op import algorithm, image, indexing, nn, nn_conv, nn_more, nn_pool, reduce, tensor, transform
 from ...transform.infer_type import InferTypeLocal
 from ...ty import TensorType
 
@@ -32,23 +32,10 @@ __all__ = [
 ]
 
 
-class _Families:
-    """The constructors of several families under one name."""
-
-    def __init__(self, *homes: Any) -> None:
-        self._homes = homes
-
-    def __getattr__(self, name: str) -> Any:
-        for home in self._homes:
-            if name in home.__all__:
-                return getattr(home, name)
-        raise AttributeError(f"no family of operators has {name!r}")
-
-
-# `relay` itself, and `relay.nn`.
-R: Any = _Families(tensor, transform, reduce, indexing, algorithm)
-NN: Any = _Families(nn, nn_conv, nn_pool, nn_more)
-image_ops: Any = image
+# `relay` itself, `relay.nn` and `relay.image`.
+R: Any = op
+NN: Any = op.nn
+image_ops: Any = op.image
 
 
 def type_of(e: Expr) -> TensorType:

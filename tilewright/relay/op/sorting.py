@@ -1,4 +1,4 @@
-"""Sorting, searching, and sums by Einstein's notation."""
+"""Sorting and searching."""
 
 from __future__ import annotations
 
@@ -9,19 +9,17 @@ from ..expr import Call, TupleWrapper
 from ..ty import TensorType, TupleType, Type
 from . import dyn
 from .computes import topi
-from .registry import Dtype, Ints, OpPattern, Tensor, Tensors, flag, given, ints, operator, refuse
-from .shapes import axis_of, differ, is_known, need_dtype, need_rank, same_size, unify
+from .registry import Dtype, Tensor, flag, given, operator, refuse
+from .shapes import axis_of, differ, is_known, need_dtype, need_rank
 
 __all__ = [
     "argsort",
-    "einsum",
-    "fixed_point_multiply",
-    "fixed_point_multiply_per_axis",
     "searchsorted",
     "sort",
     "topk",
     "unique",
 ]
+
 
 INT32 = DataType("int32")
 
@@ -141,110 +139,3 @@ def unique(data: Tensor, is_sorted: Any = True, return_counts: bool = False) -> 
     Lists are as long as the data; what is behind the number of distinct elements means nothing.
     """
     return given(sorted=is_sorted)
-
-
-# ---------------------------------------------------------------------------- Einstein's sums
-def _labels(term: str, kind: TensorType, equation: str) -> list[str]:
-    """A label for each dimension; those that `...` stands for are counted from the back."""
-    head, dots, tail = term.partition("...")
-    count = len(kind.shape) - len(head) - len(tail)
-    letters = head + tail
-    if (letters and not letters.isalpha()) or count < 0 or (count and not dots):
-        raise refuse(f"{equation!r}: `{term}` does not name the dimensions of {kind}", "equation")
-    return [*head, *(f".{i}" for i in range(count, 0, -1)), *tail]
-
-
-def _einsum_rel(types: list[Any], attrs: Any) -> Type:
-    fields = types[0].fields
-    inputs, arrow, output = attrs.equation.replace(" ", "").partition("->")
-    terms = inputs.split(",")
-    if not fields or len(terms) != len(fields):
-        raise refuse(f"{attrs.equation!r} has {len(terms)} terms for {len(fields)} tensors", "equation")
-    sizes: dict[str, Any] = {}
-    every: list[str] = []
-    for i, (term, kind) in enumerate(zip(terms, fields, strict=True)):
-        need_dtype(kind, fields[0].dtype, f"data[{i}]")
-        labels = _labels(term, kind, attrs.equation)
-        every += labels
-        for label, d in zip(labels, kind.shape, strict=True):
-            known = sizes.get(label, 1)
-            if same_size(known, 1) is True:
-                sizes[label] = d
-            elif same_size(d, 1) is not True:
-                if differ(known, d):
-                    raise refuse(f"{attrs.equation!r}: `{label}` is {known} and {d}", "equation")
-                sizes[label] = unify(known, d)
-    dots = sorted((v for v in sizes if v[0] == "."), key=lambda v: -int(v[1:]))
-    if arrow:
-        head, found, tail = output.partition("...")
-        result = [*head, *(dots if found else ()), *tail]
-    else:
-        result = [*dots, *sorted(v for v in sizes if v[0] != "." and every.count(v) == 1)]
-    if any(v not in sizes for v in result) or len(set(result)) != len(result):
-        raise refuse(
-            f"{attrs.equation!r}: the result names what no tensor has, or one label twice", "equation"
-        )
-    return TensorType([sizes[v] for v in result], fields[0].dtype)
-
-
-@operator(
-    "einsum",
-    rel=_einsum_rel,
-    compute=lambda attrs, ins, out: [topi.einsum(attrs.equation, *ins)],
-    pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
-)
-def einsum(data: Tensors, equation: str) -> Call:
-    """The sum of products that an equation names: "ij,jk->ik" is a matrix product."""
-
-
-# ---------------------------------------------------------------------------- fixed point
-def _fixed_rel(types: list[Any], attrs: Any) -> Type:
-    need_dtype(types[0], INT32, "data")
-    return types[0]  # type: ignore[no-any-return]
-
-
-@operator(
-    "fixed_point_multiply",
-    rel=_fixed_rel,
-    compute=lambda attrs, ins, out: [topi.fixed_point_multiply(ins[0], attrs.multiplier, attrs.shift)],
-    pattern=OpPattern.ELEMWISE,
-)
-def fixed_point_multiply(data: Tensor, multiplier: int, shift: int) -> Call:
-    """Integers times `multiplier · 2^(shift - 31)`, rounded."""
-
-
-def _per_axis_rel(types: list[Any], attrs: Any) -> Type:
-    for kind, name in zip(types, ("x", "y", "lshift", "rshift"), strict=True):
-        need_dtype(kind, INT32, name)
-    for at in attrs.axes:
-        axis_of(at, len(types[0].shape), "axes")
-    return types[0]  # type: ignore[no-any-return]
-
-
-@operator(
-    "fixed_point_multiply_per_axis",
-    attrs={"is_lshift_required": flag(False), "is_rshift_required": flag(False), "axes": ints(())},
-    rel=_per_axis_rel,
-    compute=lambda attrs, ins, out: [
-        topi.fixed_point_multiply_per_axis(
-            ins[0],
-            ins[1],
-            ins[2],
-            ins[3],
-            attrs.is_lshift_required,
-            attrs.is_rshift_required,
-            list(attrs.axes),
-        )
-    ],
-    pattern=OpPattern.ELEMWISE,
-)
-def fixed_point_multiply_per_axis(
-    x: Tensor,
-    y: Tensor,
-    lshift: Tensor,
-    rshift: Tensor,
-    is_lshift_required: bool,
-    is_rshift_required: bool,
-    axes: Ints,
-) -> Call:
-    """fixed_point_multiply with a multiplier and shifts for each point of some axes."""

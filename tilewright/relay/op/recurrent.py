@@ -10,7 +10,10 @@ from .computes import topi
 from .registry import Tensor, operator, refuse
 from .shapes import differ, need_dtype, need_rank
 
-__all__ = ["gru", "lstm"]
+__all__ = [
+    "gru",
+    "lstm",
+]
 
 
 def _states(types: list[Any], gates: int) -> TensorType:

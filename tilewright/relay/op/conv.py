@@ -1,4 +1,4 @@
-"""Convolutions beside conv2d: of one and three dimensions, transposed, packed, deformable, Winograd's."""
+"""Convolutions: of one to three dimensions, transposed, packed, deformable, Winograd's; correlation."""
 
 from __future__ import annotations
 
@@ -30,19 +30,20 @@ from .shapes import add, ceildiv, differ, is_known, mul, need_dtype, need_rank, 
 from .spatial import conv_rel, transposed_rel, windows
 
 __all__ = [
-    "conv2d",
     "contrib_conv2d_nchwc",
     "contrib_conv2d_winograd_weight_transform",
     "contrib_conv2d_winograd_without_weight_transform",
     "contrib_depthwise_conv2d_nchwc",
     "conv1d",
     "conv1d_transpose",
+    "conv2d",
     "conv2d_transpose",
     "conv3d",
     "conv3d_transpose",
     "correlation",
     "deformable_conv2d",
 ]
+
 
 FUSABLE = OpPattern.OUT_ELEMWISE_FUSABLE
 

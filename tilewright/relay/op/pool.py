@@ -1,4 +1,4 @@
-"""Pooling beside max_pool2d and avg_pool2d: of one and three dimensions, to a given size, over everything."""
+"""Pooling: windows of one to three dimensions, to a given size, over everything."""
 
 from __future__ import annotations
 
@@ -13,10 +13,6 @@ from .registry import Constructor, Ints, OpPattern, Tensor, operator, padding, r
 from .spatial import pool_rel, space
 
 __all__ = [
-    "avg_pool2d",
-    "global_avg_pool2d",
-    "global_max_pool2d",
-    "max_pool2d",
     "adaptive_avg_pool1d",
     "adaptive_avg_pool2d",
     "adaptive_avg_pool3d",
@@ -24,14 +20,19 @@ __all__ = [
     "adaptive_max_pool2d",
     "adaptive_max_pool3d",
     "avg_pool1d",
+    "avg_pool2d",
     "avg_pool3d",
     "global_avg_pool1d",
+    "global_avg_pool2d",
     "global_avg_pool3d",
     "global_max_pool1d",
+    "global_max_pool2d",
     "global_max_pool3d",
     "max_pool1d",
+    "max_pool2d",
     "max_pool3d",
 ]
+
 
 FUSABLE = OpPattern.OUT_ELEMWISE_FUSABLE
 

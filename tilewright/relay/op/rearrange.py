@@ -1,4 +1,4 @@
-"""Operators that move elements: other shapes, orders, parts, copies."""
+"""The same elements in another shape, order or grouping."""
 
 from __future__ import annotations
 
@@ -9,31 +9,13 @@ from ..expr import Call, TupleWrapper
 from ..ty import Any as AnySize
 from ..ty import TensorType, TupleType, Type, is_dynamic
 from . import dyn, layouts
-from .arguments import is_computed
-from .attributes import known
-from .computes import te, topi
-from .picking import gather, gather_nd, one_hot, take
-from .registry import (
-    Dtype,
-    Ints,
-    OpPattern,
-    Shape,
-    Tensor,
-    Tensors,
-    Value,
-    dtype,
-    given,
-    integer,
-    ints,
-    operator,
-    refuse,
-)
+from .arguments import columns
+from .computes import topi
+from .registry import Ints, OpPattern, Tensor, Tensors, Value, integer, operator, refuse
 from .shapes import (
     add,
-    assume_inside,
     axes_of,
     axis_of,
-    broadcast,
     differ,
     floordiv,
     is_known,
@@ -41,37 +23,204 @@ from .shapes import (
     need_dtype,
     product,
     same_size,
-    stretches,
     sub,
     unify,
+    whole_part,
 )
 
 __all__ = [
-    "arange",
-    "broadcast_to",
-    "broadcast_to_like",
-    "collapse_sum_like",
-    "collapse_sum_to",
     "concatenate",
     "expand_dims",
     "flip",
-    "gather",
-    "gather_nd",
     "layout_transform",
-    "one_hot",
-    "repeat",
     "reshape",
     "reshape_like",
     "reverse",
-    "slice_like",
+    "reverse_reshape",
     "split",
     "squeeze",
     "stack",
-    "strided_slice",
-    "take",
-    "tile",
     "transpose",
 ]
+
+
+INJECTIVE = OpPattern.INJECTIVE
+
+
+def _reversed_codes(shape: Any, newshape: Any) -> tuple[Any, ...]:
+    """0 keeps the dimension that stands as far from the end; -1 is what is left."""
+    if any(is_known(code) and code < -1 for code in newshape):
+        raise refuse(f"{newshape} may hold 0 and -1 beside sizes", "newshape")
+    full = []
+    for i, code in enumerate(newshape):
+        at = len(shape) - len(newshape) + i
+        if is_known(code) and code == 0:
+            if at < 0:
+                raise refuse(f"{newshape} keeps a dimension that {tuple(shape)} has not", "newshape")
+            code = shape[at]
+        full.append(code)
+    return reshaped(shape, full, allowzero=True)
+
+
+@operator(
+    "contrib_reverse_reshape",
+    rel=lambda types, attrs: TensorType(_reversed_codes(types[0].shape, attrs.newshape), types[0].dtype),
+    compute=lambda attrs, ins, out: [topi.reverse_reshape(ins[0], list(attrs.newshape))],
+    pattern=INJECTIVE,
+)
+def reverse_reshape(data: Tensor, newshape: Ints) -> Call:
+    """reshape whose special sizes are read from the last dimension on."""
+
+
+# ---------------------------------------------------------------------------- shape
+def _flatten_rel(types: list[Any], attrs: Any) -> Type:
+    shape = types[0].shape
+    if not shape:
+        raise refuse(f"must have a dimension and is {types[0]}", "data")
+    return TensorType((shape[0], product(shape[1:])), types[0].dtype)
+
+
+@operator(
+    "nn.batch_flatten",
+    rel=_flatten_rel,
+    compute=lambda attrs, ins, out: [topi.nn.flatten(ins[0])],
+    pattern=OpPattern.INJECTIVE,
+)
+def batch_flatten(data: Tensor) -> Call:
+    """All dimensions after the first as one."""
+
+
+# ---------------------------------------------------------------------------- blocks of pixels
+def _block_attrs(attrs: Any) -> int:
+    if attrs.block_size < 1:
+        raise refuse(f"is {attrs.block_size}", "block_size")
+    if attrs.layout not in ("NCHW", "NHWC"):
+        raise refuse(f"is {attrs.layout} and must be NCHW or NHWC", "layout")
+    if attrs.mode not in ("DCR", "CRD"):
+        raise refuse(f"is {attrs.mode!r} and must be DCR or CRD", "mode")
+    return int(attrs.block_size)
+
+
+def _depth_to_space_rel(types: list[Any], attrs: Any) -> Type:
+    b = _block_attrs(attrs)
+    named = layouts.sizes(attrs.layout, types[0].shape)
+    named["C"] = whole_part(named["C"], b * b, "data", "the number of channels")
+    named["H"], named["W"] = mul(named["H"], b), mul(named["W"], b)
+    return TensorType(layouts.shape_in(attrs.layout, named), types[0].dtype)
+
+
+def _space_to_depth_rel(types: list[Any], attrs: Any) -> Type:
+    b = _block_attrs(attrs)
+    named = layouts.sizes(attrs.layout, types[0].shape)
+    named["C"] = mul(named["C"], b * b)
+    named["H"], named["W"] = (
+        whole_part(named["H"], b, "data", "the height"),
+        whole_part(named["W"], b, "data", "the width"),
+    )
+    return TensorType(layouts.shape_in(attrs.layout, named), types[0].dtype)
+
+
+@operator(
+    "nn.depth_to_space",
+    rel=_depth_to_space_rel,
+    compute=lambda attrs, ins, out: [
+        topi.nn.depth_to_space(ins[0], attrs.block_size, attrs.layout, attrs.mode)
+    ],
+    pattern=OpPattern.INJECTIVE,
+)
+def depth_to_space(data: Tensor, block_size: int, layout: str = "NCHW", mode: str = "DCR") -> Call:
+    """Channels become blocks of pixels; DCR or CRD says which part of a channel's number is the depth."""
+
+
+@operator(
+    "nn.space_to_depth",
+    rel=_space_to_depth_rel,
+    compute=lambda attrs, ins, out: [
+        topi.nn.space_to_depth(ins[0], attrs.block_size, attrs.layout, attrs.mode)
+    ],
+    pattern=OpPattern.INJECTIVE,
+)
+def space_to_depth(data: Tensor, block_size: int, layout: str = "NCHW", mode: str = "DCR") -> Call:
+    """Blocks of pixels become channels, the way back from depth_to_space."""
+
+
+def _check_rows(attrs: Any, name: str, ndim: int) -> None:
+    blocks, rows = attrs.block_shape, attrs[name]
+    if len(blocks) >= ndim or any(b < 1 for b in blocks):
+        raise refuse(
+            f"is {blocks} and data has {ndim} dimensions, of which the first is the batch", "block_shape"
+        )
+    if len(rows) != len(blocks) or any(len(r) != 2 or min(r) < 0 for r in rows):
+        raise refuse(f"is {rows} and needs two numbers for each of {len(blocks)} dimensions", name)
+
+
+def _space_to_batch_rel(types: list[Any], attrs: Any) -> Type:
+    shape = list(types[0].shape)
+    _check_rows(attrs, "paddings", len(shape))
+    shape[0] = mul(shape[0], product(attrs.block_shape))
+    for d, (b, (before, after)) in enumerate(zip(attrs.block_shape, attrs.paddings, strict=True), 1):
+        shape[d] = whole_part(add(shape[d], before + after), b, "data", f"dimension {d} with its padding")
+    return TensorType(shape, types[0].dtype)
+
+
+def _batch_to_space_rel(types: list[Any], attrs: Any) -> Type:
+    shape = list(types[0].shape)
+    _check_rows(attrs, "crops", len(shape))
+    shape[0] = whole_part(shape[0], product(attrs.block_shape), "data", "the batch")
+    for d, (b, (before, after)) in enumerate(zip(attrs.block_shape, attrs.crops, strict=True), 1):
+        shape[d] = sub(mul(shape[d], b), before + after)
+        if isinstance(shape[d], int) and shape[d] < 0:
+            raise refuse(f"{attrs.crops} takes more than dimension {d} has", "crops")
+    return TensorType(shape, types[0].dtype)
+
+
+@operator(
+    "nn.space_to_batch_nd",
+    rel=_space_to_batch_rel,
+    compute=lambda attrs, ins, out: [
+        topi.nn.space_to_batch_nd(ins[0], attrs.block_shape, *columns(attrs.paddings), attrs.pad_value)
+    ],
+    pattern=OpPattern.INJECTIVE,
+)
+def space_to_batch_nd(data: Tensor, block_shape: Ints, paddings: Ints, pad_value: float = 0) -> Call:
+    """The elements of blocks of space become images of their own."""
+
+
+@operator(
+    "nn.batch_to_space_nd",
+    rel=_batch_to_space_rel,
+    compute=lambda attrs, ins, out: [
+        topi.nn.batch_to_space_nd(ins[0], attrs.block_shape, *columns(attrs.crops))
+    ],
+    pattern=OpPattern.INJECTIVE,
+)
+def batch_to_space_nd(data: Tensor, block_shape: Ints, crops: Ints) -> Call:
+    """Images become blocks of space, which is then cropped: the way back from space_to_batch_nd."""
+
+
+def _fifo_rel(types: list[Any], attrs: Any) -> Type:
+    data, buffer = types
+    if len(data.shape) != len(buffer.shape):
+        raise refuse(f"is {buffer} and data is {data}", "buffer")
+    at = axis_of(attrs.axis, len(buffer.shape))
+    for d, (x, y) in enumerate(zip(data.shape, buffer.shape, strict=True)):
+        if d != at and differ(x, y):
+            raise refuse(f"is {buffer} and data is {data}: dimension {d} differs", "buffer")
+        if d == at and is_known(x) and is_known(y) and x > y:
+            raise refuse(f"has room for {y} elements on axis {at} and data has {x}", "buffer")
+    return buffer  # type: ignore[no-any-return]
+
+
+@operator(
+    "nn.fifo_buffer",
+    attrs={"axis": integer(0)},
+    rel=_fifo_rel,
+    compute=lambda attrs, ins, out: [topi.nn.fifo_buffer(ins[0], ins[1], attrs.axis)],
+    pattern=OpPattern.OPAQUE,
+)
+def fifo_buffer(data: Tensor, buffer: Tensor, axis: int) -> Call:
+    """The buffer moved on by the size of `data`, which comes in at its end."""
+
 
 INJECTIVE = OpPattern.INJECTIVE
 
@@ -371,189 +520,6 @@ def split(data: Tensor, indices_or_sections: Value, axis: int = 0) -> TupleWrapp
     """Parts along `axis`: so many equal ones, or those between the places in a list."""
 
 
-# ---------------------------------------------------------------------------- slices
-def slice_range(begin: Any, end: Any, stride: int, size: Any) -> Any:
-    """How many elements begin:end:stride takes of a dimension; None stands for its ends."""
-    if isinstance(size, AnySize) or not is_known(stride):
-        return AnySize()
-    if is_known(size) and all(v is None or is_known(v) for v in (begin, end)):
-        return len(range(*slice(begin, end, stride).indices(size)))
-    # What the operator itself makes of it: numbers are moved inside, expressions must be.
-    for place in (begin, end):
-        if place is not None:
-            assume_inside(place, size)
-    line = te.placeholder((size,), name="line")
-    low = (0 if stride > 0 else 2**31 - 1) if begin is None else begin
-    high = (2**31 - 1 if stride > 0 else -(2**31)) if end is None else end
-    return TensorType(topi.strided_slice(line, [low], [high], [stride]).shape).shape[0]
-
-
-def _slice_rows(attrs: Any, shape: Sequence[Any]) -> list[tuple[Any, Any, int]]:
-    """(begin, end, stride) for each dimension."""
-    ndim = len(shape)
-    axes = axes_of(attrs.axes, ndim, "axes") if attrs.axes is not None else tuple(range(len(attrs.begin)))
-    if len(axes) > ndim or len(attrs.begin) < len(axes) or len(attrs.end) < len(axes):
-        raise refuse(f"begin {attrs.begin} and end {attrs.end} do not fit {ndim} dimensions", "begin")
-    strides = attrs.strides or (1,)
-    rows: list[tuple[Any, Any, int]] = [(None, None, 1)] * ndim
-    for i, d in enumerate(axes):
-        step = strides[i] if i < len(strides) else strides[0] if len(strides) == 1 else 1
-        if attrs.slice_mode == "size":
-            low, count = attrs.begin[i], attrs.end[i]
-            rows[d] = (low, None if is_known(count) and count < 0 else add(low, count), 1)
-        else:
-            if is_known(step) and step == 0:
-                raise refuse("has a 0", "strides")
-            rows[d] = (attrs.begin[i], attrs.end[i], step)
-    return rows
-
-
-def _slice_rel(types: list[Any], attrs: Any) -> Type:
-    data = types[0]
-    rows = _slice_rows(attrs, data.shape)
-    return TensorType(
-        [d if r == (None, None, 1) else slice_range(*r, d) for r, d in zip(rows, data.shape, strict=True)],
-        data.dtype,
-    )
-
-
-def _slice_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
-    steps = attrs.strides if len(attrs.strides) == len(attrs.begin) else attrs.strides * len(attrs.begin)
-    return [topi.strided_slice(ins[0], attrs.begin, attrs.end, steps, attrs.axes, attrs.slice_mode)]
-
-
-@operator(
-    "strided_slice",
-    attrs={"strides": ints((1,))},
-    rel=_slice_rel,
-    compute=_slice_compute,
-    pattern=INJECTIVE,
-)
-def strided_slice(
-    data: Tensor, begin: Ints, end: Ints, strides: Ints = None, axes: Ints = None, slice_mode: str = "end"
-) -> Call:
-    """The elements from `begin` to `end` in steps, along all dimensions or those named."""
-    steps = (1,) if strides is None else strides
-    if axes is None and any(map(is_computed, (begin, end, steps))):
-        return dyn.strided_slice(data, begin, end, steps, slice_mode)
-    low, high = (
-        [edge if v is None else v for v in known(places)] for places, edge in ((begin, 0), (end, 2**31 - 1))
-    )
-    return given(begin=low, end=high, strides=steps)
-
-
-def _slice_like_shape(data: TensorType, like: TensorType, axes: Any) -> list[Any]:
-    chosen = axes_of(axes, len(data.shape), "axes") if axes else range(min(len(data.shape), len(like.shape)))
-    shape = list(data.shape)
-    for d in chosen:
-        if d >= len(like.shape):
-            raise refuse(f"has no dimension {d}: {like}", "shape_like")
-        shape[d] = like.shape[d]
-    return shape
-
-
-@operator(
-    "slice_like",
-    rel=lambda types, attrs: TensorType(_slice_like_shape(types[0], types[1], attrs.axes), types[0].dtype),
-    compute=lambda attrs, ins, out: [
-        topi.strided_slice(ins[0], [0] * ins[0].ndim, list(out.shape), [1] * ins[0].ndim)
-    ],
-    pattern=INJECTIVE,
-)
-def slice_like(data: Tensor, shape_like: Tensor, axes: Ints = None) -> Call:
-    """The front part of a tensor, as large as another along some dimensions."""
-
-
-# ---------------------------------------------------------------------------- copies
-def _tile_rel(types: list[Any], attrs: Any) -> Type:
-    shape, reps = types[0].shape, attrs.reps
-    ndim = max(len(shape), len(reps))
-    full = [1] * (ndim - len(shape)) + list(shape)
-    times = [1] * (ndim - len(reps)) + list(reps)
-    return TensorType([mul(d, r) for d, r in zip(full, times, strict=True)], types[0].dtype)
-
-
-@operator(
-    "tile",
-    rel=_tile_rel,
-    compute=lambda attrs, ins, out: [topi.tile(ins[0], attrs.reps)],
-    pattern=OpPattern.BROADCAST,
-    dynamic=dyn.tile,
-)
-def tile(data: Tensor, reps: Ints) -> Call:
-    """The whole tensor several times along each dimension."""
-
-
-def _repeat_rel(types: list[Any], attrs: Any) -> Type:
-    shape = types[0].shape
-    if attrs.axis is None:
-        return TensorType((mul(product(shape), attrs.repeats),), types[0].dtype)
-    at = axis_of(attrs.axis, len(shape))
-    return TensorType([mul(d, attrs.repeats) if i == at else d for i, d in enumerate(shape)], types[0].dtype)
-
-
-@operator(
-    "repeat",
-    attrs={"axis": integer(None)},
-    rel=_repeat_rel,
-    compute=lambda attrs, ins, out: [topi.repeat(ins[0], attrs.repeats, attrs.axis)],
-    pattern=OpPattern.BROADCAST,
-)
-def repeat(data: Tensor, repeats: int, axis: int | None) -> Call:
-    """Each slice along `axis` several times behind itself."""
-
-
-def _broadcast_to_rel(types: list[Any], attrs: Any) -> Type:
-    have, want = types[0].shape, attrs.shape
-    pairs = zip(reversed(have), reversed(want), strict=False)
-    fits = len(have) <= len(want) and all(stretches(a, b) for a, b in pairs)
-    if not fits:
-        raise refuse(f"{types[0]} does not broadcast to {want}", "shape")
-    return TensorType(attrs.shape, attrs.dtype or types[0].dtype)
-
-
-@operator(
-    "broadcast_to",
-    rel=_broadcast_to_rel,
-    compute=lambda attrs, ins, out: [topi.broadcast_to(ins[0], out.shape)],
-    pattern=OpPattern.BROADCAST,
-    attrs={"dtype": dtype(None)},
-    dynamic=dyn.broadcast_to,
-)
-def broadcast_to(data: Tensor, shape: Shape) -> Call:
-    """The tensor repeated along dimensions of size 1 to a shape."""
-
-
-@operator(
-    "broadcast_to_like",
-    rel=lambda types, attrs: TensorType(broadcast(types[0].shape, types[1].shape), types[0].dtype),
-    compute=lambda attrs, ins, out: [topi.broadcast_to(ins[0], ins[1].shape)],
-    pattern=OpPattern.BROADCAST,
-)
-def broadcast_to_like(data: Tensor, broadcast_type: Tensor) -> Call:
-    """The tensor repeated to the shape of another."""
-
-
-@operator(
-    "collapse_sum_like",
-    rel=lambda types, attrs: TensorType(types[1].shape, types[0].dtype),
-    compute=lambda attrs, ins, out: [topi.collapse_sum(ins[0], ins[1].shape)],
-    pattern=OpPattern.COMM_REDUCE,
-)
-def collapse_sum_like(data: Tensor, collapse_type: Tensor) -> Call:
-    """The sum over the dimensions along which another tensor would be repeated."""
-
-
-@operator(
-    "collapse_sum_to",
-    rel=lambda types, attrs: TensorType(attrs.shape, types[0].dtype),
-    compute=lambda attrs, ins, out: [topi.collapse_sum(ins[0], attrs.shape)],
-    pattern=OpPattern.COMM_REDUCE,
-)
-def collapse_sum_to(data: Tensor, shape: Ints) -> Call:
-    """The sum over the dimensions along which a tensor of this shape would be repeated."""
-
-
 def _reverse_rel(types: list[Any], attrs: Any) -> Type:
     axes_of(attrs.axis, len(types[0].shape))
     return types[0]  # type: ignore[no-any-return]
@@ -588,25 +554,3 @@ def _layout_rel(types: list[Any], attrs: Any) -> Type:
 )
 def layout_transform(data: Tensor, src_layout: str, dst_layout: str) -> Call:
     """The elements in another layout, such as NCHW16c."""
-
-
-def _arange_count(attrs: Any) -> int:
-    if attrs.step == 0:
-        raise refuse("is 0", "step")
-    import math
-
-    return max(0, math.ceil((attrs.stop - attrs.start) / attrs.step))
-
-
-@operator(
-    "arange",
-    rel=lambda types, attrs: TensorType((_arange_count(attrs),), attrs.dtype),
-    compute=lambda attrs, ins, out: [topi.arange(attrs.start, attrs.stop, attrs.step, attrs.dtype)],
-    pattern=INJECTIVE,
-)
-def arange(start: Value, stop: Value = None, step: Value = 1, dtype: Dtype = "float32") -> Call:
-    """Numbers from `start` on in equal steps, `stop` not included."""
-    first, last = (0, start) if stop is None else (start, stop)
-    if any(map(is_computed, (first, last, step))):
-        return dyn.arange(first, last, step, dtype)
-    return given(start=first, stop=last)

@@ -10,7 +10,9 @@ from .computes import topi
 from .registry import Ints, OpPattern, Tensor, operator, refuse
 from .shapes import broadcast, differ, floordiv, mul, need_dtype, need_rank
 
-__all__ = ["scaled_dot_product_attention"]
+__all__ = [
+    "scaled_dot_product_attention",
+]
 
 
 def _attention_rel(types: list[Any], attrs: Any) -> Type:
