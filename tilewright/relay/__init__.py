@@ -20,6 +20,7 @@ from ..ir.function import BaseFunc
 from ..ir.module import IRModule
 from ..ir.op import Op
 from . import analysis, binding, expr, op, parser, qnn, scope_builder, text, transform, ty, visitor
+from . import equal as _equal  # structural equality of graphs, which `ir.equal` asks for
 from .analysis import Feature
 from .binding import bind_params_by_name
 from .expr import (

@@ -8,8 +8,9 @@ from typing import Any
 from ..expr import Call, Expr, TupleWrapper
 from ..ty import TupleType, Type
 from .computes import topi
-from .registry import Constructor, OpPattern, Tensor, number, operator
+from .registry import Constructor, OpPattern, Tensor, Traits, number, operator
 from .shapes import axis_of, need_vectors, same_rel
+from .traits import FOLLOW, FULL
 
 __all__ = [
     "dropout",
@@ -26,6 +27,7 @@ __all__ = [
 # ---------------------------------------------------------------------------- activations
 @operator(
     "nn.relu",
+    traits=Traits(precision=FOLLOW, scale="positive", idempotent=True),
     rel=same_rel,
     compute=lambda attrs, ins, out: [topi.nn.relu(ins[0])],
     pattern=OpPattern.ELEMWISE,
@@ -36,6 +38,7 @@ def relu(data: Tensor) -> Call:
 
 @operator(
     "nn.leaky_relu",
+    traits=Traits(precision=FOLLOW, scale="positive", quantised="qnn.leaky_relu"),
     attrs={"alpha": number(0.25)},
     rel=same_rel,
     compute=lambda attrs, ins, out: [topi.nn.leaky_relu(ins[0], attrs.alpha)],
@@ -53,6 +56,7 @@ def _prelu_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "nn.prelu",
+    traits=Traits(layout="axis"),
     rel=_prelu_rel,
     compute=lambda attrs, ins, out: [topi.nn.prelu(ins[0], ins[1], attrs.axis)],
     pattern=OpPattern.BROADCAST,
@@ -66,15 +70,16 @@ def _axis_rel(types: list[Any], attrs: Any) -> Type:
     return types[0]  # type: ignore[no-any-return]
 
 
-def _softmax_like(name: str) -> Callable[[Constructor], Constructor]:
+def _softmax_like(name: str, **traits: Any) -> Callable[[Constructor], Constructor]:
     return operator(
         f"nn.{name}",
         rel=_axis_rel,
         compute=lambda attrs, ins, out: [getattr(topi.nn, name)(ins[0], attrs.axis)],
+        traits=Traits(layout="axis", precision=FULL, **traits),
     )
 
 
-@_softmax_like("softmax")
+@_softmax_like("softmax", fast="nn.fast_softmax", quantised="qnn.softmax")
 def softmax(data: Tensor, axis: int = -1) -> Call:
     """exp(x) / sum(exp(x)) along an axis."""
 
@@ -96,6 +101,7 @@ def dropout(data: Any, rate: float = 0.5) -> Expr:
 
 @operator(
     "nn.dropout",
+    traits=Traits(precision=FOLLOW),
     rel=lambda types, attrs: TupleType((types[0], types[0])),
     compute=lambda attrs, ins, out: [topi.identity(ins[0]), topi.full_like(ins[0], 1)],
     pattern=OpPattern.OPAQUE,

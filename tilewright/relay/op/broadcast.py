@@ -8,7 +8,7 @@ from ..expr import Call
 from ..ty import TensorType, Type
 from . import dyn
 from .computes import topi
-from .registry import Ints, OpPattern, Sizes, Tensor, dtype, integer, operator, refuse
+from .registry import Ints, OpPattern, Sizes, Tensor, Traits, dtype, integer, operator, refuse
 from .shapes import axis_of, broadcast, mul, product, stretches
 
 __all__ = [
@@ -32,6 +32,7 @@ def _tile_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "tile",
+    traits=Traits(rearranges=True, quantised="same"),
     rel=_tile_rel,
     compute=lambda attrs, ins, out: [topi.tile(ins[0], attrs.reps)],
     pattern=OpPattern.BROADCAST,
@@ -51,6 +52,7 @@ def _repeat_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "repeat",
+    traits=Traits(rearranges=True, quantised="same"),
     attrs={"axis": integer(None)},
     rel=_repeat_rel,
     compute=lambda attrs, ins, out: [topi.repeat(ins[0], attrs.repeats, attrs.axis)],
@@ -71,6 +73,7 @@ def _broadcast_to_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "broadcast_to",
+    traits=Traits(quantised="same"),
     rel=_broadcast_to_rel,
     compute=lambda attrs, ins, out: [topi.broadcast_to(ins[0], out.shape)],
     pattern=OpPattern.BROADCAST,

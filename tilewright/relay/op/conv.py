@@ -18,6 +18,7 @@ from .registry import (
     Pair,
     Sides,
     Tensor,
+    Traits,
     flag,
     integer,
     operator,
@@ -28,6 +29,7 @@ from .registry import (
 )
 from .shapes import add, ceildiv, differ, is_known, mul, need_dtype, need_rank, same_size, sub
 from .spatial import conv_rel, transposed_rel, windows
+from .traits import SMALL
 
 __all__ = [
     "contrib_conv2d_nchwc",
@@ -74,7 +76,14 @@ def _conv(rank: int) -> Callable[[Constructor], Constructor]:
             )  # fmt: skip
         return _in_out_layout(made, attrs)
 
-    return operator(f"nn.conv{rank}d", attrs=_windows(rank), rel=conv_rel, compute=compute, pattern=FUSABLE)
+    return operator(
+        f"nn.conv{rank}d",
+        attrs=_windows(rank),
+        rel=conv_rel,
+        compute=compute,
+        pattern=FUSABLE,
+        traits=Traits(product=True, precision=SMALL, quantised="qnn.conv2d" if rank == 2 else "centred"),
+    )
 
 
 @_conv(1)
@@ -146,6 +155,7 @@ def _transposed(rank: int) -> Callable[[Constructor], Constructor]:
         rel=transposed_rel,
         compute=_transposed_compute,
         pattern=FUSABLE,
+        traits=Traits(product=True, precision=SMALL, quantised="qnn.conv2d_transpose" if rank == 2 else ""),
     )
 
 

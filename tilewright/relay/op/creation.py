@@ -10,8 +10,22 @@ from ..ty import TensorType, TupleType, Type
 from . import dyn
 from .arguments import is_computed
 from .computes import topi
-from .registry import Dtype, OpPattern, Sizes, Tensor, Tensors, Value, dtype, given, named, operator, refuse
+from .registry import (
+    Dtype,
+    OpPattern,
+    Sizes,
+    Tensor,
+    Tensors,
+    Traits,
+    Value,
+    dtype,
+    given,
+    named,
+    operator,
+    refuse,
+)
 from .shapes import same_rel
+from .traits import FOLLOW, FULL
 
 __all__ = [
     "arange",
@@ -52,6 +66,7 @@ def _grids(call: Any) -> int:
 
 @operator(
     "meshgrid",
+    traits=Traits(rearranges=True),
     rel=_meshgrid_rel,
     compute=lambda attrs, ins, out: topi.meshgrid(ins, attrs.indexing),
     pattern=INJECTIVE,
@@ -62,7 +77,7 @@ def meshgrid(data: Tensors, indexing: str = "ij") -> TupleWrapper:
 
 
 # ---------------------------------------------------------------------------- creation
-def _filled(name: str, value: float, dynamic: Callable[..., Call]) -> Callable[[Any, Any], Call]:
+def _filled(name: str, value: int, dynamic: Callable[..., Call]) -> Callable[[Any, Any], Call]:
     def build(shape: Sizes, dtype: Dtype) -> Call: ...
 
     return operator(
@@ -71,6 +86,7 @@ def _filled(name: str, value: float, dynamic: Callable[..., Call]) -> Callable[[
         rel=lambda types, attrs: TensorType(attrs.shape, attrs.dtype),
         compute=lambda attrs, ins, out: [topi.full(out.shape, out.dtype, value)],
         pattern=OpPattern.ELEMWISE,
+        traits=Traits(precision=FULL, fill=value),
         dynamic=dynamic,
     )(named(build, name, __name__, f"A tensor of {name}."))
 
@@ -78,7 +94,7 @@ def _filled(name: str, value: float, dynamic: Callable[..., Call]) -> Callable[[
 zeros, ones = _filled("zeros", 0, dyn.zeros), _filled("ones", 1, dyn.ones)
 
 
-def _like(name: str, value: float) -> Callable[[Any], Call]:
+def _like(name: str, value: int) -> Callable[[Any], Call]:
     def build(data: Tensor) -> Call: ...
 
     return operator(
@@ -86,6 +102,7 @@ def _like(name: str, value: float) -> Callable[[Any], Call]:
         rel=same_rel,
         compute=lambda attrs, ins, out: [topi.full_like(ins[0], value)],
         pattern=OpPattern.ELEMWISE,
+        traits=Traits(precision=FOLLOW, fill=value),
     )(named(build, name, __name__, f"A tensor of the shape and type of `data`, filled with {value}."))
 
 
@@ -100,6 +117,7 @@ def _full_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "full",
+    traits=Traits(precision=FULL),
     rel=_full_rel,
     compute=lambda attrs, ins, out: [topi.full(out.shape, out.dtype, ins[0]())],
     pattern=OpPattern.ELEMWISE,
@@ -118,6 +136,7 @@ def _full_like_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "full_like",
+    traits=Traits(precision=FULL),
     rel=_full_like_rel,
     compute=lambda attrs, ins, out: [topi.full_like(ins[0], ins[1]())],
     pattern=OpPattern.ELEMWISE,
@@ -132,6 +151,7 @@ def _shape_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "shape_of",
+    traits=Traits(precision=FULL),
     rel=_shape_rel,
     compute=lambda attrs, ins, out: [topi.shape(ins[0], attrs.dtype)],
     pattern=OpPattern.OPAQUE,
@@ -142,6 +162,7 @@ def shape_of(data: Tensor, dtype: Dtype = "int32") -> Call:
 
 @operator(
     "ndarray_size",
+    traits=Traits(precision=FULL),
     rel=lambda types, attrs: TensorType((), attrs.dtype),
     compute=lambda attrs, ins, out: [topi.ndarray_size(ins[0], attrs.dtype)],
     pattern=OpPattern.OPAQUE,
@@ -163,6 +184,7 @@ def _arange_count(attrs: Any) -> int:
 
 @operator(
     "arange",
+    traits=Traits(precision=FULL),
     rel=lambda types, attrs: TensorType((_arange_count(attrs),), attrs.dtype),
     compute=lambda attrs, ins, out: [topi.arange(attrs.start, attrs.stop, attrs.step, attrs.dtype)],
     pattern=INJECTIVE,

@@ -23,6 +23,7 @@ from .registry import (
     Numbers,
     OpPattern,
     Tensor,
+    Traits,
     dtype,
     given,
     integer,
@@ -83,6 +84,7 @@ def _one(t: Any) -> Any:
 
 @operator(
     "dyn.reshape",
+    traits=Traits(view=True, sizes="newshape"),
     rel=lambda types, attrs: TensorType(_unknown(_list_length(types[1], "newshape")), types[0].dtype),
     compute=lambda attrs, ins, out: [topi.reshape(ins[0], room(out))],
     pattern=OpPattern.INJECTIVE,
@@ -101,6 +103,7 @@ def _squeeze_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "dyn.squeeze",
+    traits=Traits(view=True),
     rel=_squeeze_rel,
     compute=lambda attrs, ins, out: [topi.reshape(ins[0], room(out))],
     pattern=OpPattern.INJECTIVE,
@@ -118,6 +121,7 @@ def _expand_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "dyn.expand_dims",
+    traits=Traits(view=True),
     rel=_expand_rel,
     compute=lambda attrs, ins, out: [topi.reshape(ins[0], room(out))],
     pattern=OpPattern.INJECTIVE,
@@ -150,6 +154,7 @@ def _broadcast_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
 
 @operator(
     "dyn.broadcast_to",
+    traits=Traits(sizes="shape"),
     attrs={"dtype": dtype(None)},
     rel=_broadcast_rel,
     compute=_broadcast_compute,
@@ -184,6 +189,7 @@ def _filled(name: str, value: float) -> Callable[[Any, Any], Call]:
         rel=lambda types, attrs: TensorType(_unknown(_list_length(types[0], "shape")), attrs.dtype),
         compute=lambda attrs, ins, out: [topi.full(room(out), out.dtype, value)],
         pattern=OpPattern.ELEMWISE,
+        traits=Traits(sizes="shape"),
     )(named(build, name, __name__, f"{name.capitalize()} in a shape that is computed."))
 
 
@@ -197,6 +203,7 @@ def _full_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "dyn.full",
+    traits=Traits(sizes="shape"),
     rel=_full_rel,
     compute=lambda attrs, ins, out: [topi.full(room(out), out.dtype, _one(ins[0]))],
     pattern=OpPattern.ELEMWISE,
@@ -491,6 +498,7 @@ RESIZE: dict[str, Attr] = {
 
 @operator(
     "dyn.image.resize2d",
+    traits=Traits(sizes="size"),
     rel=_resize_rel,
     compute=_resize_compute,
     pattern=OpPattern.INJECTIVE,

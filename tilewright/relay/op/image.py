@@ -19,6 +19,7 @@ from .registry import (
     Place,
     Sides,
     Tensor,
+    Traits,
     Value,
     given,
     operator,
@@ -59,7 +60,14 @@ def _upsampling(name: str, axes: str, compute: Any, dynamic: Any) -> Callable[[C
             named[letter] = _times(named[letter], attrs[f"scale_{letter.lower()}"])
         return TensorType(layouts.shape_in(attrs.layout, named), types[0].dtype)
 
-    return operator(name, rel=rel, compute=compute, pattern=OpPattern.INJECTIVE, dynamic=dynamic)
+    return operator(
+        name,
+        rel=rel,
+        compute=compute,
+        pattern=OpPattern.INJECTIVE,
+        traits=Traits(rearranges=True, layout="attribute" if axes == "HW" else ""),
+        dynamic=dynamic,
+    )
 
 
 @_upsampling(
@@ -107,8 +115,6 @@ def upsampling3d(
 
 
 INJECTIVE = OpPattern.INJECTIVE
-
-
 _METHODS = ("nearest_neighbor", "linear", "cubic", "bilinear", "bicubic", "trilinear")
 
 
@@ -157,6 +163,7 @@ def _resize(axes: str) -> Callable[[Constructor], Constructor]:
         rel=rel,
         compute=compute,
         pattern=INJECTIVE,
+        traits=Traits(rearranges=True, layout="attribute" if axes == "HW" else ""),
         dynamic=computed,
     )
 

@@ -21,6 +21,7 @@ from .registry import (
     Place,
     Tensor,
     Tensors,
+    Traits,
     dtype,
     given,
     integer,
@@ -44,6 +45,7 @@ from .shapes import (
     product,
 )
 from .spatial import windows
+from .traits import FULL
 
 __all__ = [
     "adv_index",
@@ -72,8 +74,6 @@ INT32 = DataType("int32")
 
 
 INJECTIVE = OpPattern.INJECTIVE
-
-
 _REDUCTIONS = ("update", "add", "mul", "min", "max", "mean")
 
 
@@ -321,6 +321,7 @@ def _sliding_window_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "sliding_window",
+    traits=Traits(rearranges=True),
     rel=_sliding_window_rel,
     compute=lambda attrs, ins, out: [
         topi.sliding_window(
@@ -515,6 +516,7 @@ def _one_hot_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "one_hot",
+    traits=Traits(precision=FULL),
     attrs={"axis": integer(-1), "dtype": dtype("float32")},
     rel=_one_hot_rel,
     compute=lambda attrs, ins, out: [
@@ -585,6 +587,7 @@ def _slice_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
 
 @operator(
     "strided_slice",
+    traits=Traits(quantised="same"),
     attrs={"strides": ints((1,))},
     rel=_slice_rel,
     compute=_slice_compute,

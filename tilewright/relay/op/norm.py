@@ -8,8 +8,9 @@ from typing import Any
 from ..expr import Call, TupleWrapper
 from ..ty import TupleType, Type
 from .computes import topi
-from .registry import Ints, OpPattern, Tensor, operator, refuse
+from .registry import Ints, OpPattern, Tensor, Traits, operator, refuse
 from .shapes import axes_of, axis_of, differ, need_rank, need_vectors, whole_part
+from .traits import FOLLOW, FULL
 
 __all__ = [
     "batch_norm",
@@ -32,6 +33,7 @@ def _batch_norm_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "nn.batch_norm",
+    traits=Traits(precision=FOLLOW),
     rel=_batch_norm_rel,
     compute=lambda attrs, ins, out: topi.nn.batch_norm(
         ins[0], ins[1], ins[2], ins[3], ins[4], attrs.axis, attrs.epsilon, attrs.center, attrs.scale, False
@@ -61,6 +63,7 @@ def _layer_norm_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "nn.layer_norm",
+    traits=Traits(precision=FULL),
     rel=_layer_norm_rel,
     compute=lambda attrs, ins, out: [
         topi.nn.layer_norm(
@@ -111,6 +114,7 @@ def _instance_norm_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
 
 @operator(
     "nn.instance_norm",
+    traits=Traits(precision=FULL),
     rel=_instance_norm_rel,
     compute=_instance_norm_compute,
 )
@@ -144,6 +148,7 @@ def _group_norm_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
 
 @operator(
     "nn.group_norm",
+    traits=Traits(precision=FULL),
     rel=_group_norm_rel,
     compute=_group_norm_compute,
 )
@@ -188,6 +193,7 @@ def _axes_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "nn.l2_normalize",
+    traits=Traits(precision=FULL),
     rel=_axes_rel,
     compute=lambda attrs, ins, out: [topi.nn.l2_normalize(ins[0], attrs.eps, attrs.axis)],
 )
@@ -204,6 +210,7 @@ def _lrn_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "nn.lrn",
+    traits=Traits(precision=FULL),
     rel=_lrn_rel,
     compute=lambda attrs, ins, out: [
         topi.nn.lrn(ins[0], attrs.size, attrs.axis, attrs.alpha, attrs.beta, attrs.bias)

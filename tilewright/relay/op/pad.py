@@ -9,7 +9,7 @@ from ..ty import TensorType, Type
 from . import dyn
 from .arguments import columns
 from .computes import topi
-from .registry import Ints, OpPattern, Tensor, given, operator, refuse
+from .registry import Ints, OpPattern, Tensor, Traits, given, operator, refuse
 from .shapes import add, is_known, mul, sub
 
 __all__ = [
@@ -80,6 +80,7 @@ def _mirror_pad_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "nn.mirror_pad",
+    traits=Traits(rearranges=True),
     rel=_mirror_pad_rel,
     compute=lambda attrs, ins, out: [topi.nn.mirror_pad(ins[0], *columns(attrs.pad_width), attrs.mode)],
     pattern=OpPattern.INJECTIVE,

@@ -9,8 +9,9 @@ from ..expr import Call
 from ..ty import TensorType, Type
 from . import layouts
 from .computes import topi
-from .registry import Constructor, Ints, OpPattern, Tensor, operator, padding, refuse, window
+from .registry import Constructor, Ints, OpPattern, Tensor, Traits, operator, padding, refuse, window
 from .spatial import pool_rel, space
+from .traits import FOLLOW
 
 __all__ = [
     "adaptive_avg_pool1d",
@@ -43,6 +44,16 @@ def _moved(made: Any, attrs: Any) -> list[Any]:
     return [made]
 
 
+def _traits(kind: str, average: str = "") -> Traits:
+    """The greatest of integers is that of the numbers they stand for; an average may have an operator of its own."""
+    return Traits(
+        layout="attribute",
+        precision=FOLLOW,
+        scale="positive" if kind == "max" else "linear",
+        quantised="same" if kind == "max" else average,
+    )
+
+
 # ---------------------------------------------------------------------------- windows
 def _pool(kind: str, rank: int) -> Callable[[Constructor], Constructor]:
     def compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
@@ -60,6 +71,7 @@ def _pool(kind: str, rank: int) -> Callable[[Constructor], Constructor]:
         rel=pool_rel,
         compute=compute,
         pattern=FUSABLE,
+        traits=_traits(kind, "qnn.avg_pool2d" if rank == 2 else ""),
     )
 
 
@@ -176,7 +188,13 @@ def _adaptive(kind: str, rank: int) -> Callable[[Constructor], Constructor]:
         size = _wanted(attrs, layouts.sizes(attrs.layout, TensorType(ins[0].shape).shape))
         return _moved(work(ins[0], size, kind, attrs.layout), attrs)
 
-    return operator(f"nn.adaptive_{kind}_pool{rank}d", rel=_adaptive_rel, compute=compute, pattern=FUSABLE)
+    return operator(
+        f"nn.adaptive_{kind}_pool{rank}d",
+        rel=_adaptive_rel,
+        compute=compute,
+        pattern=FUSABLE,
+        traits=Traits(layout="attribute", precision=FOLLOW, scale="positive" if kind == "max" else "linear"),
+    )
 
 
 @_adaptive("max", 1)
@@ -234,6 +252,7 @@ def _global(kind: str) -> Callable[[Constructor], Constructor]:
         rel=_global_rel,
         compute=lambda attrs, ins, out: [topi.nn.global_pool(ins[0], kind, attrs.layout)],
         pattern=FUSABLE,
+        traits=_traits(kind),
     )
 
 

@@ -8,8 +8,9 @@ from ..expr import Call
 from ..ty import TensorType, Type
 from . import layouts
 from .computes import topi
-from .registry import Dtype, OpPattern, Tensor, Tensors, operator, refuse
+from .registry import Dtype, OpPattern, Tensor, Tensors, Traits, operator, refuse
 from .shapes import axis_of, differ, need_dtype, need_rank, need_vectors, same_size, unify
+from .traits import SMALL
 
 __all__ = [
     "batch_matmul",
@@ -35,6 +36,7 @@ def _dense_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "nn.dense",
+    traits=Traits(product=True, precision=SMALL, quantised="qnn.dense"),
     rel=_dense_rel,
     compute=lambda attrs, ins, out: [topi.nn.dense(ins[0], ins[1], None, out.dtype)],
     pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
@@ -56,6 +58,7 @@ def _matmul_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "nn.matmul",
+    traits=Traits(product=True, precision=SMALL, quantised="qnn.dense"),
     rel=_matmul_rel,
     compute=lambda attrs, ins, out: [
         topi.nn.matmul(ins[0], ins[1], None, out.dtype, attrs.transpose_a, attrs.transpose_b)
@@ -91,6 +94,7 @@ def _batch_matmul_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "nn.batch_matmul",
+    traits=Traits(product=True, precision=SMALL, quantised="qnn.batch_matmul"),
     rel=_batch_matmul_rel,
     compute=lambda attrs, ins, out: [
         topi.nn.batch_matmul(ins[0], ins[1], None, out.dtype, attrs.transpose_a, attrs.transpose_b)

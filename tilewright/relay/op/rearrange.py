@@ -11,7 +11,7 @@ from ..ty import TensorType, TupleType, Type, is_dynamic
 from . import dyn, layouts
 from .arguments import columns
 from .computes import topi
-from .registry import Ints, OpPattern, Tensor, Tensors, Value, integer, operator, refuse
+from .registry import Ints, OpPattern, Tensor, Tensors, Traits, Value, integer, operator, refuse
 from .shapes import (
     add,
     axes_of,
@@ -64,6 +64,7 @@ def _reversed_codes(shape: Any, newshape: Any) -> tuple[Any, ...]:
 
 @operator(
     "contrib_reverse_reshape",
+    traits=Traits(view=True, rearranges=True),
     rel=lambda types, attrs: TensorType(_reversed_codes(types[0].shape, attrs.newshape), types[0].dtype),
     compute=lambda attrs, ins, out: [topi.reverse_reshape(ins[0], list(attrs.newshape))],
     pattern=INJECTIVE,
@@ -82,6 +83,7 @@ def _flatten_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "nn.batch_flatten",
+    traits=Traits(view=True, rearranges=True, quantised="same"),
     rel=_flatten_rel,
     compute=lambda attrs, ins, out: [topi.nn.flatten(ins[0])],
     pattern=OpPattern.INJECTIVE,
@@ -122,6 +124,7 @@ def _space_to_depth_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "nn.depth_to_space",
+    traits=Traits(rearranges=True, layout="attribute", quantised="same"),
     rel=_depth_to_space_rel,
     compute=lambda attrs, ins, out: [
         topi.nn.depth_to_space(ins[0], attrs.block_size, attrs.layout, attrs.mode)
@@ -134,6 +137,7 @@ def depth_to_space(data: Tensor, block_size: int, layout: str = "NCHW", mode: st
 
 @operator(
     "nn.space_to_depth",
+    traits=Traits(rearranges=True, layout="attribute", quantised="same"),
     rel=_space_to_depth_rel,
     compute=lambda attrs, ins, out: [
         topi.nn.space_to_depth(ins[0], attrs.block_size, attrs.layout, attrs.mode)
@@ -176,6 +180,7 @@ def _batch_to_space_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "nn.space_to_batch_nd",
+    traits=Traits(rearranges=True),
     rel=_space_to_batch_rel,
     compute=lambda attrs, ins, out: [
         topi.nn.space_to_batch_nd(ins[0], attrs.block_shape, *columns(attrs.paddings), attrs.pad_value)
@@ -188,6 +193,7 @@ def space_to_batch_nd(data: Tensor, block_shape: Ints, paddings: Ints, pad_value
 
 @operator(
     "nn.batch_to_space_nd",
+    traits=Traits(rearranges=True),
     rel=_batch_to_space_rel,
     compute=lambda attrs, ins, out: [
         topi.nn.batch_to_space_nd(ins[0], attrs.block_shape, *columns(attrs.crops))
@@ -320,6 +326,7 @@ def _sizes(t: Any) -> tuple[Any, ...]:
 
 @operator(
     "reshape",
+    traits=Traits(view=True, rearranges=True, quantised="same"),
     rel=_reshape_rel,
     compute=lambda attrs, ins, out: [
         topi.reshape(ins[0], reshaped(_sizes(ins[0]), attrs.newshape, attrs.allowzero))
@@ -340,6 +347,7 @@ def _like_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "reshape_like",
+    traits=Traits(view=True, rearranges=True),
     rel=_like_rel,
     compute=lambda attrs, ins, out: [topi.reshape(ins[0], ins[1].shape)],
     pattern=INJECTIVE,
@@ -392,6 +400,7 @@ def _squeeze_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
 
 @operator(
     "squeeze",
+    traits=Traits(view=True, quantised="same"),
     rel=_squeeze_rel,
     compute=_squeeze_compute,
     pattern=INJECTIVE,
@@ -409,6 +418,7 @@ def _expand_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "expand_dims",
+    traits=Traits(view=True, quantised="same"),
     rel=_expand_rel,
     compute=lambda attrs, ins, out: [topi.expand_dims(ins[0], attrs.axis, attrs.num_newaxis)],
     pattern=OpPattern.BROADCAST,
@@ -527,6 +537,7 @@ def _reverse_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "reverse",
+    traits=Traits(quantised="same"),
     rel=_reverse_rel,
     compute=lambda attrs, ins, out: [topi.flip(ins[0], attrs.axis)],
     pattern=INJECTIVE,
@@ -548,6 +559,7 @@ def _layout_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "layout_transform",
+    traits=Traits(rearranges=True, quantised="same"),
     rel=_layout_rel,
     compute=lambda attrs, ins, out: [topi.layout_transform(ins[0], attrs.src_layout, attrs.dst_layout)],
     pattern=INJECTIVE,

@@ -10,8 +10,9 @@ from ..expr import Call
 from ..ty import TensorType, Type
 from .computes import topi
 from .elementwise import sqrt
-from .registry import Dtype, Ints, OpPattern, Tensor, flag, given, named, operator
+from .registry import Dtype, Ints, OpPattern, Tensor, Traits, flag, given, named, operator
 from .shapes import axes_of, axis_of, product
+from .traits import FOLLOW, FULL
 
 __all__ = [
     "all",
@@ -56,7 +57,7 @@ def _position_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType(_reduced(types[0], attrs), DataType("int32"))
 
 
-def _reduction(name: str, doc: str) -> Callable[..., Call]:
+def _reduction(name: str, doc: str, **traits: Any) -> Callable[..., Call]:
     """A reduction over some dimensions."""
 
     def compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
@@ -65,33 +66,23 @@ def _reduction(name: str, doc: str) -> Callable[..., Call]:
 
     def build(data: Tensor, axis: Ints = None, keepdims: bool = False, exclude: bool = False) -> Call: ...
 
-    return operator(name, rel=_rel, compute=compute, pattern=OpPattern.COMM_REDUCE)(
-        named(build, name, __name__, doc)
-    )
+    return operator(
+        name,
+        rel=_rel,
+        compute=compute,
+        pattern=OpPattern.COMM_REDUCE,
+        traits=Traits(layout="reduction", **traits),
+    )(named(build, name, __name__, doc))
 
 
-sum = _reduction("sum", "The sum over some dimensions.")
-
-
-prod = _reduction("prod", "The product over some dimensions.")
-
-
-max = _reduction("max", "The greatest element over some dimensions.")
-
-
-min = _reduction("min", "The smallest element over some dimensions.")
-
-
-mean = _reduction("mean", "The average over some dimensions.")
-
-
+sum = _reduction("sum", "The sum over some dimensions.", precision=FULL)
+prod = _reduction("prod", "The product over some dimensions.", precision=FULL)
+max = _reduction("max", "The greatest element over some dimensions.", precision=FOLLOW, quantised="same")
+min = _reduction("min", "The smallest element over some dimensions.", precision=FOLLOW, quantised="same")
+mean = _reduction("mean", "The average over some dimensions.", precision=FULL)
 all = _reduction("all", "Whether all elements over some dimensions are true.")
-
-
 any = _reduction("any", "Whether one element over some dimensions is true.")
-
-
-logsumexp = _reduction("logsumexp", "log(sum(exp(x))), without overflow.")
+logsumexp = _reduction("logsumexp", "log(sum(exp(x))), without overflow.", precision=FULL)
 
 
 def _place(name: str, which: str) -> Callable[..., Call]:
@@ -110,6 +101,7 @@ def _place(name: str, which: str) -> Callable[..., Call]:
             getattr(topi, name)(ins[0], _axes(attrs, ins[0].ndim), attrs.keepdims, attrs.select_last_index)
         ],
         pattern=OpPattern.COMM_REDUCE,
+        traits=Traits(layout="reduction", precision=FULL),
     )(named(build, name, __name__, f"The position of the {which} element."))
 
 
@@ -128,6 +120,7 @@ def _variance_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
 
 @operator(
     "variance",
+    traits=Traits(layout="reduction", precision=FULL),
     rel=_rel,
     compute=_variance_compute,
     pattern=OpPattern.COMM_REDUCE,
@@ -189,6 +182,7 @@ def _scan(name: str, what: str) -> Callable[..., Call]:
                 ins[0], None if attrs.axis is None else attrs.axis[0], attrs.dtype, attrs.exclusive
             )
         ],
+        traits=Traits(precision=FULL),
     )(named(build, name, __name__, f"The {what} of all elements up to each one."))
 
 

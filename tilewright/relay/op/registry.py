@@ -1,4 +1,4 @@
-"""The operators of the graph IR: one description of each, in the file of its family.
+"""The operators of the graph IR: one declaration of each, in the file of its family.
 
 To add an operator, write into the file of its family (and a test; nothing else):
 
@@ -8,19 +8,17 @@ To add an operator, write into the file of its family (and a test; nothing else)
             raise refuse(f"has {weight.shape[1]} columns and data {data.shape[-1]}", "weight")
         return TensorType((*data.shape[:-1], weight.shape[0]), attrs.out_dtype or data.dtype)
 
-    _dense = register(
+    @operator(
         "nn.dense",
-        inputs=("data", "weight"),                        # "bias?" may be left out; "*data" is a tuple of tensors
-        attrs={"units": integer(None), "out_dtype": dtype(None)},        # a kind with its default
-        pattern=OpPattern.OUT_ELEMWISE_FUSABLE,           # how it may be fused
         rel=_dense_rel,                                   # the type of the result
         compute=lambda attrs, ins, out: [topi.nn.dense(ins[0], ins[1], None, out.dtype)],
+        pattern=OpPattern.OUT_ELEMWISE_FUSABLE,           # how it may be fused
+        traits=Traits(product=True, precision=SMALL),     # what passes know of it: see traits.py
     )
+    def dense(data: Tensor, weight: Tensor, units: int | None = None, out_dtype: Dtype = "") -> Call:
+        \"\"\"`data @ weight.T`: each row of the weight makes one output.\"\"\"
 
-    def dense(data, weight, units=None, out_dtype=None):
-        \"\"\"`data @ weight.T`.\"\"\"
-        return _dense(data, weight, units=units, out_dtype=out_dtype)
-
+The signature is the declaration of inputs and attributes, with their kinds and defaults; the constructor needs no body.
 `compute(attrs, inputs, out_type)` gets one te.Tensor for each tensor among the arguments (tuples laid out flat) and
 returns a list of them, one for each tensor of the result. A relation sees sizes that are integers, expressions or
 `Any`: `shapes.py` has the arithmetic that knows all three. Operators of shape data take it as an attribute here;
@@ -32,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from functools import wraps
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 from ...ir.dtype import DataType
 from ...ir.errors import DiagnosticError, near_matches
@@ -57,6 +55,7 @@ from .attributes import (
     text,
     window,
 )
+from .traits import NONE, Traits
 
 __all__ = [
     "REQUIRED",
@@ -77,6 +76,7 @@ __all__ = [
     "Sizes",
     "Tensor",
     "Tensors",
+    "Traits",
     "Value",
     "anything",
     "dtype",
@@ -153,7 +153,7 @@ Compute = Callable[[Any, list[Any], Any], list[Any]]
 class RelayOp(Op):
     """An operator over tensors. Calling it builds a `Call`, with the attributes by name."""
 
-    __slots__ = ("compute", "description", "inputs", "pattern", "places", "rel", "spec")
+    __slots__ = ("compute", "description", "inputs", "pattern", "places", "rel", "spec", "traits")
 
     def __init__(self, name: str) -> None:
         super().__init__(name, CallEffectKind.Pure, False)
@@ -163,6 +163,7 @@ class RelayOp(Op):
         self.rel: Relation | None = None
         self.compute: Compute | None = None
         self.places: Places | None = None
+        self.traits = NONE
         self.description = ""
 
     @property
@@ -279,17 +280,17 @@ def named(build: Callable[..., Any], name: str, module: str, doc: str) -> Callab
 
 
 # ---------------------------------------------------------------------------- what a constructor's annotations say
-Tensor: TypeAlias = Any  # an input: an expression, or what becomes a constant
-Tensors: TypeAlias = Any  # an input that is a tuple of tensors: a list, or an expression that is one
-Float32: TypeAlias = Any  # an input that may be given as a number, and is a float32 constant then
-Int32: TypeAlias = Any  # the same of int32
-Numbers: TypeAlias = Any  # an input that may be given as a list of numbers
-Ints: TypeAlias = Any  # an attribute of integers: one, several, or a constant of the graph
-Pair: TypeAlias = Any  # a number for both spatial dimensions, or one for each
-Sides: TypeAlias = Any  # padding of two spatial dimensions: one, two or four numbers
-Sizes: TypeAlias = Any  # sizes, known or symbolic
-Dtype: TypeAlias = Any  # a type of elements
-Value: TypeAlias = Any  # numbers, text, or tuples of them
+Tensor: TypeAlias = Annotated[Any, "Tensor"]  # an input: an expression, or what becomes a constant
+Tensors: TypeAlias = Annotated[Any, "Tensors"]  # an input that is a tuple of tensors, or a list of them
+Float32: TypeAlias = Annotated[Any, "Float32"]  # an input; a number becomes a float32 constant
+Int32: TypeAlias = Annotated[Any, "Int32"]  # an input; a number becomes an int32 constant
+Numbers: TypeAlias = Annotated[Any, "Numbers"]  # an input; a list of numbers becomes a constant
+Ints: TypeAlias = Annotated[Any, "Ints"]  # an attribute of integers: one, several, or a constant of the graph
+Pair: TypeAlias = Annotated[Any, "Pair"]  # a number for both spatial dimensions, or one for each
+Sides: TypeAlias = Annotated[Any, "Sides"]  # padding of two spatial dimensions: one, two or four numbers
+Sizes: TypeAlias = Annotated[Any, "Sizes"]  # sizes, known or symbolic
+Dtype: TypeAlias = Annotated[Any, "Dtype"]  # a type of elements
+Value: TypeAlias = Annotated[Any, "Value"]  # numbers, text, or tuples of them
 
 _INPUTS: Final[dict[str, Callable[[Any], Any]]] = {
     "Tensor": as_expr,
@@ -325,6 +326,7 @@ def register(
     effect: CallEffectKind = CallEffectKind.Pure,
     description: str = "",
     places: Places | None = None,
+    traits: Traits = NONE,
 ) -> RelayOp:
     """Make an operator known. `inputs=None` takes any number of arguments of any type.
 
@@ -337,6 +339,7 @@ def register(
     op.inputs = None if inputs is None else tuple(inputs)
     op.spec, op.rel, op.compute = dict(attrs or {}), rel, compute
     op.pattern, op.effect, op.description, op.places = pattern, effect, description, places
+    op.traits = traits
     if name in SHAPE_FUNCTIONS:
         op.attrs["FShapeFunc"] = _shape_function(SHAPE_FUNCTIONS[name])
     graph_operators[name] = op
@@ -370,6 +373,7 @@ def operator(
     inputs: Sequence[str] | None = None,
     pattern: OpPattern = OpPattern.OPAQUE,
     places: Places | None = None,
+    traits: Traits = NONE,
     results: int | Callable[[Call], int] = 0,
     dynamic: Callable[..., Any] | None = None,
 ) -> Callable[[Constructor], Constructor]:
@@ -395,6 +399,7 @@ def operator(
             pattern=pattern,
             description=body.__doc__ or "",
             places=places,
+            traits=traits,
         )
         wanted = [n.strip("*?") for n in op.inputs or ()]
 
@@ -454,16 +459,30 @@ def _form_of(body: Callable[..., Any], attrs: Mapping[str, Attr]) -> _Form:
         **dict(zip(names[count - len(last) : count], last, strict=True)),
         **(body.__kwdefaults__ or {}),
     }
-    kinds = {n: body.__annotations__[n] for n in names}
+    kinds = {n: _kind(body.__annotations__.get(n, Any)) for n in names}
     inputs = {n: _INPUTS[k] for n, k in kinds.items() if k in _INPUTS}
     spec: dict[str, Attr] = {}
     for n, kind in kinds.items():
         plain = kind.removesuffix(" | None")
         if n in attrs or plain in _KINDS:
             spec[n] = _with_default(attrs[n] if n in attrs else _KINDS[plain](), defaults.get(n, REQUIRED))
+        elif n not in inputs and kind != "Any":
+            raise TypeError(
+                f"{body.__name__}: parameter {n!r} is annotated {kind}, which says neither an input nor an attribute; "
+                "Any leaves it to the body"
+            )
     spec.update({n: a for n, a in attrs.items() if n not in spec})
     optional = frozenset(n for n, k in kinds.items() if k == "Tensor | None")
     return _Form(names[:count], defaults, inputs, optional, spec)
+
+
+def _kind(annotation: Any) -> str:
+    """The last word of an annotation, be it text or an object: `Tensor`, `int | None`."""
+    if not isinstance(annotation, str):
+        annotation = getattr(annotation, "__metadata__", (getattr(annotation, "__name__", str(annotation)),))[
+            0
+        ]
+    return str(annotation.rpartition(".")[2])
 
 
 def _with_default(kind: Attr, default: Any) -> Attr:

@@ -23,6 +23,7 @@ from ..op.registry import (
     Sides,
     Tensor,
     Tensors,
+    Traits,
     given,
     integer,
     named,
@@ -85,6 +86,7 @@ def _quantize_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "qnn.quantize",
+    traits=Traits(layout="conversion"),
     rel=_quantize_rel,
     compute=lambda attrs, ins, out: [
         topi.nn.quantize(ins[0], ins[1], ins[2], axis=attrs.axis, out_dtype=attrs.out_dtype)
@@ -108,6 +110,7 @@ def _dequantize_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "qnn.dequantize",
+    traits=Traits(layout="conversion"),
     rel=_dequantize_rel,
     compute=lambda attrs, ins, out: [
         topi.nn.dequantize(ins[0], ins[1], ins[2], axis=attrs.axis, out_dtype=attrs.out_dtype)
@@ -169,6 +172,7 @@ def _requantize_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
 
 @operator(
     "qnn.requantize",
+    traits=Traits(layout="conversion"),
     rel=_requantize_rel,
     compute=_requantize_compute,
     pattern=BROADCAST,
@@ -280,9 +284,13 @@ def _binary(name: str, doc: str) -> Callable[..., Call]:
         rhs_axis: int = -1,
     ) -> Call: ...
 
-    return operator(f"qnn.{name}", rel=_binary_rel, compute=compute, pattern=BROADCAST)(
-        named(build, name, __name__, doc)
-    )
+    return operator(
+        f"qnn.{name}",
+        rel=_binary_rel,
+        compute=compute,
+        pattern=BROADCAST,
+        traits=Traits(layout="pair"),
+    )(named(build, name, __name__, doc))
 
 
 add = _binary("add", "The sum of two quantised tensors.")
