@@ -165,6 +165,14 @@ def test_sizes_left_open_are_symbols() -> None:
     assert not isinstance(size, int) and mod["main"].checked_type.ret_type.shape[0] is size
 
 
+@pytest.mark.slow
+def test_a_long_sequence_is_one_operator() -> None:
+    model, x = nn.LSTM(3, 4, num_layers=2, bidirectional=True), torch.rand(150, 2, 3)
+    mod, params = relay.frontend.from_pytorch(torch.export.export(model, (x,)))
+    assert _operators(mod).count("nn.lstm") == 4 and _operators(mod).count("tanh") == 0
+    _check(model, mod, params, x)
+
+
 def test_a_converter_of_the_users() -> None:
     seen: list[Any] = []
 

@@ -10,29 +10,11 @@ import numpy as np
 
 from ...expr import Expr
 from ...op.shapes import broadcast, product
+from ..common.matrices import matmul
 from .build import NN, R, cast, constant, dtype_of, full, literal, permute, places, rank, reshape, shape_of
 from .table import Refusal, Site, aten
 
 __all__: list[str] = []
-
-
-def matmul(a: Expr, b: Expr) -> Expr:
-    """The product as `torch.matmul` has it, with leading dimensions that broadcast."""
-    if rank(a) == 1 and rank(b) == 1:
-        return R.sum(R.multiply(a, b), [0], False)  # type: ignore[no-any-return]
-    if rank(a) == 1:
-        made = matmul(reshape(a, (1, *shape_of(a))), b)
-        return R.squeeze(made, [rank(made) - 2])  # type: ignore[no-any-return]
-    if rank(b) == 1:
-        made = matmul(a, reshape(b, (*shape_of(b), 1)))
-        return R.squeeze(made, [rank(made) - 1])  # type: ignore[no-any-return]
-    if rank(b) == 2:  # one matrix for all
-        rows = product(shape_of(a)[:-1])
-        flat = NN.matmul(reshape(a, (rows, shape_of(a)[-1])), b)
-        return reshape(flat, (*shape_of(a)[:-1], shape_of(b)[1]))
-    lead = broadcast(shape_of(a)[:-2], shape_of(b)[:-2])
-    made = NN.batch_matmul(_three(a, lead), _three(b, lead), transpose_b=False)
-    return reshape(made, (*lead, shape_of(a)[-2], shape_of(b)[-1]))
 
 
 def _three(e: Expr, lead: Sequence[Any]) -> Expr:
