@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..common import windows
+from ..common.embeddings import rotary
 from ..common.matrices import SHORT, matmul
 from ..common.pads import padded
 from ..common.windows import Windows, max_with_places, pool, transposed, unpooled
@@ -35,6 +36,12 @@ def gemm(n: Node) -> Any:
         return made
     c = n[2]
     return R.add(made, c if beta == 1.0 else R.multiply(c, scalar(beta, c)))
+
+
+@converter("RotaryEmbedding")
+def rotary_embedding(n: Node) -> Any:
+    positions = n[3] if n.has(3) else None
+    return rotary(n[0], n[1], n[2], positions, n.flag("interleaved", 0), int(n.attr("num_heads", 0)))
 
 
 # ---------------------------------------------------------------------------- convolution

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...expr import Expr
 from ...op.shapes import broadcast, product
+from ..common.embeddings import rotary
 from ..common.matrices import matmul
 from .build import NN, R, cast, constant, dtype_of, full, literal, permute, places, rank, reshape, shape_of
 from .table import Refusal, Site, aten
@@ -76,6 +77,21 @@ def bilinear(n: Site, input1: Expr, input2: Expr, weight: Expr, bias: Expr | Non
     made = R.sum(R.multiply(half, reshape(b, (rows, 1, right))), [2], False)
     made = made if bias is None else R.add(made, bias)
     return reshape(made, n.shape)
+
+
+@aten("onnx::RotaryEmbedding")
+def rotary_embedding(
+    n: Site,
+    x: Expr,
+    cos_cache: Expr,
+    sin_cache: Expr,
+    position_ids: Expr | None = None,
+    interleaved: bool = False,
+    num_heads: int = 0,
+    rotary_embedding_dim: int = 0,
+) -> Expr:
+    """`torch.onnx.ops.rotary_embedding`; the caches have as many angles as are turned."""
+    return rotary(x, cos_cache, sin_cache, position_ids, interleaved, num_heads)  # type: ignore[no-any-return]
 
 
 @aten("einsum")

@@ -129,9 +129,11 @@ def aten(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 def find(target: Any) -> Row | None:
     """The converter of a form of an operator."""
-    if getattr(target, "namespace", "") != "aten":
+    space, _, packet = getattr(getattr(target, "_schema", None), "name", "").partition("::")
+    if space == "onnx":  # those of `torch.onnx.ops`
+        return CONVERTERS.get(f"onnx::{packet}")
+    if space != "aten":
         return None
-    packet = target._schema.name.partition("::")[2]
     return CONVERTERS.get(f"{packet}.{target._overloadname}") or CONVERTERS.get(packet)
 
 
