@@ -12,16 +12,7 @@ from .registry import Constructor, OpPattern, Tensor, Traits, number, operator
 from .shapes import axis_of, need_vectors, same_rel
 from .traits import FOLLOW, FULL
 
-__all__ = [
-    "dropout",
-    "dropout_raw",
-    "fast_softmax",
-    "leaky_relu",
-    "log_softmax",
-    "prelu",
-    "relu",
-    "softmax",
-]
+__all__ = ["dropout", "dropout_raw", "fast_softmax", "leaky_relu", "log_softmax", "prelu", "relu", "softmax"]
 
 
 # ---------------------------------------------------------------------------- activations

@@ -11,14 +11,7 @@ from .computes import topi
 from .registry import Ints, OpPattern, Sizes, Tensor, Traits, dtype, integer, operator, refuse
 from .shapes import axis_of, broadcast, mul, product, stretches
 
-__all__ = [
-    "broadcast_to",
-    "broadcast_to_like",
-    "collapse_sum_like",
-    "collapse_sum_to",
-    "repeat",
-    "tile",
-]
+__all__ = ["broadcast_to", "broadcast_to_like", "collapse_sum_like", "collapse_sum_to", "repeat", "tile"]
 
 
 # ---------------------------------------------------------------------------- copies

@@ -309,12 +309,7 @@ def _deformable_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return _in_out_layout(made, attrs)
 
 
-@operator(
-    "nn.deformable_conv2d",
-    rel=_deformable_rel,
-    compute=_deformable_compute,
-    pattern=FUSABLE,
-)
+@operator("nn.deformable_conv2d", rel=_deformable_rel, compute=_deformable_compute, pattern=FUSABLE)
 def deformable_conv2d(
     data: Tensor,
     offset: Tensor,

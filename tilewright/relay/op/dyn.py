@@ -228,12 +228,7 @@ def _arange_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     ]
 
 
-@operator(
-    "dyn.arange",
-    rel=_arange_rel,
-    compute=_arange_compute,
-    pattern=OpPattern.INJECTIVE,
-)
+@operator("dyn.arange", rel=_arange_rel, compute=_arange_compute, pattern=OpPattern.INJECTIVE)
 def arange(start: Tensor, stop: Tensor, step: Tensor, dtype: Dtype = "float32") -> Call:
     """Numbers from `start` on in equal steps to before `stop`, all three computed."""
 
@@ -385,12 +380,7 @@ def _pad_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return [te.compute(room(out), element, "pad", "injective")]
 
 
-@operator(
-    "dyn.nn.pad",
-    rel=_pad_rel,
-    compute=_pad_compute,
-    pattern=OpPattern.INJECTIVE,
-)
+@operator("dyn.nn.pad", rel=_pad_rel, compute=_pad_compute, pattern=OpPattern.INJECTIVE)
 def pad(data: Tensor, pad_width: Numbers, pad_value: Tensor = 0, pad_mode: str = "constant") -> Call:
     """The tensor in a frame whose widths are computed."""
 

@@ -279,10 +279,7 @@ def _where_rel(types: list[Any], attrs: Any) -> Type:
 
 
 @operator(
-    "where",
-    rel=_where_rel,
-    compute=lambda attrs, ins, out: [topi.where(*ins)],
-    pattern=OpPattern.BROADCAST,
+    "where", rel=_where_rel, compute=lambda attrs, ins, out: [topi.where(*ins)], pattern=OpPattern.BROADCAST
 )
 def where(condition: Tensor, x: Tensor, y: Tensor) -> Call:
     """`x` where the condition holds, else `y`; all three broadcast."""

@@ -30,15 +30,7 @@ from .registry import (
 from .shapes import differ, is_known, mul, need_dtype, need_rank
 from .spatial import windows
 
-__all__ = [
-    "affine_grid",
-    "crop_and_resize",
-    "dilation2d",
-    "grid_sample",
-    "resize1d",
-    "resize2d",
-    "resize3d",
-]
+__all__ = ["affine_grid", "crop_and_resize", "dilation2d", "grid_sample", "resize1d", "resize2d", "resize3d"]
 
 
 # ---------------------------------------------------------------------------- upsampling
@@ -303,10 +295,7 @@ def _dilation_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
 
 
 @operator(
-    "image.dilation2d",
-    rel=_dilation_rel,
-    compute=_dilation_compute,
-    pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
+    "image.dilation2d", rel=_dilation_rel, compute=_dilation_compute, pattern=OpPattern.OUT_ELEMWISE_FUSABLE
 )
 def dilation2d(
     data: Tensor,

@@ -10,11 +10,7 @@ from .computes import topi
 from .registry import Place, Tensor, operator, refuse, text
 from .shapes import differ, need_dtype, need_rank, need_vectors
 
-__all__ = [
-    "cross_entropy",
-    "cross_entropy_with_logits",
-    "nll_loss",
-]
+__all__ = ["cross_entropy", "cross_entropy_with_logits", "nll_loss"]
 
 
 # ---------------------------------------------------------------------------- losses
@@ -28,11 +24,7 @@ def _entropy_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType((), predictions.dtype)
 
 
-@operator(
-    "nn.cross_entropy",
-    rel=_entropy_rel,
-    compute=lambda attrs, ins, out: [topi.nn.cross_entropy(*ins)],
-)
+@operator("nn.cross_entropy", rel=_entropy_rel, compute=lambda attrs, ins, out: [topi.nn.cross_entropy(*ins)])
 def cross_entropy(predictions: Tensor, targets: Tensor) -> Call:
     """-sum(log(predictions)·targets) / batch."""
 
@@ -71,13 +63,7 @@ def _nll_rel(types: list[Any], attrs: Any) -> Type:
         topi.nn.nll_loss(ins[0], ins[1], ins[2], attrs.reduction, attrs.ignore_index, node=attrs.node)
     ],
     places=lambda types, attrs: [
-        Place(
-            1,
-            "position",
-            0,
-            (min(1, len(types[0].shape) - 1),),
-            ignored=attrs.ignore_index,
-        )
+        Place(1, "position", 0, (min(1, len(types[0].shape) - 1),), ignored=attrs.ignore_index)
     ],
 )
 def nll_loss(

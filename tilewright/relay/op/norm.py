@@ -12,15 +12,7 @@ from .registry import Ints, OpPattern, Tensor, Traits, operator, refuse
 from .shapes import axes_of, axis_of, differ, need_rank, need_vectors, whole_part
 from .traits import FOLLOW, FULL
 
-__all__ = [
-    "batch_norm",
-    "group_norm",
-    "instance_norm",
-    "l2_normalize",
-    "layer_norm",
-    "lrn",
-    "rms_norm",
-]
+__all__ = ["batch_norm", "group_norm", "instance_norm", "l2_normalize", "layer_norm", "lrn", "rms_norm"]
 
 
 # ---------------------------------------------------------------------------- normalisation
@@ -113,10 +105,7 @@ def _instance_norm_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
 
 
 @operator(
-    "nn.instance_norm",
-    traits=Traits(precision=FULL),
-    rel=_instance_norm_rel,
-    compute=_instance_norm_compute,
+    "nn.instance_norm", traits=Traits(precision=FULL), rel=_instance_norm_rel, compute=_instance_norm_compute
 )
 def instance_norm(
     data: Tensor,
@@ -146,12 +135,7 @@ def _group_norm_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return [topi.nn.group_norm(ins[0], *_scales(attrs, ins), attrs.num_groups, at, inner, attrs.epsilon)]
 
 
-@operator(
-    "nn.group_norm",
-    traits=Traits(precision=FULL),
-    rel=_group_norm_rel,
-    compute=_group_norm_compute,
-)
+@operator("nn.group_norm", traits=Traits(precision=FULL), rel=_group_norm_rel, compute=_group_norm_compute)
 def group_norm(
     data: Tensor,
     gamma: Tensor,

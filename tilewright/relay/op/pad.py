@@ -12,11 +12,7 @@ from .computes import topi
 from .registry import Ints, OpPattern, Tensor, Traits, given, operator, refuse
 from .shapes import add, is_known, mul, sub
 
-__all__ = [
-    "dilate",
-    "mirror_pad",
-    "pad",
-]
+__all__ = ["dilate", "mirror_pad", "pad"]
 
 
 def _pad_rel(types: list[Any], attrs: Any) -> Type:
@@ -45,13 +41,7 @@ def _pad_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     ]
 
 
-@operator(
-    "nn.pad",
-    rel=_pad_rel,
-    compute=_pad_compute,
-    pattern=OpPattern.INJECTIVE,
-    dynamic=dyn.pad,
-)
+@operator("nn.pad", rel=_pad_rel, compute=_pad_compute, pattern=OpPattern.INJECTIVE, dynamic=dyn.pad)
 def pad(data: Tensor, pad_width: Ints, pad_value: Tensor = 0, pad_mode: str = "constant") -> Call:
     """The tensor in a frame: of a value, of its edge, or of its mirror image (reflect)."""
     if pad_mode not in ("constant", "edge", "reflect"):

@@ -12,13 +12,7 @@ from .registry import Dtype, OpPattern, Tensor, Tensors, Traits, operator, refus
 from .shapes import axis_of, differ, need_dtype, need_rank, need_vectors, same_size, unify
 from .traits import SMALL
 
-__all__ = [
-    "batch_matmul",
-    "bias_add",
-    "contrib_dense_pack",
-    "dense",
-    "matmul",
-]
+__all__ = ["batch_matmul", "bias_add", "contrib_dense_pack", "dense", "matmul"]
 
 
 # ---------------------------------------------------------------------------- products

@@ -10,10 +10,7 @@ from .computes import topi
 from .registry import Tensor, operator, refuse
 from .shapes import differ, need_dtype, need_rank
 
-__all__ = [
-    "gru",
-    "lstm",
-]
+__all__ = ["gru", "lstm"]
 
 
 def _states(types: list[Any], gates: int) -> TensorType:
@@ -53,12 +50,7 @@ def _lstm_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return list(made)
 
 
-@operator(
-    "nn.lstm",
-    rel=_lstm_rel,
-    compute=_lstm_compute,
-    results=2,
-)
+@operator("nn.lstm", rel=_lstm_rel, compute=_lstm_compute, results=2)
 def lstm(
     data: Tensor,
     weight_in: Tensor,
@@ -83,11 +75,7 @@ def _gru_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     ]
 
 
-@operator(
-    "nn.gru",
-    rel=lambda types, attrs: _states(types, 3),
-    compute=_gru_compute,
-)
+@operator("nn.gru", rel=lambda types, attrs: _states(types, 3), compute=_gru_compute)
 def gru(
     data: Tensor,
     weight_in: Tensor,

@@ -402,10 +402,14 @@ def operator(
             traits=traits,
         )
         wanted = [n.strip("*?") for n in op.inputs or ()]
+        # Tensors and nothing else: they can be handed on as they come.
+        plain = not (op.spec or form.defaults or results) and set(form.inputs.values()) == {as_expr}
 
         @wraps(body)
         def build(*args: Any, **options: Any) -> Any:
             made = body(*args, **options)
+            if plain and made is None and not options:
+                return op(*args)
             if made is not None and made.__class__ is not dict:
                 return made
             values = {

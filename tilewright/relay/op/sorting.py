@@ -12,13 +12,7 @@ from .computes import topi
 from .registry import Dtype, Tensor, flag, given, operator, refuse
 from .shapes import axis_of, differ, is_known, need_dtype, need_rank
 
-__all__ = [
-    "argsort",
-    "searchsorted",
-    "sort",
-    "topk",
-    "unique",
-]
+__all__ = ["argsort", "searchsorted", "sort", "topk", "unique"]
 
 
 INT32 = DataType("int32")

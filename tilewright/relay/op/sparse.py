@@ -11,9 +11,7 @@ from .computes import topi
 from .registry import Ints, Place, Tensor, given, operator, refuse, text
 from .shapes import differ, need_dtype, need_integers, need_rank, sub
 
-__all__ = [
-    "sparse_to_dense",
-]
+__all__ = ["sparse_to_dense"]
 
 
 # ---------------------------------------------------------------------------- sparse points

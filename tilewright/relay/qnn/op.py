@@ -285,11 +285,7 @@ def _binary(name: str, doc: str) -> Callable[..., Call]:
     ) -> Call: ...
 
     return operator(
-        f"qnn.{name}",
-        rel=_binary_rel,
-        compute=compute,
-        pattern=BROADCAST,
-        traits=Traits(layout="pair"),
+        f"qnn.{name}", rel=_binary_rel, compute=compute, pattern=BROADCAST, traits=Traits(layout="pair")
     )(named(build, name, __name__, doc))
 
 
@@ -381,12 +377,7 @@ def _avg_pool_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return [topi.nn.quantize(real, ins[3], ins[4], -1, out.dtype)]
 
 
-@operator(
-    "qnn.avg_pool2d",
-    rel=_avg_pool_rel,
-    compute=_avg_pool_compute,
-    pattern=FUSABLE,
-)
+@operator("qnn.avg_pool2d", rel=_avg_pool_rel, compute=_avg_pool_compute, pattern=FUSABLE)
 def avg_pool2d(
     data: Tensor,
     input_scale: Float32,

@@ -147,12 +147,7 @@ def _transposed_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return [made]
 
 
-@operator(
-    "qnn.conv2d_transpose",
-    rel=_transposed_rel,
-    compute=_transposed_compute,
-    pattern=FUSABLE,
-)
+@operator("qnn.conv2d_transpose", rel=_transposed_rel, compute=_transposed_compute, pattern=FUSABLE)
 def conv2d_transpose(
     data: Tensor,
     weight: Tensor,

@@ -115,8 +115,7 @@ def _requantize(at: Call) -> Expr:
     if not _is_number(zero, 0):
         x = R.subtract(x, _spread(zero, q, axis))
     ratio = R.divide(
-        R.cast(_spread(scale, q, axis), dtype=real),
-        R.cast(_spread(out_scale, q, axis), dtype=real),
+        R.cast(_spread(scale, q, axis), dtype=real), R.cast(_spread(out_scale, q, axis), dtype=real)
     )
     made = _rounded(R.multiply(R.cast(x, dtype=real), ratio), at.attrs.rounding)
     made = R.add(made, R.cast(_spread(out_zero, q, axis), dtype=real))
@@ -159,8 +158,7 @@ def _binary(build: Callable[..., Call]) -> Callable[[Call], Expr]:
     def rule(at: Call) -> Expr:
         lhs, rhs, *p = at.args
         made = build(
-            _dequantized(lhs, p[0], p[1], at.attrs.lhs_axis),
-            _dequantized(rhs, p[2], p[3], at.attrs.rhs_axis),
+            _dequantized(lhs, p[0], p[1], at.attrs.lhs_axis), _dequantized(rhs, p[2], p[3], at.attrs.rhs_axis)
         )
         return _quantized(made, p[4], p[5], -1, type_of(at).dtype)
 
