@@ -317,6 +317,31 @@ def test_a_long_sequence_is_one_operator() -> None:
     assert str(mod["main"].body.checked_type) == "Tensor[(steps, 1, 1, 3), float32]"
 
 
+@pytest.mark.parametrize(
+    ("shape", "positions", "attrs"),
+    [
+        ((2, 3, 4, 8), True, {}),
+        ((2, 3, 4, 8), False, {"interleaved": 1}),
+        ((2, 4, 24), True, {"num_heads": 3, "rotary_embedding_dim": 4}),
+    ],
+)
+def test_rotary_embedding(shape: tuple[int, ...], positions: bool, attrs: dict[str, int]) -> None:
+    rng = np.random.default_rng(0)
+    half = attrs.get("rotary_embedding_dim", 8) // 2
+    angles = rng.standard_normal((9, half) if positions else (2, 4, half))
+    data = {"x": rng.standard_normal(shape), "c": np.cos(angles), "s": np.sin(angles)}
+    feeds: dict[str, Any] = {k: v.astype("float32") for k, v in data.items()}
+    shapes: dict[str, Any] = {k: v.shape for k, v in feeds.items()}
+    constants = {"p": rng.integers(0, 9, (2, 4))} if positions else None
+    given = ["x", "c", "s", *(["p"] if positions else [])]
+    model = model_of([node("RotaryEmbedding", *given, **attrs)], shapes, constants=constants, opset=23)
+    mod, params = relay.frontend.from_onnx(model)
+    assert operators(mod).count("nn.rotary_embedding") == 1
+    want = ReferenceEvaluator(model).run(None, feeds)[0]
+    made = relay.create_executor("graph", mod).evaluate()(**feeds, **params)
+    np.testing.assert_allclose(made.numpy(), want, rtol=1e-5, atol=1e-6)
+
+
 def test_functions_of_the_model_are_expanded() -> None:
     function = helper.make_function(
         "mine", "Twice", ["a"], ["b"], [node("Add", "a", "a", out="b")], [helper.make_opsetid("", 21)]

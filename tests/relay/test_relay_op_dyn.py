@@ -12,9 +12,9 @@ import tilewright
 from tilewright import relay, te
 from tilewright.relay.op import dyn, get
 from tilewright.relay.op.registry import list_names
-from tilewright.relay.op.shape_funcs import SHAPE_FUNCTIONS
 from tilewright.relay.testing import run_infer_type
 from tilewright.relay.ty import tensor_fields
+from tilewright.runtime.shape_functions import SHAPE_FUNCTIONS
 
 A = relay.Any()
 X = np.arange(6, dtype="float32").reshape(2, 3)

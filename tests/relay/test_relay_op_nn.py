@@ -142,3 +142,27 @@ def test_refusals(build: Any, reason: str) -> None:
     with pytest.raises(relay.RelayTypeError) as caught:
         run_infer_type(build(relay.var("x", shape=(1, 3, 8, 8))))
     assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_rotary_embedding(run_graph: Any, rng: Any, interleaved: bool) -> None:
+    x = rng.standard_normal((2, 3, 4, 10)).astype("float32")
+    cos, sin = (f(rng.standard_normal((2, 1, 4, 3))).astype("float32") for f in (np.cos, np.sin))
+    v, c, s = (relay.var(n, shape=t.shape) for n, t in (("x", x), ("c", cos), ("s", sin)))
+    pairs = (np.s_[..., 0:6:2], np.s_[..., 1:6:2]) if interleaved else (np.s_[..., :3], np.s_[..., 3:6])
+    want = x.copy()
+    want[pairs[0]], want[pairs[1]] = (
+        x[pairs[0]] * cos - x[pairs[1]] * sin,
+        x[pairs[0]] * sin + x[pairs[1]] * cos,
+    )
+    made = relay.nn.rotary_embedding(v, c, s, interleaved)
+    np.testing.assert_allclose(run_graph(made, x=x, c=cos, s=sin), want, rtol=1e-5, atol=1e-6)
+
+
+def test_rotary_embedding_refuses_angles_that_do_not_fit() -> None:
+    x, wide = relay.var("x", shape=(2, 4, 6)), relay.var("c", shape=(4, 4))
+    with pytest.raises(relay.RelayTypeError, match=r"cos: has 4 angles for a last dimension of 6"):
+        run_infer_type(relay.nn.rotary_embedding(x, wide, wide))
+    other = relay.var("c", shape=(5, 3))
+    with pytest.raises(relay.RelayTypeError, match="do not broadcast"):
+        run_infer_type(relay.nn.rotary_embedding(x, other, other))

@@ -9,7 +9,7 @@ import pytest
 
 import tilewright as tvm
 from tilewright import relay
-from tilewright.relay.op import nn_recurrent
+from tilewright.relay.op import recurrent
 from tilewright.relay.transform.infer_type import infer_type
 
 STEPS, BATCH, WIDTH, HIDDEN = 3, 2, 4, 5
@@ -41,7 +41,7 @@ def variables(values: list[Any]) -> list[Any]:
 def test_lstm(reverse: bool) -> None:
     values = arrays(4)
     params = variables(values)
-    made = nn_recurrent.lstm(*params, reverse=reverse, weight_layout="IOFG")
+    made = recurrent.lstm(*params, reverse=reverse, weight_layout="IOFG")
     hidden, cells = run(relay.Tuple([made[0], made[1]]), params, values)
     x, wi, wh, bi, bh, h, c = values
     for t in range(STEPS):
@@ -57,7 +57,7 @@ def test_lstm(reverse: bool) -> None:
 def test_gru(before: bool) -> None:
     values = arrays(3)
     params = variables(values)
-    made = nn_recurrent.gru(*params, linear_before_reset=before, weight_layout="ZRN")
+    made = recurrent.gru(*params, linear_before_reset=before, weight_layout="ZRN")
     (hidden,) = run(made, params, values)
     x, wi, wh, bi, bh, h = values
     for t in range(STEPS):
@@ -72,10 +72,10 @@ def test_types() -> None:
     steps = relay.Any()
     kinds = [(steps, 2, 4), (20, 4), (20, 5), (20,), (20,), (2, 5), (2, 5)]
     params = [relay.var(f"p{i}", shape=s) for i, s in enumerate(kinds)]
-    made = infer_type(nn_recurrent.lstm(*params).tuple_value)
+    made = infer_type(recurrent.lstm(*params).tuple_value)
     assert str(made.checked_type.fields[0]) == "Tensor[(?, 2, 5), float32]"
     params[1] = relay.var("w", shape=(20, 3))
     with pytest.raises(
         relay.RelayTypeError, match=r"weight_in: is Tensor.* and data has 4 elements for each step"
     ):
-        infer_type(nn_recurrent.lstm(*params).tuple_value)
+        infer_type(recurrent.lstm(*params).tuple_value)

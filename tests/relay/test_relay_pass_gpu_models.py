@@ -141,7 +141,7 @@ def test_a_transposed_convolution_is_one(window: int, stride: int, padding: int,
         kernel_size=(window,) * 2, channels=4,
     )  # fmt: skip
     before = T.InferType()(tvm.IRModule.from_expr(relay.Function([x], made)))["main"]
-    after = CallRewriter({"nn.conv2d_transpose": as_convolution}).visit(before)
+    after = CallRewriter({relay.nn.conv2d_transpose: as_convolution}).visit(before)
     assert count(after, "nn.conv2d_transpose") == 0 and count(after, "nn.conv2d") == 1
     given = RNG.standard_normal((2, 3, 5, 6)).astype("float32")
     found = [
@@ -162,7 +162,7 @@ def test_transposed_convolutions_that_stay() -> None:
     for made in kept:
         func = relay.Function(relay.analysis.free_vars(made), made)
         func = T.InferType()(tvm.IRModule.from_expr(func))["main"]
-        assert CallRewriter({"nn.conv2d_transpose": as_convolution}).visit(func) is func
+        assert CallRewriter({relay.nn.conv2d_transpose: as_convolution}).visit(func) is func
 
 
 def test_tensor_cores_take_transposed_convolutions() -> None:

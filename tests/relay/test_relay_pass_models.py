@@ -11,7 +11,7 @@ from relay_eval import count, evaluate, inputs, rand
 import tilewright as tvm
 from tilewright import relay
 from tilewright.relay.build_module import PIPELINE, pipeline
-from tilewright.relay.op.nn_recurrent import gru
+from tilewright.relay.op.recurrent import gru
 
 nn = relay.nn
 T = relay.transform

@@ -11,7 +11,20 @@ from tilewright import relay, topi
 from tilewright.ir import IRModule
 from tilewright.ir.op import graph_operators
 from tilewright.relay.op import OpPattern, register, registry
-from tilewright.relay.op.registry import dtype, flag, integer, ints, list_names, number, text
+from tilewright.relay.op.registry import (
+    Dtype,
+    Ints,
+    Tensor,
+    dtype,
+    flag,
+    given,
+    integer,
+    ints,
+    list_names,
+    number,
+    operator,
+    text,
+)
 
 
 def test_operators_are_found_by_name() -> None:
@@ -107,3 +120,43 @@ def test_a_pass_over_graph_functions() -> None:
         assert relay.analysis.list_op_freqs(seq(mod)) == {"nn.relu": 1}
     with tvm.transform.PassContext(opt_level=3):
         assert relay.analysis.list_op_freqs(seq(mod)) == {"exp": 1}
+
+
+def test_a_signature_is_the_declaration() -> None:
+    @operator("test.declared", rel=lambda types, attrs: types[0], results=lambda call: call.attrs.count)
+    def declared(
+        data: Tensor,
+        bias: Tensor | None = None,
+        axis: int = -1,
+        count: int = 0,
+        steps: Ints = (1,),
+        *,
+        kind: Dtype = "",
+    ) -> relay.Call:
+        """One of a kind."""
+        if axis == 7:
+            return given(axis=0)  # type: ignore[no-any-return]
+        return relay.nn.relu(data) if axis == 8 else None  # type: ignore[return-value]
+
+    op, x = relay.op.get("test.declared"), relay.var("x", shape=(2,))
+    assert op.inputs == ("data", "bias?") and op.description == "One of a kind."
+    kinds = [(k, a.kind, a.default) for k, a in op.spec.items()]
+    assert kinds == [
+        ("axis", "integer", -1), ("count", "integer", 0), ("steps", "integers", (1,)), ("kind", "dtype", None)
+    ]  # fmt: skip
+    assert len(declared(x).args) == 1 and len(declared(x, bias=x).args) == 2
+    assert declared(x, None, 1, steps=relay.const([3, 4])).attrs.steps == (3, 4)
+    assert declared(x, axis=7).attrs.axis == 0 and declared(x, axis=8).op.name == "nn.relu"
+    assert len(declared(x, count=2)) == 2
+    with pytest.raises(TypeError, match=r"declared\(\) got an unexpected keyword argument 'axes'"):
+        declared(x, axes=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"attribute 'axis' must be an integer: the program computes it"):
+        declared(x, axis=x)  # type: ignore[arg-type]
+
+
+def test_a_declaration_says_what_each_parameter_is() -> None:
+    with pytest.raises(TypeError, match=r"parameter 'sides' is annotated list\[int\], which says neither"):
+
+        @operator("test.unclear", rel=lambda types, attrs: types[0])
+        def unclear(data: Tensor, sides: list[int]) -> relay.Call:
+            """Nobody knows."""

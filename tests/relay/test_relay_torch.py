@@ -165,6 +165,29 @@ def test_sizes_left_open_are_symbols() -> None:
     assert not isinstance(size, int) and mod["main"].checked_type.ret_type.shape[0] is size
 
 
+@pytest.mark.slow
+def test_rotary_embedding_of_torchs_onnx_operators() -> None:
+    class Rotary(nn.Module):
+        def forward(self, x: Any, cos: Any, sin: Any, at: Any) -> Any:
+            turn = torch.onnx.ops.rotary_embedding
+            flat = turn(x.transpose(1, 2).flatten(2), cos, sin, at, num_heads=3)
+            return turn(x, cos, sin, at, interleaved=True), flat
+
+    angles = torch.rand(9, 4)
+    inputs = (torch.rand(2, 3, 5, 8), angles.cos(), angles.sin(), torch.randint(0, 9, (2, 5)))
+    mod, params = relay.frontend.from_pytorch(torch.export.export(Rotary(), inputs))
+    assert _operators(mod).count("nn.rotary_embedding") == 2
+    _check(Rotary(), mod, params, *inputs)
+
+
+@pytest.mark.slow
+def test_a_long_sequence_is_one_operator() -> None:
+    model, x = nn.LSTM(3, 4, num_layers=2, bidirectional=True), torch.rand(150, 2, 3)
+    mod, params = relay.frontend.from_pytorch(torch.export.export(model, (x,)))
+    assert _operators(mod).count("nn.lstm") == 4 and _operators(mod).count("tanh") == 0
+    _check(model, mod, params, x)
+
+
 def test_a_converter_of_the_users() -> None:
     seen: list[Any] = []
 

@@ -583,7 +583,7 @@ def test_shape_arithmetic_becomes_attributes() -> None:
     [(0, -1), (-2,), (-3, 4), (2, -4, 1, 3, 4), (-1, 0, 2), (2, -2), (-4, -1, 2, -2), (6, 4), (5, -1)],
 )
 def test_codes_of_reshape_mean_the_same_when_it_runs(codes: Any) -> None:
-    from tilewright.relay.op.transform import reshaped
+    from tilewright.relay.op.rearrange import reshaped
     from tilewright.runtime.shape_functions import SHAPE_FUNCTIONS
 
     attrs = type("Attrs", (), {"allowzero": False})

@@ -362,6 +362,12 @@ def _pooling() -> list[Any]:
         ("AdaptiveAvgPool3d", nn.AdaptiveAvgPool3d(2), volume),
         ("AdaptiveMaxPool1d", nn.AdaptiveMaxPool1d(4), line),
         ("AdaptiveMaxPool2d", nn.AdaptiveMaxPool2d((3, 4)), image),
+        ("places of the greatest", lambda v: F.max_pool2d(v, 3, 2, 1, return_indices=True)[1], image),
+        (
+            "and back again",
+            lambda v: F.max_unpool2d(*F.max_pool2d(v, 2, return_indices=True), 2),
+            image[:, :, :, :8],
+        ),
         (
             "MaxUnpool2d",
             lambda v, i: F.max_unpool2d(v, i, 2),

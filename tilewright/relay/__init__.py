@@ -7,6 +7,7 @@
 Classic names that are absent can be imported, and say what to use instead when they are used.
 """
 
+# ruff: noqa: F403
 from __future__ import annotations
 
 import sys
@@ -18,7 +19,8 @@ from ..absent import attributes
 from ..ir.function import BaseFunc
 from ..ir.module import IRModule
 from ..ir.op import Op
-from . import analysis, binding, equal, expr, op, parser, qnn, scope_builder, text, transform, ty, visitor
+from . import analysis, binding, expr, op, parser, qnn, scope_builder, text, transform, ty, visitor
+from . import equal as _equal  # structural equality of graphs, which `ir.equal` asks for
 from .analysis import Feature
 from .binding import bind_params_by_name
 from .expr import (
@@ -38,9 +40,17 @@ from .expr import (
     const,
     var,
 )
-from .op import *  # noqa: F403
 from .op import image, nn, vision
+from .op.broadcast import *
+from .op.creation import *
+from .op.elementwise import *
+from .op.index import *
+from .op.product import einsum as einsum
+from .op.rearrange import *
+from .op.reduce import *
 from .op.registry import RelayTypeError, get, register
+from .op.sorting import *
+from .op.sparse import *
 from .parser import fromtext, parse, parse_expr
 from .scope_builder import ScopeBuilder
 from .transform import FunctionPass, ModulePass, Pass, PassContext, PassInfo, Sequential

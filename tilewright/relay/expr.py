@@ -164,9 +164,9 @@ def set_checked_type(expr: Expr, kind: Type | None) -> None:
 
 
 def _tensor_op(name: str) -> Any:
-    from .op import tensor
+    from .op import elementwise
 
-    return getattr(tensor, name)
+    return getattr(elementwise, name)
 
 
 def _binary(name: str, a: Any, b: Any) -> Expr:

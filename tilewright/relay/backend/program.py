@@ -10,6 +10,7 @@ from ...ir.errors import BuildError
 from ...runtime.dtypes import ELEMENTS
 from ..expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var
 from ..op.registry import RelayOp
+from ..op.traits import traits_of
 from ..transform.fuse_ops import is_primitive
 from ..ty import TensorType, is_dynamic, tensor_fields
 from ..visitor import in_order
@@ -18,9 +19,6 @@ from .lower import field_range, inner_order, lift_constants, missing_computes
 from .memory_plan import ALIGNMENT, Lifetime, arena_peak, plan_arena
 
 __all__ = ["Program", "Step", "Storage", "Value", "make_program", "plan_scratch"]
-
-# What does not touch the elements: its result is its input under another shape.
-_VIEWS = frozenset(("reshape", "squeeze", "expand_dims", "nn.batch_flatten", "reshape_like"))
 
 
 @dataclass(eq=False, slots=True)
@@ -231,10 +229,7 @@ def _is_view(fn: Function) -> bool:
     if len(fn.params) != 1 or not isinstance(fn.params[0].checked_type, TensorType):
         return False
     calls = [e for e in inner_order(fn) if not isinstance(e, Var)]
-    return bool(calls) and all(
-        isinstance(e, Call) and isinstance(e.op, RelayOp) and e.op.name in _VIEWS and len(e.args) == 1
-        for e in calls
-    )
+    return bool(calls) and all(isinstance(e, Call) and traits_of(e).view and len(e.args) == 1 for e in calls)
 
 
 def _plan(program: Program) -> None:

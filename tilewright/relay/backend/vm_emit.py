@@ -20,6 +20,7 @@ from ...runtime.vm_code import FunctionCode
 from ..expr import Call, Constant, Function, If, Let, Tuple, TupleGetItem, Var, set_checked_type
 from ..op.registry import RelayOp
 from ..op.shapes import least, same_size
+from ..op.traits import traits_of
 from ..sizes import sizes_in
 from ..transform.fuse_ops import is_primitive
 from ..ty import Any as AnySize
@@ -33,7 +34,6 @@ __all__ = ["Emitter", "FunctionBuilder", "PendingOpen", "PendingRun", "dim_of"]
 
 _OPS = {Add: "+", Sub: "-", Mul: "*", FloorDiv: "//", FloorMod: "%", Min: "min", Max: "max"}
 _DEEP = 40  # branches in branches
-_DYNAMIC_VIEWS = frozenset(("dyn.reshape", "dyn.squeeze", "dyn.expand_dims"))
 
 
 @dataclass(eq=False, slots=True)
@@ -635,7 +635,7 @@ class FunctionBuilder:
             dims = [s if isinstance(d, AnySize) else d for s, d in zip(found, t.shape, strict=True)]
             outs.append(TensorType(dims, t.dtype))
         block.body.append(["shapes", sizes, call.op.name, attrs, xs])
-        if call.op.name in _DYNAMIC_VIEWS:
+        if traits_of(call).view:
             return self.view(outs[0], xs[0], block)
         registers = [self.register() for _ in outs]
         self.run(e, case, place, list(zip(registers, outs, strict=True)), block)

@@ -1,30 +1,21 @@
 """The operators of the graph IR, by family. `registry.py` says how to add one.
 
 A family is a file here. Its constructors stand in `relay` as well, or in `relay.nn`, `relay.image`, … where the
-operators' names begin so: such a family is imported here and not starred.
+operators' names begin so.
 """
 
 # ruff: noqa: F403
+import sys as _sys
+
 from ...absent import attributes as _attributes
-from . import (
-    algorithm,
-    annotation,
-    checks,
-    dyn,
-    image,
-    indexing,
-    nn,
-    nn_recurrent,
-    reduce,
-    registry,
-    shape_funcs,
-    tensor,
-    transform,
-    vision,
-)
+from . import annotation, checks, dyn, image, nn, recurrent, registry, vision
 from . import registry as op
-from .algorithm import *
-from .indexing import *
+from .broadcast import *
+from .creation import *
+from .elementwise import *
+from .index import *
+from .product import einsum as einsum
+from .rearrange import *
 from .reduce import *
 from .registry import (
     Attrs,
@@ -37,15 +28,11 @@ from .registry import (
     register_op_attr,
     register_pattern,
 )
-from .tensor import *
-from .transform import *
+from .sorting import *
+from .sparse import *
 
-# What `relay` itself takes over.
-__all__: list[str] = []
-__all__ += tensor.__all__
-__all__ += transform.__all__
-__all__ += reduce.__all__
-__all__ += indexing.__all__
-__all__ += algorithm.__all__
+# The classic files, whose constructors are all here.
+for _name in ("algorithm", "tensor", "transform"):
+    _sys.modules[f"{__name__}.{_name}"] = globals()[_name] = _sys.modules[__name__]
 
 __getattr__ = _attributes(__name__)

@@ -3,22 +3,37 @@
     dyn.reshape(x, shape_of(y)) : Tensor[(?, ?), float32]
 
 How many dimensions a result has is always known. A kernel is compiled for sizes that are variables: `compute` takes
-them from the type it is given, or makes them (`room`); `shape_funcs.py` says which they are when the program runs.
+them from the type it is given, or makes them (`room`); `runtime/shape_functions.py` says which they are in a run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...ir import ops
-from ..expr import Call, Constant, Expr, TupleWrapper, as_expr, const, const_like
+from ..expr import Call, Expr, const, const_like
 from ..ty import Any as AnySize
 from ..ty import TensorType, TupleType, Type, tensor_fields
 from . import layouts
 from .computes import te, topi
-from .registry import Attr, OpPattern, RelayOp, dtype, flag, integer, number, refuse, register, text
-from .shapes import axis_of, differ, is_known, need_dtype, need_rank
+from .registry import (
+    Attr,
+    Dtype,
+    Numbers,
+    OpPattern,
+    Tensor,
+    Traits,
+    dtype,
+    given,
+    integer,
+    named,
+    number,
+    operator,
+    refuse,
+    text,
+)
+from .shapes import axis_of, differ, is_known, need_dtype, need_integers, need_rank, need_scalar
 
 __all__ = [
     "arange",
@@ -41,11 +56,6 @@ __all__ = [
 ]
 
 
-def is_computed(value: Any) -> bool:
-    """Whether shape data is an expression, and no constant: a constructor then takes the operator of this family."""
-    return isinstance(value, Expr) and not isinstance(value, Constant)
-
-
 def room(kind: TensorType) -> list[Any]:
     """The sizes of a result, with a variable for each that is not known."""
     return [te.size_var(f"d{i}", "int32") if isinstance(d, AnySize) else d for i, d in enumerate(kind.shape)]
@@ -54,29 +64,14 @@ def room(kind: TensorType) -> list[Any]:
 def _list_length(kind: TensorType, argument: str) -> int:
     """How many numbers a list of sizes, places or factors has."""
     need_rank(kind, 1, argument)
-    _need_integers(kind, argument)
+    need_integers(kind, argument)
     if not is_known(kind.shape[0]):
         raise refuse(f"is {kind}: the number of dimensions of the result must be known", argument)
     return int(kind.shape[0])
 
 
-def _need_integers(kind: TensorType, argument: str) -> None:
-    if not kind.dtype.is_integral or kind.dtype.is_bool:
-        raise refuse(f"must hold integers and is {kind}", argument)
-
-
-def _need_scalar(kind: TensorType, argument: str) -> None:
-    if any(differ(d, 1) for d in kind.shape):
-        raise refuse(f"must be one number and is {kind}", argument)
-
-
 def _unknown(count: int) -> list[AnySize]:
     return [AnySize() for _ in range(count)]
-
-
-def _listed(value: Any) -> Any:
-    """A list of numbers as a constant, an expression as it is."""
-    return value if isinstance(value, Expr) else const(value)
 
 
 def _one(t: Any) -> Any:
@@ -85,19 +80,17 @@ def _one(t: Any) -> Any:
 
 
 # ---------------------------------------------------------------------------- other shapes
-_reshape = register(
+
+
+@operator(
     "dyn.reshape",
-    inputs=("data", "newshape"),
-    attrs={"allowzero": flag(False)},
+    traits=Traits(view=True, sizes="newshape"),
     rel=lambda types, attrs: TensorType(_unknown(_list_length(types[1], "newshape")), types[0].dtype),
     compute=lambda attrs, ins, out: [topi.reshape(ins[0], room(out))],
     pattern=OpPattern.INJECTIVE,
 )
-
-
-def reshape(data: Any, newshape: Any, allowzero: bool = False) -> Call:
+def reshape(data: Tensor, newshape: Numbers, allowzero: bool = False) -> Call:
     """The same elements under a shape that is computed; 0 keeps a dimension and -1 is what is left."""
-    return _reshape(data, _listed(newshape), allowzero=allowzero)
 
 
 def _squeeze_rel(types: list[Any], attrs: Any) -> Type:
@@ -108,40 +101,33 @@ def _squeeze_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType(_unknown(left), data.dtype)
 
 
-_squeeze = register(
+@operator(
     "dyn.squeeze",
-    inputs=("data", "axis"),
+    traits=Traits(view=True),
     rel=_squeeze_rel,
     compute=lambda attrs, ins, out: [topi.reshape(ins[0], room(out))],
     pattern=OpPattern.INJECTIVE,
 )
-
-
-def squeeze(data: Any, axis: Any) -> Call:
+def squeeze(data: Tensor, axis: Numbers) -> Call:
     """The tensor without the dimensions of size 1 that a list names."""
-    return _squeeze(data, _listed(axis))
 
 
 def _expand_rel(types: list[Any], attrs: Any) -> Type:
     data, axis = types
-    _need_scalar(axis, "axis")
-    _need_integers(axis, "axis")
+    need_scalar(axis, "axis")
+    need_integers(axis, "axis")
     return TensorType(_unknown(len(data.shape) + attrs.num_newaxis), data.dtype)
 
 
-_expand_dims = register(
+@operator(
     "dyn.expand_dims",
-    inputs=("data", "axis"),
-    attrs={"num_newaxis": integer(1)},
+    traits=Traits(view=True),
     rel=_expand_rel,
     compute=lambda attrs, ins, out: [topi.reshape(ins[0], room(out))],
     pattern=OpPattern.INJECTIVE,
 )
-
-
-def expand_dims(data: Any, axis: Any, num_newaxis: int = 1) -> Call:
+def expand_dims(data: Tensor, axis: Tensor, num_newaxis: int = 1) -> Call:
     """New dimensions of size 1 before a dimension that is computed."""
-    return _expand_dims(data, axis, num_newaxis=num_newaxis)
 
 
 # ---------------------------------------------------------------------------- copies
@@ -166,19 +152,16 @@ def _broadcast_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return [te.compute(sizes, element, "broadcast_to", "broadcast")]
 
 
-_broadcast_to = register(
+@operator(
     "dyn.broadcast_to",
-    inputs=("data", "shape"),
+    traits=Traits(sizes="shape"),
     attrs={"dtype": dtype(None)},
     rel=_broadcast_rel,
     compute=_broadcast_compute,
     pattern=OpPattern.BROADCAST,
 )
-
-
-def broadcast_to(data: Any, shape: Any) -> Call:
+def broadcast_to(data: Tensor, shape: Numbers) -> Call:
     """The tensor repeated along dimensions of size 1 to a shape that is computed."""
-    return _broadcast_to(data, _listed(shape))
 
 
 def _tile_rel(types: list[Any], attrs: Any) -> Type:
@@ -186,69 +169,53 @@ def _tile_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType(_unknown(max(len(data.shape), _list_length(reps, "reps"))), data.dtype)
 
 
-_tile = register(
+@operator(
     "dyn.tile",
-    inputs=("data", "reps"),
     rel=_tile_rel,
     compute=lambda attrs, ins, out: [topi.dyn_tile(ins[0], room(out))],
     pattern=OpPattern.BROADCAST,
 )
-
-
-def tile(data: Any, reps: Any) -> Call:
+def tile(data: Tensor, reps: Numbers) -> Call:
     """The whole tensor several times along each dimension, as a list says that is computed."""
-    return _tile(data, _listed(reps))
 
 
 # ---------------------------------------------------------------------------- creation
-def _filled(name: str, value: float) -> RelayOp:
-    return register(
-        name,
-        inputs=("shape",),
+def _filled(name: str, value: float) -> Callable[[Any, Any], Call]:
+    def build(shape: Numbers, dtype: Dtype) -> Call: ...
+
+    return operator(
+        f"dyn.{name}",
         attrs={"dtype": dtype("float32")},
         rel=lambda types, attrs: TensorType(_unknown(_list_length(types[0], "shape")), attrs.dtype),
         compute=lambda attrs, ins, out: [topi.full(room(out), out.dtype, value)],
         pattern=OpPattern.ELEMWISE,
-    )
+        traits=Traits(sizes="shape"),
+    )(named(build, name, __name__, f"{name.capitalize()} in a shape that is computed."))
 
 
-_zeros, _ones = _filled("dyn.zeros", 0), _filled("dyn.ones", 1)
-
-
-def zeros(shape: Any, dtype: str) -> Call:
-    """Zeros in a shape that is computed."""
-    return _zeros(_listed(shape), dtype=dtype)
-
-
-def ones(shape: Any, dtype: str) -> Call:
-    """Ones in a shape that is computed."""
-    return _ones(_listed(shape), dtype=dtype)
+zeros, ones = _filled("zeros", 0), _filled("ones", 1)
 
 
 def _full_rel(types: list[Any], attrs: Any) -> Type:
-    _need_scalar(types[0], "fill_value")
+    need_scalar(types[0], "fill_value")
     return TensorType(_unknown(_list_length(types[1], "shape")), attrs.dtype or types[0].dtype)
 
 
-_full = register(
+@operator(
     "dyn.full",
-    inputs=("fill_value", "shape"),
-    attrs={"dtype": dtype(None)},
+    traits=Traits(sizes="shape"),
     rel=_full_rel,
     compute=lambda attrs, ins, out: [topi.full(room(out), out.dtype, _one(ins[0]))],
     pattern=OpPattern.ELEMWISE,
 )
-
-
-def full(fill_value: Any, shape: Any, dtype: str = "") -> Call:
+def full(fill_value: Tensor, shape: Numbers, dtype: Dtype = "") -> Call:
     """One value in a shape that is computed."""
-    value = fill_value if isinstance(fill_value, Expr) else const(fill_value, dtype or None)
-    return _full(value, _listed(shape), dtype=dtype)
+    return given(fill_value=fill_value if isinstance(fill_value, Expr) else const(fill_value, dtype or None))
 
 
 def _arange_rel(types: list[Any], attrs: Any) -> Type:
     for kind, name in zip(types, ("start", "stop", "step"), strict=True):
-        _need_scalar(kind, name)
+        need_scalar(kind, name)
     return TensorType((AnySize(),), attrs.dtype)
 
 
@@ -261,25 +228,15 @@ def _arange_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     ]
 
 
-_arange = register(
-    "dyn.arange",
-    inputs=("start", "stop", "step"),
-    attrs={"dtype": dtype("float32")},
-    rel=_arange_rel,
-    compute=_arange_compute,
-    pattern=OpPattern.INJECTIVE,
-)
-
-
-def arange(start: Any, stop: Any, step: Any, dtype: str = "float32") -> Call:
+@operator("dyn.arange", rel=_arange_rel, compute=_arange_compute, pattern=OpPattern.INJECTIVE)
+def arange(start: Tensor, stop: Tensor, step: Tensor, dtype: Dtype = "float32") -> Call:
     """Numbers from `start` on in equal steps to before `stop`, all three computed."""
-    return _arange(as_expr(start), as_expr(stop), as_expr(step), dtype=dtype)
 
 
 def _one_hot_rel(types: list[Any], attrs: Any) -> Type:
     shape = types[0].shape
     for kind, name in zip(types[1:], ("on_value", "off_value", "depth"), strict=True):
-        _need_scalar(kind, name)
+        need_scalar(kind, name)
     at = len(shape) if attrs.axis == -1 else axis_of(attrs.axis, len(shape) + 1)
     return TensorType([*shape[:at], AnySize(), *shape[at:]], attrs.dtype)
 
@@ -290,50 +247,43 @@ def _one_hot_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return [topi.one_hot(ins[0], _one(ins[1]), _one(ins[2]), depth, attrs.axis, attrs.dtype)]
 
 
-_one_hot = register(
+@operator(
     "dyn.one_hot",
-    inputs=("indices", "on_value", "off_value", "depth"),
     attrs={"axis": integer(-1), "dtype": dtype("float32")},
     rel=_one_hot_rel,
     compute=_one_hot_compute,
     pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
 )
-
-
-def one_hot(indices: Any, on_value: Any, off_value: Any, depth: Any, axis: int, dtype: str) -> Call:
+def one_hot(
+    indices: Tensor, on_value: Tensor, off_value: Tensor, depth: Tensor, axis: int, dtype: Dtype
+) -> Call:
     """A new dimension, as long as is computed, with `on_value` at the index and `off_value` elsewhere."""
-    return _one_hot(indices, on_value, off_value, depth, axis=axis, dtype=dtype)
 
 
 def _sparse_rel(types: list[Any], attrs: Any) -> Type:
     indices, shape, values, default = types
-    _need_integers(indices, "sparse_indices")
+    need_integers(indices, "sparse_indices")
     need_dtype(default, values.dtype, "default_value")
     return TensorType(_unknown(_list_length(shape, "output_shape")), values.dtype)
 
 
-_sparse_to_dense = register(
+@operator(
     "dyn.sparse_to_dense",
-    inputs=("sparse_indices", "output_shape", "sparse_values", "default_value"),
     rel=_sparse_rel,
     compute=lambda attrs, ins, out: [topi.sparse_to_dense(ins[0], room(out), ins[2], ins[3])],
 )
-
-
 def sparse_to_dense(
-    sparse_indices: Any, output_shape: Any, sparse_values: Any, default_value: Any = 0
+    sparse_indices: Tensor, output_shape: Tensor, sparse_values: Tensor, default_value: Tensor = 0
 ) -> Call:
     """Values at points, the default elsewhere, in a shape that is computed."""
-    return _sparse_to_dense(
-        sparse_indices, output_shape, sparse_values, const_like(default_value, sparse_values)
-    )
+    return given(default_value=const_like(default_value, sparse_values))
 
 
 # ---------------------------------------------------------------------------- picking
 def _topk_rel(types: list[Any], attrs: Any) -> Type:
     data, k = types
-    _need_scalar(k, "k")
-    _need_integers(k, "k")
+    need_scalar(k, "k")
+    need_integers(k, "k")
     at = axis_of(attrs.axis, len(data.shape))
     shape = [AnySize() if d == at else s for d, s in enumerate(data.shape)]
     values, places = TensorType(shape, data.dtype), TensorType(shape, attrs.dtype)
@@ -351,26 +301,21 @@ def _topk_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return list(made) if attrs.ret_type == "both" else [made]
 
 
-_topk = register(
+@operator(
     "dyn.topk",
-    inputs=("data", "k"),
-    attrs={
-        "axis": integer(-1),
-        "ret_type": text("both"),
-        "is_ascend": flag(False),
-        "dtype": dtype("int64"),
-    },
     rel=_topk_rel,
     compute=_topk_compute,
+    results=lambda call: 2 if call.attrs.ret_type == "both" else 0,
 )
-
-
 def topk(
-    data: Any, k: Any, axis: int = -1, ret_type: str = "both", is_ascend: bool = False, dtype: str = "int64"
+    data: Tensor,
+    k: Tensor,
+    axis: int = -1,
+    ret_type: str = "both",
+    is_ascend: bool = False,
+    dtype: Dtype = "int64",
 ) -> Any:
     """The greatest elements along an axis, as many as is computed, their places, or both."""
-    made = _topk(data, k, axis=axis, ret_type=ret_type, is_ascend=is_ascend, dtype=dtype)
-    return TupleWrapper(made, 2) if ret_type == "both" else made
 
 
 def _slice_rel(types: list[Any], attrs: Any) -> Type:
@@ -384,10 +329,8 @@ def _slice_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType([*_unknown(cut), *data.shape[cut:]], data.dtype)
 
 
-_strided_slice = register(
+@operator(
     "dyn.strided_slice",
-    inputs=("data", "begin", "end", "strides"),
-    attrs={"slice_mode": text("end")},
     rel=_slice_rel,
     compute=lambda attrs, ins, out: [
         topi.dynamic_strided_slice(
@@ -396,21 +339,20 @@ _strided_slice = register(
     ],
     pattern=OpPattern.INJECTIVE,
 )
-
-
-def strided_slice(data: Any, begin: Any, end: Any, strides: Any, slice_mode: str = "end") -> Call:
+def strided_slice(
+    data: Tensor, begin: Numbers, end: Numbers, strides: Numbers, slice_mode: str = "end"
+) -> Call:
     """The elements from `begin` to `end` in steps along the first dimensions, all three computed."""
-    return _strided_slice(data, _listed(begin), _listed(end), _listed(strides), slice_mode=slice_mode)
 
 
 # ---------------------------------------------------------------------------- frames and images
 def _pad_rel(types: list[Any], attrs: Any) -> Type:
     data, width, value = types
     need_rank(width, 2, "pad_width")
-    _need_integers(width, "pad_width")
+    need_integers(width, "pad_width")
     if differ(width.shape[0], len(data.shape)) or differ(width.shape[1], 2):
         raise refuse(f"must be ({len(data.shape)}, 2) for {data} and is {width}", "pad_width")
-    _need_scalar(value, "pad_value")
+    need_scalar(value, "pad_value")
     if attrs.pad_mode not in ("constant", "edge", "reflect"):
         raise refuse(f"is {attrs.pad_mode!r} and may be 'constant', 'edge' or 'reflect'", "pad_mode")
     return TensorType(_unknown(len(data.shape)), data.dtype)
@@ -438,19 +380,9 @@ def _pad_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return [te.compute(room(out), element, "pad", "injective")]
 
 
-_pad = register(
-    "dyn.nn.pad",
-    inputs=("data", "pad_width", "pad_value"),
-    attrs={"pad_mode": text("constant")},
-    rel=_pad_rel,
-    compute=_pad_compute,
-    pattern=OpPattern.INJECTIVE,
-)
-
-
-def pad(data: Any, pad_width: Any, pad_value: Any = 0, pad_mode: str = "constant") -> Call:
+@operator("dyn.nn.pad", rel=_pad_rel, compute=_pad_compute, pattern=OpPattern.INJECTIVE)
+def pad(data: Tensor, pad_width: Numbers, pad_value: Tensor = 0, pad_mode: str = "constant") -> Call:
     """The tensor in a frame whose widths are computed."""
-    return _pad(data, _listed(pad_width), as_expr(pad_value), pad_mode=pad_mode)
 
 
 def _enlarged(layout: str, kind: TensorType, axes: str) -> Type:
@@ -469,7 +401,7 @@ def _out_sizes(out: TensorType, layout: str, axes: str) -> tuple[list[Any], list
 
 def _scales_rel(types: Sequence[Any], attrs: Any, axes: str) -> Type:
     for kind, letter in zip(types[1:], axes, strict=True):
-        _need_scalar(kind, f"scale_{letter.lower()}")
+        need_scalar(kind, f"scale_{letter.lower()}")
     return _enlarged(attrs.layout, types[0], axes)
 
 
@@ -480,28 +412,23 @@ def _upsampling_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
 
 
 _SCALED: dict[str, Attr] = {"layout": text("NCHW"), "method": text("nearest_neighbor")}
-_upsampling = register(
+
+
+@operator(
     "dyn.nn.upsampling",
-    inputs=("data", "scale_h", "scale_w"),
-    attrs={**_SCALED, "align_corners": flag(False)},
     rel=lambda types, attrs: _scales_rel(types, attrs, "HW"),
     compute=_upsampling_compute,
     pattern=OpPattern.INJECTIVE,
 )
-
-
 def upsampling(
-    data: Any,
-    scale_h: Any,
-    scale_w: Any,
+    data: Tensor,
+    scale_h: Tensor,
+    scale_w: Tensor,
     layout: str = "NCHW",
     method: str = "nearest_neighbor",
     align_corners: bool = False,
 ) -> Call:
     """An image made larger by factors that are computed."""
-    return _upsampling(
-        data, as_expr(scale_h), as_expr(scale_w), layout=layout, method=method, align_corners=align_corners
-    )
 
 
 def _upsampling3d_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
@@ -510,35 +437,22 @@ def _upsampling3d_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return [topi.image.resize3d(ins[0], None, size, attrs.layout, attrs.method, mode, "round")]
 
 
-_upsampling3d = register(
+@operator(
     "dyn.nn.upsampling3d",
-    inputs=("data", "scale_d", "scale_h", "scale_w"),
-    attrs={**_SCALED, "layout": text("NCDHW"), "coordinate_transformation_mode": text("half_pixel")},
     rel=lambda types, attrs: _scales_rel(types, attrs, "DHW"),
     compute=_upsampling3d_compute,
     pattern=OpPattern.INJECTIVE,
 )
-
-
 def upsampling3d(
-    data: Any,
-    scale_d: Any,
-    scale_h: Any,
-    scale_w: Any,
+    data: Tensor,
+    scale_d: Tensor,
+    scale_h: Tensor,
+    scale_w: Tensor,
     layout: str = "NCDHW",
     method: str = "nearest_neighbor",
     coordinate_transformation_mode: str = "half_pixel",
 ) -> Call:
     """A volume made larger by factors that are computed."""
-    return _upsampling3d(
-        data,
-        as_expr(scale_d),
-        as_expr(scale_h),
-        as_expr(scale_w),
-        layout=layout,
-        method=method,
-        coordinate_transformation_mode=coordinate_transformation_mode,
-    )
 
 
 def _resize_rel(types: list[Any], attrs: Any) -> Type:
@@ -570,20 +484,19 @@ RESIZE: dict[str, Attr] = {
     "extrapolation_value": number(0.0),
     "out_dtype": dtype(None),
 }
-_resize2d = register(
+
+
+@operator(
     "dyn.image.resize2d",
-    inputs=("data", "size", "roi"),
-    attrs={"layout": text("NCHW"), **RESIZE},
+    traits=Traits(sizes="size"),
     rel=_resize_rel,
     compute=_resize_compute,
     pattern=OpPattern.INJECTIVE,
 )
-
-
 def resize2d(
-    data: Any,
-    size: Any,
-    roi: Any = None,
+    data: Tensor,
+    size: Numbers,
+    roi: Numbers = None,
     layout: str = "NCHW",
     method: str = "linear",
     coordinate_transformation_mode: str = "half_pixel",
@@ -591,20 +504,7 @@ def resize2d(
     cubic_alpha: float = -0.5,
     cubic_exclude: int = 0,
     extrapolation_value: float = 0.0,
-    out_dtype: Any = None,
+    out_dtype: Dtype = None,
 ) -> Call:
     """An image in a size that is computed."""
-    whole = const([0.0, 0.0, 1.0, 1.0], "float32") if roi is None else _listed(roi)
-    return _resize2d(
-        data,
-        _listed(size),
-        whole,
-        layout=layout,
-        method=method,
-        coordinate_transformation_mode=coordinate_transformation_mode,
-        rounding_method=rounding_method,
-        cubic_alpha=cubic_alpha,
-        cubic_exclude=cubic_exclude,
-        extrapolation_value=extrapolation_value,
-        out_dtype=out_dtype,
-    )
+    return given(roi=[0.0, 0.0, 1.0, 1.0] if roi is None else roi)

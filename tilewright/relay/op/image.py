@@ -5,37 +5,106 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..expr import Call, Constant, Expr
+from ..expr import Call
+from ..ty import Any as AnySize
 from ..ty import TensorType, Type
 from . import dyn, layouts
 from .computes import topi
 from .registry import (
-    Attr,
+    Constructor,
+    Dtype,
+    Ints,
     OpPattern,
+    Pair,
     Place,
-    RelayOp,
-    anything,
-    dtype,
-    flag,
-    ints,
-    named,
-    number,
+    Sides,
+    Tensor,
+    Traits,
+    Value,
+    given,
+    operator,
     refuse,
-    register,
     text,
+    window,
 )
-from .shapes import differ, need_dtype, need_rank
-from .spatial import each, four, pair, windows
+from .shapes import differ, is_known, mul, need_dtype, need_rank
+from .spatial import windows
 
-__all__ = [
-    "affine_grid",
-    "crop_and_resize",
-    "dilation2d",
-    "grid_sample",
-    "resize1d",
-    "resize2d",
-    "resize3d",
-]
+__all__ = ["affine_grid", "crop_and_resize", "dilation2d", "grid_sample", "resize1d", "resize2d", "resize3d"]
+
+
+# ---------------------------------------------------------------------------- upsampling
+def _times(size: Any, scale: float) -> Any:
+    """A size made larger by a factor, rounded to the nearest."""
+    if scale <= 0:
+        raise refuse(f"{scale} must be positive", "scale")
+    if float(scale).is_integer():
+        return mul(size, int(scale))
+    return round(size * scale) if is_known(size) else AnySize()
+
+
+def _upsampling(name: str, axes: str, compute: Any, dynamic: Any) -> Callable[[Constructor], Constructor]:
+    def rel(types: list[Any], attrs: Any) -> Type:
+        named = layouts.sizes(attrs.layout, types[0].shape)
+        for letter in axes:
+            if letter not in named:
+                raise refuse(f"{attrs.layout} has no axis {letter}", "layout")
+            named[letter] = _times(named[letter], attrs[f"scale_{letter.lower()}"])
+        return TensorType(layouts.shape_in(attrs.layout, named), types[0].dtype)
+
+    return operator(
+        name,
+        rel=rel,
+        compute=compute,
+        pattern=OpPattern.INJECTIVE,
+        traits=Traits(rearranges=True, layout="attribute" if axes == "HW" else ""),
+        dynamic=dynamic,
+    )
+
+
+@_upsampling(
+    "nn.upsampling",
+    "HW",
+    lambda attrs, ins, out: [
+        topi.nn.upsampling(
+            ins[0], attrs.scale_h, attrs.scale_w, attrs.layout, attrs.method, attrs.align_corners
+        )
+    ],
+    dyn.upsampling,
+)
+def upsampling(
+    data: Tensor,
+    scale_h: float = 1,
+    scale_w: float = 1,
+    layout: str = "NCHW",
+    method: str = "nearest_neighbor",
+    align_corners: bool = False,
+) -> Call:
+    """An image made larger by factors: nearest_neighbor, bilinear or bicubic."""
+
+
+@_upsampling(
+    "nn.upsampling3d",
+    "DHW",
+    lambda attrs, ins, out: [
+        topi.nn.upsampling3d(
+            ins[0], attrs.scale_d, attrs.scale_h, attrs.scale_w,
+            attrs.layout, attrs.method, attrs.coordinate_transformation_mode,
+        )
+    ],
+    dyn.upsampling3d,
+)  # fmt: skip
+def upsampling3d(
+    data: Tensor,
+    scale_d: float = 1,
+    scale_h: float = 1,
+    scale_w: float = 1,
+    layout: str = "NCDHW",
+    method: str = "nearest_neighbor",
+    coordinate_transformation_mode: str = "half_pixel",
+) -> Call:
+    """A volume made larger by factors: nearest_neighbor or trilinear."""
+
 
 INJECTIVE = OpPattern.INJECTIVE
 _METHODS = ("nearest_neighbor", "linear", "cubic", "bilinear", "bicubic", "trilinear")
@@ -54,14 +123,9 @@ def _resized(layout: str, shape: Sequence[Any], axes: str, size: Sequence[Any]) 
     return layouts.shape_in(layout, {**named, **dict(zip(axes, size, strict=True))})
 
 
-def _numbers(value: Any) -> Any:
-    """A constant as a list, an expression as it is."""
-    return value.numpy().reshape(-1).tolist() if isinstance(value, Constant) else value
-
-
-def _resize_op(name: str, axes: str, layout: str) -> RelayOp:
-    """Make the resizing of these axes known."""
-    work = getattr(topi.image, name)
+def _resize(axes: str) -> Callable[[Constructor], Constructor]:
+    """The resizing of these axes."""
+    name = f"resize{len(axes)}d"
 
     def rel(types: list[Any], attrs: Any) -> Type:
         data = types[0]
@@ -71,84 +135,93 @@ def _resize_op(name: str, axes: str, layout: str) -> RelayOp:
 
     def compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
         return [
-            work(
+            getattr(topi.image, name)(
                 ins[0], attrs.roi, attrs.size, attrs.layout, attrs.method, attrs.coordinate_transformation_mode,
                 attrs.rounding_method, attrs.cubic_alpha, attrs.cubic_exclude, attrs.extrapolation_value,
                 out.dtype, scales=attrs.scales, antialias=attrs.antialias,
             )
         ]  # fmt: skip
 
-    return register(
+    def computed(*args: Any, scales: Any = None, antialias: bool = False, **how: Any) -> Call:
+        if len(axes) != 2:
+            raise TypeError(f"image.{name}: a size that the program computes is for resize2d only")
+        if scales is not None or antialias:
+            raise TypeError("image.resize2d: scales and antialias need a size that is known")
+        return dyn.resize2d(*args, **how)
+
+    return operator(
         f"image.{name}",
-        inputs=("data",),
-        attrs={
-            "size": ints(),
-            "roi": anything(None),
-            "layout": text(layout),
-            **dyn.RESIZE,
-            "scales": anything(None),
-            "antialias": flag(False),
-        },
+        attrs={"size": window(len(axes))},
         rel=rel,
         compute=compute,
         pattern=INJECTIVE,
+        traits=Traits(rearranges=True, layout="attribute" if axes == "HW" else ""),
+        dynamic=computed,
     )
 
 
-def _resize(axes: str, layout: str, doc: str) -> Callable[..., Call]:
-    """The constructor of the resizing of these axes."""
-    name, rank = f"resize{len(axes)}d", len(axes)
-    op = _resize_op(name, axes, layout)
-
-    def build(
-        data: Any,
-        size: Any,
-        roi: Any = None,
-        layout: str = layout,
-        method: str = "linear",
-        coordinate_transformation_mode: str = "half_pixel",
-        rounding_method: str = "",
-        cubic_alpha: float = -0.5,
-        cubic_exclude: int = 0,
-        extrapolation_value: float = 0.0,
-        out_dtype: Any = None,
-        *,
-        scales: Any = None,
-        antialias: bool = False,
-    ) -> Call:
-        size, roi = _numbers(size), _numbers(roi)
-        how = {
-            "layout": layout,
-            "method": method,
-            "coordinate_transformation_mode": coordinate_transformation_mode,
-            "rounding_method": rounding_method,
-            "cubic_alpha": cubic_alpha,
-            "cubic_exclude": cubic_exclude,
-            "extrapolation_value": extrapolation_value,
-            "out_dtype": out_dtype,
-        }
-        if isinstance(size, Expr) or isinstance(roi, Expr):
-            if rank != 2:
-                raise TypeError(f"image.{name}: a size that the program computes is for resize2d only")
-            if scales is not None or antialias:
-                raise TypeError("image.resize2d: scales and antialias need a size that is known")
-            return dyn.resize2d(data, size, roi, **how)
-        return op(data, size=each(size, rank), roi=roi, **how, scales=scales, antialias=antialias)
-
-    return named(build, name, __name__, doc)
+@_resize("W")
+def resize1d(
+    data: Tensor,
+    size: Ints,
+    roi: Value = None,
+    layout: str = "NCW",
+    method: str = "linear",
+    coordinate_transformation_mode: str = "half_pixel",
+    rounding_method: str = "",
+    cubic_alpha: float = -0.5,
+    cubic_exclude: int = 0,
+    extrapolation_value: float = 0.0,
+    out_dtype: Dtype = None,
+    *,
+    scales: Value = None,
+    antialias: bool = False,
+) -> Call:
+    """A line of pixels in another size. See resize2d."""
 
 
-resize1d = _resize("W", "NCW", "A line of pixels in another size. See resize2d.")
-resize2d = _resize(
-    "HW",
-    "NCHW",
+@_resize("HW")
+def resize2d(
+    data: Tensor,
+    size: Ints,
+    roi: Value = None,
+    layout: str = "NCHW",
+    method: str = "linear",
+    coordinate_transformation_mode: str = "half_pixel",
+    rounding_method: str = "",
+    cubic_alpha: float = -0.5,
+    cubic_exclude: int = 0,
+    extrapolation_value: float = 0.0,
+    out_dtype: Dtype = None,
+    *,
+    scales: Value = None,
+    antialias: bool = False,
+) -> Call:
     """An image in another size: nearest_neighbor, linear or cubic.
 
     The coordinates are half_pixel, align_corners, asymmetric, … ; `scales` says by which factors, where the sizes
     alone are rounded; `antialias` widens the filter when the image gets smaller.
-    """,
-)
-resize3d = _resize("DHW", "NCDHW", "A volume in another size. See resize2d.")
+    """
+
+
+@_resize("DHW")
+def resize3d(
+    data: Tensor,
+    size: Ints,
+    roi: Value = None,
+    layout: str = "NCDHW",
+    method: str = "linear",
+    coordinate_transformation_mode: str = "half_pixel",
+    rounding_method: str = "",
+    cubic_alpha: float = -0.5,
+    cubic_exclude: int = 0,
+    extrapolation_value: float = 0.0,
+    out_dtype: Dtype = None,
+    *,
+    scales: Value = None,
+    antialias: bool = False,
+) -> Call:
+    """A volume in another size. See resize2d."""
 
 
 # ---------------------------------------------------------------------------- parts
@@ -165,16 +238,9 @@ def _crop_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType(shape, attrs.out_dtype or data.dtype)
 
 
-_crop_and_resize = register(
+@operator(
     "image.crop_and_resize",
-    inputs=("data", "boxes", "box_indices"),
-    attrs={
-        "crop_size": ints(),
-        "layout": text("NCHW"),
-        "method": text("bilinear"),
-        "extrapolation_value": number(0),
-        "out_dtype": dtype(None),
-    },
+    attrs={"layout": text("NCHW")},
     rel=_crop_rel,
     compute=lambda attrs, ins, out: [
         topi.image.crop_and_resize(
@@ -191,29 +257,17 @@ _crop_and_resize = register(
     pattern=INJECTIVE,
     places=lambda types, attrs: [Place(2, "position", 0, (attrs.layout.index("N"),))],
 )
-
-
 def crop_and_resize(
-    data: Any,
-    boxes: Any,
-    box_indices: Any,
-    crop_size: Any,
+    data: Tensor,
+    boxes: Tensor,
+    box_indices: Tensor,
+    crop_size: Pair,
     layout: str,
     method: str = "bilinear",
     extrapolation_value: float = 0,
-    out_dtype: Any = None,
+    out_dtype: Dtype = None,
 ) -> Call:
     """Boxes cut out of images, each brought to one size; a box is (y1, x1, y2, x2) as parts of the image."""
-    return _crop_and_resize(
-        data,
-        boxes,
-        box_indices,
-        crop_size=pair(crop_size),
-        layout=layout,
-        method=method,
-        extrapolation_value=extrapolation_value,
-        out_dtype=out_dtype,
-    )
 
 
 def _dilation_rel(types: list[Any], attrs: Any) -> Type:
@@ -240,44 +294,20 @@ def _dilation_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return [work(ins[0], ins[1], attrs.strides, attrs.padding, attrs.dilations, out.dtype)]
 
 
-_dilation2d = register(
-    "image.dilation2d",
-    inputs=("data", "weight"),
-    attrs={
-        "strides": ints((1, 1)),
-        "padding": ints((0, 0, 0, 0)),
-        "dilations": ints((1, 1)),
-        "data_layout": text("NCHW"),
-        "kernel_layout": text("IHW"),
-        "out_dtype": dtype(None),
-    },
-    rel=_dilation_rel,
-    compute=_dilation_compute,
-    pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
+@operator(
+    "image.dilation2d", rel=_dilation_rel, compute=_dilation_compute, pattern=OpPattern.OUT_ELEMWISE_FUSABLE
 )
-
-
 def dilation2d(
-    data: Any,
-    weight: Any,
-    strides: Any = (1, 1),
-    padding: Any = (0, 0),
-    dilations: Any = (1, 1),
+    data: Tensor,
+    weight: Tensor,
+    strides: Pair = (1, 1),
+    padding: Sides = (0, 0),
+    dilations: Pair = (1, 1),
     data_layout: str = "NCHW",
     kernel_layout: str = "IHW",
-    out_dtype: Any = "",
+    out_dtype: Dtype = "",
 ) -> Call:
     """The maximum of image plus weight over each window, for each channel on its own."""
-    return _dilation2d(
-        data,
-        weight,
-        strides=pair(strides),
-        padding=four(padding),
-        dilations=pair(dilations),
-        data_layout=data_layout,
-        kernel_layout=kernel_layout,
-        out_dtype=out_dtype,
-    )
 
 
 # ---------------------------------------------------------------------------- reading at places
@@ -291,29 +321,17 @@ def _affine_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType((data.shape[0], 2, *attrs.target_shape), data.dtype)
 
 
-_affine_grid = register(
+@operator(
     "image.affine_grid",
-    inputs=("data",),
-    attrs={"target_shape": ints(), "align_corners": flag(True)},
     rel=_affine_rel,
     compute=lambda attrs, ins, out: [topi.image.affine_grid(ins[0], attrs.target_shape, attrs.align_corners)],
     pattern=INJECTIVE,
 )
-
-
-def affine_grid(data: Any, target_shape: Any = None, align_corners: bool = True) -> Call:
+def affine_grid(data: Tensor, target_shape: Ints = None, align_corners: bool = True) -> Call:
     """Where each pixel of an image of `target_shape` lies under affine maps, [batch, 2, 3]."""
     if target_shape is None:
         raise TypeError("image.affine_grid: target_shape is missing: a height and a width")
-    return _affine_grid(data, target_shape=target_shape, align_corners=align_corners)
-
-
-_GRID: dict[str, Attr] = {
-    "method": text("bilinear"),
-    "layout": text("NCHW"),
-    "padding_mode": text("zeros"),
-    "align_corners": flag(True),
-}
+    return given()
 
 
 def _grid_rel(types: list[Any], attrs: Any) -> Type:
@@ -334,10 +352,8 @@ def _grid_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType((*data.shape[:2], *grid.shape[2:]), data.dtype)
 
 
-_grid_sample = register(
+@operator(
     "image.grid_sample",
-    inputs=("data", "grid"),
-    attrs=_GRID,
     rel=_grid_rel,
     compute=lambda attrs, ins, out: [
         topi.image.grid_sample(
@@ -346,17 +362,12 @@ _grid_sample = register(
     ],
     pattern=INJECTIVE,
 )
-
-
 def grid_sample(
-    data: Any,
-    grid: Any,
+    data: Tensor,
+    grid: Tensor,
     method: str = "bilinear",
     layout: str = "NCHW",
     padding_mode: str = "zeros",
     align_corners: bool = True,
 ) -> Call:
     """An image or volume read at the places of a grid, whose coordinates go from -1 to 1, x first."""
-    return _grid_sample(
-        data, grid, method=method, layout=layout, padding_mode=padding_mode, align_corners=align_corners
-    )

@@ -1,4 +1,4 @@
-"""Reductions over some dimensions."""
+"""Reductions over some dimensions, and scans."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 from ...ir.dtype import DataType
 from ..expr import Call
 from ..ty import TensorType, Type
-from . import tensor
 from .computes import topi
-from .registry import OpPattern, dtype, flag, ints, register
+from .elementwise import sqrt
+from .registry import Dtype, Ints, OpPattern, Tensor, Traits, flag, given, named, operator
 from .shapes import axes_of, axis_of, product
+from .traits import FOLLOW, FULL
 
 __all__ = [
     "all",
@@ -31,8 +32,6 @@ __all__ = [
     "sum",
     "variance",
 ]
-
-_ATTRS = {"axis": ints(None), "keepdims": flag(False), "exclude": flag(False)}
 
 
 def _axes(attrs: Any, ndim: int) -> tuple[int, ...]:
@@ -54,78 +53,59 @@ def _rel(types: list[Any], attrs: Any) -> Type:
     return TensorType(_reduced(types[0], attrs), types[0].dtype)
 
 
-def _bool_rel(types: list[Any], attrs: Any) -> Type:
-    return TensorType(_reduced(types[0], attrs), types[0].dtype)
-
-
 def _position_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType(_reduced(types[0], attrs), DataType("int32"))
 
 
-def _reduction(name: str, doc: str, rel: Callable[..., Type] = _rel) -> Callable[..., Call]:
-    """Register a reduction and make its constructor."""
-    work = getattr(topi, name)
+def _reduction(name: str, doc: str, **traits: Any) -> Callable[..., Call]:
+    """A reduction over some dimensions."""
 
     def compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
         axes = _axes(attrs, ins[0].ndim)
-        return [work(ins[0], axes, attrs.keepdims) if axes else topi.identity(ins[0])]
+        return [getattr(topi, name)(ins[0], axes, attrs.keepdims) if axes else topi.identity(ins[0])]
 
-    op = register(
+    def build(data: Tensor, axis: Ints = None, keepdims: bool = False, exclude: bool = False) -> Call: ...
+
+    return operator(
         name,
-        inputs=("data",),
-        attrs=_ATTRS,
-        rel=rel,
+        rel=_rel,
         compute=compute,
         pattern=OpPattern.COMM_REDUCE,
-        description=doc,
-    )
-
-    def build(data: Any, axis: Any = None, keepdims: bool = False, exclude: bool = False) -> Call:
-        return op(data, axis=axis, keepdims=keepdims, exclude=exclude)
-
-    build.__name__ = build.__qualname__ = name
-    build.__doc__ = doc
-    return build
+        traits=Traits(layout="reduction", **traits),
+    )(named(build, name, __name__, doc))
 
 
-sum = _reduction("sum", "The sum over some dimensions.")
-prod = _reduction("prod", "The product over some dimensions.")
-max = _reduction("max", "The greatest element over some dimensions.")
-min = _reduction("min", "The smallest element over some dimensions.")
-mean = _reduction("mean", "The average over some dimensions.")
-all = _reduction("all", "Whether all elements over some dimensions are true.", _bool_rel)
-any = _reduction("any", "Whether one element over some dimensions is true.", _bool_rel)
-logsumexp = _reduction("logsumexp", "log(sum(exp(x))), without overflow.")
+sum = _reduction("sum", "The sum over some dimensions.", precision=FULL)
+prod = _reduction("prod", "The product over some dimensions.", precision=FULL)
+max = _reduction("max", "The greatest element over some dimensions.", precision=FOLLOW, quantised="same")
+min = _reduction("min", "The smallest element over some dimensions.", precision=FOLLOW, quantised="same")
+mean = _reduction("mean", "The average over some dimensions.", precision=FULL)
+all = _reduction("all", "Whether all elements over some dimensions are true.")
+any = _reduction("any", "Whether one element over some dimensions is true.")
+logsumexp = _reduction("logsumexp", "log(sum(exp(x))), without overflow.", precision=FULL)
 
 
-def _place(name: str) -> Callable[..., Call]:
-    work = getattr(topi, name)
-    op = register(
-        name,
-        inputs=("data",),
-        attrs={**_ATTRS, "select_last_index": flag(False)},
-        rel=_position_rel,
-        compute=lambda attrs, ins, out: [
-            work(ins[0], _axes(attrs, ins[0].ndim), attrs.keepdims, attrs.select_last_index)
-        ],
-        pattern=OpPattern.COMM_REDUCE,
-    )
-
+def _place(name: str, which: str) -> Callable[..., Call]:
     def build(
-        data: Any,
-        axis: Any = None,
+        data: Tensor,
+        axis: Ints = None,
         keepdims: bool = False,
         exclude: bool = False,
         select_last_index: bool = False,
-    ) -> Call:
-        return op(data, axis=axis, keepdims=keepdims, exclude=exclude, select_last_index=select_last_index)
+    ) -> Call: ...
 
-    build.__name__ = build.__qualname__ = name
-    build.__doc__ = f"The position of the {'greatest' if name == 'argmax' else 'smallest'} element."
-    return build
+    return operator(
+        name,
+        rel=_position_rel,
+        compute=lambda attrs, ins, out: [
+            getattr(topi, name)(ins[0], _axes(attrs, ins[0].ndim), attrs.keepdims, attrs.select_last_index)
+        ],
+        pattern=OpPattern.COMM_REDUCE,
+        traits=Traits(layout="reduction", precision=FULL),
+    )(named(build, name, __name__, f"The position of the {which} element."))
 
 
-argmax, argmin = _place("argmax"), _place("argmin")
+argmax, argmin = _place("argmax", "greatest"), _place("argmin", "smallest")
 
 
 # ---------------------------------------------------------------------------- composed
@@ -138,34 +118,31 @@ def _variance_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return [topi.divide(total, topi.full((), data.dtype, count))]
 
 
-_variance = register(
+@operator(
     "variance",
-    inputs=("data", "mean"),
-    attrs={**_ATTRS, "unbiased": flag(False)},
+    traits=Traits(layout="reduction", precision=FULL),
     rel=_rel,
     compute=_variance_compute,
     pattern=OpPattern.COMM_REDUCE,
+    inputs=("data", "mean"),
 )
-
-
 def variance(
-    data: Any,
-    axis: Any = None,
+    data: Tensor,
+    axis: Ints = None,
     keepdims: bool = False,
     exclude: bool = False,
     unbiased: bool = False,
     with_mean: Any = None,
 ) -> Call:
     """The average of the squares of the distances from the average."""
-    middle = mean(data, axis, True, exclude) if with_mean is None else with_mean
-    return _variance(data, middle, axis=axis, keepdims=keepdims, exclude=exclude, unbiased=unbiased)
+    return given(mean=mean(data, axis, True, exclude) if with_mean is None else with_mean)
 
 
 def std(
     data: Any, axis: Any = None, keepdims: bool = False, exclude: bool = False, unbiased: bool = False
 ) -> Call:
     """The square root of the variance."""
-    return tensor.sqrt(variance(data, axis, keepdims, exclude, unbiased))
+    return sqrt(variance(data, axis, keepdims, exclude, unbiased))
 
 
 def mean_variance(
@@ -180,7 +157,7 @@ def mean_variance(
 def mean_std(data: Any, axis: Any = None, keepdims: bool = False, exclude: bool = False) -> tuple[Call, Call]:
     """The average and the square root of the variance."""
     middle, spread = mean_variance(data, axis, keepdims, exclude)
-    return middle, tensor.sqrt(spread)
+    return middle, sqrt(spread)
 
 
 # ---------------------------------------------------------------------------- scans
@@ -192,25 +169,21 @@ def _scan_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType(types[0].shape, kind)
 
 
-def _scan(name: str) -> Callable[..., Call]:
-    work = getattr(topi, name)
-    op = register(
+def _scan(name: str, what: str) -> Callable[..., Call]:
+    def build(data: Tensor, axis: Ints = None, dtype: Dtype = None, exclusive: bool | None = None) -> Call:
+        return given(exclusive=bool(exclusive))
+
+    return operator(
         name,
-        inputs=("data",),
-        attrs={"axis": ints(None), "dtype": dtype(None), "exclusive": flag(False)},
+        attrs={"exclusive": flag(False)},
         rel=_scan_rel,
         compute=lambda attrs, ins, out: [
-            work(ins[0], None if attrs.axis is None else attrs.axis[0], attrs.dtype, attrs.exclusive)
+            getattr(topi, name)(
+                ins[0], None if attrs.axis is None else attrs.axis[0], attrs.dtype, attrs.exclusive
+            )
         ],
-        pattern=OpPattern.OPAQUE,
-    )
-
-    def build(data: Any, axis: Any = None, dtype: str | None = None, exclusive: bool | None = None) -> Call:
-        return op(data, axis=axis, dtype=dtype, exclusive=bool(exclusive))
-
-    build.__name__ = build.__qualname__ = name
-    build.__doc__ = f"The {'sums' if name == 'cumsum' else 'products'} of all elements up to each one."
-    return build
+        traits=Traits(precision=FULL),
+    )(named(build, name, __name__, f"The {what} of all elements up to each one."))
 
 
-cumsum, cumprod = _scan("cumsum"), _scan("cumprod")
+cumsum, cumprod = _scan("cumsum", "sums"), _scan("cumprod", "products")

@@ -1,4 +1,4 @@
-"""The operators of the graph IR: one description of each, in the file of its family.
+"""The operators of the graph IR: one declaration of each, in the file of its family.
 
 To add an operator, write into the file of its family (and a test; nothing else):
 
@@ -8,19 +8,17 @@ To add an operator, write into the file of its family (and a test; nothing else)
             raise refuse(f"has {weight.shape[1]} columns and data {data.shape[-1]}", "weight")
         return TensorType((*data.shape[:-1], weight.shape[0]), attrs.out_dtype or data.dtype)
 
-    _dense = register(
+    @operator(
         "nn.dense",
-        inputs=("data", "weight"),                        # "bias?" may be left out; "*data" is a tuple of tensors
-        attrs={"units": integer(None), "out_dtype": dtype(None)},        # a kind with its default
-        pattern=OpPattern.OUT_ELEMWISE_FUSABLE,           # how it may be fused
         rel=_dense_rel,                                   # the type of the result
         compute=lambda attrs, ins, out: [topi.nn.dense(ins[0], ins[1], None, out.dtype)],
+        pattern=OpPattern.OUT_ELEMWISE_FUSABLE,           # how it may be fused
+        traits=Traits(product=True, precision=SMALL),     # what passes know of it: see traits.py
     )
+    def dense(data: Tensor, weight: Tensor, units: int | None = None, out_dtype: Dtype = "") -> Call:
+        \"\"\"`data @ weight.T`: each row of the weight makes one output.\"\"\"
 
-    def dense(data, weight, units=None, out_dtype=None):
-        \"\"\"`data @ weight.T`.\"\"\"
-        return _dense(data, weight, units=units, out_dtype=out_dtype)
-
+The signature is the declaration of inputs and attributes, with their kinds and defaults; the constructor needs no body.
 `compute(attrs, inputs, out_type)` gets one te.Tensor for each tensor among the arguments (tuples laid out flat) and
 returns a list of them, one for each tensor of the result. A relation sees sizes that are integers, expressions or
 `Any`: `shapes.py` has the arithmetic that knows all three. Operators of shape data take it as an attribute here;
@@ -29,42 +27,76 @@ where it is a tensor, it is another operator (`dyn.reshape`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, Final, NamedTuple
+from functools import wraps
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 from ...ir.dtype import DataType
-from ...ir.equal import structural_equal
 from ...ir.errors import DiagnosticError, near_matches
-from ...ir.expr import FloatImm, IntImm, PrimExpr
 from ...ir.op import CallEffectKind, Op, graph_operators
 from ...ir.span import Span, user_span
-from ..expr import Call, as_expr
+from ...runtime.shape_functions import SHAPE_FUNCTIONS, Shape, ShapeError, ShapeFunction
+from ..expr import Call, TupleWrapper, as_expr
 from ..ty import TensorType, TupleType, Type
+from .arguments import float32, int32, is_computed, numbers, tensors
+from .attributes import (
+    REQUIRED,
+    Attr,
+    Attrs,
+    anything,
+    dtype,
+    flag,
+    integer,
+    ints,
+    number,
+    padding,
+    sizes,
+    text,
+    window,
+)
+from .traits import NONE, Traits
 
 __all__ = [
     "REQUIRED",
     "Attr",
     "Attrs",
+    "Constructor",
+    "Dtype",
+    "Float32",
+    "Int32",
+    "Ints",
+    "Numbers",
     "OpPattern",
+    "Pair",
     "Place",
     "RelayOp",
     "RelayTypeError",
+    "Sides",
+    "Sizes",
+    "Tensor",
+    "Tensors",
+    "Traits",
+    "Value",
     "anything",
     "dtype",
     "flag",
     "get",
+    "given",
     "integer",
     "ints",
     "list_names",
     "named",
     "number",
+    "operator",
+    "padding",
     "refuse",
     "register",
     "register_compute",
     "register_op_attr",
     "register_pattern",
     "text",
+    "window",
 ]
 
 
@@ -91,179 +123,6 @@ class RelayTypeError(DiagnosticError, TypeError):
 def refuse(reason: str, argument: str = "") -> RelayTypeError:
     """The error for a relation to raise; inference adds the operator, the call as text and its place."""
     return RelayTypeError(reason, argument)
-
-
-# ---------------------------------------------------------------------------- attributes
-REQUIRED: Final = object()
-
-
-class Attr:
-    """A kind of attribute: how a value is brought to its one form, and the default."""
-
-    __slots__ = ("convert", "default", "kind")
-
-    def __init__(self, kind: str, convert: Callable[[Any], Any], default: Any = REQUIRED) -> None:
-        self.kind, self.convert, self.default = kind, convert, default
-
-
-def _to_int(value: Any) -> Any:
-    if isinstance(value, IntImm):
-        return int(value.value)
-    if isinstance(value, PrimExpr):
-        return value
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        if isinstance(value, float) and value.is_integer():
-            return int(value)
-        raise TypeError(f"{value!r} is no integer")
-    return value.__index__()
-
-
-def _to_ints(value: Any) -> Any:
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return tuple(_to_ints(v) if isinstance(v, (tuple, list)) else _to_int(v) for v in value)
-    return (_to_int(value),)
-
-
-def _to_float(value: Any) -> float:
-    return float(value.value if isinstance(value, (FloatImm, IntImm)) else value)
-
-
-def _to_text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
-    return str(value)
-
-
-def _to_dtype(value: Any) -> DataType | None:
-    if value == "":
-        return None
-    return value if isinstance(value, DataType) else DataType(str(value))
-
-
-def _to_anything(value: Any) -> Any:
-    if isinstance(value, IntImm):
-        return int(value.value)
-    if isinstance(value, (list, tuple)):
-        return tuple(_to_anything(v) for v in value)
-    return value.item() if hasattr(value, "item") and not hasattr(value, "asnumpy") else value
-
-
-def integer(default: Any = REQUIRED) -> Attr:
-    """One integer."""
-    return Attr("integer", _to_int, default)
-
-
-def ints(default: Any = REQUIRED) -> Attr:
-    """Several integers, nested where the operator wants it; one alone becomes a tuple of one."""
-    return Attr("integers", _to_ints, default)
-
-
-def number(default: Any = REQUIRED) -> Attr:
-    """A float."""
-    return Attr("number", _to_float, default)
-
-
-def text(default: Any = REQUIRED) -> Attr:
-    """A string."""
-    return Attr("text", _to_text, default)
-
-
-def flag(default: Any = REQUIRED) -> Attr:
-    """True or False."""
-    return Attr("flag", bool, default)
-
-
-def dtype(default: Any = REQUIRED) -> Attr:
-    """A type of elements; "" is None."""
-    return Attr("dtype", _to_dtype, _to_dtype(default) if isinstance(default, str) else default)
-
-
-def anything(default: Any = REQUIRED) -> Attr:
-    """Numbers, text, tuples of them, or an object of the operator's own."""
-    return Attr("value", _to_anything, default)
-
-
-class Attrs:
-    """The attributes of a call: `attrs.strides`, `attrs["strides"]`, `attrs.keys()`. Equal where their values are."""
-
-    __slots__ = ("_values",)
-
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        object.__setattr__(self, "_values", dict(values))
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        try:
-            return self._values[name]
-        except KeyError:
-            raise AttributeError(
-                f"there is no attribute {name!r}{near_matches(name, self._values)}"
-            ) from None
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"attributes are not changed: use attrs.replace({name}=…)")
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._values:
-            raise KeyError(f"there is no attribute {name!r}{near_matches(name, self._values)}")
-        return self._values[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._values
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def keys(self) -> list[str]:
-        return list(self._values)
-
-    def values(self) -> list[Any]:
-        return list(self._values.values())
-
-    def items(self) -> list[tuple[str, Any]]:
-        return list(self._values.items())
-
-    def get(self, name: str, default: Any = None) -> Any:
-        return self._values.get(name, default)
-
-    def get_int(self, name: str) -> int:
-        return int(self[name])
-
-    def get_str(self, name: str) -> str:
-        return str(self[name])
-
-    def get_int_tuple(self, name: str) -> tuple[int, ...]:
-        return tuple(int(v) for v in self[name])
-
-    def replace(self, **changes: Any) -> Attrs:
-        """A copy with some attributes changed; a call checks them anew."""
-        return Attrs({**self._values, **changes})
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Attrs) or self._values.keys() != other._values.keys():
-            return False
-        return all(_same_value(v, other._values[k]) for k, v in self._values.items())
-
-    def __hash__(self) -> int:
-        return hash(tuple(sorted((k, str(v)) for k, v in self._values.items())))
-
-    def __repr__(self) -> str:
-        return f"Attrs({', '.join(f'{k}={v!r}' for k, v in self._values.items())})"
-
-
-def _same_value(a: Any, b: Any) -> bool:
-    """Whether two values of attributes are the same; of expressions `==` would build another."""
-    if isinstance(a, PrimExpr) or isinstance(b, PrimExpr):
-        return isinstance(a, PrimExpr) and isinstance(b, PrimExpr) and structural_equal(a, b)
-    if isinstance(a, tuple) and isinstance(b, tuple):
-        return len(a) == len(b) and all(map(_same_value, a, b))
-    return bool(a == b)
 
 
 class Place(NamedTuple):
@@ -294,7 +153,7 @@ Compute = Callable[[Any, list[Any], Any], list[Any]]
 class RelayOp(Op):
     """An operator over tensors. Calling it builds a `Call`, with the attributes by name."""
 
-    __slots__ = ("compute", "description", "inputs", "pattern", "places", "rel", "spec")
+    __slots__ = ("compute", "description", "inputs", "pattern", "places", "rel", "spec", "traits")
 
     def __init__(self, name: str) -> None:
         super().__init__(name, CallEffectKind.Pure, False)
@@ -304,6 +163,7 @@ class RelayOp(Op):
         self.rel: Relation | None = None
         self.compute: Compute | None = None
         self.places: Places | None = None
+        self.traits = NONE
         self.description = ""
 
     @property
@@ -344,7 +204,8 @@ class RelayOp(Op):
             try:
                 out[name] = kind.convert(value)
             except (TypeError, ValueError) as error:
-                raise TypeError(f"{self.name}: attribute {name!r} must be {_a(kind.kind)}: {error}") from None
+                text = f"{self.name}: attribute {name!r} must be {_a(kind.kind)}: {error}"
+                raise type(error)(text) from None
         return Attrs(out)
 
     def infer(self, types: Sequence[Any], attrs: Any) -> Type:
@@ -413,9 +274,44 @@ def _span() -> Span | None:
 
 def named(build: Callable[..., Any], name: str, module: str, doc: str) -> Callable[..., Any]:
     """A constructor that a family makes for one of its operators, under its own name."""
-    build.__name__ = build.__qualname__ = name
+    build.__name__ = build.__qualname__ = name.rpartition(".")[2]
     build.__module__, build.__doc__ = module, doc
     return build
+
+
+# ---------------------------------------------------------------------------- what a constructor's annotations say
+Tensor: TypeAlias = Annotated[Any, "Tensor"]  # an input: an expression, or what becomes a constant
+Tensors: TypeAlias = Annotated[Any, "Tensors"]  # an input that is a tuple of tensors, or a list of them
+Float32: TypeAlias = Annotated[Any, "Float32"]  # an input; a number becomes a float32 constant
+Int32: TypeAlias = Annotated[Any, "Int32"]  # an input; a number becomes an int32 constant
+Numbers: TypeAlias = Annotated[Any, "Numbers"]  # an input; a list of numbers becomes a constant
+Ints: TypeAlias = Annotated[Any, "Ints"]  # an attribute of integers: one, several, or a constant of the graph
+Pair: TypeAlias = Annotated[Any, "Pair"]  # a number for both spatial dimensions, or one for each
+Sides: TypeAlias = Annotated[Any, "Sides"]  # padding of two spatial dimensions: one, two or four numbers
+Sizes: TypeAlias = Annotated[Any, "Sizes"]  # sizes, known or symbolic
+Dtype: TypeAlias = Annotated[Any, "Dtype"]  # a type of elements
+Value: TypeAlias = Annotated[Any, "Value"]  # numbers, text, or tuples of them
+
+_INPUTS: Final[dict[str, Callable[[Any], Any]]] = {
+    "Tensor": as_expr,
+    "Tensor | None": as_expr,
+    "Tensors": tensors,
+    "Float32": float32,
+    "Int32": int32,
+    "Numbers": numbers,
+}
+_KINDS: Final[dict[str, Callable[[], Attr]]] = {
+    "int": integer,
+    "float": number,
+    "bool": flag,
+    "str": text,
+    "Ints": ints,
+    "Pair": lambda: window(2),
+    "Sides": lambda: padding(2),
+    "Dtype": dtype,
+    "Sizes": sizes,
+    "Value": anything,
+}
 
 
 # ---------------------------------------------------------------------------- the registry
@@ -430,6 +326,7 @@ def register(
     effect: CallEffectKind = CallEffectKind.Pure,
     description: str = "",
     places: Places | None = None,
+    traits: Traits = NONE,
 ) -> RelayOp:
     """Make an operator known. `inputs=None` takes any number of arguments of any type.
 
@@ -442,8 +339,161 @@ def register(
     op.inputs = None if inputs is None else tuple(inputs)
     op.spec, op.rel, op.compute = dict(attrs or {}), rel, compute
     op.pattern, op.effect, op.description, op.places = pattern, effect, description, places
+    op.traits = traits
+    if name in SHAPE_FUNCTIONS:
+        op.attrs["FShapeFunc"] = _shape_function(SHAPE_FUNCTIONS[name])
     graph_operators[name] = op
     return op
+
+
+def _shape_function(work: ShapeFunction) -> ShapeFunction:
+    """The sizes of a result that depend on values, with a refusal as the type relations have it.
+
+    What it does is in `runtime/shape_functions.py`: a saved program needs it where there is no compiler.
+    """
+
+    def shapes(attrs: Any, values: list[Any]) -> list[Shape]:
+        try:
+            return work(attrs, values)
+        except ShapeError as error:
+            raise RelayTypeError(error.reason, error.argument) from None
+
+    return shapes
+
+
+Constructor = TypeVar("Constructor", bound=Callable[..., Any])
+
+
+def operator(
+    name: str,
+    *,
+    rel: Relation,
+    compute: Compute | None = None,
+    attrs: Mapping[str, Attr] | None = None,
+    inputs: Sequence[str] | None = None,
+    pattern: OpPattern = OpPattern.OPAQUE,
+    places: Places | None = None,
+    traits: Traits = NONE,
+    results: int | Callable[[Call], int] = 0,
+    dynamic: Callable[..., Any] | None = None,
+) -> Callable[[Constructor], Constructor]:
+    """Declare an operator by the signature of its constructor, which needs no body.
+
+    Each parameter is an input or an attribute, as its annotation says (`Tensor`, `Ints`, `int`, …: see above), with the
+    default it has. `attrs` are attributes that the constructor does not take, and those of another kind or default.
+    `results` is how many tensors a call gives as a tuple, 0 where it gives one. `dynamic` is the constructor to call
+    where an attribute is computed by the program.
+
+    A body may check the arguments, return a call of another operator, or return `given(axis=…)`: the arguments with
+    some of them changed. A parameter that is neither input nor attribute by itself is annotated `Any`.
+    """
+
+    def declare(body: Constructor) -> Constructor:
+        form = _form_of(body, attrs or {})
+        op = register(
+            name,
+            inputs=form.names() if inputs is None else inputs,
+            attrs=form.spec,
+            rel=rel,
+            compute=compute,
+            pattern=pattern,
+            description=body.__doc__ or "",
+            places=places,
+            traits=traits,
+        )
+        wanted = [n.strip("*?") for n in op.inputs or ()]
+        # Tensors and nothing else: they can be handed on as they come.
+        plain = not (op.spec or form.defaults or results) and set(form.inputs.values()) == {as_expr}
+
+        @wraps(body)
+        def build(*args: Any, **options: Any) -> Any:
+            made = body(*args, **options)
+            if plain and made is None and not options:
+                return op(*args)
+            if made is not None and made.__class__ is not dict:
+                return made
+            values = {
+                **form.defaults,
+                **dict(zip(form.parameters, args, strict=False)),
+                **options,
+                **(made or {}),
+            }
+            named = {n: values[n] for n in op.spec if n in values}
+            if dynamic is not None and any(map(is_computed, named.values())):
+                return dynamic(*args, **options)
+            there = [n for n in wanted if values[n] is not None or n not in form.optional]
+            call = op(*(form.inputs.get(n, as_expr)(values[n]) for n in there), **named)
+            count = results(call) if callable(results) else results
+            return TupleWrapper(call, count) if count else call
+
+        build.op = op  # type: ignore[attr-defined]
+        return cast(Constructor, build)
+
+    return declare
+
+
+def given(**changes: Any) -> Any:
+    """For the body of a constructor to return: the call as declared, with these arguments instead."""
+    return changes
+
+
+class _Form(NamedTuple):
+    """What the signature of a constructor says."""
+
+    parameters: tuple[str, ...]
+    defaults: dict[str, Any]
+    inputs: dict[str, Callable[[Any], Any]]
+    optional: frozenset[str]
+    spec: dict[str, Attr]
+
+    def names(self) -> tuple[str, ...]:
+        """The inputs as `register` takes them."""
+        return tuple(
+            f"*{n}" if take is tensors else f"{n}?" if n in self.optional else n
+            for n, take in self.inputs.items()
+        )
+
+
+def _form_of(body: Callable[..., Any], attrs: Mapping[str, Attr]) -> _Form:
+    code = body.__code__
+    count = code.co_argcount
+    names = code.co_varnames[: count + code.co_kwonlyargcount]
+    last = body.__defaults__ or ()
+    defaults = {
+        **dict(zip(names[count - len(last) : count], last, strict=True)),
+        **(body.__kwdefaults__ or {}),
+    }
+    kinds = {n: _kind(body.__annotations__.get(n, Any)) for n in names}
+    inputs = {n: _INPUTS[k] for n, k in kinds.items() if k in _INPUTS}
+    spec: dict[str, Attr] = {}
+    for n, kind in kinds.items():
+        plain = kind.removesuffix(" | None")
+        if n in attrs or plain in _KINDS:
+            spec[n] = _with_default(attrs[n] if n in attrs else _KINDS[plain](), defaults.get(n, REQUIRED))
+        elif n not in inputs and kind != "Any":
+            raise TypeError(
+                f"{body.__name__}: parameter {n!r} is annotated {kind}, which says neither an input nor an attribute; "
+                "Any leaves it to the body"
+            )
+    spec.update({n: a for n, a in attrs.items() if n not in spec})
+    optional = frozenset(n for n, k in kinds.items() if k == "Tensor | None")
+    return _Form(names[:count], defaults, inputs, optional, spec)
+
+
+def _kind(annotation: Any) -> str:
+    """The last word of an annotation, be it text or an object: `Tensor`, `int | None`."""
+    if not isinstance(annotation, str):
+        annotation = getattr(annotation, "__metadata__", (getattr(annotation, "__name__", str(annotation)),))[
+            0
+        ]
+    return str(annotation.rpartition(".")[2])
+
+
+def _with_default(kind: Attr, default: Any) -> Attr:
+    """The kind with the default of the parameter, unless it has one of its own."""
+    if kind.default is not REQUIRED or default is REQUIRED:
+        return kind
+    return Attr(kind.kind, kind.convert, None if default is None else kind.convert(default))
 
 
 def get(op_name: str) -> RelayOp:

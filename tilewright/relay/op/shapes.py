@@ -15,7 +15,7 @@ from ...ir import ops
 from ...ir.dtype import DataType
 from ...ir.expr import IntImm, PrimExpr, convert
 from ..ty import Any, TensorType
-from .computes import Analyzer
+from .computes import arith
 from .registry import refuse
 
 __all__ = [
@@ -34,12 +34,17 @@ __all__ = [
     "least",
     "mul",
     "need_dtype",
+    "need_integers",
     "need_rank",
+    "need_scalar",
+    "need_vectors",
     "product",
+    "same_rel",
     "same_size",
     "stretches",
     "sub",
     "unify",
+    "whole_part",
 ]
 
 
@@ -82,7 +87,7 @@ def is_known(d: Anything) -> bool:
 
 
 def _size(e: Anything) -> Anything:
-    e = Analyzer().simplify(e) if isinstance(e, PrimExpr) else e
+    e = arith.Analyzer().simplify(e) if isinstance(e, PrimExpr) else e
     return int(e.value) if isinstance(e, IntImm) else e
 
 
@@ -249,3 +254,37 @@ def need_dtype(kind: TensorType, wanted: DataType, argument: str) -> None:
     """Refuse a tensor of other elements."""
     if kind.dtype != wanted:
         raise refuse(f"must be {wanted} and is {kind.dtype}; cast one of them", argument)
+
+
+def need_integers(kind: TensorType, argument: str) -> None:
+    """Refuse a tensor that holds no integers."""
+    if not kind.dtype.is_integral or kind.dtype.is_bool:
+        raise refuse(f"must hold integers and is {kind}", argument)
+
+
+def need_scalar(kind: TensorType, argument: str) -> None:
+    """Refuse a tensor of several elements."""
+    if any(differ(d, 1) for d in kind.shape):
+        raise refuse(f"must be one number and is {kind}", argument)
+
+
+def need_vectors(data: TensorType, axis: int, **vectors: TensorType) -> None:
+    """Refuse vectors without an element for each index of a dimension of the data."""
+    for name, kind in vectors.items():
+        need_rank(kind, 1, name)
+        if differ(kind.shape[0], data.shape[axis]):
+            raise refuse(
+                f"has {kind.shape[0]} elements and dimension {axis} of data {data.shape[axis]}", name
+            )
+
+
+def whole_part(size: Anything, by: int, argument: str, what: str) -> Anything:
+    """size / by, which must come out even."""
+    if is_known(size) and size % by:
+        raise refuse(f"{what} is {size} and must be a multiple of {by}", argument)
+    return floordiv(size, by)
+
+
+def same_rel(types: list[Anything], attrs: Anything) -> TensorType:
+    """The relation of operators whose result has the type of their first input."""
+    return types[0]  # type: ignore[no-any-return]

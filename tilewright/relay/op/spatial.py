@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from ..ty import TensorType, Type
@@ -10,52 +9,7 @@ from . import layouts
 from .registry import refuse
 from .shapes import add, assume_least, ceildiv, differ, floordiv, is_known, least, mul, sub
 
-__all__ = [
-    "conv_rel",
-    "each",
-    "four",
-    "pair",
-    "pool_rel",
-    "sides",
-    "space",
-    "transposed_rel",
-    "windows",
-]
-
-
-def each(value: Any, count: int) -> tuple[Any, ...]:
-    """One number for all spatial dimensions, or one for each."""
-    given = tuple(value) if isinstance(value, Sequence) else (value,)
-    if len(given) == 1:
-        return given * count
-    if len(given) != count:
-        raise ValueError(f"{count} spatial dimensions need one number or {count}, not {given}")
-    return given
-
-
-def sides(padding: Any, count: int) -> tuple[Any, ...]:
-    """Padding before all dimensions, then after all: from one number, one for each, or all of them."""
-    given = tuple(padding) if isinstance(padding, Sequence) else (padding,)
-    if len(given) == 1:
-        return given * (2 * count)
-    if len(given) == count:
-        return given * 2
-    if len(given) != 2 * count:
-        numbers = {1: "one or two", 2: "one, two or four", 3: "one, three or six"}.get(
-            count, f"1, {count} or {2 * count}"
-        )
-        raise ValueError(f"padding is {numbers} numbers, not {given}")
-    return given
-
-
-def pair(value: Any) -> tuple[int, ...]:
-    """One number for both spatial dimensions, or one for each."""
-    return each(value, 2)
-
-
-def four(padding: Any) -> tuple[int, ...]:
-    """Padding as (top, left, bottom, right), from one, two or four numbers."""
-    return sides(padding, 2)
+__all__ = ["conv_rel", "pool_rel", "space", "transposed_rel", "windows"]
 
 
 def space(layout: str, argument: str = "data_layout") -> str:

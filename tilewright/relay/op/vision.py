@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...ir.dtype import DataType
-from ..expr import Call, Expr, TupleWrapper, const
+from ..expr import Call, TupleWrapper
 from ..ty import TensorType, TupleType, Type
 from . import layouts
 from .computes import topi
-from .registry import OpPattern, Place, anything, flag, integer, ints, number, refuse, register, text
-from .shapes import differ, mul, need_dtype, need_rank
-from .spatial import pair
+from .registry import Float32, Int32, OpPattern, Pair, Place, Tensor, Value, given, operator, refuse
+from .shapes import differ, mul, need_dtype, need_rank, need_scalar
 
 __all__ = [
     "all_class_non_max_suppression",
@@ -28,16 +27,6 @@ INT32 = DataType("int32")
 INT64 = DataType("int64")
 
 
-def _need_scalar(kind: TensorType, argument: str) -> None:
-    if any(differ(d, 1) for d in kind.shape):
-        raise refuse(f"must be one number and is {kind}", argument)
-
-
-def _scalar(value: Any, dtype: str) -> Expr:
-    """A threshold or a limit as an argument."""
-    return value if isinstance(value, Expr) else const(value, dtype)
-
-
 # ---------------------------------------------------------------------------- anchors
 def _prior_rel(types: list[Any], attrs: Any) -> Type:
     data = types[0]
@@ -51,16 +40,8 @@ def _prior_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType((1, mul(mul(data.shape[2], data.shape[3]), each), 4), data.dtype)
 
 
-_multibox_prior = register(
+@operator(
     "vision.multibox_prior",
-    inputs=("data",),
-    attrs={
-        "sizes": anything((1.0,)),
-        "ratios": anything((1.0,)),
-        "steps": anything((-1.0, -1.0)),
-        "offsets": anything((0.5, 0.5)),
-        "clip": flag(False),
-    },
     rel=_prior_rel,
     compute=lambda attrs, ins, out: [
         topi.vision.ssd.multibox_prior(
@@ -68,19 +49,17 @@ _multibox_prior = register(
         )
     ],
 )
-
-
 def multibox_prior(
-    data: Any,
-    sizes: Any = (1.0,),
-    ratios: Any = (1.0,),
-    steps: Any = (-1.0, -1.0),
-    offsets: Any = (0.5, 0.5),
+    data: Tensor,
+    sizes: Value = (1.0,),
+    ratios: Value = (1.0,),
+    steps: Value = (-1.0, -1.0),
+    offsets: Value = (0.5, 0.5),
     clip: bool = False,
 ) -> Call:
     """The anchors of each pixel of a map, (x1, y1, x2, y2) as parts of the image."""
     sizes, ratios = (tuple(v) if isinstance(v, Sequence) else (v,) for v in (sizes, ratios))
-    return _multibox_prior(data, sizes=sizes, ratios=ratios, steps=steps, offsets=offsets, clip=clip)
+    return given(sizes=sizes, ratios=ratios)
 
 
 def _transform_loc_rel(types: list[Any], attrs: Any) -> Type:
@@ -98,70 +77,47 @@ def _transform_loc_rel(types: list[Any], attrs: Any) -> Type:
     return TupleType((TensorType((batch, count, 6), classes.dtype), TensorType((batch,), INT32)))
 
 
-_multibox_transform_loc = register(
+@operator(
     "vision.multibox_transform_loc",
-    inputs=("cls_prob", "loc_pred", "anchor"),
-    attrs={
-        "clip": flag(True),
-        "threshold": number(0.01),
-        "variances": anything((0.1, 0.1, 0.2, 0.2)),
-        "keep_background": flag(False),
-    },
     rel=_transform_loc_rel,
     compute=lambda attrs, ins, out: topi.vision.ssd.multibox_transform_loc(
         ins[0], ins[1], ins[2], attrs.clip, attrs.threshold, attrs.variances, attrs.keep_background
     ),
+    results=2,
 )
-
-
 def multibox_transform_loc(
-    cls_prob: Any,
-    loc_pred: Any,
-    anchor: Any,
+    cls_prob: Tensor,
+    loc_pred: Tensor,
+    anchor: Tensor,
     clip: bool = True,
     threshold: float = 0.01,
-    variances: Any = (0.1, 0.1, 0.2, 0.2),
+    variances: Value = (0.1, 0.1, 0.2, 0.2),
     keep_background: bool = False,
 ) -> TupleWrapper:
     """Anchors moved as the network says: rows (class, score, x1, y1, x2, y2), and how many of them count."""
-    made = _multibox_transform_loc(
-        cls_prob,
-        loc_pred,
-        anchor,
-        clip=clip,
-        threshold=threshold,
-        variances=variances,
-        keep_background=keep_background,
-    )
-    return TupleWrapper(made, 2)
 
 
 # ---------------------------------------------------------------------------- suppression
 def _valid_counts_rel(types: list[Any], attrs: Any) -> Type:
     data, threshold = types
     need_rank(data, 3, "data")
-    _need_scalar(threshold, "score_threshold")
+    need_scalar(threshold, "score_threshold")
     batch, boxes, _ = data.shape
     return TupleType((TensorType((batch,), INT32), data, TensorType((batch, boxes), INT32)))
 
 
-_get_valid_counts = register(
+@operator(
     "vision.get_valid_counts",
-    inputs=("data", "score_threshold"),
-    attrs={"id_index": integer(0), "score_index": integer(1)},
     rel=_valid_counts_rel,
     compute=lambda attrs, ins, out: topi.vision.get_valid_counts(
         ins[0], ins[1], attrs.id_index, attrs.score_index
     ),
+    results=3,
 )
-
-
 def get_valid_counts(
-    data: Any, score_threshold: Any, id_index: int = 0, score_index: int = 1
+    data: Tensor, score_threshold: Float32, id_index: int = 0, score_index: int = 1
 ) -> TupleWrapper:
     """Boxes whose score is above a threshold moved to the front: (how many, boxes, where they were)."""
-    threshold = _scalar(score_threshold, "float32")
-    return TupleWrapper(_get_valid_counts(data, threshold, id_index=id_index, score_index=score_index), 3)
 
 
 def _nms_rel(types: list[Any], attrs: Any) -> Type:
@@ -174,8 +130,8 @@ def _nms_rel(types: list[Any], attrs: Any) -> Type:
         raise refuse(f"is {counts} and data has {batch} images", "valid_count")
     if differ(indices.shape[0], batch) or differ(indices.shape[1], boxes):
         raise refuse(f"is {indices} and data is {data}", "indices")
-    _need_scalar(most, "max_output_size")
-    _need_scalar(threshold, "iou_threshold")
+    need_scalar(most, "max_output_size")
+    need_scalar(threshold, "iou_threshold")
     if attrs.return_indices:
         return TupleType((TensorType((batch, boxes), INT32), TensorType((batch, 1), INT32)))
     return data  # type: ignore[no-any-return]
@@ -189,29 +145,18 @@ def _nms_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return list(made) if attrs.return_indices else [made]
 
 
-_non_max_suppression = register(
+@operator(
     "vision.non_max_suppression",
-    inputs=("data", "valid_count", "indices", "max_output_size", "iou_threshold"),
-    attrs={
-        "force_suppress": flag(False),
-        "top_k": integer(-1),
-        "coord_start": integer(2),
-        "score_index": integer(1),
-        "id_index": integer(0),
-        "return_indices": flag(True),
-        "invalid_to_bottom": flag(False),
-    },
     rel=_nms_rel,
     compute=_nms_compute,
+    results=lambda call: 2 if call.attrs.return_indices else 0,
 )
-
-
 def non_max_suppression(
-    data: Any,
-    valid_count: Any,
-    indices: Any,
-    max_output_size: Any = -1,
-    iou_threshold: Any = 0.5,
+    data: Tensor,
+    valid_count: Tensor,
+    indices: Tensor,
+    max_output_size: Int32 = -1,
+    iou_threshold: Float32 = 0.5,
     force_suppress: bool = False,
     top_k: int = -1,
     coord_start: int = 2,
@@ -221,21 +166,6 @@ def non_max_suppression(
     invalid_to_bottom: bool = False,
 ) -> Any:
     """The boxes that stay when each one, the best first, removes those that overlap it too much."""
-    made = _non_max_suppression(
-        data,
-        valid_count,
-        indices,
-        _scalar(max_output_size, "int32"),
-        _scalar(iou_threshold, "float32"),
-        force_suppress=force_suppress,
-        top_k=top_k,
-        coord_start=coord_start,
-        score_index=score_index,
-        id_index=id_index,
-        return_indices=return_indices,
-        invalid_to_bottom=invalid_to_bottom,
-    )
-    return TupleWrapper(made, 2) if return_indices else made
 
 
 def _all_class_rel(types: list[Any], attrs: Any) -> Type:
@@ -252,7 +182,7 @@ def _all_class_rel(types: list[Any], attrs: Any) -> Type:
         (overlap, "iou_threshold"),
         (threshold, "score_threshold"),
     ):
-        _need_scalar(kind, name)
+        need_scalar(kind, name)
     if attrs.output_format == "onnx":
         total = mul(mul(batch, classes), count)
         return TupleType((TensorType((total, 3), INT64), TensorType((1,), INT64)))
@@ -268,10 +198,8 @@ def _all_class_rel(types: list[Any], attrs: Any) -> Type:
     )
 
 
-_all_class = register(
+@operator(
     "vision.all_class_non_max_suppression",
-    inputs=("boxes", "scores", "max_output_boxes_per_class", "iou_threshold", "score_threshold"),
-    attrs={"output_format": text("onnx"), "center_point_box": integer(0)},
     rel=_all_class_rel,
     compute=lambda attrs, ins, out: topi.vision.all_class_non_max_suppression(
         ins[0],
@@ -282,15 +210,14 @@ _all_class = register(
         output_format=attrs.output_format,
         center_point_box=attrs.center_point_box,
     ),
+    results=lambda call: 2 if call.attrs.output_format == "onnx" else 3,
 )
-
-
 def all_class_non_max_suppression(
-    boxes: Any,
-    scores: Any,
-    max_output_boxes_per_class: Any = -1,
-    iou_threshold: Any = -1.0,
-    score_threshold: Any = -1.0,
+    boxes: Tensor,
+    scores: Tensor,
+    max_output_boxes_per_class: Int32 = -1,
+    iou_threshold: Float32 = -1.0,
+    score_threshold: Float32 = -1.0,
     output_format: str = "onnx",
     center_point_box: int = 0,
 ) -> TupleWrapper:
@@ -299,16 +226,6 @@ def all_class_non_max_suppression(
     "onnx" gives rows (image, class, box), the first of which count, and their number; "tensorflow" gives for each
     image rows (class, box), their scores and their number.
     """
-    made = _all_class(
-        boxes,
-        scores,
-        _scalar(max_output_boxes_per_class, "int32"),
-        _scalar(iou_threshold, "float32"),
-        _scalar(score_threshold, "float32"),
-        output_format=output_format,
-        center_point_box=center_point_box,
-    )
-    return TupleWrapper(made, 2 if output_format == "onnx" else 3)
 
 
 # ---------------------------------------------------------------------------- regions
@@ -352,28 +269,17 @@ def _roi_align_rel(types: list[Any], attrs: Any) -> Type:
     return _roi_rel(types, attrs)
 
 
-_roi_align = register(
+@operator(
     "vision.roi_align",
-    inputs=("data", "rois"),
-    attrs={
-        "pooled_size": ints(),
-        "spatial_scale": number(),
-        "sample_ratio": integer(-1),
-        "layout": text("NCHW"),
-        "mode": text("avg"),
-        "aligned": flag(False),
-    },
     rel=_roi_align_rel,
     compute=_roi_align_compute,
     pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
     places=_roi_places,
 )
-
-
 def roi_align(
-    data: Any,
-    rois: Any,
-    pooled_size: Any,
+    data: Tensor,
+    rois: Tensor,
+    pooled_size: Pair,
     spatial_scale: float,
     sample_ratio: int = -1,
     layout: str = "NCHW",
@@ -381,16 +287,6 @@ def roi_align(
     aligned: bool = False,
 ) -> Call:
     """Each region (image, x1, y1, x2, y2) in bins: the average or maximum of points sampled in each."""
-    return _roi_align(
-        data,
-        rois,
-        pooled_size=pair(pooled_size),
-        spatial_scale=spatial_scale,
-        sample_ratio=sample_ratio,
-        layout=layout,
-        mode=mode,
-        aligned=aligned,
-    )
 
 
 def _roi_pool_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
@@ -398,17 +294,14 @@ def _roi_pool_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return [work(ins[0], ins[1], attrs.pooled_size, attrs.spatial_scale)]
 
 
-_roi_pool = register(
+@operator(
     "vision.roi_pool",
-    inputs=("data", "rois"),
-    attrs={"pooled_size": ints(), "spatial_scale": number(), "layout": text("NCHW")},
     rel=_roi_rel,
     compute=_roi_pool_compute,
     pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
     places=_roi_places,
 )
-
-
-def roi_pool(data: Any, rois: Any, pooled_size: Any, spatial_scale: float, layout: str = "NCHW") -> Call:
+def roi_pool(
+    data: Tensor, rois: Tensor, pooled_size: Pair, spatial_scale: float, layout: str = "NCHW"
+) -> Call:
     """Each region (image, x1, y1, x2, y2), rounded to pixels, in bins: the maximum of each."""
-    return _roi_pool(data, rois, pooled_size=pair(pooled_size), spatial_scale=spatial_scale, layout=layout)

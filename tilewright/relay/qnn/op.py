@@ -10,14 +10,33 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..expr import Call, Expr, const
-from ..op.arguments import tensors
+from ..op.arguments import float32, int32
 from ..op.computes import topi
-from ..op.registry import Attr, OpPattern, RelayOp, dtype, flag, integer, ints, number, refuse, register, text
+from ..op.registry import (
+    Attr,
+    Constructor,
+    Dtype,
+    Float32,
+    Int32,
+    OpPattern,
+    Pair,
+    Sides,
+    Tensor,
+    Tensors,
+    Traits,
+    given,
+    integer,
+    named,
+    number,
+    operator,
+    refuse,
+    text,
+)
 from ..op.shapes import add as add_sizes
-from ..op.shapes import axis_of, broadcast, differ, need_dtype, need_rank, unify
-from ..op.spatial import four, pair, pool_rel
+from ..op.shapes import axis_of, broadcast, differ, need_dtype, need_integers, need_rank, unify
+from ..op.spatial import pool_rel
 from ..ty import TensorType, Type
-from .parameters import channels_of, check_parameter, need_float, need_integers, scale_of, zero_of
+from .parameters import channels_of, check_parameter, need_float
 from .products import batch_matmul, contrib_dense_pack, conv2d, conv2d_transpose, dense
 
 __all__ = [
@@ -65,23 +84,19 @@ def _quantize_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType(data.shape, attrs.out_dtype)
 
 
-_quantize = register(
+@operator(
     "qnn.quantize",
-    inputs=("data", "output_scale", "output_zero_point"),
-    attrs={"axis": integer(-1), "out_dtype": dtype("int8")},
+    traits=Traits(layout="conversion"),
     rel=_quantize_rel,
     compute=lambda attrs, ins, out: [
         topi.nn.quantize(ins[0], ins[1], ins[2], axis=attrs.axis, out_dtype=attrs.out_dtype)
     ],
     pattern=BROADCAST,
 )
-
-
 def quantize(
-    data: Any, output_scale: Any, output_zero_point: Any, axis: int = -1, out_dtype: str = "int8"
+    data: Tensor, output_scale: Float32, output_zero_point: Int32, axis: int = -1, out_dtype: Dtype = "int8"
 ) -> Call:
     """Real numbers as integers: clip(round(x / scale) + zero_point), halves to the even one."""
-    return _quantize(data, scale_of(output_scale), zero_of(output_zero_point), axis=axis, out_dtype=out_dtype)
 
 
 def _dequantize_rel(types: list[Any], attrs: Any) -> Type:
@@ -93,23 +108,19 @@ def _dequantize_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType(data.shape, attrs.out_dtype)
 
 
-_dequantize = register(
+@operator(
     "qnn.dequantize",
-    inputs=("data", "input_scale", "input_zero_point"),
-    attrs={"axis": integer(-1), "out_dtype": dtype("float32")},
+    traits=Traits(layout="conversion"),
     rel=_dequantize_rel,
     compute=lambda attrs, ins, out: [
         topi.nn.dequantize(ins[0], ins[1], ins[2], axis=attrs.axis, out_dtype=attrs.out_dtype)
     ],
     pattern=BROADCAST,
 )
-
-
 def dequantize(
-    data: Any, input_scale: Any, input_zero_point: Any, axis: int = -1, out_dtype: str = "float32"
+    data: Tensor, input_scale: Float32, input_zero_point: Int32, axis: int = -1, out_dtype: Dtype = "float32"
 ) -> Call:
     """Integers as the real numbers that they stand for."""
-    return _dequantize(data, scale_of(input_scale), zero_of(input_zero_point), axis=axis, out_dtype=out_dtype)
 
 
 _ROUNDING = ("UPWARD", "TONEAREST", "TONEAREST_EVEN")
@@ -159,44 +170,30 @@ def _requantize_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     ]
 
 
-_requantize = register(
+@operator(
     "qnn.requantize",
-    inputs=("data", "input_scale", "input_zero_point", "output_scale", "output_zero_point"),
-    attrs={
-        "axis": integer(-1),
-        "rounding": text("UPWARD"),
-        "compute_dtype": text("None"),
-        "out_dtype": dtype("int8"),
-    },
+    traits=Traits(layout="conversion"),
     rel=_requantize_rel,
     compute=_requantize_compute,
     pattern=BROADCAST,
+    attrs={"rounding": text("UPWARD")},
 )
-
-
 def requantize(
-    data: Any,
-    input_scale: Any,
-    input_zero_point: Any,
-    output_scale: Any,
-    output_zero_point: Any,
+    data: Tensor,
+    input_scale: Float32,
+    input_zero_point: Int32,
+    output_scale: Float32,
+    output_zero_point: Int32,
     axis: int = -1,
     rounding: str = "None",
     compute_dtype: str = "None",
-    out_dtype: str = "int8",
+    out_dtype: Dtype = "int8",
 ) -> Call:
     """Integers of one scale as integers of another."""
     how, kind = _config[-1]
-    return _requantize(
-        data,
-        scale_of(input_scale),
-        zero_of(input_zero_point),
-        scale_of(output_scale),
-        zero_of(output_zero_point),
-        axis=axis,
+    return given(
         rounding=how if rounding == "None" else rounding,
         compute_dtype=kind if compute_dtype == "None" else compute_dtype,
-        out_dtype=out_dtype,
     )
 
 
@@ -211,19 +208,14 @@ def _simulated_rel(types: list[Any], attrs: Any) -> Type:
     return data  # type: ignore[no-any-return]
 
 
-def _simulated(name: str, side: str, work: Callable[..., Any]) -> RelayOp:
-    return register(
+def _simulated(name: str, side: str) -> Callable[[Constructor], Constructor]:
+    return operator(
         f"qnn.{name}",
         inputs=("data", "dtype", f"{side}_scale", f"{side}_zero_point"),
-        attrs={"axis": integer(-1)},
         rel=_simulated_rel,
-        compute=lambda attrs, ins, out: [work(*ins, attrs.axis)],
+        compute=lambda attrs, ins, out: [getattr(topi.nn, name)(*ins, attrs.axis)],
         pattern=BROADCAST,
     )
-
-
-_simulated_quantize = _simulated("simulated_quantize", "output", topi.nn.simulated_quantize)
-_simulated_dequantize = _simulated("simulated_dequantize", "input", topi.nn.simulated_dequantize)
 
 
 def _code(kind: Any) -> Expr:
@@ -237,37 +229,23 @@ def _code(kind: Any) -> Expr:
     return const(known[kind], "int32")
 
 
+@_simulated("simulated_quantize", "output")
 def simulated_quantize(
-    data: Any, output_scale: Any, output_zero_point: Any, axis: int = -1, out_dtype: Any = "int8"
+    data: Tensor, output_scale: Float32, output_zero_point: Int32, axis: int = -1, out_dtype: Any = "int8"
 ) -> Call:
     """What quantize gives, held as real numbers; the type may be computed by the program."""
-    return _simulated_quantize(
-        data, _code(out_dtype), scale_of(output_scale), zero_of(output_zero_point), axis=axis
-    )
+    return given(dtype=_code(out_dtype))
 
 
+@_simulated("simulated_dequantize", "input")
 def simulated_dequantize(
-    data: Any, input_scale: Any, input_zero_point: Any, axis: int = -1, in_dtype: Any = "int8"
+    data: Tensor, input_scale: Float32, input_zero_point: Int32, axis: int = -1, in_dtype: Any = "int8"
 ) -> Call:
     """What dequantize gives for integers that are held as real numbers."""
-    return _simulated_dequantize(
-        data, _code(in_dtype), scale_of(input_scale), zero_of(input_zero_point), axis=axis
-    )
+    return given(dtype=_code(in_dtype))
 
 
 # ---------------------------------------------------------------------------- by way of real numbers
-_PAIR = (
-    "lhs",
-    "rhs",
-    "lhs_scale",
-    "lhs_zero_point",
-    "rhs_scale",
-    "rhs_zero_point",
-    "output_scale",
-    "output_zero_point",
-)
-
-
 def _binary_rel(types: list[Any], attrs: Any) -> Type:
     lhs, rhs = types[:2]
     need_integers(lhs, "lhs")
@@ -285,53 +263,30 @@ def _binary_rel(types: list[Any], attrs: Any) -> Type:
 
 
 def _binary(name: str, doc: str) -> Callable[..., Call]:
-    """Register an operator of two quantised tensors: in real numbers, rounded once."""
-    work = getattr(topi, {"mul": "multiply"}.get(name, name))
+    """An operator of two quantised tensors: in real numbers, rounded once."""
 
     def compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
+        work = topi.multiply if name == "mul" else getattr(topi, name)
         lhs = topi.nn.dequantize(ins[0], ins[2], ins[3], attrs.lhs_axis)
         rhs = topi.nn.dequantize(ins[1], ins[4], ins[5], attrs.rhs_axis)
         return [topi.nn.quantize(work(lhs, rhs), ins[6], ins[7], -1, out.dtype)]
 
-    op = register(
-        f"qnn.{name}",
-        inputs=_PAIR,
-        attrs={"lhs_axis": integer(-1), "rhs_axis": integer(-1)},
-        rel=_binary_rel,
-        compute=compute,
-        pattern=BROADCAST,
-        description=doc,
-    )
-
     def build(
-        lhs: Any,
-        rhs: Any,
-        lhs_scale: Any,
-        lhs_zero_point: Any,
-        rhs_scale: Any,
-        rhs_zero_point: Any,
-        output_scale: Any,
-        output_zero_point: Any,
+        lhs: Tensor,
+        rhs: Tensor,
+        lhs_scale: Float32,
+        lhs_zero_point: Int32,
+        rhs_scale: Float32,
+        rhs_zero_point: Int32,
+        output_scale: Float32,
+        output_zero_point: Int32,
         lhs_axis: int = -1,
         rhs_axis: int = -1,
-    ) -> Call:
-        return op(
-            *(
-                lhs,
-                rhs,
-                scale_of(lhs_scale),
-                zero_of(lhs_zero_point),
-                scale_of(rhs_scale),
-                zero_of(rhs_zero_point),
-            ),
-            *(scale_of(output_scale), zero_of(output_zero_point)),
-            lhs_axis=lhs_axis,
-            rhs_axis=rhs_axis,
-        )
+    ) -> Call: ...
 
-    build.__name__ = build.__qualname__ = name
-    build.__doc__ = doc
-    return build
+    return operator(
+        f"qnn.{name}", rel=_binary_rel, compute=compute, pattern=BROADCAST, traits=Traits(layout="pair")
+    )(named(build, name, __name__, doc))
 
 
 add = _binary("add", "The sum of two quantised tensors.")
@@ -350,66 +305,63 @@ def _unary_rel(types: list[Any], attrs: Any) -> Type:
 
 
 def _through_real(
-    name: str, work: Callable[..., Any], attrs: dict[str, Attr] | None = None, pattern: OpPattern = BROADCAST
-) -> RelayOp:
-    """Register an operator that is done in real numbers and quantised again."""
+    name: str, work: Callable[..., Any], pattern: OpPattern = BROADCAST, attrs: dict[str, Attr] | None = None
+) -> Callable[[Constructor], Constructor]:
+    """An operator that is done in real numbers and quantised again."""
 
     def compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
         real = work(topi.nn.dequantize(ins[0], ins[1], ins[2]), attrs)
         return [topi.nn.quantize(real, ins[3], ins[4], -1, out.dtype)]
 
-    return register(f"qnn.{name}", inputs=_ONE, attrs=attrs, rel=_unary_rel, compute=compute, pattern=pattern)
+    return operator(f"qnn.{name}", inputs=_ONE, attrs=attrs, rel=_unary_rel, compute=compute, pattern=pattern)
 
 
 def _unary(name: str, doc: str, work: Callable[[Any], Any]) -> Callable[..., Call]:
-    op = _through_real(name, lambda x, attrs: work(x))
+    def build(
+        x: Tensor, scale: Float32, zero_point: Int32, output_scale: Float32, output_zero_point: Int32
+    ) -> Call: ...
 
-    def build(x: Any, scale: Any, zero_point: Any, output_scale: Any, output_zero_point: Any) -> Call:
-        return op(x, scale_of(scale), zero_of(zero_point), scale_of(output_scale), zero_of(output_zero_point))
-
-    build.__name__ = build.__qualname__ = name
-    build.__doc__ = doc
-    return build
+    return _through_real(name, lambda x, attrs: work(x))(named(build, name, __name__, doc))
 
 
-tanh = _unary("tanh", "tanh of a quantised tensor.", topi.tanh)
-exp = _unary("exp", "exp of a quantised tensor.", topi.exp)
-sqrt = _unary("sqrt", "The square roots of a quantised tensor.", topi.sqrt)
-rsqrt = _unary("rsqrt", "1 / sqrt(x) of a quantised tensor.", topi.rsqrt)
-erf = _unary("erf", "The error function of a quantised tensor.", topi.erf)
-sigmoid = _unary("sigmoid", "The sigmoid of a quantised tensor.", topi.sigmoid)
-hardswish = _unary("hardswish", "x · clip(x + 3, 0, 6) / 6 of a quantised tensor.", topi.nn.hard_swish)
-log = _unary("log", "The natural logarithm of a quantised tensor.", topi.log)
-abs = _unary("abs", "The absolute value of a quantised tensor.", topi.abs)
-
-_leaky_relu = _through_real(
-    "leaky_relu", lambda x, attrs: topi.nn.leaky_relu(x, attrs.alpha), {"alpha": number(0.25)}
+tanh = _unary("tanh", "tanh of a quantised tensor.", lambda x: topi.tanh(x))
+exp = _unary("exp", "exp of a quantised tensor.", lambda x: topi.exp(x))
+sqrt = _unary("sqrt", "The square roots of a quantised tensor.", lambda x: topi.sqrt(x))
+rsqrt = _unary("rsqrt", "1 / sqrt(x) of a quantised tensor.", lambda x: topi.rsqrt(x))
+erf = _unary("erf", "The error function of a quantised tensor.", lambda x: topi.erf(x))
+sigmoid = _unary("sigmoid", "The sigmoid of a quantised tensor.", lambda x: topi.sigmoid(x))
+hardswish = _unary(
+    "hardswish", "x · clip(x + 3, 0, 6) / 6 of a quantised tensor.", lambda x: topi.nn.hard_swish(x)
 )
-_softmax = _through_real(
-    "softmax", lambda x, attrs: topi.nn.softmax(x, attrs.axis), {"axis": integer(-1)}, OpPattern.OPAQUE
+log = _unary("log", "The natural logarithm of a quantised tensor.", lambda x: topi.log(x))
+abs = _unary("abs", "The absolute value of a quantised tensor.", lambda x: topi.abs(x))
+
+
+@_through_real(
+    "leaky_relu", lambda x, attrs: topi.nn.leaky_relu(x, attrs.alpha), attrs={"alpha": number(0.25)}
 )
-
-
 def leaky_relu(
-    x: Any, alpha: float, input_scale: Any, input_zero_point: Any, output_scale: Any, output_zero_point: Any
+    x: Tensor,
+    alpha: float,
+    input_scale: Any,
+    input_zero_point: Any,
+    output_scale: Float32,
+    output_zero_point: Int32,
 ) -> Call:
     """x where it is positive, else alpha·x, of a quantised tensor."""
-    parameters = (
-        scale_of(input_scale),
-        zero_of(input_zero_point),
-        scale_of(output_scale),
-        zero_of(output_zero_point),
-    )
-    return _leaky_relu(x, *parameters, alpha=alpha)
+    return given(scale=float32(input_scale), zero_point=int32(input_zero_point))
 
 
+@_through_real("softmax", lambda x, attrs: topi.nn.softmax(x, attrs.axis), OpPattern.OPAQUE)
 def softmax(
-    x: Any, scale: Any, zero_point: Any, output_scale: Any, output_zero_point: Any, axis: int = -1
+    x: Tensor,
+    scale: Float32,
+    zero_point: Int32,
+    output_scale: Float32,
+    output_zero_point: Int32,
+    axis: int = -1,
 ) -> Call:
     """softmax of a quantised tensor."""
-    return _softmax(
-        x, scale_of(scale), zero_of(zero_point), scale_of(output_scale), zero_of(output_zero_point), axis=axis
-    )
 
 
 def _avg_pool_rel(types: list[Any], attrs: Any) -> Type:
@@ -425,58 +377,23 @@ def _avg_pool_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return [topi.nn.quantize(real, ins[3], ins[4], -1, out.dtype)]
 
 
-_avg_pool2d = register(
-    "qnn.avg_pool2d",
-    inputs=("data", *_ONE[1:]),
-    attrs={
-        "pool_size": ints(),
-        "strides": ints((1, 1)),
-        "padding": ints((0, 0, 0, 0)),
-        "dilation": ints((1, 1)),
-        "ceil_mode": flag(False),
-        "count_include_pad": flag(True),
-        "layout": text("NCHW"),
-        "out_layout": text(""),
-    },
-    rel=_avg_pool_rel,
-    compute=_avg_pool_compute,
-    pattern=FUSABLE,
-)
-
-
+@operator("qnn.avg_pool2d", rel=_avg_pool_rel, compute=_avg_pool_compute, pattern=FUSABLE)
 def avg_pool2d(
-    data: Any,
-    input_scale: Any,
-    input_zero_point: Any,
-    output_scale: Any,
-    output_zero_point: Any,
-    pool_size: Any,
-    strides: Any = (1, 1),
-    padding: Any = (0, 0),
-    dilation: Any = (1, 1),
+    data: Tensor,
+    input_scale: Float32,
+    input_zero_point: Int32,
+    output_scale: Float32,
+    output_zero_point: Int32,
+    pool_size: Pair,
+    strides: Pair = (1, 1),
+    padding: Sides = (0, 0),
+    dilation: Pair = (1, 1),
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     layout: str = "NCHW",
     out_layout: str = "",
 ) -> Call:
     """The average of each window of a quantised tensor."""
-    return _avg_pool2d(
-        data,
-        *(
-            scale_of(input_scale),
-            zero_of(input_zero_point),
-            scale_of(output_scale),
-            zero_of(output_zero_point),
-        ),
-        pool_size=pair(pool_size),
-        strides=pair(strides),
-        padding=four(padding),
-        dilation=pair(dilation),
-        ceil_mode=ceil_mode,
-        count_include_pad=count_include_pad,
-        layout=layout,
-        out_layout=out_layout,
-    )
 
 
 # ---------------------------------------------------------------------------- joining
@@ -512,26 +429,24 @@ def _concatenate_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return [topi.concatenate(parts, attrs.axis)]
 
 
-_concatenate = register(
+@operator(
     "qnn.concatenate",
-    inputs=("*data", "*input_scales", "*input_zero_points", "output_scale", "output_zero_point"),
     attrs={"axis": integer(0)},
     rel=_concatenate_rel,
     compute=_concatenate_compute,
     pattern=OpPattern.INJECTIVE,
 )
-
-
 def concatenate(
-    data: Any, input_scales: Any, input_zero_points: Any, output_scale: Any, output_zero_point: Any, axis: int
+    data: Tensors,
+    input_scales: Tensors,
+    input_zero_points: Tensors,
+    output_scale: Float32,
+    output_zero_point: Int32,
+    axis: int,
 ) -> Call:
     """Quantised tensors one behind the other, all brought to one scale."""
-    scales = input_scales if isinstance(input_scales, Expr) else tensors([scale_of(s) for s in input_scales])
-    zeros = (
-        input_zero_points
-        if isinstance(input_zero_points, Expr)
-        else tensors([zero_of(z) for z in input_zero_points])
-    )
-    return _concatenate(
-        tensors(data), scales, zeros, scale_of(output_scale), zero_of(output_zero_point), axis=axis
-    )
+    if not isinstance(input_scales, Expr):
+        input_scales = [float32(s) for s in input_scales]
+    if not isinstance(input_zero_points, Expr):
+        input_zero_points = [int32(z) for z in input_zero_points]
+    return given(input_scales=input_scales, input_zero_points=input_zero_points)

@@ -6,22 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...ir.dtype import DataType
-from ..expr import Expr, const
 from ..op.registry import refuse
 from ..op.shapes import axis_of, differ, need_dtype, same_size
 from ..ty import TensorType
 
-__all__ = ["channels_of", "check_parameter", "need_float", "need_integers", "scale_of", "zero_of"]
+__all__ = ["channels_of", "check_parameter", "need_float"]
 
 FLOAT32, INT32 = DataType("float32"), DataType("int32")
-
-
-def scale_of(value: Any) -> Expr:
-    return value if isinstance(value, Expr) else const(value, "float32")
-
-
-def zero_of(value: Any) -> Expr:
-    return value if isinstance(value, Expr) else const(value, "int32")
 
 
 def check_parameter(kind: TensorType, size: Any, name: str) -> None:
@@ -42,11 +33,6 @@ def channels_of(data: TensorType, axis: int, kinds: Sequence[TensorType]) -> Any
     if not any(k.shape and same_size(k.shape[0], 1) is not True for k in kinds):
         return None
     return data.shape[axis_of(axis, len(data.shape))]
-
-
-def need_integers(kind: TensorType, argument: str) -> None:
-    if not kind.dtype.is_integral or kind.dtype.is_bool:
-        raise refuse(f"must hold integers and is {kind}", argument)
 
 
 def need_float(kind: TensorType, argument: str) -> None:

@@ -8,11 +8,27 @@ from typing import Any
 from ..expr import Call
 from ..op import layouts
 from ..op.computes import topi
-from ..op.registry import Attr, OpPattern, dtype, integer, ints, refuse, register, text
-from ..op.shapes import broadcast, differ, need_rank
-from ..op.spatial import conv_rel, four, pair, transposed_rel
+from ..op.registry import (
+    Attr,
+    Dtype,
+    Float32,
+    Int32,
+    OpPattern,
+    Pair,
+    Sides,
+    Tensor,
+    dtype,
+    given,
+    integer,
+    ints,
+    operator,
+    refuse,
+    text,
+)
+from ..op.shapes import broadcast, differ, need_integers, need_rank
+from ..op.spatial import conv_rel, transposed_rel
 from ..ty import TensorType, Type
-from .parameters import check_parameter, need_integers, scale_of, zero_of
+from .parameters import check_parameter
 
 __all__ = ["batch_matmul", "contrib_dense_pack", "conv2d", "conv2d_transpose", "dense"]
 
@@ -61,61 +77,50 @@ def _conv_attrs(kernel_layout: str) -> dict[str, Attr]:
     }
 
 
-_conv2d = register(
+@operator(
     "qnn.conv2d",
-    inputs=_OPERANDS,
-    attrs=_conv_attrs("OIHW"),
     rel=_conv_rel,
     compute=lambda attrs, ins, out: [
-        topi.nn.qnn_conv2d(ins[0], ins[1], ins[2], ins[3], ins[4], ins[5],
-            strides=attrs.strides, padding=attrs.padding, dilation=attrs.dilation, groups=attrs.groups,
-            data_layout=attrs.data_layout, kernel_layout=attrs.kernel_layout, out_layout=attrs.out_layout,
+        topi.nn.qnn_conv2d(
+            ins[0],
+            ins[1],
+            ins[2],
+            ins[3],
+            ins[4],
+            ins[5],
+            strides=attrs.strides,
+            padding=attrs.padding,
+            dilation=attrs.dilation,
+            groups=attrs.groups,
+            data_layout=attrs.data_layout,
+            kernel_layout=attrs.kernel_layout,
+            out_layout=attrs.out_layout,
             out_dtype=out.dtype,
         )
     ],
     pattern=FUSABLE,
-)  # fmt: skip
-
-
+    inputs=_OPERANDS,
+)
 def conv2d(
-    data: Any,
+    data: Tensor,
     kernel: Any,
-    input_zero_point: Any,
-    kernel_zero_point: Any,
-    input_scale: Any,
-    kernel_scale: Any,
-    kernel_size: Any = None,
-    channels: Any = None,
-    strides: Any = (1, 1),
-    padding: Any = (0, 0),
-    dilation: Any = (1, 1),
+    input_zero_point: Int32,
+    kernel_zero_point: Int32,
+    input_scale: Float32,
+    kernel_scale: Float32,
+    kernel_size: Pair = None,
+    channels: int | None = None,
+    strides: Pair = (1, 1),
+    padding: Sides = (0, 0),
+    dilation: Pair = (1, 1),
     groups: int = 1,
     data_layout: str = "NCHW",
     kernel_layout: str = "OIHW",
     out_layout: str = "",
-    out_dtype: str = "int32",
+    out_dtype: Dtype = "int32",
 ) -> Call:
     """A convolution of quantised numbers, whose scale is input_scale · kernel_scale; padding is the zero point."""
-    return _conv2d(
-        data,
-        kernel,
-        *(
-            zero_of(input_zero_point),
-            zero_of(kernel_zero_point),
-            scale_of(input_scale),
-            scale_of(kernel_scale),
-        ),
-        kernel_size=None if kernel_size is None else pair(kernel_size),
-        channels=channels,
-        strides=pair(strides),
-        padding=four(padding),
-        dilation=pair(dilation),
-        groups=groups,
-        data_layout=data_layout,
-        kernel_layout=kernel_layout,
-        out_layout=out_layout,
-        out_dtype=out_dtype,
-    )
+    return given(weight=kernel)
 
 
 def _transposed_rel(types: list[Any], attrs: Any) -> Type:
@@ -142,57 +147,27 @@ def _transposed_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return [made]
 
 
-_conv2d_transpose = register(
-    "qnn.conv2d_transpose",
-    inputs=_OPERANDS,
-    attrs={**_conv_attrs("IOHW"), "output_padding": ints((0, 0))},
-    rel=_transposed_rel,
-    compute=_transposed_compute,
-    pattern=FUSABLE,
-)
-
-
+@operator("qnn.conv2d_transpose", rel=_transposed_rel, compute=_transposed_compute, pattern=FUSABLE)
 def conv2d_transpose(
-    data: Any,
-    weight: Any,
-    input_zero_point: Any,
-    kernel_zero_point: Any,
-    input_scale: Any,
-    kernel_scale: Any,
-    strides: Any = (1, 1),
-    padding: Any = (0, 0),
-    dilation: Any = (1, 1),
-    channels: Any = None,
-    kernel_size: Any = None,
+    data: Tensor,
+    weight: Tensor,
+    input_zero_point: Int32,
+    kernel_zero_point: Int32,
+    input_scale: Float32,
+    kernel_scale: Float32,
+    strides: Pair = (1, 1),
+    padding: Sides = (0, 0),
+    dilation: Pair = (1, 1),
+    channels: int | None = None,
+    kernel_size: Pair = None,
     groups: int = 1,
     data_layout: str = "NCHW",
     kernel_layout: str = "IOHW",
     out_layout: str = "",
-    output_padding: Any = (0, 0),
-    out_dtype: str = "int32",
+    output_padding: Pair = (0, 0),
+    out_dtype: Dtype = "int32",
 ) -> Call:
     """A transposed convolution of quantised numbers."""
-    return _conv2d_transpose(
-        data,
-        weight,
-        *(
-            zero_of(input_zero_point),
-            zero_of(kernel_zero_point),
-            scale_of(input_scale),
-            scale_of(kernel_scale),
-        ),
-        strides=pair(strides),
-        padding=four(padding),
-        dilation=pair(dilation),
-        channels=channels,
-        kernel_size=None if kernel_size is None else pair(kernel_size),
-        groups=groups,
-        data_layout=data_layout,
-        kernel_layout=kernel_layout,
-        out_layout=out_layout,
-        output_padding=pair(output_padding),
-        out_dtype=out_dtype,
-    )
 
 
 def _dense_rel(types: list[Any], attrs: Any) -> Type:
@@ -207,41 +182,25 @@ def _dense_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType((*data.shape[:-1], weight.shape[0]), attrs.out_dtype)
 
 
-_dense = register(
+@operator(
     "qnn.dense",
-    inputs=_OPERANDS,
-    attrs={"units": integer(None), "out_dtype": dtype("int32")},
     rel=_dense_rel,
     compute=lambda attrs, ins, out: [
         topi.nn.qnn_dense(ins[0], ins[1], ins[2], ins[3], ins[4], ins[5], out_dtype=out.dtype)
     ],
     pattern=FUSABLE,
 )
-
-
 def dense(
-    data: Any,
-    weight: Any,
-    input_zero_point: Any,
-    kernel_zero_point: Any,
-    input_scale: Any,
-    kernel_scale: Any,
-    units: Any = None,
-    out_dtype: str = "int32",
+    data: Tensor,
+    weight: Tensor,
+    input_zero_point: Int32,
+    kernel_zero_point: Int32,
+    input_scale: Float32,
+    kernel_scale: Float32,
+    units: int | None = None,
+    out_dtype: Dtype = "int32",
 ) -> Call:
     """`data @ weight.T` of quantised numbers, whose scale is input_scale · kernel_scale."""
-    return _dense(
-        data,
-        weight,
-        *(
-            zero_of(input_zero_point),
-            zero_of(kernel_zero_point),
-            scale_of(input_scale),
-            scale_of(kernel_scale),
-        ),
-        units=units,
-        out_dtype=out_dtype,
-    )
 
 
 def _dense_pack_rel(types: list[Any], attrs: Any) -> Type:
@@ -262,41 +221,26 @@ def _dense_pack_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return [topi.nn.qnn_dense(ins[0], plain, ins[2], ins[3], out_dtype=out.dtype)]
 
 
-_dense_pack = register(
+@operator(
     "qnn.contrib_dense_pack",
-    inputs=_OPERANDS,
-    attrs={"weight_layout": text("NC"), "units": integer(None), "out_dtype": dtype("int32")},
     rel=_dense_pack_rel,
     compute=_dense_pack_compute,
     pattern=FUSABLE,
+    attrs={"weight_layout": text("NC")},
 )
-
-
 def contrib_dense_pack(
-    data: Any,
-    weight: Any,
-    input_zero_point: Any,
-    kernel_zero_point: Any,
-    input_scale: Any,
-    kernel_scale: Any,
-    kernel_layout: str = "NC",
-    units: Any = None,
-    out_dtype: str = "int32",
+    data: Tensor,
+    weight: Tensor,
+    input_zero_point: Int32,
+    kernel_zero_point: Int32,
+    input_scale: Float32,
+    kernel_scale: Float32,
+    kernel_layout: Any = "NC",
+    units: int | None = None,
+    out_dtype: Dtype = "int32",
 ) -> Call:
     """dense with the weight in blocks, such as NC32n4c."""
-    return _dense_pack(
-        data,
-        weight,
-        *(
-            zero_of(input_zero_point),
-            zero_of(kernel_zero_point),
-            scale_of(input_scale),
-            scale_of(kernel_scale),
-        ),
-        weight_layout=kernel_layout,
-        units=units,
-        out_dtype=out_dtype,
-    )
+    return given(weight_layout=kernel_layout)
 
 
 def _batch_matmul_rel(types: list[Any], attrs: Any) -> Type:
@@ -311,21 +255,21 @@ def _batch_matmul_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType((*batch, x.shape[1], y.shape[1]), attrs.out_dtype)
 
 
-_batch_matmul = register(
+@operator(
     "qnn.batch_matmul",
-    inputs=("x", "y", "x_zero_point", "y_zero_point", "x_scale", "y_scale"),
-    attrs={"out_dtype": dtype("int32")},
     rel=_batch_matmul_rel,
     compute=lambda attrs, ins, out: [
         topi.nn.qnn_batch_matmul(ins[0], ins[1], ins[2], ins[3], ins[4], ins[5], out_dtype=out.dtype)
     ],
     pattern=FUSABLE,
 )
-
-
 def batch_matmul(
-    x: Any, y: Any, x_zero_point: Any, y_zero_point: Any, x_scale: Any, y_scale: Any, out_dtype: str = "int32"
+    x: Tensor,
+    y: Tensor,
+    x_zero_point: Int32,
+    y_zero_point: Int32,
+    x_scale: Float32,
+    y_scale: Float32,
+    out_dtype: Dtype = "int32",
 ) -> Call:
     """The products of pairs of quantised matrices, the second of each transposed."""
-    parameters = (zero_of(x_zero_point), zero_of(y_zero_point), scale_of(x_scale), scale_of(y_scale))
-    return _batch_matmul(x, y, *parameters, out_dtype=out_dtype)

@@ -11,11 +11,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ...ir.transform import ModulePass, Pass, PassContext, PassInfo, register_pass
+from .. import op as R
 from ..expr import Call, Constant, Expr, Function, Tuple, const
 from ..op import layouts as names
 from ..transform.canonicalize_ops import along_axis
 from ..transform.legalize import Legalize as legalize_pass
-from ..transform.rewriting import CallRewriter, call, name_of, ndim_of, static_shape, type_of, typed_pass
+from ..transform.rewriting import CallRewriter, name_of, ndim_of, static_shape, type_of, typed_pass
+from . import op as Q
 
 __all__ = ["CanonicalizeOps", "Legalize", "canonicalize_qnn_ops"]
 
@@ -51,7 +53,7 @@ def _spread(parameter: Expr, data: Any, axis: int) -> Expr:
     """A scale or zero point as something that broadcasts: one number, or a vector along an axis."""
     shape = static_shape(parameter)
     if shape is not None and len(shape) == 1 and shape[0] == 1:
-        return call("reshape", parameter, newshape=())
+        return R.reshape(parameter, newshape=())
     return along_axis(parameter, axis, ndim_of(data)) if shape else parameter
 
 
@@ -68,33 +70,31 @@ def _real(kind: Any) -> str:
 
 def _rounded(x: Expr, rounding: str) -> Expr:
     if rounding == "TONEAREST_EVEN":
-        return call("round", x)
+        return R.round(x)
     half = const(0.5, str(type_of(x).dtype))
     if rounding == "UPWARD":
-        return call("floor", call("add", x, half))
-    return call("multiply", call("sign", x), call("floor", call("add", call("abs", x), half)))
+        return R.floor(R.add(x, half))
+    return R.multiply(R.sign(x), R.floor(R.add(R.abs(x), half)))
 
 
 def _into(x: Expr, kind: Any) -> Expr:
     """Integers held as floats, kept within a type and converted to it."""
     low, high = _range(kind)
-    return call("cast", call("clip", x, a_min=low, a_max=high), dtype=kind)
+    return R.cast(R.clip(x, a_min=low, a_max=high), dtype=kind)
 
 
 def _quantized(x: Expr, scale: Expr, zero: Expr, axis: int, kind: Any) -> Expr:
     real = _real(kind)
-    steps = call("divide", call("cast", x, dtype=real), call("cast", _spread(scale, x, axis), dtype=real))
-    rounded = call("round", steps)
-    return _into(call("add", rounded, call("cast", _spread(zero, x, axis), dtype=real)), kind)
+    steps = R.divide(R.cast(x, dtype=real), R.cast(_spread(scale, x, axis), dtype=real))
+    rounded = R.round(steps)
+    return _into(R.add(rounded, R.cast(_spread(zero, x, axis), dtype=real)), kind)
 
 
 def _dequantized(q: Expr, scale: Expr, zero: Expr, axis: int, kind: Any = "float32") -> Expr:
-    centred = call("cast", q, dtype="int32")
+    centred = R.cast(q, dtype="int32")
     if not _is_number(zero, 0):
-        centred = call("subtract", centred, _spread(zero, q, axis))
-    return call(
-        "multiply", call("cast", centred, dtype=kind), call("cast", _spread(scale, q, axis), dtype=kind)
-    )
+        centred = R.subtract(centred, _spread(zero, q, axis))
+    return R.multiply(R.cast(centred, dtype=kind), R.cast(_spread(scale, q, axis), dtype=kind))
 
 
 # ---------------------------------------------------------------------------- conversions
@@ -111,16 +111,14 @@ def _dequantize(at: Call) -> Expr:
 def _requantize(at: Call) -> Expr:
     q, scale, zero, out_scale, out_zero = at.args
     axis, real = at.attrs.axis, "float32" if at.attrs.compute_dtype == "float32" else "float64"
-    x = call("cast", q, dtype="int32")
+    x = R.cast(q, dtype="int32")
     if not _is_number(zero, 0):
-        x = call("subtract", x, _spread(zero, q, axis))
-    ratio = call(
-        "divide",
-        call("cast", _spread(scale, q, axis), dtype=real),
-        call("cast", _spread(out_scale, q, axis), dtype=real),
+        x = R.subtract(x, _spread(zero, q, axis))
+    ratio = R.divide(
+        R.cast(_spread(scale, q, axis), dtype=real), R.cast(_spread(out_scale, q, axis), dtype=real)
     )
-    made = _rounded(call("multiply", call("cast", x, dtype=real), ratio), at.attrs.rounding)
-    made = call("add", made, call("cast", _spread(out_zero, q, axis), dtype=real))
+    made = _rounded(R.multiply(R.cast(x, dtype=real), ratio), at.attrs.rounding)
+    made = R.add(made, R.cast(_spread(out_zero, q, axis), dtype=real))
     return _into(made, at.attrs.out_dtype)
 
 
@@ -130,7 +128,7 @@ def _centred(q: Expr, zero: Expr, axis: int) -> Expr:
     if _is_number(zero, 0):
         return q
     kind = "int16" if type_of(q).dtype.bits == 8 else "int32"
-    return call("subtract", call("cast", q, dtype=kind), call("cast", _spread(zero, q, axis), dtype=kind))
+    return R.subtract(R.cast(q, dtype=kind), R.cast(_spread(zero, q, axis), dtype=kind))
 
 
 def _operands(at: Call, axis: int) -> tuple[Expr, Expr]:
@@ -139,30 +137,28 @@ def _operands(at: Call, axis: int) -> tuple[Expr, Expr]:
     return _centred(data, zero, -1), _centred(weight, weight_zero, axis)
 
 
-def _conv(name: str) -> Callable[[Call], Expr]:
+def _conv(build: Callable[..., Call]) -> Callable[[Call], Expr]:
     def rule(at: Call) -> Expr:
         outputs = [v for v, _ in names.axes(at.attrs.kernel_layout)].index("O")
-        return call(name, *_operands(at, outputs), **dict(at.attrs.items()))
+        return build(*_operands(at, outputs), **dict(at.attrs.items()))
 
     return rule
 
 
 def _dense(at: Call) -> Expr:
-    return call("nn.dense", *_operands(at, 0), **dict(at.attrs.items()))
+    return R.nn.dense(*_operands(at, 0), **dict(at.attrs.items()))
 
 
 def _batch_matmul(at: Call) -> Expr:
-    return call("nn.batch_matmul", *_operands(at, 0), out_dtype=at.attrs.out_dtype, transpose_b=True)
+    return R.nn.batch_matmul(*_operands(at, 0), out_dtype=at.attrs.out_dtype, transpose_b=True)
 
 
 # ---------------------------------------------------------------------------- by way of real numbers
-def _binary(name: str) -> Callable[[Call], Expr]:
+def _binary(build: Callable[..., Call]) -> Callable[[Call], Expr]:
     def rule(at: Call) -> Expr:
         lhs, rhs, *p = at.args
-        made = call(
-            name,
-            _dequantized(lhs, p[0], p[1], at.attrs.lhs_axis),
-            _dequantized(rhs, p[2], p[3], at.attrs.rhs_axis),
+        made = build(
+            _dequantized(lhs, p[0], p[1], at.attrs.lhs_axis), _dequantized(rhs, p[2], p[3], at.attrs.rhs_axis)
         )
         return _quantized(made, p[4], p[5], -1, type_of(at).dtype)
 
@@ -178,13 +174,13 @@ def _unary(work: Callable[[Expr, Any], Expr]) -> Callable[[Call], Expr]:
     return rule
 
 
-def _named(name: str) -> Callable[[Call], Expr]:
-    return _unary(lambda x, attrs: call(name, x, **dict(attrs.items())))
+def _named(build: Callable[..., Call]) -> Callable[[Call], Expr]:
+    return _unary(lambda x, attrs: build(x, **dict(attrs.items())))
 
 
 def _hardswish(x: Expr, attrs: Any) -> Expr:
-    shifted = call("clip", call("add", x, const(3.0, "float32")), a_min=0.0, a_max=6.0)
-    return call("divide", call("multiply", x, shifted), const(6.0, "float32"))
+    shifted = R.clip(R.add(x, const(3.0, "float32")), a_min=0.0, a_max=6.0)
+    return R.divide(R.multiply(x, shifted), const(6.0, "float32"))
 
 
 def _concatenate(at: Call) -> Expr | None:
@@ -194,32 +190,37 @@ def _concatenate(at: Call) -> Expr | None:
     rows: Any = zip(data.fields, scales.fields, zeros.fields, strict=True)  # type: ignore[attr-defined]
     parts = [
         _requantize(
-            call(
-                "qnn.requantize", q, s, z, out_scale, out_zero, out_dtype=type_of(at).dtype, rounding="UPWARD"
-            )
+            Q.requantize(q, s, z, out_scale, out_zero, out_dtype=type_of(at).dtype, rounding="UPWARD")
         )
         for q, s, z in rows
     ]
-    return call("concatenate", Tuple(parts), axis=at.attrs.axis)
+    return R.concatenate(Tuple(parts), axis=at.attrs.axis)
 
 
-_RULES: Final[dict[str, Callable[[Call], Any]]] = {
-    "qnn.quantize": _quantize,
-    "qnn.dequantize": _dequantize,
-    "qnn.requantize": _requantize,
-    "qnn.conv2d": _conv("nn.conv2d"),
-    "qnn.conv2d_transpose": _conv("nn.conv2d_transpose"),
-    "qnn.dense": _dense,
-    "qnn.batch_matmul": _batch_matmul,
-    "qnn.add": _binary("add"),
-    "qnn.subtract": _binary("subtract"),
-    "qnn.mul": _binary("multiply"),
-    **{f"qnn.{n}": _named(n) for n in ("tanh", "exp", "sqrt", "rsqrt", "erf", "sigmoid", "log", "abs")},
-    "qnn.hardswish": _unary(_hardswish),
-    "qnn.leaky_relu": _named("nn.leaky_relu"),
-    "qnn.softmax": _named("nn.softmax"),
-    "qnn.avg_pool2d": _named("nn.avg_pool2d"),
-    "qnn.concatenate": _concatenate,
+_RULES: Final[dict[Any, Callable[[Call], Any]]] = {
+    Q.quantize: _quantize,
+    Q.dequantize: _dequantize,
+    Q.requantize: _requantize,
+    Q.conv2d: _conv(R.nn.conv2d),
+    Q.conv2d_transpose: _conv(R.nn.conv2d_transpose),
+    Q.dense: _dense,
+    Q.batch_matmul: _batch_matmul,
+    Q.add: _binary(R.add),
+    Q.subtract: _binary(R.subtract),
+    Q.mul: _binary(R.multiply),
+    Q.tanh: _named(R.tanh),
+    Q.exp: _named(R.exp),
+    Q.sqrt: _named(R.sqrt),
+    Q.rsqrt: _named(R.rsqrt),
+    Q.erf: _named(R.erf),
+    Q.sigmoid: _named(R.sigmoid),
+    Q.log: _named(R.log),
+    Q.abs: _named(R.abs),
+    Q.hardswish: _unary(_hardswish),
+    Q.leaky_relu: _named(R.nn.leaky_relu),
+    Q.softmax: _named(R.nn.softmax),
+    Q.avg_pool2d: _named(R.nn.avg_pool2d),
+    Q.concatenate: _concatenate,
 }
 
 CanonicalizeOps = typed_pass(canonicalize_qnn_ops, name="qnn.CanonicalizeOps", opt_level=0)

@@ -7,7 +7,7 @@ from ...runtime.ndarray import NDArray
 from ..analysis import free_vars
 from ..expr import Expr, Function, var
 from ..op import nn
-from ..op.transform import concatenate
+from ..op.rearrange import concatenate
 from .init import create_workload
 from .layers import conv2d
 

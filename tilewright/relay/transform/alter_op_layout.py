@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from .. import op as R
 from ..expr import Call, Function
 from .convert_layout import fits_layout
-from .layout_rules import RULES, follow
+from .layout_rules import rule_of
 from .layouts import LayoutRewriter
-from .rewriting import name_of, shape_of, static_shape, type_of, typed_pass
+from .rewriting import is_call, shape_of, static_shape, type_of, typed_pass
 
 __all__ = ["AlterOpLayout", "alter_op_layout", "pack_conv2d"]
 
@@ -23,13 +24,13 @@ def alter_op_layout(func: Function) -> Function:
     in blocks of a vector's width, as NCHW16c with a kernel in OIHW16i16o. Weights that are constants are
     packed by FoldConstant afterwards.
     """
-    return LayoutRewriter(_altered, RULES, follow).visit(func)  # type: ignore[no-any-return]
+    return LayoutRewriter(_altered, rule_of).visit(func)  # type: ignore[no-any-return]
 
 
 def _altered(at: Call, plain: Call) -> Call | None:
     alter: Any = at.op.get_attr("FTVMAlterOpLayout") if hasattr(at.op, "get_attr") else None
     if alter is None:
-        return pack_conv2d(at, plain) if name_of(at) == "nn.conv2d" else None
+        return pack_conv2d(at, plain) if is_call(at, R.nn.conv2d) else None
     made = alter(at.attrs, list(plain.args), [type_of(a) for a in at.args], type_of(at))
     if made is None or (isinstance(made, Call) and made.op is at.op and made.attrs == at.attrs):
         return None

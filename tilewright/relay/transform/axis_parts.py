@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .. import op as R
 from ..expr import Call, Constant, TupleGetItem
-from .rewriting import call, name_of, static_shape, type_of
+from ..op.traits import traits_of
+from .rewriting import is_call, static_shape, type_of
 
 __all__ = ["Part", "View", "number_of", "ordered", "regrouped", "shown", "source_of", "transposed", "used_as"]
 
@@ -55,7 +57,7 @@ def regrouped(parts: Sequence[Part], shape: Sequence[int]) -> Dims | None:
 
 def number_of(expr: Any) -> float | None:
     """The number that an expression is, of whatever type it is carried in, with dimensions or without."""
-    while name_of(expr) == "cast":
+    while is_call(expr, R.cast):
         expr = expr.args[0]
     if isinstance(expr, Constant) and math.prod(expr.data.shape) == 1:
         return float(expr.numpy().item())
@@ -76,30 +78,29 @@ def source_of(view: View, scaled: bool = True) -> list[View]:
 
 def _below(view: View, scaled: bool) -> View | None:
     at = view.expr
-    if isinstance(at, TupleGetItem) and name_of(at.tuple_value) == "split":
+    if isinstance(at, TupleGetItem) and is_call(at.tuple_value, R.split):
         return _part_of_split(view, at)
-    name = name_of(at)
-    if not name:
+    if not isinstance(at, Call):
         return None
-    if name in ("multiply", "divide") and scaled:
-        return _scaled(view, at, name == "divide")
+    if is_call(at, R.multiply, R.divide) and scaled:
+        return _scaled(view, at, is_call(at, R.divide))
     given = static_shape(at.args[0]) if len(at.args) == 1 else None
     if given is None:
         return None
-    if name in ("reshape", "expand_dims", "squeeze", "nn.batch_flatten"):
+    if traits_of(at).view:
         dims = regrouped(view.parts, given)
         return None if dims is None else View(at.args[0], dims, view.factor)
-    if name == "transpose":
+    if is_call(at, R.transpose):
         axes = at.attrs.axes or tuple(reversed(range(len(given))))
         dims = tuple(view.dims[list(axes).index(n)] for n in range(len(given)))
         return View(at.args[0], dims, view.factor)
-    if name == "broadcast_to":
+    if is_call(at, R.broadcast_to):
         more = len(view.dims) - len(given)
         kept = [
             () if n == 1 else d for n, d in zip(given, view.dims[more:], strict=True)
         ]  # what is spread out is the same everywhere
         return View(at.args[0], tuple(kept), view.factor)
-    if name == "strided_slice":
+    if is_call(at, R.strided_slice):
         return _slice(view, at, given)
     return None
 
@@ -151,13 +152,13 @@ def _chosen(view: View, source: Any, axis: int, begin: int, given: tuple[int, ..
 # ---------------------------------------------------------------------------- upwards
 def used_as(view: View, user: Call) -> View | None:
     """The view that a reshape or a transpose of a view is."""
-    made, name = static_shape(user), name_of(user)
+    made = static_shape(user)
     if made is None or len(user.args) != 1:
         return None
-    if name in ("reshape", "expand_dims", "squeeze", "nn.batch_flatten"):
+    if traits_of(user).view:
         dims = regrouped(view.parts, made)
         return None if dims is None else View(user, dims, view.factor)
-    if name == "transpose":
+    if is_call(user, R.transpose):
         axes = user.attrs.axes or tuple(reversed(range(len(made))))
         return View(user, tuple(view.dims[n] for n in axes), view.factor)
     return None
@@ -166,11 +167,11 @@ def used_as(view: View, user: Call) -> View | None:
 # ---------------------------------------------------------------------------- expressions
 def shown(expr: Any, shape: Sequence[int]) -> Any:
     """An expression in another shape."""
-    return expr if static_shape(expr) == tuple(shape) else call("reshape", expr, newshape=list(shape))
+    return expr if static_shape(expr) == tuple(shape) else R.reshape(expr, newshape=list(shape))
 
 
 def transposed(expr: Any, order: Sequence[int]) -> Any:
-    return expr if list(order) == sorted(order) else call("transpose", expr, axes=list(order))
+    return expr if list(order) == sorted(order) else R.transpose(expr, axes=list(order))
 
 
 def ordered(expr: Any, parts: Sequence[Part], wanted: Sequence[Part]) -> Any:
@@ -179,12 +180,12 @@ def ordered(expr: Any, parts: Sequence[Part], wanted: Sequence[Part]) -> Any:
     gone = [n for n, p in enumerate(parts) if p.index is not None]
     for n in gone:
         index = parts[n].index or 0
-        expr = call("strided_slice", expr, begin=[index], end=[index + 1], axes=[n])
+        expr = R.strided_slice(expr, begin=[index], end=[index + 1], axes=[n])
     if gone:
-        expr = call("squeeze", expr, axis=gone)
+        expr = R.squeeze(expr, axis=gone)
     left = [p for p in parts if p.index is None]
     expr = transposed(expr, [left.index(p) for p in wanted if p in left])
     for n, p in enumerate(wanted):
         if p not in left:
-            expr = call("expand_dims", expr, axis=n)
+            expr = R.expand_dims(expr, axis=n)
     return expr

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import op as R
 from ..analysis import use_counts
 from ..expr import Call, Function
 from ..op.registry import OpPattern, RelayOp
-from .rewriting import Mutator, name_of, typed_pass
+from .rewriting import Mutator, is_call, typed_pass
 
 __all__ = ["CanonicalizeCast", "canonicalize_cast"]
 
@@ -34,7 +35,7 @@ class _Cast(Mutator):
             return new
         args = list(new.args)
         for i, old in enumerate(call.args):
-            if name_of(old) == "cast" and self.uses[old] > 1:
+            if is_call(old, R.cast) and self.uses[old] > 1:
                 if old in self.given and isinstance(args[i], Call):
                     args[i] = Call(args[i].op, args[i].args, args[i].attrs, args[i].type_args, args[i].span)
                 self.given.add(old)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import op as R
 from ..expr import Call, Expr, Function
-from .rewriting import CallRewriter, call, ndim_of, typed_pass
+from .rewriting import CallRewriter, ndim_of, typed_pass
 
 __all__ = ["CanonicalizeOps", "along_axis", "canonicalize_ops"]
 
@@ -13,7 +14,7 @@ __all__ = ["CanonicalizeOps", "along_axis", "canonicalize_ops"]
 def along_axis(vector: Any, axis: int, ndim: int) -> Expr:
     """A vector with dimensions of 1 after it, so that it broadcasts along one axis."""
     after = ndim - (axis % ndim) - 1
-    return call("expand_dims", vector, axis=1, num_newaxis=after) if after else vector  # type: ignore[no-any-return]
+    return R.expand_dims(vector, axis=1, num_newaxis=after) if after else vector  # type: ignore[no-any-return]
 
 
 def canonicalize_ops(func: Function) -> Function:
@@ -21,12 +22,12 @@ def canonicalize_ops(func: Function) -> Function:
 
     nn.bias_add(%x, %b)     ->      add(%x, expand_dims(%b, axis=1, num_newaxis=2))
     """
-    return CallRewriter({"nn.bias_add": _bias_add}).visit(func)  # type: ignore[no-any-return]
+    return CallRewriter({R.nn.bias_add: _bias_add}).visit(func)  # type: ignore[no-any-return]
 
 
 def _bias_add(at: Call) -> Expr:
     data, bias = at.args
-    return call("add", data, along_axis(bias, at.attrs.axis, ndim_of(data)))
+    return R.add(data, along_axis(bias, at.attrs.axis, ndim_of(data)))
 
 
 CanonicalizeOps = typed_pass(canonicalize_ops, name="CanonicalizeOps", opt_level=3)

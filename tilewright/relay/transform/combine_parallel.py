@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
+from .. import op as R
 from ..analysis import post_order, use_counts
 from ..expr import Call, Expr, Function, If, Let, Tuple
+from ..op.registry import RelayOp
+from ..op.traits import is_regular
 from ..visitor import below
-from .rewriting import Mutator, call, name_of, shape_of, static_shape, type_of, typed_pass
+from .rewriting import Mutator, is_call, shape_of, static_shape, type_of, typed_pass
 
 __all__ = [
     "CombineParallelBatchMatmul",
@@ -20,12 +23,6 @@ __all__ = [
     "combine_parallel_dense",
 ]
 
-# Operators over a branch's result that can be done on all branches at once.
-_FOLLOWERS: Final = frozenset(
-    "nn.relu nn.leaky_relu sigmoid tanh exp sqrt rsqrt negative abs clip erf cast".split()
-)
-_BROADCAST: Final = frozenset(("add", "subtract", "multiply", "divide", "maximum", "minimum", "nn.bias_add"))
-
 
 def combine_parallel_conv2d(func: Function, min_num_branches: int = 3) -> Function:
     """Convolve once where several convolutions read the same data.
@@ -36,7 +33,7 @@ def combine_parallel_conv2d(func: Function, min_num_branches: int = 3) -> Functi
 
     What follows in the same way on all of them (a bias, a relu) is done on the whole as well.
     """
-    return _combine(func, "nn.conv2d", min_num_branches, _Conv2d())
+    return _combine(func, R.nn.conv2d, min_num_branches, _Conv2d())
 
 
 def combine_parallel_dense(func: Function, min_num_branches: int = 3, to_batch: bool = True) -> Function:
@@ -45,17 +42,17 @@ def combine_parallel_dense(func: Function, min_num_branches: int = 3, to_batch: 
     With `to_batch`, layers of one size become a batch_matmul over stacked weights; otherwise the weights are
     joined and the result is cut.
     """
-    return _combine(func, "nn.dense", min_num_branches, _BatchedDense() if to_batch else _Dense())
+    return _combine(func, R.nn.dense, min_num_branches, _BatchedDense() if to_batch else _Dense())
 
 
 def combine_dense_of(func: Function, chosen: set[Any]) -> Function:
     """Multiply once where several of the chosen dense layers, or products, read the same data."""
-    return _combine(_combine(func, "nn.dense", 2, _Dense(chosen)), "nn.matmul", 2, _Matmul(chosen))
+    return _combine(_combine(func, R.nn.dense, 2, _Dense(chosen)), R.nn.matmul, 2, _Matmul(chosen))
 
 
 def combine_parallel_batch_matmul(func: Function, min_num_branches: int = 3) -> Function:
     """Multiply once where several batches of products have the same left side."""
-    return _combine(func, "nn.batch_matmul", min_num_branches, _BatchMatmul())
+    return _combine(func, R.nn.batch_matmul, min_num_branches, _BatchMatmul())
 
 
 # ---------------------------------------------------------------------------- kinds of branches
@@ -77,7 +74,7 @@ class _Kind:
 
 
 def _concat(parts: Sequence[Expr], axis: int) -> Expr:
-    return call("concatenate", Tuple(parts), axis=axis)
+    return R.concatenate(Tuple(parts), axis=axis)
 
 
 class _Conv2d(_Kind):
@@ -171,17 +168,17 @@ class _BatchedDense(_Kind):
 
     def joined(self, branches: Sequence[Call]) -> Call:
         first = branches[0]
-        data = call("stack", Tuple([b.args[0] for b in branches]), axis=0)
-        weight = call("stack", Tuple([b.args[1] for b in branches]), axis=0)
-        return call("nn.batch_matmul", data, weight, out_dtype=first.attrs.out_dtype, transpose_b=True)
+        data = R.stack(Tuple([b.args[0] for b in branches]), axis=0)
+        weight = R.stack(Tuple([b.args[1] for b in branches]), axis=0)
+        return R.nn.batch_matmul(data, weight, out_dtype=first.attrs.out_dtype, transpose_b=True)
 
 
 # ---------------------------------------------------------------------------- the work
-def _combine(func: Function, name: str, least: int, kind: _Kind) -> Function:
+def _combine(func: Function, build: Any, least: int, kind: _Kind) -> Function:
     order = post_order(func)
     groups: dict[Any, list[Call]] = {}
     for at in order:
-        if name_of(at) == name:
+        if is_call(at, build):
             key = kind.key(at)
             if key is not None:
                 groups.setdefault((at.args[0], key), []).append(at)
@@ -266,11 +263,9 @@ def _part(
 ) -> Callable[[Any], Any]:
     def make(visit: Callable[[Any], Any]) -> Expr:
         if isinstance(kind, _BatchedDense):
-            cut = call("strided_slice", whole(visit), begin=(i,), end=(i + 1,), strides=(1,), axes=(0,))
-            return call("squeeze", cut, axis=(0,))
-        return call(
-            "strided_slice", whole(visit), begin=(start,), end=(start + size,), strides=(1,), axes=(axis,)
-        )
+            cut = R.strided_slice(whole(visit), begin=(i,), end=(i + 1,), strides=(1,), axes=(0,))
+            return R.squeeze(cut, axis=(0,))
+        return R.strided_slice(whole(visit), begin=(start,), end=(start + size,), strides=(1,), axes=(axis,))
 
     return make
 
@@ -285,22 +280,20 @@ def _next_level(
             return None
         level.append(users[at][0])
     first = level[0]
-    name = name_of(first)
-    if name not in _FOLLOWERS and name not in _BROADCAST:
+    biased = is_call(first, R.nn.bias_add)
+    if not biased and not (
+        isinstance(first, Call) and isinstance(first.op, RelayOp) and is_regular(first.op)
+    ):
         return None
-    if any(name_of(c) != name or c.attrs != first.attrs for c in level):
+    if any(not isinstance(c, Call) or c.op is not first.op or c.attrs != first.attrs for c in level):
         return None
     ndim = len(shape_of(now[0]))
     for at, c in zip(now, level, strict=True):
         if c.args[0] is not at or static_shape(c) != static_shape(at):
             return None
-        if name == "nn.bias_add" and c.attrs.axis % ndim != axis:
+        if biased and c.attrs.axis % ndim != axis:
             return None
-        if (
-            name in _BROADCAST
-            and name != "nn.bias_add"
-            and not _along(c.args[1], axis, ndim, shape_of(at)[axis])
-        ):
+        if len(c.args) > 1 and not biased and not _along(c.args[1], axis, ndim, shape_of(at)[axis]):
             return None
     return level
 
@@ -327,7 +320,7 @@ def _build(chain: list[list[Call]], kind: _Kind, axis: int, visit: Callable[[Any
         args: list[Expr] = [made]
         if len(at.args) == 2:
             others = [visit(c.args[1]) for c in level]
-            place = 0 if name_of(at) == "nn.bias_add" else axis - ndim + len(shape_of(at.args[1]))
+            place = 0 if is_call(at, R.nn.bias_add) else axis - ndim + len(shape_of(at.args[1]))
             args.append(_concat(others, place))
         made = Call(at.op, args, at.attrs, at.type_args, at.span)
     return made

@@ -9,7 +9,7 @@ from ...ir.errors import TVMError
 from ..expr import Call, Function
 from ..op import layouts as names
 from ..op.registry import get
-from .layout_rules import RULES, follow
+from .layout_rules import rule_of
 from .layouts import LayoutRewriter, inner_letters
 from .rewriting import name_of, static_shape, typed_pass
 
@@ -33,7 +33,7 @@ def convert_layout(func: Function, desired_layouts: Mapping[str, Sequence[str]])
         if isinstance(wanted, str) or not wanted:
             raise TVMError(f"ConvertLayout: the layouts of {name!r} are a list such as ['NHWC', 'default']")
         get(name)
-    walk = LayoutRewriter(lambda at, plain: convert_call(at, plain, desired_layouts), RULES, follow)
+    walk = LayoutRewriter(lambda at, plain: convert_call(at, plain, desired_layouts), rule_of)
     return walk.visit(func)  # type: ignore[no-any-return]
 
 

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Any
 
 from ...target import Target
+from .. import op as R
 from ..expr import Call, Function
+from ..op.traits import is_regular, traits_of
 from .axis_parts import shown
-from .rewriting import CallRewriter, call, name_of, static_shape, typed_pass
+from .rewriting import CallRewriter, is_call, static_shape, typed_pass
 
 __all__ = ["DelayReshape", "delay_reshape"]
-
-_PRODUCTS: Final = ("nn.dense", "nn.matmul", "nn.batch_matmul")
-_REGULAR: Final = tuple(
-    """add subtract multiply divide maximum minimum power cast tanh sigmoid erf exp log sqrt rsqrt negative abs
-    nn.relu nn.leaky_relu clip fast_tanh fast_erf fast_exp""".split()
-)
 
 
 def delay_reshape(func: Function) -> Function:
@@ -36,14 +32,21 @@ def delay_reshape(func: Function) -> Function:
 
 class _Delay(CallRewriter):
     def __init__(self) -> None:
-        super().__init__({**dict.fromkeys((*_PRODUCTS, *_REGULAR), self.rule), "reshape": self.back})
+        super().__init__(self.one)
         self.made: set[Any] = set()  # from products, element by element
+
+    def one(self, op: Any) -> Any:
+        """The rule for an operator: a product of matrices, what is done element by element, a reshape."""
+        if op is R.reshape.op:  # type: ignore[attr-defined]
+            return self.back
+        matrices = op.traits.product and "kernel_layout" not in op.spec
+        return self.product if matrices else self.rule if is_regular(op) else None
+
+    def product(self, at: Call) -> None:
+        self.made.add(at)
 
     def rule(self, at: Call) -> Any:
         """The reshape of what is computed without it."""
-        if name_of(at) in _PRODUCTS:
-            self.made.add(at)
-            return None
         shape = static_shape(at)
         if any(a in self.made and static_shape(a) == shape for a in at.args):
             self.made.add(at)
@@ -56,21 +59,21 @@ class _Delay(CallRewriter):
         args = [a.args[0] if self.is_delayed(a, shape) else _beside(a, shape, first) for a in given]
         if any(a is None for a in args):
             return None
-        if name_of(at) in ("add", "multiply") and not self.is_delayed(given[0], shape):
+        if traits_of(at).commutes and not self.is_delayed(given[0], shape):
             args.reverse()  # as other passes look for it
         new = Call(at.op, args, at.attrs, at.type_args, at.span)
         self.made.add(new)
-        return call("reshape", new, newshape=list(shape))
+        return R.reshape(new, newshape=list(shape))
 
     def back(self, at: Call) -> Any:
         """What was given another shape, and the old one again."""
         e: Any = at.args[0]
-        again = name_of(e) == "reshape" and static_shape(e.args[0]) == static_shape(at)
+        again = is_call(e, R.reshape) and static_shape(e.args[0]) == static_shape(at)
         return e.args[0] if again and e.args[0] in self.made else None
 
     def is_delayed(self, e: Any, shape: Any) -> bool:
         """Whether an operand is the results of a product in the shape that is wanted, rows as they were."""
-        if name_of(e) != "reshape" or e.args[0] not in self.made or static_shape(e) != shape:
+        if not is_call(e, R.reshape) or e.args[0] not in self.made or static_shape(e) != shape:
             return False
         given = static_shape(e.args[0])
         return bool(given and shape and given[-1] == shape[-1])

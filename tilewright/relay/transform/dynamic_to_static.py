@@ -24,7 +24,7 @@ def dynamic_to_static(func: Function) -> Function:
 
     One shape that is found lets others be computed, so it goes on until no more are.
     """
-    rules = {name: _static for name in graph_operators if name.startswith("dyn.")}
+    rules = {op: _static for name, op in graph_operators.items() if name.startswith("dyn.")}
     for _ in range(ROUNDS):
         typed = infer_type(fold_constant(func))
         made: Any = CallRewriter(rules).visit(typed)

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from ...ir.errors import TVMError
+from .. import op as R
 from ..analysis import post_order
 from ..expr import Call, Constant, Expr, Function, Tuple, const
 from ..op import layouts as names
+from ..op.traits import traits_of
+from ..qnn import op as Q
 from ..visitor import flow_inputs
 from .canonicalize_ops import along_axis
 from .fold_constant import fold_constant
 from .infer_type import infer_type
-from .rewriting import Mutator, call, name_of, ndim_of, static_shape, type_of, typed_pass
+from .rewriting import (
+    Mutator,
+    by_operator,
+    call,
+    is_call,
+    name_of,
+    ndim_of,
+    static_shape,
+    type_of,
+    typed_pass,
+)
 
 __all__ = ["FakeQuantizationToInteger", "fake_quantization_to_integer"]
 
@@ -34,7 +47,7 @@ def fake_quantization_to_integer(
     quantisation, is done on integers if each operator there has a form on them, and stays as it is if not; with
     `hard_fail` that is an error.
     """
-    if not any(name_of(at) == "qnn.dequantize" for at in post_order(func)):
+    if not any(is_call(at, Q.dequantize) for at in post_order(func)):
         return func
     typed = infer_type(fold_constant(func))  # scales and zero points may be casts of numbers
     return _ToInteger(hard_fail).visit(typed)  # type: ignore[no-any-return]
@@ -69,14 +82,13 @@ class _ToInteger(Mutator):
 
     def visit_call(self, call: Call) -> Any:
         new = super().visit_call(call)
-        name = name_of(new)
         try:
-            if name in _PRODUCTS:
+            if _product_rule(new) is not None:
                 return _integer_product(new)
-            if name == "qnn.quantize" and isinstance(new.args[0], Call):
+            if is_call(new, Q.quantize) and isinstance(new.args[0], Call):
                 return _quantized_region(new)
         except _Refused as reason:
-            if self.hard_fail and name == "qnn.quantize":
+            if self.hard_fail and is_call(new, Q.quantize):
                 raise TVMError(f"FakeQuantizationToInteger: {reason}") from None
         return new
 
@@ -84,13 +96,13 @@ class _ToInteger(Mutator):
 def _quantized_region(quantize: Call) -> Expr:
     """A quantisation and the calls before it, on integers."""
     root: Any = quantize.args[0]
-    if name_of(root) == "qnn.dequantize" and type_of(root.args[0]).dtype.bits < 32:
+    if is_call(root, Q.dequantize) and type_of(root.args[0]).dtype.bits < 32:
         source = _dequantize(root, {}, None)
         same = _same(source.scale, quantize.args[1]) and _same(source.zero, quantize.args[2])
         return source.expr if same and type_of(source.expr).dtype == quantize.attrs.out_dtype else quantize
     done: dict[Any, Affine] = {}
-    for at in _region(root, _RULES):
-        done[at] = _RULES[name_of(at)](at, done, quantize if at is root else None)
+    for at, rule in _region(root, _rule):
+        done[at] = rule(at, done, quantize if at is root else None)
     return _finished(done[root], quantize)
 
 
@@ -98,39 +110,42 @@ def _integer_product(at: Call) -> Expr:
     """A product of dequantised operands, as the dequantised product of their integers."""
     done: dict[Any, Affine] = {}
     for operand in at.args:
-        for inner in _region(operand, _MOVING):
+        for inner, rule in _region(operand, _moving_rule):
             if inner not in done:
-                done[inner] = _MOVING[name_of(inner)](inner, done, None)
-    made = _PRODUCTS[name_of(at)](at, done, None)
+                done[inner] = rule(inner, done, None)
+    product = _product_rule(at)
+    assert product is not None
+    made = product(at, done, None)
     kind = type_of(at).dtype
-    return call("qnn.dequantize", made.expr, made.scale, made.zero, axis=made.axis, out_dtype=kind)
+    return Q.dequantize(made.expr, made.scale, made.zero, axis=made.axis, out_dtype=kind)
 
 
-def _region(root: Expr, rules: Mapping[str, Any]) -> list[Call]:
-    """The calls between a quantisation and the dequantisations above it, operands before users."""
-    out: list[Call] = []
+def _region(root: Expr, rule_of: Callable[[Any], Rule | None]) -> list[tuple[Call, Rule]]:
+    """The calls between a quantisation and the dequantisations above it with their rules, operands before users."""
+    out: list[tuple[Call, Rule]] = []
     seen: set[Any] = set()
-    stack: list[tuple[Any, bool]] = [(root, False)]
+    stack: list[tuple[Any, Rule | None]] = [(root, None)]
     found = False
     while stack:
         at, ready = stack.pop()
-        if ready:
-            out.append(at)
+        if ready is not None:
+            out.append((at, ready))
             continue
         if at in seen or isinstance(at, (Constant, Tuple)):
             if isinstance(at, Tuple):
-                stack.extend((f, False) for f in at.fields)
+                stack.extend((f, None) for f in at.fields)
             continue
         seen.add(at)
-        if name_of(at) not in rules:
+        rule = rule_of(at)
+        if rule is None:
             raise _Refused(f"{name_of(at) or type(at).__name__} has no form on integers")
         if len(seen) > MOST:
             raise _Refused(f"there are more than {MOST} operators before a quantisation")
-        stack.append((at, True))
-        if name_of(at) == "qnn.dequantize":
+        stack.append((at, rule))
+        if is_call(at, Q.dequantize):
             found = True
         else:
-            stack.extend((b, False) for b in flow_inputs(at))
+            stack.extend((b, None) for b in flow_inputs(at))
     if not found:
         raise _Refused("nothing above the quantisation is quantised")
     return out
@@ -159,8 +174,7 @@ def _finished(made: Affine, quantize: Call) -> Expr:
     axis = quantize.attrs.axis if made.single else made.axis
     # sums of 8-bit products times a factor, to 8 bits again: the bits that float32 does not have decide nothing
     real = "float32" if kind.bits <= 8 else "float64"
-    return call(
-        "qnn.requantize", made.expr, made.scale, made.zero, scale, zero,
+    return Q.requantize(made.expr, made.scale, made.zero, scale, zero,
         axis=axis, rounding="TONEAREST_EVEN", compute_dtype=real, out_dtype=kind,
     )  # fmt: skip
 
@@ -218,15 +232,15 @@ def _zero_as(x: Affine) -> Expr:
     """The zero point as elements of the tensor."""
     zero = x.zero
     if static_shape(zero) == (1,):
-        zero = call("reshape", zero, newshape=())
+        zero = R.reshape(zero, newshape=())
     elif static_shape(zero):
         zero = along_axis(zero, x.axis, ndim_of(x.expr))
-    return call("cast", zero, dtype=type_of(x.expr).dtype)
+    return R.cast(zero, dtype=type_of(x.expr).dtype)
 
 
 def _relu(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
     x = _operand(at, 0, done)
-    return Affine(call("maximum", x.expr, _zero_as(x)), x.scale, x.zero, x.axis)
+    return Affine(R.maximum(x.expr, _zero_as(x)), x.scale, x.zero, x.axis)
 
 
 def _clip(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
@@ -242,7 +256,7 @@ def _clip(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
     )
     # an end may be infinite, or beyond the type
     low, high = (min(max(v / scale + zero, least), most) for v in (at.attrs.a_min, at.attrs.a_max))
-    made = call("clip", x.expr, a_min=float(round(low)), a_max=float(round(high)))
+    made = R.clip(x.expr, a_min=float(round(low)), a_max=float(round(high)))
     return Affine(made, x.scale, x.zero, x.axis)
 
 
@@ -263,8 +277,10 @@ def _operands(at: Call, done: dict[Any, Affine], weight_axis: int | None) -> tup
     return x, w
 
 
-def _summed(name: str, at: Call, x: Affine, w: Affine, axis: int, **attrs: Any) -> Affine:
-    made = call(name, x.expr, w.expr, x.zero, w.zero, x.scale, w.scale, **attrs, out_dtype="int32")
+def _summed(at: Call, x: Affine, w: Affine, axis: int, **attrs: Any) -> Affine:
+    made = call(
+        traits_of(at).quantised, x.expr, w.expr, x.zero, w.zero, x.scale, w.scale, **attrs, out_dtype="int32"
+    )
     return Affine(made, _times(x.scale, w.scale), const(0, "int32"), axis)
 
 
@@ -273,8 +289,8 @@ def _convolution(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine
     left_out = ("auto_scheduler_rewritten_layout", "meta_schedule_original_shape", "out_dtype")
     attrs = {k: v for k, v in at.attrs.items() if k not in left_out}
     channels = (at.attrs.out_layout or at.attrs.data_layout).find("C")
-    if name_of(at) in ("nn.conv2d", "nn.conv2d_transpose"):
-        return _summed(name_of(at).replace("nn.", "qnn."), at, x, w, channels, **attrs)
+    if traits_of(at).quantised != "centred":
+        return _summed(at, x, w, channels, **attrs)
     made = call(name_of(at), _centred(x), _centred(w), **attrs, out_dtype="int32")
     return Affine(made, _times(x.scale, w.scale), const(0, "int32"), channels)
 
@@ -284,33 +300,31 @@ def _centred(x: Affine) -> Expr:
     if isinstance(x.zero, Constant) and not x.zero.numpy().any():
         return x.expr
     wide = "int16" if type_of(x.expr).dtype.bits == 8 else "int32"
-    return call("subtract", call("cast", x.expr, dtype=wide), call("cast", _zero_as(x), dtype=wide))
+    return R.subtract(R.cast(x.expr, dtype=wide), R.cast(_zero_as(x), dtype=wide))
 
 
 def _turned(x: Affine) -> Affine:
     """Matrices in the last two dimensions, transposed."""
     ndim = ndim_of(x.expr)
     order = (*range(ndim - 2), ndim - 1, ndim - 2)
-    return Affine(
-        call("transpose", x.expr, axes=order), x.scale, x.zero, order.index(x.axis % ndim) if ndim else 0
-    )
+    return Affine(R.transpose(x.expr, axes=order), x.scale, x.zero, order.index(x.axis % ndim) if ndim else 0)
 
 
 def _matrices(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
     """dense, matmul and batch_matmul, whose operators of quantised numbers take the second transposed."""
     columns = "transpose_b" in at.attrs and not at.attrs.transpose_b
-    batch = name_of(at) == "nn.batch_matmul"
+    batch = is_call(at, R.nn.batch_matmul)
     x, w = _operands(at, done, None if batch else int(columns))
     x = _turned(x) if at.attrs.get("transpose_a") else x
     w = _turned(w) if columns else w
-    return _summed("qnn.batch_matmul" if batch else "qnn.dense", at, x, w, ndim_of(at) - 1)
+    return _summed(at, x, w, ndim_of(at) - 1)
 
 
 def _times(a: Expr, b: Expr) -> Expr:
     if isinstance(a, Constant) and isinstance(b, Constant):
         product: Any = a.numpy() * b.numpy()
         return const(product, "float32")
-    return call("multiply", a, b)
+    return R.multiply(a, b)
 
 
 def _bias(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
@@ -325,7 +339,7 @@ def _as_bias(at: Call, other: Expr, x: Affine, done: dict[Any, Affine]) -> Expr:
     """The other operand as int32 in the scale of the data."""
     found = done.get(other)
     if found is not None and _same(found.zero, x.zero) and _same(found.scale, x.scale):
-        return call("cast", found.expr, dtype="int32") if type_of(found.expr).dtype != "int32" else found.expr
+        return R.cast(found.expr, dtype="int32") if type_of(found.expr).dtype != "int32" else found.expr
     bias = found.expr if found is not None else other
     shape = static_shape(other)
     wide = [] if shape is None else [d for d, s in enumerate(shape) if s != 1]
@@ -333,47 +347,40 @@ def _as_bias(at: Call, other: Expr, x: Affine, done: dict[Any, Affine]) -> Expr:
         raise _Refused(f"{name_of(at)} of a tensor in another scale")
     axis = (wide[0] - len(shape)) if wide else -1
     if found is not None:
-        return call(
-            "qnn.requantize", bias, found.scale, found.zero, x.scale, x.zero, axis=axis, out_dtype="int32"
-        )
-    return call("qnn.quantize", bias, x.scale, x.zero, axis=axis, out_dtype="int32")
+        return Q.requantize(bias, found.scale, found.zero, x.scale, x.zero, axis=axis, out_dtype="int32")
+    return Q.quantize(bias, x.scale, x.zero, axis=axis, out_dtype="int32")
 
 
-def _binary(name: str) -> Rule:
-    def rule(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
-        sums = [i for i, a in enumerate(at.args) if a in done and type_of(done[a].expr).dtype == "int32"]
-        if name == "qnn.add" and sums:
-            # the larger one is the product, if both are sums
-            first = max(sums, key=lambda i: len(static_shape(at.args[i]) or ()))
-            x = done[at.args[first]]
-            return Affine(
-                _over(at, x.expr, _as_bias(at, at.args[1 - first], x, done)), x.scale, x.zero, x.axis
-            )
-        if last is None:
-            raise _Refused(f"{name_of(at)} of integers of 8 bits, which is not quantised at once")
-        lhs, rhs = _operand(at, 0, done), _operand(at, 1, done)
-        kind = last.attrs.out_dtype
-        if type_of(lhs.expr).dtype != kind or type_of(rhs.expr).dtype != kind:
-            raise _Refused(f"{name_of(at)} of integers of different types")
-        if not lhs.single or not rhs.single:
-            raise _Refused(f"{name_of(at)} of several scales")
-        scale, zero = last.args[1], last.args[2]
-        made = call(name, lhs.expr, rhs.expr, lhs.scale, lhs.zero, rhs.scale, rhs.zero, scale, zero)
-        return Affine(made, scale, zero, last.attrs.axis)
-
-    return rule
+def _binary(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
+    """Sums and products element by element: a bias in the scale of a product, or an operator of quantised numbers."""
+    sums = [i for i, a in enumerate(at.args) if a in done and type_of(done[a].expr).dtype == "int32"]
+    if is_call(at, R.add) and sums:
+        # the larger one is the product, if both are sums
+        first = max(sums, key=lambda i: len(static_shape(at.args[i]) or ()))
+        x = done[at.args[first]]
+        return Affine(_over(at, x.expr, _as_bias(at, at.args[1 - first], x, done)), x.scale, x.zero, x.axis)
+    if last is None:
+        raise _Refused(f"{name_of(at)} of integers of 8 bits, which is not quantised at once")
+    lhs, rhs = _operand(at, 0, done), _operand(at, 1, done)
+    kind = last.attrs.out_dtype
+    if type_of(lhs.expr).dtype != kind or type_of(rhs.expr).dtype != kind:
+        raise _Refused(f"{name_of(at)} of integers of different types")
+    if not lhs.single or not rhs.single:
+        raise _Refused(f"{name_of(at)} of several scales")
+    scale, zero = last.args[1], last.args[2]
+    made = call(
+        traits_of(at).quantised, lhs.expr, rhs.expr, lhs.scale, lhs.zero, rhs.scale, rhs.zero, scale, zero
+    )
+    return Affine(made, scale, zero, last.attrs.axis)
 
 
-def _unary(name: str) -> Rule:
-    def rule(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
-        x = _operand(at, 0, done)
-        if last is None or not x.single or type_of(x.expr).dtype != last.attrs.out_dtype:
-            raise _Refused(f"{name_of(at)} that is not quantised at once, to the type that it had")
-        attrs = {k: v for k, v in at.attrs.items() if k != "out_layout"}
-        made = call(name, x.expr, x.scale, x.zero, last.args[1], last.args[2], **attrs)
-        return Affine(made, last.args[1], last.args[2], last.attrs.axis)
-
-    return rule
+def _unary(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
+    x = _operand(at, 0, done)
+    if last is None or not x.single or type_of(x.expr).dtype != last.attrs.out_dtype:
+        raise _Refused(f"{name_of(at)} that is not quantised at once, to the type that it had")
+    attrs = {k: v for k, v in at.attrs.items() if k != "out_layout"}
+    made = call(traits_of(at).quantised, x.expr, x.scale, x.zero, last.args[1], last.args[2], **attrs)
+    return Affine(made, last.args[1], last.args[2], last.attrs.axis)
 
 
 def _concatenate(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
@@ -385,8 +392,7 @@ def _concatenate(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine
         raise _Refused("concatenate of several scales")
     first = rows[0]
     scale, zero = (first.scale, first.zero) if last is None else (last.args[1], last.args[2])
-    made = call(
-        "qnn.concatenate",
+    made = Q.concatenate(
         Tuple([r.expr for r in rows]),
         Tuple([r.scale for r in rows]),
         Tuple([r.zero for r in rows]),
@@ -397,36 +403,40 @@ def _concatenate(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine
     return Affine(made, scale, zero, -1)
 
 
-_MOVES: Final = (
-    "reshape", "squeeze", "expand_dims", "strided_slice", "layout_transform", "nn.batch_flatten",
-    "nn.max_pool1d", "nn.max_pool2d", "nn.max_pool3d", "nn.global_max_pool2d", "broadcast_to", "tile", "repeat",
-    "reverse", "max", "min", "nn.depth_to_space", "nn.space_to_depth", "copy",
-)  # fmt: skip
-_MOVING: Final[dict[str, Rule]] = {
-    "qnn.dequantize": _dequantize,
-    **dict.fromkeys(_MOVES, _moved),
-    "transpose": _transpose,
-    "nn.pad": _pad,
-    "image.resize2d": _resize,
-}
-_PRODUCTS: Final[dict[str, Rule]] = {
-    **dict.fromkeys(("nn.conv1d", "nn.conv2d", "nn.conv3d", "nn.conv2d_transpose"), _convolution),
-    **dict.fromkeys(("nn.dense", "nn.matmul", "nn.batch_matmul"), _matrices),
-}
-_RULES: Final[dict[str, Rule]] = {
-    **_MOVING,
-    "nn.relu": _relu,
-    "clip": _clip,
-    "nn.bias_add": _bias,
-    "add": _binary("qnn.add"),
-    "subtract": _binary("qnn.subtract"),
-    "multiply": _binary("qnn.mul"),
-    **{n: _unary(f"qnn.{n}") for n in ("sigmoid", "tanh", "exp", "sqrt", "rsqrt", "erf", "log", "abs")},
-    "nn.leaky_relu": _unary("qnn.leaky_relu"),
-    "nn.softmax": _unary("qnn.softmax"),
-    "nn.avg_pool2d": _unary("qnn.avg_pool2d"),
-    "concatenate": _concatenate,
-}
+# Rules of some operators; of the others, the trait `quantised` says which it is.
+_MOVING: Final[dict[Any, Rule]] = by_operator(
+    {Q.dequantize: _dequantize, R.transpose: _transpose, R.nn.pad: _pad, R.image.resize2d: _resize}
+)
+_RULES: Final[dict[Any, Rule]] = by_operator(
+    {
+        **_MOVING,
+        R.nn.relu: _relu,
+        R.clip: _clip,
+        R.nn.bias_add: _bias,
+        R.concatenate: _concatenate,
+    }
+)
+
+
+def _moving_rule(at: Any) -> Rule | None:
+    """The rule of an operator that only moves elements."""
+    return _moved if traits_of(at).quantised == "same" else _MOVING.get(getattr(at, "op", None))
+
+
+def _product_rule(at: Any) -> Rule | None:
+    """The rule of a product that has a form on integers."""
+    if not (traits_of(at).product and traits_of(at).quantised):
+        return None
+    return _convolution if "kernel_layout" in at.attrs else _matrices
+
+
+def _rule(at: Any) -> Rule | None:
+    """The rule of an operator between two quantisations; products have theirs already."""
+    found = _moving_rule(at) or _RULES.get(getattr(at, "op", None))
+    if found is not None or traits_of(at).product or not traits_of(at).quantised:
+        return found
+    return _binary if len(at.args) == 2 else _unary
+
 
 FakeQuantizationToInteger = typed_pass(
     fake_quantization_to_integer, name="FakeQuantizationToInteger", opt_level=1

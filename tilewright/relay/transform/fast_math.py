@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
-from ...ir.op import graph_operators
 from ..expr import Call, Function
-from .rewriting import CallRewriter, call, name_of, tensor_type, typed_pass
+from ..op.traits import traits_of
+from .rewriting import CallRewriter, call, tensor_type, typed_pass
 
 __all__ = ["FastMath", "fast_math"]
-
-_FAST: Final = {
-    "exp": "fast_exp",
-    "tanh": "fast_tanh",
-    "erf": "fast_erf",
-    "nn.softmax": "nn.fast_softmax",
-}
 
 
 def fast_math(func: Function) -> Function:
@@ -23,14 +16,14 @@ def fast_math(func: Function) -> Function:
 
     exp(%x)     ->     fast_exp(%x)
     """
-    return CallRewriter(dict.fromkeys(_FAST, _quicker)).visit(func)  # type: ignore[no-any-return]
+    return CallRewriter(lambda op: _quicker if op.traits.fast else None).visit(func)  # type: ignore[no-any-return]
 
 
 def _quicker(at: Call) -> Any:
-    kind, fast = tensor_type(at.args[0]), _FAST[name_of(at)]
-    if kind is None or kind.dtype != "float32" or fast not in graph_operators:
+    kind = tensor_type(at.args[0])
+    if kind is None or kind.dtype != "float32":
         return None
-    return call(fast, at.args[0], **dict(at.attrs.items()))
+    return call(traits_of(at).fast, at.args[0], **dict(at.attrs.items()))
 
 
 FastMath = typed_pass(fast_math, name="FastMath", opt_level=4)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import op as R
 from ..expr import Call, Expr, Function
 from ..op import layouts as names
-from .rewriting import CallRewriter, call, name_of, static_shape, typed_pass
+from .rewriting import CallRewriter, is_call, static_shape, typed_pass
 
 __all__ = ["FlattenAtrousConv", "flatten_atrous_conv"]
 
@@ -18,12 +19,12 @@ def flatten_atrous_conv(func: Function) -> Function:
     %1 = nn.conv2d(%0, %w);                                      ->   nn.conv2d(%x, %w, dilation=[d, d], …)
     nn.batch_to_space_nd(%1, block_shape=[d, d], …)
     """
-    return CallRewriter({"nn.batch_to_space_nd": _flattened}).visit(func)  # type: ignore[no-any-return]
+    return CallRewriter({R.nn.batch_to_space_nd: _flattened}).visit(func)  # type: ignore[no-any-return]
 
 
 def _flattened(at: Call) -> Expr | None:
     conv: Any = at.args[0]
-    if name_of(conv) != "nn.conv2d" or name_of(conv.args[0]) != "nn.space_to_batch_nd":
+    if not is_call(conv, R.nn.conv2d) or not is_call(conv.args[0], R.nn.space_to_batch_nd):
         return None
     parted: Any = conv.args[0]
     block = tuple(at.attrs.block_shape)
@@ -58,7 +59,7 @@ def _flattened(at: Call) -> Expr | None:
     changed = attrs.replace(
         dilation=block, padding=(padding[0][0], padding[1][0], padding[0][1], padding[1][1])
     )
-    return call("nn.conv2d", parted.args[0], conv.args[1], **dict(changed.items()))
+    return R.nn.conv2d(parted.args[0], conv.args[1], **dict(changed.items()))
 
 
 FlattenAtrousConv = typed_pass(flatten_atrous_conv, name="FlattenAtrousConv", opt_level=3)

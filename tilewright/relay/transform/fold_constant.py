@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from .. import op as R
 from ..analysis import post_order
 from ..expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var, const
 from ..ty import TensorType, is_dynamic, tensor_fields
 from ..visitor import below
-from .rewriting import Mutator, is_pure_op, name_of, static_shape, type_of, typed_pass
+from .rewriting import Mutator, is_call, is_pure_op, name_of, static_shape, type_of, typed_pass
 from .run_now import can_run, run_all
 
 __all__ = ["FoldConstant", "fold_constant", "fold_expr"]
 
 # A result that is larger than this and larger than four times what it is made from, is cheaper to compute again.
 LARGE: Final = 1 << 20
-_SHAPES: Final = ("shape_of", "vm.shape_of", "ndarray_size")
+_SHAPES: Final = (R.shape_of, R.ndarray_size)
 
 
 def fold_constant(func: Function, fold_qnn: bool = False) -> Function:
@@ -95,11 +96,11 @@ class _Find(Mutator):
     def visit_call(self, call: Call) -> Any:
         new = super().visit_call(call)
         name = name_of(new)
-        if name in _SHAPES:
-            return _size(new, name) or new
+        if is_call(new, *_SHAPES):
+            return _size(new) or new
         if not is_pure_op(new.op) or (name.startswith("qnn.") and not self.fold_qnn):
             return new
-        if not new.args and name != "arange":
+        if not new.args and not is_call(new, R.arange):
             return new  # `zeros` and its like are smaller as they are
         if all(map(self.is_value, new.args)) and _worth_it(new):
             self.known.add(new)
@@ -140,13 +141,13 @@ class _Replace(Mutator):
         self.memo_map.update(values)
 
 
-def _size(call: Call, name: str) -> Expr | None:
+def _size(call: Call) -> Expr | None:
     """The sizes of a tensor, if they are known."""
     shape = static_shape(call.args[0])
     if shape is None:
         return None
     kind = str(call.attrs.dtype)
-    if name == "ndarray_size":
+    if is_call(call, R.ndarray_size):
         total = 1
         for d in shape:
             total *= d

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from .. import op as R
 from ..expr import Call, Constant, Expr, Function
-from .rewriting import CallRewriter, name_of, typed_pass
+from .rewriting import CallRewriter, is_call, typed_pass
 
 __all__ = ["FoldExplicitPadding", "fold_explicit_padding"]
 
-_CONVS: Final = {f"nn.conv{n}d": n for n in (1, 2, 3)}
-_POOLS: Final = {f"nn.{k}_pool{n}d": n for k in ("max", "avg") for n in (1, 2, 3)}
+_CONVS: Final = (R.nn.conv1d, R.nn.conv2d, R.nn.conv3d)
+_MAXIMA: Final = (R.nn.max_pool1d, R.nn.max_pool2d, R.nn.max_pool3d)
+_AVERAGES: Final = (R.nn.avg_pool1d, R.nn.avg_pool2d, R.nn.avg_pool3d)
 
 
 def fold_explicit_padding(func: Function) -> Function:
@@ -20,15 +22,15 @@ def fold_explicit_padding(func: Function) -> Function:
 
     Zeros for convolutions and for averages that count them, minus infinity for a maximum.
     """
-    rules = dict.fromkeys((*_CONVS, *_POOLS), _folded)
+    rules = dict.fromkeys((*_CONVS, *_MAXIMA, *_AVERAGES), _folded)
     return CallRewriter(rules).visit(func)  # type: ignore[no-any-return]
 
 
 def _folded(at: Call) -> Expr | None:
     padded: Any = at.args[0]
-    if name_of(padded) != "nn.pad" or padded.attrs.pad_mode != "constant" or not _right_value(at, padded):
+    if not is_call(padded, R.nn.pad) or padded.attrs.pad_mode != "constant" or not _right_value(at, padded):
         return None
-    layout = at.attrs.data_layout if name_of(at) in _CONVS else at.attrs.layout
+    layout = at.attrs.data_layout if is_call(at, *_CONVS) else at.attrs.layout
     if not layout.isupper() or len(layout) != len(padded.attrs.pad_width):
         return None
     wide = dict(zip(layout, padded.attrs.pad_width, strict=True))
@@ -50,10 +52,9 @@ def _right_value(at: Call, padded: Call) -> bool:
     if not isinstance(value, Constant):
         return False
     number = float(value.numpy())
-    name = name_of(at)
-    if name in _CONVS:
+    if is_call(at, *_CONVS):
         return number == 0
-    if "max" in name:
+    if is_call(at, *_MAXIMA):
         return number == float("-inf")
     # an average that leaves padding out, or has some of its own, would change its divisor
     return bool(number == 0 and at.attrs.count_include_pad and not at.attrs.ceil_mode)

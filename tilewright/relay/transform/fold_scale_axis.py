@@ -6,11 +6,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ...ir.transform import ModulePass, Pass, PassContext, PassInfo, register_pass
+from .. import op as R
 from ..analysis import use_counts
 from ..expr import Call, Constant, Expr, Function
+from ..op.traits import traits_of
 from .canonicalize_ops import along_axis
-from .rewriting import Mutator, call, name_of, static_shape, tensor_type, type_of, typed_pass
-from .scaled_ops import CHANNELS, ELEMENTWISE, POOLS, weight_axes
+from .rewriting import Mutator, is_call, static_shape, tensor_type, type_of, typed_pass
+from .scaled_ops import channels_of, weight_axes
 
 __all__ = [
     "BackwardFoldScaleAxis",
@@ -60,12 +62,12 @@ class Factor:
 
     def on(self, tensor: Expr, axis: int) -> Expr:
         """A tensor times the factor along one of its axes."""
-        return call("multiply", tensor, self.shaped(axis, len(type_of(tensor).shape)))
+        return R.multiply(tensor, self.shaped(axis, len(type_of(tensor).shape)))
 
 
 def factor_of(at: Any) -> tuple[Expr, Factor] | None:
     """What is scaled and the factor, if this is a product with a vector along one axis."""
-    if name_of(at) != "multiply":
+    if not is_call(at, R.multiply):
         return None
     out = static_shape(at)
     if out is None:
@@ -85,7 +87,7 @@ def factor_of(at: Any) -> tuple[Expr, Factor] | None:
 
 def _independent(scale: Expr) -> bool:
     """Whether a factor is cheap and at hand: a constant, a parameter, or such with other dimensions."""
-    while name_of(scale) in ("expand_dims", "reshape", "squeeze"):
+    while traits_of(scale).view:
         scale = scale.args[0]  # type: ignore[attr-defined]
     return not isinstance(scale, Call) or all(not isinstance(a, Call) for a in scale.args)
 
@@ -97,9 +99,9 @@ def _vector(scale: Expr, axis: int) -> Expr:
         return scale
     if isinstance(scale, Constant):
         return Constant(scale.numpy().reshape(-1))
-    if name_of(scale) == "expand_dims" and static_shape(scale.args[0]) == (shape[axis],):  # type: ignore[attr-defined]
+    if is_call(scale, R.expand_dims) and static_shape(scale.args[0]) == (shape[axis],):  # type: ignore[attr-defined]
         return scale.args[0]  # type: ignore[attr-defined,no-any-return]
-    return call("squeeze", scale, axis=tuple(d for d in range(len(shape)) if d != axis))
+    return R.squeeze(scale, axis=tuple(d for d in range(len(shape)) if d != axis))
 
 
 def _small(operand: Expr, axis: int, ndim: int) -> bool:
@@ -154,15 +156,14 @@ class _Backward(_Uses):
             at = stack.pop()
             if len(out) > REACH or not self.alone(at):
                 return False
-            name = name_of(at)
-            if name in CHANNELS and _scales_output(at, axis):
+            if _scales_output(at, axis):
                 out.append((at, "weight"))
-            elif name == "nn.bias_add":
+            elif is_call(at, R.nn.bias_add):
                 if at.attrs.axis % ndim != axis:
                     return False
                 out.append((at, "bias"))
                 stack.append(at.args[0])
-            elif name in ("add", "subtract"):
+            elif is_call(at, R.add, R.subtract):
                 if static_shape(at) is None:
                     return False
                 out.append((at, "sum"))
@@ -186,7 +187,7 @@ class _Backward(_Uses):
                 outputs = axes[1]
                 args = [at.args[0], factor.on(at.args[1], outputs), *at.args[2:]]
             elif how == "bias":
-                args = [done[at.args[0]], call("multiply", at.args[1], factor.vector)]
+                args = [done[at.args[0]], R.multiply(at.args[1], factor.vector)]
             elif how == "sum":
                 args = [done[a] if a in done else self.small(a, factor, ndim) for a in at.args]
             else:
@@ -195,23 +196,25 @@ class _Backward(_Uses):
         return done[data]
 
     def small(self, operand: Expr, factor: Factor, ndim: int) -> Expr:
-        return call("multiply", operand, factor.shaped(factor.axis, ndim))
+        return R.multiply(operand, factor.shaped(factor.axis, ndim))
 
 
 def _scales_output(at: Call, axis: int) -> bool:
-    found = weight_axes(at)
-    return found is not None and found[1] is not None and CHANNELS[name_of(at)].out_axis(at) == axis
+    channels = channels_of(at)
+    found = None if channels is None else weight_axes(at)
+    return (
+        channels is not None and found is not None and found[1] is not None and channels.out_axis(at) == axis
+    )
 
 
 def _lets_through(at: Call, axis: int, factor: Factor) -> bool:
     """Whether f(x * s) is f(x) * s for a factor of the channels."""
-    name = name_of(at)
-    if name in ELEMENTWISE:
-        return factor.positive or ELEMENTWISE[name] == "linear"
-    if name in POOLS:
-        letter = at.attrs.layout.find("C")
-        return at.attrs.layout.isupper() and letter == axis and (factor.positive or POOLS[name] == "linear")
-    if name == "nn.pad":
+    kind = traits_of(at).scale
+    if kind:
+        layout = at.attrs.get("layout")  # of a pool
+        here = layout is None or (layout.isupper() and layout.find("C") == axis)
+        return here and (factor.positive or kind == "linear")
+    if is_call(at, R.nn.pad):
         zero = len(at.args) < 2 or (isinstance(at.args[1], Constant) and not at.args[1].numpy().any())
         return bool(zero and at.attrs.pad_mode == "constant" and tuple(at.attrs.pad_width[axis]) == (0, 0))
     return False
@@ -220,13 +223,11 @@ def _lets_through(at: Call, axis: int, factor: Factor) -> bool:
 # ---------------------------------------------------------------------------- forward
 class _Forward(_Uses):
     def rewritten(self, at: Call) -> Expr:
-        if name_of(at) not in CHANNELS:
+        channels = channels_of(at)
+        axes = None if channels is None else weight_axes(at)
+        if channels is None or axes is None or axes[0] is None:
             return at
-        axes = weight_axes(at)
-        if axes is None or axes[0] is None:
-            return at
-        axis = CHANNELS[name_of(at)].in_axis(at)
-        found = self.pulled(at.args[0], axis)
+        found = self.pulled(at.args[0], channels.in_axis(at))
         if found is None:
             return at
         data, factor = found
@@ -262,10 +263,9 @@ class _Forward(_Uses):
 
 def _followed(at: Call, axis: int) -> int | None:
     """Which operand a factor may come from."""
-    name = name_of(at)
-    if name in ELEMENTWISE or name in POOLS or name == "nn.pad":
+    if traits_of(at).scale or is_call(at, R.nn.pad):
         return 0
-    if name in ("add", "subtract"):
+    if is_call(at, R.add, R.subtract):
         ndim = len(type_of(at).shape)
         small = [_small(a, axis, ndim) for a in at.args]
         if small == [False, True]:
@@ -277,11 +277,11 @@ def _followed(at: Call, axis: int) -> int | None:
 
 def _without(at: Call, side: int, bare: Expr, factor: Factor) -> Expr | None:
     """The call over the operand without the factor, if that leaves just the factor out of the result."""
-    if name_of(at) in ("add", "subtract"):
+    if is_call(at, R.add, R.subtract):
         if not factor.nonzero:
             return None
         ndim = len(type_of(at).shape)
-        other = call("divide", at.args[1 - side], factor.shaped(factor.axis, ndim))
+        other = R.divide(at.args[1 - side], factor.shaped(factor.axis, ndim))
         args = [bare, other] if side == 0 else [other, bare]
     elif _lets_through(at, factor.axis, factor):
         args = [bare, *at.args[1:]]

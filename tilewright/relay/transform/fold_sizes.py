@@ -9,28 +9,20 @@ from ...ir import ops
 from ...ir.expr import PrimExpr, convert
 from ...ir.module import IRModule
 from ...ir.op import graph_operators
+from .. import op as R
 from ..analysis import post_order
 from ..expr import Call, Constant, Expr, Function, Let, TupleGetItem, Var
 from ..expr import Tuple as TupleExpr
-from ..op.registry import RelayOp
 from ..op.shapes import add, floordiv, is_known, least, mul, same_size, sub
+from ..op.traits import traits_of
 from ..ty import Any as AnySize
 from .infer_type import infer_module
-from .rewriting import typed_pass
+from .rewriting import by_operator, is_call, typed_pass
 
 __all__ = ["FoldSizes", "fold_sizes"]
 
 _ROUNDS: Final = 16
 _MANY: Final = 64  # a list of sizes has no more elements
-# Operators of computed shapes, and the arguments that are attributes of the operator without `dyn`.
-_SHAPED: Final = {
-    "dyn.reshape": "newshape",
-    "dyn.broadcast_to": "shape",
-    "dyn.zeros": "shape",
-    "dyn.ones": "shape",
-    "dyn.full": "shape",
-    "dyn.image.resize2d": "size",
-}
 
 
 def fold_sizes(mod: IRModule) -> IRModule:
@@ -55,7 +47,7 @@ def fold_sizes(mod: IRModule) -> IRModule:
 
 
 def _is_dynamic(e: Call) -> bool:
-    return isinstance(e.op, RelayOp) and (e.op.name in _SHAPED or e.op.name == "dyn.strided_slice")
+    return bool(traits_of(e).sizes) or is_call(e, R.dyn.strided_slice)
 
 
 class _Fold:
@@ -99,16 +91,16 @@ class _Fold:
                 self.known[e] = fields[e.index]
         elif isinstance(e, TupleExpr):
             self.known[e] = [self.value(f) for f in e.fields]
-        elif isinstance(e, Call) and isinstance(e.op, RelayOp) and e.op.name in _RULES:
+        elif isinstance(e, Call) and e.op in _RULES:
             args = [self.value(a) for a in e.args]
-            if e.op.name in ("shape_of", "ndarray_size"):
+            if is_call(e, R.shape_of, R.ndarray_size):
                 args = [e.args[0].checked_type.shape]
                 if any(isinstance(d, AnySize) for d in args[0]):
                     return
             elif any(a is None or (isinstance(a, list) and any(v is None for v in a)) for a in args):
                 return
             try:
-                made = _RULES[e.op.name](e.attrs, args)
+                made = _RULES[e.op](e.attrs, args)
             except (IndexError, ValueError, TypeError, ZeroDivisionError):
                 return  # type inference has said what is wrong, or will
             if made is not None and made.size <= _MANY:
@@ -116,9 +108,9 @@ class _Fold:
 
     def static(self, e: Call, made: Call) -> Expr | None:
         """The call of the operator whose shape is an attribute."""
-        if e.op.name == "dyn.strided_slice":
+        if is_call(e, R.dyn.strided_slice):
             return self.sliced(e, made)
-        name = _SHAPED[e.op.name]
+        name = traits_of(e).sizes
         at = e.op.inputs.index(name)
         sizes = self.value(e.args[at])
         if sizes is None or sizes.ndim != 1:
@@ -129,7 +121,7 @@ class _Fold:
         rest = [a for i, a in enumerate(made.args) if i != at]
         if found.inputs is not None:
             rest = rest[: len(found.inputs)]
-        if e.op.name == "dyn.image.resize2d":
+        if is_call(e, R.dyn.resize2d):
             roi = e.args[2]
             if not isinstance(roi, Constant):
                 return None
@@ -147,8 +139,7 @@ class _Fold:
         for place, size in [*zip(begin, shape, strict=False), *zip(end, shape, strict=False)]:
             if not is_known(place) and (isinstance(size, AnySize) or not _inside(place, size)):
                 return None
-        found: Any = graph_operators["strided_slice"]
-        return found(  # type: ignore[no-any-return]
+        return R.strided_slice(
             made.args[0],
             begin=tuple(begin.tolist()),
             end=tuple(end.tolist()),
@@ -259,23 +250,25 @@ def _reshape(attrs: Any, args: list[Any]) -> Any:
     return args[0].reshape(attrs.newshape)
 
 
-_RULES: Final[dict[str, Callable[[Any, list[Any]], Any]]] = {
-    "shape_of": lambda attrs, args: _array(args[0]),
-    "ndarray_size": _size,
-    "cast": _cast,
-    "take": _take,
-    "strided_slice": _slice,
-    "concatenate": _join,
-    "stack": _stack,
-    "expand_dims": _expand,
-    "squeeze": _squeeze,
-    "reshape": _reshape,
-    "reverse": lambda attrs, args: args[0][::-1] if args[0].ndim == 1 else None,
-    "add": _each(add),
-    "subtract": _each(sub),
-    "multiply": _each(mul),
-    "floor_divide": _each(floordiv),
-    "minimum": _each(least),
-}
+_RULES: Final[dict[Any, Callable[[Any, list[Any]], Any]]] = by_operator(
+    {
+        R.shape_of: lambda attrs, args: _array(args[0]),
+        R.ndarray_size: _size,
+        R.cast: _cast,
+        R.take: _take,
+        R.strided_slice: _slice,
+        R.concatenate: _join,
+        R.stack: _stack,
+        R.expand_dims: _expand,
+        R.squeeze: _squeeze,
+        R.reshape: _reshape,
+        R.reverse: lambda attrs, args: args[0][::-1] if args[0].ndim == 1 else None,
+        R.add: _each(add),
+        R.subtract: _each(sub),
+        R.multiply: _each(mul),
+        R.floor_divide: _each(floordiv),
+        R.minimum: _each(least),
+    }
+)
 
 FoldSizes = typed_pass(fold_sizes, name="FoldSizes", opt_level=1, whole_module=True)

@@ -11,6 +11,7 @@ from ...ir.transform import ModulePass, Pass, PassContext, PassInfo, register_pa
 from ...target import Target
 from ..expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from ..op.registry import OpPattern, RelayOp
+from ..op.traits import traits_of
 from ..ty import TensorType, is_dynamic
 from ..visitor import in_order
 from .infer_type import infer_module
@@ -33,20 +34,7 @@ _ELEMWISE, _BROADCAST, _INJECTIVE, _REDUCE, _FUSABLE, _TUPLE, _OPAQUE = (
 )
 
 
-# Operators that split indices into parts or put parts together.
-_REARRANGE: Final = frozenset(
-    (
-        "reshape", "reverse_reshape", "reshape_like", "contrib_reverse_reshape", "layout_transform",
-        "nn.batch_flatten", "nn.depth_to_space", "nn.space_to_depth", "nn.batch_to_space_nd",
-        "nn.space_to_batch_nd", "sliding_window", "tile", "repeat", "image.resize1d", "image.resize2d",
-        "image.resize3d", "nn.upsampling", "nn.upsampling3d", "nn.mirror_pad", "meshgrid",
-    )
-)  # fmt: skip
 REARRANGEMENTS: Final = 8
-
-
-def _rearranges(expr: Any) -> bool:
-    return expr.__class__ is Call and isinstance(expr.op, RelayOp) and expr.op.name in _REARRANGE
 
 
 def is_primitive(expr: Any) -> bool:
@@ -125,7 +113,10 @@ class _Graph:
         for n in self.nodes:
             if n.pattern > _INJECTIVE and n.pattern != _TUPLE:
                 continue
-            count = max((since.get(child, 0) for child in n.expr.children()), default=0) + _rearranges(n.expr)
+            count = (
+                max((since.get(child, 0) for child in n.expr.children()), default=0)
+                + traits_of(n.expr).rearranges
+            )
             if count >= REARRANGEMENTS:
                 n.path, count = _OPAQUE, 0  # what comes after is another kernel
             since[n.expr] = count

@@ -9,14 +9,16 @@ from typing import Any, Final, NamedTuple
 
 from ...homes import home_of
 from ...target import Target
+from .. import op as R
 from ..analysis import post_order
 from ..expr import Call, Constant, Function, Var, const
+from ..op.traits import traits_of
 from ..visitor import below
 from .axis_parts import Part, View, number_of, ordered, regrouped, shown, source_of, used_as
 from .combine_parallel import combine_dense_of
 from .fold_constant import fold_constant
 from .infer_type import infer_type
-from .rewriting import Mutator, call, is_kept_whole, name_of, static_shape, type_of, typed_pass
+from .rewriting import Mutator, is_call, is_kept_whole, name_of, static_shape, type_of, typed_pass
 
 __all__ = ["GroupAttention", "group_attention"]
 
@@ -116,7 +118,7 @@ class _Search:
         self.found: dict[Any, _Group] = {}
         self.known: dict[str, bool] = {}
         for e in order:
-            if name_of(e) == "nn.batch_matmul":
+            if is_call(e, R.nn.batch_matmul):
                 try:
                     group = _Match(self, e).group()
                 except _No:
@@ -189,12 +191,12 @@ class _Match:
     def leads(self, count: int) -> list[tuple[int, ...]]:
         """What the number of products may be made of: batches and heads, as reshapes tell them; those that tell most
         come first."""
-        products = [e for e in self.inside if name_of(e) == "nn.batch_matmul"]
+        products = [e for e in self.inside if is_call(e, R.nn.batch_matmul)]
         near: list[Any] = [*self.inside, *(a for e in products for a in e.args)]
         for _ in range(2):
             near += [u for e in near if e is self.product for u in self.search.users.get(e, ())]
-            near += [u for e in near if name_of(e) == "cast" for u in self.search.users.get(e, ())]
-            near += [e.args[0] for e in near if name_of(e) in ("reshape", "cast", "multiply", "divide")]
+            near += [u for e in near if is_call(e, R.cast) for u in self.search.users.get(e, ())]
+            near += [e.args[0] for e in near if is_call(e, R.reshape, R.cast, R.multiply, R.divide)]
         shapes = [s for e in dict.fromkeys(near) if isinstance(e, (Call, Var)) and (s := static_shape(e))]
         told = dict.fromkeys(s[:-2] for s in shapes if math.prod(s[:-2]) == count)
         return [*sorted(told, key=lambda s: -len([n for n in s if n > 1])), (count,)]
@@ -207,18 +209,17 @@ class _Match:
         """The softmax that the weights are."""
         zeros = None
         while True:
-            name = name_of(e)
             self.inside[e] = None
-            if name in ("cast", "reshape"):
+            if is_call(e, R.cast, R.reshape):
                 e = e.args[0]
-            elif name == "where" and number_of(e.args[2]) == 0 and zeros is None:
+            elif is_call(e, R.where) and number_of(e.args[2]) == 0 and zeros is None:
                 zeros, e = e.args[0], e.args[1]
-            elif name in ("nn.softmax", "nn.fast_softmax"):
+            elif is_call(e, R.nn.softmax, R.nn.fast_softmax):
                 rank = len(type_of(e).shape)
                 if e.attrs.axis not in (-1, rank - 1):
                     raise _No("its softmax is along another axis")
                 return _Softmax(e.args[0], zeros)
-            elif name == "divide":
+            elif is_call(e, R.divide):
                 return _Softmax(self.written_out(e), zeros)
             else:
                 raise _No("its weights are no softmax")
@@ -226,24 +227,24 @@ class _Match:
     def written_out(self, e: Any) -> Any:
         """x of exp(x - max(x)) / sum(exp(x - max(x)))."""
         power, total = e.args
-        if name_of(power) not in ("exp", "fast_exp") or not self.is_along(total, "sum", power):
+        if not is_call(power, R.exp, R.fast_exp) or not self.is_along(total, R.sum, power):
             raise _No("its weights are no softmax")
         away = power.args[0]
-        if name_of(away) != "subtract" or not self.is_along(away.args[1], "max", away.args[0]):
+        if not is_call(away, R.subtract) or not self.is_along(away.args[1], R.max, away.args[0]):
             raise _No("its exponents are not measured from the largest of them")
         self.inside |= dict.fromkeys((power, total, away, away.args[1]))
         return away.args[0]
 
-    def is_along(self, e: Any, name: str, of: Any) -> bool:
+    def is_along(self, e: Any, build: Any, of: Any) -> bool:
         rank = len(type_of(of).shape)
-        if name_of(e) != name or e.args[0] is not of or not e.attrs.keepdims or e.attrs.exclude:
+        if not is_call(e, build) or e.args[0] is not of or not e.attrs.keepdims or e.attrs.exclude:
             return False
         return tuple(a % rank for a in e.attrs.axis or ()) == (rank - 1,)
 
     # -- logits --------------------------------------------------------------------------------
     def steps_below(self, x: Any) -> Iterable[tuple[Any, int]]:
         """What is done with the scores, the last first, and which operand of it goes on to them."""
-        while name_of(x) != "nn.batch_matmul":
+        while not is_call(x, R.nn.batch_matmul):
             self.inside[x] = None
             which = self.along(x)
             yield x, which
@@ -252,30 +253,28 @@ class _Match:
         yield x, -1
 
     def along(self, x: Any) -> int:
-        name = name_of(x)
-        if name in ("cast", "reshape"):
+        if is_call(x, R.cast, R.reshape):
             return 0
-        if name == "where":
+        if is_call(x, R.where):
             which = 1 if number_of(x.args[2]) is not None else 2
             if type_of(x.args[which]).shape == type_of(x).shape:
                 return which
-        if name in ("multiply", "divide", "maximum"):
-            for n in (0, 1) if name != "divide" else (0,):
+        if is_call(x, R.multiply, R.divide, R.maximum):
+            for n in (0, 1) if traits_of(x).commutes else (0,):
                 if number_of(x.args[1 - n]) is not None and type_of(x.args[n]).shape == type_of(x).shape:
                     return n
-        if name in ("add", "subtract"):
-            for n in (0, 1) if name == "add" else (0,):
+        if is_call(x, R.add, R.subtract):
+            for n in (0, 1) if traits_of(x).commutes else (0,):
                 if type_of(x.args[n]).shape == type_of(x).shape and self.has_product(x.args[n]):
                     return n
-        raise _No(f"its scores go through {name or 'something else'}")
+        raise _No(f"its scores go through {name_of(x) or 'something else'}")
 
     def has_product(self, e: Any) -> bool:
         for _ in range(32):
-            name = name_of(e)
-            if name == "nn.batch_matmul":
+            if is_call(e, R.nn.batch_matmul):
                 return True
             try:
-                e = e.args[self.along(e)] if name else None
+                e = e.args[self.along(e)] if isinstance(e, Call) else None
             except _No:
                 return False
             if e is None:
@@ -296,23 +295,24 @@ class _Match:
         for x, which in self.steps_below(soft.of):
             if which < 0:
                 break
-            name = name_of(x)
-            if name == "reshape":
+            if is_call(x, R.reshape):
                 below_shape = static_shape(x.args[0])
                 dims = None if below_shape is None else regrouped(parts, below_shape)
                 if dims is None:
                     raise _No("its scores are given another shape on the way")
-            elif name in ("multiply", "divide"):
+            elif is_call(x, R.multiply, R.divide):
                 by = number_of(x.args[1 - which]) or 0.0
                 if by <= 0:
                     raise _No("its scores are multiplied by a number that is not positive")
-                out.scale = out.scale / by if name == "divide" else out.scale * by
-            elif name == "maximum":
+                out.scale = out.scale / by if is_call(x, R.divide) else out.scale * by
+            elif is_call(x, R.maximum):
                 if (number_of(x.args[1 - which]) or 0) * out.scale > _HIDDEN:
                     raise _No("its scores have a lower limit")
-            elif name in ("add", "subtract"):
-                self.add(out, View(x.args[1 - which], _spread(x.args[1 - which], dims)), name == "subtract")
-            elif name == "where":
+            elif is_call(x, R.add, R.subtract):
+                self.add(
+                    out, View(x.args[1 - which], _spread(x.args[1 - which], dims)), is_call(x, R.subtract)
+                )
+            elif is_call(x, R.where):
                 self.choose(out, x, which, dims, soft)
         if soft.zeros is not None and out.seen is None and not out.causal:
             raise _No("its weights are set to 0 where its scores are seen")
@@ -328,7 +328,7 @@ class _Match:
             hidden = values <= _HIDDEN
             if not values[~hidden].any() and hidden.any() and self.band(out, ~hidden, low, False):
                 return
-        made = low.expr if by == 1 else call("multiply", low.expr, const(by, str(type_of(low.expr).dtype)))
+        made = low.expr if by == 1 else R.multiply(low.expr, const(by, str(type_of(low.expr).dtype)))
         out.added.append((made, low.parts))
 
     def choose(self, out: _Logits, x: Call, which: int, dims: Any, soft: _Softmax) -> None:
@@ -351,7 +351,7 @@ class _Match:
         if zeros:
             raise _No("its weights are kept where its scores are hidden")
         values = [const(0.0, "float32"), const(_LOW, "float32")]
-        made = call("where", low.expr, *(values if which == 1 else reversed(values)))
+        made = R.where(low.expr, *(values if which == 1 else reversed(values)))
         out.added.append((made, low.parts))
 
     def band(self, out: _Logits, seen: Any, mask: View, zeros: bool) -> bool:
@@ -404,7 +404,7 @@ class _Match:
         if str(type_of(e).dtype) not in _HALVES:
             raise _No("its operands are no floats of 16 bits")
         rank = len(shape)
-        turned = call("transpose", e, axes=[*range(rank - 2), rank - 1, rank - 2])
+        turned = R.transpose(e, axes=[*range(rank - 2), rank - 1, rank - 2])
         return View(turned, (*dims[:-2], dims[-1], dims[-2]))
 
     # -- the function --------------------------------------------------------------------------
@@ -434,7 +434,7 @@ class _Match:
             own = ordered(take(view.expr, tuple(p.size for p in view.parts)), view.parts, (*lead, *last))
             if all(p in view.parts for p in lead):
                 return own
-            return call("broadcast_to", own, shape=[p.size for p in (*lead, *last)])  # heads that are shared
+            return R.broadcast_to(own, shape=[p.size for p in (*lead, *last)])  # heads that are shared
 
         args = [matrix(q, (row, deep)), matrix(k, (key, deep)), matrix(v, (key, column))]
         mask = self.mask(logits, (*lead, row, key))
@@ -443,7 +443,7 @@ class _Match:
         facts: dict[str, Any] = {"scale": logits.scale, "is_causal": logits.causal, "offset": logits.offset}
         if logits.before >= 0:
             facts["window"] = (logits.before, -1)
-        body = call("nn.scaled_dot_product_attention", *args, **facts)
+        body = R.nn.scaled_dot_product_attention(*args, **facts)
         root = self.root(lead, row, column)
         body = ordered(body, (*lead, row, column), root.parts)
         fn = infer_type(Function(list(params.values()), body, None, None, {"Primitive": 1}))
@@ -462,9 +462,9 @@ class _Match:
             return over(*logits.seen)
         made = None
         for expr, own in logits.added:
-            wide = expr if str(type_of(expr).dtype) == "float32" else call("cast", expr, dtype="float32")
+            wide = expr if str(type_of(expr).dtype) == "float32" else R.cast(expr, dtype="float32")
             here = over(wide, own)
-            made = here if made is None else call("add", made, here)
+            made = here if made is None else R.add(made, here)
         return made
 
     def root(self, lead: tuple[Part, ...], row: Part, column: Part) -> View:
@@ -473,7 +473,7 @@ class _Match:
         at: Any = p
         if str(type_of(at).dtype) not in _HALVES:
             at = self.only_user(at)
-            if name_of(at) != "cast" or str(type_of(at).dtype) not in _HALVES:
+            if not is_call(at, R.cast) or str(type_of(at).dtype) not in _HALVES:
                 raise _No("its results are no floats of 16 bits")
         dims = regrouped((*lead, row, column), static_shape(at) or ())
         if dims is None:
@@ -503,9 +503,9 @@ def _spread(mask: Any, dims: Any) -> Any:
 
 def _layer(e: Any) -> Call | None:
     """The dense layer that a tensor is the result of, with its bias."""
-    while name_of(e) in ("cast", "add", "nn.bias_add", "reshape"):
+    while is_call(e, R.cast, R.add, R.nn.bias_add, R.reshape):
         e = e.args[0]
-    return e if name_of(e) in ("nn.dense", "nn.matmul") else None
+    return e if is_call(e, R.nn.dense, R.nn.matmul) else None
 
 
 class _Put(Mutator):
@@ -520,7 +520,7 @@ class _Put(Mutator):
         if group is None or (isinstance(expr, Function) and is_kept_whole(expr)):
             return super().dispatch(expr)
         made = Call(group.function, [self.visit(e) for e in group.inputs], span=getattr(expr, "span", None))
-        return call("reshape", made, newshape=list(group.shape))
+        return R.reshape(made, newshape=list(group.shape))
 
 
 GroupAttention = typed_pass(group_attention, name="GroupAttention", opt_level=2)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
+from .. import op as R
 from ..expr import Call, Constant, Function, Tuple, TupleGetItem, Var
 from ..op.registry import OpPattern, RelayOp
+from ..op.traits import traits_of
 from ..ty import TensorType, is_dynamic
 from ..visitor import in_order
-from .rewriting import call, name_of
 
 __all__ = ["join_results"]
-
-_VIEWS: Final = ("reshape", "squeeze", "expand_dims", "nn.batch_flatten")
 
 
 def join_results(func: Function, keeps_rows: Callable[[Function], bool]) -> Function:
@@ -67,12 +66,12 @@ def _shown(made: TupleGetItem, shape: Any, wanted: TensorType) -> Any:
     if wanted.shape == shape:
         return made
     v = Var("p0", TensorType(shape, wanted.dtype))
-    body = call("reshape", v, newshape=list(wanted.shape))
+    body = R.reshape(v, newshape=list(wanted.shape))
     return Call(Function([v], body, wanted, None, {"Primitive": 1}), [made])
 
 
 def _is_view(e: Any) -> bool:
-    return name_of(e) in _VIEWS and len(e.args) == 1
+    return traits_of(e).view and len(e.args) == 1
 
 
 def _is_kernel(e: Any) -> bool:

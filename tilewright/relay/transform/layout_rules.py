@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from .. import op as R
 from ..expr import Call, Tuple, TupleGetItem
 from ..op import layouts as names
 from ..op.registry import OpPattern
+from ..op.traits import traits_of
 from .canonicalize_ops import along_axis
 from .layouts import Laid, LayoutRewriter, axis_in, inner_letters, plain_part
-from .rewriting import call, name_of, ndim_of, static_shape, tensor_type, type_of
+from .rewriting import by_operator, is_call, ndim_of, static_shape, tensor_type, type_of
 
-__all__ = ["RULES", "follow"]
+__all__ = ["rule_of"]
 
 Rule = Callable[[LayoutRewriter, Call, list[Laid]], Laid | None]
 
@@ -83,7 +85,7 @@ def _bias_add(walk: LayoutRewriter, at: Call, ins: list[Laid]) -> Laid | None:
         return made
     bias = Laid(along_axis(ins[1].plain(), at.attrs.axis, len(x.old)))
     beside = walk.beside(bias, type_of(bias.expr), x.old, x.new)
-    return None if beside is None else Laid(call("add", x.expr, beside), x.old, x.new)
+    return None if beside is None else Laid(R.add(x.expr, beside), x.old, x.new)
 
 
 def _batch_norm(walk: LayoutRewriter, at: Call, ins: list[Laid]) -> Laid | None:
@@ -176,9 +178,10 @@ def _reduce(walk: LayoutRewriter, at: Call, ins: list[Laid]) -> Laid | None:
         axes = tuple(d for d in range(ndim) if d not in axes)
     gone = "".join(x.old[d] for d in axes)
     split = any(v in gone for v in inner_letters(x.new))
-    if split and (at.attrs.keepdims or name_of(at) in ("argmax", "argmin")):
+    place = is_call(at, R.argmax, R.argmin)
+    if split and (at.attrs.keepdims or place):
         return None
-    if name_of(at) in ("argmax", "argmin") and len(gone) > 1:
+    if place and len(gone) > 1:
         return None  # the place is counted in the order of the dimensions
     args = [x.expr]
     if len(ins) > 1:  # the mean beside the data
@@ -230,7 +233,7 @@ def _with_layout(walk: LayoutRewriter, at: Call, ins: list[Laid]) -> Laid | None
     if x.old != at.attrs.layout or at.attrs.get("out_layout"):
         return None
     packed = inner_letters(x.new)
-    if packed and (set(packed) != {"C"} or "pool" not in name_of(at)):
+    if packed and (set(packed) != {"C"} or not traits_of(at).scale):
         return None
     return Laid(_again(at, [x.expr, *[o.plain() for o in ins[1:]]], layout=x.new), x.old, x.new)
 
@@ -261,35 +264,30 @@ def _quantised_pair(walk: LayoutRewriter, at: Call, ins: list[Laid]) -> Laid | N
     return Laid(_again(at, [*both, *[o.plain() for o in ins[2:]]]), lead.old, lead.new)
 
 
-RULES: Final[dict[str, Rule]] = {
-    "nn.bias_add": _bias_add,
-    "nn.batch_norm": _batch_norm,
-    "nn.prelu": _axis,
-    "nn.softmax": _axis,
-    "nn.log_softmax": _axis,
-    "nn.fast_softmax": _axis,
-    "concatenate": _concatenate,
-    "split": _split,
-    "strided_slice": _strided_slice,
-    "nn.pad": _pad,
-    **dict.fromkeys(
-        ("sum", "mean", "max", "min", "prod", "all", "any", "argmax", "argmin", "variance"), _reduce
-    ),
-    "squeeze": _squeeze,
-    "transpose": _transpose,
-    "layout_transform": _layout_transform,
-    **{
-        f"nn.{g}{k}_pool{n}d": _with_layout
-        for g in ("", "global_")
-        for k in ("max", "avg")
-        for n in (1, 2, 3)
-    },
-    "nn.adaptive_avg_pool2d": _with_layout,
-    "nn.adaptive_max_pool2d": _with_layout,
-    "nn.upsampling": _with_layout,
-    "image.resize2d": _with_layout,
-    "nn.depth_to_space": _with_layout,
-    "nn.space_to_depth": _with_layout,
-    **dict.fromkeys(("qnn.quantize", "qnn.dequantize", "qnn.requantize"), _conversion),
-    **dict.fromkeys(("qnn.add", "qnn.subtract", "qnn.mul"), _quantised_pair),
+# What operators say of themselves, and rules of some.
+_KINDS: Final[dict[str, Rule]] = {
+    "": follow,
+    "axis": _axis,
+    "attribute": _with_layout,
+    "reduction": _reduce,
+    "conversion": _conversion,
+    "pair": _quantised_pair,
 }
+_RULES: Final[dict[Any, Rule]] = by_operator(
+    {
+        R.nn.bias_add: _bias_add,
+        R.nn.batch_norm: _batch_norm,
+        R.concatenate: _concatenate,
+        R.split: _split,
+        R.strided_slice: _strided_slice,
+        R.nn.pad: _pad,
+        R.squeeze: _squeeze,
+        R.transpose: _transpose,
+        R.layout_transform: _layout_transform,
+    }
+)
+
+
+def rule_of(at: Call) -> Rule:
+    """How a call works in another layout."""
+    return _RULES.get(at.op) or _KINDS[traits_of(at).layout]

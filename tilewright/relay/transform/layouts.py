@@ -14,9 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from .. import op as R
 from ..expr import Call, Expr, Tuple, TupleGetItem
 from ..op import layouts as names
-from .rewriting import Mutator, call, name_of
+from .rewriting import Mutator, name_of
 
 __all__ = ["Laid", "LayoutRewriter", "axis_in", "inner_letters", "plain_part"]
 
@@ -44,7 +45,7 @@ class Laid:
             return self.expr
         found = self.made.get(layout)
         if found is None:
-            found = call("layout_transform", self.expr, src_layout=self.new, dst_layout=layout)
+            found = R.layout_transform(self.expr, src_layout=self.new, dst_layout=layout)
             self.made[layout] = found
         return found
 
@@ -77,9 +78,9 @@ def plain_part(layout: str, gone: str) -> str:
 class LayoutRewriter(Mutator):
     """Rewrites a function so that calls which `choose` changes work in other layouts."""
 
-    def __init__(self, choose: Choose, rules: dict[str, Any], follow: Callable[..., Laid | None]) -> None:
+    def __init__(self, choose: Choose, rule_of: Callable[[Call], Callable[..., Laid | None]]) -> None:
         super().__init__()
-        self.choose, self.rules, self.follow = choose, rules, follow
+        self.choose, self.rule_of = choose, rule_of
         self.laid: dict[Any, Laid] = {}
         self.converted: dict[tuple[Any, str, str], Expr] = {}
 
@@ -98,7 +99,7 @@ class LayoutRewriter(Mutator):
             return expr
         key = (expr, old, new)
         if key not in self.converted:
-            self.converted[key] = call("layout_transform", expr, src_layout=old, dst_layout=new)
+            self.converted[key] = R.layout_transform(expr, src_layout=old, dst_layout=new)
         return self.converted[key]
 
     def beside(self, operand: Laid, kind: Any, old: str, new: str) -> Expr | None:
@@ -109,11 +110,11 @@ class LayoutRewriter(Mutator):
             return None
         if all(d == 1 for d in kind.shape):
             expr = operand.plain()
-            return call("reshape", expr, newshape=()) if kind.shape else expr
+            return R.reshape(expr, newshape=()) if kind.shape else expr
         shape = (1,) * (len(old) - len(kind.shape)) + kind.shape
         expr = operand.plain()
         if len(shape) > len(kind.shape):
-            expr = call("expand_dims", expr, axis=0, num_newaxis=len(shape) - len(kind.shape))
+            expr = R.expand_dims(expr, axis=0, num_newaxis=len(shape) - len(kind.shape))
         sizes = dict(zip(old, shape, strict=True))
         inner = inner_letters(new)
         single = "".join(v for v in inner if sizes[v] == 1)
@@ -122,12 +123,10 @@ class LayoutRewriter(Mutator):
         wanted = "".join(
             f"{size or ''}{v}" for v, size in names.axes(new) if not (size and v.upper() in single)
         )
-        made: Expr = (
-            expr if wanted == old else call("layout_transform", expr, src_layout=old, dst_layout=wanted)
-        )
+        made: Expr = expr if wanted == old else R.layout_transform(expr, src_layout=old, dst_layout=wanted)
         for at, (v, size) in enumerate(names.axes(new)):
             if size and v.upper() in single:
-                made = call("expand_dims", made, axis=at, num_newaxis=1)
+                made = R.expand_dims(made, axis=at, num_newaxis=1)
         return made
 
     # -- the walk ----------------------------------------------------------------------------
@@ -141,19 +140,16 @@ class LayoutRewriter(Mutator):
         return made.plain()
 
     def rewritten(self, at: Call) -> Laid | None:
-        name = name_of(at)
-        if not name:
+        if not name_of(at):
             return None
         plain: Any = Mutator.visit_call(self, at)
         chosen = self.choose(at, plain)
         if chosen is not None:
             return self.anchored(at, plain, chosen)
-        rule = self.rules.get(name)
         carried = [self.get(a) for a in at.args]
         if not any(_is_moved(c) for c in carried) and not self._moved_fields(at):
             return None
-        made = self.follow(self, at, carried) if rule is None else rule(self, at, carried)
-        return made  # type: ignore[no-any-return]
+        return self.rule_of(at)(self, at, carried)
 
     def _moved_fields(self, at: Call) -> bool:
         return any(isinstance(a, Tuple) and any(_is_moved(self.get(f)) for f in a.fields) for a in at.args)
@@ -169,7 +165,7 @@ class LayoutRewriter(Mutator):
             if args[i] is plain.args[i]:
                 args[i] = self.to(self.get(at.args[i]), old[was], new[now])
             elif old[was] != new[now]:
-                args[i] = call("layout_transform", args[i], src_layout=old[was], dst_layout=new[now])
+                args[i] = R.layout_transform(args[i], src_layout=old[was], dst_layout=new[now])
         first = layouts[0][0]
         out_old, out_new = old.get("out_layout") or old[first], new.get("out_layout") or new[first]
         return Laid(Call(chosen.op, args, new, at.type_args, at.span), out_old, out_new)

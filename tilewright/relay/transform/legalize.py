@@ -28,8 +28,8 @@ def legalize(func: Function, legalize_map_attr_name: str = "FTVMLegalize") -> Fu
         return made
 
     rules = {
-        name: rule
-        for name, op in graph_operators.items()
+        op: rule
+        for op in graph_operators.values()
         if isinstance(op, RelayOp) and op.get_attr(legalize_map_attr_name) is not None
     }
     return CallRewriter(rules).visit(func) if rules else func  # type: ignore[no-any-return]

@@ -7,38 +7,17 @@ from typing import Any, Final
 
 from ...ir.errors import TVMError
 from ...ir.transform import PassContext
+from .. import op as R
 from ..expr import Call, Expr, Function, If, Let, Tuple, TupleGetItem
+from ..op import traits
 from ..op.registry import OpPattern
+from ..op.traits import traits_of
 from ..ty import TensorType, TupleType
-from .rewriting import Mutator, call, name_of, type_of, typed_pass
+from .rewriting import Mutator, is_call, name_of, type_of, typed_pass
 
 __all__ = ["ToMixedPrecision", "to_mixed_precision"]
 
 ALWAYS, FOLLOW, NEVER = 0, 1, 2
-_ALWAYS: Final = frozenset(
-    (
-        *(f"nn.conv{n}d" for n in (1, 2, 3)),
-        *(f"nn.conv{n}d_transpose" for n in (1, 2, 3)),
-        "nn.dense",
-        "nn.matmul",
-        "nn.batch_matmul",
-    )
-)
-_FOLLOW: Final = frozenset(
-    """add subtract multiply divide floor_divide mod maximum minimum negative abs sign floor ceil round trunc copy
-    clip where sigmoid tanh fast_tanh nn.relu nn.leaky_relu nn.prelu nn.bias_add nn.batch_norm nn.dropout
-    nn.max_pool1d nn.max_pool2d nn.max_pool3d nn.avg_pool1d nn.avg_pool2d nn.avg_pool3d
-    nn.global_max_pool2d nn.global_avg_pool2d nn.adaptive_max_pool2d nn.adaptive_avg_pool2d
-    nn.pad nn.upsampling nn.batch_flatten nn.depth_to_space nn.space_to_depth image.resize2d max min
-    sequence_mask equal not_equal less less_equal greater greater_equal zeros_like ones_like""".split()
-)
-# Regular in form and yet not to be trusted to few bits, or with an element type among its attributes.
-_NEVER: Final = frozenset(
-    """exp log log2 log10 power erf sqrt rsqrt cos sin tan cosh sinh acos asin atan acosh asinh atanh sum mean
-    variance prod std nn.softmax nn.log_softmax nn.layer_norm nn.instance_norm nn.group_norm nn.l2_normalize
-    nn.lrn arange zeros ones full full_like one_hot cast_like fast_exp fast_erf nn.fast_softmax reinterpret
-    cumsum cumprod shape_of ndarray_size argmax argmin""".split()
-)
 _KEEP: Final = "relay.ToMixedPrecision.keep_orig_output_dtype"
 
 
@@ -53,8 +32,8 @@ def to_mixed_precision(
 
     An operator is converted always, never, or where what it reads was. Its attribute
     `FTVMMixedPrecisionConversionType` can say which: a function of (call, type) that gives
-    [0 always | 1 follow | 2 never, type of the sum, type of the result]. Of those that say nothing and are not
-    listed, `missing_op_mode` 0 makes an error, 1 a warning, 2 nothing; they stay as they are.
+    [0 always | 1 follow | 2 never, type of the sum, type of the result]; else its trait `precision` does. Of those
+    that say nothing, `missing_op_mode` 0 makes an error, 1 a warning, 2 nothing; they stay as they are.
     """
     if mixed_precision_type not in ("float16", "bfloat16"):
         raise TVMError(f"ToMixedPrecision: the type is float16 or bfloat16, not {mixed_precision_type!r}")
@@ -77,11 +56,11 @@ class _Mixed(Mutator):
         """The expression in another element type, converted once; a conversion there and back is none."""
         if type_of(expr).dtype == dtype:
             return expr
-        if name_of(expr) == "cast" and type_of(expr.args[0]).dtype == dtype == self.small:
+        if is_call(expr, R.cast) and type_of(expr.args[0]).dtype == dtype == self.small:
             return expr.args[0]
         key = (expr, dtype)
         if key not in self.casts:
-            self.casts[key] = call("cast", expr, dtype=dtype)
+            self.casts[key] = R.cast(expr, dtype=dtype)
         return self.casts[key]
 
     def floats(self, expr: Any, dtype: str) -> Any:
@@ -119,12 +98,14 @@ class _Mixed(Mutator):
         if asked is not None:
             kind, *types = asked(at, self.small)
             return int(kind), str(types[0] if types else self.small), str(types[-1] if types else self.small)
-        name = name_of(at)
-        if name in _ALWAYS:
+        name, said = name_of(at), traits_of(at).precision
+        if not said and at.op.pattern in (OpPattern.INJECTIVE, OpPattern.BROADCAST):
+            said = traits.FOLLOW
+        if said == traits.SMALL:
             return ALWAYS, "float32", self.small
-        if name in _NEVER:
+        if said == traits.FULL:
             return NEVER, "float32", "float32"
-        if name in _FOLLOW or at.op.pattern in (OpPattern.INJECTIVE, OpPattern.BROADCAST):
+        if said == traits.FOLLOW:
             return FOLLOW, self.small, self.small
         if self.missing == 0:
             raise TVMError(
@@ -143,7 +124,7 @@ class _Mixed(Mutator):
             op = self.visit(at.op)
             return at if same and op is at.op else Call(op, args, at.attrs, at.type_args, at.span)
         args = [self.visit(a) for a in at.args]
-        if name_of(at) == "cast":
+        if is_call(at, R.cast):
             return at if args[0] is at.args[0] else self.cast(args[0], str(at.attrs.dtype))
         kind, sums, result = self.kind_of(at)
         if kind == FOLLOW:

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from ...ir.module import IRModule
+from .. import op as R
 from ..expr import Call, Tuple
 from .infer_type import infer_module, infer_type
-from .rewriting import Mutator, call, name_of, tensor_type
+from .rewriting import Mutator, name_of, tensor_type
 
 __all__ = ["recast"]
 
-_PRODUCTS: Final = ("nn.conv2d",)
+_PRODUCTS: Final = ("nn.conv2d",)  # as the classic function has it
 
 
 def recast(
@@ -59,10 +60,10 @@ class _Recast(Mutator):
         if "out_dtype" in attrs:
             attrs["out_dtype"] = self.out_dtype
         made = Call(new.op, [self.cast(a) for a in new.args], attrs, None, new.span)
-        return made if before is None else call("cast", made, dtype=before.dtype)
+        return made if before is None else R.cast(made, dtype=before.dtype)
 
     def cast(self, value: Any) -> Any:
         if isinstance(value, Tuple):
             return Tuple([self.cast(f) for f in value.fields], value.span)
         kind = tensor_type(value)
-        return call("cast", value, dtype=self.dtype) if kind is not None else value
+        return R.cast(value, dtype=self.dtype) if kind is not None else value

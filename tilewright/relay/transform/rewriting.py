@@ -17,7 +17,9 @@ from .infer_type import infer_module, infer_type
 __all__ = [
     "CallRewriter",
     "Mutator",
+    "by_operator",
     "call",
+    "is_call",
     "is_kept_whole",
     "is_pure_op",
     "name_of",
@@ -35,6 +37,11 @@ __all__ = [
 def name_of(expr: Any) -> str:
     """The name of the operator that a call applies; "" for anything else."""
     return expr.op.name if expr.__class__ is Call and isinstance(expr.op, Op) else ""
+
+
+def is_call(expr: Any, *constructors: Any) -> bool:
+    """Whether an expression is a call of an operator that one of these makes: `is_call(e, R.reshape, R.nn.dense)`."""
+    return expr.__class__ is Call and any(expr.op is build.op for build in constructors)
 
 
 def is_pure_op(op: Any) -> bool:
@@ -138,16 +145,27 @@ class Mutator(ExprMutator):
 Rule = Callable[[Call], Any]
 
 
-class CallRewriter(Mutator):
-    """A rewriting by rules, one for each operator: `rule(call over new operands)` is what stands for it, or None."""
+def by_operator(rules: Mapping[Any, Any]) -> dict[Any, Any]:
+    """A table under constructors, or names, as one under their operators."""
+    return {
+        get(key) if isinstance(key, str) else getattr(key, "op", key): rule for key, rule in rules.items()
+    }
 
-    def __init__(self, rules: Mapping[str, Rule]) -> None:
+
+class CallRewriter(Mutator):
+    """A rewriting by rules: `rule(call over new operands)` is what stands for it, or None.
+
+    The rules are for operators, or for their constructors: `CallRewriter({R.nn.batch_norm: _batch_norm})`; or one
+    function that gives the rule for an operator, by its traits.
+    """
+
+    def __init__(self, rules: Mapping[Any, Rule] | Callable[[Any], Rule | None]) -> None:
         super().__init__()
-        self.rules = rules
+        self.rule_of = rules if callable(rules) else by_operator(rules).get
 
     def visit_call(self, call: Call) -> Any:
         new = super().visit_call(call)
-        rule = self.rules.get(name_of(new))
+        rule = self.rule_of(new.op) if new.__class__ is Call and isinstance(new.op, RelayOp) else None
         made = None if rule is None else rule(new)
         return new if made is None else made
 

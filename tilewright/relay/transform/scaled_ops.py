@@ -1,26 +1,15 @@
-"""Which operators a factor of channels passes through, and where the channels of weights are."""
+"""Where products have the channels of their data, results and weights."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from ..expr import Call
-from .rewriting import name_of, static_shape, type_of
+from ..op.traits import traits_of
+from .rewriting import static_shape, type_of
 
-__all__ = ["CHANNELS", "ELEMENTWISE", "POOLS", "Channels", "weight_axes"]
-
-# "linear" operators keep any factor outside, "positive" ones a positive one only.
-ELEMENTWISE: Final = {
-    "nn.relu": "positive",
-    "nn.leaky_relu": "positive",
-    "negative": "linear",
-    "copy": "linear",
-}
-POOLS: Final = {
-    **{f"nn.{g}max_pool{n}d": "positive" for n in (1, 2, 3) for g in ("", "global_")},
-    **{f"nn.{g}avg_pool{n}d": "linear" for n in (1, 2, 3) for g in ("", "global_")},
-}
+__all__ = ["Channels", "channels_of", "weight_axes"]
 
 
 class Channels(NamedTuple):
@@ -37,7 +26,8 @@ def weight_axes(at: Call) -> tuple[Any, Any] | None:
         return None
     if not type_of(at.args[1]).dtype.is_float or type_of(at).dtype != type_of(at.args[1]).dtype:
         return None
-    return CHANNELS[name_of(at)].weights(at)
+    found = channels_of(at)
+    return None if found is None else found.weights(at)
 
 
 def _letter(layout: str, letter: str) -> int:
@@ -55,7 +45,7 @@ def _conv_weights(at: Call) -> tuple[int | None, int | None] | None:
     shape = static_shape(at.args[1])
     assert shape is not None
     channels = type_of(at.args[0]).shape[data.find("C")]
-    transposed = "transpose" in name_of(at)
+    transposed = "output_padding" in attrs
     if not transposed and attrs.groups == channels == shape[outputs]:
         return outputs, outputs  # depthwise: one input for each output
     return None, None if transposed else outputs
@@ -75,9 +65,13 @@ _matmul = Channels(
     lambda at: (1, 0) if at.attrs.transpose_b else (0, 1),
 )
 
-CHANNELS: Final[dict[str, Channels]] = {
-    **{f"nn.conv{n}d": _by_layout for n in (1, 2, 3)},
-    **{f"nn.conv{n}d_transpose": _by_layout for n in (1, 2, 3)},
-    "nn.dense": _last,
-    "nn.matmul": _matmul,
-}
+
+def channels_of(at: Any) -> Channels | None:
+    """Where a product with weights has its channels; a batch of products has no weights."""
+    if not traits_of(at).product:
+        return None
+    if "kernel_layout" in at.attrs:
+        return _by_layout
+    if len(type_of(at.args[1]).shape) != 2:
+        return None
+    return _matmul if "transpose_b" in at.attrs else _last

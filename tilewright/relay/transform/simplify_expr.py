@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
+from .. import op as R
 from ..expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, const
+from ..op.traits import traits_of
 from .rewriting import (
     Mutator,
-    call,
-    name_of,
+    by_operator,
+    is_call,
     ndim_of,
     shape_of,
     static_shape,
@@ -42,7 +44,7 @@ class _Simplify(Mutator):
     def visit_call(self, call: Call) -> Any:
         made: Any = super().visit_call(call)
         for _ in range(8):  # a result may be simple to another rule
-            new = next((n for rule in _RULES.get(name_of(made), ()) if (n := rule(made)) is not None), None)
+            new = next((n for rule in _rules(made) if (n := rule(made)) is not None), None)
             if new is None:
                 break
             made = new
@@ -60,20 +62,17 @@ def _same_type(a: Any, b: Any) -> bool:
 
 
 # ---------------------------------------------------------------------------- shapes
-_RESHAPES: Final = frozenset(("reshape", "squeeze", "expand_dims", "nn.batch_flatten", "reshape_like"))
-
-
 def _reshape(at: Call) -> Expr | None:
     """Operators that keep the order of the elements, in a row."""
     below = at.args[0]
-    while name_of(below) in _RESHAPES:
+    while traits_of(below).view:
         below = below.args[0]  # type: ignore[attr-defined]
     if _same_type(at, below):
         return below
     shape = static_shape(at)
     if below is at.args[0] or shape is None:
         return None
-    return call("reshape", below, newshape=shape, allowzero=0 in shape)
+    return R.reshape(below, newshape=shape, allowzero=0 in shape)
 
 
 def _order(at: Call) -> tuple[int, ...]:
@@ -85,9 +84,9 @@ def _transpose(at: Call) -> Expr | None:
     below, order = at.args[0], _order(at)
     if order == tuple(range(len(order))):
         return below
-    if name_of(below) == "transpose":
+    if is_call(below, R.transpose):
         inner = _order(below)  # type: ignore[arg-type]
-        return call("transpose", below.args[0], axes=[inner[d] for d in order])  # type: ignore[attr-defined]
+        return R.transpose(below.args[0], axes=[inner[d] for d in order])  # type: ignore[attr-defined]
     return None
 
 
@@ -95,7 +94,7 @@ def _layout_transform(at: Call) -> Expr | None:
     below = at.args[0]
     if at.attrs.src_layout == at.attrs.dst_layout:
         return below
-    if name_of(below) != "layout_transform" or below.attrs.dst_layout != at.attrs.src_layout:  # type: ignore[attr-defined]
+    if not is_call(below, R.layout_transform) or below.attrs.dst_layout != at.attrs.src_layout:  # type: ignore[attr-defined]
         return None
     origin, between = below.args[0], tensor_type(below)  # type: ignore[attr-defined]
     have, now = static_shape(origin), static_shape(below)
@@ -103,8 +102,7 @@ def _layout_transform(at: Call) -> Expr | None:
         return None  # padded to whole parts in between
     if below.attrs.src_layout == at.attrs.dst_layout:  # type: ignore[attr-defined]
         return origin  # type: ignore[no-any-return]
-    return call(
-        "layout_transform",
+    return R.layout_transform(
         origin,
         src_layout=below.attrs.src_layout,  # type: ignore[attr-defined]
         dst_layout=at.attrs.dst_layout,
@@ -122,8 +120,8 @@ def _broadcast_to(at: Call) -> Expr | None:
     below = at.args[0]
     if _same_type(at, below):
         return below
-    if name_of(below) == "broadcast_to":
-        return call("broadcast_to", below.args[0], **dict(at.attrs.items()))  # type: ignore[attr-defined]
+    if is_call(below, R.broadcast_to):
+        return R.broadcast_to(below.args[0], **dict(at.attrs.items()))  # type: ignore[attr-defined]
     return None
 
 
@@ -149,7 +147,7 @@ def _full_slice(at: Call) -> Expr | None:
 def _slice_of_concatenate(at: Call) -> Expr | None:
     """A slice that is just one of the parts that were joined."""
     below = at.args[0]
-    if name_of(below) != "concatenate" or at.attrs.slice_mode != "end":
+    if not is_call(below, R.concatenate) or at.attrs.slice_mode != "end":
         return None
     whole, parts = static_shape(below), below.args[0]  # type: ignore[attr-defined]
     if whole is None or not isinstance(parts, Tuple):
@@ -176,7 +174,7 @@ def _slice_of_concatenate(at: Call) -> Expr | None:
 def _concatenate(at: Call) -> Expr | None:
     parts = at.args[0]
     whole = _all_parts(parts)
-    if name_of(whole) == "split":
+    if is_call(whole, R.split):
         return whole.args[0] if _same_axis(at, whole) else None
     if not isinstance(parts, Tuple):
         return None
@@ -208,7 +206,7 @@ def _same_axis(at: Call, split: Call) -> bool:
 def _concatenate_of_slices(at: Call, parts: Sequence[Expr]) -> Expr | None:
     """Slices that follow one another and cover the whole."""
     first = parts[0]
-    if name_of(first) != "strided_slice":
+    if not is_call(first, R.strided_slice):
         return None
     origin = first.args[0]  # type: ignore[attr-defined]
     whole = static_shape(origin)
@@ -216,7 +214,7 @@ def _concatenate_of_slices(at: Call, parts: Sequence[Expr]) -> Expr | None:
         return None
     axis, at_now = at.attrs.axis % len(whole), 0
     for part in parts:
-        if name_of(part) != "strided_slice" or part.args[0] is not origin:  # type: ignore[attr-defined]
+        if not is_call(part, R.strided_slice) or part.args[0] is not origin:  # type: ignore[attr-defined]
             return None
         attrs: Any = part.attrs  # type: ignore[attr-defined]
         if attrs.slice_mode != "end" or any(s != 1 for s in attrs.strides or (1,)):
@@ -263,12 +261,12 @@ def _cast(at: Call) -> Expr | None:
     below, kind = at.args[0], type_of(at).dtype
     if type_of(below).dtype == kind:
         return below
-    if name_of(at) == "cast_like":
-        return call("cast", below, dtype=kind)
-    if name_of(below) == "cast":
+    if is_call(at, R.cast_like):
+        return R.cast(below, dtype=kind)
+    if is_call(below, R.cast):
         origin = below.args[0]  # type: ignore[attr-defined]
         if _lossless(type_of(origin).dtype, type_of(below).dtype):
-            return call("cast", origin, dtype=kind)
+            return R.cast(origin, dtype=kind)
     return None
 
 
@@ -281,41 +279,30 @@ def _filled(expr: Any) -> float | int | None:
             return None
         first = values.reshape(-1)[0]
         return first.item() if bool((values == first).all()) else None  # type: ignore[no-any-return]
-    name = name_of(expr)
-    if name in ("zeros", "zeros_like", "ones", "ones_like"):
-        return int(name.startswith("ones"))
-    if name == "full":
-        return _filled(expr.args[0])
-    if name == "full_like":
+    if is_call(expr, R.full_like):
         return _filled(expr.args[1])
-    if name in ("broadcast_to", "broadcast_to_like", "expand_dims", "reshape"):
+    if is_call(expr, R.full, R.broadcast_to, R.broadcast_to_like) or traits_of(expr).view:
         return _filled(expr.args[0])
-    return None
+    return traits_of(expr).fill
 
 
-def _neutral(value: float, right_only: bool = False) -> Callable[[Call], Expr | None]:
-    """The rule of an operator that a number on one side (or either) makes do nothing."""
-
-    def rule(at: Call) -> Expr | None:
-        pairs = [(at.args[0], at.args[1])] if right_only else [at.args, at.args[::-1]]
-        for kept, other in pairs:
-            found = _filled(other)
-            if found is None or found != value or not _same_type(at, kept):
-                continue
+def _neutral(at: Call) -> Expr | None:
+    """x where the other operand changes nothing, such as x + 0."""
+    value = traits_of(at).neutral
+    for kept, other in (at.args, at.args[::-1]) if traits_of(at).commutes else (at.args,):
+        if value is not None and _filled(other) == value and _same_type(at, kept):
             return kept
-        return None
-
-    return rule
+    return None
 
 
 def _one_number(at: Call) -> Expr | None:
     """A tensor filled with one number beside another, as the number."""
     for i, operand in enumerate(at.args):
-        if isinstance(operand, Constant) or name_of(operand) not in _FULL:
+        if not _is_filled(operand):
             continue
         value = _filled(operand)
         other = at.args[1 - i]
-        if value is None or not _same_shape(at, other) or name_of(other) in _FULL:
+        if value is None or not _same_shape(at, other) or _is_filled(other):
             continue
         args = list(at.args)
         args[i] = const(value, str(type_of(operand).dtype))
@@ -323,7 +310,8 @@ def _one_number(at: Call) -> Expr | None:
     return None
 
 
-_FULL: Final = frozenset(("zeros", "zeros_like", "ones", "ones_like", "full", "full_like"))
+def _is_filled(e: Any) -> bool:
+    return traits_of(e).fill is not None or is_call(e, R.full, R.full_like)
 
 
 def _same_shape(a: Any, b: Any) -> bool:
@@ -333,40 +321,40 @@ def _same_shape(a: Any, b: Any) -> bool:
 def _sum_of_constants(at: Call) -> Expr | None:
     """(x + a) + b as x + (a + b), for integers."""
     below, last = at.args
-    if not isinstance(last, Constant) or name_of(below) != "add" or type_of(at).dtype.is_float:
+    if not isinstance(last, Constant) or not is_call(below, R.add) or type_of(at).dtype.is_float:
         return None
     inner, first = below.args  # type: ignore[attr-defined]
     if not isinstance(first, Constant):
         return None
     total = first.numpy() + last.numpy()
-    made = call("add", inner, const(total, str(type_of(at).dtype)))
+    made = R.add(inner, const(total, str(type_of(at).dtype)))
     return made if _same_type(made, at) else None
 
 
 def _clip(at: Call) -> Expr | None:
     below, low, high = at.args[0], at.attrs.a_min, at.attrs.a_max
-    if name_of(below) == "clip":
+    if is_call(below, R.clip):
         a, b = below.attrs.a_min, below.attrs.a_max  # type: ignore[attr-defined]
         # min(max(x, a), b) and then (low, high): inner bounds are themselves clipped by the outer ones.
         bounds = (min(max(a, low), high), min(max(b, low), high))
-        return call("clip", below.args[0], a_min=bounds[0], a_max=bounds[1])  # type: ignore[attr-defined]
-    if name_of(below) == "nn.relu" and low <= 0 <= high:
-        return call("clip", below.args[0], a_min=0.0, a_max=high)  # type: ignore[attr-defined]
-    if name_of(below) == "nn.relu" and low == 0:
-        return call("clip", below.args[0], a_min=low, a_max=high)  # type: ignore[attr-defined]
+        return R.clip(below.args[0], a_min=bounds[0], a_max=bounds[1])  # type: ignore[attr-defined]
+    if is_call(below, R.nn.relu) and low <= 0 <= high:
+        return R.clip(below.args[0], a_min=0.0, a_max=high)  # type: ignore[attr-defined]
+    if is_call(below, R.nn.relu) and low == 0:
+        return R.clip(below.args[0], a_min=low, a_max=high)  # type: ignore[attr-defined]
     return None
 
 
 def _repeated(at: Call) -> Expr | None:
     """relu(relu(x)), abs(abs(x)), floor(floor(x)), …"""
     below = at.args[0]
-    return below if name_of(below) == name_of(at) else None
+    return below if isinstance(below, Call) and below.op is at.op else None
 
 
 def _twice(at: Call) -> Expr | None:
     """-(-x), not not x."""
     below = at.args[0]
-    return below.args[0] if name_of(below) == name_of(at) else None  # type: ignore[attr-defined,no-any-return]
+    return below.args[0] if isinstance(below, Call) and below.op is at.op else None
 
 
 def _where(at: Call) -> Expr | None:
@@ -377,36 +365,43 @@ def _where(at: Call) -> Expr | None:
     return chosen if _same_type(at, chosen) else None
 
 
-_RULES: Final[dict[str, tuple[Callable[[Call], Expr | None], ...]]] = {
-    **dict.fromkeys(_RESHAPES, (_reshape,)),
-    "transpose": (_transpose,),
-    "layout_transform": (_layout_transform,),
-    "broadcast_to": (_broadcast_to,),
-    "broadcast_to_like": (_no_op,),
-    "tile": (_no_op,),
-    "repeat": (_no_op,),
-    "nn.pad": (_pad,),
-    "strided_slice": (_full_slice,),
-    "slice_like": (_no_op,),
-    "concatenate": (_concatenate,),
-    "cast": (_cast,),
-    "cast_like": (_cast,),
-    "add": (_neutral(0), _one_number, _sum_of_constants),
-    "subtract": (_neutral(0, True), _one_number),
-    "multiply": (_neutral(1), _one_number),
-    "divide": (_neutral(1, True), _one_number),
-    "power": (_neutral(1, True), _one_number),
-    "maximum": (_one_number,),
-    "minimum": (_one_number,),
-    "clip": (_clip,),
-    "nn.relu": (_repeated,),
-    "abs": (_repeated,),
-    "floor": (_repeated,),
-    "ceil": (_repeated,),
-    "round": (_repeated,),
-    "negative": (_twice,),
-    "logical_not": (_twice,),
-    "where": (_where,),
-}
+Rule = Callable[[Call], Expr | None]
+_RULES: Final[dict[Any, Rule]] = by_operator(
+    {
+        R.transpose: _transpose,
+        R.layout_transform: _layout_transform,
+        R.broadcast_to: _broadcast_to,
+        R.broadcast_to_like: _no_op,
+        R.tile: _no_op,
+        R.repeat: _no_op,
+        R.nn.pad: _pad,
+        R.strided_slice: _full_slice,
+        R.slice_like: _no_op,
+        R.concatenate: _concatenate,
+        R.cast: _cast,
+        R.cast_like: _cast,
+        R.add: _sum_of_constants,
+        R.clip: _clip,
+        R.where: _where,
+    }
+)
+
+
+def _rules(at: Any) -> Iterator[Rule]:
+    """What may be done with a call, by the traits of its operator and by rules of its own."""
+    traits = traits_of(at)
+    if traits.view:
+        yield _reshape
+    if traits.neutral is not None:
+        yield _neutral
+    if traits.neutral is not None or traits.commutes:
+        yield _one_number
+    if traits.idempotent:
+        yield _repeated
+    if traits.involution:
+        yield _twice
+    if isinstance(at, Call) and at.op in _RULES:
+        yield _RULES[at.op]
+
 
 SimplifyExpr = typed_pass(simplify_expr, name="SimplifyExpr", opt_level=3)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import op as R
 from ..expr import Call, Expr, Function, Tuple
 from .canonicalize_ops import along_axis
-from .rewriting import CallRewriter, call, ndim_of, scalar_like, static_shape, typed_pass
+from .rewriting import CallRewriter, ndim_of, scalar_like, static_shape, typed_pass
 
 __all__ = ["SimplifyInference", "simplify_inference"]
 
@@ -29,33 +30,33 @@ def _batch_norm(at: Call) -> Expr | None:
         return None
     ndim, axis = ndim_of(data), at.attrs.axis
     one = scalar_like(1.0, var)
-    scale = call("divide", one, call("sqrt", call("add", var, scalar_like(at.attrs.epsilon, var))))
+    scale = R.divide(one, R.sqrt(R.add(var, scalar_like(at.attrs.epsilon, var))))
     if at.attrs.scale:
-        scale = call("multiply", scale, gamma)
-    shift = call("multiply", call("negative", mean), scale)
+        scale = R.multiply(scale, gamma)
+    shift = R.multiply(R.negative(mean), scale)
     if at.attrs.center:
-        shift = call("add", shift, beta)
-    made = call("multiply", data, along_axis(scale, axis, ndim))
-    return Tuple([call("add", made, along_axis(shift, axis, ndim)), mean, var])
+        shift = R.add(shift, beta)
+    made = R.multiply(data, along_axis(scale, axis, ndim))
+    return Tuple([R.add(made, along_axis(shift, axis, ndim)), mean, var])
 
 
 def _dropout(at: Call) -> Expr:
-    return Tuple([at.args[0], call("ones_like", at.args[0])])
+    return Tuple([at.args[0], R.ones_like(at.args[0])])
 
 
 def _normalised(data: Any, axes: tuple[int, ...], epsilon: float) -> Expr:
     """(x - mean) / sqrt(variance + eps) over some dimensions."""
-    mean = call("mean", data, axis=axes, keepdims=True)
-    spread = call("variance", data, mean, axis=axes, keepdims=True)
-    below = call("sqrt", call("add", spread, scalar_like(epsilon, data)))
-    return call("divide", call("subtract", data, mean), below)
+    mean = R.mean(data, axis=axes, keepdims=True)
+    spread = R.variance(data, axes, True, with_mean=mean)
+    below = R.sqrt(R.add(spread, scalar_like(epsilon, data)))
+    return R.divide(R.subtract(data, mean), below)
 
 
 def _scaled(made: Expr, at: Call, axis: int, ndim: int) -> Expr:
     if at.attrs.scale:
-        made = call("multiply", made, along_axis(at.args[1], axis, ndim))
+        made = R.multiply(made, along_axis(at.args[1], axis, ndim))
     if at.attrs.center:
-        made = call("add", made, along_axis(at.args[2], axis, ndim))
+        made = R.add(made, along_axis(at.args[2], axis, ndim))
     return made
 
 
@@ -78,25 +79,25 @@ def _group_norm(at: Call) -> Expr | None:
         return None
     ndim, axis, groups = len(shape), at.attrs.axis % len(shape), at.attrs.num_groups
     parted = (*shape[:axis], groups, shape[axis] // groups, *shape[axis + 1 :])
-    data = call("reshape", at.args[0], newshape=parted)
+    data = R.reshape(at.args[0], newshape=parted)
     axes = tuple(d for d in range(1, ndim + 1) if d != axis)
-    made = call("reshape", _normalised(data, axes, at.attrs.epsilon), newshape=shape)
+    made = R.reshape(_normalised(data, axes, at.attrs.epsilon), newshape=shape)
     return _scaled(made, at, axis, ndim)
 
 
 def _l2_normalize(at: Call) -> Expr:
     data = at.args[0]
-    total = call("sum", call("multiply", data, data), axis=at.attrs.axis, keepdims=True)
-    return call("divide", data, call("sqrt", call("maximum", total, scalar_like(at.attrs.eps, data))))
+    total = R.sum(R.multiply(data, data), axis=at.attrs.axis, keepdims=True)
+    return R.divide(data, R.sqrt(R.maximum(total, scalar_like(at.attrs.eps, data))))
 
 
 _RULES = {
-    "nn.batch_norm": _batch_norm,
-    "nn.dropout": _dropout,
-    "nn.layer_norm": _layer_norm,
-    "nn.instance_norm": _instance_norm,
-    "nn.group_norm": _group_norm,
-    "nn.l2_normalize": _l2_normalize,
+    R.nn.batch_norm: _batch_norm,
+    R.nn.dropout_raw: _dropout,
+    R.nn.layer_norm: _layer_norm,
+    R.nn.instance_norm: _instance_norm,
+    R.nn.group_norm: _group_norm,
+    R.nn.l2_normalize: _l2_normalize,
 }
 
 SimplifyInference = typed_pass(simplify_inference, name="SimplifyInference", opt_level=0)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ...target import Target
+from .. import op as R
 from ..expr import Function, TupleGetItem
-from .rewriting import Mutator, call, name_of, static_shape, typed_pass
+from .rewriting import Mutator, is_call, static_shape, typed_pass
 
 __all__ = ["SlicesOfSplits", "slices_of_splits"]
 
@@ -31,15 +32,15 @@ class _Slices(Mutator):
     def visit_tuple_getitem(self, op: TupleGetItem) -> Any:
         made: Any = super().visit_tuple_getitem(op)
         whole: Any = op.tuple_value
-        given = static_shape(whole.args[0]) if name_of(whole) == "split" else None
-        if given is None or name_of(made.tuple_value) != "split":
+        given = static_shape(whole.args[0]) if is_call(whole, R.split) else None
+        if given is None or not is_call(made.tuple_value, R.split):
             return made
         axis, places = whole.attrs.axis % len(given), whole.attrs.indices_or_sections
         size = given[axis]
         inner = range(0, size, size // places)[1:] if isinstance(places, int) else places
         edges = [0, *(int(p) for p in inner), size]
         begin, end = edges[op.index], edges[op.index + 1]
-        return call("strided_slice", made.tuple_value.args[0], begin=[begin], end=[end], axes=[axis])
+        return R.strided_slice(made.tuple_value.args[0], begin=[begin], end=[end], axes=[axis])
 
 
 SlicesOfSplits = typed_pass(slices_of_splits, name="SlicesOfSplits", opt_level=2)

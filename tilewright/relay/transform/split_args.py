@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import isqrt
 
 from ...ir.errors import TVMError
+from .. import op as R
 from ..expr import Call, Expr, Function, Tuple, Var
 from .infer_type import infer_type
 from .rewriting import CallRewriter, call, type_of, typed_pass
@@ -28,7 +29,7 @@ def split_args(func: Function, max_function_args: int = 0) -> Function:
         raise TVMError(
             f"SplitArgs: a join takes two tensors and has a result; {max_function_args} are too few"
         )
-    return CallRewriter({"concatenate": lambda at: _split(at, max_function_args - 1)}).visit(func)  # type: ignore[no-any-return]
+    return CallRewriter({R.concatenate: lambda at: _split(at, max_function_args - 1)}).visit(func)  # type: ignore[no-any-return]
 
 
 def _split(at: Call, most: int) -> Expr | None:
@@ -38,8 +39,8 @@ def _split(at: Call, most: int) -> Expr | None:
     row: list[Expr] = list(parts.fields)
     while len(row) > most:
         groups = [row[i : i + most] for i in range(0, len(row), most)]
-        row = [call("concatenate", Tuple(g), axis=at.attrs.axis) if len(g) > 1 else g[0] for g in groups]
-    return call("concatenate", Tuple(row), axis=at.attrs.axis)
+        row = [R.concatenate(Tuple(g), axis=at.attrs.axis) if len(g) > 1 else g[0] for g in groups]
+    return R.concatenate(Tuple(row), axis=at.attrs.axis)
 
 
 def short_joins(func: Function) -> Function:
@@ -49,7 +50,7 @@ def short_joins(func: Function) -> Function:
 
     As functions that are cut out already, fusion does not put them together again. Equal ones are compiled once.
     """
-    made = CallRewriter({"concatenate": _shortened, "stack": _shortened}).visit(func)
+    made = CallRewriter({R.concatenate: _shortened, R.stack: _shortened}).visit(func)
     return func if made is func else infer_type(made)  # type: ignore[no-any-return]
 
 
@@ -60,7 +61,7 @@ def _shortened(at: Call) -> Expr | None:
     row = parts.fields
     wide = isqrt(len(row) - 1) + 1
     joined = [_kernel(at, row[i : i + wide]) for i in range(0, len(row), wide)]
-    return call("concatenate", Tuple(joined), axis=at.attrs.axis)
+    return R.concatenate(Tuple(joined), axis=at.attrs.axis)
 
 
 def _kernel(at: Call, row: Sequence[Expr]) -> Expr:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any, Final, NamedTuple
 
+from .. import op as R
 from ..expr import Call, Constant, const
-from .rewriting import call, static_shape, tensor_type, type_of
+from .rewriting import static_shape, tensor_type, type_of
 
 __all__ = ["as_convolution"]
 
@@ -54,8 +55,7 @@ def as_convolution(at: Call) -> Any:
     taken = _phases(values, strides, sides, [int(p) for p in attrs.padding[:2]])
     kind = tensor_type(at)
     assert kind is not None
-    made = call(
-        "nn.conv2d",
+    made = R.nn.conv2d(
         at.args[0],
         const(taken),
         strides=[1, 1],
@@ -96,10 +96,10 @@ def _side_by_side(
     made: Call, strides: tuple[int, ...], channels: int, sides: list[_Side], shape: tuple[int, ...]
 ) -> Any:
     (sy, sx), (h, w) = strides, (s.places for s in sides)
-    parts = call("reshape", made, newshape=[shape[0], sy, sx, channels, h, w])
-    turned = call("transpose", parts, axes=[0, 3, 4, 1, 5, 2])
-    whole = call("reshape", turned, newshape=[shape[0], channels, h * sy, w * sx])
+    parts = R.reshape(made, newshape=[shape[0], sy, sx, channels, h, w])
+    turned = R.transpose(parts, axes=[0, 3, 4, 1, 5, 2])
+    whole = R.reshape(turned, newshape=[shape[0], channels, h * sy, w * sx])
     if (h * sy, w * sx) != shape[2:]:
-        whole = call("strided_slice", whole, begin=[0, 0], end=list(shape[2:]), axes=[2, 3])
+        whole = R.strided_slice(whole, begin=[0, 0], end=list(shape[2:]), axes=[2, 3])
     type_of(whole)
     return whole

@@ -5,17 +5,25 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ...target import Target
+from .. import op as R
 from ..expr import Call, Constant, Function
 from .convert_layout import convert_call
-from .layout_rules import RULES, follow
+from .layout_rules import rule_of
 from .layouts import LayoutRewriter
-from .rewriting import CallRewriter, call, name_of, scalar_like, static_shape, tensor_type, typed_pass
+from .rewriting import (
+    CallRewriter,
+    is_call,
+    scalar_like,
+    static_shape,
+    tensor_type,
+    typed_pass,
+)
 from .transposed_convolutions import as_convolution
 
 __all__ = ["UseTensorCores", "use_tensor_cores"]
 
 _HALVES: Final = ("float16", "bfloat16")
-_PRODUCTS: Final = ("nn.conv2d", "nn.dense", "nn.batch_matmul", "nn.matmul")
+_PRODUCTS: Final = (R.nn.conv2d, R.nn.dense, R.nn.batch_matmul, R.nn.matmul)
 _TOGETHER: Final = 4  # channels of one place that are fetched at once, at least
 # Products of float32 (tf32) take weights that lie in line along the reduction.
 _LAST: Final = {"nn.conv2d": ("NHWC", "default")}
@@ -37,9 +45,9 @@ def use_tensor_cores(func: Function) -> Function:
     """
     if not _has_tensor_cores(Target.current(allow_none=True)):
         return func
-    func = CallRewriter({"nn.conv2d_transpose": _straight}).visit(func)
+    func = CallRewriter({R.nn.conv2d_transpose: _straight}).visit(func)
     wide = CallRewriter(dict.fromkeys(_PRODUCTS, _prepared)).visit(func)
-    return LayoutRewriter(_channels_last, RULES, follow).visit(wide)  # type: ignore[no-any-return]
+    return LayoutRewriter(_channels_last, rule_of).visit(wide)  # type: ignore[no-any-return]
 
 
 def _has_tensor_cores(target: Target | None) -> bool:
@@ -67,10 +75,10 @@ def _prepared(at: Call) -> Any:
     kind = tensor_type(at)
     if kind is None or not _is_taken(at.args[0]) or at.attrs.get("groups", 1) != 1:
         return None
-    made = _filled_up(at) if name_of(at) == "nn.conv2d" else _turned(at)
+    made = _filled_up(at) if is_call(at, R.nn.conv2d) else _turned(at)
     if str(kind.dtype) in _HALVES:
         made = Call(made.op, made.args, made.attrs.replace(out_dtype="float32"))
-        return call("cast", made, dtype=str(kind.dtype))
+        return R.cast(made, dtype=str(kind.dtype))
     return None if made is at else made
 
 
@@ -81,9 +89,7 @@ def _turned(at: Call) -> Call:
         return at
     rank = len(weights.data.shape)
     axes = [*range(rank - 2), rank - 1, rank - 2]
-    return Call(
-        at.op, [at.args[0], call("transpose", weights, axes=axes)], at.attrs.replace(transpose_b=True)
-    )
+    return Call(at.op, [at.args[0], R.transpose(weights, axes=axes)], at.attrs.replace(transpose_b=True))
 
 
 def _filled_up(at: Call) -> Call:
@@ -106,7 +112,7 @@ def _filled_up(at: Call) -> Call:
             return at
         if arg == 0 and lines:
             width[layout.index("W")] = [left, right]
-        padded = call("nn.pad", at.args[arg], scalar_like(0, at.args[arg]), pad_width=width)
+        padded = R.nn.pad(at.args[arg], width, scalar_like(0, at.args[arg]))
         operands.append(padded if any(map(any, width)) else at.args[arg])
     attrs = at.attrs.replace(padding=(top, 0, bottom, 0)) if lines else at.attrs
     return Call(at.op, operands, attrs)
@@ -119,7 +125,7 @@ def _in_line(data: Any) -> bool:
 
 
 def _channels_last(at: Call, plain: Call) -> Call | None:
-    if name_of(at) != "nn.conv2d" or not _is_taken(at.args[0]):
+    if not is_call(at, R.nn.conv2d) or not _is_taken(at.args[0]):
         return None
     in_line = _in_line(at.args[0]) and at.attrs.groups == 1
     return convert_call(at, plain, _LAST_IN_LINE if in_line else _LAST)

@@ -1,19 +1,28 @@
-"""Small things that converters build with: the operators, types on the way, constants."""
+"""Small things that the converters of ONNX build with, beside those that all importers share."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from ....ir.expr import PrimExpr
-from ... import op as _op
-from ...expr import Call, Constant, Expr, Tuple, TupleGetItem, const, set_checked_type
-from ...op.registry import RelayTypeError
+from ...expr import Constant, Expr, const
 from ...ty import Any as AnySize
-from ...ty import TupleType
+from ..common.build import (
+    R,
+    cast,
+    constant,
+    dtype_of,
+    is_static,
+    rank,
+    scalar,
+    shape_of,
+    static_shape,
+    take_rows,
+    typed,
+)
 
 __all__ = [
     "R",
@@ -33,111 +42,12 @@ __all__ = [
 ]
 
 
-class _Operators:
-    """All constructors of operators: `R.add`, and by the first part of their name `R.nn.conv2d`."""
-
-    def __init__(self, *homes: str) -> None:
-        self._homes = homes
-
-    def __getattr__(self, name: str) -> Any:
-        for home in self._homes:
-            module = import_module(home, _op.__name__)
-            found = getattr(module, name, None)
-            if found is not None:
-                setattr(self, name, found)
-                return found
-        raise AttributeError(f"there is no graph operator {name!r}")
-
-
-R: Any = _Operators(".")
-R.nn = _Operators(".nn", ".nn_conv", ".nn_pool", ".nn_more", ".nn_recurrent")
-
-
-def typed(root: Any) -> Any:
-    """The expression with the types of it and of what is new below it: what is typed already is not walked again."""
-    stack = [root]
-    while stack:
-        at = stack[-1]
-        if at._checked_type is not None:
-            stack.pop()
-            continue
-        waiting = [c for c in at.children() if c._checked_type is None]
-        if waiting:
-            stack += waiting
-            continue
-        set_checked_type(at, _kind(at))
-        stack.pop()
-    return root
-
-
-def _kind(at: Any) -> Any:
-    if isinstance(at, Tuple):
-        return TupleType(tuple(f.checked_type for f in at.fields))
-    if isinstance(at, TupleGetItem):
-        return at.tuple_value.checked_type.fields[at.index]
-    if isinstance(at, Call):
-        try:
-            return at.op.infer([a.checked_type for a in at.args], at.attrs)
-        except RelayTypeError as error:
-            raise RelayTypeError(f"{at.op.name}: {error}") from None
-    from ...transform.infer_type import infer_type
-
-    return infer_type(at).checked_type
-
-
-def shape_of(e: Expr) -> tuple[Any, ...]:
-    """The sizes of a tensor: integers, expressions or Any."""
-    return typed(e).checked_type.shape  # type: ignore[no-any-return]
-
-
-def is_static(e: Expr) -> bool:
-    return all(isinstance(d, int) for d in shape_of(e))
-
-
-def static_shape(e: Expr, what: str = "a tensor") -> tuple[int, ...]:
-    """The sizes, which must all be known now."""
-    found = shape_of(e)
-    if not all(isinstance(d, int) for d in found):
-        raise ValueError(
-            f"{what} has shape {tuple(map(str, found))}, of which sizes are not known at import; give shape="
-        )
-    return found
-
-
-def rank(e: Expr) -> int:
-    return len(shape_of(e))
-
-
-def dtype_of(e: Expr) -> str:
-    return str(typed(e).checked_type.dtype)
-
-
 def is_float(e: Expr) -> bool:
     return bool(typed(e).checked_type.dtype.is_float) or dtype_of(e) == "bfloat16"
 
 
-def constant(value: Any, dtype: str | None = None) -> Constant:
-    """A constant that keeps the element type of an array."""
-    return const(np.ascontiguousarray(value) if np.ndim(value) else np.asarray(value), dtype)
-
-
 def literal(values: Sequence[Any], dtype: str = "int64") -> Constant:
     return const(np.asarray(values, dtype))
-
-
-def scalar(value: Any, like: Expr) -> Constant:
-    """One number of the element type of `like`."""
-    return const(value, dtype_of(like))
-
-
-def cast(e: Expr, dtype: str) -> Expr:
-    """The elements as another type; as they are where that is theirs already."""
-    return e if dtype_of(e) == dtype else R.cast(e, dtype)
-
-
-def take_rows(e: Expr, index: Sequence[int], axis: int) -> Expr:
-    """The rows of an axis in the order of a list."""
-    return R.take(e, literal(list(index), "int32"), axis=axis)  # type: ignore[no-any-return]
 
 
 def as_list(value: Any) -> list[Any]:

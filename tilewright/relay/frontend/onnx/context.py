@@ -16,16 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from ....ir.errors import FrontendError
 from ...expr import Expr
+from ..common.build import Refusal
 from .build import as_list, constant, dtype_of, shape_of, static_shape, typed
 
 if TYPE_CHECKING:
     from .importer import Importer
 
 __all__ = ["CONVERTERS", "Misfit", "NeedsValue", "Node", "Refusal", "Value", "converter", "find_converter"]
-
-
-class Refusal(Exception):
-    """A reason why a node cannot be imported; the importer adds which node it is and where."""
 
 
 class NeedsValue(FrontendError):

@@ -10,6 +10,8 @@ import numpy as np
 
 from ...op.shapes import floordiv, mul, same_size
 from ...ty import Any as AnySize
+from ..common.matrices import matmul
+from ..common.resize import resized
 from .build import (
     R,
     cast,
@@ -24,7 +26,6 @@ from .build import (
     take_rows,
 )
 from .context import Node, converter
-from .nn import matmul_of
 from .windows import windows_of
 
 _METHODS = {"nearest": "nearest_neighbor", "linear": "linear", "cubic": "cubic", "bilinear": "linear"}
@@ -219,24 +220,10 @@ def _resized(
 
 
 def _some_resized(n: Node, x: Any, rows: list[Any], method: str, mode: str, rounding: str) -> Any:
-    have = static_shape(x)
-    moved = [d for d, *_ in rows]
-    others = [d for d in range(len(have)) if d not in moved]
-    order = [*others, *moved]
-    natural = order == list(range(len(have)))
-    flat = x if natural else R.transpose(x, order)
-    count = int(np.prod([have[d] for d in others], initial=1))
-    lead = [have[d] for d in others]
-    whole = len(lead) == 2 and natural
-    if not whole:
-        flat = R.reshape(flat, [1, count, *(have[d] for d in moved)])
-    dims = len(rows)
-    build = {1: R.image.resize1d, 2: R.image.resize2d, 3: R.image.resize3d}[dims]
-    roi = None
-    if rows[0][3] is not None:
-        roi = [r[3][0] for r in rows] + [r[3][1] for r in rows]
-    made = build(
-        flat,
+    roi = None if rows[0][3] is None else [r[3][side] for side in (0, 1) for r in rows]
+    return resized(
+        x,
+        [d for d, *_ in rows],
         [size for _, size, *_ in rows],
         roi=roi,
         method=method,
@@ -248,10 +235,6 @@ def _some_resized(n: Node, x: Any, rows: list[Any], method: str, mode: str, roun
         scales=[scale for _, _, scale, _ in rows],
         antialias=n.flag("antialias", 0),
     )
-    if whole:
-        return made
-    made = R.reshape(made, [*lead, *(size for _, size, *_ in rows)])
-    return made if natural else R.transpose(made, [order.index(d) for d in range(len(have))])
 
 
 def _cubic(distance: Any, a: float) -> Any:
@@ -294,7 +277,7 @@ def _between_corners(n: Node, x: Any, axis: int, size: int, scale: float, method
     if n.attr("exclude_outside", 0):
         weights /= weights.sum(0)
     order = [d for d in range(rank(x)) if d != axis] + [axis]
-    made = matmul_of(R.transpose(x, order), constant(weights.astype(dtype_of(x))))
+    made = matmul(R.transpose(x, order), constant(weights.astype(dtype_of(x))))
     return R.transpose(made, [order.index(d) for d in range(len(order))])
 
 

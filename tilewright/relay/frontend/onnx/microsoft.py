@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from ..common.matrices import matmul
+from ..common.norms import standardised
 from .build import R, cast, constant, dtype_of, rank, scalar, shape_of, typed
 from .context import Node, Value, converter
 from .math import gelu_of
-from .nn import conv_windows, convolve, group_count, matmul_of
-from .norm import rms_of, standardised
+from .nn import conv_windows, convolve, group_count
+from .norm import rms_of
 from .rnn import QUANTIZED, recurrent
 
 MS = "com.microsoft"
@@ -23,7 +25,7 @@ def fused_matmul(n: Node) -> Any:
     if n.attr("transBatchA", 0) or n.attr("transBatchB", 0):
         raise n.refuse("transBatchA and transBatchB are not supported")
     a, b = (_turned(x, n.attr(f"trans{s}", 0)) for x, s in ((a, "A"), (b, "B")))
-    made = matmul_of(a, b)
+    made = matmul(a, b)
     alpha = n.attr("alpha", 1.0)
     return made if alpha == 1.0 else R.multiply(made, scalar(alpha, made))
 
@@ -110,7 +112,7 @@ def attention(n: Node) -> Any:
         raise n.refuse("with a past, rotary embedding or without num_heads is not supported")
     batch, length, _ = n.static(0)
     sizes = n.attr("qkv_hidden_sizes") or [n.static(1)[1] // 3] * 3
-    whole = matmul_of(x, w)
+    whole = matmul(x, w)
     if n.has(2):
         whole = R.add(whole, n[2])
     edges = np.cumsum([0, *sizes]).tolist()
@@ -120,9 +122,9 @@ def attention(n: Node) -> Any:
         parts.append(R.transpose(R.reshape(part, [batch, length, heads, sizes[i] // heads]), [0, 2, 1, 3]))
     q, k, v = parts
     scale = n.attr("scale", 0.0) or 1 / math.sqrt(sizes[0] // heads)
-    scores = R.multiply(matmul_of(q, R.transpose(k, [0, 1, 3, 2])), scalar(scale, x))
+    scores = R.multiply(matmul(q, R.transpose(k, [0, 1, 3, 2])), scalar(scale, x))
     scores = _masked(n, scores, batch, length)
-    made = matmul_of(R.nn.softmax(scores, 3), v)
+    made = matmul(R.nn.softmax(scores, 3), v)
     return R.reshape(R.transpose(made, [0, 2, 1, 3]), [batch, length, sizes[2]])
 
 

@@ -3,80 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from .build import R, cast, constant, dtype_of, is_float, rank, scalar, shape_of, static_shape
+from ..common import windows
+from ..common.embeddings import rotary
+from ..common.matrices import SHORT, matmul
+from ..common.pads import padded
+from ..common.windows import Windows, max_with_places, pool, transposed, unpooled
+from .build import R, cast, constant, dtype_of, rank, scalar, shape_of, static_shape
 from .context import Node, converter
-from .windows import Windows, window_index, windows_of
-
-# Sums of products of these are kept in 32 bits.
-_SHORT = ("float16", "bfloat16")
-
+from .windows import windows_of
 
 # ---------------------------------------------------------------------------- products
-def matmul_of(a: Any, b: Any, out_dtype: str = "") -> Any:
-    """The product of NumPy's `matmul`: matrices in the last two dimensions, the others broadcast."""
-    if rank(a) == 0 or rank(b) == 0:
-        raise ValueError("a matrix product needs tensors of one dimension at least")
-    if not out_dtype and dtype_of(a) in _SHORT:
-        return cast(matmul_of(a, b, "float32"), dtype_of(a))
-    gone = []
-    if rank(a) == 1:
-        a, gone = R.expand_dims(a, 0), [-2]
-    if rank(b) == 1:
-        b, gone = R.expand_dims(b, 1), [*gone, -1]
-    made = _matrices(a, b, out_dtype)
-    if gone:
-        made = R.squeeze(made, [d % rank(made) for d in gone])
-    return made
-
-
-def _matrices(a: Any, b: Any, out_dtype: str) -> Any:
-    out = out_dtype or None
-    if rank(a) == 2 and rank(b) == 2:
-        return R.nn.matmul(a, b, out_dtype=out_dtype)
-    if rank(b) == 2:
-        rows = R.reshape(a, [-1, shape_of(a)[-1]])
-        return R.reshape(R.nn.matmul(rows, b, out_dtype=out_dtype), [*shape_of(a)[:-1], shape_of(b)[-1]])
-    batch = _joined(shape_of(a)[:-2], shape_of(b)[:-2])
-    a3, b3 = _as_batch(a, batch), _as_batch(b, batch)
-    made = R.nn.batch_matmul(a3, b3, out_dtype=out or "", transpose_a=False, transpose_b=False)
-    return (
-        made if rank(made) == len(batch) + 2 else R.reshape(made, [*batch, shape_of(a)[-2], shape_of(b)[-1]])
-    )
-
-
-def _joined(a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
-    from ...op.shapes import broadcast
-
-    return list(broadcast(tuple(a), tuple(b)))
-
-
-def _as_batch(x: Any, batch: list[Any]) -> Any:
-    """Matrices with one dimension before them."""
-    whole = [*batch, *shape_of(x)[-2:]]
-    have = shape_of(x)
-    if len(have) == 2:
-        x = R.expand_dims(x, 0)
-    if len(batch) == 1 and len(have) <= 3:
-        return x  # one for all is told from one for each by its size
-    if len(have) != len(whole) or any(
-        p is not q and not _same(p, q) for p, q in zip(have, whole, strict=True)
-    ):
-        x = R.broadcast_to(x, whole)
-    return x if len(batch) == 1 else R.reshape(x, [-1, *shape_of(x)[-2:]])
-
-
-def _same(a: Any, b: Any) -> bool:
-    from ...op.shapes import same_size
-
-    return same_size(a, b) is True
-
-
-converter("MatMul")(lambda n: matmul_of(n[0], n[1]))
+converter("MatMul")(lambda n: matmul(n[0], n[1]))
 
 
 @converter("Gemm")
@@ -84,7 +26,7 @@ def gemm(n: Node) -> Any:
     a, b = n[0], n[1]
     if rank(a) > 2 and n.opset < 7:
         a = R.nn.batch_flatten(a)
-    wide = "float32" if dtype_of(a) in _SHORT else ""
+    wide = "float32" if dtype_of(a) in SHORT else ""
     turns = {"transpose_a": n.flag("transA", 0), "transpose_b": n.flag("transB", 0)}
     made = cast(R.nn.matmul(a, b, out_dtype=wide, **turns), dtype_of(a))
     alpha, beta = n.attr("alpha", 1.0), n.attr("beta", 1.0)
@@ -96,26 +38,18 @@ def gemm(n: Node) -> Any:
     return R.add(made, c if beta == 1.0 else R.multiply(c, scalar(beta, c)))
 
 
+@converter("RotaryEmbedding")
+def rotary_embedding(n: Node) -> Any:
+    positions = n[3] if n.has(3) else None
+    return rotary(n[0], n[1], n[2], positions, n.flag("interleaved", 0), int(n.attr("num_heads", 0)))
+
+
 # ---------------------------------------------------------------------------- convolution
 def convolve(x: Any, w: Any, found: Windows, groups: int, out_dtype: str = "") -> Any:
-    """A convolution over one, two or three spatial dimensions."""
-    dims = len(found.kernel)
-    if not out_dtype and dtype_of(x) in _SHORT:
-        return cast(convolve(x, w, found, groups, "float32"), dtype_of(x))
-    build = {1: "conv1d", 2: "conv2d", 3: "conv3d"}.get(dims)
-    if build is None:
-        raise ValueError(f"a convolution over {dims} dimensions is not supported")
-    return getattr(R.nn, build)(
-        x,
-        w,
-        strides=found.strides,
-        padding=found.padding,
-        dilation=found.dilations,
-        groups=groups,
-        channels=static_shape(w)[0],
-        kernel_size=found.kernel,
-        out_dtype=out_dtype,
-    )
+    """A convolution whose sums are 32 bits wide at least."""
+    if not out_dtype and dtype_of(x) in SHORT:
+        return cast(windows.convolve(x, w, found, groups, "float32"), dtype_of(x))
+    return windows.convolve(x, w, found, groups, out_dtype)
 
 
 def conv_windows(n: Node, weight: int = 1) -> Windows:
@@ -169,23 +103,8 @@ def conv_transpose(n: Node) -> Any:
             # With an output shape, the larger half goes to the end only for SAME_UPPER.
             before[d], after[d] = (small, big) if auto == "SAME_UPPER" else (big, small)
     groups = group_count(n, n.shape(0)[1])
-    # What the operator allows as output padding is less than a stride; the rest is a frame of its own.
-    allowed = [min(e, s - 1) for e, s in zip(extra, base.strides, strict=True)]
-    build = {1: "conv1d_transpose", 2: "conv2d_transpose", 3: "conv3d_transpose"}[dims]
-    made = getattr(R.nn, build)(
-        x,
-        w,
-        strides=base.strides,
-        padding=(*before, *after),
-        dilation=base.dilations,
-        groups=groups,
-        channels=static_shape(w)[1] * groups,
-        kernel_size=tuple(kernel),
-        output_padding=tuple(allowed),
-    )
-    rest = [(0, 0), (0, 0), *((0, e - a) for e, a in zip(extra, allowed, strict=True))]
-    if any(b for _, b in rest):
-        made = R.nn.pad(made, rest, scalar(0, made))
+    base = replace(base, before=tuple(before), after=tuple(after))
+    made = transposed(x, w, base, groups, extra)
     return R.nn.bias_add(made, n[2]) if n.has(2) else made
 
 
@@ -216,53 +135,20 @@ def _pool_windows(n: Node) -> Windows:
     return windows_of(n, kernel, n.shape(0)[2:])
 
 
-def _pool(kind: str, x: Any, w: Windows, **more: Any) -> Any:
-    dims = len(w.kernel)
-    if dims > 3:
-        raise ValueError(f"a pool over {dims} dimensions is not supported")
-    return getattr(R.nn, f"{kind}_pool{dims}d")(
-        x,
-        pool_size=w.kernel,
-        strides=w.strides,
-        dilation=w.dilations,
-        padding=w.padding,
-        ceil_mode=w.ceil,
-        **more,
-    )
-
-
 @converter("AveragePool")
 def average_pool(n: Node) -> Any:
-    return _pool("avg", n[0], _pool_windows(n), count_include_pad=n.flag("count_include_pad", 0))
+    return pool("avg", n[0], _pool_windows(n), count_include_pad=n.flag("count_include_pad", 0))
 
 
 @converter("MaxPool")
 def max_pool(n: Node) -> Any:
-    w = _pool_windows(n)
-    x = n[0]
+    w, x = _pool_windows(n), n[0]
     if len(n.outputs) < 2 or not n.outputs[1]:
-        return _pool("max", x, w)
-    sizes = static_shape(x)
-    flat, inside, counts = window_index(w, sizes[2:])
-    spatial = int(np.prod(sizes[2:]))
-    rows = R.take(R.reshape(x, [*sizes[:2], spatial]), constant(flat.reshape(-1).astype(np.int32)), axis=2)
-    low = -math.inf if is_float(x) else np.iinfo(dtype_of(x)).min
-    seen = R.where(constant(inside), R.reshape(rows, [*sizes[:2], *flat.shape]), scalar(low, x))
-    best = R.argmax(seen, axis=3, keepdims=True)
-    place = _places(flat, sizes[2:], n.flag("storage_order", 0))
-    table = R.broadcast_to(constant(place), [*sizes[:2], *place.shape])
-    index = R.reshape(R.gather(table, 3, cast(best, "int64")), [*sizes[:2], *counts])
-    start = np.arange(sizes[0] * sizes[1], dtype=np.int64) * spatial
-    whole = R.add(index, constant(start.reshape([*sizes[:2], *([1] * len(counts))])))
-    return [R.reshape(R.max(seen, axis=3), [*sizes[:2], *counts]), whole]
-
-
-def _places(flat: Any, sizes: Sequence[int], by_column: bool) -> Any:
-    """Flat indices as they are, or counted with the first dimension running fastest."""
-    if not by_column:
-        return flat
-    parts = np.unravel_index(flat, tuple(sizes))
-    return np.ravel_multi_index(parts[::-1], tuple(sizes)[::-1]).astype(np.int64)
+        return pool("max", x, w)
+    made, index = max_with_places(x, w, n.flag("storage_order", 0))
+    images = math.prod(static_shape(x)[:2])
+    start = np.arange(images, dtype=np.int64) * math.prod(static_shape(x)[2:])
+    return [made, R.add(index, constant(start.reshape([*shape_of(x)[:2], *[1] * len(w.kernel)])))]
 
 
 @converter("MaxUnpool")
@@ -275,12 +161,8 @@ def max_unpool(n: Node) -> Any:
     ]
     whole = [*sizes[:2], *natural]
     target = n.ints(2) if n.has(2) else whole
-    zeros = R.zeros([int(np.prod(whole))], dtype_of(x))
-    flat = R.scatter_elements(zeros, R.reshape(index, [-1]), R.reshape(x, [-1]), 0, "update")
-    made = R.reshape(flat, whole)
-    if list(target) != whole:
-        made = R.nn.pad(made, [(0, t - s) for t, s in zip(target, whole, strict=True)], scalar(0, x))
-    return made
+    made = R.reshape(unpooled(x, index, 1, math.prod(whole)), whole)
+    return padded(made, [(0, t - s) for t, s in zip(target, whole, strict=True)], value=scalar(0, x))
 
 
 @converter("LpPool")
@@ -298,7 +180,7 @@ def lp_pool(n: Node) -> Any:
         ]
         after = tuple(a + m for a, m in zip(w.after, spare, strict=True))
         w = Windows(w.kernel, w.strides, w.dilations, w.before, after)
-    total = R.multiply(_pool("avg", raised, w, count_include_pad=True), scalar(math.prod(w.kernel), x))
+    total = R.multiply(pool("avg", raised, w, count_include_pad=True), scalar(math.prod(w.kernel), x))
     return total if p == 1 else R.sqrt(total) if p == 2 else R.power(total, scalar(1 / p, x))
 
 

@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from ..common.norms import grouped, over_channels, scaled, standardised
 from .build import R, cast, constant, dtype_of, is_static, rank, scalar, shape_of
 from .context import Node, converter
 
 
 def _wide(x: Any) -> Any:
     return cast(x, "float32") if dtype_of(x) in ("float16", "bfloat16") else x
-
-
-def standardised(x: Any, axes: Sequence[int], epsilon: float) -> tuple[Any, Any, Any]:
-    """(x - mean) / sqrt(variance + ε), the mean, and 1 / sqrt(variance + ε)."""
-    mean = R.mean(x, axis=list(axes), keepdims=True)
-    centred = R.subtract(x, mean)
-    variance = R.mean(R.multiply(centred, centred), axis=list(axes), keepdims=True)
-    inverse = R.divide(scalar(1, x), R.sqrt(R.add(variance, scalar(epsilon, x))))
-    return R.multiply(centred, inverse), mean, inverse
-
-
-def _channels(v: Any, like: Any) -> Any:
-    """A value for each channel, shaped so that it broadcasts over the others."""
-    return R.expand_dims(v, 1, rank(like) - 2) if rank(like) > 2 else v
 
 
 @converter("BatchNormalization")
@@ -41,7 +27,7 @@ def batch_norm(n: Node) -> Any:
         return R.nn.batch_norm(x, gamma, beta, mean, var, axis=1, epsilon=epsilon)[0]
     wide = _wide(x)
     kind = dtype_of(wide)
-    gamma, beta, mean, var = (_channels(cast(v, kind), x) for v in (gamma, beta, mean, var))
+    gamma, beta, mean, var = (over_channels(cast(v, kind), x) for v in (gamma, beta, mean, var))
     scale = R.divide(gamma, R.sqrt(R.add(var, scalar(epsilon, var))))
     return cast(R.add(R.multiply(R.subtract(wide, mean), scale), beta), dtype_of(x))
 
@@ -53,7 +39,7 @@ def _training_norm(n: Node) -> Any:
     made, now, _ = standardised(x, axes, n.attr("epsilon", 1e-5))
     centred = R.subtract(x, now)
     spread = R.mean(R.multiply(centred, centred), axis=axes)
-    out = R.add(R.multiply(made, _channels(gamma, x)), _channels(beta, x))
+    out = scaled(made, gamma, beta)
 
     def mixed(old: Any, new: Any) -> Any:
         return R.add(R.multiply(old, scalar(momentum, old)), R.multiply(new, scalar(1 - momentum, new)))
@@ -100,24 +86,22 @@ def rms_of(x: Any, scale: Any, axes: list[int], epsilon: float) -> Any:
 def instance_norm(n: Node) -> Any:
     x = n[0]
     made, _, _ = standardised(_wide(x), list(range(2, rank(x))), n.attr("epsilon", 1e-5))
-    return R.add(R.multiply(cast(made, dtype_of(x)), _channels(n[1], x)), _channels(n[2], x))
+    return scaled(cast(made, dtype_of(x)), n[1], n[2])
 
 
 @converter("GroupNormalization")
 def group_norm(n: Node) -> Any:
     x, groups = n[0], int(n.attr("num_groups", 1))
-    batch, channels = shape_of(x)[:2]
+    channels = shape_of(x)[1]
     if groups < 1 or not isinstance(channels, int) or channels % groups:
         raise n.refuse(f"num_groups {groups} does not part {channels} channels")
     kind = dtype_of(x)
-    parted = R.reshape(_wide(x), [batch, groups, channels // groups, *shape_of(x)[2:]])
+    parted = grouped(_wide(x), groups)
     made, _, _ = standardised(parted, list(range(2, rank(parted))), n.attr("epsilon", 1e-5))
     made = cast(made, kind)
     if n.opset < 21:  # a scale for each group, then
-        made = R.add(R.multiply(made, _channels(n[1], parted)), _channels(n[2], parted))
-        return R.reshape(made, shape_of(x))
-    made = R.reshape(made, shape_of(x))
-    return R.add(R.multiply(made, _channels(n[1], x)), _channels(n[2], x))
+        return R.reshape(scaled(made, n[1], n[2]), shape_of(x))
+    return scaled(R.reshape(made, shape_of(x)), n[1], n[2])
 
 
 @converter("MeanVarianceNormalization")
@@ -148,7 +132,7 @@ def lrn(n: Node) -> Any:
     if size < 1 or size >= 1 << 20:
         raise n.refuse(f"size is {size}")
     alpha, beta, bias = n.attr("alpha", 1e-4), n.attr("beta", 0.75), n.attr("bias", 1.0)
-    if is_static(x) and rank(x) == 4 and size % 2 and hasattr(R.nn, "lrn"):
+    if is_static(x) and rank(x) == 4 and size % 2:
         return R.nn.lrn(x, size=size, axis=1, bias=bias, alpha=alpha, beta=beta)
     low, high = (size - 1) // 2, size - 1 - (size - 1) // 2
     frame = [(0, 0), (low, high), *([(0, 0)] * (rank(x) - 2))]

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from ...qnn import op as Q
+from ..common.matrices import matmul
 from .build import R, cast, constant, dtype_of, rank, scalar, shape_of, static_shape
 from .context import Node, Value, converter
 from .load import storage_dtype
 from .narrow import decode, encode
-from .nn import conv_windows, convolve, group_count, matmul_of
+from .nn import conv_windows, convolve, group_count
 
 _RANGES = {
     "int8": (-128, 127),
@@ -139,7 +140,7 @@ def centred(n: Node, data: int, zero: int, axis: int | None = None) -> Any:
 @converter("MatMulInteger")
 def matmul_integer(n: Node) -> Any:
     a = centred(n, 0, 2, n.rank(0) - 2)
-    return matmul_of(a, centred(n, 1, 3), "int32")
+    return matmul(a, centred(n, 1, 3), "int32")
 
 
 @converter("ConvInteger")
@@ -166,7 +167,7 @@ def rescaled(total: Any, scales: Sequence[Any], zero: Any, kind: str, axis: int)
 def qlinear_matmul(n: Node) -> Any:
     a = _less(n[0], n[2], n.rank(0) - 2)
     b = _less(n[3], n[5], n.rank(3) - 1)
-    total = matmul_of(a, b, "int32")
+    total = matmul(a, b, "int32")
     return rescaled(total, (n[1], n[4], n[6]), n[7], n.dtype(7), rank(total) - 1)
 
 
@@ -229,9 +230,10 @@ def qlinear_global_average_pool(n: Node) -> Any:
 
 @converter("QLinearAveragePool", domain="com.microsoft")
 def qlinear_average_pool(n: Node) -> Any:
-    from .nn import _pool, _pool_windows
+    from ..common.windows import pool
+    from .nn import _pool_windows
 
-    made = _pool("avg", _floats(n, 0), _pool_windows(n), count_include_pad=n.flag("count_include_pad", 0))
+    made = pool("avg", _floats(n, 0), _pool_windows(n), count_include_pad=n.flag("count_include_pad", 0))
     return _back(n, made, 3)
 
 
@@ -256,7 +258,7 @@ def dynamic_quantize_matmul(n: Node) -> Any:
     q, scale, zero = dynamic_quantize_linear(inner)
     a = R.subtract(cast(q, "int16"), cast(zero, "int16"))
     b = _less(n[1], n[3] if n.has(3) else constant(np.zeros((), n.dtype(1))), n.rank(1) - 1)
-    total = cast(matmul_of(a, b, "int32"), "float32")
+    total = cast(matmul(a, b, "int32"), "float32")
     made = R.multiply(total, R.multiply(scale, _along(n[2], total, rank(total) - 1)))
     return R.add(made, n[4]) if n.has(4) else made
 
@@ -264,7 +266,7 @@ def dynamic_quantize_matmul(n: Node) -> Any:
 @converter("MatMulIntegerToFloat", domain="com.microsoft")
 def matmul_integer_to_float(n: Node) -> Any:
     a = centred(n, 0, 4, n.rank(0) - 2)
-    total = cast(matmul_of(a, centred(n, 1, 5), "int32"), "float32")
+    total = cast(matmul(a, centred(n, 1, 5), "int32"), "float32")
     last = rank(total) - 1
     made = R.multiply(R.multiply(total, _along(n[2], total, last)), _along(n[3], total, last))
     return R.add(made, n[6]) if n.has(6) else made

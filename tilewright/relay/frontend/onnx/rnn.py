@@ -1,23 +1,14 @@
-"""Recurrent networks, unrolled over the steps of their sequence.
-
-The products with the input are one matrix product for all steps; what remains in a step is the product with the state.
-"""
+"""Recurrent networks: what the attributes of ONNX make of the layers that importers share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from .build import R, cast, constant, dtype_of, scalar, shape_of, static_shape
+from ..common.recurrent import Layer, run
+from .build import R, dtype_of, scalar, shape_of, static_shape
 from .context import Node, Refusal, converter
 from .math import softplus_of
-
-_LONGEST = 4096
-_UNROLLED = 128  # a longer sequence is one operator, if it can be
-
 
 QUANTIZED = "of quantised activations"  # set by the converter of DynamicQuantizeLSTM
 
@@ -64,69 +55,8 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Callable[
     return found
 
 
-@dataclass(slots=True)
-class _Cell:
-    """One direction of a layer: its weights as (in, gates), biases, and what the attributes say."""
-
-    hidden: int
-    recurrent: Any  # (hidden, gates · hidden)
-    bias: Any  # of the recurrent product, or None
-    peephole: Any
-    acts: list[Callable[[Any], Any]]
-    clip: float
-    n: Node
-
-    def limited(self, x: Any) -> Any:
-        return R.clip(x, -self.clip, self.clip) if self.clip > 0 else x
-
-    def state(self, h: Any) -> Any:
-        made = R.nn.matmul(as_quantized(h) if self.n.attr(QUANTIZED) else h, self.recurrent)
-        return made if self.bias is None else R.add(made, self.bias)
-
-    def gate(self, x: Any, i: int) -> Any:
-        return R.strided_slice(x, [i * self.hidden], [(i + 1) * self.hidden], axes=[1])
-
-
-def _rnn_step(cell: _Cell, x: Any, h: Any, c: Any) -> tuple[Any, Any]:
-    return cell.acts[0](cell.limited(R.add(x, cell.state(h)))), c
-
-
-def _gru_step(cell: _Cell, x: Any, h: Any, c: Any) -> tuple[Any, Any]:
-    f, g = cell.acts
-    inner = cell.state(h)
-    z = f(cell.limited(R.add(cell.gate(x, 0), cell.gate(inner, 0))))
-    r = f(cell.limited(R.add(cell.gate(x, 1), cell.gate(inner, 1))))
-    if cell.n.attr("linear_before_reset", 0):
-        part = R.multiply(r, cell.gate(inner, 2))
-    else:
-        last = cell.gate(cell.recurrent, 2)
-        part = R.nn.matmul(R.multiply(r, h), last)
-        if cell.bias is not None:
-            part = R.add(part, cell.gate(cell.bias, 2))
-    new = g(cell.limited(R.add(cell.gate(x, 2), part)))
-    return R.add(R.multiply(R.subtract(scalar(1, z), z), new), R.multiply(z, h)), c
-
-
-def _lstm_step(cell: _Cell, x: Any, h: Any, c: Any) -> tuple[Any, Any]:
-    f, g, last = cell.acts
-    total = R.add(x, cell.state(h))
-    i, o, forget, new = (cell.gate(total, k) for k in range(4))
-    if cell.peephole is not None:
-        pi, po, pf = (cell.gate(cell.peephole, k) for k in range(3))
-        i, forget = R.add(i, R.multiply(pi, c)), R.add(forget, R.multiply(pf, c))
-    i = f(cell.limited(i))
-    forget = R.subtract(scalar(1, i), i) if cell.n.attr("input_forget", 0) else f(cell.limited(forget))
-    c = R.add(R.multiply(forget, c), R.multiply(i, g(cell.limited(new))))
-    if cell.peephole is not None:
-        o = R.add(o, R.multiply(po, c))
-    return R.multiply(f(cell.limited(o)), last(c)), c
-
-
-_KINDS: dict[str, tuple[int, list[str], Callable[..., tuple[Any, Any]]]] = {
-    "RNN": (1, ["Tanh"], _rnn_step),
-    "GRU": (3, ["Sigmoid", "Tanh"], _gru_step),
-    "LSTM": (4, ["Sigmoid", "Tanh", "Tanh"], _lstm_step),
-}
+_USUAL = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
+_LAYOUTS = {"RNN": "H", "GRU": "ZRN", "LSTM": "IOFG"}
 
 
 def _part(e: Any, i: int) -> Any:
@@ -134,128 +64,69 @@ def _part(e: Any, i: int) -> Any:
     return R.squeeze(R.strided_slice(e, [i], [i + 1], axes=[0]), [0])
 
 
-def _cell(n: Node, d: int, gates: int, names: list[str]) -> tuple[_Cell, Any, Any]:
-    """The cell of a direction, its input weights and their bias."""
-    hidden = static_shape(n[2])[2]
-    w = R.transpose(_part(n[1], d), [1, 0])
-    r = R.transpose(_part(n[2], d), [1, 0])
-    wb = rb = None
-    if n.has(3):
-        both = _part(n[3], d)
-        wide = gates * hidden
-        wb, rb = (
-            R.expand_dims(R.strided_slice(both, [i * wide], [(i + 1) * wide], axes=[0]), 0) for i in (0, 1)
-        )
-    given = n.attr("activations") or names * 2
+def _curves(n: Node, d: int) -> list[Callable[[Any], Any]] | None:
+    """The activations of a direction; None where they are the usual ones."""
+    usual = _USUAL[n.op_type]
+    count = len(usual)
+    given = n.attr("activations") or usual * 2
     alphas, betas = list(n.attr("activation_alpha", [])), list(n.attr("activation_beta", []))
-    acts = []
-    for i in range(len(names)):
-        at = d * len(names) + i
-        if at >= len(given):
-            raise n.refuse(f"{len(given)} activations where {len(names)} are needed for each direction")
-        alpha = alphas[at] if at < len(alphas) else None
-        beta = betas[at] if at < len(betas) else None
-        acts.append(_activation(given[at], alpha, beta))
-    peep = R.expand_dims(_part(n[7], d), 0) if n.op_type == "LSTM" and n.has(7) else None
-    return _Cell(hidden, r, rb, peep, acts, float(n.attr("clip", 0.0)), n), w, wb
+    if (d + 1) * count > len(given):
+        raise n.refuse(f"{len(given)} activations where {count} are needed for each direction")
+    own = given[d * count : (d + 1) * count]
+    if [a.lower() for a in own] == [a.lower() for a in usual]:
+        return None
+    places = range(d * count, (d + 1) * count)
+    return [
+        _activation(a, *(v[at] if at < len(v) else None for v in (alphas, betas)))
+        for a, at in zip(own, places, strict=True)
+    ]
+
+
+def _layer(n: Node, d: int) -> Layer:
+    """One direction, as the inputs and attributes of a node describe it."""
+    biases: list[Any] = [None, None]
+    if n.has(3):
+        both, wide = _part(n[3], d), static_shape(n[2])[1]
+        biases = [R.strided_slice(both, [i * wide], [(i + 1) * wide], axes=[0]) for i in (0, 1)]
+    return Layer(
+        _LAYOUTS[n.op_type],
+        _part(n[1], d),
+        _part(n[2], d),
+        biases[0],
+        biases[1],
+        curves=_curves(n, d),
+        clip=float(n.attr("clip", 0.0)),
+        peephole=_part(n[7], d) if n.op_type == "LSTM" and n.has(7) else None,
+        coupled=bool(n.attr("input_forget", 0)),
+        linear_before_reset=n.flag("linear_before_reset", 0),
+        rounded=as_quantized if n.attr(QUANTIZED) else None,
+    )
 
 
 @converter("RNN", "GRU", "LSTM")
 def recurrent(n: Node) -> Any:
-    gates, names, step = _KINDS[n.op_type]
-    x = n[0]
     batched = n.flag("layout", 0)
-    if batched:
-        x = R.transpose(x, [1, 0, 2])
-    length, batch, width = shape_of(x)
-    if not isinstance(length, int) or length > _UNROLLED:
-        found = _scanned(n, x, batched)
-        if found is not None:
-            return found
-    if not isinstance(length, int) or not isinstance(width, int):
-        raise n.refuse(f"a sequence of shape {shape_of(x)} needs sizes that are known at import; give shape=")
-    if length > _LONGEST:
-        raise n.refuse(f"a sequence of {length} steps is too long to unroll (at most {_LONGEST})")
+    x = R.transpose(n[0], [1, 0, 2]) if batched else n[0]
     direction = n.attr("direction", "forward")
-    count = 2 if direction == "bidirectional" else 1
-    lengths = cast(n[4], "int32") if n.has(4) else None
-    outs, lasts, cells = [], [], []
-    for d in range(count):
-        cell, w, bias = _cell(n, d, gates, names)
-        rows = R.reshape(x, [-1, width])
-        flat = R.nn.matmul(as_quantized(rows) if n.attr(QUANTIZED) else rows, w)
-        if bias is not None:
-            flat = R.add(flat, bias)
-        seen = R.reshape(flat, [length, batch, gates * cell.hidden])
-        h, c = (_initial(n, i, d, batch, cell.hidden, dtype_of(x), batched) for i in (5, 6))
-        backward = direction == "reverse" or d == 1
-        ys: list[Any] = [None] * length
-        for t in reversed(range(length)) if backward else range(length):
-            new, state = step(cell, _part(seen, t), h, c)
-            if lengths is not None:
-                live = R.expand_dims(R.greater(lengths, constant(np.int32(t))), 1)
-                ys[t] = R.where(live, new, scalar(0, new))
-                h, c = R.where(live, new, h), R.where(live, state, c)
-            else:
-                ys[t], h, c = new, new, state
-        outs.append(R.stack(ys, 0))
-        lasts.append(h)
-        cells.append(c)
-    y = R.stack(outs, 1)  # (length, directions, batch, hidden)
-    y_h, y_c = R.stack(lasts, 0), R.stack(cells, 0)
-    if batched:
-        y, y_h, y_c = R.transpose(y, [2, 0, 1, 3]), R.transpose(y_h, [1, 0, 2]), R.transpose(y_c, [1, 0, 2])
-    return [y, y_h, y_c] if n.op_type == "LSTM" else [y, y_h]
-
-
-def _scanned(n: Node, x: Any, batched: bool) -> Any:
-    """A layer of the usual activations as one operator, whatever the length; None where it has other wishes."""
-    gates, names, _ = _KINDS[n.op_type]
-    given = n.attr("activations")
-    plain = not given or [a.lower() for a in given] in (
-        [a.lower() for a in names],
-        [a.lower() for a in names * 2],
-    )
-    if n.op_type == "RNN" or not plain or n.attr("clip") or n.attr("input_forget", 0) or n.has(4):
-        return None
-    if n.op_type == "LSTM" and n.has(7):
-        return None
-    kind, batch = dtype_of(x), shape_of(x)[1]
-    hidden = static_shape(n[2])[2]
-    direction = n.attr("direction", "forward")
-    outs, lasts, cells = [], [], []
+    lengths = n[4] if n.has(4) else None
+    outs, lasts = [], []
     for d in range(2 if direction == "bidirectional" else 1):
-        biases = [constant(np.zeros(gates * hidden), kind)] * 2
-        if n.has(3):
-            both = _part(n[3], d)
-            wide = gates * hidden
-            biases = [R.strided_slice(both, [i * wide], [(i + 1) * wide], axes=[0]) for i in (0, 1)]
-        weights = [_part(n[1], d), _part(n[2], d), *biases]
-        h, c = (_initial(n, i, d, batch, hidden, kind, batched) for i in (5, 6))
-        backward = direction == "reverse" or d == 1
-        if n.op_type == "LSTM":
-            states, memory = R.nn.lstm(x, *weights, h, c, reverse=backward, weight_layout="IOFG")
-            cells.append(_last(memory))
-        else:
-            before = n.flag("linear_before_reset", 0)
-            states = R.nn.gru(x, *weights, h, backward, before, "ZRN")
-        lasts.append(_last(states))
-        outs.append(R.reverse(states, 0) if backward else states)
-    y, y_h = R.stack(outs, 1), R.stack(lasts, 0)
-    y_c = R.stack(cells, 0) if cells else None
+        layer = _layer(n, d)
+        count = 2 if n.op_type == "LSTM" else 1
+        states = [
+            _initial(n, 5 + i, d, shape_of(x)[1], layer.hidden, dtype_of(x), batched) for i in range(count)
+        ]
+        made, ends = run(layer, x, states, direction == "reverse" or d == 1, lengths)
+        outs.append(made)
+        lasts.append(ends)
+    y = R.stack(outs, 1)  # (length, directions, batch, hidden)
+    ends = [R.stack(list(each), 0) for each in zip(*lasts, strict=True)]
     if batched:
-        y, y_h = R.transpose(y, [2, 0, 1, 3]), R.transpose(y_h, [1, 0, 2])
-        y_c = None if y_c is None else R.transpose(y_c, [1, 0, 2])
-    return [y, y_h, y_c] if n.op_type == "LSTM" else [y, y_h]
-
-
-def _last(states: Any) -> Any:
-    """The state after the last step."""
-    return R.squeeze(R.strided_slice(states, [-1], [2**31 - 1], axes=[0]), [0])
+        y, ends = R.transpose(y, [2, 0, 1, 3]), [R.transpose(e, [1, 0, 2]) for e in ends]
+    return [y, *ends]
 
 
 def _initial(n: Node, at: int, d: int, batch: Any, hidden: int, kind: str, batched: bool) -> Any:
-    if n.has(at) and (at == 5 or n.op_type == "LSTM"):
-        found = R.transpose(n[at], [1, 0, 2]) if batched else n[at]
-        return _part(found, d)
-    return R.zeros([batch, hidden], kind)
+    if not n.has(at):
+        return R.zeros([batch, hidden], kind)
+    return _part(R.transpose(n[at], [1, 0, 2]) if batched else n[at], d)

@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 
 from ...op.shapes import ceildiv, sub
+from ..common.pads import padded
+from ..common.windows import Windows, folded
 from .build import (
     R,
     cast,
     constant,
-    dtype_of,
     is_static,
     literal,
     rank,
     scalar,
     shape_of,
     static_shape,
-    take_rows,
 )
 from .context import Node, Value, converter
 
@@ -303,7 +303,7 @@ def trilu(n: Node) -> Any:
 @converter("Pad")
 def pad_attributes(n: Node) -> Any:
     pads = n.attr("pads", n.attr("paddings"))
-    return padded(n, n[0], list(pads), n.attr("mode", "constant"), scalar(n.attr("value", 0.0), n[0]))
+    return _in_frame(n, n[0], list(pads), n.attr("mode", "constant"), scalar(n.attr("value", 0.0), n[0]))
 
 
 @converter("Pad", since=11)
@@ -318,54 +318,15 @@ def pad(n: Node) -> Any:
     for i, d in enumerate(axes):
         pads[d], pads[d + ndim] = given[i], given[i + len(axes)]
     value = R.reshape(n[2], ()) if n.has(2) else scalar(0, x)
-    return padded(n, x, pads, n.attr("mode", "constant"), value)
+    return _in_frame(n, x, pads, n.attr("mode", "constant"), value)
 
 
-def padded(n: Node, x: Any, pads: list[int], mode: str, value: Any) -> Any:
-    """A tensor in a frame; a negative width cuts instead."""
-    ndim = rank(x)
-    before, after = pads[:ndim], pads[ndim:]
+def _in_frame(n: Node, x: Any, pads: list[int], mode: str, value: Any) -> Any:
+    """All begins, then all ends, as ONNX has them."""
     if any(abs(p) > 1 << 31 for p in pads):
         raise n.refuse(f"pads {pads} are out of all proportion")
-    for d in range(ndim):
-        low, high = -min(before[d], 0), -min(after[d], 0)
-        if low or high:
-            end = shape_of(x)[d] - high
-            x = R.strided_slice(x, [low], [end], axes=[d])
-    width = [(max(a, 0), max(b, 0)) for a, b in zip(before, after, strict=True)]
-    if mode == "constant":
-        return R.nn.pad(x, width, value) if any(a or b for a, b in width) else x
-    for d, (a, b) in enumerate(width):
-        size = shape_of(x)[d]
-        if (a or b) and isinstance(size, int):
-            x = take_rows(x, _frame(n, size, a, b, mode), d)
-        elif a or b:
-            x = _framed(n, x, d, a, b, mode)
-    return x
-
-
-def _framed(n: Node, x: Any, axis: int, before: int, after: int, mode: str) -> Any:
-    """An axis of unknown size in a frame: rows of it, and of it read backwards, before and behind."""
-    back = R.reverse(x, axis)
-    rows = {
-        "edge": ((x, [0] * before), (back, [0] * after)),
-        "reflect": ((x, list(range(before, 0, -1))), (back, list(range(1, after + 1)))),
-        "wrap": ((back, list(range(before - 1, -1, -1))), (x, list(range(after)))),
-    }.get(mode)
-    if rows is None:
-        raise n.refuse(f"mode {mode!r} is unknown")
-    parts = [take_rows(e, index, axis) if index else None for e, index in rows]
-    return R.concatenate([p for p in (parts[0], x, parts[1]) if p is not None], axis)
-
-
-def _frame(n: Node, size: int, before: int, after: int, mode: str) -> list[int]:
-    """Which row stands at each place of a padded axis."""
-    kinds = {"edge": "edge", "reflect": "reflect", "wrap": "wrap"}
-    if mode not in kinds:
-        raise n.refuse(f"mode {mode!r} is unknown")
-    if size == 0:
-        raise n.refuse(f"mode {mode!r} on an empty dimension")
-    return np.pad(np.arange(size), (before, after), mode=kinds[mode]).tolist()  # type: ignore[call-overload,no-any-return]
+    ndim = rank(x)
+    return padded(x, list(zip(pads[:ndim], pads[ndim:], strict=True)), mode, value)
 
 
 # ---------------------------------------------------------------------------- blocks
@@ -404,32 +365,11 @@ def einsum(n: Node) -> Any:
 @converter("Col2Im")
 def col2im(n: Node) -> Any:
     """Blocks added where they lie: scattered into the flat image by constant indices."""
-    x = n[0]
     image, block = n.ints(1), n.ints(2)
     dims = len(image)
-    dilations, strides = n.attr("dilations", [1] * dims), n.attr("strides", [1] * dims)
-    pads = n.attr("pads", [0] * 2 * dims)
-    batch, columns, count = static_shape(x)
-    channels = columns // int(np.prod(block))
-    full = [image[d] + pads[d] + pads[d + dims] for d in range(dims)]
-    steps = [(full[d] - dilations[d] * (block[d] - 1) - 1) // strides[d] + 1 for d in range(dims)]
-    if int(np.prod(steps)) != count:
-        raise n.refuse(f"{count} blocks were given and {steps} fit")
-    place = np.zeros([*block, *steps], np.int64)
-    for d in range(dims):
-        grid = np.arange(block[d])[:, None] * dilations[d] + np.arange(steps[d])[None, :] * strides[d]
-        view = [1] * (2 * dims)
-        view[d], view[d + dims] = block[d], steps[d]
-        place = place * full[d] + grid.reshape(view)
-    flat = place.reshape(-1)
-    data = R.reshape(x, [batch * channels, flat.size])
-    index = constant(np.broadcast_to(flat, (batch * channels, flat.size)).copy())
-    zeros = R.zeros([batch * channels, int(np.prod(full))], dtype_of(x))
-    made = R.reshape(R.scatter_elements(zeros, index, data, 1, "add"), [batch, channels, *full])
-    begin = [pads[d] for d in range(dims)]
-    return R.strided_slice(
-        made, begin, [b + image[d] for d, b in enumerate(begin)], axes=[d + 2 for d in range(dims)]
-    )
+    strides, dilations = (tuple(n.attr(name, [1] * dims)) for name in ("strides", "dilations"))
+    pads = tuple(n.attr("pads", [0] * 2 * dims))
+    return folded(n[0], image, Windows(tuple(block), strides, dilations, pads[:dims], pads[dims:]))
 
 
 @converter("CenterCropPad")
@@ -442,4 +382,4 @@ def center_crop_pad(n: Node) -> Any:
         have = static_shape(x)[d]
         low = (size - have) // 2 if size >= have else -((have - size) // 2)
         pads[d], pads[d + rank(x)] = low, size - have - low
-    return padded(n, x, pads, "constant", scalar(0, x))
+    return _in_frame(n, x, pads, "constant", scalar(0, x))

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from ..common.matrices import matmul
 from .build import R, cast, constant, dtype_of, rank, static_shape, take_rows
 from .context import Node, Value, converter
 from .load import storage_dtype
-from .nn import matmul_of
 
 _MOST = 1 << 14  # the matrix of a transform has so many rows at most
 
@@ -25,9 +25,9 @@ def fourier(re: Any, im: Any, length: int, rows: int, inverse: bool, kind: str) 
     # Sums of many terms that cancel: in 64 bits.
     c, s = constant(cos), constant(sin)
     re, im = cast(re, "float64"), im if im is None else cast(im, "float64")
-    real, imag = matmul_of(re, c), matmul_of(re, s)
+    real, imag = matmul(re, c), matmul(re, s)
     if im is not None:
-        real, imag = R.subtract(real, matmul_of(im, s)), R.add(imag, matmul_of(im, c))
+        real, imag = R.subtract(real, matmul(im, s)), R.add(imag, matmul(im, c))
     return cast(real, kind), cast(imag, kind)
 
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from ....ir.expr import PrimExpr
 from ...expr import Expr
-from .build import NN, R, cast, constant, full, literal, permute, places, rank, reshape, shape_of, sizes_of
+from ..common.pads import padded
+from .build import R, cast, constant, full, literal, permute, places, rank, reshape, shape_of, sizes_of
 from .table import Refusal, Site, aten
 
 __all__: list[str] = []
@@ -315,35 +316,17 @@ def _widths(x: Expr, pad: Sequence[int]) -> list[tuple[int, int]]:
 
 @aten("constant_pad_nd")
 def constant_pad_nd(n: Site, x: Expr, pad: list[int], value: Any = 0) -> Expr:
-    widths = _widths(x, pad)
-    for d, (before, after) in enumerate(widths):
-        if before < 0 or after < 0:
-            size = shape_of(x)[d]
-            x = R.strided_slice(x, [max(-before, 0)], [size - max(-after, 0)], [1], axes=[d])
-    grown = [(max(a, 0), max(b, 0)) for a, b in widths]
-    return NN.pad(x, grown, n.to(value)) if any(a or b for a, b in grown) else x
+    return padded(x, _widths(x, pad), value=n.to(value))  # type: ignore[no-any-return]
 
 
 @aten("reflection_pad1d", "reflection_pad2d", "reflection_pad3d")
 def reflection_pad(n: Site, x: Expr, padding: list[int]) -> Expr:
-    return _frame(n, x, padding, "reflect")
+    return padded(x, _widths(x, padding), "reflect")  # type: ignore[no-any-return]
 
 
 @aten("replication_pad1d", "replication_pad2d", "replication_pad3d")
 def replication_pad(n: Site, x: Expr, padding: list[int]) -> Expr:
-    return _frame(n, x, padding, "edge")
-
-
-def _frame(n: Site, x: Expr, padding: Sequence[int], mode: str) -> Expr:
-    """The tensor in a frame of itself: rows picked along each dimension that grows."""
-    modes: Any = {"reflect": "reflect", "edge": "edge"}
-    for d, (before, after) in enumerate(_widths(x, padding)):
-        if before or after:
-            line = np.arange(sizes_of(x, "padding")[d])
-            line = line[max(-before, 0) : len(line) - max(-after, 0)]
-            wanted = np.pad(line, (max(before, 0), max(after, 0)), mode=modes[mode])
-            x = R.take(x, places(wanted), axis=d)
-    return x
+    return padded(x, _widths(x, padding), "edge")  # type: ignore[no-any-return]
 
 
 # ---------------------------------------------------------------------------- new tensors

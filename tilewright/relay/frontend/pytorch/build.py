@@ -1,4 +1,4 @@
-"""Small things that converters build with: the operators, types on the way, constants, element types."""
+"""Small things that the converters of PyTorch build with, beside those that all importers share."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...expr import Constant, Expr, const
-from ...op import algorithm, image, indexing, nn, nn_conv, nn_more, nn_pool, reduce, tensor, transform
-from ...transform.infer_type import InferTypeLocal
-from ...ty import TensorType
+from ..common.build import R, constant, dtype_of, permute, rank, reshape, shape_of
 
 __all__ = [
     "NN",
@@ -32,33 +30,8 @@ __all__ = [
 ]
 
 
-class _Families:
-    """The constructors of several families under one name."""
-
-    def __init__(self, *homes: Any) -> None:
-        self._homes = homes
-
-    def __getattr__(self, name: str) -> Any:
-        for home in self._homes:
-            if name in home.__all__:
-                return getattr(home, name)
-        raise AttributeError(f"no family of operators has {name!r}")
-
-
-# `relay` itself, and `relay.nn`.
-R: Any = _Families(tensor, transform, reduce, indexing, algorithm)
-NN: Any = _Families(nn, nn_conv, nn_pool, nn_more)
-image_ops: Any = image
-
-
-def type_of(e: Expr) -> TensorType:
-    """The type of a tensor under construction."""
-    return InferTypeLocal(e)  # type: ignore[no-any-return]
-
-
-def shape_of(e: Expr) -> tuple[Any, ...]:
-    """The sizes of a tensor: integers or expressions over the program's symbols."""
-    return type_of(e).shape
+NN: Any = R.nn
+image_ops: Any = R.image
 
 
 def sizes_of(e: Expr, why: str) -> tuple[int, ...]:
@@ -69,25 +42,12 @@ def sizes_of(e: Expr, why: str) -> tuple[int, ...]:
     return found
 
 
-def rank(e: Expr) -> int:
-    return len(shape_of(e))
-
-
-def dtype_of(e: Expr) -> str:
-    return str(type_of(e).dtype)
-
-
 def is_float(dtype: str) -> bool:
     return "float" in dtype
 
 
 def is_int(dtype: str) -> bool:
     return "int" in dtype
-
-
-def constant(value: Any, dtype: str | None = None) -> Constant:
-    """An array as a constant; it keeps its element type."""
-    return const(np.ascontiguousarray(value) if np.ndim(value) else np.asarray(value), dtype)
 
 
 def literal(value: Any, dtype: str) -> Constant:
@@ -115,19 +75,6 @@ def places(e: Any) -> Any:
     if not isinstance(e, Expr):
         return constant(np.asarray(e).astype("int32"))
     return e if "int" in dtype_of(e) else cast(e, "int64")
-
-
-def reshape(e: Expr, shape: Sequence[Any]) -> Expr:
-    """The elements under a shape without codes."""
-    if shape_of(e) == tuple(shape):
-        return e
-    return R.reshape(e, tuple(shape), allowzero=True)  # type: ignore[no-any-return]
-
-
-def permute(e: Expr, order: Sequence[int]) -> Expr:
-    """The dimensions in another order."""
-    wanted = [int(d) % max(rank(e), 1) for d in order]
-    return e if wanted == list(range(len(wanted))) else R.transpose(e, wanted)
 
 
 @functools.cache

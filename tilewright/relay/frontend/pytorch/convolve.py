@@ -8,20 +8,13 @@ from typing import Any
 import numpy as np
 
 from ...expr import Expr
+from ...op.arguments import each
+from ..common import windows
+from ..common.windows import Windows, folded
 from .build import NN, R, permute, places, rank, reshape, shape_of, sizes_of
 from .table import Site, aten
 
 __all__: list[str] = []
-
-_DATA = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
-_KERNEL = {1: "OIW", 2: "OIHW", 3: "OIDHW"}
-_TRANSPOSED = {1: "IOW", 2: "IOHW", 3: "IODHW"}
-
-
-def _each(value: Any, count: int) -> list[int]:
-    """One number for every spatial dimension, or one for each."""
-    listed = list(value) if isinstance(value, (list, tuple)) else [value]
-    return listed * count if len(listed) == 1 else listed
 
 
 @aten("convolution", "_convolution")
@@ -38,54 +31,17 @@ def convolution(
     groups: int,
 ) -> Expr:
     dims = rank(weight) - 2
-    if rank(x) == dims + 1:  # one image without a batch
-        made = _convolve(
-            R.expand_dims(x, 0), weight, stride, padding, dilation, transposed, output_padding, groups
-        )
-        made = _with_bias(made, bias)
-        return R.squeeze(made, [0])  # type: ignore[no-any-return]
-    return _with_bias(
-        _convolve(x, weight, stride, padding, dilation, transposed, output_padding, groups), bias
-    )
-
-
-def _convolve(
-    x: Expr,
-    weight: Expr,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    transposed: bool,
-    output_padding: Any,
-    groups: int,
-) -> Expr:
-    dims = rank(weight) - 2
-    kernel = [int(d) for d in shape_of(weight)[2:]]
-    around = _each(padding, dims)
-    common: dict[str, Any] = {
-        "strides": tuple(_each(stride, dims)),
-        "padding": tuple(around + around),
-        "dilation": tuple(_each(dilation, dims)),
-        "groups": groups,
-        "kernel_size": tuple(kernel),
-        "data_layout": _DATA[dims],
-    }
+    alone = rank(x) == dims + 1  # one image without a batch
+    data = R.expand_dims(x, 0) if alone else x
+    around = tuple(each(padding, dims))
+    kernel = tuple(int(d) for d in shape_of(weight)[2:])
+    w = Windows(kernel, each(stride, dims), each(dilation, dims), around, around)
     if transposed:
-        work = (NN.conv1d_transpose, NN.conv2d_transpose, NN.conv3d_transpose)[dims - 1]
-        return work(  # type: ignore[no-any-return]
-            x,
-            weight,
-            channels=shape_of(weight)[1] * groups,
-            kernel_layout=_TRANSPOSED[dims],
-            output_padding=tuple(_each(output_padding, dims)),
-            **common,
-        )
-    work = (NN.conv1d, NN.conv2d, NN.conv3d)[dims - 1]
-    return work(x, weight, channels=shape_of(weight)[0], kernel_layout=_KERNEL[dims], **common)  # type: ignore[no-any-return]
-
-
-def _with_bias(made: Expr, bias: Expr | None) -> Expr:
-    return made if bias is None else NN.bias_add(made, bias, 1)
+        made = windows.transposed(data, weight, w, groups, each(output_padding, dims))
+    else:
+        made = windows.convolve(data, weight, w, groups)
+    made = made if bias is None else NN.bias_add(made, bias, 1)
+    return R.squeeze(made, [0]) if alone else made  # type: ignore[no-any-return]
 
 
 @aten("im2col")
@@ -130,18 +86,6 @@ def col2im(
     """Columns added up where the windows that they come from overlap."""
     if rank(x) == 2:
         x = R.expand_dims(x, 0)
-    batch, rows, _ = sizes_of(x, "col2im")
-    channels = rows // int(np.prod(kernel_size))
-    sizes = [s + 2 * p for s, p in zip(output_size, padding, strict=True)]
-    at = [_places(s, k, d, by) for s, k, d, by in zip(sizes, kernel_size, dilation, stride, strict=True)]
-    # Where each element of a column goes, the image laid out flat.
-    flat = at[0][:, None, :, None] * sizes[1] + at[1][None, :, None, :]
-    source = reshape(
-        permute(reshape(x, (batch * channels, flat.size)), [1, 0]), (flat.size, batch * channels)
-    )
-    empty = R.zeros((sizes[0] * sizes[1], batch * channels), n.dtype)
-    summed = R.scatter_nd(empty, places(flat.reshape(1, -1)), source, "add")
-    image = reshape(permute(summed, [1, 0]), (batch, channels, *sizes))
-    ends = [p + s for p, s in zip(padding, output_size, strict=True)]
-    image = R.strided_slice(image, list(padding), ends, [1, 1], axes=[2, 3]) if any(padding) else image
-    return reshape(image, n.shape)
+    around = tuple(padding)
+    w = Windows(tuple(kernel_size), tuple(stride), tuple(dilation), around, around)
+    return reshape(folded(x, output_size, w), n.shape)

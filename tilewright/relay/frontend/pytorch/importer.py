@@ -6,6 +6,7 @@ import math
 import operator
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType
 from typing import Any
 
 from ....ir.errors import FrontendError, TVMError
@@ -15,8 +16,9 @@ from ....ir.span import at_node
 from ...expr import Expr, Function, If, Tuple, TupleGetItem, TupleWrapper, Var
 from ...transform.infer_type import infer_module
 from ...ty import TensorType
+from ..common.build import typed
 from . import families
-from .build import array_of, cast, constant, dtype_name, type_of
+from .build import array_of, cast, constant, dtype_name
 from .capture import _fields, as_program, decomposed, parameter_names, place
 from .symbols import Symbols
 from .table import CONVERTERS, Refusal, Site, find
@@ -249,6 +251,8 @@ class _Importer:
         if target is operator.getitem:
             whole, index = (self.value(a, env) for a in node.args)
             found = whole[index]
+            if isinstance(found, FunctionType):
+                found = found()
             if found is None:
                 raise Refusal(f"result {index} of {node.args[0].target} is not supported")
             return found
@@ -348,7 +352,9 @@ class _Importer:
     def fitted(self, e: Any, kind: TensorType | None) -> Any:
         if e is None or kind is None:
             return e
-        have = type_of(e)
+        if isinstance(e, FunctionType):  # made where it is used: few ask for it
+            return lambda: self.fitted(e(), kind)
+        have = typed(e).checked_type
         known = [(a, b) for a, b in zip(have.shape, kind.shape) if isinstance(a, int) and isinstance(b, int)]
         if len(have.shape) != len(kind.shape) or any(a != b for a, b in known):
             raise Refusal(f"its converter gives {have} where torch has {kind}; this is a bug in tilewright")
@@ -495,4 +501,4 @@ def _opened(value: Any) -> Any:
 
 def _classic_type(value: Any) -> str:
     """The type of an argument as a converter of the user's gets it."""
-    return str(type_of(value).dtype) if isinstance(value, Expr) else type(value).__name__
+    return str(typed(value).checked_type.dtype) if isinstance(value, Expr) else type(value).__name__

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from ...expr import Expr
+from ..common.matrices import matmul
+from ..common.resize import resized
 from .build import constant, permute, rank, shape_of, sizes_of
 from .build import image_ops as image
-from .product import matmul
 from .table import Refusal, Site, aten
 
 __all__: list[str] = []
@@ -26,11 +27,10 @@ def _resize(n: Site, x: Expr, method: str, mode: str, scales: Any, rounding: str
     if scales and all(s is not None for s in scales) and mode != "align_corners":
         exact = all(have_d * s == out for have_d, s, out in zip(have, scales, size, strict=True))
         factors = None if exact else tuple(float(s) for s in scales)
-    work = (image.resize1d, image.resize2d, image.resize3d)[dims - 1]
-    return work(  # type: ignore[no-any-return]
+    return resized(  # type: ignore[no-any-return]
         x,
-        size if dims > 1 else size[0],
-        layout=_LAYOUT[dims],
+        range(2, 2 + dims),
+        size,
         method=method,
         coordinate_transformation_mode=mode,
         rounding_method=rounding,

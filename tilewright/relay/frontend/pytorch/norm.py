@@ -7,6 +7,7 @@ from typing import Any
 
 from ...expr import Expr
 from ...op.shapes import product
+from ..common.norms import grouped, over_channels, scaled, standardised
 from .build import NN, R, cast, dtype_of, full, literal, rank, reshape, shape_of
 from .table import Refusal, Site, aten
 
@@ -14,11 +15,6 @@ __all__: list[str] = []
 
 
 # ---------------------------------------------------------------------------- batch
-def _channels(x: Expr, value: Expr) -> Expr:
-    """One number for each channel, in the shape that broadcasts to a tensor."""
-    return reshape(value, (shape_of(x)[1], *[1] * (rank(x) - 2)))
-
-
 def _batch_norm(
     x: Expr,
     weight: Expr | None,
@@ -33,7 +29,7 @@ def _batch_norm(
     if training or mean is None or var is None:
         axes = [d for d in range(rank(x)) if d != 1]
         mean = R.mean(x, axes, False)
-        apart = R.subtract(x, _channels(x, mean))
+        apart = R.subtract(x, over_channels(mean, x))
         var = R.mean(R.multiply(apart, apart), axes, False)
     scale = full(1, (count,), dtype) if weight is None else cast(weight, dtype)
     shift = full(0, (count,), dtype) if bias is None else cast(bias, dtype)
@@ -82,22 +78,7 @@ def instance_norm(
     if not use_input_stats:
         return _batch_norm(x, weight, bias, running_mean, running_var, False, eps)[0]  # type: ignore[no-any-return]
     inner = list(range(2, rank(x)))
-    return _scaled(x, _standard(x, inner, eps)[0], weight, bias)
-
-
-def _standard(x: Expr, axes: Sequence[int], eps: float) -> tuple[Expr, Expr, Expr]:
-    """(the elements around 0 with a spread of 1, the average, one over the spread)."""
-    middle = R.mean(x, list(axes), True)
-    apart = R.subtract(x, middle)
-    spread = R.mean(R.multiply(apart, apart), list(axes), True)
-    by = R.rsqrt(R.add(spread, literal(eps, dtype_of(x))))
-    return R.multiply(apart, by), middle, by
-
-
-def _scaled(x: Expr, made: Expr, weight: Expr | None, bias: Expr | None) -> Expr:
-    if weight is not None:
-        made = R.multiply(made, _channels(x, weight))
-    return made if bias is None else R.add(made, _channels(x, bias))
+    return scaled(standardised(x, inner, eps)[0], weight, bias)  # type: ignore[no-any-return]
 
 
 # ---------------------------------------------------------------------------- groups
@@ -116,10 +97,9 @@ def group_norm(
 def _group_norm(
     x: Expr, groups: int, weight: Expr | None, bias: Expr | None, eps: float
 ) -> tuple[Expr, Expr, Expr]:
-    batch, channels = shape_of(x)[:2]
-    parted = reshape(x, (batch, groups, channels // groups, *shape_of(x)[2:]))
-    made, middle, by = _standard(parted, range(2, rank(parted)), eps)
-    return _scaled(x, reshape(made, shape_of(x)), weight, bias), middle, by
+    parted = grouped(x, groups)
+    made, middle, by = standardised(parted, range(2, rank(parted)), eps)
+    return scaled(reshape(made, shape_of(x)), weight, bias), middle, by
 
 
 @aten("native_group_norm")
@@ -166,7 +146,7 @@ def native_layer_norm(
     n: Site, x: Expr, normalized_shape: list[Any], weight: Expr | None, bias: Expr | None, eps: float
 ) -> list[Any]:
     axes = list(range(rank(x) - len(normalized_shape), rank(x)))
-    _, middle, by = _standard(x, axes, eps)
+    _, middle, by = standardised(x, axes, eps)
     return [_layer_norm(x, normalized_shape, weight, bias, eps), middle, by]
 
 

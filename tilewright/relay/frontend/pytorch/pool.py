@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from ...expr import Expr
+from ...op.arguments import each
 from ...op.shapes import product
-from .build import NN, R, dtype_of, literal, places, rank, reshape, shape_of, sizes_of
+from ..common.windows import Windows, max_with_places, pool, unpooled
+from .build import NN, R, literal, places, rank, reshape, shape_of
 from .table import Refusal, Site, aten
 
 __all__: list[str] = []
-
-
-def _each(value: Any, count: int) -> list[int]:
-    listed = list(value) if isinstance(value, (list, tuple)) else [value]
-    return listed * count if len(listed) == 1 else listed
 
 
 def _dims(n: Site) -> int:
@@ -37,22 +33,14 @@ def _fit(n: Site, made: Expr) -> Expr:
     return reshape(made, wanted)
 
 
-def _max_pool(
-    n: Site, x: Expr, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
-) -> Expr:
-    dims = _dims(n)
-    size = _each(kernel_size, dims)
-    around = _each(padding, dims)
-    work = (NN.max_pool1d, NN.max_pool2d, NN.max_pool3d)[dims - 1]
-    made = work(
-        _batched(x, dims),
-        tuple(size),
-        tuple(_each(stride, dims) if stride else size),
-        tuple(_each(dilation, dims)),
-        tuple(around + around),
-        ceil_mode=ceil_mode,
+def _windows(
+    dims: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any = 1, ceil_mode: bool = False
+) -> Windows:
+    """Windows as torch gives them: without strides, they do not overlap."""
+    size, around = each(kernel_size, dims), each(padding, dims)
+    return Windows(
+        size, each(stride, dims) if stride else size, each(dilation, dims), around, around, ceil_mode
     )
-    return _fit(n, made)
 
 
 @aten("max_pool1d", "max_pool2d", "max_pool3d")
@@ -65,7 +53,8 @@ def max_pool(
     dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> Expr:
-    return _max_pool(n, x, kernel_size, stride, padding, dilation, ceil_mode)
+    w = _windows(_dims(n), kernel_size, stride, padding, dilation, ceil_mode)
+    return _fit(n, pool("max", _batched(x, _dims(n)), w))
 
 
 @aten("max_pool1d_with_indices", "max_pool2d_with_indices", "max_pool3d_with_indices")
@@ -78,7 +67,9 @@ def max_pool_with_indices(
     dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> list[Any]:
-    return [_max_pool(n, x, kernel_size, stride, padding, dilation, ceil_mode), None]
+    w = _windows(_dims(n), kernel_size, stride, padding, dilation, ceil_mode)
+    data = _batched(x, _dims(n))
+    return [_fit(n, pool("max", data, w)), lambda: reshape(max_with_places(data, w)[1], n.shape)]
 
 
 @aten("avg_pool1d", "avg_pool2d", "avg_pool3d")
@@ -93,33 +84,23 @@ def avg_pool(
     divisor_override: int | None = None,
 ) -> Expr:
     dims = _dims(n)
-    size, around = _each(kernel_size, dims), _each(padding, dims)
-    steps = _each(stride, dims) if stride else size
-    whole = count_include_pad or not any(around)
+    w = _windows(dims, kernel_size, stride, padding, 1, ceil_mode)
+    whole = count_include_pad or not any(w.before)
     if divisor_override is not None and ceil_mode:
         raise Refusal("divisor_override with ceil_mode is not supported")
     x = _batched(x, dims)
-    work = (NN.avg_pool1d, NN.avg_pool2d, NN.avg_pool3d)[dims - 1]
 
     def pooled(e: Expr, include: bool) -> Expr:
-        given = {"ceil_mode": ceil_mode, "count_include_pad": include}
-        return _fit(n, work(e, tuple(size), tuple(steps), 1, tuple(around + around), **given))
+        return _fit(n, pool("avg", e, w, count_include_pad=include))
 
     if divisor_override is not None:
-        total = R.multiply(pooled(x, True), literal(float(product(size)), n.dtype))
+        total = R.multiply(pooled(x, True), literal(float(product(w.kernel)), n.dtype))
         return R.divide(total, literal(float(divisor_override), n.dtype))  # type: ignore[no-any-return]
-    if ceil_mode and whole and any(around):
-        return _framed(n, x, size, steps, around)
+    if ceil_mode and whole and any(w.before):
+        # The frame counts, what a last window has beyond it does not: put the frame on, then average what is there.
+        x = NN.pad(x, [(0, 0), (0, 0), *((p, p) for p in w.before)], literal(0.0, n.dtype))
+        w = _windows(dims, kernel_size, stride, 0, 1, True)
     return pooled(x, count_include_pad and not ceil_mode)
-
-
-def _framed(n: Site, x: Expr, size: Sequence[int], steps: Sequence[int], around: Sequence[int]) -> Expr:
-    """The frame counts, what a last window has beyond it does not: put the frame on, then average what is there."""
-    dims = len(size)
-    widths = [(0, 0), (0, 0), *((p, p) for p in around)]
-    framed = NN.pad(x, widths, literal(0.0, n.dtype))
-    work = (NN.avg_pool1d, NN.avg_pool2d, NN.avg_pool3d)[dims - 1]
-    return _fit(n, work(framed, tuple(size), tuple(steps), 1, 0, ceil_mode=True, count_include_pad=False))
 
 
 # ---------------------------------------------------------------------------- to a size
@@ -128,17 +109,17 @@ def _framed(n: Site, x: Expr, size: Sequence[int], steps: Sequence[int], around:
 def adaptive_avg_pool(n: Site, x: Expr, output_size: Any) -> Expr:
     dims = _dims(n)
     x = _batched(x, dims)
-    if all(d == 1 for d in _each(output_size, dims)):
+    if all(d == 1 for d in each(output_size, dims)):
         return reshape(R.mean(x, list(range(rank(x) - dims, rank(x))), True), n.shape)
     work = (NN.adaptive_avg_pool1d, NN.adaptive_avg_pool2d, NN.adaptive_avg_pool3d)[dims - 1]
-    return reshape(work(x, tuple(_each(output_size, dims))), n.shape)
+    return reshape(work(x, tuple(each(output_size, dims))), n.shape)
 
 
 @aten("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d")
 def adaptive_max_pool(n: Site, x: Expr, output_size: Any) -> list[Any]:
     dims = _dims(n)
     work = (NN.adaptive_max_pool1d, NN.adaptive_max_pool2d, NN.adaptive_max_pool3d)[dims - 1]
-    return [reshape(work(_batched(x, dims), tuple(_each(output_size, dims))), n.shape), None]
+    return [reshape(work(_batched(x, dims), tuple(each(output_size, dims))), n.shape), None]
 
 
 # ---------------------------------------------------------------------------- back
@@ -149,10 +130,6 @@ def max_unpool(
     """Elements written back to where they were found; 0 elsewhere."""
     dims = 2 if "2d" in n.name else 3
     lead = shape_of(x)[: rank(x) - dims]
-    rows, many = product(lead), product(sizes_of(x, "unpooling")[rank(x) - dims :])
-    total = product(_each(output_size, dims))
-    flat = R.zeros((rows, total), dtype_of(x))
-    made = R.scatter_elements(
-        flat, places(reshape(indices, (rows, many))), reshape(x, (rows, many)), 1, "update"
-    )
+    rows = product(lead)
+    made = unpooled(x, places(indices), rows, product(each(output_size, dims)))
     return reshape(made, n.shape)

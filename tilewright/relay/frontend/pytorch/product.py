@@ -10,29 +10,12 @@ import numpy as np
 
 from ...expr import Expr
 from ...op.shapes import broadcast, product
+from ..common.embeddings import rotary
+from ..common.matrices import matmul
 from .build import NN, R, cast, constant, dtype_of, full, literal, permute, places, rank, reshape, shape_of
 from .table import Refusal, Site, aten
 
 __all__: list[str] = []
-
-
-def matmul(a: Expr, b: Expr) -> Expr:
-    """The product as `torch.matmul` has it, with leading dimensions that broadcast."""
-    if rank(a) == 1 and rank(b) == 1:
-        return R.sum(R.multiply(a, b), [0], False)  # type: ignore[no-any-return]
-    if rank(a) == 1:
-        made = matmul(reshape(a, (1, *shape_of(a))), b)
-        return R.squeeze(made, [rank(made) - 2])  # type: ignore[no-any-return]
-    if rank(b) == 1:
-        made = matmul(a, reshape(b, (*shape_of(b), 1)))
-        return R.squeeze(made, [rank(made) - 1])  # type: ignore[no-any-return]
-    if rank(b) == 2:  # one matrix for all
-        rows = product(shape_of(a)[:-1])
-        flat = NN.matmul(reshape(a, (rows, shape_of(a)[-1])), b)
-        return reshape(flat, (*shape_of(a)[:-1], shape_of(b)[1]))
-    lead = broadcast(shape_of(a)[:-2], shape_of(b)[:-2])
-    made = NN.batch_matmul(_three(a, lead), _three(b, lead), transpose_b=False)
-    return reshape(made, (*lead, shape_of(a)[-2], shape_of(b)[-1]))
 
 
 def _three(e: Expr, lead: Sequence[Any]) -> Expr:
@@ -94,6 +77,21 @@ def bilinear(n: Site, input1: Expr, input2: Expr, weight: Expr, bias: Expr | Non
     made = R.sum(R.multiply(half, reshape(b, (rows, 1, right))), [2], False)
     made = made if bias is None else R.add(made, bias)
     return reshape(made, n.shape)
+
+
+@aten("onnx::RotaryEmbedding")
+def rotary_embedding(
+    n: Site,
+    x: Expr,
+    cos_cache: Expr,
+    sin_cache: Expr,
+    position_ids: Expr | None = None,
+    interleaved: bool = False,
+    num_heads: int = 0,
+    rotary_embedding_dim: int = 0,
+) -> Expr:
+    """`torch.onnx.ops.rotary_embedding`; the caches have as many angles as are turned."""
+    return rotary(x, cos_cache, sin_cache, position_ids, interleaved, num_heads)  # type: ignore[no-any-return]
 
 
 @aten("einsum")

@@ -19,6 +19,7 @@ from typing import Any
 
 from ...expr import Expr
 from ...ty import TensorType
+from ..common.build import Refusal
 from .build import cast, dtype_name, dtype_of, literal, rank, torch_dtype
 
 __all__ = ["CONVERTERS", "Refusal", "Row", "Site", "aten", "find", "has"]
@@ -29,10 +30,6 @@ _IRRELEVANT = frozenset(
     "scale_grad_by_freq compute_mask benchmark deterministic path cudnn_enabled cudnn_enable allow_tf32 "
     "validate_indices return_debug_mask momentum".split()
 )
-
-
-class Refusal(Exception):
-    """A reason why a call cannot be converted; the importer adds which call it is and where."""
 
 
 class Site:
@@ -132,9 +129,11 @@ def aten(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 def find(target: Any) -> Row | None:
     """The converter of a form of an operator."""
-    if getattr(target, "namespace", "") != "aten":
+    space, _, packet = getattr(getattr(target, "_schema", None), "name", "").partition("::")
+    if space == "onnx":  # those of `torch.onnx.ops`
+        return CONVERTERS.get(f"onnx::{packet}")
+    if space != "aten":
         return None
-    packet = target._schema.name.partition("::")[2]
     return CONVERTERS.get(f"{packet}.{target._overloadname}") or CONVERTERS.get(packet)
 
 

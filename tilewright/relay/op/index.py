@@ -1,50 +1,80 @@
-"""Operators that read and write at places: scatter, masks, coordinates, sequences, sparse points."""
+"""Reading and writing at places: slices, take, gather, scatter, masks, coordinates, sequences."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ...ir.dtype import DataType
-from ..expr import Call, Expr, TupleWrapper, as_expr, const, const_like
+from ..expr import Call, Expr
 from ..ty import Any as AnySize
-from ..ty import TensorType, TupleType, Type
+from ..ty import TensorType, Type
 from . import dyn
-from .arguments import static, tensors
-from .computes import topi
-from .picking import kind_of
-from .registry import OpPattern, Place, flag, integer, ints, number, refuse, register, text
-from .shapes import axis_of, broadcast, differ, is_known, need_dtype, need_rank
+from .arguments import is_computed
+from .attributes import known
+from .computes import te, topi
+from .registry import (
+    Dtype,
+    Int32,
+    Ints,
+    OpPattern,
+    Place,
+    Tensor,
+    Tensors,
+    Traits,
+    dtype,
+    given,
+    integer,
+    ints,
+    operator,
+    refuse,
+    text,
+)
+from .shapes import (
+    add,
+    assume_inside,
+    axes_of,
+    axis_of,
+    broadcast,
+    differ,
+    is_known,
+    need_dtype,
+    need_integers,
+    need_rank,
+    need_scalar,
+    product,
+)
 from .spatial import windows
-from .transform import reshaped
+from .traits import FULL
 
 __all__ = [
     "adv_index",
     "argwhere",
+    "gather",
+    "gather_nd",
     "invert_permutation",
     "matrix_set_diag",
-    "meshgrid",
-    "reverse_reshape",
+    "one_hot",
     "reverse_sequence",
     "scatter_elements",
     "scatter_nd",
     "segment_sum",
     "sequence_mask",
+    "slice_like",
     "sliding_window",
-    "sparse_to_dense",
     "strided_set",
+    "strided_slice",
+    "take",
     "trilu",
     "unravel_index",
 ]
 
+
 INT32 = DataType("int32")
+
+
 INJECTIVE = OpPattern.INJECTIVE
 _REDUCTIONS = ("update", "add", "mul", "min", "max", "mean")
-
-
-def need_integers(kind: TensorType, argument: str) -> None:
-    """Refuse a tensor that is no place."""
-    if not kind.dtype.is_integral or kind.dtype.is_bool:
-        raise refuse(f"must hold integers and is {kind}", argument)
 
 
 def _need_shape(kind: TensorType, wanted: Any, argument: str, why: str) -> None:
@@ -70,10 +100,9 @@ def _scatter_elements_rel(types: list[Any], attrs: Any) -> Type:
     return data  # type: ignore[no-any-return]
 
 
-_scatter_elements = register(
+@operator(
     "scatter_elements",
-    inputs=("data", "indices", "updates"),
-    attrs={"axis": integer(0), "reduction": text("update"), "node": text(""), "negative": flag(True)},
+    attrs={"node": text("")},
     rel=_scatter_elements_rel,
     compute=lambda attrs, ins, out: [
         topi.scatter_elements(
@@ -82,16 +111,18 @@ _scatter_elements = register(
     ],
     places=lambda types, attrs: [Place(1, kind_of(attrs), 0, (axis_of(attrs.axis, len(types[0].shape)),))],
 )
-
-
 def scatter_elements(
-    data: Any, indices: Any, updates: Any, axis: int = 0, reduction: str = "update", negative: bool = True
+    data: Tensor,
+    indices: Tensor,
+    updates: Tensor,
+    axis: int = 0,
+    reduction: str = "update",
+    negative: bool = True,
 ) -> Call:
     """A copy of the data with each update written at its index along `axis`, or combined with what is there.
 
     A negative index counts from the end, unless `negative` is False: then it is outside.
     """
-    return _scatter_elements(data, indices, updates, axis=axis, reduction=reduction, negative=negative)
 
 
 def _scatter_nd_rel(types: list[Any], attrs: Any) -> Type:
@@ -109,24 +140,22 @@ def _scatter_nd_rel(types: list[Any], attrs: Any) -> Type:
     return data  # type: ignore[no-any-return]
 
 
-_scatter_nd = register(
+@operator(
     "scatter_nd",
-    inputs=("data", "indices", "updates"),
-    attrs={"mode": text("update"), "node": text(""), "negative": flag(True)},
+    attrs={"node": text("")},
     rel=_scatter_nd_rel,
     compute=lambda attrs, ins, out: [
         topi.scatter_nd(ins[0], ins[1], ins[2], attrs.mode, node=attrs.node, negative=attrs.negative)
     ],
     places=lambda types, attrs: [Place(1, kind_of(attrs), 0, tuple(range(types[1].shape[0])))],
 )
-
-
-def scatter_nd(data: Any, indices: Any, updates: Any, mode: str = "update", negative: bool = True) -> Call:
+def scatter_nd(
+    data: Tensor, indices: Tensor, updates: Tensor, mode: str = "update", negative: bool = True
+) -> Call:
     """A copy of the data with the slices at the points (columns of `indices`) replaced or combined.
 
     A negative coordinate counts from the end, unless `negative` is False: then it is outside.
     """
-    return _scatter_nd(data, indices, updates, mode=mode, negative=negative)
 
 
 def _segment_rel(types: list[Any], attrs: Any) -> Type:
@@ -146,33 +175,25 @@ def _segment_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return [topi.scatter_nd(empty, topi.expand_dims(ids, 0), data, "add")]
 
 
-_segment_sum = register(
+@operator(
     "segment_sum",
-    inputs=("data", "segment_ids"),
-    attrs={"num_segments": integer(), "node": text("")},
+    attrs={"node": text("")},
     rel=_segment_rel,
     compute=_segment_compute,
     places=lambda types, attrs: [Place(1, "index", sizes=(attrs.num_segments,))],
 )
-
-
-def segment_sum(data: Any, segment_ids: Any, num_segments: int) -> Call:
+def segment_sum(data: Tensor, segment_ids: Tensor, num_segments: int) -> Call:
     """The sum of the rows of each segment; how many segments there are must be said."""
-    return _segment_sum(data, segment_ids, num_segments=num_segments)
 
 
 # ---------------------------------------------------------------------------- coordinates
-_argwhere = register(
+@operator(
     "argwhere",
-    inputs=("condition",),
     rel=lambda types, attrs: TensorType((AnySize(), len(types[0].shape)), INT32),
     compute=lambda attrs, ins, out: [topi.argwhere(dyn.room(out), ins[0])],
 )
-
-
-def argwhere(condition: Any) -> Call:
+def argwhere(condition: Tensor) -> Call:
     """The coordinates of the elements that are not zero, a row for each; how many, only the run tells."""
-    return _argwhere(condition)
 
 
 def _unravel_rel(types: list[Any], attrs: Any) -> Type:
@@ -183,19 +204,15 @@ def _unravel_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType((shape.shape[0], *indices.shape), indices.dtype)
 
 
-_unravel_index = register(
+@operator(
     "unravel_index",
-    inputs=("indices", "shape"),
     rel=_unravel_rel,
     compute=lambda attrs, ins, out: [topi.unravel_index(ins[0], ins[1])],
     pattern=INJECTIVE,
     places=lambda types, attrs: [Place(1, "divisor")],
 )
-
-
-def unravel_index(indices: Any, shape: Any) -> Call:
+def unravel_index(indices: Tensor, shape: Int32) -> Call:
     """The coordinates of positions in a tensor of a shape, along a new first dimension."""
-    return _unravel_index(indices, shape if isinstance(shape, Expr) else const(list(shape), "int32"))
 
 
 def _adv_index_rel(types: list[Any], attrs: Any) -> Type:
@@ -212,9 +229,8 @@ def _adv_index_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType((*shape, *data.shape[len(indices) :]), data.dtype)
 
 
-_adv_index = register(
+@operator(
     "adv_index",
-    inputs=("*inputs",),
     rel=_adv_index_rel,
     compute=lambda attrs, ins, out: [topi.adv_index(ins[0], ins[1:])],
     pattern=INJECTIVE,
@@ -222,11 +238,8 @@ _adv_index = register(
         Place(0, "index", 0, (d,), field=d + 1) for d in range(len(types[0].fields) - 1)
     ],
 )
-
-
-def adv_index(inputs: Any) -> Call:
+def adv_index(inputs: Tensors) -> Call:
     """`data[index0, index1, …]` of a list (data, index0, index1, …); the indices broadcast."""
-    return _adv_index(tensors(inputs))
 
 
 def _permutation_rel(types: list[Any], attrs: Any) -> Type:
@@ -235,51 +248,15 @@ def _permutation_rel(types: list[Any], attrs: Any) -> Type:
     return types[0]  # type: ignore[no-any-return]
 
 
-_invert_permutation = register(
+@operator(
     "invert_permutation",
-    inputs=("data",),
     attrs={"node": text("")},
     rel=_permutation_rel,
     compute=lambda attrs, ins, out: [topi.invert_permutation(ins[0], node=attrs.node)],
     places=lambda types, attrs: [Place(0, "position", 0, (0,))],
 )
-
-
-def invert_permutation(data: Any) -> Call:
+def invert_permutation(data: Tensor) -> Call:
     """The permutation that undoes one."""
-    return _invert_permutation(data)
-
-
-def _meshgrid_rel(types: list[Any], attrs: Any) -> Type:
-    fields = types[0].fields
-    if not fields:
-        raise refuse("is empty", "data")
-    if attrs.indexing not in ("ij", "xy"):
-        raise refuse(f"is {attrs.indexing!r} and may be 'ij' or 'xy'", "indexing")
-    sizes = []
-    for i, kind in enumerate(fields):
-        if len(kind.shape) > 1:
-            raise refuse(f"must have one dimension and is {kind}", f"data[{i}]")
-        sizes.append(kind.shape[0] if kind.shape else 1)
-    if attrs.indexing == "xy":
-        sizes[:2] = sizes[1::-1]
-    return TupleType(tuple(TensorType(sizes, kind.dtype) for kind in fields))
-
-
-_meshgrid = register(
-    "meshgrid",
-    inputs=("*data",),
-    attrs={"indexing": text("ij")},
-    rel=_meshgrid_rel,
-    compute=lambda attrs, ins, out: topi.meshgrid(ins, attrs.indexing),
-    pattern=INJECTIVE,
-)
-
-
-def meshgrid(data: Any, indexing: str = "ij") -> TupleWrapper:
-    """The coordinates of all points of a grid, a tensor for each axis."""
-    listed = list(data)
-    return TupleWrapper(_meshgrid(tensors(listed), indexing=indexing), len(listed))
 
 
 # ---------------------------------------------------------------------------- sequences and windows
@@ -297,19 +274,14 @@ def _sequence_mask_rel(types: list[Any], attrs: Any) -> Type:
     return data  # type: ignore[no-any-return]
 
 
-_sequence_mask = register(
+@operator(
     "sequence_mask",
-    inputs=("data", "valid_length"),
-    attrs={"mask_value": number(0), "axis": integer(0)},
     rel=_sequence_mask_rel,
     compute=lambda attrs, ins, out: [topi.sequence_mask(ins[0], ins[1], attrs.mask_value, attrs.axis)],
     pattern=INJECTIVE,
 )
-
-
-def sequence_mask(data: Any, valid_length: Any, mask_value: float = 0, axis: int = 0) -> Call:
+def sequence_mask(data: Tensor, valid_length: Tensor, mask_value: float = 0, axis: int = 0) -> Call:
     """The data with another value behind the end of each sequence; `axis` is time, the other one the batch."""
-    return _sequence_mask(data, valid_length, mask_value=mask_value, axis=axis)
 
 
 def _reverse_sequence_rel(types: list[Any], attrs: Any) -> Type:
@@ -323,20 +295,15 @@ def _reverse_sequence_rel(types: list[Any], attrs: Any) -> Type:
     return data  # type: ignore[no-any-return]
 
 
-_reverse_sequence = register(
+@operator(
     "reverse_sequence",
-    inputs=("data", "seq_lengths"),
-    attrs={"seq_axis": integer(1), "batch_axis": integer(0)},
     rel=_reverse_sequence_rel,
     compute=lambda attrs, ins, out: [topi.reverse_sequence(ins[0], ins[1], attrs.seq_axis, attrs.batch_axis)],
     pattern=INJECTIVE,
     places=lambda types, attrs: [Place(1, "length", 0, (axis_of(attrs.seq_axis, len(types[0].shape)),))],
 )
-
-
-def reverse_sequence(data: Any, seq_lengths: Any, seq_axis: int = 1, batch_axis: int = 0) -> Call:
+def reverse_sequence(data: Tensor, seq_lengths: Tensor, seq_axis: int = 1, batch_axis: int = 0) -> Call:
     """The first elements of each sequence turned around, as many as its length."""
-    return _reverse_sequence(data, seq_lengths, seq_axis=seq_axis, batch_axis=batch_axis)
 
 
 def _sliding_window_rel(types: list[Any], attrs: Any) -> Type:
@@ -352,10 +319,9 @@ def _sliding_window_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType((*data.shape[:at], *counts, *attrs.window_shape), data.dtype)
 
 
-_sliding_window = register(
+@operator(
     "sliding_window",
-    inputs=("data",),
-    attrs={"axis": integer(), "window_shape": ints(), "strides": ints()},
+    traits=Traits(rearranges=True),
     rel=_sliding_window_rel,
     compute=lambda attrs, ins, out: [
         topi.sliding_window(
@@ -364,11 +330,8 @@ _sliding_window = register(
     ],
     pattern=INJECTIVE,
 )
-
-
-def sliding_window(data: Any, axis: int, window_shape: Any, strides: Any) -> Call:
+def sliding_window(data: Tensor, axis: int, window_shape: Ints, strides: Ints) -> Call:
     """All positions of a window over the dimensions from `axis` on; its own dimensions come last."""
-    return _sliding_window(data, axis=axis, window_shape=window_shape, strides=strides)
 
 
 def _strided_set_rel(types: list[Any], attrs: Any) -> Type:
@@ -381,98 +344,19 @@ def _strided_set_rel(types: list[Any], attrs: Any) -> Type:
     return data  # type: ignore[no-any-return]
 
 
-_strided_set = register(
+@operator(
     "strided_set",
-    inputs=("data", "v", "begin", "end", "strides"),
     rel=_strided_set_rel,
     compute=lambda attrs, ins, out: [topi.strided_set(*ins)],
     pattern=INJECTIVE,
 )
-
-
-def strided_set(data: Any, v: Any, begin: Any, end: Any, strides: Any = None) -> Call:
+def strided_set(data: Tensor, v: Tensor, begin: Int32, end: Int32, strides: Int32 = None) -> Call:
     """The tensor with `data[begin:end:strides] = v` done."""
-    given = [1] * len(begin) if strides is None and not isinstance(begin, Expr) else strides
-    if given is None:
+    if strides is not None:
+        return given()
+    if isinstance(begin, Expr):
         raise TypeError("strided_set: strides must be given where begin is computed by the program")
-    begin, end, given = (p if isinstance(p, Expr) else const(list(p), "int32") for p in (begin, end, given))
-    return _strided_set(data, v, begin, end, given)
-
-
-def _reversed_codes(shape: Any, newshape: Any) -> tuple[Any, ...]:
-    """0 keeps the dimension that stands as far from the end; -1 is what is left."""
-    if any(is_known(code) and code < -1 for code in newshape):
-        raise refuse(f"{newshape} may hold 0 and -1 beside sizes", "newshape")
-    full = []
-    for i, code in enumerate(newshape):
-        at = len(shape) - len(newshape) + i
-        if is_known(code) and code == 0:
-            if at < 0:
-                raise refuse(f"{newshape} keeps a dimension that {tuple(shape)} has not", "newshape")
-            code = shape[at]
-        full.append(code)
-    return reshaped(shape, full, allowzero=True)
-
-
-_reverse_reshape = register(
-    "contrib_reverse_reshape",
-    inputs=("data",),
-    attrs={"newshape": ints()},
-    rel=lambda types, attrs: TensorType(_reversed_codes(types[0].shape, attrs.newshape), types[0].dtype),
-    compute=lambda attrs, ins, out: [topi.reverse_reshape(ins[0], list(attrs.newshape))],
-    pattern=INJECTIVE,
-)
-
-
-def reverse_reshape(data: Any, newshape: Any) -> Call:
-    """reshape whose special sizes are read from the last dimension on."""
-    return _reverse_reshape(data, newshape=static(newshape, "newshape"))
-
-
-# ---------------------------------------------------------------------------- sparse points
-def _sparse_rel(types: list[Any], attrs: Any) -> Type:
-    indices, values, default = types
-    need_integers(indices, "sparse_indices")
-    need_dtype(default, values.dtype, "default_value")
-    ndim = len(attrs.output_shape)
-    if len(indices.shape) > 2 or len(values.shape) > 1:
-        raise refuse(f"is {indices} and sparse_values is {values}: points are rows", "sparse_indices")
-    if len(indices.shape) == 2 and differ(indices.shape[1], ndim):
-        raise refuse(
-            f"has {indices.shape[1]} coordinates and output_shape {attrs.output_shape}", "sparse_indices"
-        )
-    if len(indices.shape) < 2 and ndim != 1:
-        raise refuse(f"is {indices} and output_shape has {ndim} dimensions", "sparse_indices")
-    return TensorType(attrs.output_shape, values.dtype)
-
-
-def _points(kind: TensorType, shape: Any) -> Place:
-    """Points of a tensor of that shape, a row each; of a list each is a number."""
-    columns = tuple(range(len(shape))) if len(kind.shape) == 2 else ()
-    return Place(0, "position", sizes=tuple(shape), columns=columns)
-
-
-_sparse_to_dense = register(
-    "sparse_to_dense",
-    inputs=("sparse_indices", "sparse_values", "default_value"),
-    attrs={"output_shape": ints(), "node": text("")},
-    rel=_sparse_rel,
-    compute=lambda attrs, ins, out: [
-        topi.sparse_to_dense(ins[0], attrs.output_shape, ins[1], ins[2], node=attrs.node)
-    ],
-    places=lambda types, attrs: [_points(types[0], attrs.output_shape)],
-)
-
-
-def sparse_to_dense(
-    sparse_indices: Any, output_shape: Any, sparse_values: Any, default_value: Any = 0
-) -> Call:
-    """Values at points and the default elsewhere; the points are rows of coordinates."""
-    values = as_expr(sparse_values)
-    default = const_like(default_value, values) if not isinstance(default_value, Expr) else default_value
-    if isinstance(output_shape, Expr):
-        return dyn.sparse_to_dense(sparse_indices, output_shape, values, default)
-    return _sparse_to_dense(sparse_indices, values, default, output_shape=output_shape)
+    return given(strides=[1] * len(begin))
 
 
 # ---------------------------------------------------------------------------- diagonals
@@ -498,20 +382,18 @@ def _set_diag_rel(types: list[Any], attrs: Any) -> Type:
     return data  # type: ignore[no-any-return]
 
 
-_matrix_set_diag = register(
+@operator(
     "matrix_set_diag",
-    inputs=("input", "diagonal"),
-    attrs={"k1": integer(0), "k2": integer(0), "align": text("RIGHT_LEFT")},
     rel=_set_diag_rel,
     compute=lambda attrs, ins, out: [topi.matrix_set_diag(ins[0], ins[1], _diag_bounds(attrs), attrs.align)],
     pattern=INJECTIVE,
+    inputs=("input", "diagonal"),
+    attrs={"k1": integer(0), "k2": integer(0)},
 )
-
-
-def matrix_set_diag(data: Any, diagonal: Any, k: Any = 0, align: str = "RIGHT_LEFT") -> Call:
+def matrix_set_diag(data: Any, diagonal: Tensor, k: Any = 0, align: str = "RIGHT_LEFT") -> Call:
     """Matrices with new values on a diagonal, or on several from k[0] to k[1]."""
-    bounds = (k, k) if isinstance(k, int) else (k[0], k[-1])
-    return _matrix_set_diag(data, diagonal, k1=bounds[0], k2=bounds[1], align=align)
+    low, high = (k, k) if isinstance(k, int) else (k[0], k[-1])
+    return given(input=data, k1=low, k2=high)
 
 
 def _trilu_rel(types: list[Any], attrs: Any) -> Type:
@@ -519,21 +401,228 @@ def _trilu_rel(types: list[Any], attrs: Any) -> Type:
     if len(data.shape) < 2:
         raise refuse(f"must hold matrices and is {data}", "data")
     need_integers(k, "k")
-    if any(differ(d, 1) for d in k.shape):
-        raise refuse(f"must be one number and is {k}", "k")
+    need_scalar(k, "k")
     return data  # type: ignore[no-any-return]
 
 
-_trilu = register(
+@operator(
     "trilu",
-    inputs=("data", "k"),
-    attrs={"upper": flag(True)},
     rel=_trilu_rel,
     compute=lambda attrs, ins, out: [topi.trilu(ins[0], ins[1], attrs.upper)],
     pattern=INJECTIVE,
 )
-
-
-def trilu(data: Any, k: Any = 0, upper: bool = True) -> Call:
+def trilu(data: Tensor, k: Int32 = 0, upper: bool = True) -> Call:
     """The upper (or lower) triangle from diagonal `k` on, zeros elsewhere."""
-    return _trilu(data, k if isinstance(k, Expr) else const(int(k), "int32"), upper=upper)
+
+
+INJECTIVE = OpPattern.INJECTIVE
+
+
+def _take_rel(types: list[Any], attrs: Any) -> Type:
+    data, indices = types
+    if attrs.axis is None:
+        return TensorType(indices.shape, data.dtype)
+    at = axis_of(attrs.axis, len(data.shape))
+    batch = attrs.batch_dims + (len(indices.shape) if attrs.batch_dims < 0 else 0)
+    if not 0 <= batch <= min(at, len(indices.shape)):
+        raise refuse(f"is {attrs.batch_dims}, with axis {at} and indices {indices}", "batch_dims")
+    return TensorType([*data.shape[:at], *indices.shape[batch:], *data.shape[at + 1 :]], data.dtype)
+
+
+def kind_of(attrs: Any) -> str:
+    """What an index may be: from the end as well, unless `negative` says otherwise."""
+    return "index" if attrs.negative else "position"
+
+
+def _take_places(types: list[Any], attrs: Any) -> list[Place]:
+    if attrs.mode != "fast":  # the others say what an index outside means
+        return []
+    if attrs.axis is None:
+        return [Place(1, kind_of(attrs), sizes=(product(types[0].shape),))]
+    return [Place(1, kind_of(attrs), 0, (axis_of(attrs.axis, len(types[0].shape)),))]
+
+
+@operator(
+    "take",
+    rel=_take_rel,
+    compute=lambda attrs, ins, out: [topi.take(ins[0], ins[1], attrs.axis, attrs.batch_dims, attrs.mode)],
+    pattern=INJECTIVE,
+    places=_take_places,
+)
+def take(
+    data: Tensor,
+    indices: Tensor,
+    axis: int | None = None,
+    batch_dims: int = 0,
+    mode: str = "clip",
+    negative: bool = True,
+) -> Call:
+    """The slices along `axis` that `indices` names.
+
+    An index outside is the nearest inside (mode "clip"), counts around ("wrap") or gives NaN ("nan"); with mode "fast"
+    a negative one counts from the end (unless `negative` is False: then it is outside), and one outside is an error,
+    which `config.data_check` may leave unchecked.
+    """
+
+
+def _gather_rel(types: list[Any], attrs: Any) -> Type:
+    data, indices = types
+    axis_of(attrs.axis, len(data.shape))
+    if len(data.shape) != len(indices.shape):
+        raise refuse(f"is {indices} and data is {data}: they need the same number of dimensions", "indices")
+    return TensorType(indices.shape, data.dtype)
+
+
+@operator(
+    "gather",
+    attrs={"axis": integer(0)},
+    rel=_gather_rel,
+    compute=lambda attrs, ins, out: [topi.gather(ins[0], attrs.axis, ins[1])],
+    pattern=INJECTIVE,
+    places=lambda types, attrs: [Place(1, kind_of(attrs), 0, (axis_of(attrs.axis, len(types[0].shape)),))],
+)
+def gather(data: Tensor, axis: int, indices: Tensor, negative: bool = True) -> Call:
+    """For each element of `indices`, the element of `data` at that place along `axis`; `negative` as of `take`."""
+
+
+def _gather_nd_rel(types: list[Any], attrs: Any) -> Type:
+    data, indices = types
+    if not indices.shape or not is_known(indices.shape[0]):
+        raise refuse(f"is {indices}; how many coordinates it has must be known", "indices")
+    count, batch = indices.shape[0], attrs.batch_dims
+    if count + batch > len(data.shape):
+        raise refuse(f"has {count} coordinates after {batch} batch dimensions, and data is {data}", "indices")
+    return TensorType([*indices.shape[1:], *data.shape[count + batch :]], data.dtype)
+
+
+@operator(
+    "gather_nd",
+    rel=_gather_nd_rel,
+    compute=lambda attrs, ins, out: [topi.gather_nd(ins[0], ins[1], attrs.batch_dims)],
+    pattern=INJECTIVE,
+    places=lambda types, attrs: [
+        Place(1, "index", 0, tuple(attrs.batch_dims + c for c in range(types[1].shape[0])))
+    ],
+)
+def gather_nd(data: Tensor, indices: Tensor, batch_dims: int = 0, index_rank: int | None = None) -> Call:
+    """The slices at the points whose coordinates are the columns of `indices`."""
+
+
+def _one_hot_rel(types: list[Any], attrs: Any) -> Type:
+    shape = types[0].shape
+    at = len(shape) if attrs.axis == -1 else axis_of(attrs.axis, len(shape) + 1)
+    return TensorType([*shape[:at], attrs.depth, *shape[at:]], attrs.dtype)
+
+
+@operator(
+    "one_hot",
+    traits=Traits(precision=FULL),
+    attrs={"axis": integer(-1), "dtype": dtype("float32")},
+    rel=_one_hot_rel,
+    compute=lambda attrs, ins, out: [
+        topi.one_hot(ins[0], ins[1](), ins[2](), attrs.depth, attrs.axis, attrs.dtype)
+    ],
+    pattern=INJECTIVE,
+    dynamic=dyn.one_hot,
+)
+def one_hot(
+    indices: Tensor, on_value: Tensor, off_value: Tensor, depth: int, axis: int, dtype: Dtype
+) -> Call:
+    """`on_value` at the places that `indices` names along a new dimension, `off_value` elsewhere."""
+
+
+INJECTIVE = OpPattern.INJECTIVE
+
+
+# ---------------------------------------------------------------------------- slices
+def slice_range(begin: Any, end: Any, stride: int, size: Any) -> Any:
+    """How many elements begin:end:stride takes of a dimension; None stands for its ends."""
+    if isinstance(size, AnySize) or not is_known(stride):
+        return AnySize()
+    if is_known(size) and all(v is None or is_known(v) for v in (begin, end)):
+        return len(range(*slice(begin, end, stride).indices(size)))
+    # What the operator itself makes of it: numbers are moved inside, expressions must be.
+    for place in (begin, end):
+        if place is not None:
+            assume_inside(place, size)
+    line = te.placeholder((size,), name="line")
+    low = (0 if stride > 0 else 2**31 - 1) if begin is None else begin
+    high = (2**31 - 1 if stride > 0 else -(2**31)) if end is None else end
+    return TensorType(topi.strided_slice(line, [low], [high], [stride]).shape).shape[0]
+
+
+def _slice_rows(attrs: Any, shape: Sequence[Any]) -> list[tuple[Any, Any, int]]:
+    """(begin, end, stride) for each dimension."""
+    ndim = len(shape)
+    axes = axes_of(attrs.axes, ndim, "axes") if attrs.axes is not None else tuple(range(len(attrs.begin)))
+    if len(axes) > ndim or len(attrs.begin) < len(axes) or len(attrs.end) < len(axes):
+        raise refuse(f"begin {attrs.begin} and end {attrs.end} do not fit {ndim} dimensions", "begin")
+    strides = attrs.strides or (1,)
+    rows: list[tuple[Any, Any, int]] = [(None, None, 1)] * ndim
+    for i, d in enumerate(axes):
+        step = strides[i] if i < len(strides) else strides[0] if len(strides) == 1 else 1
+        if attrs.slice_mode == "size":
+            low, count = attrs.begin[i], attrs.end[i]
+            rows[d] = (low, None if is_known(count) and count < 0 else add(low, count), 1)
+        else:
+            if is_known(step) and step == 0:
+                raise refuse("has a 0", "strides")
+            rows[d] = (attrs.begin[i], attrs.end[i], step)
+    return rows
+
+
+def _slice_rel(types: list[Any], attrs: Any) -> Type:
+    data = types[0]
+    rows = _slice_rows(attrs, data.shape)
+    return TensorType(
+        [d if r == (None, None, 1) else slice_range(*r, d) for r, d in zip(rows, data.shape, strict=True)],
+        data.dtype,
+    )
+
+
+def _slice_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
+    steps = attrs.strides if len(attrs.strides) == len(attrs.begin) else attrs.strides * len(attrs.begin)
+    return [topi.strided_slice(ins[0], attrs.begin, attrs.end, steps, attrs.axes, attrs.slice_mode)]
+
+
+@operator(
+    "strided_slice",
+    traits=Traits(quantised="same"),
+    attrs={"strides": ints((1,))},
+    rel=_slice_rel,
+    compute=_slice_compute,
+    pattern=INJECTIVE,
+)
+def strided_slice(
+    data: Tensor, begin: Ints, end: Ints, strides: Ints = None, axes: Ints = None, slice_mode: str = "end"
+) -> Call:
+    """The elements from `begin` to `end` in steps, along all dimensions or those named."""
+    steps = (1,) if strides is None else strides
+    if axes is None and any(map(is_computed, (begin, end, steps))):
+        return dyn.strided_slice(data, begin, end, steps, slice_mode)
+    low, high = (
+        [edge if v is None else v for v in known(places)] for places, edge in ((begin, 0), (end, 2**31 - 1))
+    )
+    return given(begin=low, end=high, strides=steps)
+
+
+def _slice_like_shape(data: TensorType, like: TensorType, axes: Any) -> list[Any]:
+    chosen = axes_of(axes, len(data.shape), "axes") if axes else range(min(len(data.shape), len(like.shape)))
+    shape = list(data.shape)
+    for d in chosen:
+        if d >= len(like.shape):
+            raise refuse(f"has no dimension {d}: {like}", "shape_like")
+        shape[d] = like.shape[d]
+    return shape
+
+
+@operator(
+    "slice_like",
+    rel=lambda types, attrs: TensorType(_slice_like_shape(types[0], types[1], attrs.axes), types[0].dtype),
+    compute=lambda attrs, ins, out: [
+        topi.strided_slice(ins[0], [0] * ins[0].ndim, list(out.shape), [1] * ins[0].ndim)
+    ],
+    pattern=INJECTIVE,
+)
+def slice_like(data: Tensor, shape_like: Tensor, axes: Ints = None) -> Call:
+    """The front part of a tensor, as large as another along some dimensions."""

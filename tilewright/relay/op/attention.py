@@ -1,4 +1,4 @@
-"""Attention as one operator: what passes put in the place of its parts where that is one kernel."""
+"""Attention as one operator, which passes put in the place of its parts where that is one kernel; its embeddings."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 from ..expr import Call
 from ..ty import TensorType, Type
 from .computes import topi
-from .registry import OpPattern, flag, integer, ints, number, refuse, register
-from .shapes import broadcast, differ, floordiv, mul, need_dtype, need_rank
+from .registry import Ints, OpPattern, Tensor, operator, refuse
+from .shapes import broadcast, differ, floordiv, is_known, mul, need_dtype, need_rank
 
-__all__ = ["scaled_dot_product_attention"]
+__all__ = ["rotary_embedding", "scaled_dot_product_attention"]
 
 
 def _attention_rel(types: list[Any], attrs: Any) -> Type:
@@ -54,31 +54,50 @@ def _attention_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     ]
 
 
-_attention = register(
+@operator(
     "nn.scaled_dot_product_attention",
-    inputs=("query", "key", "value", "mask?"),
-    attrs={
-        "scale": number(None),
-        "is_causal": flag(False),
-        "window": ints(None),
-        "offset": integer(0),
-    },
     rel=_attention_rel,
     compute=_attention_compute,
     pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
 )
-
-
 def scaled_dot_product_attention(
-    query: Any,
-    key: Any,
-    value: Any,
-    mask: Any = None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None = None,
     scale: float | None = None,
     is_causal: bool = False,
-    window: Any = None,
+    window: Ints = None,
     offset: int = 0,
 ) -> Call:
     """softmax(query · keyᵀ · scale + mask) · value over [..., heads, length, width], as `topi.nn` has it."""
-    given = [query, key, value] if mask is None else [query, key, value, mask]
-    return _attention(*given, scale=scale, is_causal=is_causal, window=window, offset=offset)
+
+
+# ---------------------------------------------------------------------------- embeddings
+def _rotary_rel(types: list[Any], attrs: Any) -> Type:
+    data, *angles = types
+    if not data.shape:
+        raise refuse(f"must have a dimension and is {data}", "data")
+    for kind, name in zip(angles, ("cos", "sin"), strict=True):
+        need_dtype(kind, data.dtype, name)
+        if not kind.shape or not is_known(kind.shape[-1]) or not is_known(data.shape[-1]):
+            raise refuse(f"is {kind} and data is {data}: their last sizes must be known", name)
+        if 2 * kind.shape[-1] > data.shape[-1]:
+            raise refuse(f"has {kind.shape[-1]} angles for a last dimension of {data.shape[-1]}", name)
+        if len(broadcast(kind.shape[:-1], data.shape[:-1], f"{name} and data")) != len(data.shape) - 1:
+            raise refuse(f"is {kind}, which has more dimensions than data, {data}", name)
+    return data  # type: ignore[no-any-return]
+
+
+@operator(
+    "nn.rotary_embedding",
+    rel=_rotary_rel,
+    compute=lambda attrs, ins, out: [topi.nn.rotary_embedding(ins[0], ins[1], ins[2], attrs.interleaved)],
+    pattern=OpPattern.INJECTIVE,
+)
+def rotary_embedding(data: Tensor, cos: Tensor, sin: Tensor, interleaved: bool = False) -> Call:
+    """Pairs of the last dimension turned by angles: (a, b) becomes (a·cos - b·sin, a·sin + b·cos).
+
+    A pair is (d, d + half), or (2d, 2d + 1) if interleaved. `cos` and `sin` broadcast to [..., half]; what lies beyond
+    twice `half` stays as it is.
+    """

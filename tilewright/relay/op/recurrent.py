@@ -7,7 +7,7 @@ from typing import Any
 from ..expr import Call, TupleWrapper
 from ..ty import TensorType, TupleType, Type
 from .computes import topi
-from .registry import flag, refuse, register, text
+from .registry import Tensor, operator, refuse
 from .shapes import differ, need_dtype, need_rank
 
 __all__ = ["gru", "lstm"]
@@ -50,39 +50,19 @@ def _lstm_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return list(made)
 
 
-_lstm = register(
-    "nn.lstm",
-    inputs=("data", "weight_in", "weight_state", "bias_in", "bias_state", "h_init", "c_init"),
-    attrs={"reverse": flag(False), "weight_layout": text("IFGO")},
-    rel=_lstm_rel,
-    compute=_lstm_compute,
-)
-
-
+@operator("nn.lstm", rel=_lstm_rel, compute=_lstm_compute, results=2)
 def lstm(
-    data: Any,
-    weight_in: Any,
-    weight_state: Any,
-    bias_in: Any,
-    bias_state: Any,
-    h_init: Any,
-    c_init: Any,
+    data: Tensor,
+    weight_in: Tensor,
+    weight_state: Tensor,
+    bias_in: Tensor,
+    bias_state: Tensor,
+    h_init: Tensor,
+    c_init: Tensor,
     reverse: bool = False,
     weight_layout: str = "IFGO",
 ) -> TupleWrapper:
     """Long short-term memory over [steps, batch, inputs]: the hidden and the cell states after each step."""
-    made = _lstm(
-        data,
-        weight_in,
-        weight_state,
-        bias_in,
-        bias_state,
-        h_init,
-        c_init,
-        reverse=reverse,
-        weight_layout=weight_layout,
-    )
-    return TupleWrapper(made, 2)
 
 
 def _gru_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
@@ -95,35 +75,16 @@ def _gru_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     ]
 
 
-_gru = register(
-    "nn.gru",
-    inputs=("data", "weight_in", "weight_state", "bias_in", "bias_state", "h_init"),
-    attrs={"reverse": flag(False), "linear_before_reset": flag(True), "weight_layout": text("RZN")},
-    rel=lambda types, attrs: _states(types, 3),
-    compute=_gru_compute,
-)
-
-
+@operator("nn.gru", rel=lambda types, attrs: _states(types, 3), compute=_gru_compute)
 def gru(
-    data: Any,
-    weight_in: Any,
-    weight_state: Any,
-    bias_in: Any,
-    bias_state: Any,
-    h_init: Any,
+    data: Tensor,
+    weight_in: Tensor,
+    weight_state: Tensor,
+    bias_in: Tensor,
+    bias_state: Tensor,
+    h_init: Tensor,
     reverse: bool = False,
     linear_before_reset: bool = True,
     weight_layout: str = "RZN",
 ) -> Call:
     """Gated recurrent units over [steps, batch, inputs]: the hidden state after each step."""
-    return _gru(
-        data,
-        weight_in,
-        weight_state,
-        bias_in,
-        bias_state,
-        h_init,
-        reverse=reverse,
-        linear_before_reset=linear_before_reset,
-        weight_layout=weight_layout,
-    )

@@ -1,0 +1,101 @@
+"""Activations: relu and its like, softmax, dropout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..expr import Call, Expr, TupleWrapper
+from ..ty import TupleType, Type
+from .computes import topi
+from .registry import Constructor, OpPattern, Tensor, Traits, number, operator
+from .shapes import axis_of, need_vectors, same_rel
+from .traits import FOLLOW, FULL
+
+__all__ = ["dropout", "dropout_raw", "fast_softmax", "leaky_relu", "log_softmax", "prelu", "relu", "softmax"]
+
+
+# ---------------------------------------------------------------------------- activations
+@operator(
+    "nn.relu",
+    traits=Traits(precision=FOLLOW, scale="positive", idempotent=True),
+    rel=same_rel,
+    compute=lambda attrs, ins, out: [topi.nn.relu(ins[0])],
+    pattern=OpPattern.ELEMWISE,
+)
+def relu(data: Tensor) -> Call:
+    """max(x, 0)."""
+
+
+@operator(
+    "nn.leaky_relu",
+    traits=Traits(precision=FOLLOW, scale="positive", quantised="qnn.leaky_relu"),
+    attrs={"alpha": number(0.25)},
+    rel=same_rel,
+    compute=lambda attrs, ins, out: [topi.nn.leaky_relu(ins[0], attrs.alpha)],
+    pattern=OpPattern.ELEMWISE,
+)
+def leaky_relu(data: Tensor, alpha: float = 0.01) -> Call:
+    """x where it is positive, else alpha·x."""
+
+
+def _prelu_rel(types: list[Any], attrs: Any) -> Type:
+    data, alpha = types
+    need_vectors(data, axis_of(attrs.axis, len(data.shape)), alpha=alpha)
+    return data  # type: ignore[no-any-return]
+
+
+@operator(
+    "nn.prelu",
+    traits=Traits(layout="axis"),
+    rel=_prelu_rel,
+    compute=lambda attrs, ins, out: [topi.nn.prelu(ins[0], ins[1], attrs.axis)],
+    pattern=OpPattern.BROADCAST,
+)
+def prelu(data: Tensor, alpha: Tensor, axis: int = 1) -> Call:
+    """x where it is positive, else alpha·x, with an alpha for each channel."""
+
+
+def _axis_rel(types: list[Any], attrs: Any) -> Type:
+    axis_of(attrs.axis, len(types[0].shape))
+    return types[0]  # type: ignore[no-any-return]
+
+
+def _softmax_like(name: str, **traits: Any) -> Callable[[Constructor], Constructor]:
+    return operator(
+        f"nn.{name}",
+        rel=_axis_rel,
+        compute=lambda attrs, ins, out: [getattr(topi.nn, name)(ins[0], attrs.axis)],
+        traits=Traits(layout="axis", precision=FULL, **traits),
+    )
+
+
+@_softmax_like("softmax", fast="nn.fast_softmax", quantised="qnn.softmax")
+def softmax(data: Tensor, axis: int = -1) -> Call:
+    """exp(x) / sum(exp(x)) along an axis."""
+
+
+@_softmax_like("log_softmax")
+def log_softmax(data: Tensor, axis: int = -1) -> Call:
+    """The logarithm of softmax."""
+
+
+@_softmax_like("fast_softmax")
+def fast_softmax(data: Tensor, axis: int = -1) -> Call:
+    """softmax with a quicker and less exact exp."""
+
+
+def dropout(data: Any, rate: float = 0.5) -> Expr:
+    """Nothing at inference: the data as it is."""
+    return TupleWrapper(dropout_raw(data, rate), 2)[0]
+
+
+@operator(
+    "nn.dropout",
+    traits=Traits(precision=FOLLOW),
+    rel=lambda types, attrs: TupleType((types[0], types[0])),
+    compute=lambda attrs, ins, out: [topi.identity(ins[0]), topi.full_like(ins[0], 1)],
+    pattern=OpPattern.OPAQUE,
+)
+def dropout_raw(data: Tensor, rate: float = 0.5) -> Call:
+    """`dropout` with both its results: the data, and the mask."""

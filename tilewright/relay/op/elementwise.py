@@ -1,0 +1,338 @@
+"""Element by element: functions of one tensor, arithmetic and comparisons that broadcast, casts, selection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...ir.dtype import DataType
+from ..expr import Call
+from ..ty import TensorType, Type
+from .computes import topi
+from .registry import Dtype, Ints, OpPattern, Place, Tensor, Traits, flag, ints, named, operator
+from .shapes import axis_of, broadcast, need_dtype, same_rel
+from .traits import FOLLOW, FULL
+
+__all__ = [
+    "abs",
+    "acos",
+    "acosh",
+    "add",
+    "asin",
+    "asinh",
+    "atan",
+    "atanh",
+    "bitwise_and",
+    "bitwise_not",
+    "bitwise_or",
+    "bitwise_xor",
+    "cast",
+    "cast_like",
+    "ceil",
+    "clip",
+    "copy",
+    "cos",
+    "cosh",
+    "divide",
+    "equal",
+    "erf",
+    "exp",
+    "fast_erf",
+    "fast_exp",
+    "fast_tanh",
+    "fixed_point_multiply",
+    "fixed_point_multiply_per_axis",
+    "floor",
+    "floor_divide",
+    "floor_mod",
+    "greater",
+    "greater_equal",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "left_shift",
+    "less",
+    "less_equal",
+    "log",
+    "log10",
+    "log2",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "logical_xor",
+    "maximum",
+    "minimum",
+    "mod",
+    "multiply",
+    "negative",
+    "not_equal",
+    "power",
+    "reinterpret",
+    "right_shift",
+    "round",
+    "rsqrt",
+    "sigmoid",
+    "sign",
+    "sin",
+    "sinh",
+    "sqrt",
+    "subtract",
+    "tan",
+    "tanh",
+    "trunc",
+    "trunc_divide",
+    "trunc_mod",
+    "where",
+]
+
+
+INT32 = DataType("int32")
+
+
+# ---------------------------------------------------------------------------- unary
+BOOL = DataType("bool")
+
+
+def _bool_rel(types: list[Any], attrs: Any) -> Type:
+    return TensorType(types[0].shape, BOOL)
+
+
+def _unary(
+    name: str, doc: str, rel: Callable[..., Type] = same_rel, topi_name: str = "", **traits: Any
+) -> Callable[[Any], Call]:
+    """An operator of one argument."""
+
+    def build(data: Tensor) -> Call: ...
+
+    return operator(
+        name,
+        rel=rel,
+        compute=lambda attrs, ins, out: [getattr(topi, topi_name or name)(ins[0])],
+        pattern=OpPattern.ELEMWISE,
+        traits=Traits(**traits),
+    )(named(build, name, __name__, doc))
+
+
+exp = _unary("exp", "e to the power of each element.", precision=FULL, quantised="qnn.exp", fast="fast_exp")
+log = _unary("log", "The natural logarithm.", precision=FULL, quantised="qnn.log")
+log2 = _unary("log2", "The logarithm to base 2.", precision=FULL)
+log10 = _unary("log10", "The logarithm to base 10.", precision=FULL)
+tan = _unary("tan", "The tangent.", precision=FULL)
+cos = _unary("cos", "The cosine.", precision=FULL)
+sin = _unary("sin", "The sine.", precision=FULL)
+acos = _unary("acos", "The angle of a cosine.", precision=FULL)
+acosh = _unary("acosh", "The inverse of cosh.", precision=FULL)
+asin = _unary("asin", "The angle of a sine.", precision=FULL)
+asinh = _unary("asinh", "The inverse of sinh.", precision=FULL)
+atan = _unary("atan", "The angle of a tangent.", precision=FULL)
+atanh = _unary("atanh", "The inverse of tanh.", precision=FULL)
+cosh = _unary("cosh", "The hyperbolic cosine.", precision=FULL)
+sinh = _unary("sinh", "The hyperbolic sine.", precision=FULL)
+tanh = _unary("tanh", "The hyperbolic tangent.", precision=FOLLOW, quantised="qnn.tanh", fast="fast_tanh")
+sigmoid = _unary("sigmoid", "1 / (1 + exp(-x)).", precision=FOLLOW, quantised="qnn.sigmoid")
+erf = _unary("erf", "The error function.", precision=FULL, quantised="qnn.erf", fast="fast_erf")
+sqrt = _unary("sqrt", "The square root.", precision=FULL, quantised="qnn.sqrt")
+rsqrt = _unary("rsqrt", "1 / sqrt(x).", precision=FULL, quantised="qnn.rsqrt")
+floor = _unary("floor", "The greatest integer not above.", precision=FOLLOW, idempotent=True)
+ceil = _unary("ceil", "The least integer not below.", precision=FOLLOW, idempotent=True)
+trunc = _unary("trunc", "The integer part.", precision=FOLLOW)
+round = _unary("round", "The nearest integer, halves to the even one.", precision=FOLLOW, idempotent=True)
+abs = _unary("abs", "The absolute value.", precision=FOLLOW, quantised="qnn.abs", idempotent=True)
+sign = _unary("sign", "-1, 0 or 1.", precision=FOLLOW)
+negative = _unary(
+    "negative", "The elements with the other sign.", precision=FOLLOW, scale="linear", involution=True
+)
+copy = _unary(
+    "copy",
+    "The same elements in memory of their own.",
+    topi_name="identity",
+    precision=FOLLOW,
+    scale="linear",
+    quantised="same",
+)
+logical_not = _unary("logical_not", "Whether each element is false.", involution=True)
+bitwise_not = _unary("bitwise_not", "Each bit turned over.")
+isnan = _unary("isnan", "Whether each element is NaN.", _bool_rel)
+isfinite = _unary("isfinite", "Whether each element is finite.", _bool_rel)
+isinf = _unary("isinf", "Whether each element is infinite.", _bool_rel)
+fast_exp = _unary("fast_exp", "exp, quicker and less exact.", precision=FULL)
+fast_tanh = _unary("fast_tanh", "tanh, quicker and less exact.", precision=FOLLOW)
+fast_erf = _unary("fast_erf", "erf, quicker and less exact.", precision=FULL)
+
+
+# ---------------------------------------------------------------------------- binary
+def _broadcast_rel(types: list[Any], attrs: Any) -> Type:
+    lhs, rhs = types
+    need_dtype(rhs, lhs.dtype, "rhs")
+    if lhs.shape == rhs.shape and all(d.__class__ is int for d in lhs.shape):
+        return lhs  # type: ignore[no-any-return]
+    return TensorType(broadcast(lhs.shape, rhs.shape), lhs.dtype)
+
+
+def _compare_rel(types: list[Any], attrs: Any) -> Type:
+    lhs, rhs = types
+    need_dtype(rhs, lhs.dtype, "rhs")
+    return TensorType(broadcast(lhs.shape, rhs.shape), BOOL)
+
+
+def _divisor(types: list[Any], attrs: Any) -> list[Place]:
+    return [Place(1, "divisor")] if types[1].dtype.is_integral else []
+
+
+def _binary(
+    name: str, doc: str, rel: Callable[..., Type] = _broadcast_rel, divides: bool = False, **traits: Any
+) -> Callable[[Any, Any], Call]:
+    """An operator of two arguments that broadcast."""
+
+    def build(lhs: Tensor, rhs: Tensor) -> Call: ...
+
+    return operator(
+        name,
+        rel=rel,
+        compute=lambda attrs, ins, out: [getattr(topi, name)(ins[0], ins[1])],
+        pattern=OpPattern.BROADCAST,
+        places=_divisor if divides else None,
+        traits=Traits(**traits),
+    )(named(build, name, __name__, doc))
+
+
+add = _binary("add", "lhs + rhs.", quantised="qnn.add", neutral=0, commutes=True)
+subtract = _binary("subtract", "lhs - rhs.", quantised="qnn.subtract", neutral=0)
+multiply = _binary("multiply", "lhs * rhs.", quantised="qnn.mul", neutral=1, commutes=True)
+divide = _binary("divide", "lhs / rhs; integers are rounded towards 0.", divides=True, neutral=1)
+floor_divide = _binary("floor_divide", "lhs / rhs rounded down.", divides=True)
+trunc_divide = _binary("trunc_divide", "lhs / rhs rounded towards 0.", divides=True)
+mod = _binary("mod", "The remainder with the sign of lhs.", divides=True)
+floor_mod = _binary("floor_mod", "The remainder with the sign of rhs.", divides=True)
+trunc_mod = _binary("trunc_mod", "The remainder with the sign of lhs.", divides=True)
+power = _binary("power", "lhs to the power of rhs.", precision=FULL, neutral=1)
+maximum = _binary("maximum", "The greater one.", commutes=True)
+minimum = _binary("minimum", "The smaller one.", commutes=True)
+left_shift = _binary("left_shift", "The bits of lhs moved up by rhs.")
+right_shift = _binary("right_shift", "The bits of lhs moved down by rhs.")
+logical_and = _binary("logical_and", "Whether both are true.")
+logical_or = _binary("logical_or", "Whether one is true.")
+logical_xor = _binary("logical_xor", "Whether just one is true.")
+bitwise_and = _binary("bitwise_and", "The bits that both have.")
+bitwise_or = _binary("bitwise_or", "The bits that one has.")
+bitwise_xor = _binary("bitwise_xor", "The bits that just one has.")
+equal = _binary("equal", "lhs == rhs.", _compare_rel)
+not_equal = _binary("not_equal", "lhs != rhs.", _compare_rel)
+less = _binary("less", "lhs < rhs.", _compare_rel)
+less_equal = _binary("less_equal", "lhs <= rhs.", _compare_rel)
+greater = _binary("greater", "lhs > rhs.", _compare_rel)
+greater_equal = _binary("greater_equal", "lhs >= rhs.", _compare_rel)
+
+
+# ---------------------------------------------------------------------------- with attributes
+@operator(
+    "clip",
+    traits=Traits(precision=FOLLOW),
+    rel=same_rel,
+    compute=lambda attrs, ins, out: [topi.clip(ins[0], attrs.a_min, attrs.a_max)],
+    pattern=OpPattern.ELEMWISE,
+)
+def clip(a: Tensor, a_min: float, a_max: float) -> Call:
+    """The elements kept between two bounds."""
+
+
+def _cast_rel(types: list[Any], attrs: Any) -> Type:
+    return TensorType(types[0].shape, attrs.dtype)
+
+
+@operator(
+    "cast",
+    rel=_cast_rel,
+    compute=lambda attrs, ins, out: [topi.cast(ins[0], attrs.dtype)],
+    pattern=OpPattern.ELEMWISE,
+)
+def cast(data: Tensor, dtype: Dtype) -> Call:
+    """The elements converted to another type."""
+
+
+@operator(
+    "cast_like",
+    traits=Traits(precision=FULL),
+    rel=lambda types, attrs: TensorType(types[0].shape, types[1].dtype),
+    compute=lambda attrs, ins, out: [topi.cast(ins[0], out.dtype)],
+    pattern=OpPattern.ELEMWISE,
+)
+def cast_like(data: Tensor, dtype_like: Tensor) -> Call:
+    """The elements converted to the type of another tensor's."""
+
+
+@operator(
+    "reinterpret",
+    traits=Traits(precision=FULL),
+    rel=_cast_rel,
+    compute=lambda attrs, ins, out: [topi.reinterpret(ins[0], attrs.dtype)],
+    pattern=OpPattern.ELEMWISE,
+)
+def reinterpret(data: Tensor, dtype: Dtype) -> Call:
+    """The bits of the elements read as another type of the same size."""
+
+
+def _where_rel(types: list[Any], attrs: Any) -> Type:
+    condition, x, y = types
+    need_dtype(y, x.dtype, "y")
+    return TensorType(broadcast(condition.shape, broadcast(x.shape, y.shape, "x and y")), x.dtype)
+
+
+@operator(
+    "where", rel=_where_rel, compute=lambda attrs, ins, out: [topi.where(*ins)], pattern=OpPattern.BROADCAST
+)
+def where(condition: Tensor, x: Tensor, y: Tensor) -> Call:
+    """`x` where the condition holds, else `y`; all three broadcast."""
+
+
+# ---------------------------------------------------------------------------- fixed point
+def _fixed_rel(types: list[Any], attrs: Any) -> Type:
+    need_dtype(types[0], INT32, "data")
+    return types[0]  # type: ignore[no-any-return]
+
+
+@operator(
+    "fixed_point_multiply",
+    rel=_fixed_rel,
+    compute=lambda attrs, ins, out: [topi.fixed_point_multiply(ins[0], attrs.multiplier, attrs.shift)],
+    pattern=OpPattern.ELEMWISE,
+)
+def fixed_point_multiply(data: Tensor, multiplier: int, shift: int) -> Call:
+    """Integers times `multiplier · 2^(shift - 31)`, rounded."""
+
+
+def _per_axis_rel(types: list[Any], attrs: Any) -> Type:
+    for kind, name in zip(types, ("x", "y", "lshift", "rshift"), strict=True):
+        need_dtype(kind, INT32, name)
+    for at in attrs.axes:
+        axis_of(at, len(types[0].shape), "axes")
+    return types[0]  # type: ignore[no-any-return]
+
+
+@operator(
+    "fixed_point_multiply_per_axis",
+    attrs={"is_lshift_required": flag(False), "is_rshift_required": flag(False), "axes": ints(())},
+    rel=_per_axis_rel,
+    compute=lambda attrs, ins, out: [
+        topi.fixed_point_multiply_per_axis(
+            ins[0],
+            ins[1],
+            ins[2],
+            ins[3],
+            attrs.is_lshift_required,
+            attrs.is_rshift_required,
+            list(attrs.axes),
+        )
+    ],
+    pattern=OpPattern.ELEMWISE,
+)
+def fixed_point_multiply_per_axis(
+    x: Tensor,
+    y: Tensor,
+    lshift: Tensor,
+    rshift: Tensor,
+    is_lshift_required: bool,
+    is_rshift_required: bool,
+    axes: Ints,
+) -> Call:
+    """fixed_point_multiply with a multiplier and shifts for each point of some axes."""

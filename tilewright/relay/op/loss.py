@@ -1,0 +1,72 @@
+"""Losses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..expr import Call
+from ..ty import TensorType, Type
+from .computes import topi
+from .registry import Place, Tensor, operator, refuse, text
+from .shapes import differ, need_dtype, need_rank, need_vectors
+
+__all__ = ["cross_entropy", "cross_entropy_with_logits", "nll_loss"]
+
+
+# ---------------------------------------------------------------------------- losses
+def _entropy_rel(types: list[Any], attrs: Any) -> Type:
+    predictions, targets = types
+    need_rank(predictions, 2, "predictions")
+    need_rank(targets, 2, "targets")
+    need_dtype(targets, predictions.dtype, "targets")
+    if any(differ(a, b) for a, b in zip(predictions.shape, targets.shape, strict=True)):
+        raise refuse(f"are {targets} and predictions are {predictions}", "targets")
+    return TensorType((), predictions.dtype)
+
+
+@operator("nn.cross_entropy", rel=_entropy_rel, compute=lambda attrs, ins, out: [topi.nn.cross_entropy(*ins)])
+def cross_entropy(predictions: Tensor, targets: Tensor) -> Call:
+    """-sum(log(predictions)·targets) / batch."""
+
+
+@operator(
+    "nn.cross_entropy_with_logits",
+    rel=_entropy_rel,
+    compute=lambda attrs, ins, out: [topi.nn.cross_entropy_with_logits(*ins)],
+)
+def cross_entropy_with_logits(predictions: Tensor, targets: Tensor) -> Call:
+    """-sum(predictions·targets) / batch, of predictions that are logarithms already."""
+
+
+def _nll_rel(types: list[Any], attrs: Any) -> Type:
+    predictions, targets, weights = types
+    if not predictions.shape:
+        raise refuse(f"must have classes and are {predictions}", "predictions")
+    at = 0 if len(predictions.shape) == 1 else 1
+    places = (*predictions.shape[:at], *predictions.shape[at + 1 :])
+    wrong = len(places) != len(targets.shape)
+    if wrong or any(differ(a, b) for a, b in zip(places, targets.shape, strict=True)):
+        raise refuse(f"are {targets} and predictions are {predictions}", "targets")
+    if not targets.dtype.is_integral:
+        raise refuse(f"are {targets.dtype} and must be integers", "targets")
+    need_vectors(predictions, at, weights=weights)
+    if attrs.reduction not in ("mean", "sum", "none"):
+        raise refuse(f"is {attrs.reduction!r} and may be 'mean', 'sum' or 'none'", "reduction")
+    return TensorType(places if attrs.reduction == "none" else (), predictions.dtype)
+
+
+@operator(
+    "nn.nll_loss",
+    attrs={"node": text("")},
+    rel=_nll_rel,
+    compute=lambda attrs, ins, out: [
+        topi.nn.nll_loss(ins[0], ins[1], ins[2], attrs.reduction, attrs.ignore_index, node=attrs.node)
+    ],
+    places=lambda types, attrs: [
+        Place(1, "position", 0, (min(1, len(types[0].shape) - 1),), ignored=attrs.ignore_index)
+    ],
+)
+def nll_loss(
+    predictions: Tensor, targets: Tensor, weights: Tensor, reduction: str = "mean", ignore_index: int = -100
+) -> Call:
+    """-weight·prediction of the class that each place has, averaged, summed or each for itself."""

@@ -1,0 +1,206 @@
+"""Normalisation by mean, variance or length."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..expr import Call, TupleWrapper
+from ..ty import TupleType, Type
+from .computes import topi
+from .registry import Ints, OpPattern, Tensor, Traits, operator, refuse
+from .shapes import axes_of, axis_of, differ, need_rank, need_vectors, whole_part
+from .traits import FOLLOW, FULL
+
+__all__ = ["batch_norm", "group_norm", "instance_norm", "l2_normalize", "layer_norm", "lrn", "rms_norm"]
+
+
+# ---------------------------------------------------------------------------- normalisation
+def _batch_norm_rel(types: list[Any], attrs: Any) -> Type:
+    data, gamma, beta, mean, var = types
+    at = axis_of(attrs.axis, len(data.shape))
+    need_vectors(data, at, gamma=gamma, beta=beta, moving_mean=mean, moving_var=var)
+    return TupleType((data, mean, var))
+
+
+@operator(
+    "nn.batch_norm",
+    traits=Traits(precision=FOLLOW),
+    rel=_batch_norm_rel,
+    compute=lambda attrs, ins, out: topi.nn.batch_norm(
+        ins[0], ins[1], ins[2], ins[3], ins[4], attrs.axis, attrs.epsilon, attrs.center, attrs.scale, False
+    ),
+    pattern=OpPattern.OPAQUE,
+    results=3,
+)
+def batch_norm(
+    data: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    moving_mean: Tensor,
+    moving_var: Tensor,
+    axis: int = 1,
+    epsilon: float = 1e-5,
+    center: bool = True,
+    scale: bool = True,
+) -> TupleWrapper:
+    """Each channel normalised by its moving mean and variance: (output, mean, variance)."""
+
+
+def _layer_norm_rel(types: list[Any], attrs: Any) -> Type:
+    data, gamma, beta = types
+    need_vectors(data, axis_of(attrs.axis, len(data.shape)), gamma=gamma, beta=beta)
+    return data  # type: ignore[no-any-return]
+
+
+@operator(
+    "nn.layer_norm",
+    traits=Traits(precision=FULL),
+    rel=_layer_norm_rel,
+    compute=lambda attrs, ins, out: [
+        topi.nn.layer_norm(
+            ins[0],
+            ins[1] if attrs.scale else None,
+            ins[2] if attrs.center else None,
+            [axis_of(attrs.axis, ins[0].ndim)],
+            attrs.epsilon,
+        )
+    ],
+    pattern=OpPattern.OPAQUE,
+)
+def layer_norm(
+    data: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    center: bool = True,
+    scale: bool = True,
+) -> Call:
+    """Each row normalised by its own mean and variance."""
+
+
+# ---------------------------------------------------------------------------- norms
+def _channel(attrs: Any, ndim: int) -> int:
+    at = axis_of(attrs.axis, ndim)
+    if at == 0:
+        raise refuse("is 0, which is the batch", "axis")
+    return at
+
+
+def _scales(attrs: Any, ins: Sequence[Any]) -> tuple[Any, Any]:
+    return ins[1] if attrs.scale else None, ins[2] if attrs.center else None
+
+
+def _instance_norm_rel(types: list[Any], attrs: Any) -> Type:
+    data, gamma, beta = types
+    need_vectors(data, _channel(attrs, len(data.shape)), gamma=gamma, beta=beta)
+    return data  # type: ignore[no-any-return]
+
+
+def _instance_norm_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
+    at = _channel(attrs, ins[0].ndim)
+    inner = [d for d in range(1, ins[0].ndim) if d != at]
+    return [topi.nn.instance_norm(ins[0], *_scales(attrs, ins), inner, attrs.epsilon)]
+
+
+@operator(
+    "nn.instance_norm", traits=Traits(precision=FULL), rel=_instance_norm_rel, compute=_instance_norm_compute
+)
+def instance_norm(
+    data: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    axis: int = 1,
+    epsilon: float = 1e-5,
+    center: bool = True,
+    scale: bool = True,
+) -> Call:
+    """Each channel of each image normalised by its own mean and variance."""
+
+
+def _group_norm_rel(types: list[Any], attrs: Any) -> Type:
+    data, gamma, beta = types
+    at = _channel(attrs, len(data.shape))
+    need_vectors(data, at, gamma=gamma, beta=beta)
+    if attrs.num_groups < 1:
+        raise refuse(f"is {attrs.num_groups}", "num_groups")
+    whole_part(data.shape[at], attrs.num_groups, "num_groups", "the number of channels")
+    return data  # type: ignore[no-any-return]
+
+
+def _group_norm_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
+    at = _channel(attrs, ins[0].ndim)
+    inner = [d for d in range(1, ins[0].ndim) if d != at]
+    return [topi.nn.group_norm(ins[0], *_scales(attrs, ins), attrs.num_groups, at, inner, attrs.epsilon)]
+
+
+@operator("nn.group_norm", traits=Traits(precision=FULL), rel=_group_norm_rel, compute=_group_norm_compute)
+def group_norm(
+    data: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    num_groups: int,
+    axis: int = 1,
+    epsilon: float = 1e-5,
+    center: bool = True,
+    scale: bool = True,
+) -> Call:
+    """Groups of channels of each image normalised by their own mean and variance."""
+
+
+def _rms_norm_rel(types: list[Any], attrs: Any) -> Type:
+    data, weight = types
+    axes = sorted(axes_of(attrs.axis, len(data.shape)))
+    need_rank(weight, len(axes), "weight")
+    for d, size in zip(axes, weight.shape, strict=True):
+        if differ(size, data.shape[d]):
+            raise refuse(f"is {weight} and dimension {d} of data {data.shape[d]}", "weight")
+    return data  # type: ignore[no-any-return]
+
+
+@operator(
+    "nn.rms_norm",
+    rel=_rms_norm_rel,
+    compute=lambda attrs, ins, out: [
+        topi.nn.rms_norm(ins[0], ins[1], sorted(axes_of(attrs.axis, ins[0].ndim)), attrs.epsilon)
+    ],
+)
+def rms_norm(data: Tensor, weight: Tensor, axis: Ints = (-1,), epsilon: float = 1e-5) -> Call:
+    """x / sqrt(mean(x²) + epsilon) · weight."""
+
+
+def _axes_rel(types: list[Any], attrs: Any) -> Type:
+    axes_of(attrs.axis, len(types[0].shape))
+    return types[0]  # type: ignore[no-any-return]
+
+
+@operator(
+    "nn.l2_normalize",
+    traits=Traits(precision=FULL),
+    rel=_axes_rel,
+    compute=lambda attrs, ins, out: [topi.nn.l2_normalize(ins[0], attrs.eps, attrs.axis)],
+)
+def l2_normalize(data: Tensor, eps: float, axis: Ints = None) -> Call:
+    """x / sqrt(max(sum(x²), eps)) over some dimensions."""
+
+
+def _lrn_rel(types: list[Any], attrs: Any) -> Type:
+    axis_of(attrs.axis, len(types[0].shape))
+    if attrs.size < 1:
+        raise refuse(f"is {attrs.size}", "size")
+    return types[0]  # type: ignore[no-any-return]
+
+
+@operator(
+    "nn.lrn",
+    traits=Traits(precision=FULL),
+    rel=_lrn_rel,
+    compute=lambda attrs, ins, out: [
+        topi.nn.lrn(ins[0], attrs.size, attrs.axis, attrs.alpha, attrs.beta, attrs.bias)
+    ],
+)
+def lrn(
+    data: Tensor, size: int = 5, axis: int = 1, bias: float = 2, alpha: float = 1e-05, beta: float = 0.75
+) -> Call:
+    """Each element divided by (bias + alpha/size · sum of squares of its neighbours)^beta."""

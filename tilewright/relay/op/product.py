@@ -1,0 +1,208 @@
+"""Products of matrices, the bias after them, and sums of products by Einstein's notation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..expr import Call
+from ..ty import TensorType, Type
+from . import layouts
+from .computes import topi
+from .registry import Dtype, OpPattern, Tensor, Tensors, Traits, operator, refuse
+from .shapes import axis_of, differ, need_dtype, need_rank, need_vectors, same_size, unify
+from .traits import SMALL
+
+__all__ = ["batch_matmul", "bias_add", "contrib_dense_pack", "dense", "matmul"]
+
+
+# ---------------------------------------------------------------------------- products
+def _dense_rel(types: list[Any], attrs: Any) -> Type:
+    data, weight = types
+    need_rank(weight, 2, "weight")
+    if not data.shape:
+        raise refuse(f"must have a dimension and is {data}", "data")
+    if differ(data.shape[-1], weight.shape[1]):
+        raise refuse(f"has {weight.shape[1]} columns and data {data.shape[-1]}", "weight")
+    if attrs.units is not None and differ(attrs.units, weight.shape[0]):
+        raise refuse(f"is {attrs.units} and weight has {weight.shape[0]} rows", "units")
+    return TensorType((*data.shape[:-1], weight.shape[0]), attrs.out_dtype or data.dtype)
+
+
+@operator(
+    "nn.dense",
+    traits=Traits(product=True, precision=SMALL, quantised="qnn.dense"),
+    rel=_dense_rel,
+    compute=lambda attrs, ins, out: [topi.nn.dense(ins[0], ins[1], None, out.dtype)],
+    pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
+)
+def dense(data: Tensor, weight: Tensor, units: int | None = None, out_dtype: Dtype = "") -> Call:
+    """`data @ weight.T`: each row of the weight makes one output."""
+
+
+def _matmul_rel(types: list[Any], attrs: Any) -> Type:
+    a, b = types
+    need_rank(a, 2, "tensor_a")
+    need_rank(b, 2, "tensor_b")
+    rows, inner = a.shape[::-1] if attrs.transpose_a else a.shape
+    other, columns = b.shape[::-1] if attrs.transpose_b else b.shape
+    if differ(inner, other):
+        raise refuse(f"is {b} and tensor_a is {a}: {inner} against {other}", "tensor_b")
+    return TensorType((rows, columns), attrs.out_dtype or a.dtype)
+
+
+@operator(
+    "nn.matmul",
+    traits=Traits(product=True, precision=SMALL, quantised="qnn.dense"),
+    rel=_matmul_rel,
+    compute=lambda attrs, ins, out: [
+        topi.nn.matmul(ins[0], ins[1], None, out.dtype, attrs.transpose_a, attrs.transpose_b)
+    ],
+    pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
+)
+def matmul(
+    tensor_a: Tensor,
+    tensor_b: Tensor,
+    units: int | None = None,
+    out_dtype: Dtype = "",
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+) -> Call:
+    """The product of two matrices."""
+
+
+def _batch_matmul_rel(types: list[Any], attrs: Any) -> Type:
+    a, b = types
+    need_rank(a, 3, "tensor_a")
+    need_rank(b, 3, "tensor_b")
+    rows, inner = a.shape[:0:-1] if attrs.transpose_a else a.shape[1:]
+    other, columns = b.shape[:0:-1] if attrs.transpose_b else b.shape[1:]
+    if differ(inner, other):
+        raise refuse(f"is {b} and tensor_a is {a}: {inner} against {other}", "tensor_b")
+    if 1 not in (a.shape[0], b.shape[0]) and differ(a.shape[0], b.shape[0]):
+        raise refuse(f"is {b} and tensor_a is {a}: the batches differ", "tensor_b")
+    batch = (
+        b.shape[0] if a.shape[0] == 1 else a.shape[0] if b.shape[0] == 1 else unify(a.shape[0], b.shape[0])
+    )
+    return TensorType((batch, rows, columns), attrs.out_dtype or a.dtype)
+
+
+@operator(
+    "nn.batch_matmul",
+    traits=Traits(product=True, precision=SMALL, quantised="qnn.batch_matmul"),
+    rel=_batch_matmul_rel,
+    compute=lambda attrs, ins, out: [
+        topi.nn.batch_matmul(ins[0], ins[1], None, out.dtype, attrs.transpose_a, attrs.transpose_b)
+    ],
+    pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
+)
+def batch_matmul(
+    tensor_a: Tensor,
+    tensor_b: Tensor,
+    out_dtype: Dtype = "",
+    transpose_a: bool = False,
+    transpose_b: bool = True,
+) -> Call:
+    """The products of pairs of matrices; the second is transposed unless told otherwise."""
+
+
+def _bias_rel(types: list[Any], attrs: Any) -> Type:
+    data, bias = types
+    need_dtype(bias, data.dtype, "bias")
+    need_vectors(data, axis_of(attrs.axis, len(data.shape)), bias=bias)
+    return data  # type: ignore[no-any-return]
+
+
+@operator(
+    "nn.bias_add",
+    rel=_bias_rel,
+    compute=lambda attrs, ins, out: [topi.nn.bias_add(ins[0], ins[1], attrs.axis)],
+    pattern=OpPattern.BROADCAST,
+)
+def bias_add(data: Tensor, bias: Tensor, axis: int = 1) -> Call:
+    """A vector added along one axis."""
+
+
+# ---------------------------------------------------------------------------- products
+def _dense_pack_rel(types: list[Any], attrs: Any) -> Type:
+    data, weight = types
+    need_rank(data, 2, "data")
+    w = layouts.sizes(attrs.weight_layout, weight.shape, "weight")
+    if set(w) != {"N", "C"}:
+        raise refuse(f"is {attrs.weight_layout} and has the axes N and C, as NC8n", "weight_layout")
+    if differ(data.shape[1], w["C"]):
+        raise refuse(f"has {w['C']} columns and data {data.shape[1]}", "weight")
+    return TensorType((data.shape[0], w["N"]), attrs.out_dtype or data.dtype)
+
+
+def _dense_pack_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
+    data, weight = ins
+    if weight.ndim == 3 and attrs.weight_layout.startswith("NC") and attrs.weight_layout.endswith("n"):
+        return [topi.nn.dense_pack(data, weight, None, out.dtype)]
+    plain = topi.layout_transform(weight, attrs.weight_layout, "NC")
+    return [topi.nn.dense(data, plain, None, out.dtype)]
+
+
+@operator(
+    "nn.contrib_dense_pack",
+    rel=_dense_pack_rel,
+    compute=_dense_pack_compute,
+    pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
+)
+def contrib_dense_pack(
+    data: Tensor, weight: Tensor, weight_layout: str = "NC", units: int | None = None, out_dtype: Dtype = ""
+) -> Call:
+    """`data @ weight.T` with the rows of the weight in blocks: NC8n."""
+
+
+# ---------------------------------------------------------------------------- Einstein's sums
+def _labels(term: str, kind: TensorType, equation: str) -> list[str]:
+    """A label for each dimension; those that `...` stands for are counted from the back."""
+    head, dots, tail = term.partition("...")
+    count = len(kind.shape) - len(head) - len(tail)
+    letters = head + tail
+    if (letters and not letters.isalpha()) or count < 0 or (count and not dots):
+        raise refuse(f"{equation!r}: `{term}` does not name the dimensions of {kind}", "equation")
+    return [*head, *(f".{i}" for i in range(count, 0, -1)), *tail]
+
+
+def _einsum_rel(types: list[Any], attrs: Any) -> Type:
+    fields = types[0].fields
+    inputs, arrow, output = attrs.equation.replace(" ", "").partition("->")
+    terms = inputs.split(",")
+    if not fields or len(terms) != len(fields):
+        raise refuse(f"{attrs.equation!r} has {len(terms)} terms for {len(fields)} tensors", "equation")
+    sizes: dict[str, Any] = {}
+    every: list[str] = []
+    for i, (term, kind) in enumerate(zip(terms, fields, strict=True)):
+        need_dtype(kind, fields[0].dtype, f"data[{i}]")
+        labels = _labels(term, kind, attrs.equation)
+        every += labels
+        for label, d in zip(labels, kind.shape, strict=True):
+            known = sizes.get(label, 1)
+            if same_size(known, 1) is True:
+                sizes[label] = d
+            elif same_size(d, 1) is not True:
+                if differ(known, d):
+                    raise refuse(f"{attrs.equation!r}: `{label}` is {known} and {d}", "equation")
+                sizes[label] = unify(known, d)
+    dots = sorted((v for v in sizes if v[0] == "."), key=lambda v: -int(v[1:]))
+    if arrow:
+        head, found, tail = output.partition("...")
+        result = [*head, *(dots if found else ()), *tail]
+    else:
+        result = [*dots, *sorted(v for v in sizes if v[0] != "." and every.count(v) == 1)]
+    if any(v not in sizes for v in result) or len(set(result)) != len(result):
+        raise refuse(
+            f"{attrs.equation!r}: the result names what no tensor has, or one label twice", "equation"
+        )
+    return TensorType([sizes[v] for v in result], fields[0].dtype)
+
+
+@operator(
+    "einsum",
+    rel=_einsum_rel,
+    compute=lambda attrs, ins, out: [topi.einsum(attrs.equation, *ins)],
+    pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
+)
+def einsum(data: Tensors, equation: str) -> Call:
+    """The sum of products that an equation names: "ij,jk->ik" is a matrix product."""

@@ -1,0 +1,135 @@
+"""Sorting and searching."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ir.dtype import DataType
+from ..expr import Call, TupleWrapper
+from ..ty import TensorType, TupleType, Type
+from . import dyn
+from .computes import topi
+from .registry import Dtype, Tensor, flag, given, operator, refuse
+from .shapes import axis_of, differ, is_known, need_dtype, need_rank
+
+__all__ = ["argsort", "searchsorted", "sort", "topk", "unique"]
+
+
+INT32 = DataType("int32")
+
+
+# ---------------------------------------------------------------------------- order
+def _sort_rel(types: list[Any], attrs: Any) -> Type:
+    axis_of(attrs.axis, len(types[0].shape))
+    return types[0]  # type: ignore[no-any-return]
+
+
+@operator(
+    "sort",
+    attrs={"is_ascend": flag(True)},
+    rel=_sort_rel,
+    compute=lambda attrs, ins, out: [topi.sort(ins[0], attrs.axis, attrs.is_ascend)],
+)
+def sort(data: Tensor, axis: int = -1, is_ascend: Any = 1) -> Call:
+    """The elements along an axis in order."""
+
+
+def _argsort_rel(types: list[Any], attrs: Any) -> Type:
+    axis_of(attrs.axis, len(types[0].shape))
+    return TensorType(types[0].shape, attrs.dtype)
+
+
+@operator(
+    "argsort",
+    attrs={"is_ascend": flag(True)},
+    rel=_argsort_rel,
+    compute=lambda attrs, ins, out: [topi.argsort(ins[0], None, attrs.axis, attrs.is_ascend, attrs.dtype)],
+)
+def argsort(data: Tensor, axis: int = -1, is_ascend: Any = 1, dtype: Dtype = "int32") -> Call:
+    """The places of the elements along an axis in the order of their values."""
+
+
+def _topk_rel(types: list[Any], attrs: Any) -> Type:
+    data = types[0]
+    at = axis_of(attrs.axis, len(data.shape))
+    size = data.shape[at]
+    count = size if attrs.k < 1 else attrs.k
+    if is_known(size) and is_known(count) and count > size:
+        raise refuse(f"is {count} and dimension {at} of {data} has {size} elements", "k")
+    shape = [*data.shape[:at], count, *data.shape[at + 1 :]]
+    values, places = TensorType(shape, data.dtype), TensorType(shape, attrs.dtype)
+    if attrs.ret_type == "both":
+        return TupleType((values, places))
+    if attrs.ret_type not in ("values", "indices"):
+        raise refuse(f"is {attrs.ret_type!r} and may be 'both', 'values' or 'indices'", "ret_type")
+    return values if attrs.ret_type == "values" else places
+
+
+def _topk_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
+    made = topi.topk(ins[0], attrs.k, attrs.axis, attrs.ret_type, attrs.is_ascend, attrs.dtype)
+    return list(made) if attrs.ret_type == "both" else [made]
+
+
+@operator(
+    "topk",
+    rel=_topk_rel,
+    compute=_topk_compute,
+    results=lambda call: 2 if call.attrs.ret_type == "both" else 0,
+    dynamic=dyn.topk,
+)
+def topk(
+    data: Tensor,
+    k: int = 1,
+    axis: int = -1,
+    ret_type: str = "both",
+    is_ascend: bool = False,
+    dtype: Dtype = "int32",
+) -> Any:
+    """The `k` greatest elements along an axis (the least, if ascending), their places, or both."""
+
+
+# ---------------------------------------------------------------------------- searching
+def _searchsorted_rel(types: list[Any], attrs: Any) -> Type:
+    line, values = types
+    need_dtype(values, line.dtype, "values")
+    own = line.shape[:-1]
+    fits = bool(line.shape) and (not own or len(line.shape) == len(values.shape))
+    if not fits or any(differ(a, b) for a, b in zip(own, values.shape, strict=False)):
+        raise refuse(
+            f"is {line} and values are {values}: it has one dimension or the same leading ones",
+            "sorted_sequence",
+        )
+    return TensorType(values.shape, attrs.dtype)
+
+
+@operator(
+    "searchsorted",
+    rel=_searchsorted_rel,
+    compute=lambda attrs, ins, out: [topi.searchsorted(ins[0], ins[1], attrs.right, attrs.dtype)],
+)
+def searchsorted(
+    sorted_sequence: Tensor, values: Tensor, right: bool = False, dtype: Dtype = "int32"
+) -> Call:
+    """Where each value would have to be inserted for the sequence to stay sorted."""
+
+
+def _unique_rel(types: list[Any], attrs: Any) -> Type:
+    need_rank(types[0], 1, "data")
+    places = TensorType(types[0].shape, INT32)
+    fields = [types[0], places, places, TensorType((1,), INT32)]
+    return TupleType(tuple(fields + [places] * attrs.return_counts))
+
+
+@operator(
+    "unique",
+    rel=_unique_rel,
+    compute=lambda attrs, ins, out: topi.unique(ins[0], attrs.sorted, attrs.return_counts),
+    attrs={"sorted": flag(True)},
+    results=lambda call: 5 if call.attrs.return_counts else 4,
+)
+def unique(data: Tensor, is_sorted: Any = True, return_counts: bool = False) -> TupleWrapper:
+    """The distinct elements of a list, where each is first, which one each element is, how many, how often.
+
+    Lists are as long as the data; what is behind the number of distinct elements means nothing.
+    """
+    return given(sorted=is_sorted)
