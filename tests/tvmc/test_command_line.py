@@ -168,7 +168,7 @@ def test_errors_as_json(tmp_path: Path) -> None:
         (["--output-format", "zip"], "it must be one of so, tar"),
         (["-o", "/nowhere/net.tar"], "there is no folder /nowhere"),
         (["-o", "/"], "/: is a folder; give the name of a file in it"),
-        (["--target", "metal"], "models are compiled for llvm, cuda, opencl; 'metal' is not supported yet"),
+        (["--target", "metal"], "models are compiled for cuda, llvm, opencl; 'metal' is not supported yet"),
         (["--disabled-pass", "NoSuchPass"], "NoSuchPass"),
     ],
 )
