@@ -11,8 +11,9 @@ from . import dyn
 from .arguments import is_computed
 from .computes import topi
 from .registry import (
+    ELEMWISE,
+    INJECTIVE,
     Dtype,
-    OpPattern,
     Sizes,
     Tensor,
     Tensors,
@@ -39,9 +40,6 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
-
-
-INJECTIVE = OpPattern.INJECTIVE
 
 
 def _meshgrid_rel(types: list[Any], attrs: Any) -> Type:
@@ -85,7 +83,7 @@ def _filled(name: str, value: int, dynamic: Callable[..., Call]) -> Callable[[An
         attrs={"dtype": dtype("float32")},
         rel=lambda types, attrs: TensorType(attrs.shape, attrs.dtype),
         compute=lambda attrs, ins, out: [topi.full(out.shape, out.dtype, value)],
-        pattern=OpPattern.ELEMWISE,
+        pattern=ELEMWISE,
         traits=Traits(precision=FULL, fill=value),
         dynamic=dynamic,
     )(named(build, name, __name__, f"A tensor of {name}."))
@@ -101,7 +99,7 @@ def _like(name: str, value: int) -> Callable[[Any], Call]:
         name,
         rel=same_rel,
         compute=lambda attrs, ins, out: [topi.full_like(ins[0], value)],
-        pattern=OpPattern.ELEMWISE,
+        pattern=ELEMWISE,
         traits=Traits(precision=FOLLOW, fill=value),
     )(named(build, name, __name__, f"A tensor of the shape and type of `data`, filled with {value}."))
 
@@ -120,7 +118,7 @@ def _full_rel(types: list[Any], attrs: Any) -> Type:
     traits=Traits(precision=FULL),
     rel=_full_rel,
     compute=lambda attrs, ins, out: [topi.full(out.shape, out.dtype, ins[0]())],
-    pattern=OpPattern.ELEMWISE,
+    pattern=ELEMWISE,
     dynamic=dyn.full,
 )
 def full(fill_value: Tensor, shape: Sizes = (), dtype: Dtype = "") -> Call:
@@ -139,7 +137,7 @@ def _full_like_rel(types: list[Any], attrs: Any) -> Type:
     traits=Traits(precision=FULL),
     rel=_full_like_rel,
     compute=lambda attrs, ins, out: [topi.full_like(ins[0], ins[1]())],
-    pattern=OpPattern.ELEMWISE,
+    pattern=ELEMWISE,
 )
 def full_like(data: Tensor, fill_value: Tensor) -> Call:
     """A tensor of the shape and type of `data`, filled with one value."""
@@ -154,7 +152,6 @@ def _shape_rel(types: list[Any], attrs: Any) -> Type:
     traits=Traits(precision=FULL),
     rel=_shape_rel,
     compute=lambda attrs, ins, out: [topi.shape(ins[0], attrs.dtype)],
-    pattern=OpPattern.OPAQUE,
 )
 def shape_of(data: Tensor, dtype: Dtype = "int32") -> Call:
     """The sizes of a tensor, as a tensor."""
@@ -165,13 +162,9 @@ def shape_of(data: Tensor, dtype: Dtype = "int32") -> Call:
     traits=Traits(precision=FULL),
     rel=lambda types, attrs: TensorType((), attrs.dtype),
     compute=lambda attrs, ins, out: [topi.ndarray_size(ins[0], attrs.dtype)],
-    pattern=OpPattern.OPAQUE,
 )
 def ndarray_size(data: Tensor, dtype: Dtype = "int32") -> Call:
     """The number of elements of a tensor, as a tensor without dimensions."""
-
-
-INJECTIVE = OpPattern.INJECTIVE
 
 
 def _arange_count(attrs: Any) -> int:

@@ -11,10 +11,11 @@ from ..ty import TensorType, Type
 from . import dyn, layouts
 from .computes import topi
 from .registry import (
+    FUSABLE,
+    INJECTIVE,
     Constructor,
     Dtype,
     Ints,
-    OpPattern,
     Pair,
     Place,
     Sides,
@@ -56,7 +57,7 @@ def _upsampling(name: str, axes: str, compute: Any, dynamic: Any) -> Callable[[C
         name,
         rel=rel,
         compute=compute,
-        pattern=OpPattern.INJECTIVE,
+        pattern=INJECTIVE,
         traits=Traits(rearranges=True, layout="attribute" if axes == "HW" else ""),
         dynamic=dynamic,
     )
@@ -106,7 +107,6 @@ def upsampling3d(
     """A volume made larger by factors: nearest_neighbor or trilinear."""
 
 
-INJECTIVE = OpPattern.INJECTIVE
 _METHODS = ("nearest_neighbor", "linear", "cubic", "bilinear", "bicubic", "trilinear")
 
 
@@ -294,9 +294,7 @@ def _dilation_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return [work(ins[0], ins[1], attrs.strides, attrs.padding, attrs.dilations, out.dtype)]
 
 
-@operator(
-    "image.dilation2d", rel=_dilation_rel, compute=_dilation_compute, pattern=OpPattern.OUT_ELEMWISE_FUSABLE
-)
+@operator("image.dilation2d", rel=_dilation_rel, compute=_dilation_compute, pattern=FUSABLE)
 def dilation2d(
     data: Tensor,
     weight: Tensor,

@@ -14,10 +14,10 @@ from .arguments import is_computed
 from .attributes import known
 from .computes import te, topi
 from .registry import (
+    INJECTIVE,
     Dtype,
     Int32,
     Ints,
-    OpPattern,
     Place,
     Tensor,
     Tensors,
@@ -73,7 +73,6 @@ __all__ = [
 INT32 = DataType("int32")
 
 
-INJECTIVE = OpPattern.INJECTIVE
 _REDUCTIONS = ("update", "add", "mul", "min", "max", "mean")
 
 
@@ -415,9 +414,6 @@ def trilu(data: Tensor, k: Int32 = 0, upper: bool = True) -> Call:
     """The upper (or lower) triangle from diagonal `k` on, zeros elsewhere."""
 
 
-INJECTIVE = OpPattern.INJECTIVE
-
-
 def _take_rel(types: list[Any], attrs: Any) -> Type:
     data, indices = types
     if attrs.axis is None:
@@ -529,9 +525,6 @@ def one_hot(
     indices: Tensor, on_value: Tensor, off_value: Tensor, depth: int, axis: int, dtype: Dtype
 ) -> Call:
     """`on_value` at the places that `indices` names along a new dimension, `off_value` elsewhere."""
-
-
-INJECTIVE = OpPattern.INJECTIVE
 
 
 # ---------------------------------------------------------------------------- slices

@@ -11,7 +11,7 @@ from ..ty import TensorType, TupleType, Type, is_dynamic
 from . import dyn, layouts
 from .arguments import columns
 from .computes import topi
-from .registry import Ints, OpPattern, Tensor, Tensors, Traits, Value, integer, operator, refuse
+from .registry import BROADCAST, INJECTIVE, Ints, Tensor, Tensors, Traits, Value, integer, operator, refuse
 from .shapes import (
     add,
     axes_of,
@@ -42,9 +42,6 @@ __all__ = [
     "stack",
     "transpose",
 ]
-
-
-INJECTIVE = OpPattern.INJECTIVE
 
 
 def _reversed_codes(shape: Any, newshape: Any) -> tuple[Any, ...]:
@@ -86,7 +83,7 @@ def _flatten_rel(types: list[Any], attrs: Any) -> Type:
     traits=Traits(view=True, rearranges=True, quantised="same"),
     rel=_flatten_rel,
     compute=lambda attrs, ins, out: [topi.nn.flatten(ins[0])],
-    pattern=OpPattern.INJECTIVE,
+    pattern=INJECTIVE,
 )
 def batch_flatten(data: Tensor) -> Call:
     """All dimensions after the first as one."""
@@ -129,7 +126,7 @@ def _space_to_depth_rel(types: list[Any], attrs: Any) -> Type:
     compute=lambda attrs, ins, out: [
         topi.nn.depth_to_space(ins[0], attrs.block_size, attrs.layout, attrs.mode)
     ],
-    pattern=OpPattern.INJECTIVE,
+    pattern=INJECTIVE,
 )
 def depth_to_space(data: Tensor, block_size: int, layout: str = "NCHW", mode: str = "DCR") -> Call:
     """Channels become blocks of pixels; DCR or CRD says which part of a channel's number is the depth."""
@@ -142,7 +139,7 @@ def depth_to_space(data: Tensor, block_size: int, layout: str = "NCHW", mode: st
     compute=lambda attrs, ins, out: [
         topi.nn.space_to_depth(ins[0], attrs.block_size, attrs.layout, attrs.mode)
     ],
-    pattern=OpPattern.INJECTIVE,
+    pattern=INJECTIVE,
 )
 def space_to_depth(data: Tensor, block_size: int, layout: str = "NCHW", mode: str = "DCR") -> Call:
     """Blocks of pixels become channels, the way back from depth_to_space."""
@@ -185,7 +182,7 @@ def _batch_to_space_rel(types: list[Any], attrs: Any) -> Type:
     compute=lambda attrs, ins, out: [
         topi.nn.space_to_batch_nd(ins[0], attrs.block_shape, *columns(attrs.paddings), attrs.pad_value)
     ],
-    pattern=OpPattern.INJECTIVE,
+    pattern=INJECTIVE,
 )
 def space_to_batch_nd(data: Tensor, block_shape: Ints, paddings: Ints, pad_value: float = 0) -> Call:
     """The elements of blocks of space become images of their own."""
@@ -198,7 +195,7 @@ def space_to_batch_nd(data: Tensor, block_shape: Ints, paddings: Ints, pad_value
     compute=lambda attrs, ins, out: [
         topi.nn.batch_to_space_nd(ins[0], attrs.block_shape, *columns(attrs.crops))
     ],
-    pattern=OpPattern.INJECTIVE,
+    pattern=INJECTIVE,
 )
 def batch_to_space_nd(data: Tensor, block_shape: Ints, crops: Ints) -> Call:
     """Images become blocks of space, which is then cropped: the way back from space_to_batch_nd."""
@@ -222,13 +219,9 @@ def _fifo_rel(types: list[Any], attrs: Any) -> Type:
     attrs={"axis": integer(0)},
     rel=_fifo_rel,
     compute=lambda attrs, ins, out: [topi.nn.fifo_buffer(ins[0], ins[1], attrs.axis)],
-    pattern=OpPattern.OPAQUE,
 )
 def fifo_buffer(data: Tensor, buffer: Tensor, axis: int) -> Call:
     """The buffer moved on by the size of `data`, which comes in at its end."""
-
-
-INJECTIVE = OpPattern.INJECTIVE
 
 
 # ---------------------------------------------------------------------------- reshape
@@ -421,7 +414,7 @@ def _expand_rel(types: list[Any], attrs: Any) -> Type:
     traits=Traits(view=True, quantised="same"),
     rel=_expand_rel,
     compute=lambda attrs, ins, out: [topi.expand_dims(ins[0], attrs.axis, attrs.num_newaxis)],
-    pattern=OpPattern.BROADCAST,
+    pattern=BROADCAST,
     dynamic=dyn.expand_dims,
 )
 def expand_dims(data: Tensor, axis: int, num_newaxis: int = 1) -> Call:
