@@ -42,39 +42,7 @@ __all__ = [
 ]
 
 
-def _meshgrid_rel(types: list[Any], attrs: Any) -> Type:
-    fields = types[0].fields
-    if not fields:
-        raise refuse("is empty", "data")
-    if attrs.indexing not in ("ij", "xy"):
-        raise refuse(f"is {attrs.indexing!r} and may be 'ij' or 'xy'", "indexing")
-    sizes = []
-    for i, kind in enumerate(fields):
-        if len(kind.shape) > 1:
-            raise refuse(f"must have one dimension and is {kind}", f"data[{i}]")
-        sizes.append(kind.shape[0] if kind.shape else 1)
-    if attrs.indexing == "xy":
-        sizes[:2] = sizes[1::-1]
-    return TupleType(tuple(TensorType(sizes, kind.dtype) for kind in fields))
-
-
-def _grids(call: Any) -> int:
-    return len(call.args[0].fields)
-
-
-@operator(
-    "meshgrid",
-    traits=Traits(rearranges=True),
-    rel=_meshgrid_rel,
-    compute=lambda attrs, ins, out: topi.meshgrid(ins, attrs.indexing),
-    pattern=INJECTIVE,
-    results=_grids,
-)
-def meshgrid(data: Tensors, indexing: str = "ij") -> TupleWrapper:
-    """The coordinates of all points of a grid, a tensor for each axis."""
-
-
-# ---------------------------------------------------------------------------- creation
+# ---------------------------------------------------------------------------- filled
 def _filled(name: str, value: int, dynamic: Callable[..., Call]) -> Callable[[Any, Any], Call]:
     def build(shape: Sizes, dtype: Dtype) -> Call: ...
 
@@ -143,6 +111,63 @@ def full_like(data: Tensor, fill_value: Tensor) -> Call:
     """A tensor of the shape and type of `data`, filled with one value."""
 
 
+# ---------------------------------------------------------------------------- counted
+def _arange_count(attrs: Any) -> int:
+    if attrs.step == 0:
+        raise refuse("is 0", "step")
+    import math
+
+    return max(0, math.ceil((attrs.stop - attrs.start) / attrs.step))
+
+
+@operator(
+    "arange",
+    traits=Traits(precision=FULL),
+    rel=lambda types, attrs: TensorType((_arange_count(attrs),), attrs.dtype),
+    compute=lambda attrs, ins, out: [topi.arange(attrs.start, attrs.stop, attrs.step, attrs.dtype)],
+    pattern=INJECTIVE,
+)
+def arange(start: Value, stop: Value = None, step: Value = 1, dtype: Dtype = "float32") -> Call:
+    """Numbers from `start` on in equal steps, `stop` not included."""
+    first, last = (0, start) if stop is None else (start, stop)
+    if any(map(is_computed, (first, last, step))):
+        return dyn.arange(first, last, step, dtype)
+    return given(start=first, stop=last)
+
+
+def _meshgrid_rel(types: list[Any], attrs: Any) -> Type:
+    fields = types[0].fields
+    if not fields:
+        raise refuse("is empty", "data")
+    if attrs.indexing not in ("ij", "xy"):
+        raise refuse(f"is {attrs.indexing!r} and may be 'ij' or 'xy'", "indexing")
+    sizes = []
+    for i, kind in enumerate(fields):
+        if len(kind.shape) > 1:
+            raise refuse(f"must have one dimension and is {kind}", f"data[{i}]")
+        sizes.append(kind.shape[0] if kind.shape else 1)
+    if attrs.indexing == "xy":
+        sizes[:2] = sizes[1::-1]
+    return TupleType(tuple(TensorType(sizes, kind.dtype) for kind in fields))
+
+
+def _grids(call: Any) -> int:
+    return len(call.args[0].fields)
+
+
+@operator(
+    "meshgrid",
+    traits=Traits(rearranges=True),
+    rel=_meshgrid_rel,
+    compute=lambda attrs, ins, out: topi.meshgrid(ins, attrs.indexing),
+    pattern=INJECTIVE,
+    results=_grids,
+)
+def meshgrid(data: Tensors, indexing: str = "ij") -> TupleWrapper:
+    """The coordinates of all points of a grid, a tensor for each axis."""
+
+
+# ---------------------------------------------------------------------------- sizes
 def _shape_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType((len(types[0].shape),), attrs.dtype)
 
@@ -165,26 +190,3 @@ def shape_of(data: Tensor, dtype: Dtype = "int32") -> Call:
 )
 def ndarray_size(data: Tensor, dtype: Dtype = "int32") -> Call:
     """The number of elements of a tensor, as a tensor without dimensions."""
-
-
-def _arange_count(attrs: Any) -> int:
-    if attrs.step == 0:
-        raise refuse("is 0", "step")
-    import math
-
-    return max(0, math.ceil((attrs.stop - attrs.start) / attrs.step))
-
-
-@operator(
-    "arange",
-    traits=Traits(precision=FULL),
-    rel=lambda types, attrs: TensorType((_arange_count(attrs),), attrs.dtype),
-    compute=lambda attrs, ins, out: [topi.arange(attrs.start, attrs.stop, attrs.step, attrs.dtype)],
-    pattern=INJECTIVE,
-)
-def arange(start: Value, stop: Value = None, step: Value = 1, dtype: Dtype = "float32") -> Call:
-    """Numbers from `start` on in equal steps, `stop` not included."""
-    first, last = (0, start) if stop is None else (start, stop)
-    if any(map(is_computed, (first, last, step))):
-        return dyn.arange(first, last, step, dtype)
-    return given(start=first, stop=last)
