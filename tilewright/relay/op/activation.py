@@ -8,20 +8,19 @@ from typing import Any
 from ..expr import Call, Expr, TupleWrapper
 from ..ty import TupleType, Type
 from .computes import topi
-from .registry import Constructor, OpPattern, Tensor, Traits, number, operator
+from .registry import BROADCAST, ELEMWISE, Constructor, Tensor, Traits, number, operator
 from .shapes import axis_of, need_vectors, same_rel
 from .traits import FOLLOW, FULL
 
 __all__ = ["dropout", "dropout_raw", "fast_softmax", "leaky_relu", "log_softmax", "prelu", "relu", "softmax"]
 
 
-# ---------------------------------------------------------------------------- activations
 @operator(
     "nn.relu",
     traits=Traits(precision=FOLLOW, scale="positive", idempotent=True),
     rel=same_rel,
     compute=lambda attrs, ins, out: [topi.nn.relu(ins[0])],
-    pattern=OpPattern.ELEMWISE,
+    pattern=ELEMWISE,
 )
 def relu(data: Tensor) -> Call:
     """max(x, 0)."""
@@ -33,7 +32,7 @@ def relu(data: Tensor) -> Call:
     attrs={"alpha": number(0.25)},
     rel=same_rel,
     compute=lambda attrs, ins, out: [topi.nn.leaky_relu(ins[0], attrs.alpha)],
-    pattern=OpPattern.ELEMWISE,
+    pattern=ELEMWISE,
 )
 def leaky_relu(data: Tensor, alpha: float = 0.01) -> Call:
     """x where it is positive, else alpha·x."""
@@ -50,7 +49,7 @@ def _prelu_rel(types: list[Any], attrs: Any) -> Type:
     traits=Traits(layout="axis"),
     rel=_prelu_rel,
     compute=lambda attrs, ins, out: [topi.nn.prelu(ins[0], ins[1], attrs.axis)],
-    pattern=OpPattern.BROADCAST,
+    pattern=BROADCAST,
 )
 def prelu(data: Tensor, alpha: Tensor, axis: int = 1) -> Call:
     """x where it is positive, else alpha·x, with an alpha for each channel."""
@@ -95,7 +94,6 @@ def dropout(data: Any, rate: float = 0.5) -> Expr:
     traits=Traits(precision=FOLLOW),
     rel=lambda types, attrs: TupleType((types[0], types[0])),
     compute=lambda attrs, ins, out: [topi.identity(ins[0]), topi.full_like(ins[0], 1)],
-    pattern=OpPattern.OPAQUE,
 )
 def dropout_raw(data: Tensor, rate: float = 0.5) -> Call:
     """`dropout` with both its results: the data, and the mask."""

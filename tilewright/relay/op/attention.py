@@ -7,7 +7,7 @@ from typing import Any
 from ..expr import Call
 from ..ty import TensorType, Type
 from .computes import topi
-from .registry import Ints, OpPattern, Tensor, operator, refuse
+from .registry import FUSABLE, INJECTIVE, Ints, Tensor, operator, refuse
 from .shapes import broadcast, differ, floordiv, is_known, mul, need_dtype, need_rank
 
 __all__ = ["rotary_embedding", "scaled_dot_product_attention"]
@@ -54,12 +54,7 @@ def _attention_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     ]
 
 
-@operator(
-    "nn.scaled_dot_product_attention",
-    rel=_attention_rel,
-    compute=_attention_compute,
-    pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
-)
+@operator("nn.scaled_dot_product_attention", rel=_attention_rel, compute=_attention_compute, pattern=FUSABLE)
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,
@@ -93,7 +88,7 @@ def _rotary_rel(types: list[Any], attrs: Any) -> Type:
     "nn.rotary_embedding",
     rel=_rotary_rel,
     compute=lambda attrs, ins, out: [topi.nn.rotary_embedding(ins[0], ins[1], ins[2], attrs.interleaved)],
-    pattern=OpPattern.INJECTIVE,
+    pattern=INJECTIVE,
 )
 def rotary_embedding(data: Tensor, cos: Tensor, sin: Tensor, interleaved: bool = False) -> Call:
     """Pairs of the last dimension turned by angles: (a, b) becomes (a·cos - b·sin, a·sin + b·cos).

@@ -8,13 +8,12 @@ from ..expr import Call
 from ..ty import TensorType, Type
 from . import dyn
 from .computes import topi
-from .registry import Ints, OpPattern, Sizes, Tensor, Traits, dtype, integer, operator, refuse
+from .registry import BROADCAST, COMM_REDUCE, Ints, Sizes, Tensor, Traits, dtype, integer, operator, refuse
 from .shapes import axis_of, broadcast, mul, product, stretches
 
 __all__ = ["broadcast_to", "broadcast_to_like", "collapse_sum_like", "collapse_sum_to", "repeat", "tile"]
 
 
-# ---------------------------------------------------------------------------- copies
 def _tile_rel(types: list[Any], attrs: Any) -> Type:
     shape, reps = types[0].shape, attrs.reps
     ndim = max(len(shape), len(reps))
@@ -28,7 +27,7 @@ def _tile_rel(types: list[Any], attrs: Any) -> Type:
     traits=Traits(rearranges=True, quantised="same"),
     rel=_tile_rel,
     compute=lambda attrs, ins, out: [topi.tile(ins[0], attrs.reps)],
-    pattern=OpPattern.BROADCAST,
+    pattern=BROADCAST,
     dynamic=dyn.tile,
 )
 def tile(data: Tensor, reps: Ints) -> Call:
@@ -49,7 +48,7 @@ def _repeat_rel(types: list[Any], attrs: Any) -> Type:
     attrs={"axis": integer(None)},
     rel=_repeat_rel,
     compute=lambda attrs, ins, out: [topi.repeat(ins[0], attrs.repeats, attrs.axis)],
-    pattern=OpPattern.BROADCAST,
+    pattern=BROADCAST,
 )
 def repeat(data: Tensor, repeats: int, axis: int | None) -> Call:
     """Each slice along `axis` several times behind itself."""
@@ -69,7 +68,7 @@ def _broadcast_to_rel(types: list[Any], attrs: Any) -> Type:
     traits=Traits(quantised="same"),
     rel=_broadcast_to_rel,
     compute=lambda attrs, ins, out: [topi.broadcast_to(ins[0], out.shape)],
-    pattern=OpPattern.BROADCAST,
+    pattern=BROADCAST,
     attrs={"dtype": dtype(None)},
     dynamic=dyn.broadcast_to,
 )
@@ -81,7 +80,7 @@ def broadcast_to(data: Tensor, shape: Sizes) -> Call:
     "broadcast_to_like",
     rel=lambda types, attrs: TensorType(broadcast(types[0].shape, types[1].shape), types[0].dtype),
     compute=lambda attrs, ins, out: [topi.broadcast_to(ins[0], ins[1].shape)],
-    pattern=OpPattern.BROADCAST,
+    pattern=BROADCAST,
 )
 def broadcast_to_like(data: Tensor, broadcast_type: Tensor) -> Call:
     """The tensor repeated to the shape of another."""
@@ -91,7 +90,7 @@ def broadcast_to_like(data: Tensor, broadcast_type: Tensor) -> Call:
     "collapse_sum_like",
     rel=lambda types, attrs: TensorType(types[1].shape, types[0].dtype),
     compute=lambda attrs, ins, out: [topi.collapse_sum(ins[0], ins[1].shape)],
-    pattern=OpPattern.COMM_REDUCE,
+    pattern=COMM_REDUCE,
 )
 def collapse_sum_like(data: Tensor, collapse_type: Tensor) -> Call:
     """The sum over the dimensions along which another tensor would be repeated."""
@@ -101,7 +100,7 @@ def collapse_sum_like(data: Tensor, collapse_type: Tensor) -> Call:
     "collapse_sum_to",
     rel=lambda types, attrs: TensorType(attrs.shape, types[0].dtype),
     compute=lambda attrs, ins, out: [topi.collapse_sum(ins[0], attrs.shape)],
-    pattern=OpPattern.COMM_REDUCE,
+    pattern=COMM_REDUCE,
 )
 def collapse_sum_to(data: Tensor, shape: Ints) -> Call:
     """The sum over the dimensions along which a tensor of this shape would be repeated."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..ty import TensorType
 from .computes import topi
-from .registry import OpPattern, flag, integer, ints, register, text
+from .registry import ELEMWISE, flag, integer, ints, register, text
 
 __all__ = ["check_divisor", "check_each", "check_indices"]
 
@@ -46,7 +46,7 @@ check_each = register(
         types[0].shape, topi.checks.place_type(types[0].dtype, max(attrs.sizes))
     ),
     compute=lambda attrs, ins, out: [topi.checks.check_each(ins[0], attrs.kind, attrs.sizes, attrs.node)],
-    pattern=OpPattern.ELEMWISE,
+    pattern=ELEMWISE,
 )
 
 # The divisor, if no element of it is 0.
@@ -56,5 +56,5 @@ check_divisor = register(
     attrs={"node": text("")},
     rel=lambda types, attrs: types[0],
     compute=lambda attrs, ins, out: [topi.checks.check_divisor(ins[0], attrs.node)],
-    pattern=OpPattern.ELEMWISE,
+    pattern=ELEMWISE,
 )

@@ -10,11 +10,11 @@ from ..ty import TensorType, Type
 from . import layouts
 from .computes import topi
 from .registry import (
+    FUSABLE,
     Attr,
     Constructor,
     Dtype,
     Ints,
-    OpPattern,
     Pair,
     Sides,
     Tensor,
@@ -45,9 +45,6 @@ __all__ = [
     "correlation",
     "deformable_conv2d",
 ]
-
-
-FUSABLE = OpPattern.OUT_ELEMWISE_FUSABLE
 
 
 def _windows(rank: int) -> dict[str, Attr]:

@@ -11,8 +11,9 @@ from . import dyn
 from .arguments import is_computed
 from .computes import topi
 from .registry import (
+    ELEMWISE,
+    INJECTIVE,
     Dtype,
-    OpPattern,
     Sizes,
     Tensor,
     Tensors,
@@ -41,7 +42,97 @@ __all__ = [
 ]
 
 
-INJECTIVE = OpPattern.INJECTIVE
+# ---------------------------------------------------------------------------- filled
+def _filled(name: str, value: int, dynamic: Callable[..., Call]) -> Callable[[Any, Any], Call]:
+    def build(shape: Sizes, dtype: Dtype) -> Call: ...
+
+    return operator(
+        name,
+        attrs={"dtype": dtype("float32")},
+        rel=lambda types, attrs: TensorType(attrs.shape, attrs.dtype),
+        compute=lambda attrs, ins, out: [topi.full(out.shape, out.dtype, value)],
+        pattern=ELEMWISE,
+        traits=Traits(precision=FULL, fill=value),
+        dynamic=dynamic,
+    )(named(build, name, __name__, f"A tensor of {name}."))
+
+
+zeros, ones = _filled("zeros", 0, dyn.zeros), _filled("ones", 1, dyn.ones)
+
+
+def _like(name: str, value: int) -> Callable[[Any], Call]:
+    def build(data: Tensor) -> Call: ...
+
+    return operator(
+        name,
+        rel=same_rel,
+        compute=lambda attrs, ins, out: [topi.full_like(ins[0], value)],
+        pattern=ELEMWISE,
+        traits=Traits(precision=FOLLOW, fill=value),
+    )(named(build, name, __name__, f"A tensor of the shape and type of `data`, filled with {value}."))
+
+
+zeros_like, ones_like = _like("zeros_like", 0), _like("ones_like", 1)
+
+
+def _full_rel(types: list[Any], attrs: Any) -> Type:
+    if types[0].shape:
+        raise refuse(f"must have no dimensions and is {types[0]}", "fill_value")
+    return TensorType(attrs.shape, attrs.dtype or types[0].dtype)
+
+
+@operator(
+    "full",
+    traits=Traits(precision=FULL),
+    rel=_full_rel,
+    compute=lambda attrs, ins, out: [topi.full(out.shape, out.dtype, ins[0]())],
+    pattern=ELEMWISE,
+    dynamic=dyn.full,
+)
+def full(fill_value: Tensor, shape: Sizes = (), dtype: Dtype = "") -> Call:
+    """A tensor filled with one value, itself a tensor without dimensions."""
+    return given(fill_value=fill_value if isinstance(fill_value, Expr) else const(fill_value, dtype or None))
+
+
+def _full_like_rel(types: list[Any], attrs: Any) -> Type:
+    if types[1].shape:
+        raise refuse(f"must have no dimensions and is {types[1]}", "fill_value")
+    return types[0]  # type: ignore[no-any-return]
+
+
+@operator(
+    "full_like",
+    traits=Traits(precision=FULL),
+    rel=_full_like_rel,
+    compute=lambda attrs, ins, out: [topi.full_like(ins[0], ins[1]())],
+    pattern=ELEMWISE,
+)
+def full_like(data: Tensor, fill_value: Tensor) -> Call:
+    """A tensor of the shape and type of `data`, filled with one value."""
+
+
+# ---------------------------------------------------------------------------- counted
+def _arange_count(attrs: Any) -> int:
+    if attrs.step == 0:
+        raise refuse("is 0", "step")
+    import math
+
+    return max(0, math.ceil((attrs.stop - attrs.start) / attrs.step))
+
+
+@operator(
+    "arange",
+    traits=Traits(precision=FULL),
+    rel=lambda types, attrs: TensorType((_arange_count(attrs),), attrs.dtype),
+    compute=lambda attrs, ins, out: [topi.arange(attrs.start, attrs.stop, attrs.step, attrs.dtype)],
+    pattern=INJECTIVE,
+)
+def arange(start: Value, stop: Value = None, step: Value = 1, dtype: Dtype = "float32") -> Call:
+    """Numbers from `start` on in equal steps, `stop` not included."""
+    first, last = (0, start) if stop is None else (start, stop)
+    if any(map(is_computed, (first, last, step))):
+        return dyn.arange(first, last, step, dtype)
+    return given(start=first, stop=last)
 
 
 def _meshgrid_rel(types: list[Any], attrs: Any) -> Type:
@@ -76,75 +167,7 @@ def meshgrid(data: Tensors, indexing: str = "ij") -> TupleWrapper:
     """The coordinates of all points of a grid, a tensor for each axis."""
 
 
-# ---------------------------------------------------------------------------- creation
-def _filled(name: str, value: int, dynamic: Callable[..., Call]) -> Callable[[Any, Any], Call]:
-    def build(shape: Sizes, dtype: Dtype) -> Call: ...
-
-    return operator(
-        name,
-        attrs={"dtype": dtype("float32")},
-        rel=lambda types, attrs: TensorType(attrs.shape, attrs.dtype),
-        compute=lambda attrs, ins, out: [topi.full(out.shape, out.dtype, value)],
-        pattern=OpPattern.ELEMWISE,
-        traits=Traits(precision=FULL, fill=value),
-        dynamic=dynamic,
-    )(named(build, name, __name__, f"A tensor of {name}."))
-
-
-zeros, ones = _filled("zeros", 0, dyn.zeros), _filled("ones", 1, dyn.ones)
-
-
-def _like(name: str, value: int) -> Callable[[Any], Call]:
-    def build(data: Tensor) -> Call: ...
-
-    return operator(
-        name,
-        rel=same_rel,
-        compute=lambda attrs, ins, out: [topi.full_like(ins[0], value)],
-        pattern=OpPattern.ELEMWISE,
-        traits=Traits(precision=FOLLOW, fill=value),
-    )(named(build, name, __name__, f"A tensor of the shape and type of `data`, filled with {value}."))
-
-
-zeros_like, ones_like = _like("zeros_like", 0), _like("ones_like", 1)
-
-
-def _full_rel(types: list[Any], attrs: Any) -> Type:
-    if types[0].shape:
-        raise refuse(f"must have no dimensions and is {types[0]}", "fill_value")
-    return TensorType(attrs.shape, attrs.dtype or types[0].dtype)
-
-
-@operator(
-    "full",
-    traits=Traits(precision=FULL),
-    rel=_full_rel,
-    compute=lambda attrs, ins, out: [topi.full(out.shape, out.dtype, ins[0]())],
-    pattern=OpPattern.ELEMWISE,
-    dynamic=dyn.full,
-)
-def full(fill_value: Tensor, shape: Sizes = (), dtype: Dtype = "") -> Call:
-    """A tensor filled with one value, itself a tensor without dimensions."""
-    return given(fill_value=fill_value if isinstance(fill_value, Expr) else const(fill_value, dtype or None))
-
-
-def _full_like_rel(types: list[Any], attrs: Any) -> Type:
-    if types[1].shape:
-        raise refuse(f"must have no dimensions and is {types[1]}", "fill_value")
-    return types[0]  # type: ignore[no-any-return]
-
-
-@operator(
-    "full_like",
-    traits=Traits(precision=FULL),
-    rel=_full_like_rel,
-    compute=lambda attrs, ins, out: [topi.full_like(ins[0], ins[1]())],
-    pattern=OpPattern.ELEMWISE,
-)
-def full_like(data: Tensor, fill_value: Tensor) -> Call:
-    """A tensor of the shape and type of `data`, filled with one value."""
-
-
+# ---------------------------------------------------------------------------- sizes
 def _shape_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType((len(types[0].shape),), attrs.dtype)
 
@@ -154,7 +177,6 @@ def _shape_rel(types: list[Any], attrs: Any) -> Type:
     traits=Traits(precision=FULL),
     rel=_shape_rel,
     compute=lambda attrs, ins, out: [topi.shape(ins[0], attrs.dtype)],
-    pattern=OpPattern.OPAQUE,
 )
 def shape_of(data: Tensor, dtype: Dtype = "int32") -> Call:
     """The sizes of a tensor, as a tensor."""
@@ -165,33 +187,6 @@ def shape_of(data: Tensor, dtype: Dtype = "int32") -> Call:
     traits=Traits(precision=FULL),
     rel=lambda types, attrs: TensorType((), attrs.dtype),
     compute=lambda attrs, ins, out: [topi.ndarray_size(ins[0], attrs.dtype)],
-    pattern=OpPattern.OPAQUE,
 )
 def ndarray_size(data: Tensor, dtype: Dtype = "int32") -> Call:
     """The number of elements of a tensor, as a tensor without dimensions."""
-
-
-INJECTIVE = OpPattern.INJECTIVE
-
-
-def _arange_count(attrs: Any) -> int:
-    if attrs.step == 0:
-        raise refuse("is 0", "step")
-    import math
-
-    return max(0, math.ceil((attrs.stop - attrs.start) / attrs.step))
-
-
-@operator(
-    "arange",
-    traits=Traits(precision=FULL),
-    rel=lambda types, attrs: TensorType((_arange_count(attrs),), attrs.dtype),
-    compute=lambda attrs, ins, out: [topi.arange(attrs.start, attrs.stop, attrs.step, attrs.dtype)],
-    pattern=INJECTIVE,
-)
-def arange(start: Value, stop: Value = None, step: Value = 1, dtype: Dtype = "float32") -> Call:
-    """Numbers from `start` on in equal steps, `stop` not included."""
-    first, last = (0, start) if stop is None else (start, stop)
-    if any(map(is_computed, (first, last, step))):
-        return dyn.arange(first, last, step, dtype)
-    return given(start=first, stop=last)

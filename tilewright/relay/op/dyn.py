@@ -18,10 +18,13 @@ from ..ty import TensorType, TupleType, Type, tensor_fields
 from . import layouts
 from .computes import te, topi
 from .registry import (
+    BROADCAST,
+    ELEMWISE,
+    FUSABLE,
+    INJECTIVE,
     Attr,
     Dtype,
     Numbers,
-    OpPattern,
     Tensor,
     Traits,
     dtype,
@@ -87,7 +90,7 @@ def _one(t: Any) -> Any:
     traits=Traits(view=True, sizes="newshape"),
     rel=lambda types, attrs: TensorType(_unknown(_list_length(types[1], "newshape")), types[0].dtype),
     compute=lambda attrs, ins, out: [topi.reshape(ins[0], room(out))],
-    pattern=OpPattern.INJECTIVE,
+    pattern=INJECTIVE,
 )
 def reshape(data: Tensor, newshape: Numbers, allowzero: bool = False) -> Call:
     """The same elements under a shape that is computed; 0 keeps a dimension and -1 is what is left."""
@@ -106,7 +109,7 @@ def _squeeze_rel(types: list[Any], attrs: Any) -> Type:
     traits=Traits(view=True),
     rel=_squeeze_rel,
     compute=lambda attrs, ins, out: [topi.reshape(ins[0], room(out))],
-    pattern=OpPattern.INJECTIVE,
+    pattern=INJECTIVE,
 )
 def squeeze(data: Tensor, axis: Numbers) -> Call:
     """The tensor without the dimensions of size 1 that a list names."""
@@ -124,7 +127,7 @@ def _expand_rel(types: list[Any], attrs: Any) -> Type:
     traits=Traits(view=True),
     rel=_expand_rel,
     compute=lambda attrs, ins, out: [topi.reshape(ins[0], room(out))],
-    pattern=OpPattern.INJECTIVE,
+    pattern=INJECTIVE,
 )
 def expand_dims(data: Tensor, axis: Tensor, num_newaxis: int = 1) -> Call:
     """New dimensions of size 1 before a dimension that is computed."""
@@ -158,7 +161,7 @@ def _broadcast_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     attrs={"dtype": dtype(None)},
     rel=_broadcast_rel,
     compute=_broadcast_compute,
-    pattern=OpPattern.BROADCAST,
+    pattern=BROADCAST,
 )
 def broadcast_to(data: Tensor, shape: Numbers) -> Call:
     """The tensor repeated along dimensions of size 1 to a shape that is computed."""
@@ -173,7 +176,7 @@ def _tile_rel(types: list[Any], attrs: Any) -> Type:
     "dyn.tile",
     rel=_tile_rel,
     compute=lambda attrs, ins, out: [topi.dyn_tile(ins[0], room(out))],
-    pattern=OpPattern.BROADCAST,
+    pattern=BROADCAST,
 )
 def tile(data: Tensor, reps: Numbers) -> Call:
     """The whole tensor several times along each dimension, as a list says that is computed."""
@@ -188,7 +191,7 @@ def _filled(name: str, value: float) -> Callable[[Any, Any], Call]:
         attrs={"dtype": dtype("float32")},
         rel=lambda types, attrs: TensorType(_unknown(_list_length(types[0], "shape")), attrs.dtype),
         compute=lambda attrs, ins, out: [topi.full(room(out), out.dtype, value)],
-        pattern=OpPattern.ELEMWISE,
+        pattern=ELEMWISE,
         traits=Traits(sizes="shape"),
     )(named(build, name, __name__, f"{name.capitalize()} in a shape that is computed."))
 
@@ -206,7 +209,7 @@ def _full_rel(types: list[Any], attrs: Any) -> Type:
     traits=Traits(sizes="shape"),
     rel=_full_rel,
     compute=lambda attrs, ins, out: [topi.full(room(out), out.dtype, _one(ins[0]))],
-    pattern=OpPattern.ELEMWISE,
+    pattern=ELEMWISE,
 )
 def full(fill_value: Tensor, shape: Numbers, dtype: Dtype = "") -> Call:
     """One value in a shape that is computed."""
@@ -228,7 +231,7 @@ def _arange_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     ]
 
 
-@operator("dyn.arange", rel=_arange_rel, compute=_arange_compute, pattern=OpPattern.INJECTIVE)
+@operator("dyn.arange", rel=_arange_rel, compute=_arange_compute, pattern=INJECTIVE)
 def arange(start: Tensor, stop: Tensor, step: Tensor, dtype: Dtype = "float32") -> Call:
     """Numbers from `start` on in equal steps to before `stop`, all three computed."""
 
@@ -252,7 +255,7 @@ def _one_hot_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     attrs={"axis": integer(-1), "dtype": dtype("float32")},
     rel=_one_hot_rel,
     compute=_one_hot_compute,
-    pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
+    pattern=FUSABLE,
 )
 def one_hot(
     indices: Tensor, on_value: Tensor, off_value: Tensor, depth: Tensor, axis: int, dtype: Dtype
@@ -337,7 +340,7 @@ def _slice_rel(types: list[Any], attrs: Any) -> Type:
             ins[0], ins[1], ins[2], ins[3] if attrs.slice_mode == "end" else None, room(out)
         )
     ],
-    pattern=OpPattern.INJECTIVE,
+    pattern=INJECTIVE,
 )
 def strided_slice(
     data: Tensor, begin: Numbers, end: Numbers, strides: Numbers, slice_mode: str = "end"
@@ -380,7 +383,7 @@ def _pad_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return [te.compute(room(out), element, "pad", "injective")]
 
 
-@operator("dyn.nn.pad", rel=_pad_rel, compute=_pad_compute, pattern=OpPattern.INJECTIVE)
+@operator("dyn.nn.pad", rel=_pad_rel, compute=_pad_compute, pattern=INJECTIVE)
 def pad(data: Tensor, pad_width: Numbers, pad_value: Tensor = 0, pad_mode: str = "constant") -> Call:
     """The tensor in a frame whose widths are computed."""
 
@@ -418,7 +421,7 @@ _SCALED: dict[str, Attr] = {"layout": text("NCHW"), "method": text("nearest_neig
     "dyn.nn.upsampling",
     rel=lambda types, attrs: _scales_rel(types, attrs, "HW"),
     compute=_upsampling_compute,
-    pattern=OpPattern.INJECTIVE,
+    pattern=INJECTIVE,
 )
 def upsampling(
     data: Tensor,
@@ -441,7 +444,7 @@ def _upsampling3d_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     "dyn.nn.upsampling3d",
     rel=lambda types, attrs: _scales_rel(types, attrs, "DHW"),
     compute=_upsampling3d_compute,
-    pattern=OpPattern.INJECTIVE,
+    pattern=INJECTIVE,
 )
 def upsampling3d(
     data: Tensor,
@@ -491,7 +494,7 @@ RESIZE: dict[str, Attr] = {
     traits=Traits(sizes="size"),
     rel=_resize_rel,
     compute=_resize_compute,
-    pattern=OpPattern.INJECTIVE,
+    pattern=INJECTIVE,
 )
 def resize2d(
     data: Tensor,

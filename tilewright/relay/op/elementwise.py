@@ -9,7 +9,7 @@ from ...ir.dtype import DataType
 from ..expr import Call
 from ..ty import TensorType, Type
 from .computes import topi
-from .registry import Dtype, Ints, OpPattern, Place, Tensor, Traits, flag, ints, named, operator
+from .registry import BROADCAST, ELEMWISE, Dtype, Ints, Place, Tensor, Traits, flag, ints, named, operator
 from .shapes import axis_of, broadcast, need_dtype, same_rel
 from .traits import FOLLOW, FULL
 
@@ -108,7 +108,7 @@ def _unary(
         name,
         rel=rel,
         compute=lambda attrs, ins, out: [getattr(topi, topi_name or name)(ins[0])],
-        pattern=OpPattern.ELEMWISE,
+        pattern=ELEMWISE,
         traits=Traits(**traits),
     )(named(build, name, __name__, doc))
 
@@ -190,7 +190,7 @@ def _binary(
         name,
         rel=rel,
         compute=lambda attrs, ins, out: [getattr(topi, name)(ins[0], ins[1])],
-        pattern=OpPattern.BROADCAST,
+        pattern=BROADCAST,
         places=_divisor if divides else None,
         traits=Traits(**traits),
     )(named(build, name, __name__, doc))
@@ -230,7 +230,7 @@ greater_equal = _binary("greater_equal", "lhs >= rhs.", _compare_rel)
     traits=Traits(precision=FOLLOW),
     rel=same_rel,
     compute=lambda attrs, ins, out: [topi.clip(ins[0], attrs.a_min, attrs.a_max)],
-    pattern=OpPattern.ELEMWISE,
+    pattern=ELEMWISE,
 )
 def clip(a: Tensor, a_min: float, a_max: float) -> Call:
     """The elements kept between two bounds."""
@@ -241,10 +241,7 @@ def _cast_rel(types: list[Any], attrs: Any) -> Type:
 
 
 @operator(
-    "cast",
-    rel=_cast_rel,
-    compute=lambda attrs, ins, out: [topi.cast(ins[0], attrs.dtype)],
-    pattern=OpPattern.ELEMWISE,
+    "cast", rel=_cast_rel, compute=lambda attrs, ins, out: [topi.cast(ins[0], attrs.dtype)], pattern=ELEMWISE
 )
 def cast(data: Tensor, dtype: Dtype) -> Call:
     """The elements converted to another type."""
@@ -255,7 +252,7 @@ def cast(data: Tensor, dtype: Dtype) -> Call:
     traits=Traits(precision=FULL),
     rel=lambda types, attrs: TensorType(types[0].shape, types[1].dtype),
     compute=lambda attrs, ins, out: [topi.cast(ins[0], out.dtype)],
-    pattern=OpPattern.ELEMWISE,
+    pattern=ELEMWISE,
 )
 def cast_like(data: Tensor, dtype_like: Tensor) -> Call:
     """The elements converted to the type of another tensor's."""
@@ -266,7 +263,7 @@ def cast_like(data: Tensor, dtype_like: Tensor) -> Call:
     traits=Traits(precision=FULL),
     rel=_cast_rel,
     compute=lambda attrs, ins, out: [topi.reinterpret(ins[0], attrs.dtype)],
-    pattern=OpPattern.ELEMWISE,
+    pattern=ELEMWISE,
 )
 def reinterpret(data: Tensor, dtype: Dtype) -> Call:
     """The bits of the elements read as another type of the same size."""
@@ -278,9 +275,7 @@ def _where_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType(broadcast(condition.shape, broadcast(x.shape, y.shape, "x and y")), x.dtype)
 
 
-@operator(
-    "where", rel=_where_rel, compute=lambda attrs, ins, out: [topi.where(*ins)], pattern=OpPattern.BROADCAST
-)
+@operator("where", rel=_where_rel, compute=lambda attrs, ins, out: [topi.where(*ins)], pattern=BROADCAST)
 def where(condition: Tensor, x: Tensor, y: Tensor) -> Call:
     """`x` where the condition holds, else `y`; all three broadcast."""
 
@@ -295,7 +290,7 @@ def _fixed_rel(types: list[Any], attrs: Any) -> Type:
     "fixed_point_multiply",
     rel=_fixed_rel,
     compute=lambda attrs, ins, out: [topi.fixed_point_multiply(ins[0], attrs.multiplier, attrs.shift)],
-    pattern=OpPattern.ELEMWISE,
+    pattern=ELEMWISE,
 )
 def fixed_point_multiply(data: Tensor, multiplier: int, shift: int) -> Call:
     """Integers times `multiplier · 2^(shift - 31)`, rounded."""
@@ -324,7 +319,7 @@ def _per_axis_rel(types: list[Any], attrs: Any) -> Type:
             list(attrs.axes),
         )
     ],
-    pattern=OpPattern.ELEMWISE,
+    pattern=ELEMWISE,
 )
 def fixed_point_multiply_per_axis(
     x: Tensor,

@@ -11,10 +11,11 @@ from ..ty import TensorType, Type
 from . import dyn, layouts
 from .computes import topi
 from .registry import (
+    FUSABLE,
+    INJECTIVE,
     Constructor,
     Dtype,
     Ints,
-    OpPattern,
     Pair,
     Place,
     Sides,
@@ -33,84 +34,10 @@ from .spatial import windows
 __all__ = ["affine_grid", "crop_and_resize", "dilation2d", "grid_sample", "resize1d", "resize2d", "resize3d"]
 
 
-# ---------------------------------------------------------------------------- upsampling
-def _times(size: Any, scale: float) -> Any:
-    """A size made larger by a factor, rounded to the nearest."""
-    if scale <= 0:
-        raise refuse(f"{scale} must be positive", "scale")
-    if float(scale).is_integer():
-        return mul(size, int(scale))
-    return round(size * scale) if is_known(size) else AnySize()
-
-
-def _upsampling(name: str, axes: str, compute: Any, dynamic: Any) -> Callable[[Constructor], Constructor]:
-    def rel(types: list[Any], attrs: Any) -> Type:
-        named = layouts.sizes(attrs.layout, types[0].shape)
-        for letter in axes:
-            if letter not in named:
-                raise refuse(f"{attrs.layout} has no axis {letter}", "layout")
-            named[letter] = _times(named[letter], attrs[f"scale_{letter.lower()}"])
-        return TensorType(layouts.shape_in(attrs.layout, named), types[0].dtype)
-
-    return operator(
-        name,
-        rel=rel,
-        compute=compute,
-        pattern=OpPattern.INJECTIVE,
-        traits=Traits(rearranges=True, layout="attribute" if axes == "HW" else ""),
-        dynamic=dynamic,
-    )
-
-
-@_upsampling(
-    "nn.upsampling",
-    "HW",
-    lambda attrs, ins, out: [
-        topi.nn.upsampling(
-            ins[0], attrs.scale_h, attrs.scale_w, attrs.layout, attrs.method, attrs.align_corners
-        )
-    ],
-    dyn.upsampling,
-)
-def upsampling(
-    data: Tensor,
-    scale_h: float = 1,
-    scale_w: float = 1,
-    layout: str = "NCHW",
-    method: str = "nearest_neighbor",
-    align_corners: bool = False,
-) -> Call:
-    """An image made larger by factors: nearest_neighbor, bilinear or bicubic."""
-
-
-@_upsampling(
-    "nn.upsampling3d",
-    "DHW",
-    lambda attrs, ins, out: [
-        topi.nn.upsampling3d(
-            ins[0], attrs.scale_d, attrs.scale_h, attrs.scale_w,
-            attrs.layout, attrs.method, attrs.coordinate_transformation_mode,
-        )
-    ],
-    dyn.upsampling3d,
-)  # fmt: skip
-def upsampling3d(
-    data: Tensor,
-    scale_d: float = 1,
-    scale_h: float = 1,
-    scale_w: float = 1,
-    layout: str = "NCDHW",
-    method: str = "nearest_neighbor",
-    coordinate_transformation_mode: str = "half_pixel",
-) -> Call:
-    """A volume made larger by factors: nearest_neighbor or trilinear."""
-
-
-INJECTIVE = OpPattern.INJECTIVE
+# ---------------------------------------------------------------------------- resize
 _METHODS = ("nearest_neighbor", "linear", "cubic", "bilinear", "bicubic", "trilinear")
 
 
-# ---------------------------------------------------------------------------- resize
 def _resized(layout: str, shape: Sequence[Any], axes: str, size: Sequence[Any]) -> tuple[Any, ...]:
     named = layouts.sizes(layout, shape)
     missing = [v for v in axes if v not in named]
@@ -224,6 +151,78 @@ def resize3d(
     """A volume in another size. See resize2d."""
 
 
+def _times(size: Any, scale: float) -> Any:
+    """A size made larger by a factor, rounded to the nearest."""
+    if scale <= 0:
+        raise refuse(f"{scale} must be positive", "scale")
+    if float(scale).is_integer():
+        return mul(size, int(scale))
+    return round(size * scale) if is_known(size) else AnySize()
+
+
+def _upsampling(name: str, axes: str, compute: Any, dynamic: Any) -> Callable[[Constructor], Constructor]:
+    def rel(types: list[Any], attrs: Any) -> Type:
+        named = layouts.sizes(attrs.layout, types[0].shape)
+        for letter in axes:
+            if letter not in named:
+                raise refuse(f"{attrs.layout} has no axis {letter}", "layout")
+            named[letter] = _times(named[letter], attrs[f"scale_{letter.lower()}"])
+        return TensorType(layouts.shape_in(attrs.layout, named), types[0].dtype)
+
+    return operator(
+        name,
+        rel=rel,
+        compute=compute,
+        pattern=INJECTIVE,
+        traits=Traits(rearranges=True, layout="attribute" if axes == "HW" else ""),
+        dynamic=dynamic,
+    )
+
+
+@_upsampling(
+    "nn.upsampling",
+    "HW",
+    lambda attrs, ins, out: [
+        topi.nn.upsampling(
+            ins[0], attrs.scale_h, attrs.scale_w, attrs.layout, attrs.method, attrs.align_corners
+        )
+    ],
+    dyn.upsampling,
+)
+def upsampling(
+    data: Tensor,
+    scale_h: float = 1,
+    scale_w: float = 1,
+    layout: str = "NCHW",
+    method: str = "nearest_neighbor",
+    align_corners: bool = False,
+) -> Call:
+    """An image made larger by factors: nearest_neighbor, bilinear or bicubic."""
+
+
+@_upsampling(
+    "nn.upsampling3d",
+    "DHW",
+    lambda attrs, ins, out: [
+        topi.nn.upsampling3d(
+            ins[0], attrs.scale_d, attrs.scale_h, attrs.scale_w,
+            attrs.layout, attrs.method, attrs.coordinate_transformation_mode,
+        )
+    ],
+    dyn.upsampling3d,
+)  # fmt: skip
+def upsampling3d(
+    data: Tensor,
+    scale_d: float = 1,
+    scale_h: float = 1,
+    scale_w: float = 1,
+    layout: str = "NCDHW",
+    method: str = "nearest_neighbor",
+    coordinate_transformation_mode: str = "half_pixel",
+) -> Call:
+    """A volume made larger by factors: nearest_neighbor or trilinear."""
+
+
 # ---------------------------------------------------------------------------- parts
 def _crop_rel(types: list[Any], attrs: Any) -> Type:
     data, boxes, indices = types
@@ -294,9 +293,7 @@ def _dilation_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return [work(ins[0], ins[1], attrs.strides, attrs.padding, attrs.dilations, out.dtype)]
 
 
-@operator(
-    "image.dilation2d", rel=_dilation_rel, compute=_dilation_compute, pattern=OpPattern.OUT_ELEMWISE_FUSABLE
-)
+@operator("image.dilation2d", rel=_dilation_rel, compute=_dilation_compute, pattern=FUSABLE)
 def dilation2d(
     data: Tensor,
     weight: Tensor,

@@ -14,10 +14,10 @@ from .arguments import is_computed
 from .attributes import known
 from .computes import te, topi
 from .registry import (
+    INJECTIVE,
     Dtype,
     Int32,
     Ints,
-    OpPattern,
     Place,
     Tensor,
     Tensors,
@@ -70,10 +70,243 @@ __all__ = [
 ]
 
 
+# ---------------------------------------------------------------------------- slices
+def slice_range(begin: Any, end: Any, stride: int, size: Any) -> Any:
+    """How many elements begin:end:stride takes of a dimension; None stands for its ends."""
+    if isinstance(size, AnySize) or not is_known(stride):
+        return AnySize()
+    if is_known(size) and all(v is None or is_known(v) for v in (begin, end)):
+        return len(range(*slice(begin, end, stride).indices(size)))
+    # What the operator itself makes of it: numbers are moved inside, expressions must be.
+    for place in (begin, end):
+        if place is not None:
+            assume_inside(place, size)
+    line = te.placeholder((size,), name="line")
+    low = (0 if stride > 0 else 2**31 - 1) if begin is None else begin
+    high = (2**31 - 1 if stride > 0 else -(2**31)) if end is None else end
+    return TensorType(topi.strided_slice(line, [low], [high], [stride]).shape).shape[0]
+
+
+def _slice_rows(attrs: Any, shape: Sequence[Any]) -> list[tuple[Any, Any, int]]:
+    """(begin, end, stride) for each dimension."""
+    ndim = len(shape)
+    axes = axes_of(attrs.axes, ndim, "axes") if attrs.axes is not None else tuple(range(len(attrs.begin)))
+    if len(axes) > ndim or len(attrs.begin) < len(axes) or len(attrs.end) < len(axes):
+        raise refuse(f"begin {attrs.begin} and end {attrs.end} do not fit {ndim} dimensions", "begin")
+    strides = attrs.strides or (1,)
+    rows: list[tuple[Any, Any, int]] = [(None, None, 1)] * ndim
+    for i, d in enumerate(axes):
+        step = strides[i] if i < len(strides) else strides[0] if len(strides) == 1 else 1
+        if attrs.slice_mode == "size":
+            low, count = attrs.begin[i], attrs.end[i]
+            rows[d] = (low, None if is_known(count) and count < 0 else add(low, count), 1)
+        else:
+            if is_known(step) and step == 0:
+                raise refuse("has a 0", "strides")
+            rows[d] = (attrs.begin[i], attrs.end[i], step)
+    return rows
+
+
+def _slice_rel(types: list[Any], attrs: Any) -> Type:
+    data = types[0]
+    rows = _slice_rows(attrs, data.shape)
+    return TensorType(
+        [d if r == (None, None, 1) else slice_range(*r, d) for r, d in zip(rows, data.shape, strict=True)],
+        data.dtype,
+    )
+
+
+def _slice_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
+    steps = attrs.strides if len(attrs.strides) == len(attrs.begin) else attrs.strides * len(attrs.begin)
+    return [topi.strided_slice(ins[0], attrs.begin, attrs.end, steps, attrs.axes, attrs.slice_mode)]
+
+
+@operator(
+    "strided_slice",
+    traits=Traits(quantised="same"),
+    attrs={"strides": ints((1,))},
+    rel=_slice_rel,
+    compute=_slice_compute,
+    pattern=INJECTIVE,
+)
+def strided_slice(
+    data: Tensor, begin: Ints, end: Ints, strides: Ints = None, axes: Ints = None, slice_mode: str = "end"
+) -> Call:
+    """The elements from `begin` to `end` in steps, along all dimensions or those named."""
+    steps = (1,) if strides is None else strides
+    if axes is None and any(map(is_computed, (begin, end, steps))):
+        return dyn.strided_slice(data, begin, end, steps, slice_mode)
+    low, high = (
+        [edge if v is None else v for v in known(places)] for places, edge in ((begin, 0), (end, 2**31 - 1))
+    )
+    return given(begin=low, end=high, strides=steps)
+
+
+def _slice_like_shape(data: TensorType, like: TensorType, axes: Any) -> list[Any]:
+    chosen = axes_of(axes, len(data.shape), "axes") if axes else range(min(len(data.shape), len(like.shape)))
+    shape = list(data.shape)
+    for d in chosen:
+        if d >= len(like.shape):
+            raise refuse(f"has no dimension {d}: {like}", "shape_like")
+        shape[d] = like.shape[d]
+    return shape
+
+
+@operator(
+    "slice_like",
+    rel=lambda types, attrs: TensorType(_slice_like_shape(types[0], types[1], attrs.axes), types[0].dtype),
+    compute=lambda attrs, ins, out: [
+        topi.strided_slice(ins[0], [0] * ins[0].ndim, list(out.shape), [1] * ins[0].ndim)
+    ],
+    pattern=INJECTIVE,
+)
+def slice_like(data: Tensor, shape_like: Tensor, axes: Ints = None) -> Call:
+    """The front part of a tensor, as large as another along some dimensions."""
+
+
+def _strided_set_rel(types: list[Any], attrs: Any) -> Type:
+    data, v, *places = types
+    need_dtype(v, data.dtype, "v")
+    need_rank(v, len(data.shape), "v")
+    for kind, name in zip(places, ("begin", "end", "strides"), strict=True):
+        need_rank(kind, 1, name)
+        need_integers(kind, name)
+    return data  # type: ignore[no-any-return]
+
+
+@operator(
+    "strided_set",
+    rel=_strided_set_rel,
+    compute=lambda attrs, ins, out: [topi.strided_set(*ins)],
+    pattern=INJECTIVE,
+)
+def strided_set(data: Tensor, v: Tensor, begin: Int32, end: Int32, strides: Int32 = None) -> Call:
+    """The tensor with `data[begin:end:strides] = v` done."""
+    if strides is not None:
+        return given()
+    if isinstance(begin, Expr):
+        raise TypeError("strided_set: strides must be given where begin is computed by the program")
+    return given(strides=[1] * len(begin))
+
+
+# ---------------------------------------------------------------------------- elements by their places
+def _take_rel(types: list[Any], attrs: Any) -> Type:
+    data, indices = types
+    if attrs.axis is None:
+        return TensorType(indices.shape, data.dtype)
+    at = axis_of(attrs.axis, len(data.shape))
+    batch = attrs.batch_dims + (len(indices.shape) if attrs.batch_dims < 0 else 0)
+    if not 0 <= batch <= min(at, len(indices.shape)):
+        raise refuse(f"is {attrs.batch_dims}, with axis {at} and indices {indices}", "batch_dims")
+    return TensorType([*data.shape[:at], *indices.shape[batch:], *data.shape[at + 1 :]], data.dtype)
+
+
+def kind_of(attrs: Any) -> str:
+    """What an index may be: from the end as well, unless `negative` says otherwise."""
+    return "index" if attrs.negative else "position"
+
+
+def _take_places(types: list[Any], attrs: Any) -> list[Place]:
+    if attrs.mode != "fast":  # the others say what an index outside means
+        return []
+    if attrs.axis is None:
+        return [Place(1, kind_of(attrs), sizes=(product(types[0].shape),))]
+    return [Place(1, kind_of(attrs), 0, (axis_of(attrs.axis, len(types[0].shape)),))]
+
+
+@operator(
+    "take",
+    rel=_take_rel,
+    compute=lambda attrs, ins, out: [topi.take(ins[0], ins[1], attrs.axis, attrs.batch_dims, attrs.mode)],
+    pattern=INJECTIVE,
+    places=_take_places,
+)
+def take(
+    data: Tensor,
+    indices: Tensor,
+    axis: int | None = None,
+    batch_dims: int = 0,
+    mode: str = "clip",
+    negative: bool = True,
+) -> Call:
+    """The slices along `axis` that `indices` names.
+
+    An index outside is the nearest inside (mode "clip"), counts around ("wrap") or gives NaN ("nan"); with mode "fast"
+    a negative one counts from the end (unless `negative` is False: then it is outside), and one outside is an error,
+    which `config.data_check` may leave unchecked.
+    """
+
+
+def _gather_rel(types: list[Any], attrs: Any) -> Type:
+    data, indices = types
+    axis_of(attrs.axis, len(data.shape))
+    if len(data.shape) != len(indices.shape):
+        raise refuse(f"is {indices} and data is {data}: they need the same number of dimensions", "indices")
+    return TensorType(indices.shape, data.dtype)
+
+
+@operator(
+    "gather",
+    attrs={"axis": integer(0)},
+    rel=_gather_rel,
+    compute=lambda attrs, ins, out: [topi.gather(ins[0], attrs.axis, ins[1])],
+    pattern=INJECTIVE,
+    places=lambda types, attrs: [Place(1, kind_of(attrs), 0, (axis_of(attrs.axis, len(types[0].shape)),))],
+)
+def gather(data: Tensor, axis: int, indices: Tensor, negative: bool = True) -> Call:
+    """For each element of `indices`, the element of `data` at that place along `axis`; `negative` as of `take`."""
+
+
+def _gather_nd_rel(types: list[Any], attrs: Any) -> Type:
+    data, indices = types
+    if not indices.shape or not is_known(indices.shape[0]):
+        raise refuse(f"is {indices}; how many coordinates it has must be known", "indices")
+    count, batch = indices.shape[0], attrs.batch_dims
+    if count + batch > len(data.shape):
+        raise refuse(f"has {count} coordinates after {batch} batch dimensions, and data is {data}", "indices")
+    return TensorType([*indices.shape[1:], *data.shape[count + batch :]], data.dtype)
+
+
+@operator(
+    "gather_nd",
+    rel=_gather_nd_rel,
+    compute=lambda attrs, ins, out: [topi.gather_nd(ins[0], ins[1], attrs.batch_dims)],
+    pattern=INJECTIVE,
+    places=lambda types, attrs: [
+        Place(1, "index", 0, tuple(attrs.batch_dims + c for c in range(types[1].shape[0])))
+    ],
+)
+def gather_nd(data: Tensor, indices: Tensor, batch_dims: int = 0, index_rank: int | None = None) -> Call:
+    """The slices at the points whose coordinates are the columns of `indices`."""
+
+
+def _one_hot_rel(types: list[Any], attrs: Any) -> Type:
+    shape = types[0].shape
+    at = len(shape) if attrs.axis == -1 else axis_of(attrs.axis, len(shape) + 1)
+    return TensorType([*shape[:at], attrs.depth, *shape[at:]], attrs.dtype)
+
+
+@operator(
+    "one_hot",
+    traits=Traits(precision=FULL),
+    attrs={"axis": integer(-1), "dtype": dtype("float32")},
+    rel=_one_hot_rel,
+    compute=lambda attrs, ins, out: [
+        topi.one_hot(ins[0], ins[1](), ins[2](), attrs.depth, attrs.axis, attrs.dtype)
+    ],
+    pattern=INJECTIVE,
+    dynamic=dyn.one_hot,
+)
+def one_hot(
+    indices: Tensor, on_value: Tensor, off_value: Tensor, depth: int, axis: int, dtype: Dtype
+) -> Call:
+    """`on_value` at the places that `indices` names along a new dimension, `off_value` elsewhere."""
+
+
+# ---------------------------------------------------------------------------- scatter
 INT32 = DataType("int32")
 
 
-INJECTIVE = OpPattern.INJECTIVE
 _REDUCTIONS = ("update", "add", "mul", "min", "max", "mean")
 
 
@@ -83,7 +316,6 @@ def _need_shape(kind: TensorType, wanted: Any, argument: str, why: str) -> None:
         raise refuse(f"is {kind} and must be {TensorType(wanted, kind.dtype)}: {why}", argument)
 
 
-# ---------------------------------------------------------------------------- scatter
 def _combination(value: str, argument: str) -> None:
     if value not in _REDUCTIONS:
         raise refuse(f"is {value!r} and may be {', '.join(map(repr, _REDUCTIONS))}", argument)
@@ -334,31 +566,6 @@ def sliding_window(data: Tensor, axis: int, window_shape: Ints, strides: Ints) -
     """All positions of a window over the dimensions from `axis` on; its own dimensions come last."""
 
 
-def _strided_set_rel(types: list[Any], attrs: Any) -> Type:
-    data, v, *places = types
-    need_dtype(v, data.dtype, "v")
-    need_rank(v, len(data.shape), "v")
-    for kind, name in zip(places, ("begin", "end", "strides"), strict=True):
-        need_rank(kind, 1, name)
-        need_integers(kind, name)
-    return data  # type: ignore[no-any-return]
-
-
-@operator(
-    "strided_set",
-    rel=_strided_set_rel,
-    compute=lambda attrs, ins, out: [topi.strided_set(*ins)],
-    pattern=INJECTIVE,
-)
-def strided_set(data: Tensor, v: Tensor, begin: Int32, end: Int32, strides: Int32 = None) -> Call:
-    """The tensor with `data[begin:end:strides] = v` done."""
-    if strides is not None:
-        return given()
-    if isinstance(begin, Expr):
-        raise TypeError("strided_set: strides must be given where begin is computed by the program")
-    return given(strides=[1] * len(begin))
-
-
 # ---------------------------------------------------------------------------- diagonals
 def _diag_bounds(attrs: Any) -> tuple[int, int]:
     low, high = attrs.k1, attrs.k2
@@ -413,216 +620,3 @@ def _trilu_rel(types: list[Any], attrs: Any) -> Type:
 )
 def trilu(data: Tensor, k: Int32 = 0, upper: bool = True) -> Call:
     """The upper (or lower) triangle from diagonal `k` on, zeros elsewhere."""
-
-
-INJECTIVE = OpPattern.INJECTIVE
-
-
-def _take_rel(types: list[Any], attrs: Any) -> Type:
-    data, indices = types
-    if attrs.axis is None:
-        return TensorType(indices.shape, data.dtype)
-    at = axis_of(attrs.axis, len(data.shape))
-    batch = attrs.batch_dims + (len(indices.shape) if attrs.batch_dims < 0 else 0)
-    if not 0 <= batch <= min(at, len(indices.shape)):
-        raise refuse(f"is {attrs.batch_dims}, with axis {at} and indices {indices}", "batch_dims")
-    return TensorType([*data.shape[:at], *indices.shape[batch:], *data.shape[at + 1 :]], data.dtype)
-
-
-def kind_of(attrs: Any) -> str:
-    """What an index may be: from the end as well, unless `negative` says otherwise."""
-    return "index" if attrs.negative else "position"
-
-
-def _take_places(types: list[Any], attrs: Any) -> list[Place]:
-    if attrs.mode != "fast":  # the others say what an index outside means
-        return []
-    if attrs.axis is None:
-        return [Place(1, kind_of(attrs), sizes=(product(types[0].shape),))]
-    return [Place(1, kind_of(attrs), 0, (axis_of(attrs.axis, len(types[0].shape)),))]
-
-
-@operator(
-    "take",
-    rel=_take_rel,
-    compute=lambda attrs, ins, out: [topi.take(ins[0], ins[1], attrs.axis, attrs.batch_dims, attrs.mode)],
-    pattern=INJECTIVE,
-    places=_take_places,
-)
-def take(
-    data: Tensor,
-    indices: Tensor,
-    axis: int | None = None,
-    batch_dims: int = 0,
-    mode: str = "clip",
-    negative: bool = True,
-) -> Call:
-    """The slices along `axis` that `indices` names.
-
-    An index outside is the nearest inside (mode "clip"), counts around ("wrap") or gives NaN ("nan"); with mode "fast"
-    a negative one counts from the end (unless `negative` is False: then it is outside), and one outside is an error,
-    which `config.data_check` may leave unchecked.
-    """
-
-
-def _gather_rel(types: list[Any], attrs: Any) -> Type:
-    data, indices = types
-    axis_of(attrs.axis, len(data.shape))
-    if len(data.shape) != len(indices.shape):
-        raise refuse(f"is {indices} and data is {data}: they need the same number of dimensions", "indices")
-    return TensorType(indices.shape, data.dtype)
-
-
-@operator(
-    "gather",
-    attrs={"axis": integer(0)},
-    rel=_gather_rel,
-    compute=lambda attrs, ins, out: [topi.gather(ins[0], attrs.axis, ins[1])],
-    pattern=INJECTIVE,
-    places=lambda types, attrs: [Place(1, kind_of(attrs), 0, (axis_of(attrs.axis, len(types[0].shape)),))],
-)
-def gather(data: Tensor, axis: int, indices: Tensor, negative: bool = True) -> Call:
-    """For each element of `indices`, the element of `data` at that place along `axis`; `negative` as of `take`."""
-
-
-def _gather_nd_rel(types: list[Any], attrs: Any) -> Type:
-    data, indices = types
-    if not indices.shape or not is_known(indices.shape[0]):
-        raise refuse(f"is {indices}; how many coordinates it has must be known", "indices")
-    count, batch = indices.shape[0], attrs.batch_dims
-    if count + batch > len(data.shape):
-        raise refuse(f"has {count} coordinates after {batch} batch dimensions, and data is {data}", "indices")
-    return TensorType([*indices.shape[1:], *data.shape[count + batch :]], data.dtype)
-
-
-@operator(
-    "gather_nd",
-    rel=_gather_nd_rel,
-    compute=lambda attrs, ins, out: [topi.gather_nd(ins[0], ins[1], attrs.batch_dims)],
-    pattern=INJECTIVE,
-    places=lambda types, attrs: [
-        Place(1, "index", 0, tuple(attrs.batch_dims + c for c in range(types[1].shape[0])))
-    ],
-)
-def gather_nd(data: Tensor, indices: Tensor, batch_dims: int = 0, index_rank: int | None = None) -> Call:
-    """The slices at the points whose coordinates are the columns of `indices`."""
-
-
-def _one_hot_rel(types: list[Any], attrs: Any) -> Type:
-    shape = types[0].shape
-    at = len(shape) if attrs.axis == -1 else axis_of(attrs.axis, len(shape) + 1)
-    return TensorType([*shape[:at], attrs.depth, *shape[at:]], attrs.dtype)
-
-
-@operator(
-    "one_hot",
-    traits=Traits(precision=FULL),
-    attrs={"axis": integer(-1), "dtype": dtype("float32")},
-    rel=_one_hot_rel,
-    compute=lambda attrs, ins, out: [
-        topi.one_hot(ins[0], ins[1](), ins[2](), attrs.depth, attrs.axis, attrs.dtype)
-    ],
-    pattern=INJECTIVE,
-    dynamic=dyn.one_hot,
-)
-def one_hot(
-    indices: Tensor, on_value: Tensor, off_value: Tensor, depth: int, axis: int, dtype: Dtype
-) -> Call:
-    """`on_value` at the places that `indices` names along a new dimension, `off_value` elsewhere."""
-
-
-INJECTIVE = OpPattern.INJECTIVE
-
-
-# ---------------------------------------------------------------------------- slices
-def slice_range(begin: Any, end: Any, stride: int, size: Any) -> Any:
-    """How many elements begin:end:stride takes of a dimension; None stands for its ends."""
-    if isinstance(size, AnySize) or not is_known(stride):
-        return AnySize()
-    if is_known(size) and all(v is None or is_known(v) for v in (begin, end)):
-        return len(range(*slice(begin, end, stride).indices(size)))
-    # What the operator itself makes of it: numbers are moved inside, expressions must be.
-    for place in (begin, end):
-        if place is not None:
-            assume_inside(place, size)
-    line = te.placeholder((size,), name="line")
-    low = (0 if stride > 0 else 2**31 - 1) if begin is None else begin
-    high = (2**31 - 1 if stride > 0 else -(2**31)) if end is None else end
-    return TensorType(topi.strided_slice(line, [low], [high], [stride]).shape).shape[0]
-
-
-def _slice_rows(attrs: Any, shape: Sequence[Any]) -> list[tuple[Any, Any, int]]:
-    """(begin, end, stride) for each dimension."""
-    ndim = len(shape)
-    axes = axes_of(attrs.axes, ndim, "axes") if attrs.axes is not None else tuple(range(len(attrs.begin)))
-    if len(axes) > ndim or len(attrs.begin) < len(axes) or len(attrs.end) < len(axes):
-        raise refuse(f"begin {attrs.begin} and end {attrs.end} do not fit {ndim} dimensions", "begin")
-    strides = attrs.strides or (1,)
-    rows: list[tuple[Any, Any, int]] = [(None, None, 1)] * ndim
-    for i, d in enumerate(axes):
-        step = strides[i] if i < len(strides) else strides[0] if len(strides) == 1 else 1
-        if attrs.slice_mode == "size":
-            low, count = attrs.begin[i], attrs.end[i]
-            rows[d] = (low, None if is_known(count) and count < 0 else add(low, count), 1)
-        else:
-            if is_known(step) and step == 0:
-                raise refuse("has a 0", "strides")
-            rows[d] = (attrs.begin[i], attrs.end[i], step)
-    return rows
-
-
-def _slice_rel(types: list[Any], attrs: Any) -> Type:
-    data = types[0]
-    rows = _slice_rows(attrs, data.shape)
-    return TensorType(
-        [d if r == (None, None, 1) else slice_range(*r, d) for r, d in zip(rows, data.shape, strict=True)],
-        data.dtype,
-    )
-
-
-def _slice_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
-    steps = attrs.strides if len(attrs.strides) == len(attrs.begin) else attrs.strides * len(attrs.begin)
-    return [topi.strided_slice(ins[0], attrs.begin, attrs.end, steps, attrs.axes, attrs.slice_mode)]
-
-
-@operator(
-    "strided_slice",
-    traits=Traits(quantised="same"),
-    attrs={"strides": ints((1,))},
-    rel=_slice_rel,
-    compute=_slice_compute,
-    pattern=INJECTIVE,
-)
-def strided_slice(
-    data: Tensor, begin: Ints, end: Ints, strides: Ints = None, axes: Ints = None, slice_mode: str = "end"
-) -> Call:
-    """The elements from `begin` to `end` in steps, along all dimensions or those named."""
-    steps = (1,) if strides is None else strides
-    if axes is None and any(map(is_computed, (begin, end, steps))):
-        return dyn.strided_slice(data, begin, end, steps, slice_mode)
-    low, high = (
-        [edge if v is None else v for v in known(places)] for places, edge in ((begin, 0), (end, 2**31 - 1))
-    )
-    return given(begin=low, end=high, strides=steps)
-
-
-def _slice_like_shape(data: TensorType, like: TensorType, axes: Any) -> list[Any]:
-    chosen = axes_of(axes, len(data.shape), "axes") if axes else range(min(len(data.shape), len(like.shape)))
-    shape = list(data.shape)
-    for d in chosen:
-        if d >= len(like.shape):
-            raise refuse(f"has no dimension {d}: {like}", "shape_like")
-        shape[d] = like.shape[d]
-    return shape
-
-
-@operator(
-    "slice_like",
-    rel=lambda types, attrs: TensorType(_slice_like_shape(types[0], types[1], attrs.axes), types[0].dtype),
-    compute=lambda attrs, ins, out: [
-        topi.strided_slice(ins[0], [0] * ins[0].ndim, list(out.shape), [1] * ins[0].ndim)
-    ],
-    pattern=INJECTIVE,
-)
-def slice_like(data: Tensor, shape_like: Tensor, axes: Ints = None) -> Call:
-    """The front part of a tensor, as large as another along some dimensions."""

@@ -13,7 +13,6 @@ from .shapes import differ, need_dtype, need_rank, need_vectors
 __all__ = ["cross_entropy", "cross_entropy_with_logits", "nll_loss"]
 
 
-# ---------------------------------------------------------------------------- losses
 def _entropy_rel(types: list[Any], attrs: Any) -> Type:
     predictions, targets = types
     need_rank(predictions, 2, "predictions")

@@ -8,14 +8,13 @@ from typing import Any
 from ..expr import Call, TupleWrapper
 from ..ty import TupleType, Type
 from .computes import topi
-from .registry import Ints, OpPattern, Tensor, Traits, operator, refuse
+from .registry import Ints, Tensor, Traits, operator, refuse
 from .shapes import axes_of, axis_of, differ, need_rank, need_vectors, whole_part
 from .traits import FOLLOW, FULL
 
 __all__ = ["batch_norm", "group_norm", "instance_norm", "l2_normalize", "layer_norm", "lrn", "rms_norm"]
 
 
-# ---------------------------------------------------------------------------- normalisation
 def _batch_norm_rel(types: list[Any], attrs: Any) -> Type:
     data, gamma, beta, mean, var = types
     at = axis_of(attrs.axis, len(data.shape))
@@ -30,7 +29,6 @@ def _batch_norm_rel(types: list[Any], attrs: Any) -> Type:
     compute=lambda attrs, ins, out: topi.nn.batch_norm(
         ins[0], ins[1], ins[2], ins[3], ins[4], attrs.axis, attrs.epsilon, attrs.center, attrs.scale, False
     ),
-    pattern=OpPattern.OPAQUE,
     results=3,
 )
 def batch_norm(
@@ -66,7 +64,6 @@ def _layer_norm_rel(types: list[Any], attrs: Any) -> Type:
             attrs.epsilon,
         )
     ],
-    pattern=OpPattern.OPAQUE,
 )
 def layer_norm(
     data: Tensor,
@@ -80,7 +77,6 @@ def layer_norm(
     """Each row normalised by its own mean and variance."""
 
 
-# ---------------------------------------------------------------------------- norms
 def _channel(attrs: Any, ndim: int) -> int:
     at = axis_of(attrs.axis, ndim)
     if at == 0:

@@ -9,7 +9,7 @@ from ..ty import TensorType, Type
 from . import dyn
 from .arguments import columns
 from .computes import topi
-from .registry import Ints, OpPattern, Tensor, Traits, given, operator, refuse
+from .registry import INJECTIVE, Ints, Tensor, Traits, given, operator, refuse
 from .shapes import add, is_known, mul, sub
 
 __all__ = ["dilate", "mirror_pad", "pad"]
@@ -41,7 +41,7 @@ def _pad_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     ]
 
 
-@operator("nn.pad", rel=_pad_rel, compute=_pad_compute, pattern=OpPattern.INJECTIVE, dynamic=dyn.pad)
+@operator("nn.pad", rel=_pad_rel, compute=_pad_compute, pattern=INJECTIVE, dynamic=dyn.pad)
 def pad(data: Tensor, pad_width: Ints, pad_value: Tensor = 0, pad_mode: str = "constant") -> Call:
     """The tensor in a frame: of a value, of its edge, or of its mirror image (reflect)."""
     if pad_mode not in ("constant", "edge", "reflect"):
@@ -52,7 +52,6 @@ def pad(data: Tensor, pad_width: Ints, pad_value: Tensor = 0, pad_mode: str = "c
     return given(pad_value=const(pad_value, str(kind.dtype) if isinstance(kind, TensorType) else "float32"))
 
 
-# ---------------------------------------------------------------------------- padding
 def _mirror_pad_rel(types: list[Any], attrs: Any) -> Type:
     data = types[0]
     if attrs.mode not in ("SYMMETRIC", "REFLECT"):
@@ -73,7 +72,7 @@ def _mirror_pad_rel(types: list[Any], attrs: Any) -> Type:
     traits=Traits(rearranges=True),
     rel=_mirror_pad_rel,
     compute=lambda attrs, ins, out: [topi.nn.mirror_pad(ins[0], *columns(attrs.pad_width), attrs.mode)],
-    pattern=OpPattern.INJECTIVE,
+    pattern=INJECTIVE,
 )
 def mirror_pad(data: Tensor, pad_width: Ints, mode: str = "SYMMETRIC") -> Call:
     """The tensor in a frame of its mirror image, with the edge itself (SYMMETRIC) or without (REFLECT)."""
@@ -94,7 +93,7 @@ def _dilate_rel(types: list[Any], attrs: Any) -> Type:
     "nn.dilate",
     rel=_dilate_rel,
     compute=lambda attrs, ins, out: [topi.nn.dilate(ins[0], attrs.strides, attrs.dilation_value)],
-    pattern=OpPattern.INJECTIVE,
+    pattern=INJECTIVE,
 )
 def dilate(data: Tensor, strides: Ints, dilation_value: float = 0.0) -> Call:
     """The elements with `stride - 1` others between them."""

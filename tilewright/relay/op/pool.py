@@ -9,7 +9,7 @@ from ..expr import Call
 from ..ty import TensorType, Type
 from . import layouts
 from .computes import topi
-from .registry import Constructor, Ints, OpPattern, Tensor, Traits, operator, padding, refuse, window
+from .registry import FUSABLE, Constructor, Ints, Tensor, Traits, operator, padding, refuse, window
 from .spatial import pool_rel, space
 from .traits import FOLLOW
 
@@ -33,9 +33,6 @@ __all__ = [
     "max_pool2d",
     "max_pool3d",
 ]
-
-
-FUSABLE = OpPattern.OUT_ELEMWISE_FUSABLE
 
 
 def _moved(made: Any, attrs: Any) -> list[Any]:

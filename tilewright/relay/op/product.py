@@ -8,14 +8,13 @@ from ..expr import Call
 from ..ty import TensorType, Type
 from . import layouts
 from .computes import topi
-from .registry import Dtype, OpPattern, Tensor, Tensors, Traits, operator, refuse
+from .registry import BROADCAST, FUSABLE, Dtype, Tensor, Tensors, Traits, operator, refuse
 from .shapes import axis_of, differ, need_dtype, need_rank, need_vectors, same_size, unify
 from .traits import SMALL
 
 __all__ = ["batch_matmul", "bias_add", "contrib_dense_pack", "dense", "matmul"]
 
 
-# ---------------------------------------------------------------------------- products
 def _dense_rel(types: list[Any], attrs: Any) -> Type:
     data, weight = types
     need_rank(weight, 2, "weight")
@@ -33,7 +32,7 @@ def _dense_rel(types: list[Any], attrs: Any) -> Type:
     traits=Traits(product=True, precision=SMALL, quantised="qnn.dense"),
     rel=_dense_rel,
     compute=lambda attrs, ins, out: [topi.nn.dense(ins[0], ins[1], None, out.dtype)],
-    pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
+    pattern=FUSABLE,
 )
 def dense(data: Tensor, weight: Tensor, units: int | None = None, out_dtype: Dtype = "") -> Call:
     """`data @ weight.T`: each row of the weight makes one output."""
@@ -57,7 +56,7 @@ def _matmul_rel(types: list[Any], attrs: Any) -> Type:
     compute=lambda attrs, ins, out: [
         topi.nn.matmul(ins[0], ins[1], None, out.dtype, attrs.transpose_a, attrs.transpose_b)
     ],
-    pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
+    pattern=FUSABLE,
 )
 def matmul(
     tensor_a: Tensor,
@@ -93,7 +92,7 @@ def _batch_matmul_rel(types: list[Any], attrs: Any) -> Type:
     compute=lambda attrs, ins, out: [
         topi.nn.batch_matmul(ins[0], ins[1], None, out.dtype, attrs.transpose_a, attrs.transpose_b)
     ],
-    pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
+    pattern=FUSABLE,
 )
 def batch_matmul(
     tensor_a: Tensor,
@@ -116,13 +115,12 @@ def _bias_rel(types: list[Any], attrs: Any) -> Type:
     "nn.bias_add",
     rel=_bias_rel,
     compute=lambda attrs, ins, out: [topi.nn.bias_add(ins[0], ins[1], attrs.axis)],
-    pattern=OpPattern.BROADCAST,
+    pattern=BROADCAST,
 )
 def bias_add(data: Tensor, bias: Tensor, axis: int = 1) -> Call:
     """A vector added along one axis."""
 
 
-# ---------------------------------------------------------------------------- products
 def _dense_pack_rel(types: list[Any], attrs: Any) -> Type:
     data, weight = types
     need_rank(data, 2, "data")
@@ -142,12 +140,7 @@ def _dense_pack_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return [topi.nn.dense(data, plain, None, out.dtype)]
 
 
-@operator(
-    "nn.contrib_dense_pack",
-    rel=_dense_pack_rel,
-    compute=_dense_pack_compute,
-    pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
-)
+@operator("nn.contrib_dense_pack", rel=_dense_pack_rel, compute=_dense_pack_compute, pattern=FUSABLE)
 def contrib_dense_pack(
     data: Tensor, weight: Tensor, weight_layout: str = "NC", units: int | None = None, out_dtype: Dtype = ""
 ) -> Call:
@@ -202,7 +195,7 @@ def _einsum_rel(types: list[Any], attrs: Any) -> Type:
     "einsum",
     rel=_einsum_rel,
     compute=lambda attrs, ins, out: [topi.einsum(attrs.equation, *ins)],
-    pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
+    pattern=FUSABLE,
 )
 def einsum(data: Tensors, equation: str) -> Call:
     """The sum of products that an equation names: "ij,jk->ik" is a matrix product."""

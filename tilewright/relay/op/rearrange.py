@@ -11,7 +11,7 @@ from ..ty import TensorType, TupleType, Type, is_dynamic
 from . import dyn, layouts
 from .arguments import columns
 from .computes import topi
-from .registry import Ints, OpPattern, Tensor, Tensors, Traits, Value, integer, operator, refuse
+from .registry import BROADCAST, INJECTIVE, Ints, Tensor, Tensors, Traits, Value, integer, operator, refuse
 from .shapes import (
     add,
     axes_of,
@@ -44,194 +44,7 @@ __all__ = [
 ]
 
 
-INJECTIVE = OpPattern.INJECTIVE
-
-
-def _reversed_codes(shape: Any, newshape: Any) -> tuple[Any, ...]:
-    """0 keeps the dimension that stands as far from the end; -1 is what is left."""
-    if any(is_known(code) and code < -1 for code in newshape):
-        raise refuse(f"{newshape} may hold 0 and -1 beside sizes", "newshape")
-    full = []
-    for i, code in enumerate(newshape):
-        at = len(shape) - len(newshape) + i
-        if is_known(code) and code == 0:
-            if at < 0:
-                raise refuse(f"{newshape} keeps a dimension that {tuple(shape)} has not", "newshape")
-            code = shape[at]
-        full.append(code)
-    return reshaped(shape, full, allowzero=True)
-
-
-@operator(
-    "contrib_reverse_reshape",
-    traits=Traits(view=True, rearranges=True),
-    rel=lambda types, attrs: TensorType(_reversed_codes(types[0].shape, attrs.newshape), types[0].dtype),
-    compute=lambda attrs, ins, out: [topi.reverse_reshape(ins[0], list(attrs.newshape))],
-    pattern=INJECTIVE,
-)
-def reverse_reshape(data: Tensor, newshape: Ints) -> Call:
-    """reshape whose special sizes are read from the last dimension on."""
-
-
-# ---------------------------------------------------------------------------- shape
-def _flatten_rel(types: list[Any], attrs: Any) -> Type:
-    shape = types[0].shape
-    if not shape:
-        raise refuse(f"must have a dimension and is {types[0]}", "data")
-    return TensorType((shape[0], product(shape[1:])), types[0].dtype)
-
-
-@operator(
-    "nn.batch_flatten",
-    traits=Traits(view=True, rearranges=True, quantised="same"),
-    rel=_flatten_rel,
-    compute=lambda attrs, ins, out: [topi.nn.flatten(ins[0])],
-    pattern=OpPattern.INJECTIVE,
-)
-def batch_flatten(data: Tensor) -> Call:
-    """All dimensions after the first as one."""
-
-
-# ---------------------------------------------------------------------------- blocks of pixels
-def _block_attrs(attrs: Any) -> int:
-    if attrs.block_size < 1:
-        raise refuse(f"is {attrs.block_size}", "block_size")
-    if attrs.layout not in ("NCHW", "NHWC"):
-        raise refuse(f"is {attrs.layout} and must be NCHW or NHWC", "layout")
-    if attrs.mode not in ("DCR", "CRD"):
-        raise refuse(f"is {attrs.mode!r} and must be DCR or CRD", "mode")
-    return int(attrs.block_size)
-
-
-def _depth_to_space_rel(types: list[Any], attrs: Any) -> Type:
-    b = _block_attrs(attrs)
-    named = layouts.sizes(attrs.layout, types[0].shape)
-    named["C"] = whole_part(named["C"], b * b, "data", "the number of channels")
-    named["H"], named["W"] = mul(named["H"], b), mul(named["W"], b)
-    return TensorType(layouts.shape_in(attrs.layout, named), types[0].dtype)
-
-
-def _space_to_depth_rel(types: list[Any], attrs: Any) -> Type:
-    b = _block_attrs(attrs)
-    named = layouts.sizes(attrs.layout, types[0].shape)
-    named["C"] = mul(named["C"], b * b)
-    named["H"], named["W"] = (
-        whole_part(named["H"], b, "data", "the height"),
-        whole_part(named["W"], b, "data", "the width"),
-    )
-    return TensorType(layouts.shape_in(attrs.layout, named), types[0].dtype)
-
-
-@operator(
-    "nn.depth_to_space",
-    traits=Traits(rearranges=True, layout="attribute", quantised="same"),
-    rel=_depth_to_space_rel,
-    compute=lambda attrs, ins, out: [
-        topi.nn.depth_to_space(ins[0], attrs.block_size, attrs.layout, attrs.mode)
-    ],
-    pattern=OpPattern.INJECTIVE,
-)
-def depth_to_space(data: Tensor, block_size: int, layout: str = "NCHW", mode: str = "DCR") -> Call:
-    """Channels become blocks of pixels; DCR or CRD says which part of a channel's number is the depth."""
-
-
-@operator(
-    "nn.space_to_depth",
-    traits=Traits(rearranges=True, layout="attribute", quantised="same"),
-    rel=_space_to_depth_rel,
-    compute=lambda attrs, ins, out: [
-        topi.nn.space_to_depth(ins[0], attrs.block_size, attrs.layout, attrs.mode)
-    ],
-    pattern=OpPattern.INJECTIVE,
-)
-def space_to_depth(data: Tensor, block_size: int, layout: str = "NCHW", mode: str = "DCR") -> Call:
-    """Blocks of pixels become channels, the way back from depth_to_space."""
-
-
-def _check_rows(attrs: Any, name: str, ndim: int) -> None:
-    blocks, rows = attrs.block_shape, attrs[name]
-    if len(blocks) >= ndim or any(b < 1 for b in blocks):
-        raise refuse(
-            f"is {blocks} and data has {ndim} dimensions, of which the first is the batch", "block_shape"
-        )
-    if len(rows) != len(blocks) or any(len(r) != 2 or min(r) < 0 for r in rows):
-        raise refuse(f"is {rows} and needs two numbers for each of {len(blocks)} dimensions", name)
-
-
-def _space_to_batch_rel(types: list[Any], attrs: Any) -> Type:
-    shape = list(types[0].shape)
-    _check_rows(attrs, "paddings", len(shape))
-    shape[0] = mul(shape[0], product(attrs.block_shape))
-    for d, (b, (before, after)) in enumerate(zip(attrs.block_shape, attrs.paddings, strict=True), 1):
-        shape[d] = whole_part(add(shape[d], before + after), b, "data", f"dimension {d} with its padding")
-    return TensorType(shape, types[0].dtype)
-
-
-def _batch_to_space_rel(types: list[Any], attrs: Any) -> Type:
-    shape = list(types[0].shape)
-    _check_rows(attrs, "crops", len(shape))
-    shape[0] = whole_part(shape[0], product(attrs.block_shape), "data", "the batch")
-    for d, (b, (before, after)) in enumerate(zip(attrs.block_shape, attrs.crops, strict=True), 1):
-        shape[d] = sub(mul(shape[d], b), before + after)
-        if isinstance(shape[d], int) and shape[d] < 0:
-            raise refuse(f"{attrs.crops} takes more than dimension {d} has", "crops")
-    return TensorType(shape, types[0].dtype)
-
-
-@operator(
-    "nn.space_to_batch_nd",
-    traits=Traits(rearranges=True),
-    rel=_space_to_batch_rel,
-    compute=lambda attrs, ins, out: [
-        topi.nn.space_to_batch_nd(ins[0], attrs.block_shape, *columns(attrs.paddings), attrs.pad_value)
-    ],
-    pattern=OpPattern.INJECTIVE,
-)
-def space_to_batch_nd(data: Tensor, block_shape: Ints, paddings: Ints, pad_value: float = 0) -> Call:
-    """The elements of blocks of space become images of their own."""
-
-
-@operator(
-    "nn.batch_to_space_nd",
-    traits=Traits(rearranges=True),
-    rel=_batch_to_space_rel,
-    compute=lambda attrs, ins, out: [
-        topi.nn.batch_to_space_nd(ins[0], attrs.block_shape, *columns(attrs.crops))
-    ],
-    pattern=OpPattern.INJECTIVE,
-)
-def batch_to_space_nd(data: Tensor, block_shape: Ints, crops: Ints) -> Call:
-    """Images become blocks of space, which is then cropped: the way back from space_to_batch_nd."""
-
-
-def _fifo_rel(types: list[Any], attrs: Any) -> Type:
-    data, buffer = types
-    if len(data.shape) != len(buffer.shape):
-        raise refuse(f"is {buffer} and data is {data}", "buffer")
-    at = axis_of(attrs.axis, len(buffer.shape))
-    for d, (x, y) in enumerate(zip(data.shape, buffer.shape, strict=True)):
-        if d != at and differ(x, y):
-            raise refuse(f"is {buffer} and data is {data}: dimension {d} differs", "buffer")
-        if d == at and is_known(x) and is_known(y) and x > y:
-            raise refuse(f"has room for {y} elements on axis {at} and data has {x}", "buffer")
-    return buffer  # type: ignore[no-any-return]
-
-
-@operator(
-    "nn.fifo_buffer",
-    attrs={"axis": integer(0)},
-    rel=_fifo_rel,
-    compute=lambda attrs, ins, out: [topi.nn.fifo_buffer(ins[0], ins[1], attrs.axis)],
-    pattern=OpPattern.OPAQUE,
-)
-def fifo_buffer(data: Tensor, buffer: Tensor, axis: int) -> Call:
-    """The buffer moved on by the size of `data`, which comes in at its end."""
-
-
-INJECTIVE = OpPattern.INJECTIVE
-
-
-# ---------------------------------------------------------------------------- reshape
+# ---------------------------------------------------------------------------- other shapes
 def reshaped(shape: Sequence[Any], newshape: Sequence[Any], allowzero: bool = False) -> tuple[Any, ...]:
     """The shape that a list with codes makes of another.
 
@@ -356,6 +169,50 @@ def reshape_like(data: Tensor, shape_like: Tensor) -> Call:
     """The elements under the shape of another tensor."""
 
 
+def _reversed_codes(shape: Any, newshape: Any) -> tuple[Any, ...]:
+    """0 keeps the dimension that stands as far from the end; -1 is what is left."""
+    if any(is_known(code) and code < -1 for code in newshape):
+        raise refuse(f"{newshape} may hold 0 and -1 beside sizes", "newshape")
+    full = []
+    for i, code in enumerate(newshape):
+        at = len(shape) - len(newshape) + i
+        if is_known(code) and code == 0:
+            if at < 0:
+                raise refuse(f"{newshape} keeps a dimension that {tuple(shape)} has not", "newshape")
+            code = shape[at]
+        full.append(code)
+    return reshaped(shape, full, allowzero=True)
+
+
+@operator(
+    "contrib_reverse_reshape",
+    traits=Traits(view=True, rearranges=True),
+    rel=lambda types, attrs: TensorType(_reversed_codes(types[0].shape, attrs.newshape), types[0].dtype),
+    compute=lambda attrs, ins, out: [topi.reverse_reshape(ins[0], list(attrs.newshape))],
+    pattern=INJECTIVE,
+)
+def reverse_reshape(data: Tensor, newshape: Ints) -> Call:
+    """reshape whose special sizes are read from the last dimension on."""
+
+
+def _flatten_rel(types: list[Any], attrs: Any) -> Type:
+    shape = types[0].shape
+    if not shape:
+        raise refuse(f"must have a dimension and is {types[0]}", "data")
+    return TensorType((shape[0], product(shape[1:])), types[0].dtype)
+
+
+@operator(
+    "nn.batch_flatten",
+    traits=Traits(view=True, rearranges=True, quantised="same"),
+    rel=_flatten_rel,
+    compute=lambda attrs, ins, out: [topi.nn.flatten(ins[0])],
+    pattern=INJECTIVE,
+)
+def batch_flatten(data: Tensor) -> Call:
+    """All dimensions after the first as one."""
+
+
 # ---------------------------------------------------------------------------- dimensions
 def _order(attrs: Any, ndim: int) -> tuple[int, ...]:
     if attrs.axes is None or (not attrs.axes and ndim):
@@ -421,7 +278,7 @@ def _expand_rel(types: list[Any], attrs: Any) -> Type:
     traits=Traits(view=True, quantised="same"),
     rel=_expand_rel,
     compute=lambda attrs, ins, out: [topi.expand_dims(ins[0], attrs.axis, attrs.num_newaxis)],
-    pattern=OpPattern.BROADCAST,
+    pattern=BROADCAST,
     dynamic=dyn.expand_dims,
 )
 def expand_dims(data: Tensor, axis: int, num_newaxis: int = 1) -> Call:
@@ -530,6 +387,30 @@ def split(data: Tensor, indices_or_sections: Value, axis: int = 0) -> TupleWrapp
     """Parts along `axis`: so many equal ones, or those between the places in a list."""
 
 
+def _fifo_rel(types: list[Any], attrs: Any) -> Type:
+    data, buffer = types
+    if len(data.shape) != len(buffer.shape):
+        raise refuse(f"is {buffer} and data is {data}", "buffer")
+    at = axis_of(attrs.axis, len(buffer.shape))
+    for d, (x, y) in enumerate(zip(data.shape, buffer.shape, strict=True)):
+        if d != at and differ(x, y):
+            raise refuse(f"is {buffer} and data is {data}: dimension {d} differs", "buffer")
+        if d == at and is_known(x) and is_known(y) and x > y:
+            raise refuse(f"has room for {y} elements on axis {at} and data has {x}", "buffer")
+    return buffer  # type: ignore[no-any-return]
+
+
+@operator(
+    "nn.fifo_buffer",
+    attrs={"axis": integer(0)},
+    rel=_fifo_rel,
+    compute=lambda attrs, ins, out: [topi.nn.fifo_buffer(ins[0], ins[1], attrs.axis)],
+)
+def fifo_buffer(data: Tensor, buffer: Tensor, axis: int) -> Call:
+    """The buffer moved on by the size of `data`, which comes in at its end."""
+
+
+# ---------------------------------------------------------------------------- order
 def _reverse_rel(types: list[Any], attrs: Any) -> Type:
     axes_of(attrs.axis, len(types[0].shape))
     return types[0]  # type: ignore[no-any-return]
@@ -549,7 +430,6 @@ def reverse(data: Tensor, axis: Ints) -> Call:
 flip = reverse
 
 
-# ---------------------------------------------------------------------------- layouts and ranges
 def _layout_rel(types: list[Any], attrs: Any) -> Type:
     named = layouts.sizes(attrs.src_layout, types[0].shape)
     if set(layouts.letters(attrs.src_layout)) != set(layouts.letters(attrs.dst_layout)):
@@ -566,3 +446,115 @@ def _layout_rel(types: list[Any], attrs: Any) -> Type:
 )
 def layout_transform(data: Tensor, src_layout: str, dst_layout: str) -> Call:
     """The elements in another layout, such as NCHW16c."""
+
+
+# ---------------------------------------------------------------------------- blocks of pixels
+def _block_attrs(attrs: Any) -> int:
+    if attrs.block_size < 1:
+        raise refuse(f"is {attrs.block_size}", "block_size")
+    if attrs.layout not in ("NCHW", "NHWC"):
+        raise refuse(f"is {attrs.layout} and must be NCHW or NHWC", "layout")
+    if attrs.mode not in ("DCR", "CRD"):
+        raise refuse(f"is {attrs.mode!r} and must be DCR or CRD", "mode")
+    return int(attrs.block_size)
+
+
+def _depth_to_space_rel(types: list[Any], attrs: Any) -> Type:
+    b = _block_attrs(attrs)
+    named = layouts.sizes(attrs.layout, types[0].shape)
+    named["C"] = whole_part(named["C"], b * b, "data", "the number of channels")
+    named["H"], named["W"] = mul(named["H"], b), mul(named["W"], b)
+    return TensorType(layouts.shape_in(attrs.layout, named), types[0].dtype)
+
+
+def _space_to_depth_rel(types: list[Any], attrs: Any) -> Type:
+    b = _block_attrs(attrs)
+    named = layouts.sizes(attrs.layout, types[0].shape)
+    named["C"] = mul(named["C"], b * b)
+    named["H"], named["W"] = (
+        whole_part(named["H"], b, "data", "the height"),
+        whole_part(named["W"], b, "data", "the width"),
+    )
+    return TensorType(layouts.shape_in(attrs.layout, named), types[0].dtype)
+
+
+@operator(
+    "nn.depth_to_space",
+    traits=Traits(rearranges=True, layout="attribute", quantised="same"),
+    rel=_depth_to_space_rel,
+    compute=lambda attrs, ins, out: [
+        topi.nn.depth_to_space(ins[0], attrs.block_size, attrs.layout, attrs.mode)
+    ],
+    pattern=INJECTIVE,
+)
+def depth_to_space(data: Tensor, block_size: int, layout: str = "NCHW", mode: str = "DCR") -> Call:
+    """Channels become blocks of pixels; DCR or CRD says which part of a channel's number is the depth."""
+
+
+@operator(
+    "nn.space_to_depth",
+    traits=Traits(rearranges=True, layout="attribute", quantised="same"),
+    rel=_space_to_depth_rel,
+    compute=lambda attrs, ins, out: [
+        topi.nn.space_to_depth(ins[0], attrs.block_size, attrs.layout, attrs.mode)
+    ],
+    pattern=INJECTIVE,
+)
+def space_to_depth(data: Tensor, block_size: int, layout: str = "NCHW", mode: str = "DCR") -> Call:
+    """Blocks of pixels become channels, the way back from depth_to_space."""
+
+
+def _check_rows(attrs: Any, name: str, ndim: int) -> None:
+    blocks, rows = attrs.block_shape, attrs[name]
+    if len(blocks) >= ndim or any(b < 1 for b in blocks):
+        raise refuse(
+            f"is {blocks} and data has {ndim} dimensions, of which the first is the batch", "block_shape"
+        )
+    if len(rows) != len(blocks) or any(len(r) != 2 or min(r) < 0 for r in rows):
+        raise refuse(f"is {rows} and needs two numbers for each of {len(blocks)} dimensions", name)
+
+
+def _space_to_batch_rel(types: list[Any], attrs: Any) -> Type:
+    shape = list(types[0].shape)
+    _check_rows(attrs, "paddings", len(shape))
+    shape[0] = mul(shape[0], product(attrs.block_shape))
+    for d, (b, (before, after)) in enumerate(zip(attrs.block_shape, attrs.paddings, strict=True), 1):
+        shape[d] = whole_part(add(shape[d], before + after), b, "data", f"dimension {d} with its padding")
+    return TensorType(shape, types[0].dtype)
+
+
+def _batch_to_space_rel(types: list[Any], attrs: Any) -> Type:
+    shape = list(types[0].shape)
+    _check_rows(attrs, "crops", len(shape))
+    shape[0] = whole_part(shape[0], product(attrs.block_shape), "data", "the batch")
+    for d, (b, (before, after)) in enumerate(zip(attrs.block_shape, attrs.crops, strict=True), 1):
+        shape[d] = sub(mul(shape[d], b), before + after)
+        if isinstance(shape[d], int) and shape[d] < 0:
+            raise refuse(f"{attrs.crops} takes more than dimension {d} has", "crops")
+    return TensorType(shape, types[0].dtype)
+
+
+@operator(
+    "nn.space_to_batch_nd",
+    traits=Traits(rearranges=True),
+    rel=_space_to_batch_rel,
+    compute=lambda attrs, ins, out: [
+        topi.nn.space_to_batch_nd(ins[0], attrs.block_shape, *columns(attrs.paddings), attrs.pad_value)
+    ],
+    pattern=INJECTIVE,
+)
+def space_to_batch_nd(data: Tensor, block_shape: Ints, paddings: Ints, pad_value: float = 0) -> Call:
+    """The elements of blocks of space become images of their own."""
+
+
+@operator(
+    "nn.batch_to_space_nd",
+    traits=Traits(rearranges=True),
+    rel=_batch_to_space_rel,
+    compute=lambda attrs, ins, out: [
+        topi.nn.batch_to_space_nd(ins[0], attrs.block_shape, *columns(attrs.crops))
+    ],
+    pattern=INJECTIVE,
+)
+def batch_to_space_nd(data: Tensor, block_shape: Ints, crops: Ints) -> Call:
+    """Images become blocks of space, which is then cropped: the way back from space_to_batch_nd."""

@@ -10,7 +10,7 @@ from ..expr import Call
 from ..ty import TensorType, Type
 from .computes import topi
 from .elementwise import sqrt
-from .registry import Dtype, Ints, OpPattern, Tensor, Traits, flag, given, named, operator
+from .registry import COMM_REDUCE, Dtype, Ints, Tensor, Traits, flag, given, named, operator
 from .shapes import axes_of, axis_of, product
 from .traits import FOLLOW, FULL
 
@@ -67,11 +67,7 @@ def _reduction(name: str, doc: str, **traits: Any) -> Callable[..., Call]:
     def build(data: Tensor, axis: Ints = None, keepdims: bool = False, exclude: bool = False) -> Call: ...
 
     return operator(
-        name,
-        rel=_rel,
-        compute=compute,
-        pattern=OpPattern.COMM_REDUCE,
-        traits=Traits(layout="reduction", **traits),
+        name, rel=_rel, compute=compute, pattern=COMM_REDUCE, traits=Traits(layout="reduction", **traits)
     )(named(build, name, __name__, doc))
 
 
@@ -100,7 +96,7 @@ def _place(name: str, which: str) -> Callable[..., Call]:
         compute=lambda attrs, ins, out: [
             getattr(topi, name)(ins[0], _axes(attrs, ins[0].ndim), attrs.keepdims, attrs.select_last_index)
         ],
-        pattern=OpPattern.COMM_REDUCE,
+        pattern=COMM_REDUCE,
         traits=Traits(layout="reduction", precision=FULL),
     )(named(build, name, __name__, f"The position of the {which} element."))
 
@@ -123,7 +119,7 @@ def _variance_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     traits=Traits(layout="reduction", precision=FULL),
     rel=_rel,
     compute=_variance_compute,
-    pattern=OpPattern.COMM_REDUCE,
+    pattern=COMM_REDUCE,
     inputs=("data", "mean"),
 )
 def variance(

@@ -58,6 +58,12 @@ from .attributes import (
 from .traits import NONE, Traits
 
 __all__ = [
+    "BROADCAST",
+    "COMM_REDUCE",
+    "ELEMWISE",
+    "FUSABLE",
+    "INJECTIVE",
+    "OPAQUE",
     "REQUIRED",
     "Attr",
     "Attrs",
@@ -110,6 +116,9 @@ class OpPattern(IntEnum):
     OUT_ELEMWISE_FUSABLE = 4
     TUPLE = 7
     OPAQUE = 8
+
+
+ELEMWISE, BROADCAST, INJECTIVE, COMM_REDUCE, FUSABLE, _, OPAQUE = OpPattern
 
 
 class RelayTypeError(DiagnosticError, TypeError):

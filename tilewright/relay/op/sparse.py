@@ -14,7 +14,6 @@ from .shapes import differ, need_dtype, need_integers, need_rank, sub
 __all__ = ["sparse_to_dense"]
 
 
-# ---------------------------------------------------------------------------- sparse points
 def _sparse_rel(types: list[Any], attrs: Any) -> Type:
     indices, values, default = types
     need_integers(indices, "sparse_indices")

@@ -10,7 +10,7 @@ from ..expr import Call, TupleWrapper
 from ..ty import TensorType, TupleType, Type
 from . import layouts
 from .computes import topi
-from .registry import Float32, Int32, OpPattern, Pair, Place, Tensor, Value, given, operator, refuse
+from .registry import FUSABLE, Float32, Int32, Pair, Place, Tensor, Value, given, operator, refuse
 from .shapes import differ, mul, need_dtype, need_rank, need_scalar
 
 __all__ = [
@@ -270,11 +270,7 @@ def _roi_align_rel(types: list[Any], attrs: Any) -> Type:
 
 
 @operator(
-    "vision.roi_align",
-    rel=_roi_align_rel,
-    compute=_roi_align_compute,
-    pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
-    places=_roi_places,
+    "vision.roi_align", rel=_roi_align_rel, compute=_roi_align_compute, pattern=FUSABLE, places=_roi_places
 )
 def roi_align(
     data: Tensor,
@@ -294,13 +290,7 @@ def _roi_pool_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return [work(ins[0], ins[1], attrs.pooled_size, attrs.spatial_scale)]
 
 
-@operator(
-    "vision.roi_pool",
-    rel=_roi_rel,
-    compute=_roi_pool_compute,
-    pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
-    places=_roi_places,
-)
+@operator("vision.roi_pool", rel=_roi_rel, compute=_roi_pool_compute, pattern=FUSABLE, places=_roi_places)
 def roi_pool(
     data: Tensor, rois: Tensor, pooled_size: Pair, spatial_scale: float, layout: str = "NCHW"
 ) -> Call:

@@ -13,6 +13,10 @@ from ..expr import Call, Expr, const
 from ..op.arguments import float32, int32
 from ..op.computes import topi
 from ..op.registry import (
+    BROADCAST,
+    FUSABLE,
+    INJECTIVE,
+    OPAQUE,
     Attr,
     Constructor,
     Dtype,
@@ -68,8 +72,6 @@ __all__ = [
     "subtract",
     "tanh",
 ]
-
-FUSABLE, BROADCAST = OpPattern.OUT_ELEMWISE_FUSABLE, OpPattern.BROADCAST
 
 
 # ---------------------------------------------------------------------------- conversions
@@ -352,7 +354,7 @@ def leaky_relu(
     return given(scale=float32(input_scale), zero_point=int32(input_zero_point))
 
 
-@_through_real("softmax", lambda x, attrs: topi.nn.softmax(x, attrs.axis), OpPattern.OPAQUE)
+@_through_real("softmax", lambda x, attrs: topi.nn.softmax(x, attrs.axis), OPAQUE)
 def softmax(
     x: Tensor,
     scale: Float32,
@@ -434,7 +436,7 @@ def _concatenate_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     attrs={"axis": integer(0)},
     rel=_concatenate_rel,
     compute=_concatenate_compute,
-    pattern=OpPattern.INJECTIVE,
+    pattern=INJECTIVE,
 )
 def concatenate(
     data: Tensors,

@@ -9,11 +9,11 @@ from ..expr import Call
 from ..op import layouts
 from ..op.computes import topi
 from ..op.registry import (
+    FUSABLE,
     Attr,
     Dtype,
     Float32,
     Int32,
-    OpPattern,
     Pair,
     Sides,
     Tensor,
@@ -31,8 +31,6 @@ from ..ty import TensorType, Type
 from .parameters import check_parameter
 
 __all__ = ["batch_matmul", "contrib_dense_pack", "conv2d", "conv2d_transpose", "dense"]
-
-FUSABLE = OpPattern.OUT_ELEMWISE_FUSABLE
 
 
 def _product_parameters(types: Sequence[Any], outputs: Any, names: tuple[str, str]) -> None:

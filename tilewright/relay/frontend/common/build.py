@@ -118,7 +118,8 @@ def reshape(e: Expr, shape: Sequence[Any]) -> Expr:
     """The elements under a shape without codes."""
     if shape_of(e) == tuple(shape):
         return e
-    return R.reshape(e, tuple(shape), allowzero=True)  # type: ignore[no-any-return]
+    zero = any(isinstance(d, int) and d == 0 for d in shape)
+    return R.reshape(e, tuple(shape), allowzero=zero)  # type: ignore[no-any-return]
 
 
 def permute(e: Expr, order: Sequence[int]) -> Expr:
