@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from tilewright import te, topi
 from tilewright.ir.errors import LoweringError
 from tilewright.target import Target
 from tilewright.tune import gpu_product_bulk
+from tilewright.tune.cost.gpu import Counts
 from tilewright.tune.facts import facts_of
 from tilewright.tune.gpu_product import ThreadTile
 from tilewright.tune.gpu_product_bulk import best_stream_tile, possible_stream_tiles
@@ -43,9 +45,9 @@ def record_of(sch: Any) -> dict[str, Any]:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every product take a tile of one warp, and nothing be turned."""
     monkeypatch.setattr(gpu_product_bulk, "best_stream_tile", lambda *_: ONE_WARP)
-    monkeypatch.setattr(gpu_product_bulk, "stream_cycles", lambda *_: 0.0)
+    monkeypatch.setattr(gpu_product_bulk, "stream_counts", lambda *_: Counts())
     monkeypatch.setattr(gpu_product_bulk, "can_run", lambda *_: None)
-    monkeypatch.setattr(gpu_product_bulk, "_LEAST", 0)
+    monkeypatch.setattr(sys.modules[__name__], "H200", f"{H200} -machine=tma_simt.least_side:1")
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from ..ir.say_once import say_once
 from ..ir.sharing import check_written_out
 from ..ir.transform import Pass, PassContext, run_passes
 from ..target import Target
+from ..target.gpu_machine import register_split
 from ..te.create_prim_func import create_prim_func
 from ..te.tensor import Tensor
 from ..tir import transform as T
@@ -59,7 +60,7 @@ def phases(ctx: PassContext | None = None) -> tuple[Phase, Phase, Phase, Phase]:
         (T.FlattenBuffer(), T.WidenIndices(check_sizes=on_gpu), T.Simplify(), T.LowerWarpMemory()),
         (
             T.InjectPrefetch(),
-            T.SpecializeWarps(),
+            T.SpecializeWarps(registers=register_split),
             T.InjectSoftwarePipeline(),
             *partition,
             T.InjectVirtualThread(),

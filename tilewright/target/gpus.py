@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
+from .capabilities import arch_number
+
 __all__ = ["GPUS", "Gpu", "figures_of_arch", "figures_of_model", "gpu_of"]
 
 _K, _M = 1024, 1024 * 1024
@@ -24,6 +26,13 @@ class Gpu:
     registers: int = 65536
     threads: int = 1024
     cores_per_sm: int = 64  # float32 multiply-adds in a cycle
+
+    @property
+    def mma_per_cycle(self) -> float:
+        """Multiply-adds of 16-bit floats that the tensor cores of an SM do in a cycle by `mma`: 1024 in the large GPUs
+        of a generation from Ampere on, 512 in the others."""
+        number = arch_number(self.arch)
+        return 0.0 if number < 70 else 1024.0 if number >= 90 or number in (80, 87) else 512.0
 
     def attrs(self) -> dict[str, Any]:
         """The options of a target that stand for this GPU."""
@@ -96,8 +105,7 @@ def figures_of_model(model: str) -> dict[str, Any] | None:
 
 def figures_of_arch(arch: str) -> Gpu:
     """A GPU to reckon with where only `sm_80` is known."""
-    number = arch.removeprefix("sm_").removeprefix("compute_").rstrip("af")
-    return GPUS[_BY_ARCH.get(number, "t4")]
+    return GPUS[_BY_ARCH.get(str(arch_number(arch)), "t4")]
 
 
 def gpu_of(model: str, arch: str) -> Gpu:

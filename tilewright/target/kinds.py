@@ -98,8 +98,9 @@ _GPU: Final[dict[str, Option]] = {
     "max_local_memory_per_block": _count("bytes of private memory"),
     "vector_unit_bytes": _count("bytes of the widest load"),
     "l2_cache_size_bytes": _count("bytes of the cache that all blocks share"),
-    "multi_processor_count": _count("processors that run blocks"),
+    "multi_processor_count": _count("SMs, which run thread blocks"),
     "memory_bandwidth": _count("GB/s of the main memory"),
+    "machine": Option("text", "figures of the GPU, as clock:1.9,mma.latency:1200"),
 }
 _OLD_NAMES: Final = {"shared_memory_per_block": "max_shared_memory_per_block"}
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ..ir.errors import TargetError, near_matches
+from .capabilities import cuda_capabilities
 from .cpus import architecture_of_cpu, architecture_of_triple, cpu_named
+from .gpu_machine import GpuMachine, checked_gpu_figures, with_gpu_figures
 from .gpus import GPUS, figures_of_arch, gpu_of
 from .host import (
     CacheSizes,
@@ -148,13 +150,22 @@ def checked_figures(given: Mapping[str, Any], what: str) -> dict[str, int | floa
 
 def figures_of_text(text: str, what: str) -> dict[str, int | float]:
     """The figures that `-machine=clock:3.7,fma_ports:2` gives."""
+    return checked_figures(_given(text, what), f"{what}: -machine")
+
+
+def _given(text: str, what: str) -> dict[str, str]:
     given: dict[str, str] = {}
     for item in text.split(","):
         name, colon, value = item.partition(":")
         if not colon:
             raise TargetError(f"{what}: -machine takes name:number with commas between, not {item!r}")
         given[name.strip()] = value
-    return checked_figures(given, f"{what}: -machine")
+    return given
+
+
+def gpu_figures_of_text(machine: GpuMachine, text: str, what: str) -> dict[str, int | float]:
+    """The figures that `-machine=clock:1.9,mma.latency:1200` gives."""
+    return checked_gpu_figures(machine, _given(text, what), f"{what}: -machine")
 
 
 def text_of_figures(figures: Mapping[str, int | float]) -> str:
@@ -207,34 +218,6 @@ def cpu_table(m: CpuMachine) -> str:
         ("launch", f"{m.launch_us:.2f} microseconds for a parallel loop"),
     ]
     return "\n".join(f"{name:<14} {text}" for name, text in rows)
-
-
-@dataclass(frozen=True, slots=True)
-class GpuMachine:
-    """A GPU in numbers. Sizes are in bytes, `bandwidth` in GB/s, `clock` in GHz."""
-
-    arch: str
-    warp_size: int
-    max_threads_per_block: int
-    shared_memory_per_block: int
-    dynamic_shared_memory_per_block: int
-    registers_per_block: int
-    multiprocessors: int
-    l2_cache: int
-    bandwidth: float
-    clock: float
-    fma_per_cycle: int  # float32, of one multiprocessor
-
-    @property
-    def peak_flops(self) -> float:
-        """float32 operations in a second, without tensor cores."""
-        return 2e9 * self.clock * self.fma_per_cycle * self.multiprocessors
-
-    @property
-    def blocks_per_cluster(self) -> int:
-        """Blocks that may see each other's shared memory: Hopper and what came after it have clusters."""
-        number = self.arch.removeprefix("sm_").rstrip("af")
-        return 8 if self.arch.startswith("sm_") and number.isdigit() and int(number) >= 90 else 1
 
 
 def is_host_cpu(target: Target) -> bool:
@@ -392,20 +375,19 @@ def _cpu_machine(target: Target) -> CpuMachine:
 
 
 def _gpu_machine(target: Target) -> GpuMachine:
-    attrs = target.attrs
+    attrs, cuda = target.attrs, target.kind.name == "cuda"
     arch = str(attrs.get("arch", attrs.get("mcpu", "")))
-    known = gpu_of(str(attrs.get("model", "")), arch) if target.kind.name == "cuda" else GPUS["t4"]
-    if target.kind.name == "cuda" and not arch:
+    known = gpu_of(str(attrs.get("model", "")), arch) if cuda else GPUS["t4"]
+    if cuda and not arch:
         known = figures_of_arch("sm_75")
     shared = attrs.get("max_shared_memory_per_block", 49152)
     dynamic = attrs.get("max_dynamic_shared_memory_per_block")
     if dynamic is None:
-        dynamic = known.shared if target.kind.name == "cuda" else shared
-    threads = attrs.get("max_threads_per_block", attrs.get("max_num_threads", 256))
-    return GpuMachine(
+        dynamic = known.shared if cuda else shared
+    made = GpuMachine(
         arch,
         attrs.get("thread_warp_size", 32),
-        threads,
+        attrs.get("max_threads_per_block", attrs.get("max_num_threads", 256)),
         shared,
         max(shared, dynamic),
         attrs.get("registers_per_block", known.registers),
@@ -414,7 +396,14 @@ def _gpu_machine(target: Target) -> GpuMachine:
         attrs.get("memory_bandwidth", known.bandwidth),
         known.clock,
         known.cores_per_sm,
+        known.mma_per_cycle,
+        # The hardware guarantees eight thread blocks for a cluster.
+        8 if cuda and "cluster" in cuda_capabilities(arch) else 1,
     )
+    given = attrs.get("machine")
+    if given is None:
+        return made
+    return with_gpu_figures(made, gpu_figures_of_text(made, given, f"target {target}"), "given")
 
 
 def machine_of(target: Target) -> CpuMachine | GpuMachine:

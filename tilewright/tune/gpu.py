@@ -52,13 +52,6 @@ from .rows import in_line, rows_of
 __all__ = ["GpuFunction"]
 
 T = TypeVar("T")
-_THREADS = 256  # of a thread block, if there is enough work
-_WIDE = 16  # bytes of a vector load
-_RESIDENT = 2048  # threads that an SM can hold
-# A stage with this work at most, in additions, is inlined into one with so many times its elements, at least.
-_LIGHT, _TIMES = 8, 64
-_ITERATIONS = 1024  # iterations of a parallel loop that is worth a thread for each
-_SHARED = 46 * 1024  # bytes of shared memory of a thread block for the intermediate stages of a row
 _ROWS = 4  # rows, and columns, of a product that is worth tiles, at least
 _DEPTH = 16  # depth of a tile: steps of the reduction that are copied at once
 
@@ -72,7 +65,9 @@ class GpuFunction(Function):
     @property
     def most(self) -> int:
         """The threads of a block."""
-        return min(self.threads or _THREADS, int(self.target.max_num_threads))
+        return min(
+            self.threads or self.target.gpu.elementwise.plain_threads, int(self.target.max_num_threads)
+        )
 
     def choose(self, f: Facts, kind: str, default: T, table: Callable[[], Table]) -> T:
         """The decision that a sketch is applied with. `table` makes all possible ones, for the tuner."""
@@ -100,8 +95,9 @@ class GpuFunction(Function):
     def is_small(self, f: Facts, consumers: list[Facts]) -> bool:
         """Whether a stage that reads only inputs, as `1 / sqrt(variance)` of some channels, takes less time if each
         element that needs it computes it than as a kernel of its own."""
-        light = f.work <= _LIGHT and not f.guarded and len(consumers) == 1
-        large = all(c.kind == "injective" and c.points >= _TIMES * f.points for c in consumers)
+        w = self.target.gpu.elementwise
+        light = f.work <= w.light_work and not f.guarded and len(consumers) == 1
+        large = all(c.kind == "injective" and c.points >= w.light_times * f.points for c in consumers)
         return light and large and not self.sch.get_producers(f.rv)
 
     def next_group(self, left: list[Facts]) -> None:
@@ -145,7 +141,9 @@ class GpuFunction(Function):
             self.attempt(f, lambda: turn(self, f, *across), "transpose")
         elif f.kind == "injective":
             self.attempt(f, lambda: by_elements(self, f), "elementwise")
-        elif f.kind == "opaque" and _in_parallel(f.block.body):
+        elif f.kind == "opaque" and _in_parallel(
+            f.block.body, self.target.gpu.elementwise.parallel_iterations
+        ):
             self.notes.left(f.name, "its parallel loops become threads")
         elif f.kind in ("reduction", "several") and f.reduce:
             line = in_line(f)
@@ -295,8 +293,8 @@ class GpuFunction(Function):
         """Prefetch the first operands of a kernel while the kernel before it ends: those of the thread blocks, of
         `threads` threads, that the SMs have room for at once."""
         gpu = self.target.gpu
-        if self.target.kind.name == "cuda" and gpu.blocks_per_cluster > 1:  # such GPUs launch kernels early
-            self.sch.annotate(at, FETCH_EARLY, gpu.multiprocessors * (_RESIDENT // threads))
+        if self.target.has("launch.early"):
+            self.sch.annotate(at, FETCH_EARLY, gpu.multiprocessors * (gpu.limits.threads // threads))
 
     def plain(self, f: Facts) -> dict[str, object]:
         """A thread for each result, with the padding of its operands inlined."""
@@ -350,7 +348,7 @@ class GpuFunction(Function):
         held = sum(
             math.prod(a.extent for a in f.spatial) // count * f.bits // 8 for f in group if f is not last
         )
-        if held > _SHARED or not all(a.known for f in group for a in f.axes):
+        if held > self.target.gpu.rows.shared_memory or not all(a.known for f in group for a in f.axes):
             raise ScheduleError(f"{held} bytes between the stages of a row are too much for shared memory")
         loops = dict(zip([a.var for a in last.axes], sch.get_loops(last.rv), strict=True))
         around = [loops[a.var] for a in rows]
@@ -492,7 +490,7 @@ class GpuFunction(Function):
         return copy
 
 
-def _in_parallel(body: Stmt) -> bool:
+def _in_parallel(body: Stmt, least: int) -> bool:
     """Whether a body consists of loops that are marked parallel and have enough iterations for threads."""
     loops = [s for s in stmt_list(body) if isinstance(s, For) and s.kind is ForKind.PARALLEL]
-    return len(loops) == len(stmt_list(body)) and all(number(s.extent) >= _ITERATIONS for s in loops)
+    return len(loops) == len(stmt_list(body)) and all(number(s.extent) >= least for s in loops)

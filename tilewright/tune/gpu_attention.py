@@ -16,7 +16,7 @@ from ..ir.errors import ScheduleError
 from ..ir.expr import BufferLoad, const_value
 from ..ir.function import PrimFunc
 from ..target import Target
-from ..target.machine import GpuMachine
+from ..target.gpu_machine import GpuMachine
 from ..tir.schedule import Schedule
 from ..tir.schedule.attention import Attention, attention_of
 from ..tir.schedule.primitive import BlockRV, LoopRV
@@ -33,9 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Parts", "attention", "attentions", "best_parts", "refusal"]
 
 _LINE = 64  # elements of 16 bits in a row of a TMA tile
-_KEPT = 2048  # bytes of shared memory for barriers and for the driver
 _LANES = 4  # threads that share a row
-_GAIN = 0.88  # time for each row with four warpgroups, relative to the time with two
 _FRAGMENT, _LANE, _OPERAND = "wgmma.accumulator", "wgmma.lanes", "wgmma.matrix_a"
 
 
@@ -63,11 +61,11 @@ def best_parts(a: Attention, gpu: GpuMachine) -> Parts:
     if (
         deep == across == _LINE
         and a.logit is a.score
-        and _rounds(a, 4, gpu) * 4 * _GAIN < _rounds(a, groups, gpu) * groups
+        and _rounds(a, 4, gpu) * 4 * gpu.attention.four_warpgroups < _rounds(a, groups, gpu) * groups
     ):
         groups, columns = 4, 64
     part, tile = columns * (deep + across) * 2, groups * 64 * deep * 2
-    room = gpu.dynamic_shared_memory_per_block - _KEPT - tile
+    room = gpu.dynamic_shared_memory_per_block - gpu.wgmma.reserved_shared - tile
     stages = min(4, room // part, max(2, -(-a.size(a.key) // columns)))
     if stages < 2:
         raise ScheduleError("shared memory has no room for two parts of the keys and values")
@@ -204,7 +202,7 @@ class _Sketch:
         )
         parts = np.clip(-(-last // p.columns), 1, -(-a.size(a.key) // p.columns))
         each = a.size(a.key) * (a.size(a.deep) + a.size(a.column)) * 2
-        most = max(1, self.g.target.gpu.l2_cache * 3 // 4 // each)
+        most = max(1, int(self.g.target.gpu.l2_cache * self.g.target.gpu.attention.l2_fraction) // each)
         place = np.arange(count * len(parts)) % self.g.target.gpu.multiprocessors
 
         def longest(n: int) -> float:

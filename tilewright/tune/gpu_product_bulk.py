@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -24,14 +24,15 @@ from ..ir.buffer import Buffer
 from ..ir.errors import ScheduleError
 from ..ir.expr import Var, const_value
 from ..ir.stmt import BufferStore
-from ..target.machine import GpuMachine
+from ..target.gpu_machine import GpuMachine, TileRate
 from ..tir.schedule.primitive import BlockRV, LoopRV
 from ..tir.transform.bulk_views import guarded_load, only_ends
 from ..tir.transform.lower_bulk_copies import BULK_COPY, THREADS
 from ..tir.transform.run_back_and_forth import BACK_AND_FORTH
 from ..tir.transform.specialize_warps import MIN_BLOCKS, SPECIALIZE
+from .cost.gpu import Counts, cycles_of
 from .facts import Facts
-from .gpu_product import PARTS, ThreadTile, can_run, cycles_of, tiles_of
+from .gpu_product import PARTS, ThreadTile, can_run, simt_counts, tiles_of
 from .gpu_space import Table, product_table
 from .gpu_tensor import (
     Product,
@@ -39,7 +40,6 @@ from .gpu_tensor import (
     Tile,
     applied,
     can_be_copied,
-    has_warpgroups,
     turn_operands,
     turning_cycles,
 )
@@ -51,32 +51,11 @@ __all__ = ["Streams", "best_stream_tile", "by_streams", "possible_stream_tiles"]
 
 _WIDE = 4  # elements of a vector load: 16 bytes
 _STAGES = (4, 3, 2)  # stages of the pipeline, the best first
-_LEAST = 32  # a product needs more rows and more columns than this: most of a tile would be padding
 _DEPTH = 16  # depth of a tile: rows of 64 bytes of an operand that is contiguous along the reduction
 
 
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """The sides of a tile, the register tile of a thread, and the fraction of the peak multiply-adds of an SM that is
-    reached (measured on an H200): `rate` if all operands are contiguous along the results, `slower` if one is
-    contiguous along the reduction."""
-
-    rows: int
-    columns: int
-    high: int
-    wide: int
-    lanes: int
-    blocks: int  # thread blocks of an SM at the same time
-    rate: float
-    slower: float
-
-
-_SHAPES = (
-    _Shape(256, 128, 16, 8, 4, 1, 0.85, 0.75),
-    _Shape(128, 64, 8, 8, 8, 3, 0.82, 0.69),
-    _Shape(64, 128, 8, 8, 8, 3, 0.82, 0.69),
-    _Shape(64, 64, 8, 4, 8, 4, 0.70, 0.60),
-)
+# The sides of a tile, the register tile of a thread, and how many threads of a warp are above each other.
+_SHAPES = ((256, 128, 16, 8, 4), (128, 64, 8, 8, 8), (64, 128, 8, 8, 8), (64, 64, 8, 4, 8))
 
 
 def by_streams(
@@ -84,12 +63,12 @@ def by_streams(
 ) -> dict[str, Any]:
     """Schedule a product with TMA copies and register tiles. With `views`, its operands are views of other tensors
     (im2col), which are not in memory and are not transposed."""
-    if p.kind != "float32" or not has_warpgroups(g.target):
+    if p.kind != "float32" or not (g.target.has("tma") and g.target.has("setmaxnreg")):
         raise ScheduleError("the target has no bulk copies that run beside products of threads")
     can_run(g, p)
-    if min(p.m.extent, p.n.extent) <= _LEAST:
-        raise ScheduleError("most of a tile would be padding")
     gpu = g.target.gpu
+    if min(p.m.extent, p.n.extent) <= gpu.tma_simt.least_side:
+        raise ScheduleError("most of a tile would be padding")
     ways = [
         (best_stream_tile(made, gpu), made, sides)
         for made, sides in _ways(p)[: 1 if views else None]
@@ -97,7 +76,9 @@ def by_streams(
     ]
     if not ways:
         raise ScheduleError("bulk copies cannot take its operands")
-    takes = [stream_cycles(made, t, gpu) + turning_cycles(sides, gpu) for t, made, sides in ways]
+    takes = [
+        cycles_of(stream_counts(made, t, gpu), gpu) + turning_cycles(sides, gpu) for t, made, sides in ways
+    ]
     least = min(range(len(ways)), key=takes.__getitem__)
     tile, _, sides = ways[least]
     names = [b.name for b in sides]
@@ -131,50 +112,56 @@ def best_stream_tile(p: Product, gpu: GpuMachine) -> ThreadTile:
     possible = possible_stream_tiles(p, gpu)
     if not possible:
         raise ScheduleError(f"no tile fits {gpu.dynamic_shared_memory_per_block} bytes of shared memory")
-    return min(possible, key=lambda t: stream_cycles(p, t, gpu))
+    return min(possible, key=lambda t: cycles_of(stream_counts(p, t, gpu), gpu))
 
 
 def possible_stream_tiles(p: Product, gpu: GpuMachine) -> list[ThreadTile]:
     """Tiles that are not much larger than the results, with each split-K whose parts are long enough."""
     found = []
     steps = -(-p.k.extent // _DEPTH)
-    for s in _SHAPES:
-        small = s is _SHAPES[-1]
-        if not small and (s.rows >= 2 * max(64, p.m.extent) or s.columns >= 2 * max(64, p.n.extent)):
+    for rows, columns, high, wide, lanes in _SHAPES:
+        small = (rows, columns) == _SHAPES[-1][:2]
+        if not small and (rows >= 2 * max(64, p.m.extent) or columns >= 2 * max(64, p.n.extent)):
             continue
-        stages = next((n for n in _STAGES if _fits(s, n, gpu)), 0)
+        stages = next((n for n in _STAGES if _fits(rows, columns, n, gpu)), 0)
         for parts in PARTS if stages else ():
             if parts > 1 and steps < 4 * parts:
                 break
-            found.append(
-                ThreadTile(s.rows, s.columns, stages, parts, s.blocks, _DEPTH, s.high, s.wide, s.lanes)
-            )
+            blocks = _reached(rows, columns, gpu).blocks
+            found.append(ThreadTile(rows, columns, stages, parts, blocks, _DEPTH, high, wide, lanes))
     return found
 
 
-def _fits(s: _Shape, stages: int, gpu: GpuMachine) -> bool:
+def _reached(rows: int, columns: int, gpu: GpuMachine) -> TileRate:
+    """The rate that tiles of a shape reach."""
+    return next(r for r in gpu.tma_simt.tiles if (r.rows, r.columns) == (rows, columns))
+
+
+def _fits(rows: int, columns: int, stages: int, gpu: GpuMachine) -> bool:
     """Whether a thread block has the shared memory that it needs. If so, an SM has room for `blocks` of them on every
     known GPU."""
-    return stages * _DEPTH * (s.rows + s.columns) * 4 + 1024 <= gpu.dynamic_shared_memory_per_block
+    need = stages * _DEPTH * (rows + columns) * 4 + gpu.tma_simt.reserved_shared
+    return need <= gpu.dynamic_shared_memory_per_block
 
 
-def stream_cycles(p: Product, t: Tile, gpu: GpuMachine) -> float:
-    """Estimated time of a product, in cycles of an SM."""
+def stream_counts(p: Product, t: Tile, gpu: GpuMachine) -> Counts:
+    """The work of a product whose operands TMA copies."""
     assert isinstance(t, ThreadTile)
-    shape = next(s for s in _SHAPES if (s.rows, s.columns) == (t.rows, t.columns))
+    w, shape = gpu.tma_simt, _reached(t.rows, t.columns, gpu)
     rounds = _rounds(p, t, gpu)
     at_once = min(t.per_processor, math.ceil(rounds))
     warps = at_once * t.threads / 32
     rate = shape.slower if p.trans_b or not p.trans_a else shape.rate
-    hidden = rate * min(1.0, 0.35 + 0.08 * warps)  # few warps do not hide the latency of shared memory
-    return cycles_of(p, t, gpu, hidden, at_once, rounds)
+    # few warps do not hide the latency of shared memory
+    reached = rate * min(1.0, w.rate + w.rate_per_warp * warps)
+    return simt_counts(p, t, gpu, reached, at_once, rounds)
 
 
 def _rounds(p: Product, t: Tile, gpu: GpuMachine) -> float:
     """The number of tiles of the busiest SM. If more tiles are left than there are SMs, an SM with room for several
-    gets several though others are idle; a tile that runs alone at the end takes longer (seen on an H200)."""
+    gets several though others are idle; a tile that runs alone at the end takes longer."""
     whole, left = divmod(tiles_of(p, t), t.per_processor * gpu.multiprocessors)
-    alone = 1.0 if t.per_processor == 1 or not whole else 1.5
+    alone = 1.0 if t.per_processor == 1 or not whole else gpu.tma_simt.lone_tile
     last = t.per_processor if left > gpu.multiprocessors else alone if left else 0
     return whole * t.per_processor + last
 
@@ -182,7 +169,7 @@ def _rounds(p: Product, t: Tile, gpu: GpuMachine) -> float:
 def _table(p: Product, gpu: GpuMachine) -> Table:
     possible = possible_stream_tiles(p, gpu)
     tiles: list[Tile] = [replace(t, stages=n) for t, n in product(possible, _STAGES) if n <= t.stages]
-    return product_table(tiles, p, gpu, lambda t: stream_cycles(p, t, gpu) / (gpu.clock * 1e9), 128.0)
+    return product_table(tiles, p, gpu, lambda t: stream_counts(p, t, gpu), gpu.simt.lanes)
 
 
 # ---------------------------------------------------------------------------- the sketch

@@ -22,12 +22,13 @@ from ..ir.functor import pre_order
 from ..ir.op import Op
 from ..ir.stmt import BufferStore
 from ..target import Target
-from ..target.machine import GpuMachine
+from ..target.gpu_machine import GpuMachine, KernelFigures, register_split
 from ..tir.schedule import Schedule
 from ..tir.schedule.primitive import BlockRV, LoopRV
 from ..tir.tensor_intrin.cuda import get_wgmma_intrin
 from ..tir.transform.lower_bulk_copies import BULK_COPY, TF32, line_of
 from ..tir.transform.specialize_warps import PERSISTENT, SPECIALIZE
+from .cost.gpu import Counts, cycles_of
 from .facts import Axis, Facts, facts_of
 from .gpu_space import Table, product_table
 from .gpu_transpose import turn, turned_read
@@ -49,14 +50,12 @@ __all__ = [
     "moves",
     "product_of",
     "some_of",
+    "split_counts",
     "sums_from_zero",
     "takes",
     "turn_operands",
     "turning_cycles",
 ]
-
-_KEPT = 2048  # bytes of shared memory for barriers and for the driver
-_AFTER = 4  # work of an epilogue, in additions, that storing a result hides
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +173,7 @@ class Tile:
 
 def best_tile(p: Product, gpu: GpuMachine) -> Tile:
     """The tile with the fewest estimated cycles; the smallest of several such."""
-    return min(possible_tiles(p, gpu), key=lambda t: (cycles(p, t, gpu), t.rows * t.columns))
+    return min(possible_tiles(p, gpu), key=lambda t: (cycles_of(counts(p, t, gpu), gpu), t.rows * t.columns))
 
 
 def possible_tiles(p: Product, gpu: GpuMachine, fewer_stages: bool = False) -> list[Tile]:
@@ -186,7 +185,8 @@ def possible_tiles(p: Product, gpu: GpuMachine, fewer_stages: bool = False) -> l
             continue
         size = (rows + columns) * p.line * size_of
         for per in (1, 2):
-            room = (gpu.dynamic_shared_memory_per_block - _KEPT) // per - (_KEPT if per > 1 else 0)
+            kept = gpu.wgmma.reserved_shared
+            room = (gpu.dynamic_shared_memory_per_block - kept) // per - (kept if per > 1 else 0)
             stages = min(8, room // size, max(2, steps))
             # Larger tiles need more accumulators than the registers of an SM can hold twice.
             if stages < 2 or (per == 2 and (rows > 64 or columns > 128)):
@@ -199,41 +199,62 @@ def possible_tiles(p: Product, gpu: GpuMachine, fewer_stages: bool = False) -> l
     return found
 
 
-def cycles(p: Product, t: Tile, gpu: GpuMachine) -> float:
-    """Estimated time of a product, in cycles of an SM."""
+def counts(p: Product, t: Tile, gpu: GpuMachine) -> Counts:
+    """The work of a product by warpgroups."""
+    w = gpu.wgmma
     down, across = -(-p.m.extent // t.rows), -(-p.n.extent // t.columns)
     tiles = down * across * p.batch * t.parts
     steps, size = math.ceil(p.k.extent / p.line / t.parts), p.a.dtype.nbytes
     at_once = min(t.per_processor, -(-tiles // gpu.multiprocessors))
-    # A `wgmma` of 64 x n x 32 bytes takes n / 2 cycles, or as long as its operands take out of shared memory. In a
-    # sequence they reach three quarters of that rate.
-    work = t.rows // 64 * 4 * max(t.columns / 2, 16 + t.columns / 4) / 0.75
+    # Four `wgmma` of 32 bytes for each 64 rows; or as long as their operands take out of shared memory.
+    one = max(t.columns * w.cycles_per_column, w.operand_cycles + t.columns * w.operand_cycles_per_column)
     fetched = (t.rows + t.columns) * p.line * size
-    busy = max(work, fetched / 64, fetched / (gpu.bandwidth / gpu.clock / gpu.multiprocessors * 3.5))
-    # The stages in flight must cover the latency of a copy: 2,000 cycles.
-    step = max(at_once * busy, 2000 / t.stages)
-    rounds = -(-tiles // (gpu.multiprocessors * at_once))
     # All warpgroups store at once, 64 rows each. Results of whole tiles are stored eight at a time, those of partial
     # tiles four at a time under predicates.
     whole = t.parts > 1 or (p.m.extent % t.rows == 0 and p.n.extent % t.columns == 0)
-    column = 10 if whole else 50 if p.n.extent % 4 else 30
-    ends = t.columns * column * max(1.0, (p.after if t.parts == 1 else 0) / _AFTER) + 1000
-    total = rounds * (steps * step + ends) + 3500
+    column = w.store_column if whole else w.store_column_by_one if p.n.extent % 4 else w.store_column_by_four
+    epilogue = max(1.0, (p.after if t.parts == 1 else 0) / w.hidden_epilogue)
     # Both operands come from DRAM at least once. They reach its full bandwidth only if most SMs load, and load long
     # pieces of rows.
-    unique = size * p.batch * p.k.extent * (p.m.extent // p.windows + p.n.extent)
-    rate = (0.85 if t.columns >= 128 or p.trans_b else 0.7) * min(1, tiles / (0.8 * gpu.multiprocessors))
-    total = max(total, unique / (gpu.bandwidth * rate) * gpu.clock + 4000)
-    if t.parts > 1:  # split-K: partial sums are written, and another kernel reads and adds them
-        sums = 8 * p.batch * down * t.rows * across * t.columns * t.parts
-        total += 4000 + sums / gpu.bandwidth * gpu.clock
-    return total
+    long = t.columns >= w.long_row or p.trans_b
+    return Counts(
+        rounds=-(-tiles // (gpu.multiprocessors * at_once)),
+        steps=steps,
+        compute=at_once * (t.rows // 64 * 4 * one / w.rate),
+        shared=at_once * (fetched / w.tma_bytes),
+        l2=at_once * (fetched / (gpu.dram_bytes * w.kernel.l2_ratio)),
+        latency=w.latency / t.stages,  # the stages in flight must cover it
+        ends=t.columns * column * epilogue + w.store,
+        launch=w.kernel.launch,
+        dram=size * p.batch * p.k.extent * (p.m.extent // p.windows + p.n.extent),
+        dram_rate=(w.kernel.dram_rate if long else w.short_row_dram_rate)
+        * min(1, tiles / (w.busy_sms * gpu.multiprocessors)),
+        dram_launch=w.kernel.dram_launch,
+        **split_counts(p, down * t.rows * across * t.columns, t.parts, w.kernel),
+        blocks=tiles,
+        at_once=at_once,
+        threads=128 * (t.rows // 64 + 1),
+        registers=register_split(t.rows // 64, t.per_processor)[1],
+        shared_bytes=fetched * t.stages,
+        l2_bytes=fetched * steps * tiles,
+    )
+
+
+def split_counts(p: Product, results: int, parts: int, kernel: KernelFigures) -> dict[str, Any]:
+    """The counts of split-K: partial sums in float32 are written, and another kernel reads and adds them."""
+    if parts == 1:
+        return {}
+    return {
+        "split": 8 * p.batch * results * parts,
+        "split_rate": kernel.split_rate,
+        "split_launch": kernel.split_launch,
+    }
 
 
 # ---------------------------------------------------------------------------- warpgroups
 def has_warpgroups(target: Target) -> bool:
     """Whether a target has `wgmma` and TMA."""
-    return target.kind.name == "cuda" and target.gpu.arch == "sm_90a"
+    return target.has("wgmma") and target.has("tma")
 
 
 def takes(target: Target, kind: str) -> bool:
@@ -256,7 +277,7 @@ def by_warpgroups(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = 
     gpu = g.target.gpu
     turned = across(p) if p.kind == "float32" else []
     if turned:
-        f, p = in_line(g, f, p, lambda made: cycles(made, best_tile(made, gpu), gpu))
+        f, p = in_line(g, f, p, lambda made: cycles_of(counts(made, best_tile(made, gpu), gpu), gpu))
     if not can_be_copied(p.a) or not can_be_copied(p.b):
         raise ScheduleError("bulk copies cannot take its operands")
     taker = after or g.fusable_consumer(f)
@@ -284,9 +305,9 @@ def in_line(
     gpu = g.target.gpu
     made = replace(p, trans_a=False, trans_b=True)
     sides = [x for x, turned in ((p.a, p.trans_a), (p.b, not p.trans_b)) if turned]
-    # cycles: float32 reaches about 0.8 of its peak, and its kernel has to be launched too
+    # cycles: float32 does not reach its peak, and its kernel has to be launched too
     flops = 2 * p.batch * p.m.extent * p.n.extent * p.k.extent
-    plain = flops / (0.8 * gpu.peak_flops) * gpu.clock * 1e9 + 4000
+    plain = flops / (gpu.tile.float32_rate * gpu.peak_flops) * gpu.clock * 1e9 + gpu.tile.kernel_launch
     turning = turning_cycles(sides, gpu)
     if (otherwise or not g.free) and turning + time(made) > (otherwise or plain):
         raise ScheduleError("turning its operands would take longer than it saves")
@@ -296,7 +317,7 @@ def in_line(
 def turning_cycles(sides: Sequence[Buffer], gpu: GpuMachine) -> float:
     """Estimated cycles for transposing tensors, with the launch of a kernel for each."""
     moved = sum(2 * math.prod(int(const_value(d) or 1) for d in b.shape) * b.dtype.nbytes for b in sides)
-    return moved / (0.8 * gpu.bandwidth) * gpu.clock + 4000 * len(sides)
+    return moved / (gpu.tile.transpose_rate * gpu.bandwidth) * gpu.clock + gpu.tile.kernel_launch * len(sides)
 
 
 def turn_operands(
@@ -340,7 +361,7 @@ def _indices(f: Facts, b: Buffer) -> set[object]:
 
 def _warpgroups_table(p: Product, gpu: GpuMachine) -> Table:
     tiles, rate = possible_tiles(p, gpu, True), 16.0 * p.line
-    return product_table(tiles, p, gpu, lambda t: cycles(p, t, gpu) / (gpu.clock * 1e9), rate)
+    return product_table(tiles, p, gpu, lambda t: counts(p, t, gpu), rate)
 
 
 class Sketch:

@@ -28,8 +28,6 @@ _TILE = 32  # rows and columns of a tile of single elements
 _SIDES = (64, 32)  # rows and columns of a tile of squares
 _SQUARE = 4  # rows and columns of the square that a thread transposes
 _NEAR = 2  # adjacent squares along a row that neighbouring threads have, so that they write longer pieces
-_TILES = 1024  # tiles that keep the SMs busy
-_SHARED = 48 * 1024  # bytes of shared memory of a thread block, if the target does not say
 
 
 def turned_read(f: Facts) -> tuple[int, int] | None:
@@ -54,10 +52,8 @@ def turn(g: GpuFunction, f: Facts, read: int, across: int) -> dict[str, object]:
     in_line = all(r.stride(axes[1]) in (0, 1) or i == read for i, r in enumerate(f.reads))
     if all(a.known and a.extent % _SQUARE == 0 for a in axes) and 8 <= kind.bits <= 32 and in_line:
         for side in _SIDES:
-            room = side * (side + _SQUARE) * kind.nbytes <= int(
-                g.target.attrs.get("max_shared_memory_per_block", _SHARED)
-            )
-            enough = side == _SIDES[-1] or tiles >= _TILES * side * side
+            room = side * (side + _SQUARE) * kind.nbytes <= g.target.gpu.shared_memory_per_block
+            enough = side == _SIDES[-1] or tiles >= g.target.gpu.transpose.busy_tiles * side * side
             if min(a.extent for a in axes) >= side and room and enough:
                 return _in_squares(g, f, read, across, side, copy)
     return _by_elements(g, f, read, across, copy)

@@ -23,8 +23,6 @@ __all__ = ["depthwise", "inline_padding", "is_depthwise", "is_pooling", "lies_in
 _BYTES = 16  # bytes of a vector load
 _MOST = 64  # elements of a window, at most
 _WARP = 32
-_BUSY = 512  # threads of an SM that hide the latency of memory
-_RESULTS, _PIXELS = 32, 8  # results of a thread, at most: in all, and along the axis before the last
 
 
 def is_pooling(f: Facts) -> bool:
@@ -79,14 +77,14 @@ def depthwise(g: GpuFunction, f: Facts) -> dict[str, object]:
     wide = 1
     if all(r.stride(last) == 1 for r in moved) and not any(data.stride(k) == 1 for k in f.reduce):
         wide = math.gcd(last.extent, _BYTES // max(r.bytes for r in f.reads))
-    count, busy = math.prod(x.extent for x in f.spatial), gpu.multiprocessors * _BUSY
+    count, busy = math.prod(x.extent for x in f.spatial), gpu.multiprocessors * gpu.windows.busy_threads
     while wide > 4 and count // wide < busy:
         wide //= 2
     before = f.spatial[-2].extent if len(f.spatial) > 1 else 1
     fits = [
         n
-        for n in range(1, _RESULTS // wide + 1)
-        if before % n == 0 and n <= _PIXELS and (n == 1 or count // (wide * n) >= busy)
+        for n in range(1, gpu.windows.results // wide + 1)
+        if before % n == 0 and n <= gpu.windows.pixels and (n == 1 or count // (wide * n) >= busy)
     ]
     return _shared(g, f, wide, fits[-1])
 
