@@ -84,9 +84,8 @@ class WgmmaFigures:
     store_column_by_one: float = 50  # … one at a time
     store: float = 1000  # to begin with the results of a tile
     hidden_epilogue: float = 4  # work of an epilogue, in additions, that storing a result hides
-    short_row_dram_rate: float = (
-        0.7  # fraction of the DRAM bandwidth for rows of fewer than `long_row` columns
-    )
+    # fraction of the DRAM bandwidth for rows of fewer than `long_row` columns
+    short_row_dram_rate: float = 0.7
     long_row: int = 128
     busy_sms: float = 0.8  # fraction of the SMs that must load to reach the DRAM bandwidth
     reserved_shared: int = 2048  # bytes of shared memory for mbarriers and for the driver
@@ -98,21 +97,17 @@ class MmaFigures:
 
     kernel: KernelFigures = KernelFigures(5800, 3000, 0.8, 3.0, 5000, 1.5)
     product: float = 0.94  # of the time that the tensor cores need at their peak
-    shared: float = (
-        0.24  # of the time that shared memory needs at its peak, which does not overlap with products
-    )
+    # of the time that shared memory needs at its peak, which does not overlap with products
+    shared: float = 0.24
     step: float = 30  # barriers and counters of a step
     hiding: float = 3600  # results that an SM works on when its tensor cores are busy for 1 - 1/e of the time
     latency: float = 1400  # until a load from global memory arrives while all SMs load
-    tf32_shared: float = (
-        1.9  # times the traffic of shared memory: float32 is rounded on the way to the registers
-    )
-    tf32_strided_shared: float = (
-        3.2  # … and loaded element by element if it is not contiguous along the reduction
-    )
-    pieces_per_cycle: float = (
-        50  # pieces of 16 bytes whose addresses in an im2col window are computed in a cycle
-    )
+    # times the traffic of shared memory: float32 is rounded on the way to the registers
+    tf32_shared: float = 1.9
+    # … and loaded element by element if it is not contiguous along the reduction
+    tf32_strided_shared: float = 3.2
+    # pieces of 16 bytes whose addresses in an im2col window are computed in a cycle
+    pieces_per_cycle: float = 50
     few_rounds: float = 8  # with fewer tiles for each SM, the last round counts as a whole one
     store_rate: float = 7.5  # results of 16 bits that are stored in a cycle, from whole tiles
     partial_store_rate: float = 3.8  # … from partial tiles, under predicates
@@ -168,13 +163,11 @@ class TmaSimtFigures:
         TileRate(64, 128, 3, 0.82, 0.69),
         TileRate(64, 64, 4, 0.70, 0.60),
     )
-    rate: float = (
-        0.35  # of the rate of a tile that is reached without warps that hide the latency of shared memory …
-    )
+    # of the rate of a tile that is reached without warps that hide the latency of shared memory …
+    rate: float = 0.35
     rate_per_warp: float = 0.08  # … and that each warp adds
-    lone_tile: float = (
-        1.5  # time of a tile that runs alone on an SM at the end, relative to one beside others
-    )
+    # time of a tile that runs alone on an SM at the end, relative to one beside others
+    lone_tile: float = 1.5
     reserved_shared: int = 1024  # bytes of shared memory for mbarriers
     least_side: int = 32  # a product needs more rows and columns than this: most of a tile would be padding
 
@@ -183,9 +176,8 @@ class TmaSimtFigures:
 class Dp4aFigures:
     """int8 products by `dp4a` (tune/gpu_dots.py)."""
 
-    speedup: float = (
-        2.0  # over float32: `dp4a` does four multiply-adds, and half of that is lost to other instructions
-    )
+    # over float32: `dp4a` does four multiply-adds, and half of that is lost to other instructions
+    speedup: float = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,9 +195,8 @@ class SharedTileFigures:
     serial_shared: float = 0.5  # of shared memory's time that a thread block alone does not overlap
     rolled: float = 1.15  # a step that is not unrolled
     strided: float = 1.15  # reads of registers' worth of neighbours from shared memory
-    element_fetch: float = (
-        0.2  # more time for copies of single elements, divided by the width of their vectors
-    )
+    # more time for copies of single elements, divided by the width of their vectors
+    element_fetch: float = 0.2
     store: float = 16  # to store a result
     other_registers: int = 24  # registers of a thread for addresses and counters
     product_other_registers: int = 32  # the same in kernels for products
@@ -225,21 +216,18 @@ class RowFigures:
 
     vectors: int = 4  # vectors of a row that a thread should have, all in flight at once
     held_registers: int = 64  # registers of a thread for its part of a row
-    block_registers: int = (
-        40 * 1024
-    )  # registers of a thread block for its rows: others of the SM's are for the rest
+    # registers of a thread block for its rows: others of the SM's are for the rest
+    block_registers: int = 40 * 1024
     other_registers: int = 32  # registers of a thread for all but its part of a row
-    block: int = (
-        256  # threads of a block at least, if there are enough rows: thread blocks are launched one by one
-    )
+    # threads of a block at least, if there are enough rows: thread blocks are launched one by one
+    block: int = 256
     many_threads: int = 512  # threads of a block that are better than half as many, with two vectors for each
     elements: int = 8  # elements of a row that a thread should have, if it takes them one by one
     few_rows: int = 256  # fewer rows than this do not keep all SMs busy
     long_row: int = 1 << 14  # elements of a row that is worth a second kernel
     cluster_threads: int = 128  # threads of a thread block of a cluster, at least
-    shared_memory: int = (
-        46 * 1024
-    )  # bytes of shared memory of a thread block for the intermediate stages of a row
+    # bytes of shared memory of a thread block for the intermediate stages of a row
+    shared_memory: int = 46 * 1024
 
 
 ROWS: Final = RowFigures()
@@ -310,12 +298,11 @@ class GpuMachine:
     bandwidth: float
     clock: float
     fma_per_cycle: int  # float32, of one SM
-    mma_per_cycle: float = (
-        0.0  # multiply-adds of 16-bit floats by `mma`, of one SM; 0 if it has no tensor cores
-    )
-    blocks_per_cluster: int = (
-        1  # thread blocks that may see each other's shared memory; 1: there are no clusters
-    )
+    # multiply-adds of 16-bit floats by `mma`, of one SM; 0 if it has no tensor cores
+    mma_per_cycle: float = 0.0
+    # thread blocks that may see each other's shared memory; 1: there are no clusters
+    blocks_per_cluster: int = 1
+    sector: int = 32  # bytes of the shortest access to DRAM
     limits: SmLimits = SmLimits()
     wgmma: WgmmaFigures = WgmmaFigures()
     mma: MmaFigures = MmaFigures()

@@ -16,7 +16,7 @@ from ..ir.errors import ScheduleError
 from ..ir.expr import BufferLoad, const_value
 from ..ir.function import PrimFunc
 from ..target import Target
-from ..target.gpu_machine import GpuMachine
+from ..target.gpu_machine import GpuMachine, register_split
 from ..tir.schedule import Schedule
 from ..tir.schedule.attention import Attention, attention_of
 from ..tir.schedule.primitive import BlockRV, LoopRV
@@ -24,7 +24,9 @@ from ..tir.schedule.stream import ROLES
 from ..tir.tensor_intrin.cuda import get_wgmma_intrin, get_wgmma_rows_intrin
 from ..tir.transform.lower_bulk_copies import BULK_COPY
 from ..tir.transform.specialize_warps import EARLY, OVERLAP, PERSISTENT, SPECIALIZE
+from .cost.gpu import Counts, seconds_of
 from .facts import Facts, facts_of
+from .gpu_explain import Rival
 from .gpu_tensor import can_be_copied, has_warpgroups
 
 if TYPE_CHECKING:
@@ -124,13 +126,60 @@ def attentions(g: GpuFunction) -> None:
                 note = attention(g, f)
         except ScheduleError:
             continue
-        g.notes.records.append({"stage": f.name, "sketch": "attention", **note})
+        g.record(f, "attention", note, rivals=note.pop("rivals"))
         g.take(before)
 
 
 def attention(g: GpuFunction, f: Facts) -> dict[str, Any]:
     """Schedule the attention whose second product is the block `f`."""
-    return _Sketch(g, f, *_checked(attention_of(g.sch, g.sch.realize(f.rv)), g.target)).apply()
+    found, parts = _checked(attention_of(g.sch, g.sch.realize(f.rv)), g.target)
+    note = _Sketch(g, f, found, parts).apply()
+    return {**note, "counts": counts(found, parts, g.target.gpu), "rivals": [apart(found, g.target.gpu)]}
+
+
+def counts(a: Attention, p: Parts, gpu: GpuMachine) -> Counts:
+    """The work of an attention in one kernel: two products by `wgmma`, with the softmax between them hidden."""
+    heads, (rows, keys) = math.prod(a.size(iv) for iv in a.others), (a.size(iv) for iv in (a.row, a.key))
+    deep, across = (_up(a.size(iv)) for iv in (a.deep, a.column))
+    # A `wgmma` multiplies 64 rows, a column and 16 elements along the reduction.
+    per_cycle = 64 * 16 / gpu.wgmma.cycles_per_column * gpu.wgmma.rate
+    tiles, steps = -(-rows // (64 * p.groups)) * heads, -(-keys // p.columns)
+    fetched = p.columns * (deep + across) * 2
+    rounds = -(-tiles // gpu.multiprocessors)
+    return Counts(
+        rounds=rounds,
+        steps=steps,
+        compute=64 * p.groups * p.columns * (deep + across) / per_cycle,
+        shared=fetched / gpu.wgmma.tma_bytes,
+        l2=fetched / (gpu.dram_bytes * gpu.wgmma.kernel.l2_ratio),
+        latency=gpu.wgmma.latency / p.stages,
+        ends=across * gpu.wgmma.store_column + gpu.wgmma.store,
+        launch=gpu.wgmma.kernel.launch,
+        dram=2 * heads * (rows + keys) * (a.size(a.deep) + a.size(a.column)),
+        dram_rate=gpu.wgmma.kernel.dram_rate,
+        flop=2 * heads * rows * keys * (a.size(a.deep) + a.size(a.column)),
+        blocks=tiles,
+        threads=128 * (p.groups + 1),
+        registers=register_split(p.groups, 1)[1],
+        shared_bytes=fetched * p.stages + p.queries * p.groups * 64 * deep * 2,
+        l2_bytes=fetched * steps * tiles,
+    )
+
+
+def apart(a: Attention, gpu: GpuMachine) -> Rival:
+    """The same in three kernels: the scores are written, read and written by the softmax, and read again."""
+    heads, (rows, keys) = math.prod(a.size(iv) for iv in a.others), (a.size(iv) for iv in (a.row, a.key))
+    own = 2 * heads * (rows + keys) * (a.size(a.deep) + a.size(a.column))
+    moved = own + 4 * 2 * heads * rows * keys
+    per_cycle = 64 * 16 / gpu.wgmma.cycles_per_column * gpu.wgmma.rate * gpu.multiprocessors
+    c = Counts(
+        compute=heads * rows * keys * (a.size(a.deep) + a.size(a.column)) / per_cycle,
+        launch=3 * gpu.wgmma.kernel.launch,
+        dram=moved,
+        dram_rate=gpu.wgmma.kernel.dram_rate,
+        dram_launch=3 * gpu.wgmma.kernel.launch,
+    )
+    return Rival("three kernels for scores, softmax and product", float(seconds_of(c, gpu)))
 
 
 class _Sketch:

@@ -42,13 +42,13 @@ def reduce_columns(g: GpuFunction, f: Facts) -> dict[str, object]:
     sch.reorder(*others, loops[line.var], *[loops[a.var] for a in f.reduce])
     lines = g.fused([loops[a.var] for a in f.reduce], f.rv)
     blocks = math.prod(a.extent for a in f.spatial if a is not line) * -(-line.extent // (threads * lanes))
-    parts = 1
+    parts, kernel = 1, f.rv
     if blocks < w.enough_blocks:
         while blocks * parts < w.busy_blocks and size // (2 * parts) >= high * w.rows_in_flight:
             parts *= 2
     if parts > 1:
         part, _ = sch.split(lines, [parts, None])
-        partial = sch.rfactor(part, factor_axis=0)
+        kernel = partial = sch.rfactor(part, factor_axis=0)
         *around, part, lines = sch.get_loops(partial)
         sch.reorder(part, *around, lines)
         _columns(g, partial, lanes, threads, high)
@@ -60,6 +60,7 @@ def reduce_columns(g: GpuFunction, f: Facts) -> dict[str, object]:
         "threads": threads * high,
         "parts": parts,
         "elements at a time": lanes,
+        "kernel": kernel,
     }
 
 

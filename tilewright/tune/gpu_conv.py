@@ -28,6 +28,7 @@ from .facts import Axis, Facts, facts_of
 from .gpu_dots import by_dots
 from .gpu_elementwise import by_elements
 from .gpu_tensor import (
+    Product,
     by_warpgroups,
     factors,
     has_warpgroups,
@@ -75,6 +76,14 @@ class Windows:
         """How many channels a vector copy can have; 16 if there is no such vector and they are copied one by one."""
         together = math.gcd(self.c.extent, 16) if self.window[-1] is self.c else 1
         return together if together > 1 else 16
+
+    def as_product(self) -> Product:
+        """The product that the convolution is (im2col), for estimates of its time."""
+        m = replace(self.pixels[0], extent=math.prod(x.extent for x in self.pixels))
+        k = replace(self.c, extent=math.prod(x.extent for x in self.window))
+        windows = math.prod(x.extent for x in self.window if x is not self.c)
+        a, b = self.data.buffer, self.weights.buffer
+        return Product(m, self.f, k, (), a, b, False, self.turned, windows, self.in_line)
 
 
 def windows_of(f: Facts) -> Windows | None:

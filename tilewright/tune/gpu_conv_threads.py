@@ -106,7 +106,7 @@ def by_gathering(g: GpuFunction, f: Facts, c: Contraction) -> dict[str, Any]:
     p = product_of(made)
     if p is None:
         raise ScheduleError(f"{f.name} is no product of matrices")
-    can_run(g, p)
+    can_run(g.target, p)
     # data that is read in windows is smaller than its im2col view
     window = math.prod(x.extent for x in c.steps[1:])
     p = replace(p, windows=window)

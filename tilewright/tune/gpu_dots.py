@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..ir.errors import ScheduleError
+from ..target import Target
 from ..target.gpu_machine import GpuMachine
 from ..tir.schedule.primitive import BlockRV, LoopRV
 from ..tir.tensor_intrin.dot_product_common import DP4A_S8S8S32_INTRIN
@@ -22,7 +23,7 @@ from .gpu_tensor import Product, Sketch, Tile, across, applied, in_line
 if TYPE_CHECKING:
     from .gpu import GpuFunction
 
-__all__ = ["by_dots"]
+__all__ = ["by_dots", "dp4a_estimate"]
 
 _WORD = 4  # elements of int8 that one `dp4a` multiplies
 _SIDE = 16  # threads along a side of a tile
@@ -33,14 +34,24 @@ _SIZES = ((128, 128), (64, 128), (64, 64), (32, 64), (32, 32))  # rows and colum
 def by_dots(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = None) -> dict[str, Any]:
     """Schedule a product of int8 by `dp4a`, four steps of the reduction at a time."""
     gpu = g.target.gpu
-    if p.kind != "int8" or not g.target.has("dp4a"):
-        raise ScheduleError(f"{gpu.arch or g.target.kind.name} has no dot products of four {p.kind}")
+    _check(g.target, p)
     turned = across(p)
     if turned:
         f, p = in_line(g, f, p, lambda made: cycles_of(counts(made, None, gpu), gpu))
     tile = g.choose(f, "dots", _tile(p, gpu), lambda: _table(p, gpu))
     note = applied(Dots, g, f, p, tile, after)
     return {"sketch": "dot products", **note, **({"turned before": turned} if turned else {})}
+
+
+def _check(target: Target, p: Product) -> None:
+    if p.kind != "int8" or not target.has("dp4a"):
+        raise ScheduleError(f"{target.gpu.arch or target.kind.name} has no dot products of four {p.kind}")
+
+
+def dp4a_estimate(target: Target, p: Product) -> Counts:
+    """The work of the tile that the rule takes; refused if there are no such dot products."""
+    _check(target, p)
+    return counts(p, _tile(p, target.gpu), target.gpu)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +109,9 @@ def counts(p: Product, t: DotTile | None, gpu: GpuMachine) -> Counts:
 class Dots(Sketch):
     fragment = "local"
     tile: DotTile
+
+    def counts(self) -> Counts:
+        return counts(self.p, self.tile, self.g.target.gpu)
 
     def apply(self) -> dict[str, Any]:
         sch, p, t = self.sch, self.p, self.tile

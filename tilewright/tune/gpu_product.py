@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..ir.errors import ScheduleError
 from ..ir.expr import const_value
+from ..target import Target
 from ..target.gpu_machine import GpuMachine
 from ..tir.schedule.primitive import BlockRV, LoopRV
 from ..tir.transform.inject_permuted_layout import PERMUTED
@@ -42,6 +43,7 @@ __all__ = [
     "by_threads",
     "can_run",
     "simt_counts",
+    "simt_estimate",
     "thread_counts",
     "thread_table",
     "tiles_of",
@@ -96,7 +98,7 @@ PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # parts of split-K
 
 def by_threads(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = None) -> dict[str, Any]:
     """Schedule a product with register tiles, whose threads copy operands some steps ahead."""
-    can_run(g, p)
+    can_run(g.target, p)
     gpu = g.target.gpu
     tile = g.choose(f, "threads", best_thread_tile(p, gpu, 16), lambda: thread_table(p, gpu, 16))
     return applied(Threads, g, f, p, tile, after)
@@ -108,22 +110,28 @@ def applied(
     """Apply a sketch; without split-K if that is refused (threads that add the parts would write the same result)."""
     try:
         with g.sch.all_or_nothing():
-            return sketch(g, f, p, tile, after).apply()
+            return sketch(g, f, p, tile, after).run()
     except ScheduleError:
         if tile.parts == 1:
             raise
     tile = best_thread_tile(p, g.target.gpu, tile.depth, (1,))
-    return sketch(g, f, p, tile, after).apply()
+    return sketch(g, f, p, tile, after).run()
 
 
-def can_run(g: GpuFunction, p: Product) -> None:
+def can_run(target: Target, p: Product) -> None:
     """Refuse targets without asynchronous copies to shared memory, and products that are too small."""
-    if not g.target.has("cp.async"):
+    if not target.has("cp.async"):
         raise ScheduleError("it has no asynchronous copies")
-    least, results = g.target.gpu.simt, p.m.extent * p.n.extent * p.batch
+    least, results = target.gpu.simt, p.m.extent * p.n.extent * p.batch
     small = results < least.least_results or min(p.m.extent, p.n.extent) < least.least_side
     if small or p.k.extent < least.least_depth:
         raise ScheduleError("there are too few results for tiles in registers")
+
+
+def simt_estimate(target: Target, p: Product) -> Counts:
+    """The work of the best tile; refused if threads cannot compute the product with register tiles."""
+    can_run(target, p)
+    return thread_counts(p, best_thread_tile(p, target.gpu, 16), target.gpu)
 
 
 # ---------------------------------------------------------------------------- sizes
@@ -200,7 +208,7 @@ def thread_counts(p: Product, t: Tile, gpu: GpuMachine) -> Counts:
     else:
         reached = w.rate * (1 - math.exp(-warps * min(w.hiding_results, own) / 64 / w.hiding))
     reached /= 1 + w.load_cost * (t.high + t.wide) / own  # the instructions that load
-    return simt_counts(p, t, gpu, reached, at_once, rounds)
+    return simt_counts(p, t, gpu, reached, at_once, rounds, t.threads, registers)
 
 
 def _registers(t: ThreadTile, gpu: GpuMachine) -> int:
@@ -213,10 +221,18 @@ def tiles_of(p: Product, t: Tile) -> int:
 
 
 def simt_counts(
-    p: Product, t: ThreadTile, gpu: GpuMachine, reached: float, at_once: int, rounds: float
+    p: Product,
+    t: ThreadTile,
+    gpu: GpuMachine,
+    reached: float,
+    at_once: int,
+    rounds: float,
+    threads: int,
+    registers: int,
 ) -> Counts:
     """The work of a float32 product: `reached` is the fraction of the peak multiply-adds, `rounds` the number of tiles
-    of the busiest SM, `at_once` how many of them it works on at the same time."""
+    of the busiest SM, `at_once` how many of them it works on at the same time; `threads` of a block and `registers`
+    of a thread."""
     w = gpu.simt
     steps = -(-p.k.extent // (t.depth * t.parts))
     fetched = (t.rows + t.columns) * 4
@@ -234,8 +250,8 @@ def simt_counts(
         **split_counts(p, p.m.extent * p.n.extent, t.parts, w.kernel),
         blocks=tiles_of(p, t),
         at_once=at_once,
-        threads=t.threads,
-        registers=_registers(t, gpu),
+        threads=threads,
+        registers=registers,
         shared_bytes=t.shared,
         l2_bytes=fetched * t.depth * steps * tiles_of(p, t),
     )
@@ -246,6 +262,9 @@ class Threads(Sketch):
     fragment = "local"
     asynchronous = True  # copies to shared memory overlap with arithmetic
     tile: ThreadTile
+
+    def counts(self) -> Counts:
+        return thread_counts(self.p, self.tile, self.g.target.gpu)
 
     def apply(self) -> dict[str, Any]:
         sch, p, t = self.sch, self.p, self.tile

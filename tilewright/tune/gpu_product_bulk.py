@@ -24,7 +24,8 @@ from ..ir.buffer import Buffer
 from ..ir.errors import ScheduleError
 from ..ir.expr import Var, const_value
 from ..ir.stmt import BufferStore
-from ..target.gpu_machine import GpuMachine, TileRate
+from ..target import Target
+from ..target.gpu_machine import GpuMachine, TileRate, register_split
 from ..tir.schedule.primitive import BlockRV, LoopRV
 from ..tir.transform.bulk_views import guarded_load, only_ends
 from ..tir.transform.lower_bulk_copies import BULK_COPY, THREADS
@@ -47,7 +48,7 @@ from .gpu_tensor import (
 if TYPE_CHECKING:
     from .gpu import GpuFunction
 
-__all__ = ["Streams", "best_stream_tile", "by_streams", "possible_stream_tiles"]
+__all__ = ["Streams", "best_stream_tile", "by_streams", "possible_stream_tiles", "stream_estimate"]
 
 _WIDE = 4  # elements of a vector load: 16 bytes
 _STAGES = (4, 3, 2)  # stages of the pipeline, the best first
@@ -63,12 +64,8 @@ def by_streams(
 ) -> dict[str, Any]:
     """Schedule a product with TMA copies and register tiles. With `views`, its operands are views of other tensors
     (im2col), which are not in memory and are not transposed."""
-    if p.kind != "float32" or not (g.target.has("tma") and g.target.has("setmaxnreg")):
-        raise ScheduleError("the target has no bulk copies that run beside products of threads")
-    can_run(g, p)
+    _check(g.target, p)
     gpu = g.target.gpu
-    if min(p.m.extent, p.n.extent) <= gpu.tma_simt.least_side:
-        raise ScheduleError("most of a tile would be padding")
     ways = [
         (best_stream_tile(made, gpu), made, sides)
         for made, sides in _ways(p)[: 1 if views else None]
@@ -81,12 +78,29 @@ def by_streams(
     ]
     least = min(range(len(ways)), key=takes.__getitem__)
     tile, _, sides = ways[least]
-    names = [b.name for b in sides]
+    names, before = [b.name for b in sides], turning_cycles(sides, gpu)
     if sides:
         f, p = turn_operands(g, f, p, sides, False)
     tile = g.choose(f, "streams", tile, lambda: _table(p, gpu))
     note = applied(Streams, g, f, p, tile, after)
-    return {**note, "turned before": names} if names else note
+    return {**note, "turned before": names, "before": before} if names else note
+
+
+def _check(target: Target, p: Product) -> None:
+    """Refuse targets without TMA, and products that are too small."""
+    if p.kind != "float32" or not (target.has("tma") and target.has("setmaxnreg")):
+        raise ScheduleError("the target has no bulk copies that run beside products of threads")
+    can_run(target, p)
+    if min(p.m.extent, p.n.extent) <= target.gpu.tma_simt.least_side:
+        raise ScheduleError("most of a tile would be padding")
+
+
+def stream_estimate(target: Target, p: Product) -> Counts:
+    """The work of the best tile; refused if TMA cannot copy the operands."""
+    _check(target, p)
+    if not _copied(p):
+        raise ScheduleError("bulk copies cannot take its operands")
+    return stream_counts(p, best_stream_tile(p, target.gpu), target.gpu)
 
 
 def _ways(p: Product) -> list[tuple[Product, list[Buffer]]]:
@@ -154,7 +168,9 @@ def stream_counts(p: Product, t: Tile, gpu: GpuMachine) -> Counts:
     rate = shape.slower if p.trans_b or not p.trans_a else shape.rate
     # few warps do not hide the latency of shared memory
     reached = rate * min(1.0, w.rate + w.rate_per_warp * warps)
-    return simt_counts(p, t, gpu, reached, at_once, rounds)
+    # A warpgroup of its own copies.
+    registers = register_split(t.threads // 128, t.per_processor)[1]
+    return simt_counts(p, t, gpu, reached, at_once, rounds, t.threads + 128, registers)
 
 
 def _rounds(p: Product, t: Tile, gpu: GpuMachine) -> float:
@@ -176,6 +192,9 @@ def _table(p: Product, gpu: GpuMachine) -> Table:
 class Streams(Sketch):
     fragment = "local"
     tile: ThreadTile
+
+    def counts(self) -> Counts:
+        return stream_counts(self.p, self.tile, self.g.target.gpu)
 
     def apply(self) -> dict[str, Any]:
         sch, p, t = self.sch, self.p, self.tile

@@ -199,7 +199,12 @@ def reduce_rows(g: GpuFunction, f: Facts) -> dict[str, object]:
             row_by_row(g, group[-1], group)
     except ScheduleError:
         _reduce(g, f.rv, shares_of(parts, count, 1, g.limit, w=w))
-    return {"threads": first.threads * first.rows, "parts": parts, "elements at a time": first.lanes}
+    return {
+        "threads": first.threads * first.rows,
+        "parts": parts,
+        "elements at a time": first.lanes,
+        "kernel": partial,
+    }
 
 
 def _in_one_axis(g: GpuFunction, f: Facts) -> Facts:
@@ -566,6 +571,7 @@ class _Chain:
             **({"blocks of a cluster": s.blocks} if s.blocks > 1 else {}),
             **({"beside": [sch.realize(b).block.name_hint for b in self.beside]} if self.beside else {}),
             "in registers": [b.name for b in kept] + [f.name for f in long],
+            "registers": words,
             "elements at a time": s.lanes,
         }
 

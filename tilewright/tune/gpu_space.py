@@ -25,7 +25,7 @@ from ..ir.functor import substitute, vars_used
 from ..ir.ops import add, sub
 from ..target.gpu_machine import GpuMachine
 from ..tir.transform.storage_rewrite import SMALL
-from .cost.gpu import Counts, seconds_of
+from .cost.gpu import Count, Counts, seconds_of
 from .facts import Access, Axis, Facts
 
 if TYPE_CHECKING:
@@ -36,10 +36,12 @@ __all__ = [
     "SIMPLE_COLUMNS",
     "SharedTile",
     "Table",
-    "counted",
+    "bytes_of",
     "product_table",
+    "shared_tile_counts",
     "shared_tile_table",
     "simple_table",
+    "stage_counts",
     "stage_features",
 ]
 
@@ -150,9 +152,30 @@ def shared_tile_table(
     return Table(points[fits], {k: v[fits] for k, v in figures.items()})
 
 
+def shared_tile_counts(
+    f: Facts, wide: Axis, high: Axis | None, shared: Sequence[Access], tile: SharedTile, gpu: GpuMachine
+) -> Counts:
+    """The work of one tile."""
+    t = {x.name: np.array([getattr(tile, x.name)]) for x in fields(SharedTile)}
+    deep = math.prod(a.extent for a in f.reduce[1:])
+    spans: dict[Any, Array] = {wide.var: np.array([tile.side(True)]), f.reduce[0].var: t["depth"]}
+    if high is not None:
+        spans[high.var] = np.array([tile.side(False)])
+    spans |= {a.var: np.array([a.extent]) for a in f.reduce[1:]}
+    room = sum(_held(f, shared, spans), start=np.zeros(1))
+    c, _ = tile_counts(gpu, **_shared_work(f, wide, high, t, deep, room, gpu))
+    return Counts(**{x.name: float(np.ravel(getattr(c, x.name))[0]) for x in fields(Counts)})
+
+
 def _shared_figures(
     f: Facts, wide: Axis, high: Axis | None, t: Mapping[str, Array], deep: int, room: Array, gpu: GpuMachine
 ) -> dict[str, Array]:
+    return counted(gpu, **_shared_work(f, wide, high, t, deep, room, gpu))
+
+
+def _shared_work(
+    f: Facts, wide: Axis, high: Axis | None, t: Mapping[str, Array], deep: int, room: Array, gpu: GpuMachine
+) -> dict[str, Any]:
     threads = t["high"] * t["wide"]
     mine = t["own_high"] * t["groups_high"], t["own_wide"] * t["groups_wide"]
     results, operands = mine[0] * mine[1], mine[0] + mine[1]
@@ -168,14 +191,15 @@ def _shared_figures(
     compute = threads * results * depth * deep / gpu.fma_per_cycle * np.where(t["unroll"] == 1, 1.0, w.rolled)
     near = threads * operands * bank * depth * deep * 4 / w.shared_bytes
     far = room / (gpu.dram_bytes * w.l2_ratio) * (1 + w.element_fetch / t["fetch"])
-    return counted(
-        gpu, threads=threads, registers=registers, shared=room, blocks=blocks, steps=steps, compute=compute,
-        near=near, far=far, ends=results * w.store, results=results, depth=depth * deep, fetch=t["fetch"],
-        unroll=t["unroll"], groups=t["groups_high"] * t["groups_wide"], bank=bank, plain=gpu.warp_size > 1,
-    )  # fmt: skip
+    return {
+        "threads": threads, "registers": registers, "shared": room, "blocks": blocks, "steps": steps,
+        "compute": compute, "near": near, "far": far, "ends": results * w.store, "results": results,
+        "depth": depth * deep, "fetch": t["fetch"], "unroll": t["unroll"],
+        "groups": t["groups_high"] * t["groups_wide"], "bank": bank, "plain": gpu.warp_size > 1,
+    }  # fmt: skip
 
 
-def counted(
+def tile_counts(
     gpu: GpuMachine,
     *,
     threads: Array,
@@ -189,16 +213,16 @@ def counted(
     ends: Array,
     ahead: Any = 1,
     plain: bool = False,
-    **rest: Any,
-) -> dict[str, Array]:
-    """The figures of candidates, from the cycles of a thread block in a step: of arithmetic (`compute`), of shared
-    memory (`near`) and of global memory (`far`).
+    **_: Any,
+) -> tuple[Counts, Array]:
+    """The work of candidates, from the cycles of a thread block in a step: of arithmetic (`compute`), of shared memory
+    (`near`) and of global memory (`far`); and the thread blocks that an SM could hold.
 
     As many thread blocks as fit share an SM: while one waits, the others compute. The last wave of thread blocks may
     leave SMs idle. Operands are copied `ahead` steps before they are needed. In `plain` kernels only other warps hide
-    the latency of instructions (the factors were fitted on an H200).
+    the latency of instructions.
     """
-    n, w, limits = len(threads), gpu.tile, gpu.limits
+    w, limits = gpu.tile, gpu.limits
     held = np.minimum(limits.threads // threads, limits.registers // np.maximum(1, registers * threads))
     inside = max(gpu.dynamic_shared_memory_per_block, gpu.shared_memory_per_block)
     held = np.clip(np.minimum(held, inside // np.maximum(1, shared)), 1, limits.blocks)
@@ -207,22 +231,29 @@ def counted(
         warps = at_once * np.maximum(1, threads / gpu.warp_size)
         slow = w.issue * np.maximum(1.0, w.enough_warps / warps) ** w.exposed
         compute, near = compute * slow, near * slow
-    latency = w.latency / ahead
     exact = blocks / (gpu.multiprocessors * at_once)
-    waves = np.maximum(1.0, 0.5 * (np.ceil(exact) + exact))
-    seconds = seconds_of(
-        Counts(
-            rounds=waves, steps=steps, compute=at_once * compute, shared=at_once * near, l2=at_once * far,
-            # a thread block alone waits for memory, then computes
-            latency=latency + compute + near * w.serial_shared, ends=ends * at_once + w.block,
-        ),
-        gpu,
+    made = Counts(
+        rounds=np.maximum(1.0, 0.5 * (np.ceil(exact) + exact)), steps=steps, compute=at_once * compute,
+        shared=at_once * near, l2=at_once * far,
+        # a thread block alone waits for memory, then computes
+        latency=w.latency / ahead + compute + near * w.serial_shared, ends=ends * at_once + w.block,
+        blocks=blocks, at_once=at_once, threads=threads, registers=registers, shared_bytes=shared,
+        l2_bytes=blocks * steps * shared / ahead,
     )  # fmt: skip
-    warps = np.maximum(1, threads // gpu.warp_size)
+    return made, held
+
+
+def counted(gpu: GpuMachine, **given: Any) -> dict[str, Array]:
+    """The figures of candidates, from what `tile_counts` takes."""
+    c, held = tile_counts(gpu, **given)
+    n, ahead = len(c.threads), given.pop("ahead", 1)
+    exact = c.blocks / (gpu.multiprocessors * c.at_once)
+    warps = np.maximum(1, c.threads // gpu.warp_size)
     made = {
-        "seconds": seconds, "compute": compute, "near": near, "far": far, "latency": latency, "waves": waves,
-        "tail": np.ceil(exact) / np.maximum(exact, 1e-9), "occupancy": held * warps, "threads": threads,
-        "registers": registers, "shared": shared, "blocks": blocks, "stages": ahead, "parts": 1, **rest,
+        **given, "seconds": seconds_of(c, gpu), "compute": c.compute / c.at_once, "near": c.shared / c.at_once,
+        "far": c.l2 / c.at_once, "latency": gpu.tile.latency / ahead, "waves": c.rounds,
+        "tail": np.ceil(exact) / np.maximum(exact, 1e-9), "occupancy": held * warps, "stages": ahead,
+        "parts": given.get("parts", 1),
     }  # fmt: skip
     return {name: np.broadcast_to(np.asarray(made.get(name, 0), np.float64), (n,)) for name in FIGURES}
 
@@ -311,17 +342,11 @@ def simple_table(f: Facts, gpu: GpuMachine, in_vectors: bool) -> tuple[Array, Ar
     points = np.array([(0, 0), *product(threads, [0, *wide])], np.int64)
     each = np.where(points[:, 0] == 0, gpu.elementwise.plain_threads, points[:, 0])
     taken = np.where(points[:, 1] == 0, widest, points[:, 1])
-    moved = sum(f.touched(r) for r in f.accesses)
     results = max(1, math.prod(a.extent for a in f.spatial))
     blocks = np.maximum(1, -(-results // (each * taken)))
-    # memory reaches its full bandwidth if all SMs load, and load wide vectors
-    w = gpu.tile
-    full = np.minimum(1.0, blocks / (w.busy_blocks * gpu.multiprocessors)) ** w.busy_exponent
-    full = full * (w.scalar_rate + (1 - w.scalar_rate) * taken / widest)
-    work = f.points * (1 + f.work) / (gpu.fma_per_cycle * gpu.multiprocessors)
-    seconds = seconds_of(Counts(compute=np.full(len(points), float(work)), dram=moved, dram_rate=full), gpu)
+    seconds = seconds_of(stage_counts([f], gpu, blocks, taken / widest), gpu)
     # Of equal candidates the choice of the rules comes first.
-    seconds = seconds * np.where(points[:, 0] == 0, 1.0, w.rival)
+    seconds = seconds * np.where(points[:, 0] == 0, 1.0, gpu.tile.rival)
     made: dict[str, Any] = {
         "seconds": seconds,
         "threads": each,
@@ -330,6 +355,30 @@ def simple_table(f: Facts, gpu: GpuMachine, in_vectors: bool) -> tuple[Array, Ar
         "results": taken,
     }
     return points, np.stack([np.broadcast_to(made.get(n, 0.0), (len(points),)) for n in FIGURES], axis=1)
+
+
+def stage_counts(group: Sequence[Facts], gpu: GpuMachine, blocks: Count, width: Count = 1.0) -> Counts:
+    """The work of a kernel for some stages without reuse, in `blocks` thread blocks; its loads have a `width` relative
+    to the widest vectors. DRAM reaches its full bandwidth if all SMs load, and load wide vectors."""
+    w = gpu.tile
+    full = np.minimum(1.0, blocks / (w.busy_blocks * gpu.multiprocessors)) ** w.busy_exponent
+    full = full * (w.scalar_rate + (1 - w.scalar_rate) * width)
+    work = sum(f.points * (1 + f.work) for f in group) / (gpu.fma_per_cycle * gpu.multiprocessors)
+    compute = np.full(full.shape, float(work)) if np.ndim(full) else float(work)
+    return Counts(compute=compute, dram=bytes_of(group), dram_rate=full)
+
+
+def bytes_of(group: Sequence[Facts]) -> int:
+    """The bytes that one kernel for some stages reads and writes; those between the stages stay inside."""
+    if len(group) == 1:
+        return sum(group[0].touched(r) for r in group[0].accesses)
+    inside = {f.write.buffer for f in group[:-1] if f.write is not None}
+    most: dict[Any, int] = {}
+    for f in group:
+        for r in f.accesses:
+            if r.buffer not in inside:
+                most[r.buffer] = max(most.get(r.buffer, 0), f.touched(r))
+    return sum(most.values())
 
 
 def stage_features(f: Facts, counts: Array, kinds: Array) -> Array:

@@ -55,6 +55,7 @@ __all__ = [
     "takes",
     "turn_operands",
     "turning_cycles",
+    "wgmma_estimate",
 ]
 
 
@@ -270,12 +271,10 @@ def can_be_copied(b: Buffer) -> bool:
 
 def by_warpgroups(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = None) -> dict[str, Any]:
     """Schedule a product by `wgmma`, with its results stored from registers."""
-    if p.kind == "int8":
-        raise ScheduleError("products of warpgroups are made of floats here")
-    if not has_warpgroups(g.target) or not takes(g.target, p.kind):
-        raise ScheduleError(f"the target has no products of warpgroups for {p.kind}")
+    _check(g.target, p)
     gpu = g.target.gpu
     turned = across(p) if p.kind == "float32" else []
+    before = turning_cycles(_across(p), gpu) if turned else 0.0
     if turned:
         f, p = in_line(g, f, p, lambda made: cycles_of(counts(made, best_tile(made, gpu), gpu), gpu))
     if not can_be_copied(p.a) or not can_be_copied(p.b):
@@ -285,12 +284,32 @@ def by_warpgroups(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = 
         p = replace(p, after=facts_of(g.sch, taker).work)
     tile = g.choose(f, "warpgroups", best_tile(p, gpu), lambda: _warpgroups_table(p, gpu))
     note = applied(Warpgroups, g, f, p, tile, after)
-    return {**note, "turned before": turned} if turned else note
+    return {**note, "turned before": turned, "before": before} if turned else note
+
+
+def _check(target: Target, p: Product) -> None:
+    """Refuse what `wgmma` does not multiply on a target."""
+    if p.kind == "int8":
+        raise ScheduleError("products of warpgroups are made of floats here")
+    if not has_warpgroups(target) or not takes(target, p.kind):
+        raise ScheduleError(f"the target has no products of warpgroups for {p.kind}")
+
+
+def wgmma_estimate(target: Target, p: Product) -> Counts:
+    """The work of the best tile; refused if `wgmma` cannot compute the product."""
+    _check(target, p)
+    if not can_be_copied(p.a) or not can_be_copied(p.b):
+        raise ScheduleError("bulk copies cannot take its operands")
+    return counts(p, best_tile(p, target.gpu), target.gpu)
 
 
 def across(p: Product) -> list[str]:
     """The names of the operands that are not contiguous along the reduction."""
-    return [b.name for b, turned in ((p.a, p.trans_a), (p.b, not p.trans_b)) if turned]
+    return [b.name for b in _across(p)]
+
+
+def _across(p: Product) -> list[Buffer]:
+    return [b for b, turned in ((p.a, p.trans_a), (p.b, not p.trans_b)) if turned]
 
 
 def in_line(
@@ -304,7 +323,7 @@ def in_line(
     """
     gpu = g.target.gpu
     made = replace(p, trans_a=False, trans_b=True)
-    sides = [x for x, turned in ((p.a, p.trans_a), (p.b, not p.trans_b)) if turned]
+    sides = _across(p)
     # cycles: float32 does not reach its peak, and its kernel has to be launched too
     flops = 2 * p.batch * p.m.extent * p.n.extent * p.k.extent
     plain = flops / (gpu.tile.float32_rate * gpu.peak_flops) * gpu.clock * 1e9 + gpu.tile.kernel_launch
@@ -491,6 +510,14 @@ class Sketch:
         """Schedule the product. Returns what `explain()` says of it."""
         raise NotImplementedError
 
+    def counts(self) -> Counts:
+        """The work of the product with the tile that was applied."""
+        raise NotImplementedError
+
+    def run(self) -> dict[str, Any]:
+        """Schedule the product. Returns what `explain()` says of it, with its work."""
+        return {**self.apply(), "counts": self.counts()}
+
     def spread(self, tail: BlockRV, wide: int = 2) -> None:
         """Bind the results to the threads that hold them, `wide` neighbours at a time."""
         raise NotImplementedError
@@ -506,15 +533,18 @@ def applied(
     """Apply a sketch; without split-K if that is refused."""
     try:
         with g.sch.all_or_nothing():
-            return kind(g, f, p, tile, after).apply()
+            return kind(g, f, p, tile, after).run()
     except ScheduleError:
         if tile.parts == 1:
             raise
-    return kind(g, f, p, replace(tile, parts=1), after).apply()
+    return kind(g, f, p, replace(tile, parts=1), after).run()
 
 
 class Warpgroups(Sketch):
     fragment, lines = "wgmma.accumulator", 64
+
+    def counts(self) -> Counts:
+        return counts(self.p, self.tile, self.g.target.gpu)
 
     def apply(self) -> dict[str, Any]:
         sch, p, t = self.sch, self.p, self.tile

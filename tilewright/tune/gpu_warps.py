@@ -26,7 +26,7 @@ from .gpu_tensor import Product, Sketch, Tile, across, applied, in_line, split_c
 if TYPE_CHECKING:
     from .gpu import GpuFunction
 
-__all__ = ["by_warps"]
+__all__ = ["by_warps", "mma_estimate"]
 
 _SMALL = (64, 64, 32, 32)
 # rows and columns of a thread block, and of each of its warps
@@ -50,10 +50,7 @@ _TYPES = {"float16": "f16", "bfloat16": "bf16", "float32": "tf32", "int8": "s8"}
 def by_warps(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = None) -> dict[str, Any]:
     """Schedule a product by `mma`: the warps copy tiles of later steps while they multiply."""
     gpu = g.target.gpu
-    if not g.target.has(f"mma.{_TYPES[p.kind]}"):
-        raise ScheduleError(f"{gpu.arch or g.target.kind.name} has no products of warps for {p.kind}")
-    if not takes(g.target, p.kind):
-        raise ScheduleError("the target does not let float32 be rounded: cuda -tf32=1 does")
+    _check(g.target, p)
     turned = across(p) if p.kind in ("int8", "float32") else []
 
     def time(made: Product) -> float:
@@ -70,6 +67,20 @@ def by_warps(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = None)
     tile = g.choose(f, "warps", warps_tile(p, g.target), lambda: _table(p, g.target))
     note = applied(Warps, g, f, p, tile, after)
     return {**note, "turned before": turned} if turned else note
+
+
+def _check(target: Target, p: Product) -> None:
+    """Refuse what `mma` does not multiply on a target."""
+    if not target.has(f"mma.{_TYPES[p.kind]}"):
+        raise ScheduleError(f"{target.gpu.arch or target.kind.name} has no products of warps for {p.kind}")
+    if not takes(target, p.kind):
+        raise ScheduleError("the target does not let float32 be rounded: cuda -tf32=1 does")
+
+
+def mma_estimate(target: Target, p: Product) -> Counts:
+    """The work of the best tile; refused if `mma` cannot compute the product."""
+    _check(target, p)
+    return counts(p, warps_tile(p, target), target.gpu)
 
 
 # ---------------------------------------------------------------------------- sizes
@@ -199,6 +210,9 @@ def counts(p: Product, t: WarpTile, gpu: GpuMachine) -> Counts:
 class Warps(Sketch):
     fragment, lines = "wmma.accumulator", 16
     tile: WarpTile
+
+    def counts(self) -> Counts:
+        return counts(self.p, self.tile, self.g.target.gpu)
 
     def apply(self) -> dict[str, Any]:
         sch, p, t = self.sch, self.p, self.tile

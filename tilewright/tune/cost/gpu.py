@@ -42,7 +42,8 @@ class Counts:
     split: Count = 0.0  # bytes of partial sums that split-K writes and reads; 0 without split-K
     split_rate: Count = 1.0
     split_launch: Count = 0.0
-    # What a kernel occupies, for `explain()`:
+    # What a kernel does and occupies, for `explain()`:
+    flop: Count = 0  # operations; 0: those of the stage
     blocks: Count = 0  # thread blocks
     at_once: Count = 1  # thread blocks that an SM holds at the same time
     threads: Count = 0  # of a block
