@@ -63,6 +63,8 @@ LAYERS: dict[str, set[str]] = {
     "target": {"ir", "absent"},
     # this machine is measured with loops that are compiled and run here, and its figures are kept
     "target.measure": {"ir", "config", "files", "version"},
+    # what was measured belongs to the user, and is found in a folder of theirs
+    "target.calibration": {"ir", "config", "files", "version"},
     "target.probes": {"ir", "codegen.llvm.engine"},
     "codegen": {"ir", "arith", "target", "runtime", "config", "forks", "files", "version"},
     "tune": {"ir", "arith", "te", "tir", "target", "codegen", "runtime", "config", "forks", "files"},

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ..ir.errors import TargetError, near_matches
-from .capabilities import cuda_capabilities
+from .calibration import calibrated, calibrations, unusable
+from .capabilities import arch_number, cuda_capabilities
 from .cpus import architecture_of_cpu, architecture_of_triple, cpu_named
 from .gpu_machine import GpuMachine, checked_gpu_figures, with_gpu_figures
 from .gpus import GPUS, figures_of_arch, gpu_of
@@ -73,7 +74,7 @@ class CpuMachine:
     memory_bandwidth: float = 20.0
     memory_bandwidth_all: float = 40.0
     launch_us: float = 3.0
-    source: str = "table"  # where the figures come from: "table", "given" or "measured"
+    source: str = "table"  # where the figures come from: "table", "given", "measured" or "calibrated"
 
     def lanes(self, bits: int) -> int:
         """How many values of `bits` bits a vector holds."""
@@ -367,11 +368,56 @@ def _cpu_machine(target: Target) -> CpuMachine:
     )
     given = target.attrs.get("machine")
     if given is None:
-        return made
+        return _calibrated_cpu(target, made) if here else made
     figures = figures_of_text(given, f"target {target}")
     if "num-cores" in target.attrs:
         figures.pop("num_cores", None)  # what is said in so many words holds
     return with_figures(made, figures, "given")
+
+
+def _calibrated_cpu(target: Target, made: CpuMachine) -> CpuMachine:
+    """This machine with the figures that `tilewright calibrate` measured on it."""
+    cores = host_cores()
+    found = calibrated("cpu", name=made.cpu, cores=cores)
+    if found is None:
+        return made
+    drop = {"num_cores"}  # what is said in so many words holds, and threads may be bound to some of the cores
+    if "vector-width" in target.attrs or found[1].figures.get("preferred_vector_bits", 0) > made.vector_bits:
+        drop.add("preferred_vector_bits")
+    if made.num_cores != cores:
+        drop |= {"memory_bandwidth_all", "launch_us"}
+    try:
+        figures = checked_figures(found[1].figures, str(found[0]))
+    except TargetError as error:
+        unusable(str(error))
+        return made
+    return with_figures(made, {k: v for k, v in figures.items() if k not in drop}, "calibrated")
+
+
+def _calibrated_gpu(target: Target, made: GpuMachine) -> GpuMachine:
+    """A GPU of the architecture with the figures that `tilewright calibrate` measured on it."""
+    attrs, model = target.attrs, str(target.attrs.get("model", ""))
+    for path, one in calibrations("cuda").items():
+        name, arch = str(one.machine["name"]), str(one.machine.get("arch", ""))
+        count = one.machine.get("multiprocessors")
+        other = model and gpu_of(model, made.arch) is not gpu_of(name, arch)
+        if arch_number(arch) != arch_number(made.arch) or other:
+            continue
+        if attrs.get("multi_processor_count", count) != count:
+            continue
+        said = {
+            "multiprocessors": "multi_processor_count",
+            "l2_cache": "l2_cache_size_bytes",
+            "bandwidth": "memory_bandwidth",
+        }
+        try:
+            figures = checked_gpu_figures(made, one.figures, str(path))
+        except TargetError as error:
+            unusable(str(error))
+            continue
+        kept = {k: v for k, v in figures.items() if said.get(k) not in attrs}
+        return with_gpu_figures(made, kept, "calibrated")
+    return made
 
 
 def _gpu_machine(target: Target) -> GpuMachine:
@@ -398,11 +444,11 @@ def _gpu_machine(target: Target) -> GpuMachine:
         known.cores_per_sm,
         known.mma_per_cycle,
         # The hardware guarantees eight thread blocks for a cluster.
-        8 if cuda and "cluster" in cuda_capabilities(arch) else 1,
+        blocks_per_cluster=8 if cuda and "cluster" in cuda_capabilities(arch) else 1,
     )
     given = attrs.get("machine")
     if given is None:
-        return made
+        return _calibrated_gpu(target, made) if cuda and arch else made
     return with_gpu_figures(made, gpu_figures_of_text(made, given, f"target {target}"), "given")
 
 
