@@ -8,6 +8,7 @@ from tilewright.ir.errors import TargetError
 from tilewright.target import Target
 from tilewright.target.capabilities import CUDA_CAPABILITIES
 from tilewright.target.gpu_machine import gpu_figures, register_split, with_gpu_figures
+from tilewright.target.gpus import GPUS
 
 FIRST = {
     "sm_61": "dp4a",
@@ -80,3 +81,40 @@ def test_registers_of_warpgroups_fit_an_sm(warpgroups: int, blocks: int) -> None
     limits = Target("cuda -arch=sm_90a").gpu.limits
     assert 128 * blocks * (copies + warpgroups * computes) <= limits.registers
     assert copies % 8 == computes % 8 == 0
+
+
+# ---------------------------------------------------------------------------- the table
+# arch: SMs, threads, thread blocks and KiB of shared memory of an SM, float32 and 16-bit multiply-adds in a cycle
+SHEETS = {
+    "sm_75": (40, 1024, 16, 64, 64, 512),
+    "sm_80": (108, 2048, 32, 164, 64, 1024),
+    "sm_86": (46, 1536, 16, 100, 128, 256),
+    "sm_89": (58, 1536, 24, 100, 128, 512),
+    "sm_90": (132, 2048, 32, 228, 128, 1024),
+    "sm_100": (148, 2048, 32, 228, 128, 1024),
+}
+
+
+@pytest.mark.parametrize("arch", SHEETS)
+def test_machines_by_data_sheet(arch: str) -> None:
+    gpu = Target(f"cuda -arch={arch}").gpu
+    own = (gpu.limits.threads, gpu.limits.blocks, gpu.limits.shared_memory // 1024)
+    assert (gpu.multiprocessors, *own, gpu.fma_per_cycle, gpu.mma_per_cycle) == SHEETS[arch]
+    # a thread block may have what an SM has, but for what the driver takes
+    assert gpu.dynamic_shared_memory_per_block <= gpu.limits.shared_memory - gpu.limits.reserved_shared
+    assert gpu.limits.blocks_by_shared(gpu.dynamic_shared_memory_per_block) == 1
+
+
+@pytest.mark.parametrize(
+    ("arch", "near"), [("sm_88", "sm_87"), ("sm_103a", "sm_100a"), ("sm_121", "sm_120"), ("sm_52", "sm_50")]
+)
+def test_an_unknown_architecture_is_taken_for_the_nearest_before_it(arch: str, near: str) -> None:
+    one, other = (Target(f"cuda -arch={a}").gpu for a in (arch, near))
+    assert (one.multiprocessors, one.limits, one.clock) == (other.multiprocessors, other.limits, other.clock)
+
+
+@pytest.mark.parametrize("name", GPUS)
+def test_every_gpu_of_the_table_is_whole(name: str) -> None:
+    gpu = Target(f"cuda -model={name}").gpu
+    assert gpu.limits.registers >= gpu.registers_per_block and gpu.limits.threads >= gpu.max_threads_per_block
+    assert (gpu.mma_per_cycle > 0) == (GPUS[name].arch >= "sm_70" or len(GPUS[name].arch) > 6)

@@ -48,10 +48,15 @@ class SmLimits:
     """What an SM holds at once (from the data sheet)."""
 
     threads: int = 2048
-    blocks: int = 16
+    blocks: int = 32
     registers: int = 65536  # of 32 bits
-    shared_memory: int = 220 * 1024  # bytes that all thread blocks of an SM have together
+    shared_memory: int = 228 * 1024  # bytes that all thread blocks of an SM have together
+    reserved_shared: int = 1024  # bytes of it that the driver takes of each thread block
     registers_per_thread: int = 255
+
+    def blocks_by_shared(self, size: Any) -> Any:
+        """The thread blocks that an SM has shared memory for, if each needs `size` bytes."""
+        return self.shared_memory // (size + self.reserved_shared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +134,6 @@ class SimtFigures:
     few_rate: float = 0.45  # with few tiles: the fraction of the peak that is reached without warps …
     few_rate_per_warp: float = 0.07  # … and that each warp adds
     load_cost: float = 0.3  # a load from shared memory relative to a multiply-add
-    lanes: int = 128  # multiply-adds of an SM in a cycle
     step: float = 40  # barriers and counters of a step
     store_rate: float = 32  # results that are stored in a cycle
     store: float = 1500  # to begin with the results of a tile

@@ -442,9 +442,10 @@ def _gpu_machine(target: Target) -> GpuMachine:
         attrs.get("memory_bandwidth", known.bandwidth),
         known.clock,
         known.cores_per_sm,
-        known.mma_per_cycle,
+        known.mma,
         # The hardware guarantees eight thread blocks for a cluster.
         blocks_per_cluster=8 if cuda and "cluster" in cuda_capabilities(arch) else 1,
+        limits=known.limits,
     )
     given = attrs.get("machine")
     if given is None:

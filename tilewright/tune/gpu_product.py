@@ -150,7 +150,7 @@ def thread_table(p: Product, gpu: GpuMachine, depth: int) -> Table:
                 tile = ThreadTile(rows, columns, stages, parts, 2, deep, high, wide, lanes)
                 if tile not in seen and tile.can_fetch and tile.shared <= gpu.dynamic_shared_memory_per_block:
                     tiles.append(tile)
-    return product_table(tiles, p, gpu, lambda t: thread_counts(p, t, gpu), gpu.simt.lanes)
+    return product_table(tiles, p, gpu, lambda t: thread_counts(p, t, gpu), float(gpu.fma_per_cycle))
 
 
 def best_thread_tile(p: Product, gpu: GpuMachine, depth: int, parts: Sequence[int] = PARTS) -> ThreadTile:
@@ -192,7 +192,7 @@ def thread_counts(p: Product, t: Tile, gpu: GpuMachine) -> Counts:
         1,
         min(
             limits.registers // (registers * t.threads),
-            limits.shared_memory // t.shared,
+            limits.blocks_by_shared(t.shared),
             limits.threads // t.threads,
         ),
     )
@@ -239,7 +239,7 @@ def simt_counts(
     return Counts(
         rounds=rounds,
         steps=steps,
-        compute=t.depth * (t.rows * t.columns / w.lanes / reached),
+        compute=t.depth * (t.rows * t.columns / gpu.fma_per_cycle / reached),
         l2=t.depth * (fetched / (gpu.dram_bytes * w.kernel.l2_ratio)),
         overhead=w.step,
         ends=t.rows * t.columns / w.store_rate + w.store / at_once,

@@ -185,7 +185,7 @@ def _rounds(p: Product, t: Tile, gpu: GpuMachine) -> float:
 def _table(p: Product, gpu: GpuMachine) -> Table:
     possible = possible_stream_tiles(p, gpu)
     tiles: list[Tile] = [replace(t, stages=n) for t, n in product(possible, _STAGES) if n <= t.stages]
-    return product_table(tiles, p, gpu, lambda t: stream_counts(p, t, gpu), gpu.simt.lanes)
+    return product_table(tiles, p, gpu, lambda t: stream_counts(p, t, gpu), float(gpu.fma_per_cycle))
 
 
 # ---------------------------------------------------------------------------- the sketch

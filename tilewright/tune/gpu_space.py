@@ -224,8 +224,7 @@ def tile_counts(
     """
     w, limits = gpu.tile, gpu.limits
     held = np.minimum(limits.threads // threads, limits.registers // np.maximum(1, registers * threads))
-    inside = max(gpu.dynamic_shared_memory_per_block, gpu.shared_memory_per_block)
-    held = np.clip(np.minimum(held, inside // np.maximum(1, shared)), 1, limits.blocks)
+    held = np.clip(np.minimum(held, limits.blocks_by_shared(np.maximum(1, shared))), 1, limits.blocks)
     at_once = np.minimum(held, np.maximum(1, -(-blocks // gpu.multiprocessors)))
     if plain:
         warps = at_once * np.maximum(1, threads / gpu.warp_size)

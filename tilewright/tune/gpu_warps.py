@@ -143,9 +143,7 @@ def _at_once(t: WarpTile, p: Product, gpu: GpuMachine) -> int:
         return 0
     registers = -(-own // 8) * 8
     shared = (t.rows + t.columns) * t.depth * size * t.stages
-    return min(
-        gpu.registers_per_block // (t.threads * registers), gpu.dynamic_shared_memory_per_block // shared
-    )
+    return int(min(gpu.limits.registers // (t.threads * registers), gpu.limits.blocks_by_shared(shared)))
 
 
 def _registers(t: WarpTile, gpu: GpuMachine) -> int:
