@@ -96,9 +96,9 @@ def test_what_is_refused_says_why() -> None:
     (r,) = sch.explanation.records
     assert r["sketch"] == "shared tile"
     assert r["refused"] == {
-        "wgmma": "the target has no products of warpgroups for float32",
-        "mma": "sm_75 has no products of warps for float32",
-        "SIMT with TMA": "the target has no bulk copies that run beside products of threads",
+        "wgmma": "the target has no `wgmma` for float32",
+        "mma": "sm_75 has no `mma` for float32",
+        "SIMT with TMA": "the target has no TMA beside threads that multiply",
         "SIMT": "it has no asynchronous copies",
         "dp4a": "tensor cores take no products of float32 here",
     }
@@ -118,8 +118,8 @@ def test_other_gpus_of_the_family_keep_what_they_can_run() -> None:
         (r,) = tvm.auto_schedule(
             product(2048, 2048, 2048, "float32"), f"cuda -arch={arch}"
         ).explanation.records
-        kinds[arch] = r.get("copied", "")
-    assert kinds == {"sm_80": "", "sm_90": "", "sm_90a": "in bulk", "sm_100a": "in bulk"}
+        kinds[arch] = r.get("copies", "")
+    assert kinds == {"sm_80": "", "sm_90": "", "sm_90a": "TMA", "sm_100a": "TMA"}
 
 
 # ---------------------------------------------------------------------------- the cost function

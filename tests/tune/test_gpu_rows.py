@@ -143,7 +143,7 @@ def test_clusters_share_long_rows(name: str, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(gpu.GpuFunction, "limit", 32)
     sch = computes(*CLUSTERS[name], f"{CUDA} -machine=rows.held_registers:4,rows.cluster_threads:32")
     record = next(r for r in sch.explanation.records if r["sketch"] == "rows")
-    assert record["blocks of a cluster"] > 1 and "x0" in record["in registers"]
+    assert record["cluster"] > 1 and "x0" in record["in registers"]
 
 
 @pytest.mark.parametrize("name", ["softmax", "layernorm"])
@@ -197,10 +197,10 @@ def rows_of(shapes: list[tuple[int, ...]], build: Any, target: str = CUDA) -> An
 
 def test_long_rows_have_clusters_or_are_read_again_and_few_of_them_in_parts() -> None:
     held = rows_of([(512, 1 << 17)], topi.nn.softmax)
-    assert held["blocks of a cluster"] == 8 and held["in registers"] == ["x0", "T_softmax_exp"]
-    assert "blocks of a cluster" not in rows_of([(512, 4096)], topi.nn.softmax)
+    assert held["cluster"] == 8 and held["in registers"] == ["x0", "T_softmax_exp"]
+    assert "cluster" not in rows_of([(512, 4096)], topi.nn.softmax)
     again = rows_of([(512, 1 << 17)], topi.nn.softmax, "cuda -arch=sm_80")
-    assert "blocks of a cluster" not in again and again["in registers"] == []
+    assert "cluster" not in again and again["in registers"] == []
     sch, _ = scheduled([(2, 1 << 20)], lambda x: topi.sum(x, axis=1))
     assert sch.explanation.records[-1]["parts"] == 256
 

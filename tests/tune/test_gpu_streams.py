@@ -65,7 +65,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small")
 def test_threads_compute_it(args: list[Any]) -> None:
     sch = tvm.auto_schedule(args, H200)
-    assert record_of(sch)["copied"] == "in bulk"
+    assert record_of(sch)["copies"] == "TMA"
     told = str(sch.verify())
     assert "agree" in told and "the copy engine works for all threads of a block at once" in told
 
@@ -110,7 +110,7 @@ def test_registers_are_given_where_warpgroups_compute() -> None:
     ],
 )
 def test_operands_are_turned_where_it_pays(shape: tuple[Any, ...], turned: list[str] | None) -> None:
-    assert record_of(tvm.auto_schedule(matmul(*shape), H200)).get("turned before") == turned
+    assert record_of(tvm.auto_schedule(matmul(*shape), H200)).get("transposed") == turned
 
 
 @pytest.mark.parametrize("shape", [(4096, 4096, 4096), (1000, 3000, 500), (64, 4096, 4096), (64, 64, 64)])
@@ -128,7 +128,7 @@ def test_sizes_by_the_count_of_cycles(shape: tuple[int, int, int]) -> None:
 @pytest.mark.parametrize("shape", [(16, 4096, 4096), (333, 333, 333)])
 def test_others_fetch_for_themselves(shape: tuple[int, int, int]) -> None:
     """Few rows, and lines that do not begin at multiples of 16 bytes."""
-    assert "copied" not in record_of(tvm.auto_schedule(matmul(*shape), H200))
+    assert "copies" not in record_of(tvm.auto_schedule(matmul(*shape), H200))
 
 
 @pytest.mark.usefixtures("small")

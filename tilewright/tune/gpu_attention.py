@@ -87,7 +87,7 @@ def _up(size: int) -> int:
 def refusal(target: Target, func: PrimFunc | None = None) -> str | None:
     """Why a target has no attention kernel, or none for the attention in `func`; None if it has one."""
     if not has_warpgroups(target):
-        return f"{target} has no products of warpgroups"
+        return f"{target} has no `wgmma`"
     if func is None:
         return None
     sch = Schedule(func)
@@ -109,7 +109,7 @@ def _checked(found: Attention | str, target: Target) -> tuple[Attention, Parts]:
     if isinstance(found, str):
         raise ScheduleError(found)
     if not has_warpgroups(target) or not all(can_be_copied(x.buffer) for x in (found.q, found.k, found.v)):
-        raise ScheduleError("bulk copies cannot take its operands")
+        raise ScheduleError("TMA cannot copy its operands")
     return found, best_parts(found, target.gpu)
 
 

@@ -59,7 +59,7 @@ def reduce_columns(g: GpuFunction, f: Facts) -> dict[str, object]:
         "columns": threads * lanes,
         "threads": threads * high,
         "parts": parts,
-        "elements at a time": lanes,
+        "vector": lanes,
         "kernel": kernel,
     }
 

@@ -148,7 +148,7 @@ def by_tensor_cores(g: GpuFunction, f: Facts, w: Windows, form: str) -> dict[str
     line, piece = line_of(kind), 16 // kind.nbytes
     across = not w.turned and kind != "float32"  # weights are contiguous along the channels of the results
     if warpgroups and (w.window[-1] is not w.c or w.c.extent % piece or (across and w.f.extent % piece)):
-        raise ScheduleError("bulk copies take whole pieces of 16 bytes")
+        raise ScheduleError("TMA copies whole pieces of 16 bytes")
     if form == "lines" and not (w.wide and 3 * w.c.extent < line):
         raise ScheduleError(f"{w.c.extent} channels are enough for a line")
     # The form for warps needs no padding.

@@ -40,7 +40,7 @@ def by_dots(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = None) 
         f, p = in_line(g, f, p, lambda made: cycles_of(counts(made, None, gpu), gpu))
     tile = g.choose(f, "dots", _tile(p, gpu), lambda: _table(p, gpu))
     note = applied(Dots, g, f, p, tile, after)
-    return {"sketch": "dot products", **note, **({"turned before": turned} if turned else {})}
+    return {"sketch": "dot products", **note, **({"transposed": turned} if turned else {})}
 
 
 def _check(target: Target, p: Product) -> None:

@@ -46,7 +46,7 @@ def by_elements(g: GpuFunction, f: Facts) -> dict[str, object]:
         tags = tags if count > _ROWS_OF_BLOCKS else tags[::-1]
         sch.bind(g.fused(outer, f.rv), tags[0])
     g.spread(g.fused(loops, f.rv), threads, wide, tags[1] if outer else tags[0], several)
-    return {"threads": threads, "elements at a time": wide}
+    return {"threads": threads, "vector": wide}
 
 
 def _width(g: GpuFunction, f: Facts) -> int:

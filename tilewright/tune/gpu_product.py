@@ -308,8 +308,8 @@ class Threads(Sketch):
             "tile": f"{t.rows} x {t.columns} x {t.depth}",
             "stages": t.stages,
             "threads": t.threads,
-            **({"parts of the sum": t.parts} if t.parts > 1 else {}),
-            "results of a thread": f"{t.high} x {t.wide}",
+            **({"split-K": t.parts} if t.parts > 1 else {}),
+            "register tile": f"{t.high} x {t.wide}",
         }
 
     def along(self, which: int) -> bool:

@@ -72,7 +72,7 @@ def by_streams(
         if _copied(made)
     ]
     if not ways:
-        raise ScheduleError("bulk copies cannot take its operands")
+        raise ScheduleError("TMA cannot copy its operands")
     takes = [
         cycles_of(stream_counts(made, t, gpu), gpu) + turning_cycles(sides, gpu) for t, made, sides in ways
     ]
@@ -83,13 +83,13 @@ def by_streams(
         f, p = turn_operands(g, f, p, sides, False)
     tile = g.choose(f, "streams", tile, lambda: _table(p, gpu))
     note = applied(Streams, g, f, p, tile, after)
-    return {**note, "turned before": names, "before": before} if names else note
+    return {**note, "transposed": names, "before": before} if names else note
 
 
 def _check(target: Target, p: Product) -> None:
     """Refuse targets without TMA, and products that are too small."""
     if p.kind != "float32" or not (target.has("tma") and target.has("setmaxnreg")):
-        raise ScheduleError("the target has no bulk copies that run beside products of threads")
+        raise ScheduleError("the target has no TMA beside threads that multiply")
     can_run(target, p)
     if min(p.m.extent, p.n.extent) <= target.gpu.tma_simt.least_side:
         raise ScheduleError("most of a tile would be padding")
@@ -99,7 +99,7 @@ def stream_estimate(target: Target, p: Product) -> Counts:
     """The work of the best tile; refused if TMA cannot copy the operands."""
     _check(target, p)
     if not _copied(p):
-        raise ScheduleError("bulk copies cannot take its operands")
+        raise ScheduleError("TMA cannot copy its operands")
     return stream_counts(p, best_stream_tile(p, target.gpu), target.gpu)
 
 
@@ -236,9 +236,9 @@ class Streams(Sketch):
             "tile": f"{t.rows} x {t.columns} x {t.depth}",
             "stages": t.stages,
             "threads": t.threads + 128,
-            **({"parts of the sum": t.parts} if t.parts > 1 else {}),
-            "results of a thread": f"{t.high} x {t.wide}",
-            "copied": "in bulk",
+            **({"split-K": t.parts} if t.parts > 1 else {}),
+            "register tile": f"{t.high} x {t.wide}",
+            "copies": "TMA",
         }
 
     def copied(self, operand: int) -> BlockRV:
@@ -249,16 +249,16 @@ class Streams(Sketch):
             guarded_load(block.body.value) if isinstance(block.body, BufferStore) else "it copies nothing"
         )
         if isinstance(loaded, str):
-            raise ScheduleError(f"{block.name_hint} cannot be a bulk copy: {loaded}")
+            raise ScheduleError(f"{block.name_hint} cannot be copied by TMA: {loaded}")
         load, conditions = loaded
         if not all(isinstance(e, Var) or const_value(e) is not None for e in load.indices):
             raise ScheduleError(
-                f"{block.name_hint} cannot be a bulk copy: it gathers elements of {load.buffer.name}"
+                f"{block.name_hint} cannot be copied by TMA: it gathers elements of {load.buffer.name}"
             )
         beyond = only_ends(Analyzer(), conditions, load.indices, load.buffer.shape)
         if beyond is not None:
             raise ScheduleError(
-                f"{block.name_hint} cannot be a bulk copy: `{beyond}` is not where a tensor ends"
+                f"{block.name_hint} cannot be copied by TMA: `{beyond}` is not where a tensor ends"
             )
         return copy
 

@@ -202,7 +202,7 @@ def reduce_rows(g: GpuFunction, f: Facts) -> dict[str, object]:
     return {
         "threads": first.threads * first.rows,
         "parts": parts,
-        "elements at a time": first.lanes,
+        "vector": first.lanes,
         "kernel": partial,
     }
 
@@ -415,7 +415,7 @@ class _Chain:
         busy = self.count * self.shares.blocks
         few = busy < self.w.few_rows // 4 and self.size > 4 * self.w.long_row
         if few and len(group) > 1 and not self.fits():
-            raise TooLong("so few long rows leave processors without work")
+            raise TooLong("so few long rows leave SMs idle")
 
     def in_one_line(self) -> bool:
         """Whether the axes of a row are the last ones of each stage, and contiguous with each other in each access that
@@ -568,11 +568,11 @@ class _Chain:
         return {
             "rows": [a.var.name for a in self.rows],
             "threads": s.threads * s.rows,
-            **({"blocks of a cluster": s.blocks} if s.blocks > 1 else {}),
+            **({"cluster": s.blocks} if s.blocks > 1 else {}),
             **({"beside": [sch.realize(b).block.name_hint for b in self.beside]} if self.beside else {}),
             "in registers": [b.name for b in kept] + [f.name for f in long],
             "registers": words,
-            "elements at a time": s.lanes,
+            "vector": s.lanes,
         }
 
     def write_beside(self, chunk: LoopRV) -> None:

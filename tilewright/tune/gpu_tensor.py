@@ -278,28 +278,28 @@ def by_warpgroups(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = 
     if turned:
         f, p = in_line(g, f, p, lambda made: cycles_of(counts(made, best_tile(made, gpu), gpu), gpu))
     if not can_be_copied(p.a) or not can_be_copied(p.b):
-        raise ScheduleError("bulk copies cannot take its operands")
+        raise ScheduleError("TMA cannot copy its operands")
     taker = after or g.fusable_consumer(f)
     if taker is not None:
         p = replace(p, after=facts_of(g.sch, taker).work)
     tile = g.choose(f, "warpgroups", best_tile(p, gpu), lambda: _warpgroups_table(p, gpu))
     note = applied(Warpgroups, g, f, p, tile, after)
-    return {**note, "turned before": turned, "before": before} if turned else note
+    return {**note, "transposed": turned, "before": before} if turned else note
 
 
 def _check(target: Target, p: Product) -> None:
     """Refuse what `wgmma` does not multiply on a target."""
     if p.kind == "int8":
-        raise ScheduleError("products of warpgroups are made of floats here")
+        raise ScheduleError("`wgmma` multiplies floats here, no integers")
     if not has_warpgroups(target) or not takes(target, p.kind):
-        raise ScheduleError(f"the target has no products of warpgroups for {p.kind}")
+        raise ScheduleError(f"the target has no `wgmma` for {p.kind}")
 
 
 def wgmma_estimate(target: Target, p: Product) -> Counts:
     """The work of the best tile; refused if `wgmma` cannot compute the product."""
     _check(target, p)
     if not can_be_copied(p.a) or not can_be_copied(p.b):
-        raise ScheduleError("bulk copies cannot take its operands")
+        raise ScheduleError("TMA cannot copy its operands")
     return counts(p, best_tile(p, target.gpu), target.gpu)
 
 
@@ -329,7 +329,7 @@ def in_line(
     plain = flops / (gpu.tile.float32_rate * gpu.peak_flops) * gpu.clock * 1e9 + gpu.tile.kernel_launch
     turning = turning_cycles(sides, gpu)
     if (otherwise or not g.free) and turning + time(made) > (otherwise or plain):
-        raise ScheduleError("turning its operands would take longer than it saves")
+        raise ScheduleError("transposing its operands would take longer than it saves")
     return turn_operands(g, f, p, sides, True)
 
 
@@ -357,13 +357,13 @@ def turn_operands(
         facts = facts_of(sch, copy)
         read = turned_read(facts)
         if read is None:
-            raise ScheduleError(f"{b.name} cannot be turned")
+            raise ScheduleError(f"{b.name} cannot be transposed")
         turn(g, facts, *read)
         g.done.add(copy.key)
     f = facts_of(sch, f.rv)
     found = product_of(f)
     if found is None:
-        raise ScheduleError(f"{f.name} with turned operands is no product of matrices")
+        raise ScheduleError(f"{f.name} with transposed operands is no product of matrices")
     return f, found
 
 
@@ -574,7 +574,7 @@ class Warpgroups(Sketch):
             "tile": f"{t.rows} x {t.columns} x {t.depth}",
             "stages": t.stages,
             "threads": 128 * (t.rows // 64 + 1),
-            **({"parts of the sum": t.parts} if t.parts > 1 else {}),
+            **({"split-K": t.parts} if t.parts > 1 else {}),
             "instructions": intrinsics["compute"],
         }
 

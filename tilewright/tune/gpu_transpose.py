@@ -129,7 +129,7 @@ def _in_squares(
     sch.bind(block, "blockIdx.x")
     # Rows are padded by one square, so that the squares of a column lie in different banks, four side by side.
     sch.storage_align(copy, 0, axis=_line_of(f, read, across), factor=side, offset=_SQUARE)
-    return {"tile": f"{side} x {side}", "squares": f"{_SQUARE} x {_SQUARE}", "threads": count * count}
+    return {"tile": f"{side} x {side}", "register tile": f"{_SQUARE} x {_SQUARE}", "threads": count * count}
 
 
 def _line_of(f: Facts, read: int, across: int) -> int:

@@ -66,13 +66,13 @@ def by_warps(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = None)
             turned = []
     tile = g.choose(f, "warps", warps_tile(p, g.target), lambda: _table(p, g.target))
     note = applied(Warps, g, f, p, tile, after)
-    return {**note, "turned before": turned} if turned else note
+    return {**note, "transposed": turned} if turned else note
 
 
 def _check(target: Target, p: Product) -> None:
     """Refuse what `mma` does not multiply on a target."""
     if not target.has(f"mma.{_TYPES[p.kind]}"):
-        raise ScheduleError(f"{target.gpu.arch or target.kind.name} has no products of warps for {p.kind}")
+        raise ScheduleError(f"{target.gpu.arch or target.kind.name} has no `mma` for {p.kind}")
     if not takes(target, p.kind):
         raise ScheduleError("the target does not let float32 be rounded: cuda -tf32=1 does")
 
@@ -245,7 +245,7 @@ class Warps(Sketch):
             "tile": f"{t.rows} x {t.columns} x {t.depth}",
             "stages": t.stages,
             "threads": 32 * down * across,
-            **({"parts of the sum": t.parts} if t.parts > 1 else {}),
+            **({"split-K": t.parts} if t.parts > 1 else {}),
             "instructions": group["compute"],
         }
 

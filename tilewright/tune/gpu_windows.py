@@ -131,8 +131,8 @@ def _shared(g: GpuFunction, f: Facts, wide: int, several: int) -> dict[str, obje
         sch.unroll(x)
     return {
         "threads": threads,
-        "elements at a time": wide,
-        **({"results of a thread": f"{several} x {wide}"} if several > 1 else {}),
+        "vector": wide,
+        **({"register tile": f"{several} x {wide}"} if several > 1 else {}),
     }
 
 
