@@ -11,11 +11,11 @@ import tilewright as tvm
 from tilewright import te, topi
 from tilewright.ir.errors import LoweringError
 from tilewright.target import Target
-from tilewright.tune import gpu_product_bulk
+from tilewright.tune import gpu_product_tma
 from tilewright.tune.cost.gpu import Counts
 from tilewright.tune.facts import facts_of
 from tilewright.tune.gpu_product import ThreadTile
-from tilewright.tune.gpu_product_bulk import best_stream_tile, possible_stream_tiles
+from tilewright.tune.gpu_product_tma import best_tma_tile, possible_tma_tiles
 from tilewright.tune.gpu_tensor import product_of
 
 H200 = "cuda -model=h200"
@@ -44,9 +44,9 @@ def record_of(sch: Any) -> dict[str, Any]:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every product take a tile of one warp, and nothing be turned."""
-    monkeypatch.setattr(gpu_product_bulk, "best_stream_tile", lambda *_: ONE_WARP)
-    monkeypatch.setattr(gpu_product_bulk, "stream_counts", lambda *_: Counts())
-    monkeypatch.setattr(gpu_product_bulk, "can_run", lambda *_: None)
+    monkeypatch.setattr(gpu_product_tma, "best_tma_tile", lambda *_: ONE_WARP)
+    monkeypatch.setattr(gpu_product_tma, "tma_counts", lambda *_: Counts())
+    monkeypatch.setattr(gpu_product_tma, "can_run", lambda *_: None)
     monkeypatch.setattr(sys.modules[__name__], "H200", f"{H200} -machine=tma_simt.least_side:1")
 
 
@@ -120,8 +120,8 @@ def test_sizes_by_the_count_of_cycles(shape: tuple[int, int, int]) -> None:
     p = product_of(facts_of(sch, sch.get_block("T_matmul")))
     assert p is not None
     gpu = Target(H200).gpu
-    tile = best_stream_tile(p, gpu)
-    assert tile in possible_stream_tiles(p, gpu)
+    tile = best_tma_tile(p, gpu)
+    assert tile in possible_tma_tiles(p, gpu)
     assert tile.threads % 128 == 0
 
 

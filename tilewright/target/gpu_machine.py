@@ -159,7 +159,7 @@ class TileRate:
 
 @dataclass(frozen=True, slots=True)
 class TmaSimtFigures:
-    """float32 products whose operands TMA copies (tune/gpu_product_bulk.py); measured on an H200."""
+    """float32 products whose operands TMA copies (tune/gpu_product_tma.py); measured on an H200."""
 
     tiles: tuple[TileRate, ...] = (
         TileRate(256, 128, 1, 0.85, 0.75),

@@ -8,7 +8,7 @@
     tile           a thread block for a tile of results: its threads copy the operands to shared memory together, the
                    results are in registers
     large tile     the same for float32 matrix products, and for convolutions as products (im2col): copied some steps
-                   ahead by threads or by TMA, register tiles of about 8 x 8 (gpu_product.py, gpu_product_bulk.py,
+                   ahead by threads or by TMA, register tiles of about 8 x 8 (gpu_product.py, gpu_product_tma.py,
                    gpu_conv_threads.py)
     tensor cores   the same for products of 16-bit floats and int8, by `mma` or `wgmma`, and of float32 that may be
                    rounded to tf32 (gpu_warps.py, gpu_tensor.py, gpu_conv.py)
@@ -44,13 +44,13 @@ from .gpu_dots import by_dots, dp4a_estimate
 from .gpu_elementwise import by_elements
 from .gpu_explain import Rival, kernel_figures, lost, operations, simple_rivals, stage_figures
 from .gpu_product import by_threads, simt_estimate
-from .gpu_product_bulk import by_streams, stream_estimate
+from .gpu_product_tma import by_tma, tma_estimate
 from .gpu_rows import TooLong, power, reduce_rows, row_by_row
 from .gpu_space import SharedTile, Table, bytes_of, shared_tile_counts, shared_tile_table
 from .gpu_tensor import Product, by_warpgroups, product_of, wgmma_estimate
-from .gpu_transpose import turn, turned_read
+from .gpu_transpose import transpose, transposed_read
 from .gpu_warps import by_warps, mma_estimate
-from .gpu_windows import depthwise, inline_padding, is_depthwise, is_pooling, lies_in_line, pool_windows
+from .gpu_windows import depthwise, inline_padding, is_contiguous, is_depthwise, is_pooling, pool_windows
 from .rows import in_line, rows_of
 
 __all__ = ["GpuFunction"]
@@ -77,7 +77,7 @@ _FLOAT, _NOT_FLOAT32 = ("float32",), ("float16", "bfloat16", "int8")
 _PRODUCTS = (
     _Kind("wgmma", "tensor cores", _ALL, by_warpgroups, wgmma_estimate),
     _Kind("mma", "tensor cores", _ALL, by_warps, mma_estimate),
-    _Kind("SIMT with TMA", "large tile", _FLOAT, by_streams, stream_estimate),
+    _Kind("SIMT with TMA", "large tile", _FLOAT, by_tma, tma_estimate),
     _Kind("SIMT", "large tile", _FLOAT, by_threads, simt_estimate),
     _Kind("dp4a", "large tile", _NOT_FLOAT32, by_dots, dp4a_estimate),
 )
@@ -137,7 +137,7 @@ class GpuFunction(Function):
 
     def next_group(self, left: list[Facts]) -> None:
         for f in left:
-            if f.kind == "reduction" and (reuses(f) or (is_pooling(f) and not lies_in_line(f))):
+            if f.kind == "reduction" and (reuses(f) or (is_pooling(f) and not is_contiguous(f))):
                 return self.tile(f)
         for f in reversed(left):
             if f.kind in ("opaque", "several"):
@@ -206,9 +206,9 @@ class GpuFunction(Function):
     def alone(self, f: Facts, refused: str = "") -> None:
         self.done.add(f.rv.key)
         self.declined = {}
-        across = turned_read(f) if f.kind == "injective" else None
+        across = transposed_read(f) if f.kind == "injective" else None
         if across is not None:
-            self.attempt(f, lambda: turn(self, f, *across), "transpose")
+            self.attempt(f, lambda: transpose(self, f, *across), "transpose")
         elif f.kind == "injective":
             self.declined["transpose"] = (
                 "it has not one read that is contiguous along another axis than the result"
@@ -476,7 +476,7 @@ class GpuFunction(Function):
         consumer = self.fusable_consumer(f)
         if consumer is not None:
             sch.set_scope(f.rv, 0, "local")
-        tail = consumer if consumer is not None else sch.cache_write(f.rv, 0, "local")
+        epilogue = consumer if consumer is not None else sch.cache_write(f.rv, 0, "local")
         f = facts_of(sch, f.rv)
         wide, high = self.sides(f)
         gpu, shared = self.target.gpu, self.shared_reads(f)
@@ -514,7 +514,7 @@ class GpuFunction(Function):
             for loop, axis in zip(p, ("blockIdx", "vthread", "threadIdx"), strict=False):
                 if axis == "blockIdx" or loop is parts[-1][2] or (extent_of(sch, loop) or 2) > 1:
                     sch.bind(loop, f"{axis}.{name}")
-        sch.reverse_compute_at(tail, parts[-1][2], preserve_unit_loops=True)
+        sch.reverse_compute_at(epilogue, parts[-1][2], preserve_unit_loops=True)
         for loop in [*(within + deep if t.unroll else []), *[p[3] for p in parts]]:
             sch.unroll(loop)
         for copy in copies:

@@ -347,16 +347,16 @@ class _Sketch:
         whole = (
             self.a.size(self.a.row) % (64 * self.parts.groups) == 0 and self.a.size(self.a.column) == across
         )
-        turned = str(written.dtype) == str(self.a.q.buffer.dtype) and whole and "turn" in intrinsics
+        transposed = str(written.dtype) == str(self.a.q.buffer.dtype) and whole and "turn" in intrinsics
         moved = self.row is not None
-        kept = chain[-2] if turned and moved and len(chain) > 1 else last
-        for block in chain[: chain.index(kept)] if turned and moved else chain[:-1]:
+        kept = chain[-2] if transposed and moved and len(chain) > 1 else last
+        for block in chain[: chain.index(kept)] if transposed and moved else chain[:-1]:
             sch.compute_inline(block)
         made = [last]
-        if turned and moved:
+        if transposed and moved:
             sch.set_scope(kept, 0, _FRAGMENT)
             made = [kept, sch.cache_read(last, 0, "wgmma.rows"), last]
-        elif turned:
+        elif transposed:
             out = sch.cache_write(last, 0, _FRAGMENT)
             made = [last, sch.cache_read(out, 0, "wgmma.rows"), out]
         for block in made:
@@ -370,12 +370,12 @@ class _Sketch:
         return made
 
     def spread_results(self, made: list[BlockRV], intrinsics: dict[str, str]) -> None:
-        tail, *turned = made
-        if not turned:
-            return self.pairs(tail, vector=self.a.size(self.a.column) % 2 == 0)
-        turn, out = turned
-        self.pairs(tail)
-        self.sch.tensorize(self.sch.get_loops(turn)[-2], intrinsics["turn"])
+        epilogue, *transposed = made
+        if not transposed:
+            return self.pairs(epilogue, vector=self.a.size(self.a.column) % 2 == 0)
+        rows, out = transposed
+        self.pairs(epilogue)
+        self.sch.tensorize(self.sch.get_loops(rows)[-2], intrinsics["turn"])
         return self.pairs(out, 8, vector=True)
 
     def products(

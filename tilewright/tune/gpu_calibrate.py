@@ -24,7 +24,7 @@ from ..tir.schedule import Schedule
 from .cost.gpu import Counts, seconds_of
 from .facts import Facts, facts_of
 from .gpu_product import ThreadTile, best_thread_tile, thread_counts
-from .gpu_product_bulk import possible_stream_tiles, stream_counts
+from .gpu_product_tma import possible_tma_tiles, tma_counts
 from .gpu_space import stage_counts
 from .gpu_tensor import Product, Tile, best_tile, product_of
 from .gpu_tensor import counts as wgmma_counts
@@ -212,11 +212,11 @@ def _simt_probes(target: Target) -> Iterator[Probe]:
 
 def _tma_simt_probes(target: Target) -> Iterator[Probe]:
     tensors, p = _product(4096, 4096, 1024, "float32", trans_a=True)
-    for tile in possible_stream_tiles(p, target.gpu):
+    for tile in possible_tma_tiles(p, target.gpu):
         if tile.parts == 1:
             figure = f"tma_simt.tiles.{tile.rows}x{tile.columns}.rate"
-            yield _tiled(figure, tensors, "streams", tile, _stream_counts(p, tile))
+            yield _tiled(figure, tensors, "streams", tile, _tma_counts(p, tile))
 
 
-def _stream_counts(p: Product, tile: ThreadTile) -> Callable[[GpuMachine], Counts]:
-    return lambda gpu: stream_counts(p, tile, gpu)
+def _tma_counts(p: Product, tile: ThreadTile) -> Callable[[GpuMachine], Counts]:
+    return lambda gpu: tma_counts(p, tile, gpu)

@@ -288,9 +288,9 @@ def _tile_stage(f: Facts, asked: _Found) -> Stage:
 
 
 def _simple_stage(f: Facts, heavy: Facts, gpu: GpuMachine) -> Stage:
-    turned = f.kind == "injective" and across_of(f) is not None
-    points, counts = simple_table(heavy, gpu, f.kind == "injective" and f is heavy and not turned)
-    if turned:  # a transpose has nothing to decide
+    transposed = f.kind == "injective" and across_of(f) is not None
+    points, counts = simple_table(heavy, gpu, f.kind == "injective" and f is heavy and not transposed)
+    if transposed:  # a transpose has nothing to decide
         points, counts = points[:1], counts[:1]
     features = stage_features(heavy, counts, np.full(len(points), -1))
     effort = np.full(len(points), 3.0)

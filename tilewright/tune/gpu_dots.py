@@ -18,7 +18,7 @@ from ..tir.tensor_intrin.dot_product_common import DP4A_S8S8S32_INTRIN
 from .cost.gpu import Counts, cycles_of
 from .facts import Facts
 from .gpu_space import Table, product_table
-from .gpu_tensor import Product, Sketch, Tile, across, applied, in_line
+from .gpu_tensor import Product, Sketch, Tile, across, applied, contiguous
 
 if TYPE_CHECKING:
     from .gpu import GpuFunction
@@ -35,12 +35,12 @@ def by_dots(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = None) 
     """Schedule a product of int8 by `dp4a`, four steps of the reduction at a time."""
     gpu = g.target.gpu
     _check(g.target, p)
-    turned = across(p)
-    if turned:
-        f, p = in_line(g, f, p, lambda made: cycles_of(counts(made, None, gpu), gpu))
+    transposed = across(p)
+    if transposed:
+        f, p = contiguous(g, f, p, lambda made: cycles_of(counts(made, None, gpu), gpu))
     tile = g.choose(f, "dots", _tile(p, gpu), lambda: _table(p, gpu))
     note = applied(Dots, g, f, p, tile, after)
-    return {"sketch": "dot products", **note, **({"transposed": turned} if turned else {})}
+    return {"sketch": "dot products", **note, **({"transposed": transposed} if transposed else {})}
 
 
 def _check(target: Target, p: Product) -> None:
@@ -115,7 +115,7 @@ class Dots(Sketch):
 
     def apply(self) -> dict[str, Any]:
         sch, p, t = self.sch, self.p, self.tile
-        tail, loops = self.prepare()
+        epilogue, loops = self.prepare()
         i, i1, i2 = sch.split(loops[p.m.var], [None, _SIDE, t.high])
         j, j2, j1 = sch.split(loops[p.n.var], [None, t.wide, _SIDE])
         depth, k1, k2 = sch.split(loops[p.k.var], [None, t.depth // _WORD, _WORD])
@@ -130,8 +130,8 @@ class Dots(Sketch):
         for which in (0, 1):
             self.fetch(which, depth)
         sch.unroll(i2)
-        sch.reverse_compute_at(tail, j1, preserve_unit_loops=True)
-        sch.unroll(sch.get_loops(tail)[-2])
+        sch.reverse_compute_at(epilogue, j1, preserve_unit_loops=True)
+        sch.unroll(sch.get_loops(epilogue)[-2])
         sch.decompose_reduction(self.block, depth)
         sch.tensorize(k2, DP4A_S8S8S32_INTRIN)
         return {

@@ -270,7 +270,7 @@ class Threads(Sketch):
         sch, p, t = self.sch, self.p, self.tile
         reads = [r.buffer for r in self.f.block.reads]
         self.operands = reads.index(p.a), reads.index(p.b)
-        tail, loops = self.prepare()
+        epilogue, loops = self.prepare()
         down, across = t.rows // (t.high * t.lanes), t.columns // (t.wide * 32 // t.lanes)
         self.warps = down * across
         i, i1, i2, i3, i4 = sch.split(loops[p.m.var], [None, down, t.lanes // 2, 2, t.high])
@@ -299,8 +299,8 @@ class Threads(Sketch):
         sch.annotate(depth, GUARDED, 1)  # the code of a step is large
         if self.asynchronous:
             sch.annotate(depth, "software_pipeline_async_stages", [0])
-        sch.reverse_compute_at(tail, lane, preserve_unit_loops=True)
-        self.out(tail)
+        sch.reverse_compute_at(epilogue, lane, preserve_unit_loops=True)
+        self.out(epilogue)
         sch.decompose_reduction(self.block, depth)
         for which, copy in enumerate(copies):
             self.lay(which, copy)
@@ -316,7 +316,7 @@ class Threads(Sketch):
         """Whether an operand is contiguous along the reduction."""
         return self.p.trans_b if which else not self.p.trans_a
 
-    def in_line(self, which: int) -> bool:
+    def contiguous(self, which: int) -> bool:
         """Whether an operand can be copied in vectors of four."""
         b = self.p.b if which else self.p.a
         sizes = [const_value(s) for s in b.dense_strides()[:-1]]
@@ -325,7 +325,7 @@ class Threads(Sketch):
     def fetch(self, which: int, depth: LoopRV) -> BlockRV:
         """Copy the tile of an operand for a step to shared memory, by all threads of the block together."""
         sch = self.sch
-        whole = self.in_line(which)
+        whole = self.contiguous(which)
         copy = self.inputs(self.operands[which], "shared.dyn")
         sch.compute_at(copy, depth, preserve_unit_loops=True)
         a, b = sch.get_loops(copy)[-2:]
@@ -379,7 +379,7 @@ class Threads(Sketch):
         """Lay an operand out in shared memory: elements that are read together lie in different banks."""
         sch, along = self.sch, self.along(which)
         own, size = (self.tile.wide, self.tile.columns) if which else (self.tile.high, self.tile.rows)
-        if not along and self.in_line(which) and own > _WIDE and size % 32 == 0:
+        if not along and self.contiguous(which) and own > _WIDE and size % 32 == 0:
             # Copied in vectors: pieces of 128 bytes stay whole, because the hardware writes them at once.
             sch.annotate(copy, PERMUTED, own // _WIDE)
             return
@@ -394,9 +394,9 @@ class Threads(Sketch):
         elif own > 8:
             sch.storage_align(copy, 0, axis=-2, factor=32, offset=8)
 
-    def out(self, tail: BlockRV) -> None:
+    def out(self, epilogue: BlockRV) -> None:
         sch = self.sch
-        *_, i, j = sch.get_loops(tail)
+        *_, i, j = sch.get_loops(epilogue)
         some, wide = sch.split(j, [None, _WIDE])
         if self.p.n.extent % _WIDE == 0:
             sch.vectorize(wide)

@@ -31,7 +31,7 @@ from ..tir.transform.specialize_warps import PERSISTENT, SPECIALIZE
 from .cost.gpu import Counts, cycles_of
 from .facts import Axis, Facts, facts_of
 from .gpu_space import Table, product_table
-from .gpu_transpose import turn, turned_read
+from .gpu_transpose import transpose, transposed_read
 
 if TYPE_CHECKING:
     from .gpu import GpuFunction
@@ -46,15 +46,15 @@ __all__ = [
     "can_be_copied",
     "factors",
     "has_warpgroups",
-    "in_line",
+    "contiguous",
     "moves",
     "product_of",
     "some_of",
     "split_counts",
     "sums_from_zero",
     "takes",
-    "turn_operands",
-    "turning_cycles",
+    "transpose_operands",
+    "transpose_cycles",
     "wgmma_estimate",
 ]
 
@@ -72,7 +72,7 @@ class Product:
     trans_a: bool
     trans_b: bool
     windows: int = 1  # im2col: how many elements of the view are copies of one element of the image
-    in_line: int = 16  # elements along k that are always contiguous in A
+    contiguous: int = 16  # elements along k that are always contiguous in A
     after: int = 0  # work of the epilogue for each result, in additions
 
     @property
@@ -273,10 +273,10 @@ def by_warpgroups(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = 
     """Schedule a product by `wgmma`, with its results stored from registers."""
     _check(g.target, p)
     gpu = g.target.gpu
-    turned = across(p) if p.kind == "float32" else []
-    before = turning_cycles(_across(p), gpu) if turned else 0.0
-    if turned:
-        f, p = in_line(g, f, p, lambda made: cycles_of(counts(made, best_tile(made, gpu), gpu), gpu))
+    transposed = across(p) if p.kind == "float32" else []
+    before = transpose_cycles(_across(p), gpu) if transposed else 0.0
+    if transposed:
+        f, p = contiguous(g, f, p, lambda made: cycles_of(counts(made, best_tile(made, gpu), gpu), gpu))
     if not can_be_copied(p.a) or not can_be_copied(p.b):
         raise ScheduleError("TMA cannot copy its operands")
     taker = after or g.fusable_consumer(f)
@@ -284,7 +284,7 @@ def by_warpgroups(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = 
         p = replace(p, after=facts_of(g.sch, taker).work)
     tile = g.choose(f, "warpgroups", best_tile(p, gpu), lambda: _warpgroups_table(p, gpu))
     note = applied(Warpgroups, g, f, p, tile, after)
-    return {**note, "transposed": turned, "before": before} if turned else note
+    return {**note, "transposed": transposed, "before": before} if transposed else note
 
 
 def _check(target: Target, p: Product) -> None:
@@ -309,10 +309,10 @@ def across(p: Product) -> list[str]:
 
 
 def _across(p: Product) -> list[Buffer]:
-    return [b for b, turned in ((p.a, p.trans_a), (p.b, not p.trans_b)) if turned]
+    return [b for b, apart in ((p.a, p.trans_a), (p.b, not p.trans_b)) if apart]
 
 
-def in_line(
+def contiguous(
     g: GpuFunction, f: Facts, p: Product, time: Callable[[Product], float], otherwise: float = 0
 ) -> tuple[Facts, Product]:
     """A product whose operands are contiguous along the reduction, which some instructions require. The other operands
@@ -327,19 +327,19 @@ def in_line(
     # cycles: float32 does not reach its peak, and its kernel has to be launched too
     flops = 2 * p.batch * p.m.extent * p.n.extent * p.k.extent
     plain = flops / (gpu.tile.float32_rate * gpu.peak_flops) * gpu.clock * 1e9 + gpu.tile.kernel_launch
-    turning = turning_cycles(sides, gpu)
-    if (otherwise or not g.free) and turning + time(made) > (otherwise or plain):
+    transposing = transpose_cycles(sides, gpu)
+    if (otherwise or not g.free) and transposing + time(made) > (otherwise or plain):
         raise ScheduleError("transposing its operands would take longer than it saves")
-    return turn_operands(g, f, p, sides, True)
+    return transpose_operands(g, f, p, sides, True)
 
 
-def turning_cycles(sides: Sequence[Buffer], gpu: GpuMachine) -> float:
+def transpose_cycles(sides: Sequence[Buffer], gpu: GpuMachine) -> float:
     """Estimated cycles for transposing tensors, with the launch of a kernel for each."""
     moved = sum(2 * math.prod(int(const_value(d) or 1) for d in b.shape) * b.dtype.nbytes for b in sides)
     return moved / (gpu.tile.transpose_rate * gpu.bandwidth) * gpu.clock + gpu.tile.kernel_launch * len(sides)
 
 
-def turn_operands(
+def transpose_operands(
     g: GpuFunction, f: Facts, p: Product, sides: Sequence[Buffer], along: bool
 ) -> tuple[Facts, Product]:
     """Transpose the operands `sides` of a product by separate kernels, so that they are contiguous `along` the
@@ -355,10 +355,10 @@ def turn_operands(
         if not along:  # the copy has the order of iterators that the product has
             sch.transform_block_layout(copy, lambda *its: (*its[:-2], its[-1], its[-2]))
         facts = facts_of(sch, copy)
-        read = turned_read(facts)
+        read = transposed_read(facts)
         if read is None:
             raise ScheduleError(f"{b.name} cannot be transposed")
-        turn(g, facts, *read)
+        transpose(g, facts, *read)
         g.done.add(copy.key)
     f = facts_of(sch, f.rv)
     found = product_of(f)
@@ -400,18 +400,18 @@ class Sketch:
         """Pad and split the product. Returns the block that stores the accumulators (the epilogue, or a copy), and the
         loops of the product by the variables of its axes."""
         sch, t, p = self.sch, self.tile, self.p
-        tail = self.pad(self.after)
+        epilogue = self.pad(self.after)
         if t.parts > 1:
-            self.cut(tail)
-            tail = None
-        if tail is None:
-            tail = sch.cache_write(self.block, 0, self.fragment)
+            self.cut(epilogue)
+            epilogue = None
+        if epilogue is None:
+            epilogue = sch.cache_write(self.block, 0, self.fragment)
         else:
             sch.set_scope(self.block, 0, self.fragment)
         names: list[Var | None] = [x.var for x in self.f.axes]
         if t.parts > 1:
             names.insert(names.index(p.k.var), None)  # the parts of split-K
-        return tail, dict(zip(names, sch.get_loops(self.block), strict=True))
+        return epilogue, dict(zip(names, sch.get_loops(self.block), strict=True))
 
     def inputs(self, which: int, scope: str) -> BlockRV:
         """A copy of an operand, with the stages inlined that only move or pad its elements."""
@@ -484,25 +484,25 @@ class Sketch:
             sch.compute_at(whole, thread, preserve_unit_loops=True)
             sch.vectorize(pair)
 
-    def store(self, tail: BlockRV, at: LoopRV, turning: str) -> None:
+    def store(self, epilogue: BlockRV, at: LoopRV, transposing: str) -> None:
         """Schedule the epilogue from registers to memory. If there is an instruction for it, 16-bit results are
         transposed between threads first, so that each stores eight at a time."""
         sch, t, p = self.sch, self.tile, self.p
-        written = sch.get(tail).writes[0].buffer
+        written = sch.get(epilogue).writes[0].buffer
         whole = p.m.extent % t.rows == 0 and p.n.extent % t.columns == 0
-        if str(written.dtype) != p.kind or not whole or not turning:
-            sch.reverse_compute_at(tail, at, preserve_unit_loops=True)
-            return self.spread(tail)
-        out = sch.reindex_cache_write(tail, 0, self.fragment, lambda *its: its)
-        turn = sch.cache_read(out, 0, self.fragment.replace("accumulator", "rows"))
-        for block in (tail, turn, out):
+        if str(written.dtype) != p.kind or not whole or not transposing:
+            sch.reverse_compute_at(epilogue, at, preserve_unit_loops=True)
+            return self.spread(epilogue)
+        out = sch.reindex_cache_write(epilogue, 0, self.fragment, lambda *its: its)
+        rows = sch.cache_read(out, 0, self.fragment.replace("accumulator", "rows"))
+        for block in (epilogue, rows, out):
             sch.reverse_compute_at(block, at, preserve_unit_loops=True)
-        self.spread(tail)
-        i = sch.get_loops(turn)[-2]
+        self.spread(epilogue)
+        i = sch.get_loops(rows)[-2]
         if const_value(sch.get(i).extent) != self.lines:
             several, i = sch.split(i, [None, self.lines])
             sch.unroll(several)
-        sch.tensorize(i, turning)
+        sch.tensorize(i, transposing)
         self.spread(out, 8)
         return None
 
@@ -518,7 +518,7 @@ class Sketch:
         """Schedule the product. Returns what `explain()` says of it, with its work."""
         return {**self.apply(), "counts": self.counts()}
 
-    def spread(self, tail: BlockRV, wide: int = 2) -> None:
+    def spread(self, epilogue: BlockRV, wide: int = 2) -> None:
         """Bind the results to the threads that hold them, `wide` neighbours at a time."""
         raise NotImplementedError
 
@@ -548,7 +548,7 @@ class Warpgroups(Sketch):
 
     def apply(self) -> dict[str, Any]:
         sch, p, t = self.sch, self.p, self.tile
-        tail, loops = self.prepare()
+        epilogue, loops = self.prepare()
         i, group, i2 = sch.split(loops[p.m.var], [None, t.rows // 64, 64])
         j, j1 = sch.split(loops[p.n.var], [None, t.columns])
         depth, k1 = sch.split(loops[p.k.var], [None, t.depth])
@@ -566,7 +566,7 @@ class Warpgroups(Sketch):
         if t.per_processor == 1 and (grid or 0) > self.g.target.gpu.multiprocessors:
             sch.annotate(depth, PERSISTENT, self.g.target.gpu.multiprocessors)
         intrinsics = get_wgmma_intrin(t.columns, p.kind, p.trans_a, p.trans_b)
-        self.store(tail, group, intrinsics.get("turn", ""), intrinsics.get("turn_sums", ""))
+        self.store(epilogue, group, intrinsics.get("turn", ""), intrinsics.get("turn_sums", ""))
         init = sch.decompose_reduction(self.block, depth)
         sch.tensorize(sch.get_loops(init)[-2], intrinsics["init"])
         sch.tensorize(i2, intrinsics["compute"])
@@ -578,25 +578,25 @@ class Warpgroups(Sketch):
             "instructions": intrinsics["compute"],
         }
 
-    def store(self, tail: BlockRV, at: LoopRV, turning: str, first: str = "") -> None:
+    def store(self, epilogue: BlockRV, at: LoopRV, transposing: str, first: str = "") -> None:
         """As in the base class. Results that cannot be stored eight at a time are transposed between threads as
         accumulators, before the epilogue: four are stored at once, and the epilogue reads its operands in fours too."""
         sch, t, p = self.sch, self.tile, self.p
         whole = p.m.extent % t.rows == 0 and p.n.extent % t.columns == 0
-        eight = turning and whole and str(sch.get(tail).writes[0].buffer.dtype) == p.kind
+        eight = transposing and whole and str(sch.get(epilogue).writes[0].buffer.dtype) == p.kind
         if eight or not first or p.n.extent % 4:
-            return super().store(tail, at, turning)
-        turn = sch.cache_write(self.block, 0, self.fragment)
-        sch.set_scope(turn, 0, "wgmma.rows")
-        for block in (turn, tail):
+            return super().store(epilogue, at, transposing)
+        rows = sch.cache_write(self.block, 0, self.fragment)
+        sch.set_scope(rows, 0, "wgmma.rows")
+        for block in (rows, epilogue):
             sch.reverse_compute_at(block, at, preserve_unit_loops=True)
-        sch.tensorize(sch.get_loops(turn)[-2], first)
-        return self.spread(tail, 4)
+        sch.tensorize(sch.get_loops(rows)[-2], first)
+        return self.spread(epilogue, 4)
 
-    def spread(self, tail: BlockRV, wide: int = 2) -> None:
+    def spread(self, epilogue: BlockRV, wide: int = 2) -> None:
         """Bind the results of a warpgroup to the threads that hold them: pairs of neighbours, in rows eight apart."""
         sch = self.sch
-        i, j = sch.get_loops(tail)[-2:]
+        i, j = sch.get_loops(epilogue)[-2:]
         warp, half, row = sch.split(i, [4, 2, 8])
         if wide == 4:  # every second thread has the second half of 16 columns
             eight, second, quad, pair = sch.split(j, [None, 2, 2, wide])

@@ -21,7 +21,7 @@ from ..tir.transform.inject_permuted_layout import PERMUTED
 from .cost.gpu import Counts, cycles_of
 from .facts import Facts
 from .gpu_space import Table, product_table
-from .gpu_tensor import Product, Sketch, Tile, across, applied, in_line, split_counts, takes
+from .gpu_tensor import Product, Sketch, Tile, across, applied, contiguous, split_counts, takes
 
 if TYPE_CHECKING:
     from .gpu import GpuFunction
@@ -51,22 +51,22 @@ def by_warps(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = None)
     """Schedule a product by `mma`: the warps copy tiles of later steps while they multiply."""
     gpu = g.target.gpu
     _check(g.target, p)
-    turned = across(p) if p.kind in ("int8", "float32") else []
+    transposed = across(p) if p.kind in ("int8", "float32") else []
 
     def time(made: Product) -> float:
         return float(cycles_of(counts(made, warps_tile(made, g.target), gpu), gpu))
 
-    if turned and p.kind == "int8":  # fragments of int8 must be contiguous along the reduction
-        f, p = in_line(g, f, p, time)
-    elif turned:  # otherwise fragments of float32 are loaded element by element
+    if transposed and p.kind == "int8":  # fragments of int8 must be contiguous along the reduction
+        f, p = contiguous(g, f, p, time)
+    elif transposed:  # otherwise fragments of float32 are loaded element by element
         try:
             with g.sch.all_or_nothing():
-                f, p = in_line(g, f, p, time, time(p))
+                f, p = contiguous(g, f, p, time, time(p))
         except ScheduleError:
-            turned = []
+            transposed = []
     tile = g.choose(f, "warps", warps_tile(p, g.target), lambda: _table(p, g.target))
     note = applied(Warps, g, f, p, tile, after)
-    return {**note, "transposed": turned} if turned else note
+    return {**note, "transposed": transposed} if transposed else note
 
 
 def _check(target: Target, p: Product) -> None:
@@ -218,7 +218,7 @@ class Warps(Sketch):
         # Shrink the tile if some of its warps would have no results.
         rows = high if p.m.extent <= high else t.rows
         t = self.tile = replace(t, rows=rows, columns=wide if p.n.extent <= wide else t.columns)
-        tail, loops = self.prepare()
+        epilogue, loops = self.prepare()
         down, across = t.rows // high, t.columns // wide
         i, i1, i2, i3 = sch.split(loops[p.m.var], [None, down, high // 16, 16])
         j, j1, j2, j3 = sch.split(loops[p.n.var], [None, across, wide // 16, 16])
@@ -237,7 +237,7 @@ class Warps(Sketch):
         sch.unroll(k1)
         self.overlap(depth, k1, t.depth // deep)
         turns = wide % 32 == 0 and p.kind in ("float16", "bfloat16")
-        self.store(tail, warps, get_wmma_turn_intrin(wide, p.kind) if turns else "")
+        self.store(epilogue, warps, get_wmma_turn_intrin(wide, p.kind) if turns else "")
         init = sch.decompose_reduction(self.block, depth)
         sch.tensorize(sch.get_loops(init)[-2], group["init"])
         sch.tensorize(i3, group["compute"])
@@ -273,7 +273,7 @@ class Warps(Sketch):
         around = len(sch.get_loops(self.block)) - 6
         own = sch.get_loops(copy)[around:]
         piece = 16 // self.p.a.dtype.nbytes
-        wide = min(piece, self.p.in_line) if which == 0 else piece
+        wide = min(piece, self.p.contiguous) if which == 0 else piece
         several, warp, lane, vector = sch.split(self.g.fused(own, copy), [None, warps, 32, wide])
         sch.bind(warp, "threadIdx.y")
         sch.bind(lane, "threadIdx.x")
@@ -293,10 +293,10 @@ class Warps(Sketch):
             sch.unroll(x)
         sch.tensorize(i1, intrinsic)
 
-    def spread(self, tail: BlockRV, wide: int = 2) -> None:
+    def spread(self, epilogue: BlockRV, wide: int = 2) -> None:
         """Bind the results of a warp to the threads that hold them."""
         sch = self.sch
-        i, j = sch.get_loops(tail)[-2:]
+        i, j = sch.get_loops(epilogue)[-2:]
         tiles, half, row = sch.split(i, [None, 2, 8])
         eight, quad, pair = sch.split(j, [None, 4, wide])
         sch.reorder(row, quad, tiles, eight, half, pair)

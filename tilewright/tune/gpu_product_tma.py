@@ -41,14 +41,14 @@ from .gpu_tensor import (
     Tile,
     applied,
     can_be_copied,
-    turn_operands,
-    turning_cycles,
+    transpose_cycles,
+    transpose_operands,
 )
 
 if TYPE_CHECKING:
     from .gpu import GpuFunction
 
-__all__ = ["Streams", "best_stream_tile", "by_streams", "possible_stream_tiles", "stream_estimate"]
+__all__ = ["TmaThreads", "best_tma_tile", "by_tma", "possible_tma_tiles", "tma_estimate"]
 
 _WIDE = 4  # elements of a vector load: 16 bytes
 _STAGES = (4, 3, 2)  # stages of the pipeline, the best first
@@ -59,7 +59,7 @@ _DEPTH = 16  # depth of a tile: rows of 64 bytes of an operand that is contiguou
 _SHAPES = ((256, 128, 16, 8, 4), (128, 64, 8, 8, 8), (64, 128, 8, 8, 8), (64, 64, 8, 4, 8))
 
 
-def by_streams(
+def by_tma(
     g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = None, views: bool = False
 ) -> dict[str, Any]:
     """Schedule a product with TMA copies and register tiles. With `views`, its operands are views of other tensors
@@ -67,22 +67,22 @@ def by_streams(
     _check(g.target, p)
     gpu = g.target.gpu
     ways = [
-        (best_stream_tile(made, gpu), made, sides)
+        (best_tma_tile(made, gpu), made, sides)
         for made, sides in _ways(p)[: 1 if views else None]
         if _copied(made)
     ]
     if not ways:
         raise ScheduleError("TMA cannot copy its operands")
     takes = [
-        cycles_of(stream_counts(made, t, gpu), gpu) + turning_cycles(sides, gpu) for t, made, sides in ways
+        cycles_of(tma_counts(made, t, gpu), gpu) + transpose_cycles(sides, gpu) for t, made, sides in ways
     ]
     least = min(range(len(ways)), key=takes.__getitem__)
     tile, _, sides = ways[least]
-    names, before = [b.name for b in sides], turning_cycles(sides, gpu)
+    names, before = [b.name for b in sides], transpose_cycles(sides, gpu)
     if sides:
-        f, p = turn_operands(g, f, p, sides, False)
+        f, p = transpose_operands(g, f, p, sides, False)
     tile = g.choose(f, "streams", tile, lambda: _table(p, gpu))
-    note = applied(Streams, g, f, p, tile, after)
+    note = applied(TmaThreads, g, f, p, tile, after)
     return {**note, "transposed": names, "before": before} if names else note
 
 
@@ -95,12 +95,12 @@ def _check(target: Target, p: Product) -> None:
         raise ScheduleError("most of a tile would be padding")
 
 
-def stream_estimate(target: Target, p: Product) -> Counts:
+def tma_estimate(target: Target, p: Product) -> Counts:
     """The work of the best tile; refused if TMA cannot copy the operands."""
     _check(target, p)
     if not _copied(p):
         raise ScheduleError("TMA cannot copy its operands")
-    return stream_counts(p, best_stream_tile(p, target.gpu), target.gpu)
+    return tma_counts(p, best_tma_tile(p, target.gpu), target.gpu)
 
 
 def _ways(p: Product) -> list[tuple[Product, list[Buffer]]]:
@@ -110,7 +110,7 @@ def _ways(p: Product) -> list[tuple[Product, list[Buffer]]]:
         if (a and p.trans_a) or (b and not p.trans_b):
             continue
         made = replace(p, trans_a=p.trans_a or a, trans_b=p.trans_b and not b)
-        out.append((made, [x for x, turned in ((p.a, a), (p.b, b)) if turned]))
+        out.append((made, [x for x, transposed in ((p.a, a), (p.b, b)) if transposed]))
     return out
 
 
@@ -121,15 +121,15 @@ def _copied(p: Product) -> bool:
 
 
 # ---------------------------------------------------------------------------- sizes
-def best_stream_tile(p: Product, gpu: GpuMachine) -> ThreadTile:
+def best_tma_tile(p: Product, gpu: GpuMachine) -> ThreadTile:
     """The tile with the fewest estimated cycles."""
-    possible = possible_stream_tiles(p, gpu)
+    possible = possible_tma_tiles(p, gpu)
     if not possible:
         raise ScheduleError(f"no tile fits {gpu.dynamic_shared_memory_per_block} bytes of shared memory")
-    return min(possible, key=lambda t: cycles_of(stream_counts(p, t, gpu), gpu))
+    return min(possible, key=lambda t: cycles_of(tma_counts(p, t, gpu), gpu))
 
 
-def possible_stream_tiles(p: Product, gpu: GpuMachine) -> list[ThreadTile]:
+def possible_tma_tiles(p: Product, gpu: GpuMachine) -> list[ThreadTile]:
     """Tiles that are not much larger than the results, with each split-K whose parts are long enough."""
     found = []
     steps = -(-p.k.extent // _DEPTH)
@@ -158,7 +158,7 @@ def _fits(rows: int, columns: int, stages: int, gpu: GpuMachine) -> bool:
     return need <= gpu.dynamic_shared_memory_per_block
 
 
-def stream_counts(p: Product, t: Tile, gpu: GpuMachine) -> Counts:
+def tma_counts(p: Product, t: Tile, gpu: GpuMachine) -> Counts:
     """The work of a product whose operands TMA copies."""
     assert isinstance(t, ThreadTile)
     w, shape = gpu.tma_simt, _reached(t.rows, t.columns, gpu)
@@ -183,24 +183,24 @@ def _rounds(p: Product, t: Tile, gpu: GpuMachine) -> float:
 
 
 def _table(p: Product, gpu: GpuMachine) -> Table:
-    possible = possible_stream_tiles(p, gpu)
+    possible = possible_tma_tiles(p, gpu)
     tiles: list[Tile] = [replace(t, stages=n) for t, n in product(possible, _STAGES) if n <= t.stages]
-    return product_table(tiles, p, gpu, lambda t: stream_counts(p, t, gpu), float(gpu.fma_per_cycle))
+    return product_table(tiles, p, gpu, lambda t: tma_counts(p, t, gpu), float(gpu.fma_per_cycle))
 
 
 # ---------------------------------------------------------------------------- the sketch
-class Streams(Sketch):
+class TmaThreads(Sketch):
     fragment = "local"
     tile: ThreadTile
 
     def counts(self) -> Counts:
-        return stream_counts(self.p, self.tile, self.g.target.gpu)
+        return tma_counts(self.p, self.tile, self.g.target.gpu)
 
     def apply(self) -> dict[str, Any]:
         sch, p, t = self.sch, self.p, self.tile
         reads = [r.buffer for r in self.f.block.reads]
         self.operands = reads.index(p.a), reads.index(p.b)
-        tail, loops = self.prepare()
+        epilogue, loops = self.prepare()
         copies = [self.copied(at) for at in self.operands]
         held = [self.held(which) for which in (0, 1)]
         (i, i1, *i_own), i_lane = self.divided(loops[p.m.var], 0)
@@ -226,10 +226,10 @@ class Streams(Sketch):
         # CUDA's compiler unrolls this loop: the source would grow by thousands of lines.
         sch.annotate(quad, "pragma_unroll_explicit", 0)
         sch.annotate(depth, SPECIALIZE, t.stages)
-        sch.reverse_compute_at(tail, blocks, preserve_unit_loops=True)
-        self.out(tail)
+        sch.reverse_compute_at(epilogue, blocks, preserve_unit_loops=True)
+        self.out(epilogue)
         if t.per_processor > 1:
-            sch.annotate(tail, MIN_BLOCKS, t.per_processor)
+            sch.annotate(epilogue, MIN_BLOCKS, t.per_processor)
         sch.decompose_reduction(self.block, depth)
         sch.transform_layout(self.block, ("write", 0), self.placed)
         return {
@@ -314,10 +314,10 @@ class Streams(Sketch):
         sch.transform_block_layout(copy, place)
         return copy
 
-    def out(self, tail: BlockRV) -> None:
+    def out(self, epilogue: BlockRV) -> None:
         """Schedule the epilogue: each thread stores the results that it holds."""
         sch = self.sch
-        i, j = sch.get_loops(tail)[-2:]
+        i, j = sch.get_loops(epilogue)[-2:]
         (i, i1, *i_own), i_lane = self.divided(i, 0)
         (j, j1, *j_own), j_lane = self.divided(j, 1)
         lanes = [i_lane[0], *j_lane, i_lane[1]]
