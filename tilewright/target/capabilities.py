@@ -39,7 +39,7 @@ CUDA_CAPABILITIES: Final = (*_SINCE, *_ONLY)
 
 
 def arch_number(arch: str) -> int:
-    """80 of `sm_80`, `sm_80a` and `compute_80`; 0 of a text that has no number."""
+    """80 of `sm_80`, `sm_80a` and `compute_80`; 0 of what is no architecture of NVIDIA's."""
     digits = arch.removeprefix("sm_").removeprefix("compute_").rstrip("af")
     return int(digits) if digits.isdigit() else 0
 
@@ -54,6 +54,6 @@ def cuda_capabilities(arch: str) -> frozenset[str]:
 
 def capabilities_of(target: Target) -> frozenset[str]:
     """All capabilities of a target."""
-    if target.kind.name == "cuda":
-        return cuda_capabilities(target.gpu.arch)
-    return frozenset(target.features) if target.is_cpu else frozenset()
+    if target.is_cpu:
+        return frozenset(target.features)
+    return cuda_capabilities(target.gpu.arch) if target.is_gpu else frozenset()
