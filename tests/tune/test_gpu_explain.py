@@ -52,6 +52,11 @@ def convolution() -> list[Any]:
     return [x, w, topi.nn.conv2d(x, w, 1, 1, 1, "NHWC", out_dtype="float32")]
 
 
+def depthwise() -> list[Any]:
+    x, w = te.placeholder((8, 144, 56, 56), name="x"), te.placeholder((144, 1, 3, 3), name="w")
+    return [x, w, topi.nn.depthwise_conv2d_nchw(x, w, 1, 1, 1)]
+
+
 def attention() -> list[Any]:
     q, k, v = (te.placeholder((8, 16, 1024, 64), "float16", name=n) for n in "qkv")
     return [q, k, v, topi.nn.scaled_dot_product_attention(q, k, v)]
@@ -69,6 +74,7 @@ CASES: dict[str, tuple[list[Any], str, str, str, set[str]]] = {
     "transpose": (transposed(), A100, "DRAM", "elementwise, with strided reads", set()),
     "columns": (columns(), A100, "DRAM", "a thread for each result", set()),
     "elementwise": (elementwise(), A100, "DRAM", "", {"transpose"}),
+    "windows": (depthwise(), A100, "DRAM", "shared tile", set()),
 }  # fmt: skip
 
 

@@ -82,7 +82,6 @@ _PRODUCTS = (
     _Kind("dp4a", "large tile", _NOT_FLOAT32, by_dots, dp4a_estimate),
 )
 _FORM_KINDS = {"lines": "wgmma", "channels": "wgmma", "warps": "mma", "words": "dp4a"}
-_WITHOUT_SHARED = ("elementwise", "windows", "plain")  # sketches whose kernels use no shared memory
 
 
 class GpuFunction(Function):
@@ -149,8 +148,9 @@ class GpuFunction(Function):
             if f.rv.key not in self.done:
                 self.alone(f)
 
-    def attempt(self, f: Facts, sketch: Any, name: str) -> None:
-        """Apply a sketch; if it is refused, the stage gets a thread for each result, or one thread for all."""
+    def attempt(self, f: Facts, sketch: Any, name: str, shared: bool = True) -> None:
+        """Apply a sketch, whose kernel uses shared memory or not; if it is refused, the stage gets a thread for each
+        result, or one thread for all."""
         before = self.at_root()
         try:
             with self.sch.all_or_nothing():
@@ -166,11 +166,13 @@ class GpuFunction(Function):
                     continue
             else:
                 raise
-            self.record(f, name, note, gave_way=True)
+            self.record(f, name, note, gave_way=True, shared=False)
         else:
             tiled = isinstance(note.get("counts"), Counts)
-            rivals = () if tiled else simple_rivals(name, [f], self.target.gpu)
-            self.record(f, name, note, rivals=rivals)
+            rivals = [] if tiled else simple_rivals(name, [f], self.target.gpu)
+            if name == "windows":
+                rivals = self.shared_rival(f)
+            self.record(f, name, note, rivals=rivals, shared=shared)
         self.take(before)
 
     def record(
@@ -181,9 +183,12 @@ class GpuFunction(Function):
         group: Sequence[Facts] = (),
         rivals: Sequence[Rival] = (),
         gave_way: bool = False,
+        kind: str = "",
+        shared: bool = True,
     ) -> None:
         """Add a kernel to what `explain()` says, with its figures and its rivals. `gave_way`: it is the plain one,
-        because a better one was refused."""
+        because a better one was refused. `kind` is the name of the kernel among its rivals;
+        `shared`: it uses shared memory."""
         gpu, stages = self.target.gpu, list(group) or [f]
         counts, before = note.pop("counts", None), note.pop("before", 0.0)
         if isinstance(counts, Counts):
@@ -196,11 +201,11 @@ class GpuFunction(Function):
         else:
             kernel = note.pop("kernel", f.rv)
             figures = stage_figures(self.sch, stages, kernel, gpu, note.get("registers", 0))
-        order = f"{sketch} comes first where it is possible"
+        order = f"{kind or sketch} comes first where it is possible"
         others = lost(rivals, self.declined, figures["predicted_us"] / 1e6, order)
         told = {"stage": f.name, "sketch": sketch, **note}
         self.notes.records.append({**told, **figures, **others})
-        threads, shared = int(note.get("threads", 0)), told["sketch"] not in _WITHOUT_SHARED
+        threads = int(note.get("threads", 0))
         self.notes.outcomes.append(Outcome(f.name, threads, shared, str(note.get("instead", "")), gave_way))
 
     def alone(self, f: Facts, refused: str = "") -> None:
@@ -213,7 +218,7 @@ class GpuFunction(Function):
             self.declined["transpose"] = (
                 "it has not one read that is contiguous along another axis than the result"
             )
-            self.attempt(f, lambda: by_elements(self, f), "elementwise")
+            self.attempt(f, lambda: by_elements(self, f), "elementwise", shared=False)
         elif f.kind == "opaque" and _in_parallel(
             f.block.body, self.target.gpu.elementwise.parallel_iterations
         ):
@@ -224,7 +229,7 @@ class GpuFunction(Function):
             sketch = reduce_rows if along else reduce_columns
             self.attempt(f, lambda: sketch(self, f), "rows" if along else "columns")
         else:
-            self.attempt(f, lambda: self.plain(f), "plain")
+            self.attempt(f, lambda: self.plain(f), "plain", shared=False)
 
     def tile(self, f: Facts) -> None:
         self.done.add(f.rv.key)
@@ -238,12 +243,12 @@ class GpuFunction(Function):
         if windows is not None and self.convolution(f, windows):
             return
         if is_depthwise(f):
-            return self.attempt(f, lambda: depthwise(self, f), "windows")
+            return self.attempt(f, lambda: depthwise(self, f), "windows", shared=False)
         sums = contraction_of(f)
         if sums is not None and self.gathered(f, sums):
             return
         if is_pooling(f):
-            return self.attempt(f, lambda: pool_windows(self, f), "windows")
+            return self.attempt(f, lambda: pool_windows(self, f), "windows", shared=False)
         self.attempt(f, lambda: self.tiles(f), "shared tile")
 
     def gathered(self, f: Facts, sums: Contraction) -> bool:
@@ -272,7 +277,9 @@ class GpuFunction(Function):
             self.declined.pop(_FORM_KINDS[form], None)  # in another form
             later = {_FORM_KINDS[x] for x in FORMS[i + 1 :]} - {_FORM_KINDS[form]}
             rivals = self.estimates([k for k in _PRODUCTS if k.name in later], windows.as_product())
-            self.record(f, "tensor cores", note, rivals=rivals or self.shared_rival(f))
+            self.record(
+                f, "tensor cores", note, rivals=rivals or self.shared_rival(f), kind=_FORM_KINDS[form]
+            )
             self.take(before)
             return True
         return False
@@ -288,9 +295,8 @@ class GpuFunction(Function):
             except ScheduleError as why:
                 self.decline(kind.name, why)
                 continue
-            self.record(
-                f, kind.sketch, note, rivals=self.estimates(kinds[i + 1 :], product) or self.shared_rival(f)
-            )
+            rivals = self.estimates(kinds[i + 1 :], product) or self.shared_rival(f)
+            self.record(f, kind.sketch, note, rivals=rivals, kind=kind.name)
             self.take(before)
             return True
         return False

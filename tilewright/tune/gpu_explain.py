@@ -137,7 +137,8 @@ def lost(rivals: Sequence[Rival], refused: Mapping[str, str], seconds: float, or
     if rivals:
         best = min(rivals, key=lambda r: r.seconds)
         times = best.seconds / max(seconds, 1e-12)
-        why = f"{times:.2f} times as long" if times >= 1 else f"{times:.2f} of the time, but {order}"
+        slower = times > 0.995  # two digits are shown
+        why = f"{times:.2f} times as long" if slower else f"{times:.2f} of the time, but {order}"
         out["rival"] = {"kind": best.kind, "predicted_us": round(best.seconds * 1e6, 2), "because": why}
     if refused:
         out["refused"] = dict(refused)

@@ -96,7 +96,7 @@ class _Untiled(GpuFunction):
     def alone(self, f: Facts, refused: str = "") -> None:
         self.done.add(f.rv.key)
         simple = f.kind == "injective"
-        self.attempt(f, lambda: by_elements(self, f) if simple else self.plain(f), "plain")
+        self.attempt(f, lambda: by_elements(self, f) if simple else self.plain(f), "plain", shared=False)
 
 
 def _refuse_serial(notes: Explanation) -> None:
