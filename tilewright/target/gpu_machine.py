@@ -207,6 +207,7 @@ class SharedTileFigures:
     product_store_rate: float = 16  # results of products that are stored in a cycle
     busy_blocks: float = 2  # thread blocks for each SM that reach the DRAM bandwidth
     busy_exponent: float = 0.5  # of the fraction that fewer reach
+    copy_rate: float = 0.9  # fraction of the DRAM bandwidth of the data sheet that a long copy reaches
     scalar_rate: float = 0.8  # fraction of the DRAM bandwidth that loads of single elements reach
     rival: float = 1.02  # candidates as good as the choice of the rules come after it by this factor
     float32_rate: float = 0.8  # fraction of the float32 peak that a product without tensor cores reaches

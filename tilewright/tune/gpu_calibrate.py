@@ -135,13 +135,15 @@ def probes_of(target: Target) -> Iterator[Probe]:
 
 
 def _copy(figure: str, size: int) -> Probe:
-    """An elementwise kernel over `size` float32: it is bound by DRAM, or by its launch."""
+    """An elementwise kernel over `size` float32: it is bound by DRAM, or by its launch. `bandwidth` means that of the
+    data sheet, to which all rates are relative: no kernel reaches it."""
     x = placeholder((size,), "float32", name="x")
     tensors = [x, compute((size,), lambda i: x[i] + 1.0, name="y")]
     f = _facts(tensors)
 
     def counts(gpu: GpuMachine) -> Counts:
-        return stage_counts([f], gpu, max(1, size // (4 * gpu.elementwise.threads)))
+        c = stage_counts([f], gpu, max(1, size // (4 * gpu.elementwise.threads)))
+        return replace(c, dram_rate=c.dram_rate * gpu.tile.copy_rate)
 
     return Probe(figure, tensors, counts)
 
