@@ -208,7 +208,7 @@ def _simt_probes(target: Target) -> Iterator[Probe]:
         tile = best_thread_tile(p, target.gpu, 16, (1,))
         return _tiled(figure, tensors, "threads", tile, lambda gpu: thread_counts(p, tile, gpu))
 
-    yield probe("simt.kernel.launch", 64, 64, 64)
+    yield probe("simt.kernel.launch", 64, 64, 32)
     yield probe("simt.rate", 4096, 4096, 1024)
 
 
