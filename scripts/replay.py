@@ -85,6 +85,7 @@ def isolated(tree: Path, home: str) -> dict[str, str]:
         "TILEWRIGHT_CACHE": "0",
         "TILEWRIGHT_CACHE_DIR": home,
         "XDG_CACHE_HOME": home,
+        "XDG_CONFIG_HOME": home,
         "TILEWRIGHT_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
         "OMP_NUM_THREADS": "1",

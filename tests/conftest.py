@@ -28,6 +28,8 @@ os.environ.setdefault("TILEWRIGHT_CHECK", "1")
 # Tests see LLVM at work, each of them or (in the rooms of `_COMPILED_ONCE`) the first that has the program. Those of
 # the cache switch it on in folders of their own.
 os.environ["TILEWRIGHT_CACHE"] = "0"
+# Nor do figures that the user has measured show in tests: those of calibration have folders of their own.
+os.environ["TILEWRIGHT_CONFIG_DIR"] = os.path.join(tempfile.gettempdir(), "tilewright-without-configuration")
 # What OpenMP and OpenBLAS compute for tests is small, and their threads wait for each other by spinning: with a test
 # process on each core that takes many times as long as one thread does.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

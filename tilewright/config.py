@@ -23,6 +23,7 @@ __all__ = [
     "cache_size",
     "check",
     "code_key",
+    "config_dir",
     "data_check",
     "debug",
     "dump",
@@ -161,6 +162,11 @@ def _default_cache() -> Path:
     return Path(base).expanduser() / "tilewright"
 
 
+def _default_config() -> Path:
+    base = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    return Path(base).expanduser() / "tilewright"
+
+
 def _usable_cores() -> int:
     try:
         return len(os.sched_getaffinity(0)) or 1
@@ -223,6 +229,13 @@ cache_size: Final[Knob[int]] = Knob(
     _whole(1, None),
     "how many MiB the folder may take; what was not used for longest goes first",
 )
+config_dir: Final[Knob[Path]] = Knob(
+    "config_dir",
+    "TILEWRIGHT_CONFIG_DIR",
+    _default_config,
+    lambda value: Path(value).expanduser(),
+    "the folder of what belongs to the user: the figures of machines that `tilewright calibrate` measured",
+)
 
 data_check: Final[Knob[str]] = Knob(
     "data_check",
@@ -236,7 +249,19 @@ data_check: Final[Knob[str]] = Knob(
 
 _ALL: Final[dict[str, Knob[Any]]] = {
     k.name: k
-    for k in (dump, debug, llvm_level, time, check, num_threads, cache, cache_dir, cache_size, data_check)
+    for k in (
+        dump,
+        debug,
+        llvm_level,
+        time,
+        check,
+        num_threads,
+        cache,
+        cache_dir,
+        cache_size,
+        config_dir,
+        data_check,
+    )
 }
 
 

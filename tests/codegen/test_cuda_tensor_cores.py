@@ -277,8 +277,8 @@ def chosen(target: str, *sizes: int, **facts: Any) -> dict[str, Any]:
 def test_large_products_take_large_tiles_and_small_ones_parts_of_the_sum() -> None:
     large = chosen(HOPPER, 4096, 4096, 4096, out="float16")
     assert large["tile"] == "128 x 256 x 64" and large["instructions"] == "wgmma_64x256x64_f16f16f32"
-    assert "parts of the sum" not in large
-    assert chosen(HOPPER, 128, 768, 3072, out="float16")["parts of the sum"] > 1
+    assert "split-K" not in large
+    assert chosen(HOPPER, 128, 768, 3072, out="float16")["split-K"] > 1
     assert chosen(AMPERE, 1024, 1024, 1024)["instructions"] == "wmma_sync_16x16x16_f16f16f32"
 
 
@@ -294,7 +294,7 @@ def test_products_of_warps() -> None:
         "wmma_sync_16x16x32_s8s8s32_trans"
     )
     assert chosen(AMPERE, 64, 64, 64, **bytes_along) == {}
-    assert chosen(AMPERE, 1024, 1024, 1024, **bytes_along)["turned before"] == ["B"]
+    assert chosen(AMPERE, 1024, 1024, 1024, **bytes_along)["transposed"] == ["B"]
 
 
 def test_rows_that_bulk_copies_cannot_take_go_to_warps() -> None:

@@ -584,3 +584,28 @@ def random_rows(dev: Any) -> str:
             f["main"](x, y)
             np.testing.assert_array_equal(y.numpy(), want, err_msg=f"seed {seed}")
     return "40 schedules"
+
+
+@check
+def calibration(dev: Any) -> str:
+    """`tilewright calibrate` finds most figures, near those of the table, and targets of the device have them."""
+    import tempfile
+
+    from tilewright import config
+    from tilewright.driver.tvmc.calibrate import _gpu
+    from tilewright.driver.tvmc.command_line import Desk
+    from tilewright.target.calibration import keep
+    from tilewright.target.gpu_machine import gpu_figures
+
+    with tempfile.TemporaryDirectory() as folder, config.using(config_dir=folder):
+        start = time.perf_counter()
+        found = _gpu(Desk(False, quiet=True), rounds=5)
+        took = time.perf_counter() - start
+        target = tvm.target.Target(f"cuda -arch={found.machine['arch']}")
+        table = gpu_figures(target.gpu)
+        keep(found)
+        made = tvm.target.Target(str(target)).gpu
+    assert made.source == "calibrated" and made.multiprocessors == dev.multi_processor_count
+    times = {name: value / table[name] for name, value in found.figures.items()}
+    assert len(times) >= 6 and all(0.1 < t < 10 for t in times.values()), times
+    return f"{took:.0f} s; relative to the table: " + ", ".join(f"{k} {t:.2f}" for k, t in times.items())

@@ -83,7 +83,7 @@ def _direct(x: Any, w: Any, stride: int, padding: int, dilation: int) -> Any:
 def _program(args: list[Any], given: list[Any], want: Any, target: str) -> Program:
     sch = tvm.auto_schedule(args, target)
     (record,) = [r for r in sch.explanation.records if r["sketch"] == "large tile"]
-    assert ("copied" in record) is (target == HOPPER), sch.explain()
+    assert ("copies" in record) is (target == HOPPER), sch.explain()
     return Program(sch.mod, None, given, want.astype("float32"), 1e-4, 1e-3)
 
 

@@ -130,8 +130,10 @@ def test_refused_figures(text: str, said: str) -> None:
 def test_refused_machines() -> None:
     with pytest.raises(TargetError, match="takes a number from"):
         Target("llvm").with_machine({"clock": True})
-    with pytest.raises(TargetError, match="only processors take other figures"):
-        Target("cuda").with_machine({"clock": 1.0})
+    with pytest.raises(TargetError, match="has no figures of a machine; processors and GPUs have"):
+        Target("ext_dev").with_machine({"clock": 1.0})
+    with pytest.raises(TargetError, match="takes figures by name, not a CpuMachine"):
+        Target("cuda").with_machine(Target("llvm").cpu)
     arm = Target("llvm -mcpu=cortex-a72").cpu
     with pytest.raises(TargetError, match=r"those of cortex-a72 \(aarch64\), but target .* is for x86_64"):
         Target("llvm -mcpu=haswell").with_machine(arm)

@@ -184,8 +184,8 @@ def test_a_part_of_a_matrix_is_no_matrix() -> None:
 def test_a_refusal_says_why() -> None:
     func = te.create_prim_func(attention(1, 2, 128, 60))
     assert refusal(tvm.target.Target(HOPPER), te.create_prim_func(attention(1, 2, 128, 64))) is None
-    assert refusal(tvm.target.Target(HOPPER), func) == "bulk copies cannot take its operands"
-    assert "no products of warpgroups" in str(refusal(tvm.target.Target(AMPERE), func))
+    assert refusal(tvm.target.Target(HOPPER), func) == "TMA cannot copy its operands"
+    assert "no `wgmma`" in str(refusal(tvm.target.Target(AMPERE), func))
 
 
 @pytest.mark.parametrize(

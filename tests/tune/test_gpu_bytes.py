@@ -35,14 +35,14 @@ def record(args: list[te.Tensor], target: str) -> dict[str, Any]:
 @pytest.mark.parametrize("target", [TURING, AMPERE])
 def test_tensor_cores_take_32_of_the_reduction(target: str) -> None:
     made = record(of_bytes(128, 64, 96, trans_b=True), target)
-    assert made["sketch"] == "tensor cores" and "turned before" not in made
+    assert made["sketch"] == "tensor cores" and "transposed" not in made
     assert made["instructions"] == "wmma_sync_16x16x32_s8s8s32_trans"
 
 
 @pytest.mark.parametrize("target", [PASCAL, AMPERE])
 def test_what_lies_across_the_reduction_is_turned(target: str) -> None:
     made = record(of_bytes(512, 512, 512, trans_a=True), target)
-    assert made["turned before"] == ["A", "B"]
+    assert made["transposed"] == ["A", "B"]
 
 
 def test_others_take_four_bytes_at_a_time() -> None:

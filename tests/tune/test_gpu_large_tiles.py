@@ -99,7 +99,7 @@ def test_parts_of_the_sum(args: list[Any], monkeypatch: pytest.MonkeyPatch) -> N
     forced(monkeypatch, ThreadTile(32, 16, 3, 2, 2, 8, 4, 4, 8))
     sch = tvm.auto_schedule(args, "cuda -arch=sm_90")
     (record,) = [r for r in sch.explanation.records if r["sketch"] == "large tile"]
-    assert record["parts of the sum"] == 2
+    assert record["split-K"] == 2
     assert sch.verify()
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import tilewright as tvm
 from tilewright import te, tir, topi
-from tilewright.tune import gpu, gpu_rows
+from tilewright.tune import gpu
 from tilewright.tune.gpu_rows import shares_across, shares_in_cluster, shares_of
 
 CUDA = "cuda -arch=sm_90a"
@@ -107,9 +107,11 @@ def scheduled(shapes: list[tuple[int, ...]], build: Any, target: str = CUDA, dty
     return tvm.auto_schedule([*args, out], target), str(out.dtype)
 
 
-def computes(shapes: list[tuple[int, ...]], build: Any, reference: Callable[..., Array]) -> Any:
+def computes(
+    shapes: list[tuple[int, ...]], build: Any, reference: Callable[..., Array], target: str = CUDA
+) -> Any:
     """Run the lowered kernel, barriers and shuffles included, thread by thread; its schedule."""
-    sch, kind = scheduled(shapes, build)
+    sch, kind = scheduled(shapes, build, target)
     with tvm.target.Target(CUDA):
         mod = tir.transform.ThreadSync("shared.cluster")(tvm.lower(sch.mod))
         func = tir.transform.ThreadSync("shared")(mod)["main"]
@@ -138,19 +140,16 @@ CLUSTERS: dict[str, Case] = {
 @pytest.mark.parametrize("name", CLUSTERS)
 def test_clusters_share_long_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that are long for so few registers."""
-    monkeypatch.setattr(gpu_rows, "_HELD", 4)
-    monkeypatch.setattr(gpu_rows, "_CLUSTERED", 32)
     monkeypatch.setattr(gpu.GpuFunction, "limit", 32)
-    sch = computes(*CLUSTERS[name])
+    sch = computes(*CLUSTERS[name], f"{CUDA} -machine=rows.held_registers:4,rows.cluster_threads:32")
     record = next(r for r in sch.explanation.records if r["sketch"] == "rows")
-    assert record["blocks of a cluster"] > 1 and "x0" in record["in registers"]
+    assert record["cluster"] > 1 and "x0" in record["in registers"]
 
 
 @pytest.mark.parametrize("name", ["softmax", "layernorm"])
 def test_stages_of_rows_that_nothing_holds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_rows, "_HELD", 4)
     monkeypatch.setattr(gpu.GpuFunction, "limit", 8)
-    sch = computes(*CLUSTERS[name])
+    sch = computes(*CLUSTERS[name], f"{CUDA} -machine=rows.held_registers:4")
     stages = [r["stage"] for r in sch.explanation.records if r["sketch"] != "inline"]
     assert len(stages) == 3 and "T_softmax_exp" not in stages
 
@@ -198,10 +197,10 @@ def rows_of(shapes: list[tuple[int, ...]], build: Any, target: str = CUDA) -> An
 
 def test_long_rows_have_clusters_or_are_read_again_and_few_of_them_in_parts() -> None:
     held = rows_of([(512, 1 << 17)], topi.nn.softmax)
-    assert held["blocks of a cluster"] == 8 and held["in registers"] == ["x0", "T_softmax_exp"]
-    assert "blocks of a cluster" not in rows_of([(512, 4096)], topi.nn.softmax)
+    assert held["cluster"] == 8 and held["in registers"] == ["x0", "T_softmax_exp"]
+    assert "cluster" not in rows_of([(512, 4096)], topi.nn.softmax)
     again = rows_of([(512, 1 << 17)], topi.nn.softmax, "cuda -arch=sm_80")
-    assert "blocks of a cluster" not in again and again["in registers"] == []
+    assert "cluster" not in again and again["in registers"] == []
     sch, _ = scheduled([(2, 1 << 20)], lambda x: topi.sum(x, axis=1))
     assert sch.explanation.records[-1]["parts"] == 256
 

@@ -104,7 +104,7 @@ def test_what_is_parallel_already_is_left_so() -> None:
 def wide(*shapes: tuple[int, ...], make: Any) -> int:
     args = [te.placeholder(s, name=f"x{i}") for i, s in enumerate(shapes)]
     sch = tvm.auto_schedule([*args, make(*args)], "cuda -arch=sm_90")
-    return int(sch.explanation.records[-1]["elements at a time"])
+    return int(sch.explanation.records[-1]["vector"])
 
 
 def test_vectors_take_branches_together() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -10,10 +11,11 @@ import tilewright as tvm
 from tilewright import te, topi
 from tilewright.ir.errors import LoweringError
 from tilewright.target import Target
-from tilewright.tune import gpu_product_bulk
+from tilewright.tune import gpu_product_tma
+from tilewright.tune.cost.gpu import Counts
 from tilewright.tune.facts import facts_of
 from tilewright.tune.gpu_product import ThreadTile
-from tilewright.tune.gpu_product_bulk import best_stream_tile, possible_stream_tiles
+from tilewright.tune.gpu_product_tma import best_tma_tile, possible_tma_tiles
 from tilewright.tune.gpu_tensor import product_of
 
 H200 = "cuda -model=h200"
@@ -42,10 +44,10 @@ def record_of(sch: Any) -> dict[str, Any]:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every product take a tile of one warp, and nothing be turned."""
-    monkeypatch.setattr(gpu_product_bulk, "best_stream_tile", lambda *_: ONE_WARP)
-    monkeypatch.setattr(gpu_product_bulk, "stream_cycles", lambda *_: 0.0)
-    monkeypatch.setattr(gpu_product_bulk, "can_run", lambda *_: None)
-    monkeypatch.setattr(gpu_product_bulk, "_LEAST", 0)
+    monkeypatch.setattr(gpu_product_tma, "best_tma_tile", lambda *_: ONE_WARP)
+    monkeypatch.setattr(gpu_product_tma, "tma_counts", lambda *_: Counts())
+    monkeypatch.setattr(gpu_product_tma, "can_run", lambda *_: None)
+    monkeypatch.setattr(sys.modules[__name__], "H200", f"{H200} -machine=tma_simt.least_side:1")
 
 
 @pytest.mark.parametrize(
@@ -63,7 +65,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small")
 def test_threads_compute_it(args: list[Any]) -> None:
     sch = tvm.auto_schedule(args, H200)
-    assert record_of(sch)["copied"] == "in bulk"
+    assert record_of(sch)["copies"] == "TMA"
     told = str(sch.verify())
     assert "agree" in told and "the copy engine works for all threads of a block at once" in told
 
@@ -108,7 +110,7 @@ def test_registers_are_given_where_warpgroups_compute() -> None:
     ],
 )
 def test_operands_are_turned_where_it_pays(shape: tuple[Any, ...], turned: list[str] | None) -> None:
-    assert record_of(tvm.auto_schedule(matmul(*shape), H200)).get("turned before") == turned
+    assert record_of(tvm.auto_schedule(matmul(*shape), H200)).get("transposed") == turned
 
 
 @pytest.mark.parametrize("shape", [(4096, 4096, 4096), (1000, 3000, 500), (64, 4096, 4096), (64, 64, 64)])
@@ -118,15 +120,15 @@ def test_sizes_by_the_count_of_cycles(shape: tuple[int, int, int]) -> None:
     p = product_of(facts_of(sch, sch.get_block("T_matmul")))
     assert p is not None
     gpu = Target(H200).gpu
-    tile = best_stream_tile(p, gpu)
-    assert tile in possible_stream_tiles(p, gpu)
+    tile = best_tma_tile(p, gpu)
+    assert tile in possible_tma_tiles(p, gpu)
     assert tile.threads % 128 == 0
 
 
 @pytest.mark.parametrize("shape", [(16, 4096, 4096), (333, 333, 333)])
 def test_others_fetch_for_themselves(shape: tuple[int, int, int]) -> None:
     """Few rows, and lines that do not begin at multiples of 16 bytes."""
-    assert "copied" not in record_of(tvm.auto_schedule(matmul(*shape), H200))
+    assert "copies" not in record_of(tvm.auto_schedule(matmul(*shape), H200))
 
 
 @pytest.mark.usefixtures("small")

@@ -126,7 +126,7 @@ def test_schedules_mean_the_same(args: list[te.Tensor], target: str) -> None:
 @pytest.mark.slow
 def test_operands_are_turned_where_it_pays() -> None:
     made = sketch(product(1024, 1024, 2048, "float32", trans_a=True), TF32)
-    assert made["turned before"] == ["A", "B"] and "tf32" in made["instructions"]
+    assert made["transposed"] == ["A", "B"] and "tf32" in made["instructions"]
     # Warps take operands as they lie, and rows of any length.
     for args in (product(16, 4096, 4096, "float32"), product(1024, 1024, 1022, "float32", trans_b=True)):
         assert sketch(args, TF32)["instructions"].startswith("wmma_sync_16x16x8_tf32tf32f32")

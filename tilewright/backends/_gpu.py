@@ -8,6 +8,7 @@ from typing import Any, Final
 from ..ir.say_once import say_once
 from ..ir.transform import Pass, PassContext
 from ..target import Target
+from ..target.gpu_machine import register_split
 from ..tir import transform as T
 from . import Pipeline, backend_of, unless, when
 
@@ -55,7 +56,7 @@ PIPELINE: Final = Pipeline(
     storage=(T.FlattenBuffer(), T.WidenIndices(check_sizes=True), T.Simplify(), T.LowerWarpMemory()),
     loops=(
         T.InjectPrefetch(),
-        T.SpecializeWarps(),
+        T.SpecializeWarps(registers=register_split),
         T.InjectSoftwarePipeline(),
         T.InjectVirtualThread(),
         T.VectorizeLoop(),

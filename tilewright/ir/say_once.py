@@ -16,7 +16,7 @@ class IgnoredWarning(UserWarning):
     """An option or a name of the classic API that is accepted and does nothing here."""
 
 
-def say_once(text: str) -> None:
+def say_once(text: str, category: type[Warning] = IgnoredWarning) -> None:
     """Warn about a thing, at the line of the program that asked for it, unless that has been said."""
     if text in _said:
         return
@@ -24,4 +24,4 @@ def say_once(text: str) -> None:
     depth, frame = 2, sys._getframe(1)
     while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] == _PACKAGE:
         depth, frame = depth + 1, frame.f_back
-    warnings.warn(text, IgnoredWarning, stacklevel=depth)
+    warnings.warn(text, category, stacklevel=depth)

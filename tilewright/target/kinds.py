@@ -99,8 +99,9 @@ GPU: Final[dict[str, Option]] = {
     "max_local_memory_per_block": count("bytes of private memory"),
     "vector_unit_bytes": count("bytes of the widest load"),
     "l2_cache_size_bytes": count("bytes of the cache that all blocks share"),
-    "multi_processor_count": count("processors that run blocks"),
+    "multi_processor_count": count("SMs, which run thread blocks"),
     "memory_bandwidth": count("GB/s of the main memory"),
+    "machine": Option("text", "figures of the GPU, as clock:1.9,mma.latency:1200"),
 }
 _OLD_NAMES: Final = {"shared_memory_per_block": "max_shared_memory_per_block"}
 

@@ -7,7 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ..ir.errors import TargetError, near_matches
+from .calibration import calibrated, calibrations, unusable
+from .capabilities import arch_number, cuda_capabilities
 from .cpus import architecture_of_cpu, architecture_of_triple, cpu_named
+from .gpu_machine import GpuMachine, checked_gpu_figures, with_gpu_figures
 from .gpus import GPUS, figures_of_arch, gpu_of
 from .host import (
     CacheSizes,
@@ -71,7 +74,7 @@ class CpuMachine:
     memory_bandwidth: float = 20.0
     memory_bandwidth_all: float = 40.0
     launch_us: float = 3.0
-    source: str = "table"  # where the figures come from: "table", "given" or "measured"
+    source: str = "table"  # where the figures come from: "table", "given", "measured" or "calibrated"
 
     def lanes(self, bits: int) -> int:
         """How many values of `bits` bits a vector holds."""
@@ -148,13 +151,22 @@ def checked_figures(given: Mapping[str, Any], what: str) -> dict[str, int | floa
 
 def figures_of_text(text: str, what: str) -> dict[str, int | float]:
     """The figures that `-machine=clock:3.7,fma_ports:2` gives."""
+    return checked_figures(_given(text, what), f"{what}: -machine")
+
+
+def _given(text: str, what: str) -> dict[str, str]:
     given: dict[str, str] = {}
     for item in text.split(","):
         name, colon, value = item.partition(":")
         if not colon:
             raise TargetError(f"{what}: -machine takes name:number with commas between, not {item!r}")
         given[name.strip()] = value
-    return checked_figures(given, f"{what}: -machine")
+    return given
+
+
+def gpu_figures_of_text(machine: GpuMachine, text: str, what: str) -> dict[str, int | float]:
+    """The figures that `-machine=clock:1.9,mma.latency:1200` gives."""
+    return checked_gpu_figures(machine, _given(text, what), f"{what}: -machine")
 
 
 def text_of_figures(figures: Mapping[str, int | float]) -> str:
@@ -207,34 +219,6 @@ def cpu_table(m: CpuMachine) -> str:
         ("launch", f"{m.launch_us:.2f} microseconds for a parallel loop"),
     ]
     return "\n".join(f"{name:<14} {text}" for name, text in rows)
-
-
-@dataclass(frozen=True, slots=True)
-class GpuMachine:
-    """A GPU in numbers. Sizes are in bytes, `bandwidth` in GB/s, `clock` in GHz."""
-
-    arch: str
-    warp_size: int
-    max_threads_per_block: int
-    shared_memory_per_block: int
-    dynamic_shared_memory_per_block: int
-    registers_per_block: int
-    multiprocessors: int
-    l2_cache: int
-    bandwidth: float
-    clock: float
-    fma_per_cycle: int  # float32, of one multiprocessor
-
-    @property
-    def peak_flops(self) -> float:
-        """float32 operations in a second, without tensor cores."""
-        return 2e9 * self.clock * self.fma_per_cycle * self.multiprocessors
-
-    @property
-    def blocks_per_cluster(self) -> int:
-        """Blocks that may see each other's shared memory: Hopper and what came after it have clusters."""
-        number = self.arch.removeprefix("sm_").rstrip("af")
-        return 8 if self.arch.startswith("sm_") and number.isdigit() and int(number) >= 90 else 1
 
 
 def is_host_cpu(target: Target) -> bool:
@@ -384,28 +368,72 @@ def _cpu_machine(target: Target) -> CpuMachine:
     )
     given = target.attrs.get("machine")
     if given is None:
-        return made
+        return _calibrated_cpu(target, made) if here else made
     figures = figures_of_text(given, f"target {target}")
     if "num-cores" in target.attrs:
         figures.pop("num_cores", None)  # what is said in so many words holds
     return with_figures(made, figures, "given")
 
 
+def _calibrated_cpu(target: Target, made: CpuMachine) -> CpuMachine:
+    """This machine with the figures that `tilewright calibrate` measured on it."""
+    cores = host_cores()
+    found = calibrated("cpu", name=made.cpu, cores=cores)
+    if found is None:
+        return made
+    drop = {"num_cores"}  # what is said in so many words holds, and threads may be bound to some of the cores
+    if "vector-width" in target.attrs or found[1].figures.get("preferred_vector_bits", 0) > made.vector_bits:
+        drop.add("preferred_vector_bits")
+    if made.num_cores != cores:
+        drop |= {"memory_bandwidth_all", "launch_us"}
+    try:
+        figures = checked_figures(found[1].figures, str(found[0]))
+    except TargetError as error:
+        unusable(str(error))
+        return made
+    return with_figures(made, {k: v for k, v in figures.items() if k not in drop}, "calibrated")
+
+
+def _calibrated_gpu(target: Target, made: GpuMachine) -> GpuMachine:
+    """A GPU of the architecture with the figures that `tilewright calibrate` measured on it."""
+    attrs, model = target.attrs, str(target.attrs.get("model", ""))
+    for path, one in calibrations("cuda").items():
+        name, arch = str(one.machine["name"]), str(one.machine.get("arch", ""))
+        count = one.machine.get("multiprocessors")
+        other = model and gpu_of(model, made.arch) is not gpu_of(name, arch)
+        if arch_number(arch) != arch_number(made.arch) or other:
+            continue
+        if attrs.get("multi_processor_count", count) != count:
+            continue
+        said = {
+            "multiprocessors": "multi_processor_count",
+            "l2_cache": "l2_cache_size_bytes",
+            "bandwidth": "memory_bandwidth",
+        }
+        try:
+            figures = checked_gpu_figures(made, one.figures, str(path))
+        except TargetError as error:
+            unusable(str(error))
+            continue
+        kept = {k: v for k, v in figures.items() if said.get(k) not in attrs}
+        return with_gpu_figures(made, kept, "calibrated")
+    return made
+
+
 def _gpu_machine(target: Target) -> GpuMachine:
-    attrs = target.attrs
+    attrs, cuda = target.attrs, target.kind.name == "cuda"
     arch = str(attrs.get("arch", attrs.get("mcpu", "")))
-    known = gpu_of(str(attrs.get("model", "")), arch) if target.kind.name == "cuda" else GPUS["t4"]
-    if target.kind.name == "cuda" and not arch:
+    known = gpu_of(str(attrs.get("model", "")), arch) if cuda else GPUS["t4"]
+    if cuda and not arch:
         known = figures_of_arch("sm_75")
     shared = attrs.get("max_shared_memory_per_block", 49152)
     dynamic = attrs.get("max_dynamic_shared_memory_per_block")
     if dynamic is None:
-        dynamic = known.shared if target.kind.name == "cuda" else shared
-    threads = attrs.get("max_threads_per_block", attrs.get("max_num_threads", 256))
-    return GpuMachine(
+        dynamic = known.shared if cuda else shared
+    made = GpuMachine(
         arch,
         attrs.get("thread_warp_size", 32),
-        threads,
+        attrs.get("max_threads_per_block", attrs.get("max_num_threads", 256)),
         shared,
         max(shared, dynamic),
         attrs.get("registers_per_block", known.registers),
@@ -414,7 +442,15 @@ def _gpu_machine(target: Target) -> GpuMachine:
         attrs.get("memory_bandwidth", known.bandwidth),
         known.clock,
         known.cores_per_sm,
+        known.mma,
+        # The hardware guarantees eight thread blocks for a cluster.
+        blocks_per_cluster=8 if cuda and "cluster" in cuda_capabilities(arch) else 1,
+        limits=known.limits,
     )
+    given = attrs.get("machine")
+    if given is None:
+        return _calibrated_gpu(target, made) if cuda and arch else made
+    return with_gpu_figures(made, gpu_figures_of_text(made, given, f"target {target}"), "given")
 
 
 def machine_of(target: Target) -> CpuMachine | GpuMachine:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -12,15 +14,18 @@ from ..files import write_whole
 from ..ir.errors import TargetError
 from ..ir.serialize import read_json
 from ..version import __version__
+from .calibration import Calibration
+from .host import host_cores
 from .machine import CpuMachine, checked_figures, with_figures
 from .probes import Memory, Probes, best, probes
 from .target import Target
 
-__all__ = ["measure", "measured_file", "stream"]
+__all__ = ["Tell", "calibrate_cpu", "measure", "measured_file", "stream"]
 
 _K, _M = 1024, 1024 * 1024
 _ROUNDS: Final = 9
 _FORMAT: Final = 1
+Tell = Callable[[str, float], None]  # is told each figure as soon as it is known
 
 
 def measure(force: bool = False) -> CpuMachine:
@@ -38,6 +43,28 @@ def measure(force: bool = False) -> CpuMachine:
         figures = _measured(plain)
         _keep(path, plain, figures)
     return with_figures(plain, figures, "measured")
+
+
+def calibrate_cpu(rounds: int, tell: Tell) -> Calibration:
+    """The figures of this machine, each the best of `rounds` tries or more, for `calibration.keep`."""
+    plain = Target("llvm").cpu
+    figures = _measured(plain, rounds, tell)
+    for name in _implausible(figures):
+        del figures[name]
+        tell(f"{name}: left out, because others use the machine; run it again when it is idle", math.nan)
+    return Calibration("cpu", {"name": plain.cpu, "cores": host_cores()}, figures)
+
+
+def _implausible(figures: Mapping[str, int | float]) -> list[str]:
+    """The figures that cannot be: a cache that is slower than the memory behind it."""
+    levels = [name for name in ("l1", "l2", "l3") if f"{name}_latency" in figures]
+    behind = [f"{name}_latency" for name in levels[1:]]
+    out = [f"{a}_latency" for a, b in zip(levels, behind) if figures[f"{a}_latency"] > figures[b]]
+    far = figures.get("memory_latency", math.inf) * figures.get("clock", 1.0)
+    return [
+        *out,
+        *(f"{a}_latency" for a in levels if figures[f"{a}_latency"] > far and f"{a}_latency" not in out),
+    ]
 
 
 def measured_file(machine: CpuMachine | None = None) -> Path:
@@ -65,38 +92,52 @@ def _keep(path: Path, machine: CpuMachine, figures: dict[str, int | float]) -> N
         pass  # a cache that cannot be written costs time, not the answer
 
 
-def _measured(plain: CpuMachine) -> dict[str, int | float]:
+def _measured(
+    plain: CpuMachine, rounds: int = _ROUNDS, tell: Tell = lambda name, value: None
+) -> dict[str, int | float]:
     """All figures, by name."""
+    out = _Figures(tell)
     run = probes()
-    out: dict[str, int | float] = {}
     turns = 20_000
-    second = best(lambda: run.clock(turns), _ROUNDS) / (64 * turns)  # of one cycle
+    second = best(lambda: run.clock(turns), rounds) / (64 * turns)  # of one cycle
     out["clock"] = _digits(1e-9 / second)
-    bits = _best_width(run)
+    bits = _best_width(run, rounds)
     out["preferred_vector_bits"] = bits
     turns = 10_000
-    took = best(lambda: run.multiply(bits, turns), _ROUNDS)
+    took = best(lambda: run.multiply(bits, turns), rounds)
     out["fma_ports"] = max(1, round(48 * turns * second / took))
-    took = best(lambda: run.chained(bits, turns), _ROUNDS)
+    took = best(lambda: run.chained(bits, turns), rounds)
     out["fma_latency"] = max(1, round(took / second / (4 * turns)))
-    _caches(run, plain, bits, second, out)
-    _memory(run, plain, bits, out)
+    _caches(run, plain, bits, second, rounds, out)
+    _memory(run, plain, bits, rounds, out)
     if plain.num_cores > 1:
-        out["launch_us"] = _launch(run, plain.num_cores, second)
-    return out
+        out["launch_us"] = _launch(run, plain.num_cores, second, rounds)
+    return dict(out)
 
 
-def _best_width(run: Probes) -> int:
+class _Figures(dict[str, "int | float"]):
+    """Figures by name; somebody is told each of them."""
+
+    def __init__(self, tell: Tell) -> None:
+        super().__init__()
+        self._tell = tell
+
+    def __setitem__(self, name: str, value: int | float) -> None:
+        super().__setitem__(name, value)
+        self._tell(name, value)
+
+
+def _best_width(run: Probes, rounds: int) -> int:
     """The widest vector that multiplies about as much as the best does: fewer instructions for the same."""
 
     def speed(bits: int) -> float:
-        return bits / best(lambda: run.multiply(bits, 10_000), _ROUNDS)
+        return bits / best(lambda: run.multiply(bits, 10_000), rounds)
 
     found = {bits: speed(bits) for bits in run.widths}
     return max(bits for bits, done in found.items() if done > 0.93 * max(found.values()))
 
 
-def _caches(run: Probes, plain: CpuMachine, bits: int, second: float, out: dict[str, int | float]) -> None:
+def _caches(run: Probes, plain: CpuMachine, bits: int, second: float, rounds: int, out: _Figures) -> None:
     """Vectors and bytes in a cycle, and latencies, of the caches."""
     sizes = plain.cache_sizes
     inside = {"l1": sizes.l1d // 2, "l2": sizes.l2 // 2, "l3": sizes.l3 // 4}
@@ -107,7 +148,7 @@ def _caches(run: Probes, plain: CpuMachine, bits: int, second: float, out: dict[
         def speed(form: str, width: int, name: str = name, size: int = size) -> float:
             """Bytes in a cycle."""
             total = max(size, 64 * _M if name == "l1" else 16 * _M)
-            took = best(lambda: run.memory(form, width, [room], size, total), _ROUNDS)
+            took = best(lambda: run.memory(form, width, [room], size, total), rounds)
             return total * second / took
 
         if name == "l1":
@@ -119,30 +160,31 @@ def _caches(run: Probes, plain: CpuMachine, bits: int, second: float, out: dict[
             out[f"{name}_bandwidth"] = _digits(speed("load", bits))
         # Half of the piece is enough for a latency, and few of its pages miss in the first table.
         start = room.chain(size // 2, max(64, sizes.line))
-        out[f"{name}_latency"] = _digits(_latency(run, start, 2000) / second)
+        out[f"{name}_latency"] = _digits(_latency(run, start, 2000, rounds) / second)
 
 
-def _latency(run: Probes, start: int, turns: int) -> float:
+def _latency(run: Probes, start: int, turns: int, rounds: int) -> float:
     """Seconds from load to load on a ring. Each try goes on from where the last one ended."""
     least = float("inf")
-    for _ in range(2 * _ROUNDS):
+    for _ in range(2 * rounds):
         took, start = run.chase(start, turns)
         least = min(least, took / (16 * turns))
     return least
 
 
-def _memory(run: Probes, plain: CpuMachine, bits: int, out: dict[str, int | float]) -> None:
+def _memory(run: Probes, plain: CpuMachine, bits: int, rounds: int, out: _Figures) -> None:
     """What comes from beyond the caches."""
     size = min(512 * _M, max(64 * _M, _power(8 * plain.cache_sizes.l3)))
     room = Memory(size)
     widths = {bits, max(128, bits // 2)}  # the narrower one is sometimes a little faster here
-    one = max(stream(run, "load", width, [room]) for width in widths)
+    tries = max(1, rounds // 2)
+    one = max(stream(run, "load", width, [room], rounds=tries) for width in widths)
     out["memory_bandwidth"] = out["memory_bandwidth_all"] = _digits(one)
     if plain.num_cores > 1:
         threads = _power(plain.num_cores)
-        speed = max(stream(run, "load", width, [room], threads) for width in widths)
+        speed = max(stream(run, "load", width, [room], threads, tries) for width in widths)
         out["memory_bandwidth_all"] = _digits(max(one, speed))
-    out["memory_latency"] = _digits(_latency(run, room.chain(size, 256), 500) * 1e9)
+    out["memory_latency"] = _digits(_latency(run, room.chain(size, 256), 500, rounds) * 1e9)
 
 
 def stream(
@@ -163,11 +205,11 @@ def stream(
     return len(pieces) * part / least / 1e9
 
 
-def _launch(run: Probes, cores: int, second: float) -> float:
+def _launch(run: Probes, cores: int, second: float, rounds: int) -> float:
     """Microseconds that a parallel loop takes beyond its work, with the work of one core for each."""
     each, turns = 300, 50
     alone = 64 * each * second
-    took = best(lambda: run.launches(turns, cores, each), 3 * _ROUNDS) / turns
+    took = best(lambda: run.launches(turns, cores, each), 3 * rounds) / turns
     return _digits(max(0.1, (took - alone) * 1e6))
 
 

@@ -9,6 +9,8 @@ from types import MappingProxyType
 from typing import Any, Final, overload
 
 from ..ir.errors import TargetError, UnsupportedError
+from .capabilities import capabilities_of
+from .gpu_machine import checked_gpu_figures
 from .host import CacheSizes
 from .kinds import TargetKind, kind_named, kind_names
 from .machine import (
@@ -18,6 +20,7 @@ from .machine import (
     checked_figures,
     cpu_features,
     figures_of_text,
+    gpu_figures_of_text,
     llvm_settings,
     machine_of,
     text_of_figures,
@@ -69,6 +72,8 @@ class Target:
         if own is not None and given is not None and own != given:
             raise TargetError(f"target {self} has the host {own} already; it cannot have {given} too")
         self.host = own if given is None else given
+        if self.is_gpu and "machine" in self.attrs:
+            self._machine = machine_of(self)  # wrong figures are refused here, and not when they are needed
 
     # -- context -------------------------------------------------------------------------------
     @staticmethod
@@ -152,18 +157,21 @@ class Target:
         return Target(data)
 
     def with_machine(self, figures: CpuMachine | Mapping[str, int | float] | None) -> Target:
-        """This target with other figures of its processor; None gives back those of its name.
+        """This target with other figures of its machine; None gives back those of its name.
 
             Target("llvm").with_machine(tilewright.target.measure())
             Target("llvm -mcpu=znver4").with_machine({"clock": 3.1, "memory_bandwidth": 18})
+            Target("cuda -arch=sm_80").with_machine({"bandwidth": 2039, "mma.latency": 1200})
 
         They become the option `-machine`, so that they are part of the target's text, of its equality and
         of every key that is made from it. A machine keeps the target's own `-num-cores` and `-vector-width`.
         """
         if figures is None:
             return self.with_attr("machine", None)
+        if self.is_gpu:
+            return self._with_gpu_figures(figures)
         if not self.is_cpu:
-            raise TargetError(f"target {self} is no processor: only processors take other figures")
+            raise TargetError(f"target {self} has no figures of a machine; processors and GPUs have")
         if isinstance(figures, CpuMachine):
             if figures.arch != self.cpu.arch:
                 raise TargetError(
@@ -179,6 +187,14 @@ class Target:
         else:
             given = {**self._given_figures(), **checked_figures(figures, f"target {self}")}
         return self.with_attr("machine", text_of_figures(given) or None)
+
+    def _with_gpu_figures(self, figures: object) -> Target:
+        if not isinstance(figures, Mapping):
+            raise TargetError(f"target {self} takes figures by name, not a {type(figures).__name__}")
+        text = self.attrs.get("machine")
+        before = {} if text is None else gpu_figures_of_text(self.gpu, text, f"target {self}")
+        both = {**before, **checked_gpu_figures(self.gpu, figures, f"target {self}")}
+        return self.with_attr("machine", ",".join(f"{k}:{v}" for k, v in sorted(both.items())) or None)
 
     def _given_figures(self) -> dict[str, int | float]:
         text = self.attrs.get("machine")
@@ -260,12 +276,15 @@ class Target:
     def supports_integer_dot_product(self) -> bool:
         if "supports_integer_dot_product" in self.attrs:
             return bool(self.attrs["supports_integer_dot_product"])
-        number = str(self.attrs.get("arch", "")).removeprefix("sm_").rstrip("af")
-        return self.kind.name == "cuda" and number.isdigit() and int(number) >= 61
+        return self.has("dp4a")
 
     def has(self, capability: str) -> bool:
-        """Whether the target can do something that not every target can: `target.has("tensor_cores")`."""
-        return capability in self.kind.capabilities
+        """Whether the target can do something that not every target can.
+
+        A capability is one of its kind (`aot_executor`, `tensor_cores`: see `backends`), a feature of its processor
+        (`avx2`), or one of its GPU (`tma`, `mma.f16`: see `target.capabilities`).
+        """
+        return capability in self.kind.capabilities or capability in capabilities_of(self)
 
     # -- figures -------------------------------------------------------------------------------
     @property

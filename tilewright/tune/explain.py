@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
 from typing import Any
 
 from ..target.machine import CpuMachine
 from .facts import Facts
 from .tiles import Best
 
-__all__ = ["Explanation"]
+__all__ = ["Explanation", "Outcome"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a stage on a GPU, for decisions; the records of an explanation are for people."""
+
+    stage: str
+    threads: int  # of a thread block; 0 if the sketch does not say
+    shared_memory: bool  # whether the kernel uses shared memory
+    refused: str  # why a better sketch was refused; empty if none was
+    gave_way: bool  # whether the plain sketch took the place of one that was refused
 
 
 class Explanation:
@@ -19,6 +31,7 @@ class Explanation:
     def __init__(self, target: str) -> None:
         self.target = target
         self.records: list[dict[str, Any]] = []
+        self.outcomes: list[Outcome] = []
 
     # -- decisions ---------------------------------------------------------------------------
     def inlined(self, name: str, into: list[str]) -> None:
@@ -112,10 +125,39 @@ def _bytes(n: float) -> str:
     return f"{n / 2**20:.1f} MiB" if n >= 2**20 else f"{n / 1024:.1f} KiB" if n >= 1024 else f"{n:.0f} bytes"
 
 
+def _speed(gflops: float) -> str:
+    return f"{gflops / 1e3:.1f} TFLOP/s" if gflops >= 1e4 else f"{gflops} GFLOP/s"
+
+
 def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+# The figures of a kernel for a GPU, which `_kernel` puts into sentences.
+_FIGURES = (
+    "flop", "dram_bytes", "l2_bytes", "intensity", "blocks", "blocks_per_sm", "warps_per_sm", "warps_there",
+    "registers", "shared_bytes", "bound", "predicted_us", "predicted_gflops", "rival", "refused",
+)  # fmt: skip
+
+
+def _kernel(r: dict[str, Any]) -> list[str]:
+    """The figures of a kernel for a GPU, its rival, and what was refused."""
+    near = f", {_bytes(r['l2_bytes'])} from the L2 cache" if "l2_bytes" in r else ""
+    held = f"{r['blocks_per_sm']} for each SM at once: {r['warps_per_sm']} of {r['warps_there']} warps"
+    held += f", {r['registers']} registers for each thread" if "registers" in r else ""
+    held += f", {_bytes(r['shared_bytes'])} of shared memory for each block" if "shared_bytes" in r else ""
+    lines = [
+        f"  memory         {_bytes(r['dram_bytes'])} of DRAM{near}; {r['intensity']} operations for each byte of DRAM",
+        f"  occupancy      {r['blocks']} thread blocks, {held}",
+        f"  predicted      {r['predicted_us']} us, {_speed(r['predicted_gflops'])}; bound by {r['bound']}",
+    ]
+    if "rival" in r:
+        rival = r["rival"]
+        lines.append(f"  rival          {rival['kind']}: {rival['predicted_us']} us, {rival['because']}")
+    lines += [f"  refused        {kind}: {why}" for kind, why in r.get("refused", {}).items()]
+    return lines
 
 
 def _told(r: dict[str, Any]) -> str:
@@ -123,9 +165,9 @@ def _told(r: dict[str, Any]) -> str:
     if r["sketch"] == "inline":
         return f"{r['stage']}: inlined into {', '.join(r['into'])}"
     if r["sketch"] not in ("tile", "dot"):
-        return "\n".join(
-            [head, *[f"  {k:<14} {_shown(v)}" for k, v in r.items() if k not in ("stage", "sketch")]]
-        )
+        left_out = ("stage", "sketch", *(_FIGURES if "blocks_per_sm" in r else ()))
+        what = [f"  {k:<14} {_shown(v)}" for k, v in r.items() if k not in left_out]
+        return "\n".join([head, *what, *(_kernel(r) if "blocks_per_sm" in r else [])])
     tile = " x ".join([f"{t} {a}" for a, t in r["tile"].items()] or ["1 row"])
     lines = [
         head,

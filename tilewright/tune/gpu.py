@@ -8,7 +8,7 @@
     tile           a thread block for a tile of results: its threads copy the operands to shared memory together, the
                    results are in registers
     large tile     the same for float32 matrix products, and for convolutions as products (im2col): copied some steps
-                   ahead by threads or by TMA, register tiles of about 8 x 8 (gpu_product.py, gpu_product_bulk.py,
+                   ahead by threads or by TMA, register tiles of about 8 x 8 (gpu_product.py, gpu_product_tma.py,
                    gpu_conv_threads.py)
     tensor cores   the same for products of 16-bit floats and int8, by `mma` or `wgmma`, and of float32 that may be
                    rounded to tf32 (gpu_warps.py, gpu_tensor.py, gpu_conv.py)
@@ -22,45 +22,66 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import is_
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ..ir.errors import ScheduleError
 from ..ir.stmt import For, ForKind, Stmt, stmt_list
+from ..target import Target
 from ..tir.schedule.primitive import BlockRV, LoopRV
 from ..tir.transform.fetch_early import FETCH_EARLY
 from .auto import Function, reason_of, reuses
+from .cost.gpu import Counts, seconds_of
 from .elementwise import extent_of
+from .explain import Outcome
 from .facts import Access, Axis, Facts, facts_of, number
 from .gpu_attention import attentions
 from .gpu_columns import reduce_columns
 from .gpu_conv import FORMS, Windows, by_tensor_cores, windows_of
 from .gpu_conv_threads import Contraction, by_gathering, contraction_of
-from .gpu_dots import by_dots
+from .gpu_dots import by_dots, dp4a_estimate
 from .gpu_elementwise import by_elements
-from .gpu_product import by_threads
-from .gpu_product_bulk import by_streams
+from .gpu_explain import Rival, kernel_figures, lost, operations, simple_rivals, stage_figures
+from .gpu_product import by_threads, simt_estimate
+from .gpu_product_tma import by_tma, tma_estimate
 from .gpu_rows import TooLong, power, reduce_rows, row_by_row
-from .gpu_space import SharedTile, Table, shared_tile_table
-from .gpu_tensor import Product, by_warpgroups, product_of
-from .gpu_transpose import turn, turned_read
-from .gpu_warps import by_warps
-from .gpu_windows import depthwise, inline_padding, is_depthwise, is_pooling, lies_in_line, pool_windows
+from .gpu_space import SharedTile, Table, bytes_of, shared_tile_counts, shared_tile_table
+from .gpu_tensor import Product, by_warpgroups, product_of, wgmma_estimate
+from .gpu_transpose import transpose, transposed_read
+from .gpu_warps import by_warps, mma_estimate
+from .gpu_windows import depthwise, inline_padding, is_contiguous, is_depthwise, is_pooling, pool_windows
 from .rows import in_line, rows_of
 
 __all__ = ["GpuFunction"]
 
 T = TypeVar("T")
-_THREADS = 256  # of a thread block, if there is enough work
-_WIDE = 16  # bytes of a vector load
-_RESIDENT = 2048  # threads that an SM can hold
-# A stage with this work at most, in additions, is inlined into one with so many times its elements, at least.
-_LIGHT, _TIMES = 8, 64
-_ITERATIONS = 1024  # iterations of a parallel loop that is worth a thread for each
-_SHARED = 46 * 1024  # bytes of shared memory of a thread block for the intermediate stages of a row
 _ROWS = 4  # rows, and columns, of a product that is worth tiles, at least
 _DEPTH = 16  # depth of a tile: steps of the reduction that are copied at once
+
+
+class _Kind(NamedTuple):
+    """A kind of kernel for products: the name of its instructions, how `explain()` calls the sketch, the types of the
+    operands, the sketch itself, and its estimate, which refuses what the sketch cannot compute."""
+
+    name: str
+    sketch: str
+    types: tuple[str, ...]
+    apply: Callable[[GpuFunction, Facts, Product], dict[str, Any]]
+    estimate: Callable[[Target, Product], Counts]
+
+
+_ALL = ("float16", "bfloat16", "float32", "int8")
+_FLOAT, _NOT_FLOAT32 = ("float32",), ("float16", "bfloat16", "int8")
+# In the order in which they are tried.
+_PRODUCTS = (
+    _Kind("wgmma", "tensor cores", _ALL, by_warpgroups, wgmma_estimate),
+    _Kind("mma", "tensor cores", _ALL, by_warps, mma_estimate),
+    _Kind("SIMT with TMA", "large tile", _FLOAT, by_tma, tma_estimate),
+    _Kind("SIMT", "large tile", _FLOAT, by_threads, simt_estimate),
+    _Kind("dp4a", "large tile", _NOT_FLOAT32, by_dots, dp4a_estimate),
+)
+_FORM_KINDS = {"lines": "wgmma", "channels": "wgmma", "warps": "mma", "words": "dp4a"}
 
 
 class GpuFunction(Function):
@@ -68,11 +89,14 @@ class GpuFunction(Function):
 
     free = False  # whether the tuner decides: rules that leave a sketch out do not apply then
     threads, widest = 0, 0  # the threads of a block, and the width of vectors, if these are decided (else 0)
+    declined: dict[str, str] = {}  # the kinds of kernels that cannot compute the current stage, and why
 
     @property
     def most(self) -> int:
         """The threads of a block."""
-        return min(self.threads or _THREADS, int(self.target.max_num_threads))
+        return min(
+            self.threads or self.target.gpu.elementwise.plain_threads, int(self.target.max_num_threads)
+        )
 
     def choose(self, f: Facts, kind: str, default: T, table: Callable[[], Table]) -> T:
         """The decision that a sketch is applied with. `table` makes all possible ones, for the tuner."""
@@ -80,6 +104,11 @@ class GpuFunction(Function):
 
     def refused(self, why: ScheduleError) -> None:
         """Called if a sketch is refused and the scheduler goes on to another; the tuner keeps the reason."""
+
+    def decline(self, kind: str, why: ScheduleError) -> None:
+        """Keep the reason why a kind of kernel does not compute the current stage."""
+        self.refused(why)
+        self.declined.setdefault(kind, reason_of(why))
 
     @property
     def limit(self) -> int:
@@ -100,13 +129,14 @@ class GpuFunction(Function):
     def is_small(self, f: Facts, consumers: list[Facts]) -> bool:
         """Whether a stage that reads only inputs, as `1 / sqrt(variance)` of some channels, takes less time if each
         element that needs it computes it than as a kernel of its own."""
-        light = f.work <= _LIGHT and not f.guarded and len(consumers) == 1
-        large = all(c.kind == "injective" and c.points >= _TIMES * f.points for c in consumers)
+        w = self.target.gpu.elementwise
+        light = f.work <= w.light_work and not f.guarded and len(consumers) == 1
+        large = all(c.kind == "injective" and c.points >= w.light_times * f.points for c in consumers)
         return light and large and not self.sch.get_producers(f.rv)
 
     def next_group(self, left: list[Facts]) -> None:
         for f in left:
-            if f.kind == "reduction" and (reuses(f) or (is_pooling(f) and not lies_in_line(f))):
+            if f.kind == "reduction" and (reuses(f) or (is_pooling(f) and not is_contiguous(f))):
                 return self.tile(f)
         for f in reversed(left):
             if f.kind in ("opaque", "several"):
@@ -118,14 +148,15 @@ class GpuFunction(Function):
             if f.rv.key not in self.done:
                 self.alone(f)
 
-    def attempt(self, f: Facts, sketch: Any, name: str) -> None:
-        """Apply a sketch; if it is refused, the stage gets a thread for each result, or one thread for all."""
+    def attempt(self, f: Facts, sketch: Any, name: str, shared: bool = True) -> None:
+        """Apply a sketch, whose kernel uses shared memory or not; if it is refused, the stage gets a thread for each
+        result, or one thread for all."""
         before = self.at_root()
         try:
             with self.sch.all_or_nothing():
                 note = sketch()
         except ScheduleError as why:
-            self.refused(why)
+            self.decline(name, why)
             for each in (self.plain, self.single):
                 try:
                     with self.sch.all_or_nothing():
@@ -135,17 +166,62 @@ class GpuFunction(Function):
                     continue
             else:
                 raise
-        self.notes.records.append({"stage": f.name, "sketch": name, **note})
+            self.record(f, name, note, gave_way=True, shared=False)
+        else:
+            tiled = isinstance(note.get("counts"), Counts)
+            rivals = [] if tiled else simple_rivals(name, [f], self.target.gpu)
+            if name == "windows":
+                rivals = self.shared_rival(f)
+            self.record(f, name, note, rivals=rivals, shared=shared)
         self.take(before)
+
+    def record(
+        self,
+        f: Facts,
+        sketch: str,
+        note: dict[str, Any],
+        group: Sequence[Facts] = (),
+        rivals: Sequence[Rival] = (),
+        gave_way: bool = False,
+        kind: str = "",
+        shared: bool = True,
+    ) -> None:
+        """Add a kernel to what `explain()` says, with its figures and its rivals. `gave_way`: it is the plain one,
+        because a better one was refused. `kind` is the name of the kernel among its rivals;
+        `shared`: it uses shared memory."""
+        gpu, stages = self.target.gpu, list(group) or [f]
+        counts, before = note.pop("counts", None), note.pop("before", 0.0)
+        if isinstance(counts, Counts):
+            work = (
+                (int(counts.flop), int(counts.dram))
+                if counts.flop
+                else (operations(stages), bytes_of(stages))
+            )
+            figures = kernel_figures(counts, *work, gpu, before)
+        else:
+            kernel = note.pop("kernel", f.rv)
+            figures = stage_figures(self.sch, stages, kernel, gpu, note.get("registers", 0))
+        order = f"{kind or sketch} comes first where it is possible"
+        others = lost(rivals, self.declined, figures["predicted_us"] / 1e6, order)
+        told = {"stage": f.name, "sketch": sketch, **note}
+        self.notes.records.append({**told, **figures, **others})
+        threads = int(note.get("threads", 0))
+        self.notes.outcomes.append(Outcome(f.name, threads, shared, str(note.get("instead", "")), gave_way))
 
     def alone(self, f: Facts, refused: str = "") -> None:
         self.done.add(f.rv.key)
-        across = turned_read(f) if f.kind == "injective" else None
+        self.declined = {}
+        across = transposed_read(f) if f.kind == "injective" else None
         if across is not None:
-            self.attempt(f, lambda: turn(self, f, *across), "transpose")
+            self.attempt(f, lambda: transpose(self, f, *across), "transpose")
         elif f.kind == "injective":
-            self.attempt(f, lambda: by_elements(self, f), "elementwise")
-        elif f.kind == "opaque" and _in_parallel(f.block.body):
+            self.declined["transpose"] = (
+                "it has not one read that is contiguous along another axis than the result"
+            )
+            self.attempt(f, lambda: by_elements(self, f), "elementwise", shared=False)
+        elif f.kind == "opaque" and _in_parallel(
+            f.block.body, self.target.gpu.elementwise.parallel_iterations
+        ):
             self.notes.left(f.name, "its parallel loops become threads")
         elif f.kind in ("reduction", "several") and f.reduce:
             line = in_line(f)
@@ -153,10 +229,11 @@ class GpuFunction(Function):
             sketch = reduce_rows if along else reduce_columns
             self.attempt(f, lambda: sketch(self, f), "rows" if along else "columns")
         else:
-            self.attempt(f, lambda: self.plain(f), "plain")
+            self.attempt(f, lambda: self.plain(f), "plain", shared=False)
 
     def tile(self, f: Facts) -> None:
         self.done.add(f.rv.key)
+        self.declined = {}
         product = product_of(f)
         if product is not None and min(product.m.extent, product.n.extent) < _ROWS:
             return self.alone(f)  # there is hardly any reuse
@@ -166,12 +243,12 @@ class GpuFunction(Function):
         if windows is not None and self.convolution(f, windows):
             return
         if is_depthwise(f):
-            return self.attempt(f, lambda: depthwise(self, f), "windows")
+            return self.attempt(f, lambda: depthwise(self, f), "windows", shared=False)
         sums = contraction_of(f)
         if sums is not None and self.gathered(f, sums):
             return
         if is_pooling(f):
-            return self.attempt(f, lambda: pool_windows(self, f), "windows")
+            return self.attempt(f, lambda: pool_windows(self, f), "windows", shared=False)
         self.attempt(f, lambda: self.tiles(f), "shared tile")
 
     def gathered(self, f: Facts, sums: Contraction) -> bool:
@@ -181,46 +258,77 @@ class GpuFunction(Function):
             with self.sch.all_or_nothing():
                 note = by_gathering(self, f, sums)
         except ScheduleError as why:
-            self.refused(why)
+            self.decline("SIMT", why)
             return False
-        self.notes.records.append({"stage": f.name, "sketch": "large tile", **note})
+        self.record(f, "large tile", note, rivals=self.shared_rival(f))
         self.take(before)
         return True
 
     def convolution(self, f: Facts, windows: Windows) -> bool:
         """Try to schedule a convolution on tensor cores; whether that was possible."""
-        for form in FORMS:
+        for i, form in enumerate(FORMS):
             before = self.at_root()
             try:
                 with self.sch.all_or_nothing():
                     note = by_tensor_cores(self, f, windows, form)
             except ScheduleError as why:
-                self.refused(why)
+                self.decline(_FORM_KINDS[form], why)
                 continue
-            self.notes.records.append({"stage": f.name, "sketch": "tensor cores", **note})
+            self.declined.pop(_FORM_KINDS[form], None)  # in another form
+            later = {_FORM_KINDS[x] for x in FORMS[i + 1 :]} - {_FORM_KINDS[form]}
+            rivals = self.estimates([k for k in _PRODUCTS if k.name in later], windows.as_product())
+            self.record(
+                f, "tensor cores", note, rivals=rivals or self.shared_rival(f), kind=_FORM_KINDS[form]
+            )
             self.take(before)
             return True
         return False
 
     def matrix_product(self, f: Facts, product: Product) -> bool:
         """Try to schedule a matrix product on tensor cores, or with large tiles; whether that was possible."""
-        others = (by_streams, by_threads) if product.kind == "float32" else (by_dots,)
-        for sketch in (by_warpgroups, by_warps, *others):
+        kinds = [k for k in _PRODUCTS if product.kind in k.types]
+        for i, kind in enumerate(kinds):
             before = self.at_root()
             try:
                 with self.sch.all_or_nothing():
-                    note = sketch(self, f, product)
+                    note = kind.apply(self, f, product)
             except ScheduleError as why:
-                self.refused(why)
+                self.decline(kind.name, why)
                 continue
-            name = "large tile" if sketch in others else "tensor cores"
-            self.notes.records.append({"stage": f.name, "sketch": name, **note})
+            rivals = self.estimates(kinds[i + 1 :], product) or self.shared_rival(f)
+            self.record(f, kind.sketch, note, rivals=rivals, kind=kind.name)
             self.take(before)
             return True
         return False
 
+    def estimates(self, kinds: Sequence[_Kind], p: Product) -> list[Rival]:
+        """The predicted times of other kinds of kernels for a product; those that are impossible are declined."""
+        found = []
+        for kind in () if self.free else kinds:
+            try:
+                seconds = seconds_of(kind.estimate(self.target, p), self.target.gpu)
+            except ScheduleError as why:
+                self.declined.setdefault(kind.name, reason_of(why))
+            else:
+                found.append(Rival(kind.name, float(seconds)))
+        return found
+
+    def shared_rival(self, f: Facts) -> list[Rival]:
+        """The predicted time of a tile in shared memory, which computes any reduction."""
+        if self.free or not all(a.known for a in f.axes):
+            return []
+        try:
+            wide, high = self.sides(f)
+        except ScheduleError as why:
+            self.declined.setdefault("shared tile", reason_of(why))
+            return []
+        counts = shared_tile_counts(
+            f, wide, high, self.shared_reads(f), self.tile_rule(f, wide, high), self.target.gpu
+        )
+        return [Rival("shared tile", float(seconds_of(counts, self.target.gpu)))]
+
     def rows(self, last: Facts, group: list[Facts]) -> None:
-        before = self.at_root()
+        before, self.declined = self.at_root(), {}
         try:
             with self.sch.all_or_nothing():
                 note = self.chain(*self.in_groups(last, group), self.beside(last))
@@ -229,8 +337,8 @@ class GpuFunction(Function):
                 if f.rv.key not in self.done:
                     self.alone(f)
         else:
-            names = [f.name for f in group]
-            self.notes.records.append({"stage": last.name, "sketch": "rows", "stages": names, **note})
+            note = {"stages": [f.name for f in group], **note}
+            self.record(last, "rows", note, group, simple_rivals("rows", group, self.target.gpu))
         self.done.update(f.rv.key for f in group)
         self.take(before)
 
@@ -295,8 +403,8 @@ class GpuFunction(Function):
         """Prefetch the first operands of a kernel while the kernel before it ends: those of the thread blocks, of
         `threads` threads, that the SMs have room for at once."""
         gpu = self.target.gpu
-        if self.target.kind.name == "cuda" and gpu.blocks_per_cluster > 1:  # such GPUs launch kernels early
-            self.sch.annotate(at, FETCH_EARLY, gpu.multiprocessors * (_RESIDENT // threads))
+        if self.target.has("launch.early"):
+            self.sch.annotate(at, FETCH_EARLY, gpu.multiprocessors * (gpu.limits.threads // threads))
 
     def plain(self, f: Facts) -> dict[str, object]:
         """A thread for each result, with the padding of its operands inlined."""
@@ -350,7 +458,7 @@ class GpuFunction(Function):
         held = sum(
             math.prod(a.extent for a in f.spatial) // count * f.bits // 8 for f in group if f is not last
         )
-        if held > _SHARED or not all(a.known for f in group for a in f.axes):
+        if held > self.target.gpu.rows.shared_memory or not all(a.known for f in group for a in f.axes):
             raise ScheduleError(f"{held} bytes between the stages of a row are too much for shared memory")
         loops = dict(zip([a.var for a in last.axes], sch.get_loops(last.rv), strict=True))
         around = [loops[a.var] for a in rows]
@@ -374,11 +482,10 @@ class GpuFunction(Function):
         consumer = self.fusable_consumer(f)
         if consumer is not None:
             sch.set_scope(f.rv, 0, "local")
-        tail = consumer if consumer is not None else sch.cache_write(f.rv, 0, "local")
+        epilogue = consumer if consumer is not None else sch.cache_write(f.rv, 0, "local")
         f = facts_of(sch, f.rv)
         wide, high = self.sides(f)
-        gpu = self.target.gpu
-        shared = [r for i in range(len(f.block.reads)) if self.worth(f, i) for r in self.reads_of(f, i)]
+        gpu, shared = self.target.gpu, self.shared_reads(f)
         t = self.choose(
             f,
             "shared tile",
@@ -413,7 +520,7 @@ class GpuFunction(Function):
             for loop, axis in zip(p, ("blockIdx", "vthread", "threadIdx"), strict=False):
                 if axis == "blockIdx" or loop is parts[-1][2] or (extent_of(sch, loop) or 2) > 1:
                     sch.bind(loop, f"{axis}.{name}")
-        sch.reverse_compute_at(tail, parts[-1][2], preserve_unit_loops=True)
+        sch.reverse_compute_at(epilogue, parts[-1][2], preserve_unit_loops=True)
         for loop in [*(within + deep if t.unroll else []), *[p[3] for p in parts]]:
             sch.unroll(loop)
         for copy in copies:
@@ -427,7 +534,12 @@ class GpuFunction(Function):
             "tile": " x ".join(str(t.side(a is wide)) for a in (high, wide) if a is not None),
             "threads": math.prod(threads),
             "shared": [sch.realize(c).block.name_hint for c in copies],
+            "counts": shared_tile_counts(f, wide, high, shared, t, gpu),
         }
+
+    def shared_reads(self, f: Facts) -> list[Access]:
+        """The accesses to operands that are worth a copy in shared memory."""
+        return [r for i in range(len(f.block.reads)) if self.worth(f, i) for r in self.reads_of(f, i)]
 
     def fetched(self, copy: BlockRV, own: list[LoopRV], threads: dict[str, int], wide: int) -> None:
         """Bind a copy to shared memory to all threads of a block, in vectors of `wide` elements."""
@@ -492,7 +604,7 @@ class GpuFunction(Function):
         return copy
 
 
-def _in_parallel(body: Stmt) -> bool:
+def _in_parallel(body: Stmt, least: int) -> bool:
     """Whether a body consists of loops that are marked parallel and have enough iterations for threads."""
     loops = [s for s in stmt_list(body) if isinstance(s, For) and s.kind is ForKind.PARALLEL]
-    return len(loops) == len(stmt_list(body)) and all(number(s.extent) >= _ITERATIONS for s in loops)
+    return len(loops) == len(stmt_list(body)) and all(number(s.extent) >= least for s in loops)

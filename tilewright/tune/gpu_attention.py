@@ -16,7 +16,7 @@ from ..ir.errors import ScheduleError
 from ..ir.expr import BufferLoad, const_value
 from ..ir.function import PrimFunc
 from ..target import Target
-from ..target.machine import GpuMachine
+from ..target.gpu_machine import GpuMachine, register_split
 from ..tir.schedule import Schedule
 from ..tir.schedule.attention import Attention, attention_of
 from ..tir.schedule.primitive import BlockRV, LoopRV
@@ -24,7 +24,9 @@ from ..tir.schedule.stream import ROLES
 from ..tir.tensor_intrin.cuda import get_wgmma_intrin, get_wgmma_rows_intrin
 from ..tir.transform.lower_bulk_copies import BULK_COPY
 from ..tir.transform.specialize_warps import EARLY, OVERLAP, PERSISTENT, SPECIALIZE
+from .cost.gpu import Counts, seconds_of
 from .facts import Facts, facts_of
+from .gpu_explain import Rival
 from .gpu_tensor import can_be_copied, has_warpgroups
 
 if TYPE_CHECKING:
@@ -33,9 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Parts", "attention", "attentions", "best_parts", "refusal"]
 
 _LINE = 64  # elements of 16 bits in a row of a TMA tile
-_KEPT = 2048  # bytes of shared memory for barriers and for the driver
 _LANES = 4  # threads that share a row
-_GAIN = 0.88  # time for each row with four warpgroups, relative to the time with two
 _FRAGMENT, _LANE, _OPERAND = "wgmma.accumulator", "wgmma.lanes", "wgmma.matrix_a"
 
 
@@ -63,11 +63,11 @@ def best_parts(a: Attention, gpu: GpuMachine) -> Parts:
     if (
         deep == across == _LINE
         and a.logit is a.score
-        and _rounds(a, 4, gpu) * 4 * _GAIN < _rounds(a, groups, gpu) * groups
+        and _rounds(a, 4, gpu) * 4 * gpu.attention.four_warpgroups < _rounds(a, groups, gpu) * groups
     ):
         groups, columns = 4, 64
     part, tile = columns * (deep + across) * 2, groups * 64 * deep * 2
-    room = gpu.dynamic_shared_memory_per_block - _KEPT - tile
+    room = gpu.dynamic_shared_memory_per_block - gpu.wgmma.reserved_shared - tile
     stages = min(4, room // part, max(2, -(-a.size(a.key) // columns)))
     if stages < 2:
         raise ScheduleError("shared memory has no room for two parts of the keys and values")
@@ -87,7 +87,7 @@ def _up(size: int) -> int:
 def refusal(target: Target, func: PrimFunc | None = None) -> str | None:
     """Why a target has no attention kernel, or none for the attention in `func`; None if it has one."""
     if not has_warpgroups(target):
-        return f"{target} has no products of warpgroups"
+        return f"{target} has no `wgmma`"
     if func is None:
         return None
     sch = Schedule(func)
@@ -109,7 +109,7 @@ def _checked(found: Attention | str, target: Target) -> tuple[Attention, Parts]:
     if isinstance(found, str):
         raise ScheduleError(found)
     if not has_warpgroups(target) or not all(can_be_copied(x.buffer) for x in (found.q, found.k, found.v)):
-        raise ScheduleError("bulk copies cannot take its operands")
+        raise ScheduleError("TMA cannot copy its operands")
     return found, best_parts(found, target.gpu)
 
 
@@ -126,13 +126,60 @@ def attentions(g: GpuFunction) -> None:
                 note = attention(g, f)
         except ScheduleError:
             continue
-        g.notes.records.append({"stage": f.name, "sketch": "attention", **note})
+        g.record(f, "attention", note, rivals=note.pop("rivals"))
         g.take(before)
 
 
 def attention(g: GpuFunction, f: Facts) -> dict[str, Any]:
     """Schedule the attention whose second product is the block `f`."""
-    return _Sketch(g, f, *_checked(attention_of(g.sch, g.sch.realize(f.rv)), g.target)).apply()
+    found, parts = _checked(attention_of(g.sch, g.sch.realize(f.rv)), g.target)
+    note = _Sketch(g, f, found, parts).apply()
+    return {**note, "counts": counts(found, parts, g.target.gpu), "rivals": [apart(found, g.target.gpu)]}
+
+
+def counts(a: Attention, p: Parts, gpu: GpuMachine) -> Counts:
+    """The work of an attention in one kernel: two products by `wgmma`, with the softmax between them hidden."""
+    heads, (rows, keys) = math.prod(a.size(iv) for iv in a.others), (a.size(iv) for iv in (a.row, a.key))
+    deep, across = (_up(a.size(iv)) for iv in (a.deep, a.column))
+    # A `wgmma` multiplies 64 rows, a column and 16 elements along the reduction.
+    per_cycle = 64 * 16 / gpu.wgmma.cycles_per_column * gpu.wgmma.rate
+    tiles, steps = -(-rows // (64 * p.groups)) * heads, -(-keys // p.columns)
+    fetched = p.columns * (deep + across) * 2
+    rounds = -(-tiles // gpu.multiprocessors)
+    return Counts(
+        rounds=rounds,
+        steps=steps,
+        compute=64 * p.groups * p.columns * (deep + across) / per_cycle,
+        shared=fetched / gpu.wgmma.tma_bytes,
+        l2=fetched / (gpu.dram_bytes * gpu.wgmma.kernel.l2_ratio),
+        latency=gpu.wgmma.latency / p.stages,
+        ends=across * gpu.wgmma.store_column + gpu.wgmma.store,
+        launch=gpu.wgmma.kernel.launch,
+        dram=2 * heads * (rows + keys) * (a.size(a.deep) + a.size(a.column)),
+        dram_rate=gpu.wgmma.kernel.dram_rate,
+        flop=2 * heads * rows * keys * (a.size(a.deep) + a.size(a.column)),
+        blocks=tiles,
+        threads=128 * (p.groups + 1),
+        registers=register_split(p.groups, 1)[1],
+        shared_bytes=fetched * p.stages + p.queries * p.groups * 64 * deep * 2,
+        l2_bytes=fetched * steps * tiles,
+    )
+
+
+def apart(a: Attention, gpu: GpuMachine) -> Rival:
+    """The same in three kernels: the scores are written, read and written by the softmax, and read again."""
+    heads, (rows, keys) = math.prod(a.size(iv) for iv in a.others), (a.size(iv) for iv in (a.row, a.key))
+    own = 2 * heads * (rows + keys) * (a.size(a.deep) + a.size(a.column))
+    moved = own + 4 * 2 * heads * rows * keys
+    per_cycle = 64 * 16 / gpu.wgmma.cycles_per_column * gpu.wgmma.rate * gpu.multiprocessors
+    c = Counts(
+        compute=heads * rows * keys * (a.size(a.deep) + a.size(a.column)) / per_cycle,
+        launch=3 * gpu.wgmma.kernel.launch,
+        dram=moved,
+        dram_rate=gpu.wgmma.kernel.dram_rate,
+        dram_launch=3 * gpu.wgmma.kernel.launch,
+    )
+    return Rival("three kernels for scores, softmax and product", float(seconds_of(c, gpu)))
 
 
 class _Sketch:
@@ -204,7 +251,7 @@ class _Sketch:
         )
         parts = np.clip(-(-last // p.columns), 1, -(-a.size(a.key) // p.columns))
         each = a.size(a.key) * (a.size(a.deep) + a.size(a.column)) * 2
-        most = max(1, self.g.target.gpu.l2_cache * 3 // 4 // each)
+        most = max(1, int(self.g.target.gpu.l2_cache * self.g.target.gpu.attention.l2_fraction) // each)
         place = np.arange(count * len(parts)) % self.g.target.gpu.multiprocessors
 
         def longest(n: int) -> float:
@@ -300,16 +347,16 @@ class _Sketch:
         whole = (
             self.a.size(self.a.row) % (64 * self.parts.groups) == 0 and self.a.size(self.a.column) == across
         )
-        turned = str(written.dtype) == str(self.a.q.buffer.dtype) and whole and "turn" in intrinsics
+        transposed = str(written.dtype) == str(self.a.q.buffer.dtype) and whole and "turn" in intrinsics
         moved = self.row is not None
-        kept = chain[-2] if turned and moved and len(chain) > 1 else last
-        for block in chain[: chain.index(kept)] if turned and moved else chain[:-1]:
+        kept = chain[-2] if transposed and moved and len(chain) > 1 else last
+        for block in chain[: chain.index(kept)] if transposed and moved else chain[:-1]:
             sch.compute_inline(block)
         made = [last]
-        if turned and moved:
+        if transposed and moved:
             sch.set_scope(kept, 0, _FRAGMENT)
             made = [kept, sch.cache_read(last, 0, "wgmma.rows"), last]
-        elif turned:
+        elif transposed:
             out = sch.cache_write(last, 0, _FRAGMENT)
             made = [last, sch.cache_read(out, 0, "wgmma.rows"), out]
         for block in made:
@@ -323,12 +370,12 @@ class _Sketch:
         return made
 
     def spread_results(self, made: list[BlockRV], intrinsics: dict[str, str]) -> None:
-        tail, *turned = made
-        if not turned:
-            return self.pairs(tail, vector=self.a.size(self.a.column) % 2 == 0)
-        turn, out = turned
-        self.pairs(tail)
-        self.sch.tensorize(self.sch.get_loops(turn)[-2], intrinsics["turn"])
+        epilogue, *transposed = made
+        if not transposed:
+            return self.pairs(epilogue, vector=self.a.size(self.a.column) % 2 == 0)
+        rows, out = transposed
+        self.pairs(epilogue)
+        self.sch.tensorize(self.sch.get_loops(rows)[-2], intrinsics["turn"])
         return self.pairs(out, 8, vector=True)
 
     def products(

@@ -24,35 +24,31 @@ __all__ = ["reduce_columns"]
 
 _WIDE = 16  # bytes of a vector load
 _WARP = 32
-_THREADS = 256  # of a thread block
-_TOGETHER = 8  # rows whose loads a thread has in flight at once
-_BLOCKS = 1024  # thread blocks that keep all SMs busy, with an even distribution
-_ENOUGH = 384  # with as many thread blocks, a second kernel for a split reduction costs more than it gains
-_SHORT = 16  # rows at most that one thread reduces alone
 
 
 def reduce_columns(g: GpuFunction, f: Facts) -> dict[str, object]:
     """Schedule a reduction whose results are contiguous, alone: one kernel, or two if its rows are distributed over
     thread blocks."""
-    line, sch = in_line(f), g.sch
+    line, sch, w = in_line(f), g.sch, g.target.gpu.columns
     size = math.prod(a.extent for a in f.reduce)
-    if line is None or line.reduce or not all(a.known for a in f.axes) or size <= _SHORT:
+    if line is None or line.reduce or not all(a.known for a in f.axes) or size <= w.short:
         return g.plain(f)
     consumer = g.fusable_consumer(f)
     lanes = _lanes(f, line)
     threads = min(_WARP, power(-(-line.extent // lanes)))
-    high = min(_THREADS // threads, power(size // 4))
+    high = min(w.threads // threads, power(size // 4))
     loops = dict(zip([a.var for a in f.axes], sch.get_loops(f.rv), strict=True))
     others = [loops[a.var] for a in f.spatial if a is not line]
     sch.reorder(*others, loops[line.var], *[loops[a.var] for a in f.reduce])
     lines = g.fused([loops[a.var] for a in f.reduce], f.rv)
     blocks = math.prod(a.extent for a in f.spatial if a is not line) * -(-line.extent // (threads * lanes))
-    parts = 1
-    while blocks < _ENOUGH and blocks * parts < _BLOCKS and size // (2 * parts) >= high * _TOGETHER:
-        parts *= 2
+    parts, kernel = 1, f.rv
+    if blocks < w.enough_blocks:
+        while blocks * parts < w.busy_blocks and size // (2 * parts) >= high * w.rows_in_flight:
+            parts *= 2
     if parts > 1:
         part, _ = sch.split(lines, [parts, None])
-        partial = sch.rfactor(part, factor_axis=0)
+        kernel = partial = sch.rfactor(part, factor_axis=0)
         *around, part, lines = sch.get_loops(partial)
         sch.reorder(part, *around, lines)
         _columns(g, partial, lanes, threads, high)
@@ -63,7 +59,8 @@ def reduce_columns(g: GpuFunction, f: Facts) -> dict[str, object]:
         "columns": threads * lanes,
         "threads": threads * high,
         "parts": parts,
-        "elements at a time": lanes,
+        "vector": lanes,
+        "kernel": kernel,
     }
 
 
@@ -102,7 +99,7 @@ def _columns(
     column, lane = sch.split(own[-1], [None, lanes])
     sch.compute_at(part, column, preserve_unit_loops=True)
     *_, lines = sch.get_loops(part)
-    most, several = sch.split(lines, [None, _TOGETHER])
+    most, several = sch.split(lines, [None, g.target.gpu.columns.rows_in_flight])
     sch.unroll(several)
     if lanes > 1:
         sch.vectorize(lane)

@@ -28,6 +28,7 @@ from .facts import Axis, Facts, facts_of
 from .gpu_dots import by_dots
 from .gpu_elementwise import by_elements
 from .gpu_tensor import (
+    Product,
     by_warpgroups,
     factors,
     has_warpgroups,
@@ -66,15 +67,23 @@ class Windows:
         return any(x.extent > 1 for x in self.window if x is not self.c)
 
     @property
-    def turned(self) -> bool:
+    def transposed(self) -> bool:
         """Whether the channels of the results are the first axis of the weights (contiguous along the reduction)."""
         return self.weights.indices[0] is self.f.var
 
     @property
-    def in_line(self) -> int:
+    def contiguous(self) -> int:
         """How many channels a vector copy can have; 16 if there is no such vector and they are copied one by one."""
         together = math.gcd(self.c.extent, 16) if self.window[-1] is self.c else 1
         return together if together > 1 else 16
+
+    def as_product(self) -> Product:
+        """The product that the convolution is (im2col), for estimates of its time."""
+        m = replace(self.pixels[0], extent=math.prod(x.extent for x in self.pixels))
+        k = replace(self.c, extent=math.prod(x.extent for x in self.window))
+        windows = math.prod(x.extent for x in self.window if x is not self.c)
+        a, b = self.data.buffer, self.weights.buffer
+        return Product(m, self.f, k, (), a, b, False, self.transposed, windows, self.contiguous)
 
 
 def windows_of(f: Facts) -> Windows | None:
@@ -137,9 +146,11 @@ def by_tensor_cores(g: GpuFunction, f: Facts, w: Windows, form: str) -> dict[str
     if len(w.pixels) == 1 and product_of(f) is not None:
         raise ScheduleError("it is a product of matrices, and was refused as one")
     line, piece = line_of(kind), 16 // kind.nbytes
-    across = not w.turned and kind != "float32"  # weights are contiguous along the channels of the results
+    across = (
+        not w.transposed and kind != "float32"
+    )  # weights are contiguous along the channels of the results
     if warpgroups and (w.window[-1] is not w.c or w.c.extent % piece or (across and w.f.extent % piece)):
-        raise ScheduleError("bulk copies take whole pieces of 16 bytes")
+        raise ScheduleError("TMA copies whole pieces of 16 bytes")
     if form == "lines" and not (w.wide and 3 * w.c.extent < line):
         raise ScheduleError(f"{w.c.extent} channels are enough for a line")
     # The form for warps needs no padding.
@@ -148,13 +159,13 @@ def by_tensor_cores(g: GpuFunction, f: Facts, w: Windows, form: str) -> dict[str
     consumer = g.fusable_consumer(f)
     if form == "lines":
         f, w = _joined(g, f, w)
-    in_line = w.turned or kind == "int8" or (warpgroups and kind == "float32")  # these require it
-    made, view, after = _as_product(g, f, w, line if warpgroups else 1, consumer, in_line)
+    contiguous = w.transposed or kind == "int8" or (warpgroups and kind == "float32")  # these require it
+    made, view, after = _as_product(g, f, w, line if warpgroups else 1, consumer, contiguous)
     product = product_of(made)
     if product is None:
         raise ScheduleError(f"{f.name} is no product of matrices over its windows")
     windows = math.prod(x.extent for x in w.window if x is not w.c)
-    product = replace(product, windows=windows, in_line=w.in_line)
+    product = replace(product, windows=windows, contiguous=w.contiguous)
     if form == "words":
         return by_dots(g, made, product, after)
     if form == "warps":
@@ -195,7 +206,7 @@ def _joined(g: GpuFunction, f: Facts, w: Windows) -> tuple[Facts, Windows]:
         pixels = tuple(now[x.var] for x in w.pixels)
         order = [*pixels, *window]
         if b is w.weights.buffer:
-            order = [own, *window] if w.turned else [*window, own]
+            order = [own, *window] if w.transposed else [*window, own]
         reads = [r.buffer for r in made.block.reads]
         sch.reindex_cache_read(rv, reads.index(b), "global", some_of(made, [x.var for x in order]))
     made = facts_of(sch, rv)
@@ -206,10 +217,10 @@ def _joined(g: GpuFunction, f: Facts, w: Windows) -> tuple[Facts, Windows]:
 
 
 def _as_product(
-    g: GpuFunction, f: Facts, w: Windows, line: int, consumer: BlockRV | None, in_line: bool
+    g: GpuFunction, f: Facts, w: Windows, line: int, consumer: BlockRV | None, contiguous: bool
 ) -> tuple[Facts, BlockRV, BlockRV]:
     """Rewrite a block as C[m, f] += View[m, k] * W[k, f], and its epilogue as a block over m and f. The weights are
-    read as W[f, k] if they must be contiguous along the reduction (`in_line`)."""
+    read as W[f, k] if they must be contiguous along the reduction (`contiguous`)."""
     sch, rv = g.sch, f.rv
     if consumer is None:
         consumer = sch.cache_write(rv, 0, "global")
@@ -247,12 +258,12 @@ def _as_product(
     view = sch.reindex_cache_read(rv, reads.index(ends[0]), "global", lambda m, n, k: (m, k))
     reads = [r.buffer for r in sch.get(rv).reads]
     panel = sch.reindex_cache_read(
-        rv, reads.index(ends[1]), "global", lambda m, n, k: (n, k) if in_line else (k, n)
+        rv, reads.index(ends[1]), "global", lambda m, n, k: (n, k) if contiguous else (k, n)
     )
     for copy in (view, panel):
         while any(_dissolve(g, copy, p) for p in sch.get_producers(copy)):
             pass
-    if in_line and not w.turned:  # a separate kernel transposes the weights
+    if contiguous and not w.transposed:  # a separate kernel transposes the weights
         by_elements(g, facts_of(sch, panel))
         g.done.add(panel.key)
     return facts_of(sch, rv), view, consumer

@@ -27,7 +27,7 @@ from ..tir.schedule.primitive import BlockRV
 from ..tir.transform.bulk_views import VIEW, view_of
 from .facts import Axis, Facts, facts_of
 from .gpu_product import Threads, applied, best_thread_tile, can_run, thread_table
-from .gpu_product_bulk import by_streams
+from .gpu_product_tma import by_tma
 from .gpu_tensor import Product, factors, product_of, sums_from_zero
 
 if TYPE_CHECKING:
@@ -99,14 +99,14 @@ def by_gathering(g: GpuFunction, f: Facts, c: Contraction) -> dict[str, Any]:
                 if found is None:
                     raise ScheduleError(f"{f.name} is no product of matrices")
                 _leave(g, made, found)
-                return by_streams(g, made, found, after, views=True)
+                return by_tma(g, made, found, after, views=True)
         except ScheduleError as why:
             g.refused(why)
     made, after = _as_product(g, f, c)
     p = product_of(made)
     if p is None:
         raise ScheduleError(f"{f.name} is no product of matrices")
-    can_run(g, p)
+    can_run(g.target, p)
     # data that is read in windows is smaller than its im2col view
     window = math.prod(x.extent for x in c.steps[1:])
     p = replace(p, windows=window)
@@ -155,7 +155,7 @@ def _leave(g: GpuFunction, f: Facts, p: Product) -> None:
 class Gathered(Threads):
     """Products whose operands are im2col views, copied element by element."""
 
-    def in_line(self, which: int) -> bool:
+    def contiguous(self, which: int) -> bool:
         return False
 
 

@@ -163,14 +163,13 @@ class GpuDecided(Deciding, GpuFunction):
             return super().tile(f)
         asking = self._asking = _Found()
         self._ask(f)
-        mark = len(self.notes.records)
+        mark = len(self.notes.outcomes)
         self._inside = True  # a stage that gets no tile after all is recorded here
         try:
             super().tile(f)
         finally:
             self._asking, self._inside = None, False
-        plain = any("instead" in r and r.get("sketch") == "plain" for r in self.notes.records[mark:])
-        if asking.taken is None or plain:
+        if asking.taken is None or any(o.gave_way for o in self.notes.outcomes[mark:]):
             self.found.append(_simple_stage(f, f, self.target.gpu))
         else:
             self.found.append(_tile_stage(f, asking))
@@ -178,7 +177,7 @@ class GpuDecided(Deciding, GpuFunction):
 
     def _ask(self, f: Facts) -> None:
         """Collect the tables of all sketches in a dry run, and restore the state."""
-        done, count = set(self.done), len(self.notes.records)
+        done, counts = set(self.done), (len(self.notes.records), len(self.notes.outcomes))
         self._dry = self.free = True
         try:
             with self.sch.tried():
@@ -188,14 +187,14 @@ class GpuDecided(Deciding, GpuFunction):
         finally:
             self._dry = self.free = False
             self.done = done
-            del self.notes.records[count:]
+            del self.notes.records[counts[0] :], self.notes.outcomes[counts[1] :]
 
     def _tile_as_decided(self, f: Facts) -> None:
         decision = self._next(f.name)
         if decision["sketch"] == "simple":
             decision = {**decision, "sketch": ""}  # no tile: every sketch with a tile was refused
             self.threads, self.widest = int(decision["threads"]), int(decision["wide"])
-        mark = len(self.notes.records)
+        mark = len(self.notes.outcomes)
         self._decision, self.free, self._inside, self._at_it, self._why = decision, True, True, False, ""
         try:
             super().tile(f)
@@ -205,7 +204,7 @@ class GpuDecided(Deciding, GpuFunction):
             raise ScheduleError(f"the decision for {f.name} is damaged: {why}") from None
         finally:
             self._decision, self.free, self._inside, self.threads, self.widest = None, False, False, 0, 0
-        gone = any("instead" in r and r.get("sketch") == "plain" for r in self.notes.records[mark:])
+        gone = any(o.gave_way for o in self.notes.outcomes[mark:])
         if decision["sketch"] and (self._why or gone):
             reason = self._why or f"no sketch of the kind {decision['sketch']!r} is for it"
             raise ScheduleError(f"{f.name} cannot be scheduled as decided: {reason}")
@@ -289,9 +288,9 @@ def _tile_stage(f: Facts, asked: _Found) -> Stage:
 
 
 def _simple_stage(f: Facts, heavy: Facts, gpu: GpuMachine) -> Stage:
-    turned = f.kind == "injective" and across_of(f) is not None
-    points, counts = simple_table(heavy, gpu, f.kind == "injective" and f is heavy and not turned)
-    if turned:  # a transpose has nothing to decide
+    transposed = f.kind == "injective" and across_of(f) is not None
+    points, counts = simple_table(heavy, gpu, f.kind == "injective" and f is heavy and not transposed)
+    if transposed:  # a transpose has nothing to decide
         points, counts = points[:1], counts[:1]
     features = stage_features(heavy, counts, np.full(len(points), -1))
     effort = np.full(len(points), 3.0)

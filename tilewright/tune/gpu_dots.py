@@ -11,37 +11,47 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..ir.errors import ScheduleError
-from ..target.machine import GpuMachine
+from ..target import Target
+from ..target.gpu_machine import GpuMachine
 from ..tir.schedule.primitive import BlockRV, LoopRV
 from ..tir.tensor_intrin.dot_product_common import DP4A_S8S8S32_INTRIN
+from .cost.gpu import Counts, cycles_of
 from .facts import Facts
 from .gpu_space import Table, product_table
-from .gpu_tensor import Product, Sketch, Tile, across, applied, in_line
+from .gpu_tensor import Product, Sketch, Tile, across, applied, contiguous
 
 if TYPE_CHECKING:
     from .gpu import GpuFunction
 
-__all__ = ["by_dots"]
+__all__ = ["by_dots", "dp4a_estimate"]
 
 _WORD = 4  # elements of int8 that one `dp4a` multiplies
 _SIDE = 16  # threads along a side of a tile
 _DEPTH = 64  # depth of a tile: steps of the reduction that are copied at once
 _SIZES = ((128, 128), (64, 128), (64, 64), (32, 64), (32, 32))  # rows and columns of tiles
-_FROM = 61  # the first architecture with `dp4a`: sm_61
 
 
 def by_dots(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = None) -> dict[str, Any]:
     """Schedule a product of int8 by `dp4a`, four steps of the reduction at a time."""
     gpu = g.target.gpu
-    number = int("".join(filter(str.isdigit, gpu.arch)) or 0)
-    if p.kind != "int8" or g.target.kind.name != "cuda" or number < _FROM:
-        raise ScheduleError(f"{gpu.arch or g.target.kind.name} has no dot products of four {p.kind}")
-    turned = across(p)
-    if turned:
-        f, p = in_line(g, f, p, lambda made: _cycles(made, gpu))
+    _check(g.target, p)
+    transposed = across(p)
+    if transposed:
+        f, p = contiguous(g, f, p, lambda made: cycles_of(counts(made, None, gpu), gpu))
     tile = g.choose(f, "dots", _tile(p, gpu), lambda: _table(p, gpu))
     note = applied(Dots, g, f, p, tile, after)
-    return {"sketch": "dot products", **note, **({"turned before": turned} if turned else {})}
+    return {"sketch": "dot products", **note, **({"transposed": transposed} if transposed else {})}
+
+
+def _check(target: Target, p: Product) -> None:
+    if p.kind != "int8" or not target.has("dp4a"):
+        raise ScheduleError(f"{target.gpu.arch or target.kind.name} has no dot products of four {p.kind}")
+
+
+def dp4a_estimate(target: Target, p: Product) -> Counts:
+    """The work of the tile that the rule takes; refused if there are no such dot products."""
+    _check(target, p)
+    return counts(p, _tile(p, target.gpu), target.gpu)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,30 +83,39 @@ def _tile(p: Product, gpu: GpuMachine) -> DotTile:
 def _table(p: Product, gpu: GpuMachine) -> Table:
     """All tiles for the tuner."""
     tiles = [DotTile(r, c, 1, 1, 1, d) for r, c in _SIZES for d in (_DEPTH // 2, _DEPTH)]
-    seconds = _cycles(p, gpu) / (gpu.clock * 1e9)
-
-    def expected(t: DotTile) -> float:
-        blocks = -(-p.m.extent // t.rows) * -(-p.n.extent // t.columns) * p.batch
-        rounds = -(-blocks // gpu.multiprocessors) * gpu.multiprocessors / blocks
-        return seconds * rounds * (1 + (1 / t.high + 1 / t.wide) / 2)
-
-    return product_table(tiles, p, gpu, expected, 2.0 * gpu.fma_per_cycle)
+    return product_table(tiles, p, gpu, lambda t: counts(p, t, gpu), gpu.dp4a.speedup * gpu.fma_per_cycle)
 
 
-def _cycles(p: Product, gpu: GpuMachine) -> float:
-    """Estimated cycles of a product, at twice the peak rate of float32: `dp4a` does four multiply-adds, and half of
-    that gain is lost to other instructions."""
+def counts(p: Product, t: DotTile | None, gpu: GpuMachine) -> Counts:
+    """The work of a product by `dp4a`; without a tile, as if all SMs had the same and operands cost nothing."""
     flops = 2 * p.batch * p.m.extent * p.n.extent * p.k.extent
-    return flops / (2 * gpu.peak_flops) * gpu.clock * 1e9
+    cycles = flops / (gpu.dp4a.speedup * gpu.peak_flops) * gpu.clock * 1e9
+    if t is None:
+        return Counts(compute=cycles)
+    blocks = -(-p.m.extent // t.rows) * -(-p.n.extent // t.columns) * p.batch
+    even = -(-blocks // gpu.multiprocessors) * gpu.multiprocessors / blocks
+    steps, fetched = -(-p.k.extent // t.depth), (t.rows + t.columns) * t.depth
+    return Counts(
+        compute=cycles * even * (1 + (1 / t.high + 1 / t.wide) / 2),
+        dram=p.batch * p.k.extent * (p.m.extent // p.windows + p.n.extent),
+        blocks=blocks,
+        threads=t.threads,
+        registers=gpu.tile.other_registers + t.high * t.wide + t.high + t.wide,
+        shared_bytes=fetched,
+        l2_bytes=fetched * steps * blocks,
+    )
 
 
 class Dots(Sketch):
     fragment = "local"
     tile: DotTile
 
+    def counts(self) -> Counts:
+        return counts(self.p, self.tile, self.g.target.gpu)
+
     def apply(self) -> dict[str, Any]:
         sch, p, t = self.sch, self.p, self.tile
-        tail, loops = self.prepare()
+        epilogue, loops = self.prepare()
         i, i1, i2 = sch.split(loops[p.m.var], [None, _SIDE, t.high])
         j, j2, j1 = sch.split(loops[p.n.var], [None, t.wide, _SIDE])
         depth, k1, k2 = sch.split(loops[p.k.var], [None, t.depth // _WORD, _WORD])
@@ -111,8 +130,8 @@ class Dots(Sketch):
         for which in (0, 1):
             self.fetch(which, depth)
         sch.unroll(i2)
-        sch.reverse_compute_at(tail, j1, preserve_unit_loops=True)
-        sch.unroll(sch.get_loops(tail)[-2])
+        sch.reverse_compute_at(epilogue, j1, preserve_unit_loops=True)
+        sch.unroll(sch.get_loops(epilogue)[-2])
         sch.decompose_reduction(self.block, depth)
         sch.tensorize(k2, DP4A_S8S8S32_INTRIN)
         return {

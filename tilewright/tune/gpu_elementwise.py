@@ -23,22 +23,17 @@ if TYPE_CHECKING:
 
 __all__ = ["by_elements"]
 
-_SMALL = 128  # threads of a block
-_MANY = 2048  # thread blocks that keep the GPU busy: some are always waiting for their turn
 _ROWS_OF_BLOCKS = 65535  # limit of blockIdx.y
 _WIDE = 16  # bytes of a vector load
-_NEAR = 4  # stride in elements between the lanes of a vector that is read, at most
-_EACH = 32  # bytes that a thread should process in all
-_OFTEN = 8  # vectors of a thread, at most: each is a copy of its code
 
 
 def by_elements(g: GpuFunction, f: Facts) -> dict[str, object]:
     """Schedule an elementwise stage: threads over all its elements."""
-    sch, wide = g.sch, _width(g, f)
-    threads, several = min(g.most, _SMALL), 1
+    sch, wide, w = g.sch, _width(g, f), g.target.gpu.elementwise
+    threads, several = min(g.most, w.threads), 1
     # Several vectors for each thread: with less work, thread blocks could not be launched as fast as memory delivers.
-    most = min(_OFTEN, _EACH * 8 // (wide * f.bits))
-    while several < most and f.points >= 2 * several * threads * wide * _MANY:
+    most = min(w.vectors, w.thread_bytes * 8 // (wide * f.bits))
+    while several < most and f.points >= 2 * several * threads * wide * w.busy_blocks:
         several *= 2
     loops = sch.get_loops(f.rv)
     # The index of fused loops must fit into 32 bits.
@@ -51,7 +46,7 @@ def by_elements(g: GpuFunction, f: Facts) -> dict[str, object]:
         tags = tags if count > _ROWS_OF_BLOCKS else tags[::-1]
         sch.bind(g.fused(outer, f.rv), tags[0])
     g.spread(g.fused(loops, f.rv), threads, wide, tags[1] if outer else tags[0], several)
-    return {"threads": threads, "elements at a time": wide}
+    return {"threads": threads, "vector": wide}
 
 
 def _width(g: GpuFunction, f: Facts) -> int:
@@ -59,8 +54,8 @@ def _width(g: GpuFunction, f: Facts) -> int:
     are read, and all their lanes take the same branches."""
     if not f.axes or f.write is None:
         return 1
-    last = f.axes[-1]
-    if not last.known or f.write.stride(last) != 1 or any(abs(r.stride(last) or 0) > _NEAR for r in f.reads):
+    last, near = f.axes[-1], g.target.gpu.elementwise.near
+    if not last.known or f.write.stride(last) != 1 or any(abs(r.stride(last) or 0) > near for r in f.reads):
         return 1
     size = last.extent if f.guarded else math.prod(a.extent for a in f.spatial[-joined(f) :])
     wide = g.widest or _WIDE * 8 // max(8, f.bits)

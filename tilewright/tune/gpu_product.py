@@ -20,14 +20,16 @@ from typing import TYPE_CHECKING, Any
 
 from ..ir.errors import ScheduleError
 from ..ir.expr import const_value
-from ..target.machine import GpuMachine
+from ..target import Target
+from ..target.gpu_machine import GpuMachine
 from ..tir.schedule.primitive import BlockRV, LoopRV
 from ..tir.transform.inject_permuted_layout import PERMUTED
 from ..tir.transform.inject_software_pipeline import GUARDED
 from ..tir.transform.run_back_and_forth import BACK_AND_FORTH
+from .cost.gpu import Counts, cycles_of
 from .facts import Facts
 from .gpu_space import Table, product_table
-from .gpu_tensor import Product, Sketch, Tile
+from .gpu_tensor import Product, Sketch, Tile, split_counts
 
 if TYPE_CHECKING:
     from .gpu import GpuFunction
@@ -40,17 +42,14 @@ __all__ = [
     "best_thread_tile",
     "by_threads",
     "can_run",
-    "cycles_of",
-    "thread_cycles",
+    "simt_counts",
+    "simt_estimate",
+    "thread_counts",
     "thread_table",
     "tiles_of",
 ]
 
 _WIDE = 4  # elements of a vector load: 16 bytes
-_BEST = 0.7  # fraction of the peak multiply-adds of an SM that is reached at best
-_HIDING = 2.4  # warps with 8 x 8 results for each thread, at which 1 - 1/e of `_BEST` is reached
-_FEW = 4096  # results for each SM, below which there are few tiles
-_RESULTS = 4096  # results of a product that is worth register tiles, at least
 _SPREAD = (16, 8)  # steps that neighbouring threads transpose: the first number that divides the depth
 
 
@@ -99,7 +98,7 @@ PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # parts of split-K
 
 def by_threads(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = None) -> dict[str, Any]:
     """Schedule a product with register tiles, whose threads copy operands some steps ahead."""
-    can_run(g, p)
+    can_run(g.target, p)
     gpu = g.target.gpu
     tile = g.choose(f, "threads", best_thread_tile(p, gpu, 16), lambda: thread_table(p, gpu, 16))
     return applied(Threads, g, f, p, tile, after)
@@ -111,21 +110,28 @@ def applied(
     """Apply a sketch; without split-K if that is refused (threads that add the parts would write the same result)."""
     try:
         with g.sch.all_or_nothing():
-            return sketch(g, f, p, tile, after).apply()
+            return sketch(g, f, p, tile, after).run()
     except ScheduleError:
         if tile.parts == 1:
             raise
     tile = best_thread_tile(p, g.target.gpu, tile.depth, (1,))
-    return sketch(g, f, p, tile, after).apply()
+    return sketch(g, f, p, tile, after).run()
 
 
-def can_run(g: GpuFunction, p: Product) -> None:
+def can_run(target: Target, p: Product) -> None:
     """Refuse targets without asynchronous copies to shared memory, and products that are too small."""
-    number = int("".join(filter(str.isdigit, g.target.gpu.arch)) or 0)
-    if g.target.kind.name != "cuda" or number < 80:
+    if not target.has("cp.async"):
         raise ScheduleError("it has no asynchronous copies")
-    if p.m.extent * p.n.extent * p.batch < _RESULTS or min(p.m.extent, p.n.extent) < 8 or p.k.extent < 32:
+    least, results = target.gpu.simt, p.m.extent * p.n.extent * p.batch
+    small = results < least.least_results or min(p.m.extent, p.n.extent) < least.least_side
+    if small or p.k.extent < least.least_depth:
         raise ScheduleError("there are too few results for tiles in registers")
+
+
+def simt_estimate(target: Target, p: Product) -> Counts:
+    """The work of the best tile; refused if threads cannot compute the product with register tiles."""
+    can_run(target, p)
+    return thread_counts(p, best_thread_tile(p, target.gpu, 16), target.gpu)
 
 
 # ---------------------------------------------------------------------------- sizes
@@ -144,7 +150,7 @@ def thread_table(p: Product, gpu: GpuMachine, depth: int) -> Table:
                 tile = ThreadTile(rows, columns, stages, parts, 2, deep, high, wide, lanes)
                 if tile not in seen and tile.can_fetch and tile.shared <= gpu.dynamic_shared_memory_per_block:
                     tiles.append(tile)
-    return product_table(tiles, p, gpu, lambda t: thread_cycles(p, t, gpu) / (gpu.clock * 1e9), 128.0)
+    return product_table(tiles, p, gpu, lambda t: thread_counts(p, t, gpu), float(gpu.fma_per_cycle))
 
 
 def best_thread_tile(p: Product, gpu: GpuMachine, depth: int, parts: Sequence[int] = PARTS) -> ThreadTile:
@@ -152,7 +158,7 @@ def best_thread_tile(p: Product, gpu: GpuMachine, depth: int, parts: Sequence[in
     possible = possible_thread_tiles(p, gpu, depth, parts)
     if not possible:
         raise ScheduleError(f"no tile can be fetched in steps of {depth}")
-    return min(possible, key=lambda t: thread_cycles(p, t, gpu))
+    return min(possible, key=lambda t: cycles_of(thread_counts(p, t, gpu), gpu))
 
 
 def possible_thread_tiles(
@@ -167,53 +173,88 @@ def possible_thread_tiles(
         for parts in possible:
             if parts > 1 and steps < 4 * parts:
                 break
-            large = rows * columns >= 128 * 128  # as measured on an H200
-            stages = max(2, min(4 if large else 3, steps // parts))
+            large = rows * columns >= gpu.simt.large_tile
+            most = gpu.simt.stages_of_large if large else gpu.simt.stages
+            stages = max(2, min(most, steps // parts))
             tile = ThreadTile(rows, columns, stages, parts, 2, depth, high, wide)
             if tile.can_fetch and tile.shared <= gpu.dynamic_shared_memory_per_block:
                 found.append(tile)
     return found
 
 
-def thread_cycles(p: Product, t: Tile, gpu: GpuMachine) -> float:
-    """Estimated time of a product, in cycles of an SM."""
+def thread_counts(p: Product, t: Tile, gpu: GpuMachine) -> Counts:
+    """The work of a product by threads."""
     assert isinstance(t, ThreadTile)
+    w, limits = gpu.simt, gpu.limits
     # Thread blocks that an SM holds at once, by registers, shared memory and threads.
-    registers = 24 + t.high * t.wide + 2 * (t.high + t.wide)
-    at_once = max(1, min(65536 // (registers * t.threads), 220 * 1024 // t.shared, 2048 // t.threads))
+    registers = _registers(t, gpu)
+    at_once = max(
+        1,
+        min(
+            limits.registers // (registers * t.threads),
+            limits.blocks_by_shared(t.shared),
+            limits.threads // t.threads,
+        ),
+    )
     rounds = -(-tiles_of(p, t) // gpu.multiprocessors)
     at_once = min(at_once, rounds)
     warps = at_once * t.threads / 32
     # Few warps, or small register tiles, do not hide the latency of shared memory. Even at best some instructions do
     # not multiply, and registers have bank conflicts. With few tiles the latency of DRAM has to be hidden, by warps
-    # alone (seen on an H200).
+    # alone.
     own = t.high * t.wide
-    if p.m.extent * p.n.extent * p.batch < _FEW * gpu.multiprocessors:
-        hidden = min(1.0, 0.45 + 0.07 * warps)
+    if p.m.extent * p.n.extent * p.batch < w.few_results * gpu.multiprocessors:
+        reached = min(1.0, w.few_rate + w.few_rate_per_warp * warps)
     else:
-        hidden = _BEST * (1 - math.exp(-warps * min(96, own) / 64 / _HIDING))
-    hidden /= 1 + 0.3 * (t.high + t.wide) / own  # the instructions that load
-    return cycles_of(p, t, gpu, hidden, at_once, rounds)
+        reached = w.rate * (1 - math.exp(-warps * min(w.hiding_results, own) / 64 / w.hiding))
+    reached /= 1 + w.load_cost * (t.high + t.wide) / own  # the instructions that load
+    return simt_counts(p, t, gpu, reached, at_once, rounds, t.threads, registers)
+
+
+def _registers(t: ThreadTile, gpu: GpuMachine) -> int:
+    """The registers of a thread: its register tile, two sets of operands, and addresses."""
+    return gpu.tile.other_registers + t.high * t.wide + 2 * (t.high + t.wide)
 
 
 def tiles_of(p: Product, t: Tile) -> int:
     return -(-p.m.extent // t.rows) * -(-p.n.extent // t.columns) * p.batch * t.parts
 
 
-def cycles_of(p: Product, t: Tile, gpu: GpuMachine, hidden: float, at_once: int, rounds: float) -> float:
-    """Estimated cycles of a product: `hidden` is the fraction of the peak multiply-adds that is reached, `rounds` the
-    number of tiles of the busiest SM, `at_once` how many of them it works on at the same time."""
+def simt_counts(
+    p: Product,
+    t: ThreadTile,
+    gpu: GpuMachine,
+    reached: float,
+    at_once: int,
+    rounds: float,
+    threads: int,
+    registers: int,
+) -> Counts:
+    """The work of a float32 product: `reached` is the fraction of the peak multiply-adds, `rounds` the number of tiles
+    of the busiest SM, `at_once` how many of them it works on at the same time; `threads` of a block and `registers`
+    of a thread."""
+    w = gpu.simt
     steps = -(-p.k.extent // (t.depth * t.parts))
-    # bytes in a cycle for one SM, mostly from the L2 cache
-    near = gpu.bandwidth / gpu.clock / gpu.multiprocessors * 1.5
-    step = t.depth * max(t.rows * t.columns / 128 / hidden, (t.rows + t.columns) * 4 / near) + 40
-    total = rounds * (steps * step + t.rows * t.columns / 32 + 1500 / at_once) + 2500
-    unique = 4 * p.batch * (p.m.extent * p.k.extent + p.k.extent * p.n.extent / p.windows)
-    total = max(total, unique / (gpu.bandwidth * 0.7) * gpu.clock + 3000)
-    if t.parts > 1:  # split-K: partial sums are written, and another kernel reads and adds them
-        sums = 8 * p.batch * p.m.extent * p.n.extent * t.parts
-        total += 4500 + sums / (gpu.bandwidth * 1.5) * gpu.clock
-    return total
+    fetched = (t.rows + t.columns) * 4
+    return Counts(
+        rounds=rounds,
+        steps=steps,
+        compute=t.depth * (t.rows * t.columns / gpu.fma_per_cycle / reached),
+        l2=t.depth * (fetched / (gpu.dram_bytes * w.kernel.l2_ratio)),
+        overhead=w.step,
+        ends=t.rows * t.columns / w.store_rate + w.store / at_once,
+        launch=w.kernel.launch,
+        dram=4 * p.batch * (p.m.extent * p.k.extent + p.k.extent * p.n.extent / p.windows),
+        dram_rate=w.kernel.dram_rate,
+        dram_launch=w.kernel.dram_launch,
+        **split_counts(p, p.m.extent * p.n.extent, t.parts, w.kernel),
+        blocks=tiles_of(p, t),
+        at_once=at_once,
+        threads=threads,
+        registers=registers,
+        shared_bytes=t.shared,
+        l2_bytes=fetched * t.depth * steps * tiles_of(p, t),
+    )
 
 
 # ---------------------------------------------------------------------------- the sketch
@@ -222,11 +263,14 @@ class Threads(Sketch):
     asynchronous = True  # copies to shared memory overlap with arithmetic
     tile: ThreadTile
 
+    def counts(self) -> Counts:
+        return thread_counts(self.p, self.tile, self.g.target.gpu)
+
     def apply(self) -> dict[str, Any]:
         sch, p, t = self.sch, self.p, self.tile
         reads = [r.buffer for r in self.f.block.reads]
         self.operands = reads.index(p.a), reads.index(p.b)
-        tail, loops = self.prepare()
+        epilogue, loops = self.prepare()
         down, across = t.rows // (t.high * t.lanes), t.columns // (t.wide * 32 // t.lanes)
         self.warps = down * across
         i, i1, i2, i3, i4 = sch.split(loops[p.m.var], [None, down, t.lanes // 2, 2, t.high])
@@ -255,8 +299,8 @@ class Threads(Sketch):
         sch.annotate(depth, GUARDED, 1)  # the code of a step is large
         if self.asynchronous:
             sch.annotate(depth, "software_pipeline_async_stages", [0])
-        sch.reverse_compute_at(tail, lane, preserve_unit_loops=True)
-        self.out(tail)
+        sch.reverse_compute_at(epilogue, lane, preserve_unit_loops=True)
+        self.out(epilogue)
         sch.decompose_reduction(self.block, depth)
         for which, copy in enumerate(copies):
             self.lay(which, copy)
@@ -264,15 +308,15 @@ class Threads(Sketch):
             "tile": f"{t.rows} x {t.columns} x {t.depth}",
             "stages": t.stages,
             "threads": t.threads,
-            **({"parts of the sum": t.parts} if t.parts > 1 else {}),
-            "results of a thread": f"{t.high} x {t.wide}",
+            **({"split-K": t.parts} if t.parts > 1 else {}),
+            "register tile": f"{t.high} x {t.wide}",
         }
 
     def along(self, which: int) -> bool:
         """Whether an operand is contiguous along the reduction."""
         return self.p.trans_b if which else not self.p.trans_a
 
-    def in_line(self, which: int) -> bool:
+    def contiguous(self, which: int) -> bool:
         """Whether an operand can be copied in vectors of four."""
         b = self.p.b if which else self.p.a
         sizes = [const_value(s) for s in b.dense_strides()[:-1]]
@@ -281,7 +325,7 @@ class Threads(Sketch):
     def fetch(self, which: int, depth: LoopRV) -> BlockRV:
         """Copy the tile of an operand for a step to shared memory, by all threads of the block together."""
         sch = self.sch
-        whole = self.in_line(which)
+        whole = self.contiguous(which)
         copy = self.inputs(self.operands[which], "shared.dyn")
         sch.compute_at(copy, depth, preserve_unit_loops=True)
         a, b = sch.get_loops(copy)[-2:]
@@ -335,7 +379,7 @@ class Threads(Sketch):
         """Lay an operand out in shared memory: elements that are read together lie in different banks."""
         sch, along = self.sch, self.along(which)
         own, size = (self.tile.wide, self.tile.columns) if which else (self.tile.high, self.tile.rows)
-        if not along and self.in_line(which) and own > _WIDE and size % 32 == 0:
+        if not along and self.contiguous(which) and own > _WIDE and size % 32 == 0:
             # Copied in vectors: pieces of 128 bytes stay whole, because the hardware writes them at once.
             sch.annotate(copy, PERMUTED, own // _WIDE)
             return
@@ -350,9 +394,9 @@ class Threads(Sketch):
         elif own > 8:
             sch.storage_align(copy, 0, axis=-2, factor=32, offset=8)
 
-    def out(self, tail: BlockRV) -> None:
+    def out(self, epilogue: BlockRV) -> None:
         sch = self.sch
-        *_, i, j = sch.get_loops(tail)
+        *_, i, j = sch.get_loops(epilogue)
         some, wide = sch.split(j, [None, _WIDE])
         if self.p.n.extent % _WIDE == 0:
             sch.vectorize(wide)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from ..ir.buffer import Buffer
 from ..ir.errors import ScheduleError
 from ..ir.expr import const_value
+from ..target.gpu_machine import ROWS, RowFigures
 from ..tir.analysis.combiner import NotACombination, combination_of
 from ..tir.schedule.primitive import BlockRV, LoopRV
 from .auto import reason_of
@@ -36,17 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["Shares", "TooLong", "power", "reduce_rows", "row_by_row", "shares_in_cluster", "shares_of"]
 
 _WIDE = 16  # bytes of a vector load
-_VECTORS = 4  # vectors of a row that a thread should have, all in flight at once
-_HELD = 64  # 32-bit registers of a thread for its part of a row
-_FILE = 40 * 1024  # registers of a thread block for its rows: the rest of 64 K is for everything else
-_REGISTERS, _OTHERS = 64 * 1024, 32  # registers of an SM; of a thread for all but its part of a row
-_BLOCK = 256  # threads of a block at least, if there are enough rows: thread blocks are launched one by one
 _WARP = 32
-_MANY = 512  # threads of a block that are better than half as many, with two vectors for each
-_ELEMENTS = 8  # elements of a row that a thread should have, if it takes them one by one
-_FEW = 256  # fewer rows than this do not keep all SMs busy
-_LONG = 1 << 14  # elements of a row that is worth a second kernel
-_CLUSTERED = 128  # threads of a thread block of a cluster, at least
 
 
 class TooLong(ScheduleError):
@@ -82,19 +73,27 @@ class Shares:
 
 
 def shares_of(
-    size: int, count: int, lanes: int, most: int, decided: int = 0, even: bool = False, heavy: bool = False
+    size: int,
+    count: int,
+    lanes: int,
+    most: int,
+    decided: int = 0,
+    even: bool = False,
+    heavy: bool = False,
+    w: RowFigures = ROWS,
 ) -> Shares:
     """The shares of `count` contiguous rows of `size` elements, in vectors of `lanes`, with at most `most` threads.
 
     A rule chooses the threads of a row, unless they are `decided`. With `even` all have the same share if possible.
     If values are `heavy` to combine, there are fewer threads.
     """
-    vectors, each = -(-size // lanes), max(_VECTORS, _ELEMENTS // lanes)
+    vectors, each = -(-size // lanes), max(w.vectors, w.elements // lanes)
     threads = min(most, _WARP) if vectors > _WARP // 2 else power(vectors)
-    while threads < most and vectors > threads * (each if threads < _MANY else 2 * each):
+    while threads < most and vectors > threads * (each if threads < w.many_threads else 2 * each):
         threads *= 2
-    if not heavy and threads == _MANY // 2 and vectors >= 2 * _MANY and most >= _MANY:
-        threads = _MANY
+    many = w.many_threads
+    if not heavy and threads == many // 2 and vectors >= 2 * many and most >= many:
+        threads = many
     if decided:
         threads = min(most, decided, power(vectors))
     fewer = threads
@@ -102,30 +101,32 @@ def shares_of(
         fewer //= 2
     threads = fewer if vectors % fewer == 0 else threads
     rows = 1
-    while threads * rows < _BLOCK and (count % (2 * rows) == 0 or count >= 32 * rows):
+    while threads * rows < w.block and (count % (2 * rows) == 0 or count >= 32 * rows):
         rows *= 2
     return Shares(-(-vectors // threads), threads, lanes, rows)
 
 
-def shares_in_cluster(size: int, lanes: int, most: int, clusters: int, decided: int = 0) -> Shares:
+def shares_in_cluster(
+    size: int, lanes: int, most: int, clusters: int, decided: int = 0, w: RowFigures = ROWS
+) -> Shares:
     """The shares of a row that a cluster of up to `clusters` thread blocks has. The blocks have few threads, unless
     their number is `decided`, and each thread keeps as much of the row as it can: so one block of an SM computes while
     another waits for the other parts of its row."""
-    threads, blocks = min(most, decided or _CLUSTERED), 2
-    while blocks < clusters and size > blocks * threads * _HELD:
+    threads, blocks = min(most, decided or w.cluster_threads), 2
+    while blocks < clusters and size > blocks * threads * w.held_registers:
         blocks *= 2
     vectors = -(-size // (lanes * blocks))
-    while threads < most and vectors * lanes > threads * _HELD:
+    while threads < most and vectors * lanes > threads * w.held_registers:
         threads *= 2
     return Shares(-(-vectors // threads), threads, lanes, 1, blocks=blocks)
 
 
-def shares_across(size: int, count: int, most: int) -> Shares:
+def shares_across(size: int, count: int, most: int, w: RowFigures = ROWS) -> Shares:
     """The shares of rows that are not contiguous: the threads of a warp take neighbours, which belong to different
     rows."""
     rows = min(_WARP, power(count))
     threads = 1
-    while threads * rows < most and size > threads * 4 * _VECTORS:
+    while threads * rows < most and size > threads * 4 * w.vectors:
         threads *= 2
     return Shares(-(-size // threads), threads, 1, rows, across=True)
 
@@ -182,22 +183,28 @@ def reduce_rows(g: GpuFunction, f: Facts) -> dict[str, object]:
     known = all(a.known for a in f.axes)
     lanes = _lanes(f, f.reduce, max((r.buffer.dtype.bits for r in f.reads), default=32))
     lanes = lanes if len(f.reduce) == 1 else 1
-    parts = _parts(size, count, lanes) if known and count < _FEW and size >= _LONG else 1
+    w = g.target.gpu.rows
+    parts = _parts(size, count, lanes, w) if known and count < w.few_rows and size >= w.long_row else 1
     if parts == 1:
         return _alone(g, f, size, count, known)
     sch, spatial, consumer = g.sch, len(f.spatial), g.fusable_consumer(f)
     part, _ = sch.split(g.fused(sch.get_loops(f.rv)[spatial:], f.rv), [parts, None])
     partial = sch.rfactor(part, factor_axis=spatial)
     length = size // parts
-    first = shares_of(length, count * parts, lanes if length % lanes == 0 else 1, g.limit, g.threads)
+    first = shares_of(length, count * parts, lanes if length % lanes == 0 else 1, g.limit, g.threads, w=w)
     _reduce(g, partial, first)
     try:
         with sch.all_or_nothing():  # with the epilogue in the same kernel
             group = [facts_of(sch, rv) for rv in (f.rv, consumer) if rv is not None]
             row_by_row(g, group[-1], group)
     except ScheduleError:
-        _reduce(g, f.rv, shares_of(parts, count, 1, g.limit))
-    return {"threads": first.threads * first.rows, "parts": parts, "elements at a time": first.lanes}
+        _reduce(g, f.rv, shares_of(parts, count, 1, g.limit, w=w))
+    return {
+        "threads": first.threads * first.rows,
+        "parts": parts,
+        "vector": first.lanes,
+        "kernel": partial,
+    }
 
 
 def _in_one_axis(g: GpuFunction, f: Facts) -> Facts:
@@ -241,17 +248,17 @@ def _alone(g: GpuFunction, f: Facts, size: int, count: int, known: bool) -> dict
             reason = reason_of(why)
     else:
         loops, spatial = sch.get_loops(f.rv), len(f.spatial)
-        s = shares_of(size, 1, 1, g.limit) if known else Shares(1 << 20, g.most, 1, 1)
+        s = shares_of(size, 1, 1, g.limit, w=g.target.gpu.rows) if known else Shares(1 << 20, g.most, 1, 1)
         row = g.fused(loops[:spatial], f.rv)
         _share_reduction(g, f.rv, g.fused(loops[spatial:], f.rv), s)
         sch.bind(row, "blockIdx.x")
         return {"threads": s.threads, "instead": reason}
 
 
-def _parts(size: int, count: int, lanes: int) -> int:
+def _parts(size: int, count: int, lanes: int, w: RowFigures) -> int:
     """The number of equal parts of a long row, so that all SMs have work: parts of whole vectors, if that gives enough
     of them."""
-    most = max(1, min(4 * _FEW // count, size // (_LONG // 4)))
+    most = max(1, min(4 * w.few_rows // count, size // (w.long_row // 4)))
     for unit in (lanes, 1):
         found = max(p for p in range(1, most + 1) if size % (p * unit) == 0 or p == 1)
         if found * 4 >= most:
@@ -279,14 +286,14 @@ def _share(
 ) -> LoopRV:
     """Distribute a row over threads. Returns the loop over the vectors of a thread; `inside` is called with it before
     the threads are bound."""
-    sch = g.sch
+    sch, w = g.sch, g.target.gpu.rows
     if s.blocks > 1:
         part, chunk, thread, lane = sch.split(loop, [s.blocks, None, s.threads, s.lanes])
     else:
         chunk, thread, lane = sch.split(loop, [None, s.threads, s.lanes])
     sch.reorder(thread, chunk, lane)
-    if s.held > _HELD:
-        _, chunk = sch.split(chunk, [None, _VECTORS])
+    if s.held > w.held_registers:
+        _, chunk = sch.split(chunk, [None, w.vectors])
     if inside is not None:
         inside(chunk)
     if s.blocks > 1:
@@ -329,7 +336,7 @@ def _fetch(sch: Any, partial: BlockRV, i: int, chunk: LoopRV) -> tuple[BlockRV, 
 def _place(g: GpuFunction, partial: BlockRV, rv: BlockRV, row: LoopRV, s: Shares, once: bool = False) -> None:
     """Move the partial results of the threads to their combination, and load vectors from memory for them. With `once`,
     for operands that are read once, the loads are non-temporal and start early."""
-    sch = g.sch
+    sch, w = g.sch, g.target.gpu.rows
     sch.compute_at(partial, row, preserve_unit_loops=True)
     for i in range(len(sch.realize(partial).block.writes)):
         sch.set_scope(partial, i, "local")
@@ -339,8 +346,8 @@ def _place(g: GpuFunction, partial: BlockRV, rv: BlockRV, row: LoopRV, s: Shares
             part, loop = sch.split(loop, [s.blocks, s.threads])
             sch.bind(part, "clusterCtaIdx.x")
         sch.bind(loop, s.tag)
-    if s.held > _HELD:
-        _, chunk = sch.split(chunk, [None, _VECTORS])
+    if s.held > w.held_registers:
+        _, chunk = sch.split(chunk, [None, w.vectors])
     sch.unroll(chunk)
     sch.unroll(lane)
     gathered = {r.buffer for r in facts_of(sch, partial).reads if r.gathered}
@@ -373,7 +380,7 @@ class _Chain:
         beside: Sequence[BlockRV] = (),
     ) -> None:
         self.g, self.sch, self.last, self.group, self.keep = g, g.sch, last, group, keep
-        self.beside = list(beside)
+        self.beside, self.w = list(beside), g.target.gpu.rows
         if not all(a.known for f in group for a in f.axes):
             raise ScheduleError("a row whose length is not known cannot be kept in registers")
         self.rows, self.columns = (last.spatial, last.reduce) if last.reduce else rows_of(last, group)
@@ -392,22 +399,23 @@ class _Chain:
         if line is not None and not line.reduce and len(self.rows) > 0:
             if self.scalar:
                 raise ScheduleError("columns are reduced better on their own")
-            self.shares = shares_across(self.size, self.count, g.limit)
+            self.shares = shares_across(self.size, self.count, g.limit, self.w)
         else:
             long = [f for f in self.group if self.length(f) > 1]
             bits = max((r.buffer.dtype.bits for f in long for r in f.accesses if r.strides), default=32)
             lanes = min((_lanes(f, self.axes(f), bits) for f in long), default=1)
             alone = (last.reduce or self.scalar) and sum(bool(f.reduce) for f in group) == 1
             # Vectors of a thread: a reduction alone has little work for a short row.
-            few = max(2, _ELEMENTS // lanes)
+            few = max(2, self.w.elements // lanes)
             short = alone and 2 * self.size <= few * lanes * _WARP
             decided = g.threads or (power(-(-self.size // (few * lanes))) if short else 0)
             even, heavy = len(self.columns) > 1, any(f.kind == "several" for f in self.group)
-            self.shares = shares_of(self.size, self.count, lanes, g.limit, decided, even, heavy)
+            self.shares = shares_of(self.size, self.count, lanes, g.limit, decided, even, heavy, self.w)
             self.share_among_blocks()
         busy = self.count * self.shares.blocks
-        if busy < _FEW // 4 and self.size > 4 * _LONG and len(group) > 1 and not self.fits():
-            raise TooLong("so few long rows leave processors without work")
+        few = busy < self.w.few_rows // 4 and self.size > 4 * self.w.long_row
+        if few and len(group) > 1 and not self.fits():
+            raise TooLong("so few long rows leave SMs idle")
 
     def in_one_line(self) -> bool:
         """Whether the axes of a row are the last ones of each stage, and contiguous with each other in each access that
@@ -446,7 +454,9 @@ class _Chain:
         clusters = self.g.target.gpu.blocks_per_cluster
         if clusters == 1 or self.last.reduce or self.fits():
             return
-        self.shares = shares_in_cluster(self.size, self.shares.lanes, self.g.limit, clusters, self.g.threads)
+        self.shares = shares_in_cluster(
+            self.size, self.shares.lanes, self.g.limit, clusters, self.g.threads, self.w
+        )
         if not self.fits():
             raise TooLong(f"a row of {self.size} elements is more than {clusters} blocks can keep")
 
@@ -457,7 +467,7 @@ class _Chain:
     def fits(self) -> bool:
         """Whether the registers of a thread block hold the values of its rows."""
         kept = self.kept() if self.keep else []
-        room = min(_HELD, _FILE // (self.shares.threads * self.shares.rows))
+        room = min(self.w.held_registers, self.w.block_registers // (self.shares.threads * self.shares.rows))
         return self.words(kept, self.long()) <= room
 
     def length(self, f: Facts) -> int:
@@ -545,7 +555,8 @@ class _Chain:
             inside = self.write_beside if self.beside else None
             _share(self.g, self.g.fused(along, last.rv), s, True, inside)
         self.unread()
-        words, half = self.words(kept, long) + _OTHERS, _REGISTERS // 2 // (s.threads * s.rows)
+        words = self.words(kept, long) + self.w.other_registers
+        half = self.g.target.gpu.limits.registers // 2 // (s.threads * s.rows)
         if words <= half <= words * 9 // 8:
             # Two thread blocks for each SM, so that one computes while the other waits, though the compiler would use
             # a few more registers.
@@ -557,10 +568,11 @@ class _Chain:
         return {
             "rows": [a.var.name for a in self.rows],
             "threads": s.threads * s.rows,
-            **({"blocks of a cluster": s.blocks} if s.blocks > 1 else {}),
+            **({"cluster": s.blocks} if s.blocks > 1 else {}),
             **({"beside": [sch.realize(b).block.name_hint for b in self.beside]} if self.beside else {}),
             "in registers": [b.name for b in kept] + [f.name for f in long],
-            "elements at a time": s.lanes,
+            "registers": words,
+            "vector": s.lanes,
         }
 
     def write_beside(self, chunk: LoopRV) -> None:

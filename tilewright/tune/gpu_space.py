@@ -23,8 +23,9 @@ from ..arith import Analyzer
 from ..ir.expr import const, const_value
 from ..ir.functor import substitute, vars_used
 from ..ir.ops import add, sub
-from ..target.machine import GpuMachine
+from ..target.gpu_machine import GpuMachine
 from ..tir.transform.storage_rewrite import SMALL
+from .cost.gpu import Count, Counts, seconds_of
 from .facts import Access, Axis, Facts
 
 if TYPE_CHECKING:
@@ -35,23 +36,16 @@ __all__ = [
     "SIMPLE_COLUMNS",
     "SharedTile",
     "Table",
-    "counted",
+    "bytes_of",
     "product_table",
+    "shared_tile_counts",
     "shared_tile_table",
     "simple_table",
+    "stage_counts",
     "stage_features",
 ]
 
 Array = Any
-_BLOCKS = 16  # thread blocks that an SM holds at once, at most
-_THREADS = 2048  # threads that an SM holds at once
-_LEAST_REGISTERS = 32
-_MOST_REGISTERS = 255  # of a thread
-_LAUNCH = 1e-6  # seconds that a kernel takes at least
-_ENOUGH = 8  # warps of an SM, below which the latency of instructions is not hidden
-_FAR = 600.0  # latency of DRAM in cycles
-_SHARED_RATE = 128.0  # bytes that an SM reads from shared memory in a cycle
-_CACHE = 3.0  # bandwidth of the L2 cache relative to DRAM
 # The figures of a candidate; the same for every kind of sketch.
 FIGURES = (
     "seconds", "compute", "near", "far", "latency", "waves", "tail", "occupancy", "threads", "registers", "shared",
@@ -153,14 +147,35 @@ def shared_tile_table(
     figures = _shared_figures(f, wide, high, t, deep, room, gpu)
     # A loop whose first and last iterations differ becomes three loops, and each has its own copy of small buffers.
     most = sum((np.where(size <= SMALL["shared"], 3 * size, size) for size in held), start=np.zeros(1))
-    fits = (most <= gpu.shared_memory_per_block) & (figures["registers"] <= _MOST_REGISTERS)
+    fits = (most <= gpu.shared_memory_per_block) & (figures["registers"] <= gpu.limits.registers_per_thread)
     fits &= figures["registers"] * figures["threads"] <= gpu.registers_per_block
     return Table(points[fits], {k: v[fits] for k, v in figures.items()})
+
+
+def shared_tile_counts(
+    f: Facts, wide: Axis, high: Axis | None, shared: Sequence[Access], tile: SharedTile, gpu: GpuMachine
+) -> Counts:
+    """The work of one tile."""
+    t = {x.name: np.array([getattr(tile, x.name)]) for x in fields(SharedTile)}
+    deep = math.prod(a.extent for a in f.reduce[1:])
+    spans: dict[Any, Array] = {wide.var: np.array([tile.side(True)]), f.reduce[0].var: t["depth"]}
+    if high is not None:
+        spans[high.var] = np.array([tile.side(False)])
+    spans |= {a.var: np.array([a.extent]) for a in f.reduce[1:]}
+    room = sum(_held(f, shared, spans), start=np.zeros(1))
+    c, _ = tile_counts(gpu, **_shared_work(f, wide, high, t, deep, room, gpu))
+    return Counts(**{x.name: float(np.ravel(getattr(c, x.name))[0]) for x in fields(Counts)})
 
 
 def _shared_figures(
     f: Facts, wide: Axis, high: Axis | None, t: Mapping[str, Array], deep: int, room: Array, gpu: GpuMachine
 ) -> dict[str, Array]:
+    return counted(gpu, **_shared_work(f, wide, high, t, deep, room, gpu))
+
+
+def _shared_work(
+    f: Facts, wide: Axis, high: Axis | None, t: Mapping[str, Array], deep: int, room: Array, gpu: GpuMachine
+) -> dict[str, Any]:
     threads = t["high"] * t["wide"]
     mine = t["own_high"] * t["groups_high"], t["own_wide"] * t["groups_wide"]
     results, operands = mine[0] * mine[1], mine[0] + mine[1]
@@ -169,20 +184,22 @@ def _shared_figures(
     blocks = others * -(-wide.extent // across) * (1 if high is None else -(-high.extent // down))
     depth = np.minimum(t["depth"], f.reduce[0].extent)
     steps = -(-f.reduce[0].extent // depth)
-    registers = 24.0 + results + operands + t["fetch"] * 2
+    w = gpu.tile
+    registers = float(w.other_registers) + results + operands + t["fetch"] * 2
     # neighbours in a warp read words that are own_wide apart
-    bank = np.where(t["own_wide"] > 4, t["own_wide"] / 4, 1.0) * np.where(t["own_wide"] > 1, 1.15, 1.0)
-    compute = threads * results * depth * deep / gpu.fma_per_cycle * np.where(t["unroll"] == 1, 1.0, 1.15)
-    near = threads * operands * bank * depth * deep * 4 / _SHARED_RATE
-    far = room / (gpu.bandwidth / gpu.clock / gpu.multiprocessors * _CACHE) * (1 + 0.2 / t["fetch"])
-    return counted(
-        gpu, threads=threads, registers=registers, shared=room, blocks=blocks, steps=steps, compute=compute,
-        near=near, far=far, ends=results * 16.0, results=results, depth=depth * deep, fetch=t["fetch"],
-        unroll=t["unroll"], groups=t["groups_high"] * t["groups_wide"], bank=bank, plain=gpu.warp_size > 1,
-    )  # fmt: skip
+    bank = np.where(t["own_wide"] > 4, t["own_wide"] / 4, 1.0) * np.where(t["own_wide"] > 1, w.strided, 1.0)
+    compute = threads * results * depth * deep / gpu.fma_per_cycle * np.where(t["unroll"] == 1, 1.0, w.rolled)
+    near = threads * operands * bank * depth * deep * 4 / w.shared_bytes
+    far = room / (gpu.dram_bytes * w.l2_ratio) * (1 + w.element_fetch / t["fetch"])
+    return {
+        "threads": threads, "registers": registers, "shared": room, "blocks": blocks, "steps": steps,
+        "compute": compute, "near": near, "far": far, "ends": results * w.store, "results": results,
+        "depth": depth * deep, "fetch": t["fetch"], "unroll": t["unroll"],
+        "groups": t["groups_high"] * t["groups_wide"], "bank": bank, "plain": gpu.warp_size > 1,
+    }  # fmt: skip
 
 
-def counted(
+def tile_counts(
     gpu: GpuMachine,
     *,
     threads: Array,
@@ -196,36 +213,46 @@ def counted(
     ends: Array,
     ahead: Any = 1,
     plain: bool = False,
-    **rest: Any,
-) -> dict[str, Array]:
-    """The figures of candidates, from the cycles of a thread block in a step: of arithmetic (`compute`), of shared
-    memory (`near`) and of global memory (`far`).
+    **_: Any,
+) -> tuple[Counts, Array]:
+    """The work of candidates, from the cycles of a thread block in a step: of arithmetic (`compute`), of shared memory
+    (`near`) and of global memory (`far`); and the thread blocks that an SM could hold.
 
     As many thread blocks as fit share an SM: while one waits, the others compute. The last wave of thread blocks may
     leave SMs idle. Operands are copied `ahead` steps before they are needed. In `plain` kernels only other warps hide
-    the latency of instructions (the factors were fitted on an H200).
+    the latency of instructions.
     """
-    n = len(threads)
-    held = np.minimum(_THREADS // threads, gpu.registers_per_block // np.maximum(1, registers * threads))
-    inside = max(gpu.dynamic_shared_memory_per_block, gpu.shared_memory_per_block)
-    held = np.clip(np.minimum(held, inside // np.maximum(1, shared)), 1, _BLOCKS)
+    w, limits = gpu.tile, gpu.limits
+    held = np.minimum(limits.threads // threads, limits.registers // np.maximum(1, registers * threads))
+    held = np.clip(np.minimum(held, limits.blocks_by_shared(np.maximum(1, shared))), 1, limits.blocks)
     at_once = np.minimum(held, np.maximum(1, -(-blocks // gpu.multiprocessors)))
     if plain:
         warps = at_once * np.maximum(1, threads / gpu.warp_size)
-        slow = 1.5 * np.maximum(1.0, _ENOUGH / warps) ** 1.6
+        slow = w.issue * np.maximum(1.0, w.enough_warps / warps) ** w.exposed
         compute, near = compute * slow, near * slow
-    latency = _FAR / ahead
-    # a thread block alone waits for memory, then computes
-    step = np.maximum(at_once * np.maximum(np.maximum(compute, near), far), latency + compute + near * 0.5)
     exact = blocks / (gpu.multiprocessors * at_once)
-    waves = np.maximum(1.0, 0.5 * (np.ceil(exact) + exact))
-    cycles = waves * (steps * step + ends * at_once + 1000.0)
-    seconds = cycles / (gpu.clock * 1e9) + _LAUNCH
-    warps = np.maximum(1, threads // gpu.warp_size)
+    made = Counts(
+        rounds=np.maximum(1.0, 0.5 * (np.ceil(exact) + exact)), steps=steps, compute=at_once * compute,
+        shared=at_once * near, l2=at_once * far,
+        # a thread block alone waits for memory, then computes
+        latency=w.latency / ahead + compute + near * w.serial_shared, ends=ends * at_once + w.block,
+        blocks=blocks, at_once=at_once, threads=threads, registers=registers, shared_bytes=shared,
+        l2_bytes=blocks * steps * shared / ahead,
+    )  # fmt: skip
+    return made, held
+
+
+def counted(gpu: GpuMachine, **given: Any) -> dict[str, Array]:
+    """The figures of candidates, from what `tile_counts` takes."""
+    c, held = tile_counts(gpu, **given)
+    n, ahead = len(c.threads), given.pop("ahead", 1)
+    exact = c.blocks / (gpu.multiprocessors * c.at_once)
+    warps = np.maximum(1, c.threads // gpu.warp_size)
     made = {
-        "seconds": seconds, "compute": compute, "near": near, "far": far, "latency": latency, "waves": waves,
-        "tail": np.ceil(exact) / np.maximum(exact, 1e-9), "occupancy": held * warps, "threads": threads,
-        "registers": registers, "shared": shared, "blocks": blocks, "stages": ahead, "parts": 1, **rest,
+        **given, "seconds": seconds_of(c, gpu), "compute": c.compute / c.at_once, "near": c.shared / c.at_once,
+        "far": c.l2 / c.at_once, "latency": gpu.tile.latency / ahead, "waves": c.rounds,
+        "tail": np.ceil(exact) / np.maximum(exact, 1e-9), "occupancy": held * warps, "stages": ahead,
+        "parts": given.get("parts", 1),
     }  # fmt: skip
     return {name: np.broadcast_to(np.asarray(made.get(name, 0), np.float64), (n,)) for name in FIGURES}
 
@@ -274,9 +301,10 @@ def _factors(index: Any, f: Facts) -> dict[Any, int]:
 
 # ---------------------------------------------------------------------------- products of matrices
 def product_table(
-    tiles: Sequence[Tile], p: Product, gpu: GpuMachine, seconds: Callable[[Any], float], rate: float
+    tiles: Sequence[Tile], p: Product, gpu: GpuMachine, counts: Callable[[Any], Counts], rate: float
 ) -> Table:
-    """The table of a product: its tiles with the predicted `seconds`; `rate` is multiply-adds of an SM in a cycle."""
+    """The table of a product: its tiles with the predicted time, from the `counts` of each; `rate` is multiply-adds of
+    an SM in a cycle."""
     points = np.array([astuple(t) for t in tiles], np.int64).reshape(len(tiles), -1)
     t = {x.name: points[:, i] for i, x in enumerate(fields(tiles[0]))} if tiles else {}
     if not tiles:
@@ -285,16 +313,17 @@ def product_table(
     down, across = -(-p.m.extent // t["rows"]), -(-p.n.extent // t["columns"])
     step = (t["rows"] + t["columns"]) * t["depth"] * size
     threads = np.array([x.threads for x in tiles])
+    own = t["rows"] * t["columns"] / threads
     made = counted(
-        gpu, threads=np.minimum(threads, 1024), registers=32.0 + t["rows"] * t["columns"] / threads,
+        gpu, threads=np.minimum(threads, 1024), registers=gpu.tile.product_other_registers + own,
         shared=step * t["stages"], blocks=down * across * p.batch * t["parts"],
         steps=-(-p.k.extent // (t["depth"] * t["parts"])), compute=t["rows"] * t["columns"] * t["depth"] / rate,
-        near=step / _SHARED_RATE, far=step / (gpu.bandwidth / gpu.clock / gpu.multiprocessors * _CACHE),
-        ends=t["rows"] * t["columns"] / 16.0, ahead=np.maximum(1, t["stages"]),
+        near=step / gpu.tile.shared_bytes, far=step / (gpu.dram_bytes * gpu.tile.l2_ratio),
+        ends=t["rows"] * t["columns"] / gpu.tile.product_store_rate, ahead=np.maximum(1, t["stages"]),
         results=t["rows"] * t["columns"] / threads, depth=t["depth"], parts=t["parts"],
         unroll=float(p.kind == "float32"), groups=t.get("high", 0), bank=t.get("lanes", 0),
     )  # fmt: skip
-    made["seconds"] = np.array([seconds(x) for x in tiles]) + _LAUNCH
+    made["seconds"] = np.array([seconds_of(counts(x), gpu) for x in tiles])
     made["stages"] = np.asarray(t["stages"], np.float64)
     return Table(points, made)
 
@@ -310,17 +339,13 @@ def simple_table(f: Facts, gpu: GpuMachine, in_vectors: bool) -> tuple[Array, Ar
     widest = max(1, 16 * 8 // max(8, f.bits))
     wide = [w for w in (1, 2, 4, 8, 16) if w <= widest] if in_vectors else []
     points = np.array([(0, 0), *product(threads, [0, *wide])], np.int64)
-    each = np.where(points[:, 0] == 0, 256, points[:, 0])
+    each = np.where(points[:, 0] == 0, gpu.elementwise.plain_threads, points[:, 0])
     taken = np.where(points[:, 1] == 0, widest, points[:, 1])
-    moved = sum(f.touched(r) for r in f.accesses)
     results = max(1, math.prod(a.extent for a in f.spatial))
     blocks = np.maximum(1, -(-results // (each * taken)))
-    # memory reaches its full bandwidth if all SMs load, and load wide vectors
-    full = np.minimum(1.0, blocks / (2 * gpu.multiprocessors)) ** 0.5 * (0.8 + 0.2 * taken / widest)
-    work = f.points * (1 + f.work) / (gpu.fma_per_cycle * gpu.multiprocessors * gpu.clock * 1e9)
-    seconds = np.maximum(moved / (gpu.bandwidth * 1e9 * full), work) + _LAUNCH
+    seconds = seconds_of(stage_counts([f], gpu, blocks, taken / widest), gpu)
     # Of equal candidates the choice of the rules comes first.
-    seconds = seconds * np.where(points[:, 0] == 0, 1.0, 1.02)
+    seconds = seconds * np.where(points[:, 0] == 0, 1.0, gpu.tile.rival)
     made: dict[str, Any] = {
         "seconds": seconds,
         "threads": each,
@@ -329,6 +354,30 @@ def simple_table(f: Facts, gpu: GpuMachine, in_vectors: bool) -> tuple[Array, Ar
         "results": taken,
     }
     return points, np.stack([np.broadcast_to(made.get(n, 0.0), (len(points),)) for n in FIGURES], axis=1)
+
+
+def stage_counts(group: Sequence[Facts], gpu: GpuMachine, blocks: Count, width: Count = 1.0) -> Counts:
+    """The work of a kernel for some stages without reuse, in `blocks` thread blocks; its loads have a `width` relative
+    to the widest vectors. DRAM reaches its full bandwidth if all SMs load, and load wide vectors."""
+    w = gpu.tile
+    full = np.minimum(1.0, blocks / (w.busy_blocks * gpu.multiprocessors)) ** w.busy_exponent
+    full = full * (w.scalar_rate + (1 - w.scalar_rate) * width)
+    work = sum(f.points * (1 + f.work) for f in group) / (gpu.fma_per_cycle * gpu.multiprocessors)
+    compute = np.full(full.shape, float(work)) if np.ndim(full) else float(work)
+    return Counts(compute=compute, dram=bytes_of(group), dram_rate=full)
+
+
+def bytes_of(group: Sequence[Facts]) -> int:
+    """The bytes that one kernel for some stages reads and writes; those between the stages stay inside."""
+    if len(group) == 1:
+        return sum(group[0].touched(r) for r in group[0].accesses)
+    inside = {f.write.buffer for f in group[:-1] if f.write is not None}
+    most: dict[Any, int] = {}
+    for f in group:
+        for r in f.accesses:
+            if r.buffer not in inside:
+                most[r.buffer] = max(most.get(r.buffer, 0), f.touched(r))
+    return sum(most.values())
 
 
 def stage_features(f: Facts, counts: Array, kinds: Array) -> Array:

@@ -22,15 +22,16 @@ from ..ir.functor import pre_order
 from ..ir.op import Op
 from ..ir.stmt import BufferStore
 from ..target import Target
-from ..target.machine import GpuMachine
+from ..target.gpu_machine import GpuMachine, KernelFigures, register_split
 from ..tir.schedule import Schedule
 from ..tir.schedule.primitive import BlockRV, LoopRV
 from ..tir.tensor_intrin.cuda import get_wgmma_intrin
 from ..tir.transform.lower_bulk_copies import BULK_COPY, TF32, line_of
 from ..tir.transform.specialize_warps import PERSISTENT, SPECIALIZE
+from .cost.gpu import Counts, cycles_of
 from .facts import Axis, Facts, facts_of
 from .gpu_space import Table, product_table
-from .gpu_transpose import turn, turned_read
+from .gpu_transpose import transpose, transposed_read
 
 if TYPE_CHECKING:
     from .gpu import GpuFunction
@@ -45,18 +46,17 @@ __all__ = [
     "can_be_copied",
     "factors",
     "has_warpgroups",
-    "in_line",
+    "contiguous",
     "moves",
     "product_of",
     "some_of",
+    "split_counts",
     "sums_from_zero",
     "takes",
-    "turn_operands",
-    "turning_cycles",
+    "transpose_operands",
+    "transpose_cycles",
+    "wgmma_estimate",
 ]
-
-_KEPT = 2048  # bytes of shared memory for barriers and for the driver
-_AFTER = 4  # work of an epilogue, in additions, that storing a result hides
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Product:
     trans_a: bool
     trans_b: bool
     windows: int = 1  # im2col: how many elements of the view are copies of one element of the image
-    in_line: int = 16  # elements along k that are always contiguous in A
+    contiguous: int = 16  # elements along k that are always contiguous in A
     after: int = 0  # work of the epilogue for each result, in additions
 
     @property
@@ -174,7 +174,7 @@ class Tile:
 
 def best_tile(p: Product, gpu: GpuMachine) -> Tile:
     """The tile with the fewest estimated cycles; the smallest of several such."""
-    return min(possible_tiles(p, gpu), key=lambda t: (cycles(p, t, gpu), t.rows * t.columns))
+    return min(possible_tiles(p, gpu), key=lambda t: (cycles_of(counts(p, t, gpu), gpu), t.rows * t.columns))
 
 
 def possible_tiles(p: Product, gpu: GpuMachine, fewer_stages: bool = False) -> list[Tile]:
@@ -186,7 +186,8 @@ def possible_tiles(p: Product, gpu: GpuMachine, fewer_stages: bool = False) -> l
             continue
         size = (rows + columns) * p.line * size_of
         for per in (1, 2):
-            room = (gpu.dynamic_shared_memory_per_block - _KEPT) // per - (_KEPT if per > 1 else 0)
+            kept = gpu.wgmma.reserved_shared
+            room = (gpu.dynamic_shared_memory_per_block - kept) // per - (kept if per > 1 else 0)
             stages = min(8, room // size, max(2, steps))
             # Larger tiles need more accumulators than the registers of an SM can hold twice.
             if stages < 2 or (per == 2 and (rows > 64 or columns > 128)):
@@ -199,41 +200,62 @@ def possible_tiles(p: Product, gpu: GpuMachine, fewer_stages: bool = False) -> l
     return found
 
 
-def cycles(p: Product, t: Tile, gpu: GpuMachine) -> float:
-    """Estimated time of a product, in cycles of an SM."""
+def counts(p: Product, t: Tile, gpu: GpuMachine) -> Counts:
+    """The work of a product by warpgroups."""
+    w = gpu.wgmma
     down, across = -(-p.m.extent // t.rows), -(-p.n.extent // t.columns)
     tiles = down * across * p.batch * t.parts
     steps, size = math.ceil(p.k.extent / p.line / t.parts), p.a.dtype.nbytes
     at_once = min(t.per_processor, -(-tiles // gpu.multiprocessors))
-    # A `wgmma` of 64 x n x 32 bytes takes n / 2 cycles, or as long as its operands take out of shared memory. In a
-    # sequence they reach three quarters of that rate.
-    work = t.rows // 64 * 4 * max(t.columns / 2, 16 + t.columns / 4) / 0.75
+    # Four `wgmma` of 32 bytes for each 64 rows; or as long as their operands take out of shared memory.
+    one = max(t.columns * w.cycles_per_column, w.operand_cycles + t.columns * w.operand_cycles_per_column)
     fetched = (t.rows + t.columns) * p.line * size
-    busy = max(work, fetched / 64, fetched / (gpu.bandwidth / gpu.clock / gpu.multiprocessors * 3.5))
-    # The stages in flight must cover the latency of a copy: 2,000 cycles.
-    step = max(at_once * busy, 2000 / t.stages)
-    rounds = -(-tiles // (gpu.multiprocessors * at_once))
     # All warpgroups store at once, 64 rows each. Results of whole tiles are stored eight at a time, those of partial
     # tiles four at a time under predicates.
     whole = t.parts > 1 or (p.m.extent % t.rows == 0 and p.n.extent % t.columns == 0)
-    column = 10 if whole else 50 if p.n.extent % 4 else 30
-    ends = t.columns * column * max(1.0, (p.after if t.parts == 1 else 0) / _AFTER) + 1000
-    total = rounds * (steps * step + ends) + 3500
+    column = w.store_column if whole else w.store_column_by_one if p.n.extent % 4 else w.store_column_by_four
+    epilogue = max(1.0, (p.after if t.parts == 1 else 0) / w.hidden_epilogue)
     # Both operands come from DRAM at least once. They reach its full bandwidth only if most SMs load, and load long
     # pieces of rows.
-    unique = size * p.batch * p.k.extent * (p.m.extent // p.windows + p.n.extent)
-    rate = (0.85 if t.columns >= 128 or p.trans_b else 0.7) * min(1, tiles / (0.8 * gpu.multiprocessors))
-    total = max(total, unique / (gpu.bandwidth * rate) * gpu.clock + 4000)
-    if t.parts > 1:  # split-K: partial sums are written, and another kernel reads and adds them
-        sums = 8 * p.batch * down * t.rows * across * t.columns * t.parts
-        total += 4000 + sums / gpu.bandwidth * gpu.clock
-    return total
+    long = t.columns >= w.long_row or p.trans_b
+    return Counts(
+        rounds=-(-tiles // (gpu.multiprocessors * at_once)),
+        steps=steps,
+        compute=at_once * (t.rows // 64 * 4 * one / w.rate),
+        shared=at_once * (fetched / w.tma_bytes),
+        l2=at_once * (fetched / (gpu.dram_bytes * w.kernel.l2_ratio)),
+        latency=w.latency / t.stages,  # the stages in flight must cover it
+        ends=t.columns * column * epilogue + w.store,
+        launch=w.kernel.launch,
+        dram=size * p.batch * p.k.extent * (p.m.extent // p.windows + p.n.extent),
+        dram_rate=(w.kernel.dram_rate if long else w.short_row_dram_rate)
+        * min(1, tiles / (w.busy_sms * gpu.multiprocessors)),
+        dram_launch=w.kernel.dram_launch,
+        **split_counts(p, down * t.rows * across * t.columns, t.parts, w.kernel),
+        blocks=tiles,
+        at_once=at_once,
+        threads=128 * (t.rows // 64 + 1),
+        registers=register_split(t.rows // 64, t.per_processor)[1],
+        shared_bytes=fetched * t.stages,
+        l2_bytes=fetched * steps * tiles,
+    )
+
+
+def split_counts(p: Product, results: int, parts: int, kernel: KernelFigures) -> dict[str, Any]:
+    """The counts of split-K: partial sums in float32 are written, and another kernel reads and adds them."""
+    if parts == 1:
+        return {}
+    return {
+        "split": 8 * p.batch * results * parts,
+        "split_rate": kernel.split_rate,
+        "split_launch": kernel.split_launch,
+    }
 
 
 # ---------------------------------------------------------------------------- warpgroups
 def has_warpgroups(target: Target) -> bool:
     """Whether a target has `wgmma` and TMA."""
-    return target.kind.name == "cuda" and target.gpu.arch == "sm_90a"
+    return target.has("wgmma") and target.has("tma")
 
 
 def takes(target: Target, kind: str) -> bool:
@@ -249,30 +271,48 @@ def can_be_copied(b: Buffer) -> bool:
 
 def by_warpgroups(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = None) -> dict[str, Any]:
     """Schedule a product by `wgmma`, with its results stored from registers."""
-    if p.kind == "int8":
-        raise ScheduleError("products of warpgroups are made of floats here")
-    if not has_warpgroups(g.target) or not takes(g.target, p.kind):
-        raise ScheduleError(f"the target has no products of warpgroups for {p.kind}")
+    _check(g.target, p)
     gpu = g.target.gpu
-    turned = across(p) if p.kind == "float32" else []
-    if turned:
-        f, p = in_line(g, f, p, lambda made: cycles(made, best_tile(made, gpu), gpu))
+    transposed = across(p) if p.kind == "float32" else []
+    before = transpose_cycles(_across(p), gpu) if transposed else 0.0
+    if transposed:
+        f, p = contiguous(g, f, p, lambda made: cycles_of(counts(made, best_tile(made, gpu), gpu), gpu))
     if not can_be_copied(p.a) or not can_be_copied(p.b):
-        raise ScheduleError("bulk copies cannot take its operands")
+        raise ScheduleError("TMA cannot copy its operands")
     taker = after or g.fusable_consumer(f)
     if taker is not None:
         p = replace(p, after=facts_of(g.sch, taker).work)
     tile = g.choose(f, "warpgroups", best_tile(p, gpu), lambda: _warpgroups_table(p, gpu))
     note = applied(Warpgroups, g, f, p, tile, after)
-    return {**note, "turned before": turned} if turned else note
+    return {**note, "transposed": transposed, "before": before} if transposed else note
+
+
+def _check(target: Target, p: Product) -> None:
+    """Refuse what `wgmma` does not multiply on a target."""
+    if p.kind == "int8":
+        raise ScheduleError("`wgmma` multiplies floats here, no integers")
+    if not has_warpgroups(target) or not takes(target, p.kind):
+        raise ScheduleError(f"the target has no `wgmma` for {p.kind}")
+
+
+def wgmma_estimate(target: Target, p: Product) -> Counts:
+    """The work of the best tile; refused if `wgmma` cannot compute the product."""
+    _check(target, p)
+    if not can_be_copied(p.a) or not can_be_copied(p.b):
+        raise ScheduleError("TMA cannot copy its operands")
+    return counts(p, best_tile(p, target.gpu), target.gpu)
 
 
 def across(p: Product) -> list[str]:
     """The names of the operands that are not contiguous along the reduction."""
-    return [b.name for b, turned in ((p.a, p.trans_a), (p.b, not p.trans_b)) if turned]
+    return [b.name for b in _across(p)]
 
 
-def in_line(
+def _across(p: Product) -> list[Buffer]:
+    return [b for b, apart in ((p.a, p.trans_a), (p.b, not p.trans_b)) if apart]
+
+
+def contiguous(
     g: GpuFunction, f: Facts, p: Product, time: Callable[[Product], float], otherwise: float = 0
 ) -> tuple[Facts, Product]:
     """A product whose operands are contiguous along the reduction, which some instructions require. The other operands
@@ -283,23 +323,23 @@ def in_line(
     """
     gpu = g.target.gpu
     made = replace(p, trans_a=False, trans_b=True)
-    sides = [x for x, turned in ((p.a, p.trans_a), (p.b, not p.trans_b)) if turned]
-    # cycles: float32 reaches about 0.8 of its peak, and its kernel has to be launched too
+    sides = _across(p)
+    # cycles: float32 does not reach its peak, and its kernel has to be launched too
     flops = 2 * p.batch * p.m.extent * p.n.extent * p.k.extent
-    plain = flops / (0.8 * gpu.peak_flops) * gpu.clock * 1e9 + 4000
-    turning = turning_cycles(sides, gpu)
-    if (otherwise or not g.free) and turning + time(made) > (otherwise or plain):
-        raise ScheduleError("turning its operands would take longer than it saves")
-    return turn_operands(g, f, p, sides, True)
+    plain = flops / (gpu.tile.float32_rate * gpu.peak_flops) * gpu.clock * 1e9 + gpu.tile.kernel_launch
+    transposing = transpose_cycles(sides, gpu)
+    if (otherwise or not g.free) and transposing + time(made) > (otherwise or plain):
+        raise ScheduleError("transposing its operands would take longer than it saves")
+    return transpose_operands(g, f, p, sides, True)
 
 
-def turning_cycles(sides: Sequence[Buffer], gpu: GpuMachine) -> float:
+def transpose_cycles(sides: Sequence[Buffer], gpu: GpuMachine) -> float:
     """Estimated cycles for transposing tensors, with the launch of a kernel for each."""
     moved = sum(2 * math.prod(int(const_value(d) or 1) for d in b.shape) * b.dtype.nbytes for b in sides)
-    return moved / (0.8 * gpu.bandwidth) * gpu.clock + 4000 * len(sides)
+    return moved / (gpu.tile.transpose_rate * gpu.bandwidth) * gpu.clock + gpu.tile.kernel_launch * len(sides)
 
 
-def turn_operands(
+def transpose_operands(
     g: GpuFunction, f: Facts, p: Product, sides: Sequence[Buffer], along: bool
 ) -> tuple[Facts, Product]:
     """Transpose the operands `sides` of a product by separate kernels, so that they are contiguous `along` the
@@ -315,15 +355,15 @@ def turn_operands(
         if not along:  # the copy has the order of iterators that the product has
             sch.transform_block_layout(copy, lambda *its: (*its[:-2], its[-1], its[-2]))
         facts = facts_of(sch, copy)
-        read = turned_read(facts)
+        read = transposed_read(facts)
         if read is None:
-            raise ScheduleError(f"{b.name} cannot be turned")
-        turn(g, facts, *read)
+            raise ScheduleError(f"{b.name} cannot be transposed")
+        transpose(g, facts, *read)
         g.done.add(copy.key)
     f = facts_of(sch, f.rv)
     found = product_of(f)
     if found is None:
-        raise ScheduleError(f"{f.name} with turned operands is no product of matrices")
+        raise ScheduleError(f"{f.name} with transposed operands is no product of matrices")
     return f, found
 
 
@@ -340,7 +380,7 @@ def _indices(f: Facts, b: Buffer) -> set[object]:
 
 def _warpgroups_table(p: Product, gpu: GpuMachine) -> Table:
     tiles, rate = possible_tiles(p, gpu, True), 16.0 * p.line
-    return product_table(tiles, p, gpu, lambda t: cycles(p, t, gpu) / (gpu.clock * 1e9), rate)
+    return product_table(tiles, p, gpu, lambda t: counts(p, t, gpu), rate)
 
 
 class Sketch:
@@ -360,18 +400,18 @@ class Sketch:
         """Pad and split the product. Returns the block that stores the accumulators (the epilogue, or a copy), and the
         loops of the product by the variables of its axes."""
         sch, t, p = self.sch, self.tile, self.p
-        tail = self.pad(self.after)
+        epilogue = self.pad(self.after)
         if t.parts > 1:
-            self.cut(tail)
-            tail = None
-        if tail is None:
-            tail = sch.cache_write(self.block, 0, self.fragment)
+            self.cut(epilogue)
+            epilogue = None
+        if epilogue is None:
+            epilogue = sch.cache_write(self.block, 0, self.fragment)
         else:
             sch.set_scope(self.block, 0, self.fragment)
         names: list[Var | None] = [x.var for x in self.f.axes]
         if t.parts > 1:
             names.insert(names.index(p.k.var), None)  # the parts of split-K
-        return tail, dict(zip(names, sch.get_loops(self.block), strict=True))
+        return epilogue, dict(zip(names, sch.get_loops(self.block), strict=True))
 
     def inputs(self, which: int, scope: str) -> BlockRV:
         """A copy of an operand, with the stages inlined that only move or pad its elements."""
@@ -444,25 +484,25 @@ class Sketch:
             sch.compute_at(whole, thread, preserve_unit_loops=True)
             sch.vectorize(pair)
 
-    def store(self, tail: BlockRV, at: LoopRV, turning: str) -> None:
+    def store(self, epilogue: BlockRV, at: LoopRV, transposing: str) -> None:
         """Schedule the epilogue from registers to memory. If there is an instruction for it, 16-bit results are
         transposed between threads first, so that each stores eight at a time."""
         sch, t, p = self.sch, self.tile, self.p
-        written = sch.get(tail).writes[0].buffer
+        written = sch.get(epilogue).writes[0].buffer
         whole = p.m.extent % t.rows == 0 and p.n.extent % t.columns == 0
-        if str(written.dtype) != p.kind or not whole or not turning:
-            sch.reverse_compute_at(tail, at, preserve_unit_loops=True)
-            return self.spread(tail)
-        out = sch.reindex_cache_write(tail, 0, self.fragment, lambda *its: its)
-        turn = sch.cache_read(out, 0, self.fragment.replace("accumulator", "rows"))
-        for block in (tail, turn, out):
+        if str(written.dtype) != p.kind or not whole or not transposing:
+            sch.reverse_compute_at(epilogue, at, preserve_unit_loops=True)
+            return self.spread(epilogue)
+        out = sch.reindex_cache_write(epilogue, 0, self.fragment, lambda *its: its)
+        rows = sch.cache_read(out, 0, self.fragment.replace("accumulator", "rows"))
+        for block in (epilogue, rows, out):
             sch.reverse_compute_at(block, at, preserve_unit_loops=True)
-        self.spread(tail)
-        i = sch.get_loops(turn)[-2]
+        self.spread(epilogue)
+        i = sch.get_loops(rows)[-2]
         if const_value(sch.get(i).extent) != self.lines:
             several, i = sch.split(i, [None, self.lines])
             sch.unroll(several)
-        sch.tensorize(i, turning)
+        sch.tensorize(i, transposing)
         self.spread(out, 8)
         return None
 
@@ -470,7 +510,15 @@ class Sketch:
         """Schedule the product. Returns what `explain()` says of it."""
         raise NotImplementedError
 
-    def spread(self, tail: BlockRV, wide: int = 2) -> None:
+    def counts(self) -> Counts:
+        """The work of the product with the tile that was applied."""
+        raise NotImplementedError
+
+    def run(self) -> dict[str, Any]:
+        """Schedule the product. Returns what `explain()` says of it, with its work."""
+        return {**self.apply(), "counts": self.counts()}
+
+    def spread(self, epilogue: BlockRV, wide: int = 2) -> None:
         """Bind the results to the threads that hold them, `wide` neighbours at a time."""
         raise NotImplementedError
 
@@ -485,19 +533,22 @@ def applied(
     """Apply a sketch; without split-K if that is refused."""
     try:
         with g.sch.all_or_nothing():
-            return kind(g, f, p, tile, after).apply()
+            return kind(g, f, p, tile, after).run()
     except ScheduleError:
         if tile.parts == 1:
             raise
-    return kind(g, f, p, replace(tile, parts=1), after).apply()
+    return kind(g, f, p, replace(tile, parts=1), after).run()
 
 
 class Warpgroups(Sketch):
     fragment, lines = "wgmma.accumulator", 64
 
+    def counts(self) -> Counts:
+        return counts(self.p, self.tile, self.g.target.gpu)
+
     def apply(self) -> dict[str, Any]:
         sch, p, t = self.sch, self.p, self.tile
-        tail, loops = self.prepare()
+        epilogue, loops = self.prepare()
         i, group, i2 = sch.split(loops[p.m.var], [None, t.rows // 64, 64])
         j, j1 = sch.split(loops[p.n.var], [None, t.columns])
         depth, k1 = sch.split(loops[p.k.var], [None, t.depth])
@@ -515,7 +566,7 @@ class Warpgroups(Sketch):
         if t.per_processor == 1 and (grid or 0) > self.g.target.gpu.multiprocessors:
             sch.annotate(depth, PERSISTENT, self.g.target.gpu.multiprocessors)
         intrinsics = get_wgmma_intrin(t.columns, p.kind, p.trans_a, p.trans_b)
-        self.store(tail, group, intrinsics.get("turn", ""), intrinsics.get("turn_sums", ""))
+        self.store(epilogue, group, intrinsics.get("turn", ""), intrinsics.get("turn_sums", ""))
         init = sch.decompose_reduction(self.block, depth)
         sch.tensorize(sch.get_loops(init)[-2], intrinsics["init"])
         sch.tensorize(i2, intrinsics["compute"])
@@ -523,29 +574,29 @@ class Warpgroups(Sketch):
             "tile": f"{t.rows} x {t.columns} x {t.depth}",
             "stages": t.stages,
             "threads": 128 * (t.rows // 64 + 1),
-            **({"parts of the sum": t.parts} if t.parts > 1 else {}),
+            **({"split-K": t.parts} if t.parts > 1 else {}),
             "instructions": intrinsics["compute"],
         }
 
-    def store(self, tail: BlockRV, at: LoopRV, turning: str, first: str = "") -> None:
+    def store(self, epilogue: BlockRV, at: LoopRV, transposing: str, first: str = "") -> None:
         """As in the base class. Results that cannot be stored eight at a time are transposed between threads as
         accumulators, before the epilogue: four are stored at once, and the epilogue reads its operands in fours too."""
         sch, t, p = self.sch, self.tile, self.p
         whole = p.m.extent % t.rows == 0 and p.n.extent % t.columns == 0
-        eight = turning and whole and str(sch.get(tail).writes[0].buffer.dtype) == p.kind
+        eight = transposing and whole and str(sch.get(epilogue).writes[0].buffer.dtype) == p.kind
         if eight or not first or p.n.extent % 4:
-            return super().store(tail, at, turning)
-        turn = sch.cache_write(self.block, 0, self.fragment)
-        sch.set_scope(turn, 0, "wgmma.rows")
-        for block in (turn, tail):
+            return super().store(epilogue, at, transposing)
+        rows = sch.cache_write(self.block, 0, self.fragment)
+        sch.set_scope(rows, 0, "wgmma.rows")
+        for block in (rows, epilogue):
             sch.reverse_compute_at(block, at, preserve_unit_loops=True)
-        sch.tensorize(sch.get_loops(turn)[-2], first)
-        return self.spread(tail, 4)
+        sch.tensorize(sch.get_loops(rows)[-2], first)
+        return self.spread(epilogue, 4)
 
-    def spread(self, tail: BlockRV, wide: int = 2) -> None:
+    def spread(self, epilogue: BlockRV, wide: int = 2) -> None:
         """Bind the results of a warpgroup to the threads that hold them: pairs of neighbours, in rows eight apart."""
         sch = self.sch
-        i, j = sch.get_loops(tail)[-2:]
+        i, j = sch.get_loops(epilogue)[-2:]
         warp, half, row = sch.split(i, [4, 2, 8])
         if wide == 4:  # every second thread has the second half of 16 columns
             eight, second, quad, pair = sch.split(j, [None, 2, 2, wide])

@@ -22,17 +22,15 @@ from .facts import Facts, facts_of
 if TYPE_CHECKING:
     from .gpu import GpuFunction
 
-__all__ = ["turn", "turned_read"]
+__all__ = ["transpose", "transposed_read"]
 
 _TILE = 32  # rows and columns of a tile of single elements
 _SIDES = (64, 32)  # rows and columns of a tile of squares
 _SQUARE = 4  # rows and columns of the square that a thread transposes
 _NEAR = 2  # adjacent squares along a row that neighbouring threads have, so that they write longer pieces
-_TILES = 1024  # tiles that keep the SMs busy
-_SHARED = 48 * 1024  # bytes of shared memory of a thread block, if the target does not say
 
 
-def turned_read(f: Facts) -> tuple[int, int] | None:
+def transposed_read(f: Facts) -> tuple[int, int] | None:
     """The only transposed read of a stage, which is contiguous along another axis than the result: its position among
     the reads of the block, and the position of that axis."""
     found = [(r, at) for r in f.reads if (at := lies_across(f, r)) is not None]
@@ -44,20 +42,18 @@ def turned_read(f: Facts) -> tuple[int, int] | None:
     return [r.buffer for r in f.block.reads].index(read.buffer), at
 
 
-def turn(g: GpuFunction, f: Facts, read: int, across: int) -> dict[str, object]:
+def transpose(g: GpuFunction, f: Facts, read: int, across: int) -> dict[str, object]:
     """Transpose a tensor: its source is contiguous along axis `across`, the result along the last one."""
     copy = g.sch.cache_read(f.rv, read, "shared")
     f, across = _joined(g, facts_of(g.sch, f.rv), read, across, copy)
     axes = (f.spatial[across], f.spatial[-1])
     kind = f.block.reads[read].buffer.dtype
     tiles = math.prod(a.extent for a in f.spatial)
-    in_line = all(r.stride(axes[1]) in (0, 1) or i == read for i, r in enumerate(f.reads))
-    if all(a.known and a.extent % _SQUARE == 0 for a in axes) and 8 <= kind.bits <= 32 and in_line:
+    contiguous = all(r.stride(axes[1]) in (0, 1) or i == read for i, r in enumerate(f.reads))
+    if all(a.known and a.extent % _SQUARE == 0 for a in axes) and 8 <= kind.bits <= 32 and contiguous:
         for side in _SIDES:
-            room = side * (side + _SQUARE) * kind.nbytes <= int(
-                g.target.attrs.get("max_shared_memory_per_block", _SHARED)
-            )
-            enough = side == _SIDES[-1] or tiles >= _TILES * side * side
+            room = side * (side + _SQUARE) * kind.nbytes <= g.target.gpu.shared_memory_per_block
+            enough = side == _SIDES[-1] or tiles >= g.target.gpu.transpose.busy_tiles * side * side
             if min(a.extent for a in axes) >= side and room and enough:
                 return _in_squares(g, f, read, across, side, copy)
     return _by_elements(g, f, read, across, copy)
@@ -133,7 +129,7 @@ def _in_squares(
     sch.bind(block, "blockIdx.x")
     # Rows are padded by one square, so that the squares of a column lie in different banks, four side by side.
     sch.storage_align(copy, 0, axis=_line_of(f, read, across), factor=side, offset=_SQUARE)
-    return {"tile": f"{side} x {side}", "squares": f"{_SQUARE} x {_SQUARE}", "threads": count * count}
+    return {"tile": f"{side} x {side}", "register tile": f"{_SQUARE} x {_SQUARE}", "threads": count * count}
 
 
 def _line_of(f: Facts, read: int, across: int) -> int:

@@ -13,18 +13,20 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..ir.errors import ScheduleError
-from ..target.machine import GpuMachine
+from ..target import Target
+from ..target.gpu_machine import GpuMachine
 from ..tir.schedule.primitive import BlockRV, LoopRV
 from ..tir.tensor_intrin.cuda import get_wmma_intrin_group, get_wmma_turn_intrin
 from ..tir.transform.inject_permuted_layout import PERMUTED
+from .cost.gpu import Counts, cycles_of
 from .facts import Facts
 from .gpu_space import Table, product_table
-from .gpu_tensor import Product, Sketch, Tile, across, applied, in_line, takes
+from .gpu_tensor import Product, Sketch, Tile, across, applied, contiguous, split_counts, takes
 
 if TYPE_CHECKING:
     from .gpu import GpuFunction
 
-__all__ = ["by_warps"]
+__all__ = ["by_warps", "mma_estimate"]
 
 _SMALL = (64, 64, 32, 32)
 # rows and columns of a thread block, and of each of its warps
@@ -41,41 +43,44 @@ _SIZES = (
     (32, 128, 32, 32),
     (16, 128, 16, 32),
 )
-_OTHER_REGISTERS = 50  # registers of a thread for addresses and counters
-_MOST_REGISTERS = 262  # registers of a thread at most: a few more than it can have, whose spills cost little
-_MOST = 6  # stages of the pipeline at most
 _LINE = 32  # bytes of an operand along the reduction that one `mma` takes
-_HIDING = 3600  # results that an SM works on at once when its tensor cores are busy for 1 - 1/e of the time
-_LATENCY = 1400  # cycles until a load from global memory arrives while all SMs load
+_TYPES = {"float16": "f16", "bfloat16": "bf16", "float32": "tf32", "int8": "s8"}
 
 
 def by_warps(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = None) -> dict[str, Any]:
     """Schedule a product by `mma`: the warps copy tiles of later steps while they multiply."""
     gpu = g.target.gpu
-    if g.target.kind.name != "cuda" or _number(gpu) < (75 if p.kind in ("float16", "int8") else 80):
-        raise ScheduleError(f"{gpu.arch or g.target.kind.name} has no products of warps for {p.kind}")
-    if not takes(g.target, p.kind):
-        raise ScheduleError("the target does not let float32 be rounded: cuda -tf32=1 does")
-    turned = across(p) if p.kind in ("int8", "float32") else []
+    _check(g.target, p)
+    transposed = across(p) if p.kind in ("int8", "float32") else []
 
     def time(made: Product) -> float:
-        return cycles(made, warps_tile(made, gpu), gpu)
+        return float(cycles_of(counts(made, warps_tile(made, g.target), gpu), gpu))
 
-    if turned and p.kind == "int8":  # fragments of int8 must be contiguous along the reduction
-        f, p = in_line(g, f, p, time)
-    elif turned:  # otherwise fragments of float32 are loaded element by element
+    if transposed and p.kind == "int8":  # fragments of int8 must be contiguous along the reduction
+        f, p = contiguous(g, f, p, time)
+    elif transposed:  # otherwise fragments of float32 are loaded element by element
         try:
             with g.sch.all_or_nothing():
-                f, p = in_line(g, f, p, time, time(p))
+                f, p = contiguous(g, f, p, time, time(p))
         except ScheduleError:
-            turned = []
-    tile = g.choose(f, "warps", warps_tile(p, gpu), lambda: _table(p, gpu))
+            transposed = []
+    tile = g.choose(f, "warps", warps_tile(p, g.target), lambda: _table(p, g.target))
     note = applied(Warps, g, f, p, tile, after)
-    return {**note, "turned before": turned} if turned else note
+    return {**note, "transposed": transposed} if transposed else note
 
 
-def _number(gpu: GpuMachine) -> int:
-    return int("".join(filter(str.isdigit, gpu.arch)) or 0)
+def _check(target: Target, p: Product) -> None:
+    """Refuse what `mma` does not multiply on a target."""
+    if not target.has(f"mma.{_TYPES[p.kind]}"):
+        raise ScheduleError(f"{target.gpu.arch or target.kind.name} has no `mma` for {p.kind}")
+    if not takes(target, p.kind):
+        raise ScheduleError("the target does not let float32 be rounded: cuda -tf32=1 does")
+
+
+def mma_estimate(target: Target, p: Product) -> Counts:
+    """The work of the best tile; refused if `mma` cannot compute the product."""
+    _check(target, p)
+    return counts(p, warps_tile(p, target), target.gpu)
 
 
 # ---------------------------------------------------------------------------- sizes
@@ -91,30 +96,30 @@ class WarpTile(Tile):
         return 32 * self.rows * self.columns // (self.high * self.wide)
 
 
-def warps_tile(p: Product, gpu: GpuMachine) -> WarpTile:
+def warps_tile(p: Product, target: Target) -> WarpTile:
     """The tile with the fewest estimated cycles."""
-    return min(_tiles(p, gpu, False), key=lambda t: cycles(p, t, gpu))
+    gpu = target.gpu
+    return min(_tiles(p, target, False), key=lambda t: cycles_of(counts(p, t, gpu), gpu))
 
 
-def _table(p: Product, gpu: GpuMachine) -> Table:
+def _table(p: Product, target: Target) -> Table:
     """All tiles for the tuner."""
-    return product_table(
-        _tiles(p, gpu, True), p, gpu, lambda t: cycles(p, t, gpu) / (gpu.clock * 1e9), _rate(p, gpu)
-    )
+    gpu = target.gpu
+    return product_table(_tiles(p, target, True), p, gpu, lambda t: counts(p, t, gpu), _rate(p, gpu))
 
 
-def _tiles(p: Product, gpu: GpuMachine, fewer_stages: bool) -> list[WarpTile]:
+def _tiles(p: Product, target: Target, fewer_stages: bool) -> list[WarpTile]:
     """The tiles that fit, with as many pipeline stages as are useful, or with every smaller number of stages too."""
+    gpu = target.gpu
+    # Without asynchronous copies, one step ahead is enough.
+    useful = gpu.mma.stages if target.has("cp.async") else 2
     found: list[WarpTile] = []
     m, n = 2 * max(16, p.m.extent), 2 * max(64, p.n.extent)
     for rows, columns, high, wide in [s for s in _SIZES if s[0] < m and s[1] < n] or [_SMALL]:
         for line in (64, 128):  # bytes
             depth, size = line // p.a.dtype.nbytes, (rows + columns) * line
             steps = -(-p.k.extent // depth)
-            # Before sm_80 there are no asynchronous copies, and one step ahead is enough.
-            most = min(
-                _MOST if _number(gpu) >= 80 else 2, gpu.dynamic_shared_memory_per_block // size, max(2, steps)
-            )
+            most = min(useful, gpu.dynamic_shared_memory_per_block // size, max(2, steps))
             counts = range(2, most + 1) if fewer_stages else {most, min(4, most), min(3, most)} - {1, 0}
             # Of equally fast tiles the first one is taken: stages that gain nothing are only more code.
             for stages in sorted(counts, key=lambda n: (n < 4, n)):
@@ -132,60 +137,71 @@ def _at_once(t: WarpTile, p: Product, gpu: GpuMachine) -> int:
     sets of fragments. 0 if a thread has too few registers for its peak, which includes values that are being rounded
     to tf32 and the addresses of pieces of an im2col window."""
     size = p.a.dtype.nbytes
-    own = t.high * t.wide // 32 + (t.high + t.wide) // 2 + _OTHER_REGISTERS
+    own = _registers(t, gpu)
     gathered = 2 * t.rows * t.depth * size // 16 // t.threads if p.windows > 1 else 0
-    if own + gathered + (16 if size == 4 else 0) > _MOST_REGISTERS:
+    if own + gathered + (16 if size == 4 else 0) > gpu.mma.registers_per_thread:
         return 0
     registers = -(-own // 8) * 8
     shared = (t.rows + t.columns) * t.depth * size * t.stages
-    return min(
-        gpu.registers_per_block // (t.threads * registers), gpu.dynamic_shared_memory_per_block // shared
-    )
+    return int(min(gpu.limits.registers // (t.threads * registers), gpu.limits.blocks_by_shared(shared)))
+
+
+def _registers(t: WarpTile, gpu: GpuMachine) -> int:
+    """The registers of a thread: its part of the register tile, two sets of fragments, and addresses."""
+    return t.high * t.wide // 32 + (t.high + t.wide) // 2 + gpu.mma.other_registers
 
 
 def _rate(p: Product, gpu: GpuMachine) -> float:
     """Multiply-adds that the tensor cores of an SM do in a cycle, by `mma`."""
-    number = _number(gpu)
-    return (1024.0 if number >= 90 or number in (80, 87) else 512.0) * 2 / p.a.dtype.nbytes
+    return gpu.mma_per_cycle * 2 / p.a.dtype.nbytes
 
 
-def cycles(p: Product, t: WarpTile, gpu: GpuMachine) -> float:
-    """Estimated time of a product, in cycles of an SM; the constants are fitted to measurements on an H200."""
+def counts(p: Product, t: WarpTile, gpu: GpuMachine) -> Counts:
+    """The work of a product by `mma`."""
+    w = gpu.mma
     down, across = -(-p.m.extent // t.rows), -(-p.n.extent // t.columns)
     tiles = down * across * p.batch * t.parts
     steps = math.ceil(p.k.extent / t.depth / t.parts)
     size = p.a.dtype.nbytes
     line = t.depth * size
     fetched = (t.rows + t.columns) * line
-    near = (fetched + t.threads // 32 * (t.high + t.wide) * line) / 128  # in and out of shared memory
-    # float32 is rounded to tf32, and loaded element by element if it is not contiguous along the reduction
+    # in and out of shared memory
+    near = (fetched + t.threads // 32 * (t.high + t.wide) * line) / gpu.tile.shared_bytes
     if size == 4:
-        near *= 1.9 if p.trans_b and not p.trans_a else 3.2
+        near *= w.tf32_shared if p.trans_b and not p.trans_a else w.tf32_strided_shared
     at_once = max(1, min(t.per_processor, -(-tiles // gpu.multiprocessors)))
     # `mma` and accesses to shared memory overlap for the most part: the more of them are in flight, the less they wait.
-    filled = 1 - math.exp(-t.rows * t.columns * at_once / _HIDING)
-    work = (0.94 * t.rows * t.columns * t.depth / _rate(p, gpu) + 0.24 * near + 30) / filled
+    filled = 1 - math.exp(-t.rows * t.columns * at_once / w.hiding)
+    work = (w.product * t.rows * t.columns * t.depth / _rate(p, gpu) + w.shared * near + w.step) / filled
     if p.windows > 1:  # the addresses of the pieces of im2col windows
-        work += t.rows * line / 16 / 50
-    far = fetched / (gpu.bandwidth / gpu.clock / gpu.multiprocessors * 3)
+        work += t.rows * line / 16 / w.pieces_per_cycle
     # With more than two stages, fragments are already loaded from the oldest of those in flight.
     ahead = max(1, t.stages - 2) if t.stages > 2 else 0.5
-    step = max(work, far, _LATENCY / (ahead * at_once))
     rounds = max(1.0, tiles / gpu.multiprocessors)
-    if rounds < 8:
-        rounds = (
-            -(-tiles // (gpu.multiprocessors * at_once)) * at_once if tiles > gpu.multiprocessors else rounds
-        )
+    if rounds < w.few_rounds and tiles > gpu.multiprocessors:
+        rounds = -(-tiles // (gpu.multiprocessors * at_once)) * at_once
     whole = p.m.extent % t.rows == 0 and p.n.extent % t.columns == 0
-    ends = t.rows * t.columns * (1 if size == 2 else 2) / (7.5 if whole else 3.8) + 500 / at_once
-    ends /= math.sqrt(at_once)  # other thread blocks compute while one stores
-    total = rounds * (steps * step + ends) + 5800
-    unique = size * p.batch * p.k.extent * (p.m.extent // p.windows + p.n.extent)
-    total = max(total, unique / (gpu.bandwidth * 0.8) * gpu.clock + 3000)
-    if t.parts > 1:  # split-K: partial sums are written, and another kernel reads and adds them
-        sums = 8 * p.batch * down * t.rows * across * t.columns * t.parts
-        total += 5000 + sums / (gpu.bandwidth * 1.5) * gpu.clock
-    return total
+    rate = w.store_rate if whole else w.partial_store_rate
+    ends = t.rows * t.columns * (1 if size == 2 else 2) / rate + w.store / at_once
+    return Counts(
+        rounds=rounds,
+        steps=steps,
+        compute=work,
+        l2=fetched / (gpu.dram_bytes * w.kernel.l2_ratio),
+        latency=w.latency / (ahead * at_once),
+        ends=ends / math.sqrt(at_once),  # other thread blocks compute while one stores
+        launch=w.kernel.launch,
+        dram=size * p.batch * p.k.extent * (p.m.extent // p.windows + p.n.extent),
+        dram_rate=w.kernel.dram_rate,
+        dram_launch=w.kernel.dram_launch,
+        **split_counts(p, down * t.rows * across * t.columns, t.parts, w.kernel),
+        blocks=tiles,
+        at_once=at_once,
+        threads=t.threads,
+        registers=_registers(t, gpu),
+        shared_bytes=fetched * t.stages,
+        l2_bytes=fetched * steps * tiles,
+    )
 
 
 # ---------------------------------------------------------------------------- the sketch
@@ -193,13 +209,16 @@ class Warps(Sketch):
     fragment, lines = "wmma.accumulator", 16
     tile: WarpTile
 
+    def counts(self) -> Counts:
+        return counts(self.p, self.tile, self.g.target.gpu)
+
     def apply(self) -> dict[str, Any]:
         sch, p, t = self.sch, self.p, self.tile
         high, wide = t.high, t.wide
         # Shrink the tile if some of its warps would have no results.
         rows = high if p.m.extent <= high else t.rows
         t = self.tile = replace(t, rows=rows, columns=wide if p.n.extent <= wide else t.columns)
-        tail, loops = self.prepare()
+        epilogue, loops = self.prepare()
         down, across = t.rows // high, t.columns // wide
         i, i1, i2, i3 = sch.split(loops[p.m.var], [None, down, high // 16, 16])
         j, j1, j2, j3 = sch.split(loops[p.n.var], [None, across, wide // 16, 16])
@@ -218,7 +237,7 @@ class Warps(Sketch):
         sch.unroll(k1)
         self.overlap(depth, k1, t.depth // deep)
         turns = wide % 32 == 0 and p.kind in ("float16", "bfloat16")
-        self.store(tail, warps, get_wmma_turn_intrin(wide, p.kind) if turns else "")
+        self.store(epilogue, warps, get_wmma_turn_intrin(wide, p.kind) if turns else "")
         init = sch.decompose_reduction(self.block, depth)
         sch.tensorize(sch.get_loops(init)[-2], group["init"])
         sch.tensorize(i3, group["compute"])
@@ -226,7 +245,7 @@ class Warps(Sketch):
             "tile": f"{t.rows} x {t.columns} x {t.depth}",
             "stages": t.stages,
             "threads": 32 * down * across,
-            **({"parts of the sum": t.parts} if t.parts > 1 else {}),
+            **({"split-K": t.parts} if t.parts > 1 else {}),
             "instructions": group["compute"],
         }
 
@@ -254,7 +273,7 @@ class Warps(Sketch):
         around = len(sch.get_loops(self.block)) - 6
         own = sch.get_loops(copy)[around:]
         piece = 16 // self.p.a.dtype.nbytes
-        wide = min(piece, self.p.in_line) if which == 0 else piece
+        wide = min(piece, self.p.contiguous) if which == 0 else piece
         several, warp, lane, vector = sch.split(self.g.fused(own, copy), [None, warps, 32, wide])
         sch.bind(warp, "threadIdx.y")
         sch.bind(lane, "threadIdx.x")
@@ -274,10 +293,10 @@ class Warps(Sketch):
             sch.unroll(x)
         sch.tensorize(i1, intrinsic)
 
-    def spread(self, tail: BlockRV, wide: int = 2) -> None:
+    def spread(self, epilogue: BlockRV, wide: int = 2) -> None:
         """Bind the results of a warp to the threads that hold them."""
         sch = self.sch
-        i, j = sch.get_loops(tail)[-2:]
+        i, j = sch.get_loops(epilogue)[-2:]
         tiles, half, row = sch.split(i, [None, 2, 8])
         eight, quad, pair = sch.split(j, [None, 4, wide])
         sch.reorder(row, quad, tiles, eight, half, pair)

@@ -18,13 +18,11 @@ from .facts import Access, Facts, facts_of
 if TYPE_CHECKING:
     from .gpu import GpuFunction
 
-__all__ = ["depthwise", "inline_padding", "is_depthwise", "is_pooling", "lies_in_line", "pool_windows"]
+__all__ = ["depthwise", "inline_padding", "is_depthwise", "is_pooling", "is_contiguous", "pool_windows"]
 
 _BYTES = 16  # bytes of a vector load
 _MOST = 64  # elements of a window, at most
 _WARP = 32
-_BUSY = 512  # threads of an SM that hide the latency of memory
-_RESULTS, _PIXELS = 32, 8  # results of a thread, at most: in all, and along the axis before the last
 
 
 def is_pooling(f: Facts) -> bool:
@@ -47,7 +45,7 @@ def _whole(f: Facts) -> list[Access]:
     return [r for r in f.reads if all(r.moves(x) for x in f.spatial if x.extent > 1)]
 
 
-def lies_in_line(f: Facts) -> bool:
+def is_contiguous(f: Facts) -> bool:
     """Whether a window is contiguous, as a whole image is: it is then reduced like a row."""
     return all(map(f.reads[0].in_line, f.reduce, f.reduce[1:]))
 
@@ -59,8 +57,10 @@ def pool_windows(g: GpuFunction, f: Facts) -> dict[str, object]:
     last = f.spatial[-1] if f.spatial else None
     if last is None or f.write is None:
         raise ScheduleError("there is no axis to share")
-    in_line = all(r.stride(last) == 1 for r in f.accesses)
-    wide = math.gcd(last.extent, _BYTES // max(r.bytes for r in f.accesses)) if in_line and last.known else 1
+    contiguous = all(r.stride(last) == 1 for r in f.accesses)
+    wide = (
+        math.gcd(last.extent, _BYTES // max(r.bytes for r in f.accesses)) if contiguous and last.known else 1
+    )
     return _shared(g, f, wide, 1)
 
 
@@ -79,14 +79,14 @@ def depthwise(g: GpuFunction, f: Facts) -> dict[str, object]:
     wide = 1
     if all(r.stride(last) == 1 for r in moved) and not any(data.stride(k) == 1 for k in f.reduce):
         wide = math.gcd(last.extent, _BYTES // max(r.bytes for r in f.reads))
-    count, busy = math.prod(x.extent for x in f.spatial), gpu.multiprocessors * _BUSY
+    count, busy = math.prod(x.extent for x in f.spatial), gpu.multiprocessors * gpu.windows.busy_threads
     while wide > 4 and count // wide < busy:
         wide //= 2
     before = f.spatial[-2].extent if len(f.spatial) > 1 else 1
     fits = [
         n
-        for n in range(1, _RESULTS // wide + 1)
-        if before % n == 0 and n <= _PIXELS and (n == 1 or count // (wide * n) >= busy)
+        for n in range(1, gpu.windows.results // wide + 1)
+        if before % n == 0 and n <= gpu.windows.pixels and (n == 1 or count // (wide * n) >= busy)
     ]
     return _shared(g, f, wide, fits[-1])
 
@@ -102,9 +102,9 @@ def _shared(g: GpuFunction, f: Facts, wide: int, several: int) -> dict[str, obje
         threads = max(n for n in range(1, g.most + 1) if count % n == 0)
     if threads < _WARP or not all(x.known for x in f.axes):
         raise ScheduleError("its results are not shared by whole warps")
-    tail = consumer
-    if tail is None:
-        tail = sch.cache_write(f.rv, 0, "local")
+    epilogue = consumer
+    if epilogue is None:
+        epilogue = sch.cache_write(f.rv, 0, "local")
     else:
         sch.set_scope(f.rv, 0, "local")
     loops = dict(zip([x.var for x in f.axes], sch.get_loops(f.rv), strict=True))
@@ -120,9 +120,9 @@ def _shared(g: GpuFunction, f: Facts, wide: int, several: int) -> dict[str, obje
     sch.reorder(block, thread, *reduces, *some, vector)
     sch.bind(block, "blockIdx.x")
     sch.bind(thread, "threadIdx.x")
-    sch.reverse_compute_at(tail, thread, preserve_unit_loops=True)
+    sch.reverse_compute_at(epilogue, thread, preserve_unit_loops=True)
     start = sch.decompose_reduction(f.rv, reduces[0])
-    for rv in (f.rv, start, tail):
+    for rv in (f.rv, start, epilogue):
         inner = sch.get_loops(rv)[2:]  # none if a single result is initialized
         if inner:
             sch.vectorize(inner[-1])
@@ -133,8 +133,8 @@ def _shared(g: GpuFunction, f: Facts, wide: int, several: int) -> dict[str, obje
         sch.unroll(x)
     return {
         "threads": threads,
-        "elements at a time": wide,
-        **({"results of a thread": f"{several} x {wide}"} if several > 1 else {}),
+        "vector": wide,
+        **({"register tile": f"{several} x {wide}"} if several > 1 else {}),
     }
 
 

@@ -1,4 +1,4 @@
-"""The command line: `tilewright compile`, `run`, `show`, `tune`, `db`, `replay`.
+"""The command line: `tilewright compile`, `run`, `show`, `tune`, `db`, `replay`, `calibrate`.
 
 Only names and options are here, so that `tilewright --help` answers at once; the work is in the files beside this one.
 """
@@ -517,6 +517,31 @@ def replay(
         from .db_commands import replay_command
 
         replay_command(desk, record, db, timeout, script)
+
+
+@app.command()
+def calibrate(
+    device: Annotated[str, typer.Option("--device", help="What to measure: all, cpu or cuda.")] = "all",
+    rounds: Annotated[
+        int, typer.Option("--rounds", min=1, help="Tries for each figure; the best counts.")
+    ] = 25,
+    show: Annotated[bool, typer.Option("--show", help="Print what was measured before.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Forget what was measured before.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure this machine, so that schedules are chosen for it and not for the nearest machine that is known.
+
+    \b
+    tilewright calibrate                     the processor in a minute, and a CUDA device in two
+    tilewright calibrate --show              the figures, and the files that they are in
+    tilewright calibrate --remove            back to the table of known machines
+    """
+    desk = _desk(as_json, quiet)
+    with desk.working():
+        from .calibrate import calibrate_command
+
+        calibrate_command(desk, device, rounds, show, remove)
 
 
 def with_target_options(given: Sequence[str]) -> list[str]:

@@ -28,7 +28,6 @@ from .lower import device_loops
 
 __all__ = ["device_code", "merged"]
 
-_TILED: Final = ("shared tile", "tensor cores", "rows", "transpose")  # sketches that use shared memory
 _CONSTANT: Final = re.compile(r"\btw_constant_(\d+)\b")
 
 
@@ -67,18 +66,18 @@ def _built(func: PrimFunc, symbol: str, target: Target, record: Any) -> tuple[Sc
     for each result."""
     with unasked():
         sch = auto_schedule(func, target, record=record)
-    _refuse_serial(sch.explanation.records)
+    _refuse_serial(sch.explanation)
     try:
         module = build(IRModule({symbol: sch.mod[symbol]}), target=target)
     except LoweringError:
-        if not any(r["sketch"] in _TILED for r in sch.explanation.records):
+        if not any(o.shared_memory for o in sch.explanation.outcomes):
             raise
         notes = Explanation(str(target))
         sch = Schedule(IRModule({symbol: func}))
         sch.work_on(symbol)
         _Untiled(sch, func, target, notes, frozenset()).run()
         sch.explanation = notes
-        _refuse_serial(notes.records)
+        _refuse_serial(notes)
         module = build(IRModule({symbol: sch.mod[symbol]}), target=target)
     assert isinstance(module, KernelModule)
     return sch, module
@@ -97,16 +96,14 @@ class _Untiled(GpuFunction):
     def alone(self, f: Facts, refused: str = "") -> None:
         self.done.add(f.rv.key)
         simple = f.kind == "injective"
-        self.attempt(f, lambda: by_elements(self, f) if simple else self.plain(f), "plain")
+        self.attempt(f, lambda: by_elements(self, f) if simple else self.plain(f), "plain", shared=False)
 
 
-def _refuse_serial(records: Sequence[Mapping[str, Any]]) -> None:
+def _refuse_serial(notes: Explanation) -> None:
     """One thread of a GPU is far slower than one of the host."""
-    for record in records:
-        if record.get("threads") == 1 and "instead" in record:
-            raise ScheduleError(f"{record['stage']} would be done by one thread: {record['instead']}")
-        if record.get("sketch") == "as it is" and "because" not in record:
-            raise ScheduleError(f"{record['stage']} has no schedule for a GPU")
+    for outcome in notes.outcomes:
+        if outcome.threads == 1 and outcome.refused:
+            raise ScheduleError(f"{outcome.stage} would be done by one thread: {outcome.refused}")
 
 
 def _own(text: str, symbol: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,19 +47,12 @@ EARLY = "tilewright.early_versions"  # for how many tiles there is memory for th
 MIN_BLOCKS = "pragma_min_blocks"  # how many thread blocks an SM should have room for
 SCOPE = "shared.async"  # shared memory that mbarriers of its own keep in order
 _COPY, _MAP = (Op.get(f"tir.{n}") for n in ("ptx_cp_async_bulk_tensor", "tensor_map"))
-# Registers of a thread that copies and of one that computes, by the number of warpgroups that compute and of thread
-# blocks of an SM.
-_REGISTERS = {
-    (2, 1): (40, 232),
-    (3, 1): (32, 160),
-    (4, 1): (32, 112),
-    (1, 2): (24, 232),
-    (1, 3): (24, 136),
-    (1, 4): (24, 104),
-}
+# The registers of a thread that copies and of one that computes, by the number of warpgroups that compute and of thread
+# blocks of an SM; 0 if none move between them.
+Registers = Callable[[int, int], tuple[int, int]]
 
 
-def specialize_warps(func: PrimFunc) -> PrimFunc:
+def specialize_warps(func: PrimFunc, *, registers: Registers | None = None) -> PrimFunc:
     """Give the TMA copies of a loop to a warpgroup of its own, which runs ahead of those that compute.
 
         for k in range(n):                                  if threadIdx.y == 2:
@@ -76,7 +70,8 @@ def specialize_warps(func: PrimFunc) -> PrimFunc:
     them. Copies before the loop have mbarriers of their own. A statement that uses the accumulators of a product waits
     for it. With `persistent_blocks: p` the kernel has p thread blocks, and each takes every p-th tile: it copies the
     operands of the next tile while it stores the results of the last. With `overlap_products` the products that end an
-    iteration start after those that begin the next one, and the statements between them run meanwhile.
+    iteration start after those that begin the next one, and the statements between them run meanwhile. `registers` says
+    how the warpgroups of a GPU share the registers of an SM; without it all threads have the same number.
     Needs: flat loops; all threads of threadIdx.x and threadIdx.y compute. Gives: no TMA copy without an mbarrier.
     """
     marked = [m for m in statements(func.body) if isinstance(m, For) and SPECIALIZE in m.annotations]
@@ -88,13 +83,14 @@ def specialize_warps(func: PrimFunc) -> PrimFunc:
                 "the loop over the reduction"
             )
         return func
-    return _Kernels().run(func)
+    return _Kernels(registers).run(func)
 
 
 class _Kernels(Mutator):
     """Finds kernels, and rebuilds those with a marked loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, registers: Registers | None) -> None:
+        self.registers = registers
         self.axes: list[AttrStmt] = []
 
     def visit_AttrStmt(self, n: AttrStmt) -> Stmt:
@@ -114,7 +110,7 @@ class _Kernels(Mutator):
                 f"a kernel has {len(marked)} loops that are marked {SPECIALIZE!r}; one can be"
             )
         maps: list[tuple[Call, Var]] = []  # tensor maps of TMA: the host makes them, it knows the tensors
-        made = _Kernel(axes, inner, marked[0], maps).made()
+        made = _Kernel(axes, inner, marked[0], maps, self.registers).made()
         for value, var in maps:
             made = LetStmt(var, value, made)
         return made
@@ -132,7 +128,15 @@ class _Ring:
 
 
 class _Kernel:
-    def __init__(self, axes: list[AttrStmt], body: Stmt, loop: For, maps: list[tuple[Call, Var]]) -> None:
+    def __init__(
+        self,
+        axes: list[AttrStmt],
+        body: Stmt,
+        loop: For,
+        maps: list[tuple[Call, Var]],
+        registers: Registers | None,
+    ) -> None:
+        self.split = registers
         self.axes, self.body, self.loop, self.maps = axes, body, loop, maps
         self.stages = int(loop.annotations[SPECIALIZE])
         self.blocks = int(loop.annotations.get(PERSISTENT, 0))
@@ -438,11 +442,11 @@ class _Kernel:
 
     def registers(self) -> tuple[int, int]:
         """The registers of a thread that copies and of one that computes; 0 if the kernel moves none."""
-        if self.warps and self.fetching == 1:
+        if self.split is None or (self.warps and self.fetching == 1):
             return 0, 0
         told = [m.value for m in pre_order(self.body) if isinstance(m, AttrStmt) and m.attr_key == MIN_BLOCKS]
         blocks = int(const_value(told[0]) or 1) if told else 1
-        return _REGISTERS.get((self.groups // self.fetching, blocks), (0, 0))
+        return self.split(self.groups // self.fetching, blocks)
 
     def begin(self, x: Var, y: Var) -> Stmt:
         init = [

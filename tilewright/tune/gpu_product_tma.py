@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -24,14 +24,16 @@ from ..ir.buffer import Buffer
 from ..ir.errors import ScheduleError
 from ..ir.expr import Var, const_value
 from ..ir.stmt import BufferStore
-from ..target.machine import GpuMachine
+from ..target import Target
+from ..target.gpu_machine import GpuMachine, TileRate, register_split
 from ..tir.schedule.primitive import BlockRV, LoopRV
 from ..tir.transform.bulk_views import guarded_load, only_ends
 from ..tir.transform.lower_bulk_copies import BULK_COPY, THREADS
 from ..tir.transform.run_back_and_forth import BACK_AND_FORTH
 from ..tir.transform.specialize_warps import MIN_BLOCKS, SPECIALIZE
+from .cost.gpu import Counts, cycles_of
 from .facts import Facts
-from .gpu_product import PARTS, ThreadTile, can_run, cycles_of, tiles_of
+from .gpu_product import PARTS, ThreadTile, can_run, simt_counts, tiles_of
 from .gpu_space import Table, product_table
 from .gpu_tensor import (
     Product,
@@ -39,73 +41,66 @@ from .gpu_tensor import (
     Tile,
     applied,
     can_be_copied,
-    has_warpgroups,
-    turn_operands,
-    turning_cycles,
+    transpose_cycles,
+    transpose_operands,
 )
 
 if TYPE_CHECKING:
     from .gpu import GpuFunction
 
-__all__ = ["Streams", "best_stream_tile", "by_streams", "possible_stream_tiles"]
+__all__ = ["TmaThreads", "best_tma_tile", "by_tma", "possible_tma_tiles", "tma_estimate"]
 
 _WIDE = 4  # elements of a vector load: 16 bytes
 _STAGES = (4, 3, 2)  # stages of the pipeline, the best first
-_LEAST = 32  # a product needs more rows and more columns than this: most of a tile would be padding
 _DEPTH = 16  # depth of a tile: rows of 64 bytes of an operand that is contiguous along the reduction
 
 
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """The sides of a tile, the register tile of a thread, and the fraction of the peak multiply-adds of an SM that is
-    reached (measured on an H200): `rate` if all operands are contiguous along the results, `slower` if one is
-    contiguous along the reduction."""
-
-    rows: int
-    columns: int
-    high: int
-    wide: int
-    lanes: int
-    blocks: int  # thread blocks of an SM at the same time
-    rate: float
-    slower: float
+# The sides of a tile, the register tile of a thread, and how many threads of a warp are above each other.
+_SHAPES = ((256, 128, 16, 8, 4), (128, 64, 8, 8, 8), (64, 128, 8, 8, 8), (64, 64, 8, 4, 8))
 
 
-_SHAPES = (
-    _Shape(256, 128, 16, 8, 4, 1, 0.85, 0.75),
-    _Shape(128, 64, 8, 8, 8, 3, 0.82, 0.69),
-    _Shape(64, 128, 8, 8, 8, 3, 0.82, 0.69),
-    _Shape(64, 64, 8, 4, 8, 4, 0.70, 0.60),
-)
-
-
-def by_streams(
+def by_tma(
     g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = None, views: bool = False
 ) -> dict[str, Any]:
     """Schedule a product with TMA copies and register tiles. With `views`, its operands are views of other tensors
     (im2col), which are not in memory and are not transposed."""
-    if p.kind != "float32" or not has_warpgroups(g.target):
-        raise ScheduleError("the target has no bulk copies that run beside products of threads")
-    can_run(g, p)
-    if min(p.m.extent, p.n.extent) <= _LEAST:
-        raise ScheduleError("most of a tile would be padding")
+    _check(g.target, p)
     gpu = g.target.gpu
     ways = [
-        (best_stream_tile(made, gpu), made, sides)
+        (best_tma_tile(made, gpu), made, sides)
         for made, sides in _ways(p)[: 1 if views else None]
         if _copied(made)
     ]
     if not ways:
-        raise ScheduleError("bulk copies cannot take its operands")
-    takes = [stream_cycles(made, t, gpu) + turning_cycles(sides, gpu) for t, made, sides in ways]
+        raise ScheduleError("TMA cannot copy its operands")
+    takes = [
+        cycles_of(tma_counts(made, t, gpu), gpu) + transpose_cycles(sides, gpu) for t, made, sides in ways
+    ]
     least = min(range(len(ways)), key=takes.__getitem__)
     tile, _, sides = ways[least]
-    names = [b.name for b in sides]
+    names, before = [b.name for b in sides], transpose_cycles(sides, gpu)
     if sides:
-        f, p = turn_operands(g, f, p, sides, False)
+        f, p = transpose_operands(g, f, p, sides, False)
     tile = g.choose(f, "streams", tile, lambda: _table(p, gpu))
-    note = applied(Streams, g, f, p, tile, after)
-    return {**note, "turned before": names} if names else note
+    note = applied(TmaThreads, g, f, p, tile, after)
+    return {**note, "transposed": names, "before": before} if names else note
+
+
+def _check(target: Target, p: Product) -> None:
+    """Refuse targets without TMA, and products that are too small."""
+    if p.kind != "float32" or not (target.has("tma") and target.has("setmaxnreg")):
+        raise ScheduleError("the target has no TMA beside threads that multiply")
+    can_run(target, p)
+    if min(p.m.extent, p.n.extent) <= target.gpu.tma_simt.least_side:
+        raise ScheduleError("most of a tile would be padding")
+
+
+def tma_estimate(target: Target, p: Product) -> Counts:
+    """The work of the best tile; refused if TMA cannot copy the operands."""
+    _check(target, p)
+    if not _copied(p):
+        raise ScheduleError("TMA cannot copy its operands")
+    return tma_counts(p, best_tma_tile(p, target.gpu), target.gpu)
 
 
 def _ways(p: Product) -> list[tuple[Product, list[Buffer]]]:
@@ -115,7 +110,7 @@ def _ways(p: Product) -> list[tuple[Product, list[Buffer]]]:
         if (a and p.trans_a) or (b and not p.trans_b):
             continue
         made = replace(p, trans_a=p.trans_a or a, trans_b=p.trans_b and not b)
-        out.append((made, [x for x, turned in ((p.a, a), (p.b, b)) if turned]))
+        out.append((made, [x for x, transposed in ((p.a, a), (p.b, b)) if transposed]))
     return out
 
 
@@ -126,75 +121,86 @@ def _copied(p: Product) -> bool:
 
 
 # ---------------------------------------------------------------------------- sizes
-def best_stream_tile(p: Product, gpu: GpuMachine) -> ThreadTile:
+def best_tma_tile(p: Product, gpu: GpuMachine) -> ThreadTile:
     """The tile with the fewest estimated cycles."""
-    possible = possible_stream_tiles(p, gpu)
+    possible = possible_tma_tiles(p, gpu)
     if not possible:
         raise ScheduleError(f"no tile fits {gpu.dynamic_shared_memory_per_block} bytes of shared memory")
-    return min(possible, key=lambda t: stream_cycles(p, t, gpu))
+    return min(possible, key=lambda t: cycles_of(tma_counts(p, t, gpu), gpu))
 
 
-def possible_stream_tiles(p: Product, gpu: GpuMachine) -> list[ThreadTile]:
+def possible_tma_tiles(p: Product, gpu: GpuMachine) -> list[ThreadTile]:
     """Tiles that are not much larger than the results, with each split-K whose parts are long enough."""
     found = []
     steps = -(-p.k.extent // _DEPTH)
-    for s in _SHAPES:
-        small = s is _SHAPES[-1]
-        if not small and (s.rows >= 2 * max(64, p.m.extent) or s.columns >= 2 * max(64, p.n.extent)):
+    for rows, columns, high, wide, lanes in _SHAPES:
+        small = (rows, columns) == _SHAPES[-1][:2]
+        if not small and (rows >= 2 * max(64, p.m.extent) or columns >= 2 * max(64, p.n.extent)):
             continue
-        stages = next((n for n in _STAGES if _fits(s, n, gpu)), 0)
+        stages = next((n for n in _STAGES if _fits(rows, columns, n, gpu)), 0)
         for parts in PARTS if stages else ():
             if parts > 1 and steps < 4 * parts:
                 break
-            found.append(
-                ThreadTile(s.rows, s.columns, stages, parts, s.blocks, _DEPTH, s.high, s.wide, s.lanes)
-            )
+            blocks = _reached(rows, columns, gpu).blocks
+            found.append(ThreadTile(rows, columns, stages, parts, blocks, _DEPTH, high, wide, lanes))
     return found
 
 
-def _fits(s: _Shape, stages: int, gpu: GpuMachine) -> bool:
+def _reached(rows: int, columns: int, gpu: GpuMachine) -> TileRate:
+    """The rate that tiles of a shape reach."""
+    return next(r for r in gpu.tma_simt.tiles if (r.rows, r.columns) == (rows, columns))
+
+
+def _fits(rows: int, columns: int, stages: int, gpu: GpuMachine) -> bool:
     """Whether a thread block has the shared memory that it needs. If so, an SM has room for `blocks` of them on every
     known GPU."""
-    return stages * _DEPTH * (s.rows + s.columns) * 4 + 1024 <= gpu.dynamic_shared_memory_per_block
+    need = stages * _DEPTH * (rows + columns) * 4 + gpu.tma_simt.reserved_shared
+    return need <= gpu.dynamic_shared_memory_per_block
 
 
-def stream_cycles(p: Product, t: Tile, gpu: GpuMachine) -> float:
-    """Estimated time of a product, in cycles of an SM."""
+def tma_counts(p: Product, t: Tile, gpu: GpuMachine) -> Counts:
+    """The work of a product whose operands TMA copies."""
     assert isinstance(t, ThreadTile)
-    shape = next(s for s in _SHAPES if (s.rows, s.columns) == (t.rows, t.columns))
+    w, shape = gpu.tma_simt, _reached(t.rows, t.columns, gpu)
     rounds = _rounds(p, t, gpu)
     at_once = min(t.per_processor, math.ceil(rounds))
     warps = at_once * t.threads / 32
     rate = shape.slower if p.trans_b or not p.trans_a else shape.rate
-    hidden = rate * min(1.0, 0.35 + 0.08 * warps)  # few warps do not hide the latency of shared memory
-    return cycles_of(p, t, gpu, hidden, at_once, rounds)
+    # few warps do not hide the latency of shared memory
+    reached = rate * min(1.0, w.rate + w.rate_per_warp * warps)
+    # A warpgroup of its own copies.
+    registers = register_split(t.threads // 128, t.per_processor)[1]
+    return simt_counts(p, t, gpu, reached, at_once, rounds, t.threads + 128, registers)
 
 
 def _rounds(p: Product, t: Tile, gpu: GpuMachine) -> float:
     """The number of tiles of the busiest SM. If more tiles are left than there are SMs, an SM with room for several
-    gets several though others are idle; a tile that runs alone at the end takes longer (seen on an H200)."""
+    gets several though others are idle; a tile that runs alone at the end takes longer."""
     whole, left = divmod(tiles_of(p, t), t.per_processor * gpu.multiprocessors)
-    alone = 1.0 if t.per_processor == 1 or not whole else 1.5
+    alone = 1.0 if t.per_processor == 1 or not whole else gpu.tma_simt.lone_tile
     last = t.per_processor if left > gpu.multiprocessors else alone if left else 0
     return whole * t.per_processor + last
 
 
 def _table(p: Product, gpu: GpuMachine) -> Table:
-    possible = possible_stream_tiles(p, gpu)
+    possible = possible_tma_tiles(p, gpu)
     tiles: list[Tile] = [replace(t, stages=n) for t, n in product(possible, _STAGES) if n <= t.stages]
-    return product_table(tiles, p, gpu, lambda t: stream_cycles(p, t, gpu) / (gpu.clock * 1e9), 128.0)
+    return product_table(tiles, p, gpu, lambda t: tma_counts(p, t, gpu), float(gpu.fma_per_cycle))
 
 
 # ---------------------------------------------------------------------------- the sketch
-class Streams(Sketch):
+class TmaThreads(Sketch):
     fragment = "local"
     tile: ThreadTile
+
+    def counts(self) -> Counts:
+        return tma_counts(self.p, self.tile, self.g.target.gpu)
 
     def apply(self) -> dict[str, Any]:
         sch, p, t = self.sch, self.p, self.tile
         reads = [r.buffer for r in self.f.block.reads]
         self.operands = reads.index(p.a), reads.index(p.b)
-        tail, loops = self.prepare()
+        epilogue, loops = self.prepare()
         copies = [self.copied(at) for at in self.operands]
         held = [self.held(which) for which in (0, 1)]
         (i, i1, *i_own), i_lane = self.divided(loops[p.m.var], 0)
@@ -220,19 +226,19 @@ class Streams(Sketch):
         # CUDA's compiler unrolls this loop: the source would grow by thousands of lines.
         sch.annotate(quad, "pragma_unroll_explicit", 0)
         sch.annotate(depth, SPECIALIZE, t.stages)
-        sch.reverse_compute_at(tail, blocks, preserve_unit_loops=True)
-        self.out(tail)
+        sch.reverse_compute_at(epilogue, blocks, preserve_unit_loops=True)
+        self.out(epilogue)
         if t.per_processor > 1:
-            sch.annotate(tail, MIN_BLOCKS, t.per_processor)
+            sch.annotate(epilogue, MIN_BLOCKS, t.per_processor)
         sch.decompose_reduction(self.block, depth)
         sch.transform_layout(self.block, ("write", 0), self.placed)
         return {
             "tile": f"{t.rows} x {t.columns} x {t.depth}",
             "stages": t.stages,
             "threads": t.threads + 128,
-            **({"parts of the sum": t.parts} if t.parts > 1 else {}),
-            "results of a thread": f"{t.high} x {t.wide}",
-            "copied": "in bulk",
+            **({"split-K": t.parts} if t.parts > 1 else {}),
+            "register tile": f"{t.high} x {t.wide}",
+            "copies": "TMA",
         }
 
     def copied(self, operand: int) -> BlockRV:
@@ -243,16 +249,16 @@ class Streams(Sketch):
             guarded_load(block.body.value) if isinstance(block.body, BufferStore) else "it copies nothing"
         )
         if isinstance(loaded, str):
-            raise ScheduleError(f"{block.name_hint} cannot be a bulk copy: {loaded}")
+            raise ScheduleError(f"{block.name_hint} cannot be copied by TMA: {loaded}")
         load, conditions = loaded
         if not all(isinstance(e, Var) or const_value(e) is not None for e in load.indices):
             raise ScheduleError(
-                f"{block.name_hint} cannot be a bulk copy: it gathers elements of {load.buffer.name}"
+                f"{block.name_hint} cannot be copied by TMA: it gathers elements of {load.buffer.name}"
             )
         beyond = only_ends(Analyzer(), conditions, load.indices, load.buffer.shape)
         if beyond is not None:
             raise ScheduleError(
-                f"{block.name_hint} cannot be a bulk copy: `{beyond}` is not where a tensor ends"
+                f"{block.name_hint} cannot be copied by TMA: `{beyond}` is not where a tensor ends"
             )
         return copy
 
@@ -308,10 +314,10 @@ class Streams(Sketch):
         sch.transform_block_layout(copy, place)
         return copy
 
-    def out(self, tail: BlockRV) -> None:
+    def out(self, epilogue: BlockRV) -> None:
         """Schedule the epilogue: each thread stores the results that it holds."""
         sch = self.sch
-        i, j = sch.get_loops(tail)[-2:]
+        i, j = sch.get_loops(epilogue)[-2:]
         (i, i1, *i_own), i_lane = self.divided(i, 0)
         (j, j1, *j_own), j_lane = self.divided(j, 1)
         lanes = [i_lane[0], *j_lane, i_lane[1]]

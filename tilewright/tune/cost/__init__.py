@@ -1,0 +1,1 @@
+"""Cost models: one for each family of machine, from counts of work to time."""
