@@ -592,10 +592,10 @@ def calibration(dev: Any) -> str:
     import tempfile
 
     from tilewright import config
-    from tilewright.driver.tvmc.calibrate import _gpu
-    from tilewright.driver.tvmc.command_line import Desk
     from tilewright.target.calibration import keep
     from tilewright.target.gpu_machine import gpu_figures
+    from tilewright.tvmc.calibrate import _gpu
+    from tilewright.tvmc.command_line import Desk
 
     with tempfile.TemporaryDirectory() as folder, config.using(config_dir=folder):
         start = time.perf_counter()

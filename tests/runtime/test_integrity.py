@@ -15,14 +15,13 @@ import numpy as np
 import pytest
 
 import tilewright as tvm
-from tilewright import relay, te
+from tilewright import relay, te, tvmc
 from tilewright.contrib import graph_executor
-from tilewright.driver import tvmc
-from tilewright.driver.tvmc import archive
 from tilewright.runtime.device_module import DeviceModule
 from tilewright.runtime.errors import LoadError
 from tilewright.runtime.link import find_cc
 from tilewright.runtime.seal import MARK, check_seal, seal, sealed
+from tilewright.tvmc import archive
 
 SEAL = len(sealed(b""))
 

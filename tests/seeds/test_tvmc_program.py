@@ -101,7 +101,7 @@ def test_load_compile_run(
     """003_6d17afb3b306fbc9: Demo, on a model of the same input in place of the one that is downloaded."""
     from onnx.reference import ReferenceEvaluator
 
-    from tilewright.driver.tvmc.runner import generate_tensor_data
+    from tilewright.tvmc.runner import generate_tensor_data
 
     monkeypatch.chdir(tmp_path)
     write_residual(tmp_path / "resnet50-v2-7.onnx")

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from tilewright import config
 from tilewright.__main__ import app
-from tilewright.tvmc import calibrate
 from tilewright.target import Target
 from tilewright.target.calibration import Calibration, keep, read
+from tilewright.tvmc import calibrate
 
 
 @pytest.fixture(autouse=True)

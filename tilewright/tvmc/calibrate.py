@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..compiler.build import build
 from ..ir.errors import TargetError
 from ..runtime.devices import cuda
 from ..runtime.ndarray import array
@@ -19,7 +20,6 @@ from ..target.measure import calibrate_cpu
 from ..tune.gpu_calibrate import Found, Probe, calibrated_figures, probes_of
 from ..tune.space import Sketches
 from ..tune.workload import task_of
-from ..compiler.build import build
 from .command_line import Desk
 
 __all__ = ["calibrate_command"]
