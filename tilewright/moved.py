@@ -25,6 +25,7 @@ MOVED: Final = {
     "driver.build_module": "compiler.build_module",
     "driver.lower": "compiler.lower",
     "driver.tvmc": "tvmc",
+    "relay.qnn.transform": "relay.transform.canonicalize_qnn",
 }
 _PACKAGE: Final = __name__.partition(".")[0] + "."
 

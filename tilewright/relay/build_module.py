@@ -14,7 +14,6 @@ from ..ir.transform import PassContext, Sequential, get_pass
 from ..runtime.devices import Device
 from ..target import Target
 from ..tune.workload import present
-from . import qnn as _qnn  # noqa: F401  (its passes are known by name then)
 from . import transform
 from .backend.assemble import assemble
 from .backend.executor import Executor, Runtime

@@ -14,6 +14,7 @@ from .alter_op_layout import AlterOpLayout
 from .annotate_spans import AnnotateSpans
 from .canonicalize_cast import CanonicalizeCast
 from .canonicalize_ops import CanonicalizeOps
+from .canonicalize_qnn import canonicalize_qnn_ops as canonicalize_qnn_ops
 from .check_data import CheckData
 from .combine_parallel import CombineParallelBatchMatmul, CombineParallelConv2D, CombineParallelDense
 from .convert_layout import ConvertLayout

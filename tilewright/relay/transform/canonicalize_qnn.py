@@ -14,10 +14,10 @@ from ...ir.transform import ModulePass, Pass, PassContext, PassInfo, register_pa
 from .. import op as R
 from ..expr import Call, Constant, Expr, Function, Tuple, const
 from ..op import layouts as names
-from ..transform.canonicalize_ops import along_axis
-from ..transform.legalize import Legalize as legalize_pass
-from ..transform.rewriting import CallRewriter, name_of, ndim_of, static_shape, type_of, typed_pass
-from . import op as Q
+from ..qnn import op as Q
+from .canonicalize_ops import along_axis
+from .legalize import Legalize as legalize_pass
+from .rewriting import CallRewriter, name_of, ndim_of, static_shape, type_of, typed_pass
 
 __all__ = ["CanonicalizeOps", "Legalize", "canonicalize_qnn_ops"]
 
