@@ -89,7 +89,12 @@ class GpuFunction(Function):
 
     free = False  # whether the tuner decides: rules that leave a sketch out do not apply then
     threads, widest = 0, 0  # the threads of a block, and the width of vectors, if these are decided (else 0)
-    declined: dict[str, str] = {}  # the kinds of kernels that cannot compute the current stage, and why
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.declined: dict[
+            str, str
+        ] = {}  # the kinds of kernels that cannot compute the current stage, and why
 
     @property
     def most(self) -> int:

@@ -95,6 +95,7 @@ class _Untiled(GpuFunction):
 
     def alone(self, f: Facts, refused: str = "") -> None:
         self.done.add(f.rv.key)
+        self.declined = {}
         simple = f.kind == "injective"
         self.attempt(f, lambda: by_elements(self, f) if simple else self.plain(f), "plain", shared=False)
 
