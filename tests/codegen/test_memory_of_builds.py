@@ -34,11 +34,15 @@ def resident():
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * 4096
 
-for i in range(100):
-    build(i)
+def builds(count):
+    for i in range(count):
+        build(i)
+        if i % 20 == 0:
+            gc.collect()  # or garbage that waits for Python is measured
+
+builds(100)
 before = resident()
-for i in range(int(sys.argv[1])):
-    build(i)
+builds(int(sys.argv[1]))
 print((resident() - before) // int(sys.argv[1]))
 """
 

@@ -188,7 +188,7 @@ Refused = Callable[[Any, Any], Any]
             lambda m, p: tvmc.compile(m, "llvm", package_path="/nowhere/net.tar"),
             "there is no folder /nowhere",
         ),
-        (lambda m, p: tvmc.compile(m, "metal"), "llvm, cuda, opencl; 'metal' is not supported yet"),
+        (lambda m, p: tvmc.compile(m, "metal"), "cuda, llvm, opencl; 'metal' is not supported yet"),
         (
             lambda m, p: tvmc.compile(m, "llvm -mtriple=wasm32-unknown-unknown"),
             "and there is none of WebAssembly",
