@@ -300,8 +300,8 @@ def schedule_time(rounds: int = 15) -> list[Figure]:
 def automatic() -> list[Figure]:
     """The scheduler without trials: the time for a convolution, and how many candidates it weighs in a second."""
     from tilewright import topi
-    from tilewright.tune.facts import facts_of
-    from tilewright.tune.tiles import best_tile
+    from tilewright.tune.program.facts import facts_of
+    from tilewright.tune.rules.cpu.tiles import best_tile
 
     data = te.placeholder((1, 64, 56, 56), name="data")
     weight = te.placeholder((64, 64, 3, 3), name="weight")

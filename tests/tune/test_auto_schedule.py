@@ -434,7 +434,8 @@ def test_a_refused_sketch_gives_way_to_a_simpler_one(monkeypatch: pytest.MonkeyP
 
 
 def test_a_refused_chain_comes_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tilewright.tune import auto, rows
+    from tilewright.tune import auto
+    from tilewright.tune.rules.cpu import rows
 
     def refuse(*args: Any) -> None:
         raise ScheduleError("not today")

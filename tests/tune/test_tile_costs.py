@@ -9,8 +9,8 @@ import pytest
 
 from tilewright import te, tir
 from tilewright.target import Target
-from tilewright.tune.facts import Facts, facts_of
-from tilewright.tune.tiles import best_tile, evaluate, tile_spaces
+from tilewright.tune.program.facts import Facts, facts_of
+from tilewright.tune.rules.cpu.tiles import best_tile, evaluate, tile_spaces
 
 MACHINE = Target("llvm -mcpu=skylake-avx512 -num-cores=4").cpu
 NARROW = Target("llvm -mcpu=core2").cpu

@@ -7,8 +7,8 @@ import math
 from typing import Any
 
 from ..target.machine import CpuMachine
-from .facts import Facts
-from .tiles import Best
+from .program.facts import Facts
+from .rules.cpu.tiles import Best
 
 __all__ = ["Explanation"]
 

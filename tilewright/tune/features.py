@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from ..target.machine import CpuMachine
-from .facts import Facts
-from .tiles import TileSpace
+from .program.facts import Facts
+from .rules.cpu.tiles import TileSpace
 
 __all__ = ["COLUMNS", "STAGE_COLUMNS", "layout", "machine_features", "simple_features", "tile_features"]
 

@@ -30,9 +30,6 @@ from ..ir.errors import ScheduleError
 from ..ir.stmt import For, ForKind, Stmt, stmt_list
 from ..tir.schedule.primitive import BlockRV, LoopRV
 from ..tir.transform.fetch_early import FETCH_EARLY
-from .auto import Function, reason_of, reuses
-from .elementwise import extent_of
-from .facts import Access, Axis, Facts, facts_of, number
 from .gpu_attention import attentions
 from .gpu_columns import reduce_columns
 from .gpu_conv import FORMS, Windows, by_tensor_cores, windows_of
@@ -47,7 +44,9 @@ from .gpu_tensor import Product, by_warpgroups, product_of
 from .gpu_transpose import turn, turned_read
 from .gpu_warps import by_warps
 from .gpu_windows import depthwise, inline_padding, is_depthwise, is_pooling, lies_in_line, pool_windows
-from .rows import in_line, rows_of
+from .program.facts import Access, Axis, Facts, extent_of, facts_of, number
+from .program.patterns import in_line, reuses, rows_of
+from .program.stages import Stages, reason_of
 
 __all__ = ["GpuFunction"]
 
@@ -63,7 +62,7 @@ _ROWS = 4  # rows, and columns, of a product that is worth tiles, at least
 _DEPTH = 16  # depth of a tile: steps of the reduction that are copied at once
 
 
-class GpuFunction(Function):
+class GpuFunction(Stages):
     """Schedules the blocks of one function for a GPU."""
 
     free = False  # whether the tuner decides: rules that leave a sketch out do not apply then

@@ -14,9 +14,9 @@ from ..ir.errors import ScheduleError
 from ..target.machine import GpuMachine
 from ..tir.schedule.primitive import BlockRV, LoopRV
 from ..tir.tensor_intrin.dot_product_common import DP4A_S8S8S32_INTRIN
-from .facts import Facts
 from .gpu_space import Table, product_table
 from .gpu_tensor import Product, Sketch, Tile, across, applied, in_line
+from .program.facts import Facts
 
 if TYPE_CHECKING:
     from .gpu import GpuFunction

@@ -25,9 +25,9 @@ from ..tir.schedule.primitive import BlockRV, LoopRV
 from ..tir.transform.inject_permuted_layout import PERMUTED
 from ..tir.transform.inject_software_pipeline import GUARDED
 from ..tir.transform.run_back_and_forth import BACK_AND_FORTH
-from .facts import Facts
 from .gpu_space import Table, product_table
 from .gpu_tensor import Product, Sketch, Tile
+from .program.facts import Facts
 
 if TYPE_CHECKING:
     from .gpu import GpuFunction

@@ -30,7 +30,6 @@ from ..tir.transform.bulk_views import guarded_load, only_ends
 from ..tir.transform.lower_bulk_copies import BULK_COPY, THREADS
 from ..tir.transform.run_back_and_forth import BACK_AND_FORTH
 from ..tir.transform.specialize_warps import MIN_BLOCKS, SPECIALIZE
-from .facts import Facts
 from .gpu_product import PARTS, ThreadTile, can_run, cycles_of, tiles_of
 from .gpu_space import Table, product_table
 from .gpu_tensor import (
@@ -43,6 +42,7 @@ from .gpu_tensor import (
     turn_operands,
     turning_cycles,
 )
+from .program.facts import Facts
 
 if TYPE_CHECKING:
     from .gpu import GpuFunction

@@ -25,7 +25,7 @@ from ..ir.functor import substitute, vars_used
 from ..ir.ops import add, sub
 from ..target.machine import GpuMachine
 from ..tir.transform.storage_rewrite import SMALL
-from .facts import Access, Axis, Facts
+from .program.facts import Access, Axis, Facts
 
 if TYPE_CHECKING:
     from .gpu_tensor import Product, Tile

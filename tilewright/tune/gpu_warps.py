@@ -17,9 +17,9 @@ from ..target.machine import GpuMachine
 from ..tir.schedule.primitive import BlockRV, LoopRV
 from ..tir.tensor_intrin.cuda import get_wmma_intrin_group, get_wmma_turn_intrin
 from ..tir.transform.inject_permuted_layout import PERMUTED
-from .facts import Facts
 from .gpu_space import Table, product_table
 from .gpu_tensor import Product, Sketch, Tile, across, applied, in_line, takes
+from .program.facts import Facts
 
 if TYPE_CHECKING:
     from .gpu import GpuFunction

@@ -33,9 +33,9 @@ from .building import schedule_of
 from .cost_models import CostModel, cost_model
 from .errors import RecordError, TuneError, causes_table
 from .evolution import evolve, unique_rows
-from .facts import number
 from .machines import fingerprint, machine_of
 from .measure import Duel, MeasureInput, MeasureOptions, Measurer, MeasureResult, Measures, Status
+from .program.facts import number
 from .records import Database, Record
 from .space import Sketches
 from .workload import Task, task_of

@@ -22,20 +22,19 @@ import numpy as np
 
 from ..forks import cached_property
 from ..ir.errors import ScheduleError
-from ..target import Target
 from ..target.machine import CpuMachine, GpuMachine, with_figures
 from ..tir.schedule import Schedule
 from ..tir.schedule.schedule import Position
 from .auto import Function
-from .elementwise import cycles_of, pays_in_parallel
 from .explain import Explanation
-from .facts import Axis, Facts
 from .features import machine_features, simple_features, tile_features
-from .tiles import Best, TileSpace, evaluate, tile_spaces
-from .winograd import FilterCost, Left
+from .program.facts import Axis, Facts
+from .rules.cpu.elementwise import cycles_of, pays_in_parallel
+from .rules.cpu.tiles import Best, TileSpace, evaluate, tile_spaces
+from .rules.cpu.winograd import FilterCost, Left
 from .workload import Task
 
-__all__ = ["Deciding", "Decisions", "Sketches", "Space", "Stage"]
+__all__ = ["Decisions", "Sketches", "Space", "Stage"]
 
 Array = Any
 Decisions = list[dict[str, Any]] | None  # one for each stage, in order; None: the zero-trial schedule
@@ -439,7 +438,9 @@ class Sketches:
         sch.work_on(task.name)
         if form is None:
             form, decisions = split_form(decisions)
-        run = made(sch, task.func, task.target, notes, frozenset(task.constants), decisions, tell)
+        run = made(
+            sch, task.func, task.target, notes, frozenset(task.constants), decisions=decisions, tell=tell
+        )
         run.form, run.begun = form, self.begun
         run.run()
         if decisions and run.number != len(decisions):
@@ -450,34 +451,18 @@ class Sketches:
         return run
 
 
-class Deciding(Function):
-    """A zero-trial scheduler that takes its choices from `decisions`, if there are any. With `tell` it collects the
+class _Decided(Function):
+    """The scheduler for CPUs that takes its choices from `decisions`, if there are any. With `tell` it collects the
     possible decisions as stages, in `found`."""
 
-    def __init__(
-        self,
-        sch: Schedule,
-        func: Any,
-        target: Target,
-        notes: Explanation,
-        constants: frozenset[str],
-        decisions: Decisions,
-        tell: bool,
-    ) -> None:
-        super().__init__(sch, func, target, notes, constants)
+    def __init__(self, *given: Any, decisions: Decisions, tell: bool) -> None:
+        super().__init__(*given)
         self.decisions, self.tell = decisions, tell
         self.found: list[Stage] = []
         self.number = 0
         self.form: tuple[int, ...] | None = None  # the sizes of Winograd tiles that were decided
         # schedules after Winograd's transforms, by size of tiles and whether in parallel
         self.begun: dict[tuple[int, bool], tuple[Position, Left]] = {}
-
-
-class _Decided(Deciding):
-    """The scheduler for CPUs."""
-
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
         self.sizes: list[int] = []  # of the Winograd tiles of each convolution; 0: plain
         self.choices: list[tuple[int, ...]] = []  # the possible sizes of each
         self.fixed, self._around = 0.0, 0.0

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 
-from ..target.machine import CpuMachine
-from ..tir.schedule import Schedule
-from ..tir.schedule.primitive import BlockRV
+from ....target.machine import CpuMachine
+from ....tir.schedule import Schedule
+from ....tir.schedule.primitive import BlockRV
+from ...program.facts import Facts
 from .elementwise import given_out, in_lines
-from .facts import Facts
 from .tile_sketch import prepare_tile
 
 __all__ = ["is_short_sum", "schedule_short_sums"]

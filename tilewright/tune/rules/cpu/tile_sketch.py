@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..ir.buffer import Buffer
-from ..ir.errors import ScheduleError
-from ..ir.expr import BufferLoad, Var
-from ..ir.stmt import BufferStore
-from ..target.machine import CpuMachine
-from ..tir.schedule import Schedule
-from ..tir.schedule.primitive import BlockRV, LoopRV
-from .elementwise import extent_of, schedule_copy, schedule_elementwise
-from .facts import Access, Facts, divided, divisions, facts_of
+from ....ir.buffer import Buffer
+from ....ir.errors import ScheduleError
+from ....ir.expr import BufferLoad, Var
+from ....ir.stmt import BufferStore
+from ....target.machine import CpuMachine
+from ....tir.schedule import Schedule
+from ....tir.schedule.primitive import BlockRV, LoopRV
+from ...program.facts import Access, Facts, divided, divisions, extent_of, facts_of
+from .elementwise import schedule_copy, schedule_elementwise
 from .tile_space import thread_share
 from .tiles import Best
 

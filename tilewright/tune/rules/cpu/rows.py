@@ -15,22 +15,19 @@ from __future__ import annotations
 
 import math
 
-from ..ir.errors import ScheduleError
-from ..ir.expr import Var
-from ..ir.functor import vars_used
-from ..target.machine import CpuMachine
-from ..tir.schedule import Schedule
-from ..tir.schedule.primitive import BlockRV, LoopRV
-from .elementwise import extent_of, in_vectors, past_caches, schedule_copy, schedule_elementwise
-from .facts import Access, Axis, Facts, facts_of
+from ....ir.errors import ScheduleError
+from ....ir.expr import Var
+from ....target.machine import CpuMachine
+from ....tir.schedule import Schedule
+from ....tir.schedule.primitive import BlockRV, LoopRV
+from ...program.facts import Axis, Facts, extent_of, facts_of
+from ...program.patterns import in_line, main_read, one_line, rows_of
+from .elementwise import in_vectors, past_caches, schedule_copy, schedule_elementwise
 
 __all__ = [
     "in_lanes",
-    "in_line",
     "lanes_of",
-    "one_line",
     "place_lanes",
-    "rows_of",
     "schedule_rows",
     "schedule_several",
     "streams",
@@ -56,36 +53,10 @@ def schedule_rows(
     return _rows_in_lanes(sch, last, group, rows, columns, machine, parallel)
 
 
-def rows_of(last: Facts, group: list[Facts]) -> tuple[list[Axis], list[Axis]]:
-    """The axes of `last` that number the rows, and those along a row."""
-    if last.kind == "reduction":
-        return last.spatial, last.reduce
-    made = {f.write.buffer for f in group if f.write is not None}
-    own = {a.var for a in last.spatial}
-    named = [{v for i in r.indices for v in vars_used(i)} & own for r in last.reads if r.buffer in made]
-    used: set[Var] = set().union(*[names for names in named if names != own])  # one value for a whole row
-    if all(names == own for names in named):
-        used = own  # it has one value for each row itself
-    return [a for a in last.spatial if a.var in used], [a for a in last.spatial if a.var not in used]
-
-
 def _along_rows(group: list[Facts]) -> bool:
     """Whether the largest reduction runs along its contiguous axis."""
     line = in_line(max((f for f in group if f.kind == "reduction"), key=lambda f: f.points))
     return line is not None and line.reduce
-
-
-def in_line(f: Facts) -> Axis | None:
-    """The axis along which the largest read is contiguous; the last axis if there is none."""
-    main = _main(f)
-    found = [a for a in f.axes if main is not None and main.stride(a) == 1]
-    return found[-1] if found else (f.axes[-1] if f.axes else None)
-
-
-def _main(f: Facts) -> Access | None:
-    """The read with the largest footprint."""
-    spans = {a.var: a.extent for a in f.axes}
-    return max([r for r in f.reads if r.strides], key=lambda r: r.footprint(spans), default=None)
 
 
 # ---------------------------------------------------------------------------- one reduction alone
@@ -127,12 +98,6 @@ def _in_parts(sch: Schedule, f: Facts, machine: CpuMachine) -> dict[str, object]
     return {"lanes": machine.lanes(f.bits), "parts": 4 * machine.num_cores, "parallel": True}
 
 
-def one_line(f: Facts, axes: list[Axis]) -> bool:
-    """Whether each read steps through the nested axes with a single stride, so that they can be fused."""
-    pairs = zip(axes, axes[1:])
-    return all(a.known for a in axes) and all(r.in_line(*pair) for pair in pairs for r in f.reads)
-
-
 def _stream(sch: Schedule, f: Facts, machine: CpuMachine, parallel: bool) -> dict[str, object]:
     """Neighbours in memory belong to different results: add up whole lines, several at a time.
 
@@ -146,7 +111,7 @@ def _stream(sch: Schedule, f: Facts, machine: CpuMachine, parallel: bool) -> dic
         line = spatial[-1] if spatial else None
     if line is None:
         return {}
-    main = _main(f)
+    main = main_read(f)
     again = [loops[a.var] for a in spatial if a is not line and main is not None and not main.moves(a)]
     others = [loops[a.var] for a in spatial if a is not line and loops[a.var] not in again]
     reduces = [loops[a.var] for a in f.reduce]
@@ -181,7 +146,7 @@ def _fetch_next_lines(
 ) -> None:
     """Prefetch the next lines while some are added up: hardware prefetchers follow a line, but not past its end. Only
     for operands that come from memory, and lines that the L2 cache holds until they are used."""
-    main = _main(f)
+    main = main_read(f)
     step = together * (main.stride(f.reduce[-1]) or 0) if main is not None else 0
     if main is None or step < lanes or step * main.bytes > machine.cache_sizes.l2 // 4:
         return
@@ -233,7 +198,7 @@ def schedule_several(sch: Schedule, f: Facts, machine: CpuMachine, parallel: boo
 def streams(f: Facts, machine: CpuMachine) -> bool:
     """Whether it is better to add up whole lines: the largest read exceeds the L2 cache, is hardly reused, and is
     contiguous along the same axis as the results."""
-    main, line = _main(f), in_line(f)
+    main, line = main_read(f), in_line(f)
     if main is None or line is None or line.reduce or f.write is None or f.write.stride(line) != 1:
         return False
     again, size = math.prod(a.extent for a in f.spatial if not main.moves(a)), f.touched(main)

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-from ..ir.expr import BufferLoad, const_value
-from ..target.machine import CpuMachine
-from ..tir.schedule import Schedule
-from ..tir.schedule.primitive import BlockRV, LoopRV
-from .facts import Access, Facts
+from ....target.machine import CpuMachine
+from ....tir.schedule import Schedule
+from ....tir.schedule.primitive import BlockRV, LoopRV
+from ...program.facts import Access, Facts, extent_of
+from ...program.patterns import across_of, joined, lies_across
 
 __all__ = [
-    "across_of",
-    "extent_of",
     "given_out",
     "in_lines",
     "in_vectors",
-    "joined",
-    "lies_across",
     "past_caches",
     "pays_in_parallel",
     "schedule_copy",
     "schedule_elementwise",
 ]
-
-
-def extent_of(sch: Schedule, loop: LoopRV) -> int | None:
-    """The number of iterations of a loop, if it is known."""
-    size = const_value(sch.loop(loop).extent)
-    return None if size is None else int(size)
 
 
 def in_vectors(sch: Schedule, loop: LoopRV, lanes: int) -> None:
@@ -60,21 +50,6 @@ def cycles_of(facts: Facts, machine: CpuMachine) -> float:
     if size > caches.l3 / 2:
         speed = machine.memory_bandwidth / machine.clock
     return max(facts.points * (facts.work + 1) / lanes, size / speed)
-
-
-def joined(facts: Facts) -> int:
-    """How many of the last axes are contiguous with each other in every access, so that they can be one loop."""
-    axes, count = facts.spatial, 1
-    while count < len(axes) and axes[-count].known and axes[-count].extent == 1:
-        count += 1  # an axis of one element is contiguous with any other
-    while count < len(axes):
-        inner, outer = axes[-count], axes[-count - 1]
-        if not (inner.known and outer.known):
-            break
-        if not all(r.in_line(outer, inner) for r in facts.accesses):
-            break
-        count += 1
-    return count
 
 
 def schedule_elementwise(sch: Schedule, facts: Facts, machine: CpuMachine) -> dict[str, object]:
@@ -128,26 +103,6 @@ def in_lines(
         most, within = sch.split(line, [None, lanes])
     sch.vectorize(within)
     return [*outer, most], {"unrolled": unroll}
-
-
-def across_of(facts: Facts) -> int | None:
-    """The position of the axis along which the source of a transpose is contiguous; None if the block is no copy, or if
-    source and result are contiguous along the same axis."""
-    if len(facts.reads) != 1 or not isinstance(facts.block.body.value, BufferLoad):  # type: ignore[attr-defined]
-        return None
-    return lies_across(facts, facts.reads[0])
-
-
-def lies_across(facts: Facts, read: Access) -> int | None:
-    """The position of the axis along which a read is contiguous, if it is not the axis of the result that is."""
-    axes = facts.spatial
-    if len(axes) < 2:
-        return None
-    last = axes[-1]
-    if not read.moves(last) or read.stride(last) in (None, 1) or last.extent < 4:
-        return None
-    found = [i for i, a in enumerate(axes[:-1]) if read.stride(a) == 1 and a.extent >= 4]
-    return found[-1] if found else None
 
 
 def _read_across(facts: Facts) -> tuple[Access, int] | None:

@@ -8,19 +8,30 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from ..arith import Analyzer
-from ..ir.buffer import Buffer
-from ..ir.equal import structural_equal
-from ..ir.expr import BufferLoad, Call, FloorDiv, IntImm, IterVar, PrimExpr, Var, const, const_value
-from ..ir.functor import pre_order, substitute, vars_used
-from ..ir.op import Op
-from ..ir.ops import add, is_one, mul, sub
-from ..ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, LetStmt, Stmt, stmt_list
-from ..target.machine import CpuMachine
-from ..tir.schedule import Schedule
-from ..tir.schedule.primitive import BlockRV
+from ...arith import Analyzer
+from ...ir.buffer import Buffer
+from ...ir.equal import structural_equal
+from ...ir.expr import BufferLoad, Call, FloorDiv, IntImm, IterVar, PrimExpr, Var, const, const_value
+from ...ir.functor import pre_order, substitute, vars_used
+from ...ir.op import Op
+from ...ir.ops import add, is_one, mul, sub
+from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, LetStmt, Stmt, stmt_list
+from ...target.machine import CpuMachine
+from ...tir.schedule import Schedule
+from ...tir.schedule.primitive import BlockRV, LoopRV
 
-__all__ = ["Access", "Axis", "Facts", "divided", "divisions", "facts_of", "is_plain", "number", "work_of"]
+__all__ = [
+    "Access",
+    "Axis",
+    "Facts",
+    "divided",
+    "divisions",
+    "extent_of",
+    "facts_of",
+    "is_plain",
+    "number",
+    "work_of",
+]
 
 # The value assumed for a dynamic size.
 USUAL_SIZE = 256
@@ -268,6 +279,12 @@ def facts_of(sch: Schedule, rv: BlockRV) -> Facts:
     if found is None or found[0] is not realize or found[1] is not plain:
         known[id(realize)] = found = (realize, plain, _facts(rv, realize, plain))
     return found[2]
+
+
+def extent_of(sch: Schedule, loop: LoopRV) -> int | None:
+    """The number of iterations of a loop, if it is known."""
+    size = const_value(sch.loop(loop).extent)
+    return None if size is None else int(size)
 
 
 def _facts(rv: BlockRV, realize: BlockRealize, plain: bool) -> Facts:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import math
 
-from ..target.machine import CpuMachine
-from ..tir.schedule import Schedule
-from ..tir.schedule.primitive import BlockRV
-from .facts import Facts, facts_of
-from .rows import in_lanes, in_line, lanes_of, one_line, place_lanes
+from ....target.machine import CpuMachine
+from ....tir.schedule import Schedule
+from ....tir.schedule.primitive import BlockRV
+from ...program.facts import Facts, facts_of
+from ...program.patterns import in_line, one_line
+from .rows import in_lanes, lanes_of, place_lanes
 
 __all__ = ["in_parts", "wants_parts"]
 

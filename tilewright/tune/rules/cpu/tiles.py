@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..ir.buffer import Buffer
-from ..target.machine import CpuMachine
-from .facts import Facts
-from .tile_cost import evaluate
+from ....ir.buffer import Buffer
+from ....target.machine import CpuMachine
+from ...cost.cpu import evaluate
+from ...program.facts import Facts
 from .tile_space import TileSpace, tile_spaces
 
 __all__ = ["Best", "TileSpace", "best_of", "best_tile", "evaluate", "tile_spaces"]

@@ -12,13 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..ir.expr import const_value
-from ..target.machine import CpuMachine
-from ..tir.schedule import Schedule
-from ..tir.schedule.primitive import BlockRV
-from ..tir.schedule.winograd import Convolution, convolution_of
-from .elementwise import extent_of
-from .facts import Facts, facts_of
+from ....ir.expr import const_value
+from ....target.machine import CpuMachine
+from ....tir.schedule import Schedule
+from ....tir.schedule.primitive import BlockRV
+from ....tir.schedule.winograd import Convolution, convolution_of
+from ...program.facts import Facts, extent_of, facts_of
 
 __all__ = [
     "FilterCost",

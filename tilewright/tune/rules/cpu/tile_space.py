@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.buffer import Buffer
-from ..target.machine import CpuMachine
-from .facts import Access, Axis, Facts
+from ....ir.buffer import Buffer
+from ....target.machine import CpuMachine
+from ...program.facts import Access, Axis, Facts
 
 __all__ = ["LAST_TILE", "Array", "Share", "TileSpace", "thread_share", "tile_spaces"]
 

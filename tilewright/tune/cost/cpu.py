@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..target.machine import CpuMachine
-from .facts import Access, Axis, Facts
-from .tile_space import LAST_TILE, Array, TileSpace, thread_share
+from ...target.machine import CpuMachine
+from ..program.facts import Access, Axis, Facts
+from ..rules.cpu.tile_space import LAST_TILE, Array, TileSpace, thread_share
 
 __all__ = ["evaluate"]
 

@@ -1,0 +1,1 @@
+"""Predicted times: one function for each family of machine."""
