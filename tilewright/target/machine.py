@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ..ir.errors import TargetError, near_matches
+from .cpu_fit import ZEN4, CpuFit
 from .cpus import architecture_of_cpu, architecture_of_triple, cpu_named
 from .gpus import GPUS, figures_of_arch, gpu_of
 from .host import (
@@ -72,6 +73,7 @@ class CpuMachine:
     memory_bandwidth_all: float = 40.0
     launch_us: float = 3.0
     source: str = "table"  # where the figures come from: "table", "given" or "measured"
+    fit: CpuFit = ZEN4  # what was read off measured kernels
 
     def lanes(self, bits: int) -> int:
         """How many values of `bits` bits a vector holds."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 from ...arith import Analyzer
@@ -16,7 +16,6 @@ from ...ir.functor import pre_order, substitute, vars_used
 from ...ir.op import Op
 from ...ir.ops import add, is_one, mul, sub
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, LetStmt, Stmt, stmt_list
-from ...target.machine import CpuMachine
 from ...tir.schedule import Schedule
 from ...tir.schedule.primitive import BlockRV, LoopRV
 
@@ -42,6 +41,12 @@ _HEAVY = {
     "acos": 14, "sinh": 14, "cosh": 14, "asinh": 16, "acosh": 16, "atanh": 16, "atan2": 16, "fmod": 20,
 }  # fmt: skip
 _DIVISIONS = ("Div", "Mod", "FloorDiv", "FloorMod")
+
+
+class Vectors(Protocol):
+    """What has vectors: a machine, or a way to schedule a stage on one."""
+
+    def lanes(self, bits: int) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +157,9 @@ class Facts:
         """The bytes that an access touches over all points of the block."""
         return r.footprint({a.var: a.extent for a in self.axes}) * r.bytes
 
-    def lanes(self, machine: CpuMachine) -> int:
+    def lanes(self, vectors: Vectors) -> int:
         """How many elements of the widest type that it reads or writes a vector holds."""
-        return machine.lanes(max([self.bits, *(r.buffer.dtype.element.bits for r in self.reads)]))
+        return vectors.lanes(max([self.bits, *(r.buffer.dtype.element.bits for r in self.reads)]))
 
     @property
     def bits(self) -> int:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from ...ir.errors import ScheduleError
 from ...ir.expr import BufferLoad, Var, const_value
@@ -16,15 +17,40 @@ from ...tir.schedule import Schedule
 from ...tir.schedule.blocks import consumers_of
 from ...tir.schedule.inline import MANY, short_first
 from ...tir.schedule.primitive import BlockRV, Refusal
+from ...tir.schedule.schedule import Position
 from ..explain import Explanation
-from ..rules.cpu.tiles import Best
-from .facts import Facts, divided, divisions, facts_of, is_plain
+from .facts import Access, Facts, divided, divisions, facts_of, is_plain
 from .links import Links
 from .patterns import reuses
 
-__all__ = ["Stages", "reason_of"]
+__all__ = ["Stage", "Stages", "reason_of"]
+
+T = TypeVar("T")
 
 _LONG = 256  # the largest expression that may be repeated in a consumer: all copies together, in additions
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A stage that rules are asked about: a block and, if it ends a chain of rows, the stages of the chain in order."""
+
+    program: Stages
+    facts: Facts
+    chain: tuple[Facts, ...]
+
+    @property
+    def name(self) -> str:
+        return self.facts.name
+
+    @property
+    def single(self) -> bool:
+        """Whether it is a block alone, and not a chain."""
+        return len(self.chain) == 1
+
+    @property
+    def heavy(self) -> Facts:
+        """The stage of the chain with the most work."""
+        return max(self.chain, key=lambda f: f.points * (f.work + 1))
 
 
 class Stages:
@@ -55,18 +81,32 @@ class Stages:
         self.empty = _is_empty(func)
 
     def run(self) -> None:
+        """Schedule all stages, group by group."""
+        if self.begin():
+            while left := self.stages():
+                self.next_group(left)
+            self.finish()
+
+    def next_group(self, left: list[Facts]) -> None:
+        """Schedule some of the stages that are left."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """The last step, after all stages are scheduled."""
+
+    def begin(self) -> bool:
+        """Inline what is worth inlining. Returns whether there is anything to schedule."""
+        name = self.sch.func_working_on.name_hint
         try:
             self.root = self.sch.get_block("root")
         except ScheduleError:  # loops without blocks
-            return self.notes.left(self.sch.func_working_on.name_hint, "its loops are in no block named root")
+            self.notes.left(name, "its loops are in no block named root")
+            return False
         if self.empty:
-            return self.notes.left(
-                self.sch.func_working_on.name_hint, "a size is 0: there is nothing to compute"
-            )
+            self.notes.left(name, "a size is 0: there is nothing to compute")
+            return False
         self.inline()
-        while left := self.stages():
-            self.next_group(left)
-        self.finish()
+        return True
 
     def stages(self) -> list[Facts]:
         """The blocks at the root that are not done, in order."""
@@ -193,10 +233,9 @@ class Stages:
             return None
         return consumers[0]
 
-    def own_producers(self, f: Facts, best: Best) -> list[BlockRV]:
-        """The injective stages that only this block reads, without those that are packed into panels anyway."""
+    def own_producers(self, f: Facts, packed: Access | None) -> list[BlockRV]:
+        """The injective stages that only this block reads, without the one that is `packed` into panels anyway."""
         out = []
-        packed = best.space.packed
         for rv in self.sch.get_producers(f.rv):
             p = facts_of(self.sch, rv)
             if p.kind != "injective" or rv.key in self.done or self.is_output(p):
@@ -222,7 +261,30 @@ class Stages:
             before += self.sch.get_producers(b)
         return False
 
+    def look_ahead(self, steps: Callable[[], T]) -> tuple[T, Position] | str:
+        """Take some steps and take them back. Returns their result with where they lead; a sentence if they are
+        refused."""
+        try:
+            with self.sch.tried():
+                return steps(), self.sch.position()
+        except ScheduleError as why:
+            return reason_of(why)
+
     # -- chains of rows --------------------------------------------------------------------
+    def next_stages(self, left: list[Facts]) -> list[Stage]:
+        """The stages to schedule next: the first reduction whose operands are reused; else the last chain of rows;
+        else all that are left, one by one."""
+        for f in left:
+            if f.kind == "reduction" and reuses(f):
+                return [Stage(self, f, (f,))]
+        if any(f.kind == "reduction" for f in left):
+            for f in reversed(left):
+                if f.kind not in ("opaque", "several"):
+                    group = self.row_group(f, left)
+                    if any(g.kind == "reduction" for g in group):
+                        return [Stage(self, f, tuple(group))]
+        return [Stage(self, f, (f,)) for f in left]
+
     def row_group(self, last: Facts, left: list[Facts]) -> list[Facts]:
         """`last` and the stages before it that only stages of the group read: reductions without reuse, all of them
         over the same rows, and the stages between them."""

@@ -12,33 +12,121 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ....ir.expr import const_value
+from ....ir.transform import PassContext
+from ....target import Target
 from ....target.machine import CpuMachine
 from ....tir.schedule import Schedule
 from ....tir.schedule.primitive import BlockRV
 from ....tir.schedule.winograd import Convolution, convolution_of
+from ...cost.table import Table
+from ...features import simple_features
 from ...program.facts import Facts, extent_of, facts_of
+from ...program.stages import Stage
+from ..rule import Applied, Match, Refusal, Row
 
-__all__ = [
-    "FilterCost",
-    "Left",
-    "best_filter",
-    "filter_costs",
-    "pack_kernel",
-    "schedule_transforms",
-    "spread_planes",
-]
-
-_TILES = (2, 4)
-_GAIN = 0.85  # fraction of the plain time below which Winograd is worth its rounding
-_NEAR = 0.95  # fraction of peak multiply-adds that the plain convolution reaches
-_PAGE = 4096  # bytes: addresses that far apart fall into the same set of the L1 cache
-_FOREIGN = 0.2  # cycles for a byte that another core may have written just before
-_FAR = 0.85  # fraction of peak multiply-adds that the products of Winograd reach, which are smaller
+__all__ = ["Winograd"]
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class Winograd:
+    """Tiles of `size` x `size` results. The products are left to the other rules.
+
+    wins where   there are many channels: the transforms take time for each element, the products for each pair
+    costs        rounding, which is a part of the time that it must save (`winograd_gain`)
+    """
+
+    size: int
+    needs: frozenset[str] = frozenset()
+
+    @property
+    def name(self) -> str:
+        return f"winograd {self.size}"
+
+    def match(self, stage: Stage, target: Target) -> Match | Refusal:
+        f, machine = stage.facts, target.cpu
+        if not stage.single or f.kind != "reduction" or not stage.program.reads_constants(f):
+            return Refusal("it reads no constant, whose transform could be made beforehand")
+        largest = int(PassContext.current().option("tilewright.winograd"))
+        if target.attrs.get("fast-math") and largest:
+            largest = max(4, largest)
+        if self.size > largest:
+            return Refusal(f"the option tilewright.winograd allows tiles of up to {largest}")
+        conv = convolution_of(stage.program.sch.realize(f.rv))
+        if isinstance(conv, str):
+            return Refusal(conv)
+        if conv.kernel != 3 or not conv.inputs or not conv.outputs:
+            return Refusal("it is no convolution of channels with kernels of 3 x 3")
+        if not machine.fma:
+            return Refusal("without fused multiply-adds, fewer products save little")
+        if min(conv.extent(v) for v in (conv.inputs[-1], conv.outputs[-1])) < machine.lanes(f.bits):
+            return Refusal("it has fewer channels than a vector has lanes")
+        return Match(stage, machine, conv)
+
+    def table(self, match: Match, machine: CpuMachine, only: Mapping[str, int] | None = None) -> Table:
+        """The transforms with their traffic; the products, which are left to other rules, with their kernel."""
+        conv, f, m, fit = match.found, match.stage.facts, self.size, machine.fit
+        lanes, size = machine.lanes(f.bits), f.bits // 8
+        alpha = m + conv.kernel - 1
+        tiles = math.prod(-(-conv.extent(v) // m) for v in conv.places)
+        others, inputs, outputs = (
+            math.prod(conv.extent(v) for v in group) for group in (conv.others, conv.inputs, conv.outputs)
+        )
+        points = alpha * alpha * tiles * others
+        products = points * inputs * outputs / (machine.fma_ports * lanes * fit.winograd_peak)
+        data, result = points * inputs, points * outputs
+        # rows, then columns: a few additions for each element, a load and a store
+        work = (data * 2.0 + result * 2.0) / lanes * fit.winograd_work[0 if m == 2 else 1]
+        pixels = math.prod(conv.extent(v) for v in conv.places) * others
+        # The transformed kernel comes from DRAM: it is larger than the plain one, and in a model it is not in a cache.
+        groups = math.prod(conv.extent(v) for v in conv.others if v in conv.weight_vars)
+        kernel = alpha * alpha * inputs * outputs * groups * size
+        shares = np.array([0, 1] if machine.num_cores > 1 else [0])
+        if only is not None:
+            shares = shares[shares == only["threads"]]
+        every = np.ones(len(shares))
+        counts = {
+            "tiles": every,
+            # With threads, another core reads half of what one stage has written in the next stage.
+            "finish": work + fit.foreign_byte * size * (data + result) * shares,
+            # Each intermediate tensor is written to a cache once and read from it once.
+            "near_bytes": every * (2 * size * (data + result + 2 * pixels * (inputs + outputs))),
+            "near_set": (data + result) * size / np.where(shares > 0, machine.num_cores, 1),
+            "threads": shares,
+            "longest": every / machine.num_cores,
+            "launches": every * 2,
+            "left_operations": every * products,
+            "left_bytes": every * kernel,
+            "left_set": every * math.inf,
+            "prior": every / fit.winograd_gain,
+        }
+        left = ("left_operations", "left_bytes", "left_set", "prior")
+        points_ = np.stack([np.full(len(shares), machine.preferred_vector_bits), shares], axis=1)
+
+        def shape(figures: Mapping[str, Any]) -> Any:
+            return simple_features(f, points_, figures["cycles"] / (machine.clock * 1e9), shares)
+
+        return Table(("threads",), shares[:, None].astype(np.int64), counts, left=left, shape=shape)
+
+    def apply(self, sch: Schedule, match: Match, row: Row) -> Applied:
+        f, machine, parallel = match.stage.facts, match.machine, bool(row.values["threads"])
+        left = _transforms(sch, f, match.found, self.size, machine, parallel)
+        lanes = machine.lanes(f.bits)
+
+        def finish(sch: Schedule) -> None:
+            (made,) = sch.get_producers(left.after)
+            _spread_planes(sch, made, f.bits // 8, lanes, machine)
+            _pack_kernel(sch, left.kernel, lanes)
+
+        own = (left.kernel.key, left.kernel_rows.key)
+        copy = () if left.copy is None else (left.copy.key,)
+        return Applied({"tiles": self.size}, "winograd", (left.product,), finish, copy, done=own)
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
     """The blocks that are still to be scheduled: the product, `after`, which reads it, the copy of the result into its
     own layout if one is needed, and the transforms of the kernel, which come before everything else."""
 
@@ -49,75 +137,11 @@ class Left:
     copy: BlockRV | None
 
 
-@dataclass(frozen=True, slots=True)
-class FilterCost:
-    """Estimated cycles of one core while all cores share the bandwidth: of the products, and of the transforms around
-    them with their traffic."""
-
-    products: float
-    around: float = 0.0
-
-    @property
-    def total(self) -> float:
-        return self.products + self.around
-
-
-def filter_costs(
-    sch: Schedule, f: Facts, machine: CpuMachine, largest: int, parallel: bool
-) -> dict[int, FilterCost]:
-    """The cost of a convolution for each size of tile that it can be computed in; 0 is the plain convolution."""
-    lanes = machine.lanes(f.bits)
-    costs = {0: FilterCost(f.points / (machine.fma_ports * lanes * _NEAR))}
-    if f.kind != "reduction" or largest < 2 or not machine.fma:
-        return costs
-    conv = convolution_of(sch.realize(f.rv))
-    if isinstance(conv, str) or conv.kernel != 3 or not conv.inputs or not conv.outputs:
-        return costs
-    if min(conv.extent(v) for v in (conv.inputs[-1], conv.outputs[-1])) < lanes:
-        return costs
-    cores = machine.num_cores if parallel else 1
-    return costs | {m: _cost(conv, m, machine, f.bits, cores) for m in _TILES if m <= largest}
-
-
-def best_filter(costs: Mapping[int, FilterCost]) -> int:
-    """The size of tile with the least predicted cost; 0 if the plain convolution is faster, or hardly slower."""
-    best = min(costs, key=lambda m: costs[m].total)
-    return best if costs[best].total < _GAIN * costs[0].total else 0
-
-
-def _cost(conv: Convolution, m: int, machine: CpuMachine, bits: int, cores: int) -> FilterCost:
-    """The estimated cycles of one core with tiles of m x m results, when `cores` cores share the bandwidth."""
-    lanes, size = machine.lanes(bits), bits // 8
-    alpha = m + conv.kernel - 1
-    tiles = math.prod(-(-conv.extent(v) // m) for v in conv.places)
-    others, inputs, outputs = (
-        math.prod(conv.extent(v) for v in group) for group in (conv.others, conv.inputs, conv.outputs)
-    )
-    tiles *= others
-    shared = math.prod(conv.extent(v) for v in conv.inputs)
-    points = alpha * alpha * tiles
-    products = points * shared * outputs / (machine.fma_ports * lanes * _FAR)
-    data, result = points * inputs, points * outputs
-    # rows, then columns: a few additions for each element, a load and a store
-    work = (data * 2.0 + result * 2.0) / lanes * (1.5 if m == 2 else 2.5)
-    pixels = math.prod(conv.extent(v) for v in conv.places) * others
-    # Each intermediate tensor is written to a cache once and read from it once.
-    speed = machine.l2_bandwidth if (data + result) * size < machine.cache_sizes.l2 else machine.l3_bandwidth
-    way = 2 * size * (data + result + 2 * pixels * (inputs + outputs)) / speed
-    # The transformed kernel comes from DRAM: it is larger than the plain one, and in a model it is not in a cache.
-    groups = math.prod(conv.extent(v) for v in conv.others if v in conv.weight_vars)
-    kernel = alpha * alpha * shared * outputs * groups * size
-    fetched = kernel / (machine.bandwidth(cores) / cores / machine.clock)
-    # With threads, another core reads half of what one stage has written in the next stage.
-    elsewhere = _FOREIGN * size * (data + result) if cores > 1 else 0.0
-    return FilterCost(max(products, fetched), work + way + elsewhere)
-
-
-def schedule_transforms(sch: Schedule, f: Facts, m: int, machine: CpuMachine, parallel: bool) -> Left:
+def _transforms(
+    sch: Schedule, f: Facts, conv: Convolution, m: int, machine: CpuMachine, parallel: bool
+) -> _Left:
     """Split a convolution into its Winograd stages and schedule the transforms. Those of the kernel, a constant, run
     once."""
-    conv = convolution_of(sch.realize(f.rv))
-    assert isinstance(conv, Convolution)
     lanes = machine.lanes(f.bits)
     last_in, last_out = conv.inputs[-1], conv.outputs[-1]
     in_dim = [i for i, e in enumerate(conv.data.indices) if e is last_in]
@@ -125,7 +149,7 @@ def schedule_transforms(sch: Schedule, f: Facts, m: int, machine: CpuMachine, pa
     kernel_rows, kernel, data_rows, data, product, result_rows, result = sch.winograd(f.rv, m)
     if in_dim and in_dim[0] != len(conv.data.indices) - 1:
         _turn_data(sch, data_rows, in_dim[0], conv.at[1], lanes, parallel)
-    spread_planes(sch, data, f.bits // 8, lanes)
+    _spread_planes(sch, data, f.bits // 8, lanes, machine)
     _transform(sch, data, data_rows, lanes, parallel)
     copy = None
     if out_dim and out_dim[0] != len(conv.out.indices) - 1:
@@ -133,10 +157,10 @@ def schedule_transforms(sch: Schedule, f: Facts, m: int, machine: CpuMachine, pa
             copy = sch.cache_write(result, 0, "global")
         _bring_last(sch, result, out_dim[0])
     _transform(sch, result, result_rows, lanes, parallel)
-    return Left(product, result_rows, kernel_rows, kernel, copy)
+    return _Left(product, result_rows, kernel_rows, kernel, copy)
 
 
-def pack_kernel(sch: Schedule, kernel: BlockRV, lanes: int) -> None:
+def _pack_kernel(sch: Schedule, kernel: BlockRV, lanes: int) -> None:
     """Pack the transformed kernel into panels, contiguous in the order in which the product reads them."""
     shape = sch.realize(kernel).block.writes[0].buffer.shape
     width = const_value(shape[-1])
@@ -149,12 +173,12 @@ def pack_kernel(sch: Schedule, kernel: BlockRV, lanes: int) -> None:
     sch.transform_layout(kernel, ("write", 0), panels)
 
 
-def spread_planes(sch: Schedule, block: BlockRV, size: int, lanes: int) -> None:
+def _spread_planes(sch: Schedule, block: BlockRV, size: int, lanes: int, machine: CpuMachine) -> None:
     """Pad the strides of the planes (one for each point of a tile) and of the rows of channels, so that they do not all
     fall into the same sets of the L1 cache."""
     rank = len(sch.realize(block).block.writes[0].buffer.shape)
     sch.storage_align(block, 0, rank - 2, 4 * lanes, lanes)
-    sch.storage_align(block, 0, 0, _PAGE // size, lanes)
+    sch.storage_align(block, 0, 0, machine.fit.page // size, lanes)
 
 
 def _bring_last(sch: Schedule, block: BlockRV, dim: int) -> None:
