@@ -300,8 +300,8 @@ def schedule_time(rounds: int = 15) -> list[Figure]:
 def automatic() -> list[Figure]:
     """The scheduler without trials: the time for a convolution, and how many candidates it weighs in a second."""
     from tilewright import topi
-    from tilewright.tune.program.facts import facts_of
     from tilewright.tune.cost.cpu import seconds
+    from tilewright.tune.program.facts import facts_of
     from tilewright.tune.rules.cpu.tile import tile_table
     from tilewright.tune.rules.cpu.tile_space import tile_spaces
 

@@ -10,8 +10,8 @@ import pytest
 
 from tilewright import te, tir
 from tilewright.target import Target
-from tilewright.tune.program.facts import Facts, facts_of
 from tilewright.tune.cost import cpu as cost
+from tilewright.tune.program.facts import Facts, facts_of
 from tilewright.tune.rules.cpu.tile import tile_table
 from tilewright.tune.rules.cpu.tile_space import TileSpace, tile_spaces
 

@@ -231,7 +231,10 @@ def test_decisions_are_a_rule_and_a_row_for_each_stage() -> None:
     assert first is not None
     for wrong, said in [
         ([{**first[0], "rule": "winograd 3"}], "names the rule 'winograd 3'; there are tile, winograd 2"),
-        ([{**first[0], "rule": "winograd 4"}], "winograd 4 cannot schedule conv2d_nchw as decided: the option"),
+        (
+            [{**first[0], "rule": "winograd 4"}],
+            "winograd 4 cannot schedule conv2d_nchw as decided: the option",
+        ),
         ([{**first[0], "rule": "rows", "bits": 3, "threads": 0}], "rows has no such row for conv2d_nchw"),
         ([{"stage": "conv2d_nchw", "rule": "tile"}], "the decision for conv2d_nchw is damaged"),
         ([{**first[0], "vectors": 0}], "tile has no such row for conv2d_nchw"),
@@ -247,7 +250,12 @@ def test_decisions_are_a_rule_and_a_row_for_each_stage() -> None:
 def test_every_stage_is_tuned(name: str) -> None:
     """Stages without register tiles have rows too: the width of vectors, and threads."""
     x = te.placeholder((64, 512), name="x")
-    made = {"softmax": topi.nn.softmax, "transpose": topi.transpose, "elementwise": topi.exp, "sums": topi.sum}
+    made = {
+        "softmax": topi.nn.softmax,
+        "transpose": topi.transpose,
+        "elementwise": topi.exp,
+        "sums": topi.sum,
+    }
     sketches = Sketches(task_of([x, made[name](x)], TARGET))
     space = sketches.space
     assert space.stages and space.size > 1

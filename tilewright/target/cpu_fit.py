@@ -30,6 +30,7 @@ class CpuFit:
     split_load: float = 1.7  # load that may cross two cache lines, relative to one that does not
     pair_load: float = 5.0  # extra cycles of a vector load of every second element
     gather_lane: float = 2.0  # extra cycles for each lane of a vector load with a larger stride
+    strided_lane: float = 0.6  # … if the elements are a few lines apart, in the L1 cache
     transposed_lane: float = 0.2  # cycles for each lane of a vector that is transposed in registers
     repeated_work: float = 0.03  # part of the time of a tile that may go into computing a producer again
     # -- rows and streams

@@ -65,15 +65,14 @@ class Explanation:
 def _rival(choice: Choice, rival: Offer) -> dict[str, Any]:
     """The best row of another rule, and what made it lose."""
     row, won = rival.row(rival.best), choice.row
-    parts = {"compute": "arithmetic", "traffic": "traffic", "first_touch": "loading operands"}
-    more = {k: row.figures[k] - won.figures.get(k, 0.0) for k in parts}
+    more = {k: v - won.figures[k] for k, v in row.figures.items() if k.startswith("for ")}
     worst = max(more, key=lambda k: more[k])
     return {
         "rule": rival.rule.name,
         "row": dict(row.values),
         "predicted_us": round(row.seconds * 1e6, 2),
         "times": round(row.seconds / max(won.seconds, 1e-12), 2),
-        "more": parts[worst] if more[worst] > 0 else "threads or packing",
+        "why": f"more {worst}" if more[worst] > 0 else "its rounding has a price",
     }
 
 
@@ -87,14 +86,36 @@ def _shown(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
+# What is told at the end, in words.
+_LAST = ("stage", "sketch", "rule", "row", "predicted_us", "rival")
+
+
+def _chosen(r: dict[str, Any]) -> list[str]:
+    """The rule, its row and its predicted time, then the best rival and why it lost."""
+    if "rule" not in r:
+        return []
+    row = ", ".join(f"{k} {v}" for k, v in r["row"].items())
+    lines = [f"  rule           {r['rule']}: {row}", f"  predicted      {r['predicted_us']} us"]
+    return [*lines, *_lost(r)]
+
+
+def _lost(r: dict[str, Any]) -> list[str]:
+    if "rival" not in r:
+        return []
+    rival = r["rival"]
+    return [
+        f"  rival          {rival['rule']}, {rival['predicted_us']} us: {rival['times']} times as long, "
+        f"{rival['why']}"
+    ]
+
+
 def _told(r: dict[str, Any]) -> str:
     head = f"{r['stage']}: {r['sketch']}"
     if r["sketch"] == "inline":
         return f"{r['stage']}: inlined into {', '.join(r['into'])}"
-    if r["sketch"] not in ("tile", "dot"):
-        return "\n".join(
-            [head, *[f"  {k:<14} {_shown(v)}" for k, v in r.items() if k not in ("stage", "sketch")]]
-        )
+    if r["sketch"] not in ("tile", "dot") or "rule" not in r:
+        own = [f"  {k:<14} {_shown(v)}" for k, v in r.items() if k not in _LAST]
+        return "\n".join([head, *own, *_chosen(r)])
     tile = " x ".join([f"{t} {a}" for a, t in r["tile"].items()] or ["1 row"])
     lines = [
         head,
@@ -119,5 +140,6 @@ def _told(r: dict[str, Any]) -> str:
         f"  intensity      {r['intensity']} operations for each byte; bound by {r['bound']}",
         f"  predicted      {r['predicted_us']} us, {r['predicted_gflops']} GFLOP/s "
         f"(best of {r['candidates']} candidates)",
+        *_lost(r),
     ]
     return "\n".join(lines)

@@ -13,20 +13,25 @@ decisions the same rows are looked up instead of chosen.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..ir.errors import ScheduleError
+from ..ir.function import PrimFunc
+from ..ir.module import IRModule
+from ..target import Target
+from ..tir.schedule import Schedule
 from ..tir.schedule.schedule import Position
 from .cost.cpu import best_row, evaluate
 from .cost.table import Table
+from .explain import Explanation
 from .program.facts import facts_of
 from .program.long_sums import bound_chains
 from .program.stages import Stage, Stages, reason_of
 from .rules import Applied, Match, Refusal, Row, Rule, rules_of
 
-__all__ = ["Choice", "Decisions", "Offer", "Plan", "Shared"]
+__all__ = ["Choice", "Decisions", "Offer", "Plan", "Shared", "plan_of"]
 
 Decisions = (
     list[dict[str, Any]] | None
@@ -66,6 +71,27 @@ class Choice:
     row: Row
     rivals: list[Offer] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """The rules with the best row of each, cheapest first, then those that refused."""
+        offers = sorted([self.winner, *self.rivals], key=lambda o: o.least)
+        wide = max(len(name) for name in (*(o.rule.name for o in offers), *self.refused))
+        lines = []
+        for o in offers:
+            row = ", ".join(f"{k} {v}" for k, v in o.table.values(o.best).items())
+            applied = "  <- applied" if o is self.winner else ""
+            lines.append(f"  {o.rule.name:<{wide}}  {o.least * 1e6:9.2f} us  {row}{applied}")
+        lines += [f"  {name:<{wide}}  refused: {why}" for name, why in self.refused.items()]
+        return "\n".join([self.stage.name, *lines])
+
+
+def plan_of(func: PrimFunc, target: Target, constants: Collection[str] = ()) -> Plan:
+    """The plan of a function, carried out: its choices, with the tables that they were made from."""
+    sch = Schedule(IRModule({"main": func}))
+    sch.explanation = Explanation(str(target))
+    plan = Plan(Stages(sch, func, target, sch.explanation, frozenset(constants)))
+    plan.run()
+    return plan
 
 
 class Plan:

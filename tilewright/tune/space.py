@@ -108,6 +108,15 @@ class Space:
         self._heavy = order[:2]
 
     @property
+    def first(self) -> Space:
+        """The structure of the zero-trial schedule: a space in which every stage has one rule."""
+        return self
+
+    def from_first(self, candidates: Array) -> Array:
+        """Candidates of `first` as candidates of this space."""
+        return candidates
+
+    @property
     def size(self) -> int:
         return math.prod(len(s) for s in self.stages)
 
@@ -231,6 +240,13 @@ class Structures(Space):
         self.names, self.spaces = list(structures), list(structures.values())
         self.width = max(len(s.stages) for s in self.spaces)
         super().__init__(self.spaces[0].stages, self.spaces[0].machine)
+
+    @property
+    def first(self) -> Space:
+        return self.spaces[0]
+
+    def from_first(self, candidates: Array) -> Array:
+        return self._here(0, candidates)
 
     @property
     def size(self) -> int:

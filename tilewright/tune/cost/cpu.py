@@ -26,6 +26,8 @@ The constants are `machine.fit`; where one shape is slow, one of them, or a rule
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from ...target.machine import CpuMachine
@@ -46,7 +48,7 @@ def best_row(table: Table, machine: CpuMachine, cycles: Array) -> int:
 
 
 def evaluate(table: Table, machine: CpuMachine) -> dict[str, Array]:
-    """The cycles of each row, and their components."""
+    """The cycles of each row, and their components: those of a tile, and of the whole what each cause takes."""
     count, fit = table.count, machine.fit
     threads = count("threads") > 0
     cores = np.where(threads, machine.num_cores, 1)
@@ -56,16 +58,15 @@ def evaluate(table: Table, machine: CpuMachine) -> dict[str, Array]:
     traffic = traffic + count("far_bytes") / _bandwidth(machine, count("far_set"), cores)
     overlap = np.where(count("prefetched") > 0, 0.0, fit.overlap)
     whole = _together(compute, traffic, overlap) * count("tiles")
-    launch = machine.launch_us * 1e3 * machine.clock
-    whole = np.where(threads, whole * count("longest") + count("launches") * launch, whole)
+    launch = np.where(threads, machine.launch_us * 1e3 * machine.clock, 0.0)
+    share = np.where(threads, count("longest"), 1.0)
+    whole = whole * share + count("launches") * launch
     first = _first_touch(table, machine, cores)
-    whole = _together(whole, first, fit.overlap) + _packing(table, machine, cores) + count("serial")
-    if "left_operations" in table.counts:
-        left = count("left_bytes") / _bandwidth(machine, count("left_set"), cores)
-        whole = whole + _together(count("left_operations"), left, fit.overlap) / cores
-        whole = whole + np.where(threads, count("left_launches") * launch, 0.0)
-    if "prior" in table.counts:
-        whole = whole * count("prior")
+    packing = _packing(table, machine, cores)
+    whole = _together(whole, first, fit.overlap) + packing + count("serial")
+    left = count("left_bytes") / _bandwidth(machine, count("left_set"), cores)
+    left = _together(count("left_operations"), left, fit.overlap) / cores + count("left_launches") * launch
+    whole = (whole + left) * np.where(count("prior") > 0, count("prior"), 1.0)
     return {
         "cycles": whole,
         "compute": compute,
@@ -75,6 +76,11 @@ def evaluate(table: Table, machine: CpuMachine) -> dict[str, Array]:
         "streamed": count("far_set"),
         "units": count("units"),
         **step,
+        "for arithmetic": compute * count("tiles") * share,
+        "for bytes": np.maximum(traffic * count("tiles") * share, first),
+        "for threads": count("launches") * launch,
+        "for packing": packing + count("serial"),
+        "for other stages": left,
     }
 
 
@@ -127,7 +133,7 @@ def _first_touch(table: Table, machine: CpuMachine, cores: Array) -> Array:
 def _packing(table: Table, machine: CpuMachine, cores: Array) -> Array:
     """The cycles for packing an operand into panels."""
     if "packed" not in table.counts:
-        return 0.0
+        return np.zeros(len(table))
     size, each = table.count("packed"), table.count("packed_bytes")
     source = 2 * each / _bandwidth(machine, size * each, cores)
     return size * (table.count("packed_cycles") + source) / cores
@@ -143,7 +149,7 @@ def level_of(machine: CpuMachine, size: float) -> str:
     return "memory"
 
 
-def bound_of(figures: dict[str, float], operands: float, machine: CpuMachine) -> str:
+def bound_of(figures: Mapping[str, float], operands: float, machine: CpuMachine) -> str:
     """What limits a row, by its components; `operands` are the bytes of all operands."""
     if figures["traffic"] > figures["compute"]:
         return level_of(machine, max(figures["panel"], figures["streamed"]))

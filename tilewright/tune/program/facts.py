@@ -107,6 +107,20 @@ class Access:
             if axis.var in vars_used(i)
         )
 
+    def runs(self, axis: Axis, count: int) -> bool:
+        """Whether each aligned group of `count` values of an axis accesses contiguous elements, as
+        `x[i // 64, i % 64]` does for 64."""
+        if self.stride(axis) is not None or self.gathered:
+            return self.stride(axis) == 1
+        many, lane, ana = Var("many", axis.var.dtype), Var("lane", axis.var.dtype), Analyzer()
+        ana.bind_loop(many, const(0, many.dtype), const(max(1, axis.extent // count), many.dtype))
+        ana.bind_loop(lane, const(0, many.dtype), const(max(1, count - 1), many.dtype))
+        (place,) = self.buffer.offset_of(self.indices)
+        first = add(mul(many, const(count, many.dtype)), lane)
+        here = substitute(place, {axis.var: first})
+        after = substitute(place, {axis.var: add(first, const(1, many.dtype))})
+        return const_value(ana.simplify(sub(after, here))) == 1
+
     def footprint(self, spans: dict[Var, int]) -> int:
         """Estimated number of elements that are touched while each axis takes `spans[axis.var]` values."""
         size = 1

@@ -10,6 +10,7 @@ from .cpu.online import Online
 from .cpu.row_chain import RowChain
 from .cpu.rows import RowParts, Rows
 from .cpu.several import Several
+from .cpu.short_rows import ShortRows
 from .cpu.short_sums import ShortSums
 from .cpu.stream import Stream
 from .cpu.tile import Tile
@@ -30,6 +31,7 @@ CPU: tuple[Rule, ...] = (
     RowParts(),
     RowChain(),
     LaneChain(),
+    ShortRows(),
     Online(),
     Apart(),
     Several(),

@@ -10,6 +10,7 @@ from ....tir.schedule import Schedule
 from ...cost.table import Table
 from ...program.stages import Stage
 from ..rule import Applied, Match, Refusal, Row
+from .row_chain import row_ends, runs_along_rows
 from .simple import Work, bytes_of, simple_table
 
 __all__ = ["Apart"]
@@ -31,12 +32,14 @@ class Apart:
         return Match(stage, target.cpu)
 
     def table(self, match: Match, machine: CpuMachine, only: Mapping[str, int] | None = None) -> Table:
-        chain = match.stage.chain
+        stage, chain = match.stage, match.stage.chain
+        ends = row_ends(stage, machine) if runs_along_rows(chain) else 0.0
         work = Work(
             0.0,
-            match.stage.facts.bits,
+            stage.facts.bits,
             0.0,
-            left_operations=sum(f.points * (f.work + 1) for f in chain),
+            left_operations=sum(f.points * (f.work + 1) for f in chain)
+            + ends * machine.lanes(stage.facts.bits),
             left_bytes=sum(bytes_of(f) for f in chain),
             left_launches=len(chain),
         )

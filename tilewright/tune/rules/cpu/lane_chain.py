@@ -26,7 +26,7 @@ from .lanes import fused
 from .row_chain import chain_work, runs_along_rows
 from .simple import Way, in_vectors, simple_table, way_of
 
-__all__ = ["LaneChain"]
+__all__ = ["LaneChain", "rows_in_lanes"]
 
 _PIECE = 96  # the least number of contiguous elements to read together
 
@@ -52,10 +52,10 @@ class LaneChain:
         stage, way = match.stage, way_of(match, row)
         last, group = stage.program.in_groups(stage.facts, list(stage.chain))
         rows, columns = rows_of(last, group)
-        return Applied(_rows_in_lanes(sch, last, group, rows, columns, way), "rows")
+        return Applied(rows_in_lanes(sch, last, group, rows, columns, way), "rows")
 
 
-def _rows_in_lanes(
+def rows_in_lanes(
     sch: Schedule,
     last: Facts,
     group: list[Facts],

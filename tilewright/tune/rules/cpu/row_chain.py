@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ....target import Target
 from ....target.machine import CpuMachine
@@ -26,7 +27,7 @@ from ..rule import Applied, Match, Refusal, Row
 from .lanes import fused, place_lanes, vector_reduction
 from .simple import Way, Work, past_caches, schedule_copy, simple_table, way_of
 
-__all__ = ["RowChain", "chain_work", "runs_along_rows"]
+__all__ = ["RowChain", "chain_work", "row_ends", "runs_along_rows"]
 
 _BUSY = 8  # the least work of a stage that a prefetch runs beside, in additions for each element
 
@@ -45,7 +46,9 @@ class RowChain:
         return Match(stage, target.cpu)
 
     def table(self, match: Match, machine: CpuMachine, only: Mapping[str, int] | None = None) -> Table:
-        return simple_table(match, machine, chain_work(match.stage, 1), only)
+        stage = match.stage
+        work = replace(chain_work(stage, 1), stalls=row_ends(stage, machine))
+        return simple_table(match, machine, work, only)
 
     def apply(self, sch: Schedule, match: Match, row: Row) -> Applied:
         stage, way = match.stage, way_of(match, row)
@@ -58,6 +61,13 @@ def runs_along_rows(group: tuple[Facts, ...]) -> bool:
     """Whether the largest reduction runs along its contiguous axis."""
     line = in_line(max((f for f in group if f.kind == "reduction"), key=lambda f: f.points))
     return line is not None and line.reduce
+
+
+def row_ends(stage: Stage, machine: CpuMachine) -> float:
+    """The cycles at the ends of rows: each reduction sums up the lanes of a vector."""
+    fit, sums = machine.fit, [f for f in stage.chain if f.kind == "reduction"]
+    ends = [fit.lane_sum * machine.lanes(f.bits) + fit.row_entry for f in sums]
+    return sum(math.prod(a.extent for a in f.spatial) * e for f, e in zip(sums, ends, strict=True))
 
 
 def chain_work(stage: Stage, together: int) -> Work:

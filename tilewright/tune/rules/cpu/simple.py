@@ -151,7 +151,7 @@ def gather_stalls(f: Facts, axis: Axis, machine: CpuMachine, but: Sequence[Acces
     lanes, fit, lost = machine.lanes(f.bits), machine.fit, 0.0
     for r in f.accesses:
         step = r.stride(axis)
-        if r.moves(axis) and step != 1 and not any(r is b for b in but):
+        if r.moves(axis) and not any(r is b for b in but) and not r.runs(axis, lanes):
             lost += fit.pair_load if step in (2, -2) else fit.gather_lane * lanes
     return lost * f.points / lanes
 

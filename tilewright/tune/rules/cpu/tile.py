@@ -124,7 +124,7 @@ def tile_table(
     found = {id(s): p for s, p in zip(spaces, places, strict=False)}
     spaces = [s for s in spaces if len(s.vectors)]
     columns = ("vector", "packed", *(f"tile{i}" for i in range(len(facts.spatial))), *_END)
-    shares = (0, 1) if machine.num_cores > 1 else (0,)
+    shares: tuple[int, ...] = (0, 1) if machine.num_cores > 1 else (0,)
     if only is not None:
         shares = tuple(t for t in shares if t == only["threads"])
     parts = [

@@ -67,7 +67,8 @@ class TransposedOperand:
     def apply(self, sch: Schedule, match: Match, row: Row) -> Applied:
         f, way = match.stage.facts, way_of(match, row)
         lanes, loops = f.lanes(way), sch.get_loops(f.rv)
-        around, note = _turned_first(sch, f, loops, *match.found, lanes)
+        read, across = match.found
+        around, note = _turned_first(sch, f, loops, read, across, lanes)
         return Applied({"lanes": lanes, **note, **given_out(sch, f, around, way)}, "elementwise")
 
 
