@@ -288,7 +288,7 @@ def test_a_model_is_trained_from_a_database(tmp_path: Any) -> None:
             train_model(db, path)
         for n in (32, 64, 96):
             options = SearchOptions(model="random", batch=32, patience=200)
-            tune_task(square(n), trials=96, database=db, measure=Fake(few_rows), options=options)
+            tune_task(square(n), trials=128, database=db, measure=Fake(few_rows), options=options)
         train_model(db, path)
     task = square(80)
     space = Sketches(task).space

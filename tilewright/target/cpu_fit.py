@@ -34,7 +34,8 @@ class CpuFit:
     transposed_lane: float = 0.2  # cycles for each lane of a vector that is transposed in registers
     repeated_work: float = 0.03  # part of the time of a tile that may go into computing a producer again
     # -- rows and streams
-    row_entry: float = 10.0  # cycles to enter a row, or a few lines of a stream
+    row_entry: float = 4.0  # cycles to enter a row of a reduction
+    stream_entry: float = 10.0  # cycles to enter a few lines of a stream
     # Time of a stream relative to what is predicted, beside register tiles: tiles read an operand in strips, and the
     # pages of DRAM that these open and close are in no formula here.
     stream_gain: float = 0.9

@@ -22,6 +22,7 @@ from ..ir.function import PrimFunc
 from ..ir.module import IRModule
 from ..target import Target
 from ..tir.schedule import Schedule
+from ..tir.schedule.primitive import BlockRV
 from ..tir.schedule.schedule import Position
 from .cost.cpu import best_row, evaluate
 from .cost.table import Table
@@ -154,24 +155,37 @@ class Plan:
                 if not offers and self.decisions is not None:
                     raise
                 continue
-            notes.chosen(choice, applied, failed, at=recorded)
-            return self._taken(stage, before, applied)
+            return notes.chosen(choice, applied, failed, at=recorded)
         program.done.update(f.rv.key for f in stage.chain)
         return notes.untouched(stage.facts, failed)
 
     def _apply(self, choice: Choice, before: set[object], number: int) -> Applied:
-        """Apply a row, schedule the stages that the rule wants to be scheduled at once, and finish."""
-        rule, match, row = choice.winner.rule, choice.winner.match, choice.row
+        """Apply a row, then schedule the stages that the rule wants to be scheduled at once, and finish."""
         applied = self._shared_steps(choice) if number == 0 else None
         if applied is None:
-            applied = rule.apply(self.sch, match, row)
-        self.program.done.update(applied.done)
-        for rv in applied.next:
-            f = facts_of(self.sch, rv)
-            self.schedule(Stage(self.program, f, (f,)))
-        if applied.finish is not None:
-            applied.finish(self.sch)
+            applied = choice.winner.rule.apply(self.sch, choice.winner.match, choice.row)
+        if not (applied.next or applied.beside or applied.finish):
+            self._taken(choice.stage, before, applied)
+            return applied
+        program = self.program
+        done, seen = set(program.done), set(program.seen)
+        try:
+            self._taken(choice.stage, before, applied)
+            for rv in applied.beside:
+                Plan(program).schedule(self._single(rv))
+            for rv in applied.next:
+                self.schedule(self._single(rv))
+            if applied.finish is not None:
+                applied.finish(self.sch)
+                program.take(program.at_root())
+        except ScheduleError:
+            program.done, program.seen = done, seen
+            raise
         return applied
+
+    def _single(self, rv: BlockRV) -> Stage:
+        f = facts_of(self.sch, rv)
+        return Stage(self.program, f, (f,))
 
     def _shared_steps(self, choice: Choice) -> Applied | None:
         """The first steps of a schedule, where the same row was applied before and others follow at once: candidates
@@ -189,6 +203,7 @@ class Plan:
 
     def _taken(self, stage: Stage, before: set[object], applied: Applied) -> None:
         """Mark the blocks that are scheduled now as done."""
+        self.program.done.update(applied.done)
         if not applied.opened:
             self.program.done.update(f.rv.key for f in stage.chain)
         self.program.take(before | set(applied.keys))

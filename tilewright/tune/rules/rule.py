@@ -53,13 +53,15 @@ class Row:
 class Applied:
     """What a rule has done: a note for `explain()`, and the stages that are still to be scheduled.
 
-    `next` are scheduled at once, and `finish` is called after that. `keys` are new blocks at the root that are left to
+    `next` are scheduled at once, and `finish` is called after that. Those `beside` get their cheapest row without a
+    decision of their own: whether they are left depends on the row. `keys` are new blocks at the root that are left to
     the other rules; with `opened`, so are the stages of the chain that still have their plain loops.
     """
 
     note: Mapping[str, object]
     sketch: str = ""  # the name that `explain()` gives it: that of the rule, unless it is given
     next: tuple[BlockRV, ...] = ()
+    beside: tuple[BlockRV, ...] = ()
     finish: Callable[[Schedule], None] | None = None
     keys: tuple[object, ...] = ()
     opened: bool = False

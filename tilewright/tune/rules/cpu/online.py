@@ -60,7 +60,11 @@ class Online:
         part = _part(sums, machine, machine) * whole.bits // 8
         own = sum(f.points * (f.work + 1) for f in sums)
         own += sum(f.points * f.work for f in between if f is not stage.facts)
-        after = [f for f in stage.chain if f is stage.facts or (f.kind == "injective" and f.work > 1)]
+        read = {r.buffer for r in stage.facts.reads}
+        before = [
+            f for f in between if f is not stage.facts and f.write is not None and f.write.buffer in read
+        ]
+        after = [*before, stage.facts] if stage.facts.kind == "injective" else []
         work = Work(
             own,
             whole.bits,
@@ -68,7 +72,7 @@ class Online:
             held=float(sum(bytes_of(f) for f in sums)),
             held_set=2 * part,
             left_operations=sum(f.points * (f.work + 1) for f in after),
-            left_bytes=sum(outside.values()) + stage.facts.touched(stage.facts.accesses[-1]),
+            left_bytes=sum(bytes_of(f) for f in after),
             left_launches=1,
         )
         return simple_table(match, machine, work, only)

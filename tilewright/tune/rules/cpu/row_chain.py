@@ -25,7 +25,7 @@ from ...program.patterns import in_line, rows_of
 from ...program.stages import Stage
 from ..rule import Applied, Match, Refusal, Row
 from .lanes import fused, place_lanes, vector_reduction
-from .simple import Way, Work, past_caches, schedule_copy, simple_table, way_of
+from .simple import Way, Work, past_caches, row_end, schedule_copy, simple_table, way_of
 
 __all__ = ["RowChain", "chain_work", "row_ends", "runs_along_rows"]
 
@@ -65,21 +65,21 @@ def runs_along_rows(group: tuple[Facts, ...]) -> bool:
 
 def row_ends(stage: Stage, machine: CpuMachine) -> float:
     """The cycles at the ends of rows: each reduction sums up the lanes of a vector."""
-    fit, sums = machine.fit, [f for f in stage.chain if f.kind == "reduction"]
-    ends = [fit.lane_sum * machine.lanes(f.bits) + fit.row_entry for f in sums]
-    return sum(math.prod(a.extent for a in f.spatial) * e for f, e in zip(sums, ends, strict=True))
+    sums = [f for f in stage.chain if f.kind == "reduction"]
+    return sum(math.prod(a.extent for a in f.spatial) * row_end(f, machine) for f in sums)
 
 
 def chain_work(stage: Stage, together: int) -> Work:
     """The work of a chain of which `together` rows are computed at a time."""
     last, chain = stage.facts, stage.chain
-    rows, columns = rows_of(last, list(chain))
+    rows, _ = rows_of(last, list(chain))
     made = {f.write.buffer for f in chain if f.write is not None and f is not last}
     every = [(f, r) for f in chain for r in f.accesses]
     outside = {r.buffer: f.touched(r) for f, r in every if r.buffer not in made}
     number = math.prod(a.extent for a in rows)
     # between two stages a row of the operand and one of intermediate results wait in a cache
-    deep = 2 * together * math.prod(a.extent for a in columns) * max(f.bits for f in chain) // 8
+    length = max(f.points for f in chain) // max(1, number)
+    deep = 2 * together * length * max(f.bits for f in chain) // 8
     return Work(
         sum(f.points * (f.work + 1) for f in chain),
         last.bits,

@@ -22,7 +22,7 @@ from ...program.patterns import in_line, one_line, reuses
 from ...program.stages import Stage
 from ..rule import Applied, Match, Refusal, Row
 from .lanes import fused, lanes_of, place_lanes, vector_reduction
-from .simple import Work, bytes_of, left_beside, simple_table, way_of
+from .simple import Work, bytes_of, left_beside, row_end, simple_table, way_of
 
 __all__ = ["RowParts", "Rows", "along_line"]
 
@@ -39,16 +39,15 @@ def _results(f: Facts) -> int:
 
 def _row_work(stage: Stage, machine: CpuMachine) -> Work:
     """The operations on lines of contiguous elements, and the sums over lanes that end them."""
-    f, fit = stage.facts, machine.fit
+    f = stage.facts
     lanes, whole = machine.lanes(f.bits), math.prod(a.extent for a in f.reduce)
     length = whole if one_line(f, f.reduce) else f.reduce[-1].extent
     full = -(-length // lanes) * lanes / length  # the last vector of a line may be hardly filled
-    ends = fit.lane_sum * lanes + fit.row_entry
     return Work(
         f.points * (f.work + 1) * full,
         f.bits,
         bytes_of(f),
-        stalls=_results(f) * ends,
+        stalls=_results(f) * row_end(f, machine),
         prefetched=not reuses(f),
         **left_beside(stage),
     )

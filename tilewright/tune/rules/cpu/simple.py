@@ -28,6 +28,7 @@ __all__ = [
     "in_vectors",
     "left_beside",
     "past_caches",
+    "row_end",
     "schedule_copy",
     "simple_table",
     "way_of",
@@ -144,6 +145,14 @@ def left_beside(stage: Stage) -> dict[str, float]:
 def bytes_of(f: Facts) -> int:
     """The bytes that a stage touches."""
     return sum(f.touched(r) for r in f.accesses)
+
+
+def row_end(f: Facts, machine: CpuMachine) -> float:
+    """The cycles at the end of a row of a reduction. Sums over the lanes of a vector overlap with the next row, unless
+    a row is a single vector, or several operands are loaded for it."""
+    lanes, fit = machine.lanes(f.bits), machine.fit
+    short = math.prod(a.extent for a in f.reduce) <= lanes or reuses(f)
+    return fit.row_entry + (fit.lane_sum * lanes if short else 0.0)
 
 
 def gather_stalls(f: Facts, axis: Axis, machine: CpuMachine, but: Sequence[Access] = ()) -> float:

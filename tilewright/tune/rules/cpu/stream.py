@@ -64,7 +64,7 @@ def _work(stage: Stage, machine: CpuMachine) -> Work:
         f.points * (f.work / (2 * machine.fma_ports) + 1 / machine.loads_per_cycle + 1 / _TOGETHER),
         f.bits,
         bytes_of(f),
-        stalls=passes * fit.row_entry + gather_stalls(f, f.spatial[-1], machine),
+        stalls=passes * fit.stream_entry + gather_stalls(f, f.spatial[-1], machine),
         prefetched=False,
         prior=1.0 if constant else fit.stream_gain,
         **left_beside(stage),

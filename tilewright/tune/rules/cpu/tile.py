@@ -100,7 +100,8 @@ class Tile:
         names = [sch.realize(p).block.name_hint for p in fused]
         after = None if found.consumer is None else sch.realize(found.consumer).block.name_hint
         note = _note(facts, tile, row, match.machine, after, names)
-        return Applied(note, "dot" if space.dot else "tile")
+        left = tuple(p for p in producers if p not in fused)
+        return Applied(note, "dot" if space.dot else "tile", beside=left)
 
 
 def _matched(stage: Stage, machine: CpuMachine, consumer: BlockRV | None) -> Match | Refusal:

@@ -122,7 +122,8 @@ class Winograd:
 
         own = (left.kernel.key, left.kernel_rows.key)
         copy = () if left.copy is None else (left.copy.key,)
-        return Applied({"tiles": self.size}, "winograd", (left.product,), finish, copy, done=own)
+        note = {"tiles": self.size}
+        return Applied(note, "winograd", next=(left.product,), finish=finish, keys=copy, done=own)
 
 
 @dataclass(frozen=True, slots=True)
