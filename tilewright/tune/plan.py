@@ -21,10 +21,11 @@ from ..ir.errors import ScheduleError
 from ..ir.function import PrimFunc
 from ..ir.module import IRModule
 from ..target import Target
+from ..target.machine import CpuMachine
 from ..tir.schedule import Schedule
 from ..tir.schedule.primitive import BlockRV
 from ..tir.schedule.schedule import Position
-from .cost.cpu import best_row, evaluate
+from .cost.cpu import best_row, evaluate, seconds
 from .cost.table import Table
 from .explain import Explanation
 from .program.facts import facts_of
@@ -49,7 +50,7 @@ class Offer:
     table: Table
     figures: Mapping[str, Any]
     seconds: Any  # with which its rows compete
-    own: Any  # of this stage alone
+    machine: CpuMachine
     best: int  # the row that the rule would take
 
     @property
@@ -58,7 +59,9 @@ class Offer:
 
     def row(self, number: int) -> Row:
         figures = {k: float(v[number]) for k, v in self.figures.items()}
-        competing, own = float(self.seconds[number]), float(self.own[number])
+        competing = own = float(self.seconds[number])
+        if self.table.left:
+            own = float(seconds(self.table.alone(), self.machine)[number])
         return Row(self.table.values(number), figures, competing, own, len(self.seconds))
 
 
@@ -229,9 +232,8 @@ class Plan:
 
     def _offer(self, rule: Rule, match: Match, table: Table) -> Offer:
         figures, hertz = evaluate(table, self.machine), self.machine.clock * 1e9
-        own = evaluate(table.alone(), self.machine)["cycles"] if table.left else figures["cycles"]
         best = best_row(table, self.machine, figures["cycles"])
-        return Offer(rule, match, table, figures, figures["cycles"] / hertz, own / hertz, best)
+        return Offer(rule, match, table, figures, figures["cycles"] / hertz, self.machine, best)
 
     def _without(self, offers: list[Offer], refused: Offer, number: int) -> list[Offer]:
         """The offers without one that was refused; the simpler match of its rule, if there is one, takes its place."""
