@@ -57,16 +57,20 @@ def _work(stage: Stage, machine: CpuMachine) -> Work:
     f, fit = stage.facts, machine.fit
     if not reuses(f):
         return Work(f.points * (f.work + 1), f.bits, bytes_of(f))
-    main = main_read(f)
-    constant = main is not None and main.buffer in stage.program.constants  # a tile reads it in panels
-    passes = f.points / max(1, f.spatial[-1].extent) / _TOGETHER
+    main, line = main_read(f), f.spatial[-1].extent
+    # a tile reads a constant in panels, and finds again in a cache what it reads in strips
+    constants, l2 = stage.program.constants, machine.cache_sizes.l2
+    strips = main is not None and main.buffer not in constants and f.touched(main) > l2
+    # the sum of some lines waits for each of them, unless other vectors of the line are between
+    waits = _TOGETHER * machine.fma_latency if line < _CHAINS * machine.lanes(f.bits) else 0
+    passes = f.points / max(1, line) / _TOGETHER
     return Work(
         f.points * (f.work / (2 * machine.fma_ports) + 1 / machine.loads_per_cycle + 1 / _TOGETHER),
         f.bits,
         bytes_of(f),
-        stalls=passes * fit.stream_entry + gather_stalls(f, f.spatial[-1], machine),
+        stalls=passes * (fit.stream_entry + waits) + gather_stalls(f, f.spatial[-1], machine),
         prefetched=False,
-        prior=1.0 if constant else fit.stream_gain,
+        prior=fit.stream_gain if strips else 1.0,
         **left_beside(stage),
     )
 

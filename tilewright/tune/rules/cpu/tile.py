@@ -48,12 +48,13 @@ _END = ("vectors", "outer", "threads", "unroll", "contrary")
 @dataclass(frozen=True, slots=True)
 class _Found:
     """The block as a tile takes it: its facts after the steps that prepare it, the block that writes the results out,
-    where the schedule then stands, and the epilogue."""
+    where the schedule then stands, the epilogue, and all tiles."""
 
     facts: Facts
     tail: BlockRV
     position: Position
     consumer: BlockRV | None
+    spaces: list[TileSpace]
 
 
 class Tile:
@@ -66,8 +67,6 @@ class Tile:
         f, program = stage.facts, stage.program
         if not stage.single or f.kind != "reduction" or not reuses(f):
             return Refusal("no element that is read serves several results")
-        if not any(len(space.vectors) for space in tile_spaces(f, target.cpu, program.constants)):
-            return Refusal("no axis can lie in vectors")
         consumer = program.fusable_consumer(f)
         fused = None if consumer is None else _matched(stage, target.cpu, consumer)
         if isinstance(fused, Match):
@@ -76,7 +75,7 @@ class Tile:
 
     def table(self, match: Match, machine: CpuMachine, only: Mapping[str, int] | None = None) -> Table:
         facts, program = match.found.facts, match.stage.program
-        spaces = tile_spaces(facts, machine, program.constants)
+        spaces = match.found.spaces
         if only is not None:
             spaces = [one for s in spaces if (one := _restricted(s, only)) is not None]
         places = [not s.dot and bool(program.own_producers(facts, s.packed)) for s in spaces]
@@ -86,11 +85,7 @@ class Tile:
         found, program = match.found, match.stage.program
         facts, values = found.facts, row.values
         sch.go_to(found.position)
-        (space,) = [
-            one
-            for s in tile_spaces(facts, match.machine, program.constants)
-            if (one := _restricted(s, values)) is not None
-        ]
+        (space,) = [one for s in found.spaces if (one := _restricted(s, values)) is not None]
         tile = RegisterTile(space, row.seconds * match.machine.clock * 1e9, bool(values["contrary"]))
         producers = program.own_producers(facts, space.packed)
         parallel = bool(values["threads"])
@@ -110,7 +105,10 @@ def _matched(stage: Stage, machine: CpuMachine, consumer: BlockRV | None) -> Mat
     if isinstance(ahead, str):
         return Refusal(ahead)
     (facts, tail), position = ahead
-    return Match(stage, machine, _Found(facts, tail, position, consumer))
+    spaces = [s for s in tile_spaces(facts, machine, program.constants) if len(s.vectors)]
+    if not spaces:
+        return Refusal("no axis can lie in vectors")
+    return Match(stage, machine, _Found(facts, tail, position, consumer, spaces))
 
 
 # ---------------------------------------------------------------------------- tables
