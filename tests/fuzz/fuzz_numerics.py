@@ -12,7 +12,7 @@ import numpy as np
 import tilewright as tvm
 from fuzz import fuzzer
 from tilewright import config, te, tir, topi
-from tilewright.tune.long_sums import LONGEST
+from tilewright.tune.program.long_sums import LONGEST
 
 EPS = {"float32": 2.0**-24, "float64": 2.0**-53, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 NARROW = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}

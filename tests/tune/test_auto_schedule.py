@@ -415,37 +415,37 @@ def test_a_function_with_nothing_to_compute_is_left_alone() -> None:
 
 
 def test_a_refused_sketch_gives_way_to_a_simpler_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tilewright.tune import auto
+    from tilewright.tune.rules.cpu import rows, stream, tile
 
     def refuse(*args: Any) -> None:
         raise ScheduleError("not today")
 
     func = te.create_prim_func(list(matmul(32, 32, 32)))
-    monkeypatch.setattr(auto, "apply_tile", refuse)
+    monkeypatch.setattr(tile, "apply_tile", refuse)
     sch = tvm.auto_schedule(func, MACHINE)
     told = records(sch)["C"]
     assert told["sketch"] == "rows" and told["instead"] == "not today"
     assert "C_local" not in str(sch.mod)  # what was begun is taken back
     assert sch.verify()
-    monkeypatch.setattr(auto, "schedule_rows", refuse)
+    monkeypatch.setattr(stream, "_schedule", refuse)
+    monkeypatch.setattr(rows, "place_lanes", refuse)
     sch = tvm.auto_schedule(func, MACHINE)
     assert records(sch)["C"] == {"stage": "C", "sketch": "as it is", "instead": "not today"}
     assert sch.mod["main"] is func
 
 
 def test_a_refused_chain_comes_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tilewright.tune import auto, rows
+    from tilewright.tune.rules.cpu import row_chain
 
     def refuse(*args: Any) -> None:
         raise ScheduleError("not today")
 
-    monkeypatch.setattr(rows, "_row_by_row", refuse)
+    monkeypatch.setattr(row_chain, "_row_by_row", refuse)
     x = te.placeholder((16, 100), name="x")
     sch = schedule([x, topi.nn.softmax(x)])
-    assert all(r.get("instead") == "not today" for r in sch.explanation.records if r["sketch"] != "inline")
+    assert [r["sketch"] for r in sch.explanation.records if r.get("instead") == "not today"] == ["apart"]
     assert len(sch.mod["main"].body.block.body.seq) > 2
     assert sch.verify()
-    assert auto.schedule_rows is rows.schedule_rows
 
 
 # ---------------------------------------------------------------------------- edges

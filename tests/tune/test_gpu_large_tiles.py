@@ -134,7 +134,7 @@ def test_code_of_a_kernel() -> None:
     ("m", "n", "k", "parts"), [(4096, 4096, 4096, False), (512, 49, 4608, True), (64, 64, 64, False)]
 )
 def test_sizes_by_the_count_of_cycles(m: int, n: int, k: int, parts: bool) -> None:
-    from tilewright.tune.facts import facts_of
+    from tilewright.tune.program.facts import facts_of
 
     sch = tvm.tir.Schedule(te.create_prim_func(matmul(m, n, k)))
     p = product_of(facts_of(sch, sch.get_block("T_matmul")))

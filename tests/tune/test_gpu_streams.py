@@ -13,10 +13,10 @@ from tilewright.ir.errors import LoweringError
 from tilewright.target import Target
 from tilewright.tune import gpu_product_tma
 from tilewright.tune.cost.gpu import Counts
-from tilewright.tune.facts import facts_of
 from tilewright.tune.gpu_product import ThreadTile
 from tilewright.tune.gpu_product_tma import best_tma_tile, possible_tma_tiles
 from tilewright.tune.gpu_tensor import product_of
+from tilewright.tune.program.facts import facts_of
 
 H200 = "cuda -model=h200"
 # rows, columns, stages, parts, blocks of a processor, depth, rows and columns of a thread, lanes

@@ -10,7 +10,7 @@ import pytest
 
 import tilewright as tvm
 from tilewright import config, relay, te, topi
-from tilewright.tune.long_sums import LONGEST
+from tilewright.tune.program.long_sums import LONGEST
 
 torch = pytest.importorskip("torch")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,10 @@ import pytest
 
 from tilewright import te, tir
 from tilewright.target import Target
-from tilewright.tune.facts import Facts, facts_of
-from tilewright.tune.tiles import best_tile, evaluate, tile_spaces
+from tilewright.tune.cost import cpu as cost
+from tilewright.tune.program.facts import Facts, facts_of
+from tilewright.tune.rules.cpu.tile import tile_table
+from tilewright.tune.rules.cpu.tile_space import TileSpace, tile_spaces
 
 MACHINE = Target("llvm -mcpu=skylake-avx512 -num-cores=4").cpu
 NARROW = Target("llvm -mcpu=core2").cpu
@@ -27,6 +30,39 @@ def matmul(n: int, m: int, k: int, dtype: str = "float32", across: bool = False)
     r = te.reduce_axis((0, k), "k")
     body = lambda i, j: te.sum(A[i, r] * (B[j, r] if across else B[r, j]), axis=r)
     return facts([A, B, te.compute((n, m), body, name="C")], "C")
+
+
+def evaluate(space: TileSpace, machine: Any, cores: int) -> dict[str, Any]:
+    """The cost of all candidates of a space, for one core or for all, in cycles."""
+    table = tile_table(space.facts, machine, [space])
+    mine = table.column("threads") == (cores > 1)
+    return {k: v[mine] for k, v in cost.evaluate(table, machine).items()}
+
+
+@dataclass
+class Best:
+    space: TileSpace
+    index: int
+    figures: dict[str, float]
+    candidates: int
+
+    @property
+    def tile(self) -> list[int]:
+        return [int(t) for t in self.space.tiles[self.index]]
+
+
+def best_tile(f: Facts, machine: Any, cores: int) -> Best | None:
+    """The candidate with the least cost."""
+    spaces = [s for s in tile_spaces(f, machine, frozenset()) if len(s.vectors)]
+    found = []
+    for space in spaces:
+        costs = evaluate(space, machine, cores)
+        i = int(np.argmin(costs["cycles"]))
+        found.append(Best(space, i, {k: float(v[i]) for k, v in costs.items()}, len(costs["cycles"])))
+    best = min(found, key=lambda b: b.figures["cycles"], default=None)
+    if best is not None:
+        best.candidates = sum(b.candidates for b in found)
+    return best
 
 
 def conv(channels: int, outs: int, size: int, kernel: int, stride: int = 1) -> Facts:
@@ -73,7 +109,7 @@ def test_the_chosen_tile_is_within_the_registers(shape: tuple[int, int, int], ac
         assert best.figures["spills"] == 0
         assert best.figures["registers"] <= machine.vector_registers
         assert all(1 <= t <= a.extent for t, a in zip(best.tile, best.space.rows, strict=True))
-        assert best.vectors >= 1
+        assert best.space.vectors[best.index] >= 1
 
 
 def test_the_spaces_are_the_same_every_time() -> None:
@@ -104,7 +140,7 @@ def test_there_is_no_tile_where_no_axis_lies_in_line() -> None:
 def cycles(f: Facts, machine: Any = MACHINE, cores: int = 1) -> float:
     best = best_tile(f, machine, cores)
     assert best is not None
-    return best.cycles
+    return best.figures["cycles"]
 
 
 @pytest.mark.parametrize(

@@ -225,10 +225,21 @@ def test_a_record_that_applies_no_more_is_named(task: Task, sketches: Sketches) 
     assert "by a record" not in str(sch.explanation)
 
 
-def test_decisions_stand_in_for_steps(task: Task, sketches: Sketches) -> None:
+def test_a_record_is_a_rule_and_a_row(task: Task, sketches: Sketches) -> None:
+    """There is one way to replay it: its steps are not asked."""
     good = record_of(sketches, 3, 1e-3)
-    with History([replace(good, trace={"format": "another", "steps": []})]):
-        sch = auto_schedule(task.mod, TARGET)
+    assert good.decisions is not None and {"stage", "rule", "threads"} <= set(good.decisions[0])
+    odd = replace(good, trace={"format": 1, "steps": [{"step": "nothing"}]})
+    sch = tvm.auto_schedule(task.mod, task.target, record=odd)
+    assert structural_equal(sch.mod, sketches.apply(good.decisions).mod)
+
+
+def test_records_from_before_there_were_rules_are_replayed_by_their_steps(
+    task: Task, sketches: Sketches
+) -> None:
+    good = record_of(sketches, 3, 1e-3)
+    old = replace(good, decisions=[{"stage": "T_matmul", "sketch": "tile", "vector": 1, "lanes": 16}])
+    sch = tvm.auto_schedule(task.mod, task.target, record=old)
     assert structural_equal(sch.mod, sketches.apply(good.decisions).mod)
 
 

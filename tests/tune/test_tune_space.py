@@ -18,7 +18,7 @@ from tilewright.tune.checking import make_inputs, tolerance_of
 from tilewright.tune.compare import compare
 from tilewright.tune.cost_models import AnalyticalModel
 from tilewright.tune.evolution import evolve
-from tilewright.tune.space import Forms, Sketches
+from tilewright.tune.space import Sketches, Structures
 from tilewright.tune.workload import stable_key, task_of
 
 TARGET = "llvm -mcpu=skylake-avx512 -num-cores=4"
@@ -82,7 +82,7 @@ def test_candidates_stay_in_bounds_read_what_was_written_and_do_not_race(name: s
     small = "llvm -mcpu=haswell -num-cores=4"  # vectors of 8
     task = task_of(make(), small, constants=("w",) if name != "product" else ())
     sketches, (want, *others) = Sketches(task), (make_inputs(task) for _ in range(count))
-    assert isinstance(sketches.space, Forms) == (name == "fewer products")
+    assert isinstance(sketches.space, Structures) == (name == "fewer products")
     tir.interpret(task.func, *want)
     rows = sketches.space.sample(np.random.default_rng(3), count - 1)
     for candidate, got in zip([*sketches.space.beginnings[1:], *rows], others, strict=False):
@@ -186,18 +186,18 @@ def test_a_task_is_one_function() -> None:
         task_of(func, TARGET, constants=("Q",))
 
 
-# -- several forms -------------------------------------------------------------------------------
+# -- several structures ----------------------------------------------------------------------------
 def filtered() -> list[Any]:
     x, w = te.placeholder((1, 32, 12, 12), name="x"), te.placeholder((32, 32, 3, 3), name="w")
     return [x, w, topi.nn.relu(topi.nn.conv2d(x, w, 1, 1, 1))]
 
 
-def test_a_convolution_is_tuned_in_all_its_forms() -> None:
+def test_rules_that_could_be_as_fast_are_searched_too() -> None:
     task = task_of(filtered(), TARGET, constants=("w",))
     sketches = Sketches(task)
     space = sketches.space
-    assert isinstance(space, Forms)
-    assert sorted(space.names) == [(0,), (2,)]
+    assert isinstance(space, Structures)
+    assert {names[0] for names in space.names} == {"tile", "winograd 2"}
     assert structural_equal(sketches.apply(space.decisions(space.default)).mod, sketches.apply().mod)
     rng = np.random.default_rng(0)
     some = space.sample(rng, 12)
@@ -215,17 +215,49 @@ def test_a_convolution_is_tuned_in_all_its_forms() -> None:
     assert len(space.everything()) == space.size
 
 
-def test_decisions_say_which_form_they_are_for() -> None:
+def test_decisions_are_a_rule_and_a_row_for_each_stage() -> None:
     task = task_of(filtered(), TARGET, constants=("w",))
     sketches = Sketches(task)
     space = sketches.space
-    by_form = {}
-    for number, form in enumerate(space.names):
+    for number, names in enumerate(space.names):
         decisions = space.decisions(space.beginnings[number])
-        assert decisions[0] == {"sketch": "form", "winograd": list(form)}
-        by_form[form] = decisions
-        names = sketches.apply(decisions).mod.script()
-        assert ("_product" in names) == (form == (2,))
-    assert space.rows([{"sketch": "form", "winograd": [4]}]) is None
-    with pytest.raises(ScheduleError, match="tiles of 3"):
-        sketches.apply([{"sketch": "form", "winograd": [3]}, *by_form[(0,)][1:]])
+        assert decisions is not None and tuple(d["rule"] for d in decisions) == names
+        made = sketches.apply(decisions)
+        assert ("_product" in made.mod.script()) == (names[0] == "winograd 2")
+        # candidates that begin alike share their first steps
+        assert structural_equal(made.mod, sketches.apply(decisions).mod)
+        assert structural_equal(made.mod, Sketches(task).apply(decisions).mod)
+    first = space.decisions(space.default)
+    assert first is not None
+    for wrong, said in [
+        ([{**first[0], "rule": "winograd 3"}], "names the rule 'winograd 3'; there are tile, winograd 2"),
+        (
+            [{**first[0], "rule": "winograd 4"}],
+            "winograd 4 cannot schedule conv2d_nchw as decided: the option",
+        ),
+        ([{**first[0], "rule": "rows", "bits": 3, "threads": 0}], "rows has no such row for conv2d_nchw"),
+        ([{"stage": "conv2d_nchw", "rule": "tile"}], "the decision for conv2d_nchw is damaged"),
+        ([{**first[0], "vectors": 0}], "tile has no such row for conv2d_nchw"),
+        ([], "there is no decision for the stage conv2d_nchw"),
+        ([*first, first[-1]], f"there are {len(first) + 1} decisions for the {len(first)} stages"),
+    ]:
+        assert space.rows(wrong) is None
+        with pytest.raises(ScheduleError, match=said):
+            sketches.apply(wrong)
+
+
+@pytest.mark.parametrize("name", ["softmax", "transpose", "elementwise", "sums"])
+def test_every_stage_is_tuned(name: str) -> None:
+    """Stages without register tiles have rows too: the width of vectors, and threads."""
+    x = te.placeholder((64, 512), name="x")
+    made = {
+        "softmax": topi.nn.softmax,
+        "transpose": topi.transpose,
+        "elementwise": topi.exp,
+        "sums": topi.sum,
+    }
+    sketches = Sketches(task_of([x, made[name](x)], TARGET))
+    space = sketches.space
+    assert space.stages and space.size > 1
+    programs = {sketches.apply(space.decisions(rows)).mod.script() for rows in space.everything()[:12]}
+    assert len(programs) > 1

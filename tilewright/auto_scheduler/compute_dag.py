@@ -19,7 +19,7 @@ from ..te.create_prim_func import create_prim_func
 from ..te.graph import post_order
 from ..te.schedule import Schedule as TeSchedule
 from ..te.tensor import BaseComputeOp, ComputeOp, Operation, PlaceholderOp, Tensor
-from ..tune.facts import number
+from ..tune.program.facts import number
 from ..tune.search import flop_of
 from ..tune.workload import Task
 from .loop_state import State

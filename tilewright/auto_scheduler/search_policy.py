@@ -370,13 +370,13 @@ class SketchPolicy(SearchPolicy):
         They differ in the axis that is vectorised and in what is packed, for the stages that have a choice.
         """
         sketches = self._sketches()
-        space = sketches.space
+        space = sketches.space.first
         states, only = self._rule_states()
         if not only:
             heads = islice(product(*[_first_rows(stage) for stage in space.stages]), _STRUCTURES)
             best = sorted(heads, key=lambda rows: _seconds(space, rows))[:_SHOWN]
             rows = np.array(best, np.int64).reshape(-1, len(space.stages))
-            states = states + states_of(self.search_task, sketches, rows)
+            states = states + states_of(self.search_task, sketches, sketches.space.from_first(rows))
         if print_for_debug:
             for number, state in enumerate(states):
                 print(f"==================== Sketch {number} ====================\n{state}")
@@ -417,11 +417,15 @@ class SketchPolicy(SearchPolicy):
         return states_of(self.search_task, sketches, rows[:out_size])
 
 
+# The columns that tell structures of a tiled stage apart: the vector axis and the packed operand; on GPUs the sketch.
+_HEAD = {"rule": 2}
+
+
 def _first_rows(stage: Any) -> list[int]:
     """The best row of each structure of a stage, by the model of the machine."""
     order = np.argsort(stage.seconds, kind="stable")
-    heads = stage.points[order, 0] if stage.sketch == "tile" else np.zeros(len(order), np.int64)
-    _, first = np.unique(heads, return_index=True)
+    heads = stage.points[order, : _HEAD.get(stage.key, 1) if stage.sketch == "tile" else 0]
+    _, first = np.unique(heads, axis=0, return_index=True)
     return [int(order[i]) for i in first]
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ..ir.errors import TargetError, near_matches
 from .calibration import calibrated, calibrations, unusable
 from .capabilities import arch_number, cuda_capabilities
+from .cpu_fit import ZEN4, CpuFit
 from .cpus import architecture_of_cpu, architecture_of_triple, cpu_named
 from .gpu_machine import GpuMachine, checked_gpu_figures, with_gpu_figures
 from .gpus import GPUS, figures_of_arch, gpu_of
@@ -75,6 +76,7 @@ class CpuMachine:
     memory_bandwidth_all: float = 40.0
     launch_us: float = 3.0
     source: str = "table"  # where the figures come from: "table", "given", "measured" or "calibrated"
+    fit: CpuFit = ZEN4  # what was read off measured kernels
 
     def lanes(self, bits: int) -> int:
         """How many values of `bits` bits a vector holds."""

@@ -6,7 +6,7 @@ import gc
 import importlib
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..codegen.llvm.linked import Unit, unit_of
 from ..codegen.llvm.nests import Nests
@@ -24,7 +24,19 @@ from .device_code import device_unit
 from .space import Sketches
 from .workload import Task, apply_trace, stable_key
 
-__all__ = ["DEFAULT_BUILD", "TASKS", "Builder", "Known", "build_artifact", "named_function", "schedule_of"]
+if TYPE_CHECKING:
+    from .records import Record
+
+__all__ = [
+    "DEFAULT_BUILD",
+    "TASKS",
+    "Builder",
+    "Known",
+    "build_artifact",
+    "named_function",
+    "schedule_of",
+    "steps_of",
+]
 
 DEFAULT_BUILD = f"{build.__module__}:{build.__name__}"  # by name: another process finds it
 TASKS = 32  # the most tasks that a process keeps
@@ -57,6 +69,21 @@ def schedule_of(
     if kind == "plain":
         return Schedule(plain_program(task))
     raise ScheduleError(f"a candidate is decisions, a trace or a program, not {kind!r}")
+
+
+def steps_of(task: Task, record: Record) -> Any:
+    """The steps of a record, as JSON: those of its rules and rows. Records of GPUs, and of versions that knew no rules,
+    have the steps themselves.
+
+    A task may have other names for its stages than the record has: they are matched in order.
+    """
+    decisions = record.decisions
+    if decisions is not None and all("rule" in d for d in decisions):
+        unnamed = [{k: v for k, v in d.items() if k != "stage"} for d in decisions]
+        return Sketches(task).apply(unnamed).trace.as_json()
+    if record.trace is None:
+        return Sketches(task).apply(decisions).trace.as_json()
+    return record.trace
 
 
 class Known:

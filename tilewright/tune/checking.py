@@ -18,7 +18,7 @@ from ..runtime.dtypes import ELEMENTS
 from ..target import Target
 from ..tir.schedule import Schedule
 from .compare import Tolerance
-from .facts import Facts, facts_of, number
+from .program.facts import Facts, facts_of, number
 from .workload import Task
 
 __all__ = ["make_inputs", "plain_program", "tolerance_of"]

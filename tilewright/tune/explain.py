@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..target.machine import CpuMachine
-from .facts import Facts
-from .tiles import Best
+from .program.facts import Facts
+
+if TYPE_CHECKING:
+    from .plan import Choice, Offer
+    from .rules import Applied
 
 __all__ = ["Explanation", "Outcome"]
 
@@ -44,66 +45,27 @@ class Explanation:
         """A whole function, or a stage of it, that is left as it is."""
         self.records.append({"stage": function, "sketch": "as it is", "because": why})
 
-    def filtered(self, f: Facts, size: int) -> None:
-        """A convolution that is computed by Winograd's algorithm, in tiles of `size`."""
-        self.records.append({"stage": f.name, "sketch": "winograd", "tiles": size})
-
     def long_sums(self, blocks: dict[str, int]) -> None:
         """Sums that are added up in blocks, and how many additions a block has."""
         for name, size in blocks.items():
             self.records.append({"stage": name, "sketch": "long sum", "added in blocks of": size})
 
-    def elementwise(self, f: Facts, note: dict[str, object], machine: CpuMachine) -> None:
-        self.records.append({"stage": f.name, "sketch": "elementwise", **note})
-
-    def rows(self, last: Facts, group: list[Facts], note: dict[str, object], machine: CpuMachine) -> None:
-        self.records.append({"stage": last.name, "sketch": "rows", "stages": [f.name for f in group], **note})
-
-    def tile(
-        self, f: Facts, best: Best, threads: bool, machine: CpuMachine, after: str | None, before: list[str]
-    ) -> None:
-        """A register tile with the epilogue `after`; the stages `before` are computed inside its outermost loop."""
-        space, figures = best.space, best.figures
-        rows = math.prod(best.tile)
-        seconds = best.cycles / (machine.clock * 1e9)
-        operations = 2 * f.points
-        touched = sum(f.touched(r) for r in f.accesses)
-        bound = "compute"
-        if figures["traffic"] > figures["compute"]:
-            bound = _level(machine, max(float(figures["panel"]), float(figures["streamed"])))
-        elif figures["first_touch"] > 0.5 * figures["cycles"]:
-            bound = "memory" if touched > machine.cache_sizes.l3 else "L3"
-        elif figures["loads"] > figures["fma"]:
-            bound = "loads from L1"
-        self.records.append(
-            {
-                "stage": f.name,
-                "sketch": "dot" if space.dot else "tile",
-                "vector_axis": space.vector.var.name,
-                "lanes": space.lanes,
-                "tile": {a.var.name: t for a, t in zip(space.rows, best.tile, strict=True) if t > 1},
-                "vectors": best.vectors,
-                "accumulators": rows * best.vectors,
-                "registers": int(figures["registers"]),
-                "registers_there": machine.vector_registers,
-                "loop_order": "vectors around rows" if best.vector_outer else "rows around vectors",
-                "packed": space.packed.buffer.name if space.packed is not None else None,
-                "packed_before": space.pack_free,
-                "fused_after": after,
-                "fused_before": before,
-                "panel_bytes": int(figures["panel"]),
-                "panel_in": _level(machine, float(figures["panel"])),
-                "streamed_bytes": int(figures["streamed"]),
-                "streamed_from": _level(machine, float(figures["streamed"])),
-                "parallel_units": int(figures["units"]) if threads else 1,
-                "flop": operations,
-                "intensity": round(operations / max(1, touched), 2),
-                "bound": bound,
-                "predicted_us": round(seconds * 1e6, 2),
-                "predicted_gflops": round(operations / max(seconds, 1e-12) / 1e9, 1),
-                "candidates": best.candidates,
-            }
-        )
+    def chosen(self, choice: Choice, applied: Applied, instead: str, at: int) -> None:
+        """The rule and the row that won, and the best rival. `instead` says why a cheaper one was refused; stages that
+        were scheduled on the way are noted after it."""
+        stage, note = choice.stage, dict(applied.note)
+        told: dict[str, Any] = {"stage": stage.name, "sketch": applied.sketch or choice.winner.rule.name}
+        if told["sketch"] in ("rows", "apart"):
+            told["stages"] = [f.name for f in stage.chain]
+        told |= note
+        told["rule"], told["row"] = choice.winner.rule.name, dict(choice.row.values)
+        told.setdefault("predicted_us", round(choice.row.own * 1e6, 2))
+        rival = min(choice.rivals, key=lambda o: o.least, default=None)
+        if rival is not None:
+            told["rival"] = _rival(choice, rival)
+        if instead:
+            told["instead"] = instead
+        self.records.insert(at, told)
 
     # -- output --------------------------------------------------------------------------------
     def to_json(self) -> str:
@@ -113,12 +75,18 @@ class Explanation:
         return "\n".join([f"target {self.target}", *[_told(r) for r in self.records]])
 
 
-def _level(machine: CpuMachine, size: float) -> str:
-    caches = machine.cache_sizes
-    for name, room in (("L1", caches.l1d), ("L2", caches.l2), ("L3", caches.l3)):
-        if size <= 0.8 * room:
-            return name
-    return "memory"
+def _rival(choice: Choice, rival: Offer) -> dict[str, Any]:
+    """The best row of another rule, and what made it lose."""
+    row, won = rival.row(rival.best), choice.row
+    more = {k: v - won.figures[k] for k, v in row.figures.items() if k.startswith("for ")}
+    worst = max(more, key=lambda k: more[k])
+    return {
+        "rule": rival.rule.name,
+        "row": dict(row.values),
+        "predicted_us": round(row.seconds * 1e6, 2),
+        "times": round(row.seconds / max(won.seconds, 1e-12), 2),
+        "why": f"more {worst}" if more[worst] > 0 else "its rounding has a price",
+    }
 
 
 def _bytes(n: float) -> str:
@@ -160,14 +128,38 @@ def _kernel(r: dict[str, Any]) -> list[str]:
     return lines
 
 
+# What is told at the end, in words.
+_LAST = ("stage", "sketch", "rule", "row", "predicted_us", "rival")
+
+
+def _chosen(r: dict[str, Any]) -> list[str]:
+    """The rule, its row and its predicted time, then the best rival and why it lost."""
+    if "rule" not in r:
+        return []
+    row = ", ".join(f"{k} {v}" for k, v in r["row"].items())
+    lines = [f"  rule           {r['rule']}: {row}", f"  predicted      {r['predicted_us']} us"]
+    return [*lines, *_lost(r)]
+
+
+def _lost(r: dict[str, Any]) -> list[str]:
+    if "rival" not in r:
+        return []
+    rival = r["rival"]
+    return [
+        f"  rival          {rival['rule']}, {rival['predicted_us']} us: {rival['times']} times as long, "
+        f"{rival['why']}"
+    ]
+
+
 def _told(r: dict[str, Any]) -> str:
     head = f"{r['stage']}: {r['sketch']}"
     if r["sketch"] == "inline":
         return f"{r['stage']}: inlined into {', '.join(r['into'])}"
-    if r["sketch"] not in ("tile", "dot"):
-        left_out = ("stage", "sketch", *(_FIGURES if "blocks_per_sm" in r else ()))
-        what = [f"  {k:<14} {_shown(v)}" for k, v in r.items() if k not in left_out]
-        return "\n".join([head, *what, *(_kernel(r) if "blocks_per_sm" in r else [])])
+    if r["sketch"] not in ("tile", "dot") or "rule" not in r:
+        kernel = "blocks_per_sm" in r
+        left_out = (*_LAST, *(_FIGURES if kernel else ()))
+        own = [f"  {k:<14} {_shown(v)}" for k, v in r.items() if k not in left_out]
+        return "\n".join([head, *own, *(_kernel(r) if kernel else _chosen(r))])
     tile = " x ".join([f"{t} {a}" for a, t in r["tile"].items()] or ["1 row"])
     lines = [
         head,
@@ -192,5 +184,6 @@ def _told(r: dict[str, Any]) -> str:
         f"  intensity      {r['intensity']} operations for each byte; bound by {r['bound']}",
         f"  predicted      {r['predicted_us']} us, {r['predicted_gflops']} GFLOP/s "
         f"(best of {r['candidates']} candidates)",
+        *_lost(r),
     ]
     return "\n".join(lines)

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..target.machine import CpuMachine
-from .facts import Facts
-from .tiles import TileSpace
+from .program.facts import Facts
+
+if TYPE_CHECKING:
+    from .rules.cpu.tile_space import TileSpace
 
 __all__ = ["COLUMNS", "STAGE_COLUMNS", "layout", "machine_features", "simple_features", "tile_features"]
 

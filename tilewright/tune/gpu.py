@@ -31,11 +31,8 @@ from ..ir.stmt import For, ForKind, Stmt, stmt_list
 from ..target import Target
 from ..tir.schedule.primitive import BlockRV, LoopRV
 from ..tir.transform.fetch_early import FETCH_EARLY
-from .auto import Function, reason_of, reuses
 from .cost.gpu import Counts, seconds_of
-from .elementwise import extent_of
 from .explain import Outcome
-from .facts import Access, Axis, Facts, facts_of, number
 from .gpu_attention import attentions
 from .gpu_columns import reduce_columns
 from .gpu_conv import FORMS, Windows, by_tensor_cores, windows_of
@@ -51,7 +48,9 @@ from .gpu_tensor import Product, by_warpgroups, product_of, wgmma_estimate
 from .gpu_transpose import transpose, transposed_read
 from .gpu_warps import by_warps, mma_estimate
 from .gpu_windows import depthwise, inline_padding, is_contiguous, is_depthwise, is_pooling, pool_windows
-from .rows import in_line, rows_of
+from .program.facts import Access, Axis, Facts, extent_of, facts_of, number
+from .program.patterns import in_line, reuses, rows_of
+from .program.stages import Stages, reason_of
 
 __all__ = ["GpuFunction"]
 
@@ -84,7 +83,7 @@ _PRODUCTS = (
 _FORM_KINDS = {"lines": "wgmma", "channels": "wgmma", "warps": "mma", "words": "dp4a"}
 
 
-class GpuFunction(Function):
+class GpuFunction(Stages):
     """Schedules the blocks of one function for a GPU."""
 
     free = False  # whether the tuner decides: rules that leave a sketch out do not apply then

@@ -25,9 +25,9 @@ from ..tir.tensor_intrin.cuda import get_wgmma_intrin, get_wgmma_rows_intrin
 from ..tir.transform.lower_bulk_copies import BULK_COPY
 from ..tir.transform.specialize_warps import EARLY, OVERLAP, PERSISTENT, SPECIALIZE
 from .cost.gpu import Counts, seconds_of
-from .facts import Facts, facts_of
 from .gpu_explain import Rival
 from .gpu_tensor import can_be_copied, has_warpgroups
+from .program.facts import Facts, facts_of
 
 if TYPE_CHECKING:
     from .gpu import GpuFunction

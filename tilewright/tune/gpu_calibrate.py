@@ -22,7 +22,6 @@ from ..te import sum as te_sum
 from ..te.create_prim_func import create_prim_func
 from ..tir.schedule import Schedule
 from .cost.gpu import Counts, seconds_of
-from .facts import Facts, facts_of
 from .gpu_product import ThreadTile, best_thread_tile, thread_counts
 from .gpu_product_tma import possible_tma_tiles, tma_counts
 from .gpu_space import stage_counts
@@ -30,6 +29,7 @@ from .gpu_tensor import Product, Tile, best_tile, product_of
 from .gpu_tensor import counts as wgmma_counts
 from .gpu_warps import WarpTile, warps_tile
 from .gpu_warps import counts as mma_counts
+from .program.facts import Facts, facts_of
 
 __all__ = ["Found", "Probe", "calibrated_figures", "probes_of", "solved"]
 

@@ -13,9 +13,9 @@ import math
 from typing import TYPE_CHECKING
 
 from ..tir.schedule.primitive import BlockRV
-from .facts import Axis, Facts
 from .gpu_rows import power
-from .rows import in_line
+from .program.facts import Axis, Facts
+from .program.patterns import in_line
 
 if TYPE_CHECKING:
     from .gpu import GpuFunction

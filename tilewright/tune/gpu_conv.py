@@ -24,7 +24,6 @@ from ..ir.stmt import BufferStore
 from ..tir.schedule.primitive import BlockRV
 from ..tir.transform.bulk_views import VIEW, view_of
 from ..tir.transform.lower_bulk_copies import line_of
-from .facts import Axis, Facts, facts_of
 from .gpu_dots import by_dots
 from .gpu_elementwise import by_elements
 from .gpu_tensor import (
@@ -39,6 +38,7 @@ from .gpu_tensor import (
     takes,
 )
 from .gpu_warps import by_warps
+from .program.facts import Axis, Facts, facts_of
 
 if TYPE_CHECKING:
     from .gpu import GpuFunction

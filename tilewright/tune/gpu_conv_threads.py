@@ -25,10 +25,10 @@ from ..ir.functor import substitute, vars_used
 from ..ir.stmt import BufferStore
 from ..tir.schedule.primitive import BlockRV
 from ..tir.transform.bulk_views import VIEW, view_of
-from .facts import Axis, Facts, facts_of
 from .gpu_product import Threads, applied, best_thread_tile, can_run, thread_table
 from .gpu_product_tma import by_tma
 from .gpu_tensor import Product, factors, product_of, sums_from_zero
+from .program.facts import Axis, Facts, facts_of
 
 if TYPE_CHECKING:
     from .gpu import GpuFunction

@@ -16,12 +16,12 @@ import numpy as np
 
 from ..ir.errors import ScheduleError
 from ..target.machine import GpuMachine
-from .auto import reason_of
-from .elementwise import across_of
-from .facts import Facts
 from .gpu import GpuFunction
 from .gpu_space import FIGURES, SIMPLE_COLUMNS, Table, simple_table, stage_features
-from .space import Deciding, Space, Stage
+from .program.facts import Facts
+from .program.patterns import across_of
+from .program.stages import reason_of
+from .space import Decisions, Space, Stage
 
 __all__ = ["GpuDecided", "GpuSpace", "GpuStage"]
 
@@ -112,11 +112,15 @@ class _Found:
     default: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
 
-class GpuDecided(Deciding, GpuFunction):
-    """The scheduler for GPUs that tells its decisions, or follows given ones."""
+class GpuDecided(GpuFunction):
+    """The scheduler for GPUs that takes its choices from `decisions`, if there are any. With `tell` it collects the
+    possible decisions as stages, in `found`."""
 
-    def __init__(self, *given: Any) -> None:
+    def __init__(self, *given: Any, decisions: Decisions, tell: bool) -> None:
         super().__init__(*given)
+        self.decisions, self.tell = decisions, tell
+        self.found: list[Stage] = []
+        self.number = 0
         self._asking: _Found | None = None  # set while the tables of a stage are collected
         self._dry = False  # … and no sketch is applied
         self._decision: dict[str, Any] | None = None  # of the current stage

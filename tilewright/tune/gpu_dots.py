@@ -16,9 +16,9 @@ from ..target.gpu_machine import GpuMachine
 from ..tir.schedule.primitive import BlockRV, LoopRV
 from ..tir.tensor_intrin.dot_product_common import DP4A_S8S8S32_INTRIN
 from .cost.gpu import Counts, cycles_of
-from .facts import Facts
 from .gpu_space import Table, product_table
 from .gpu_tensor import Product, Sketch, Tile, across, applied, contiguous
+from .program.facts import Facts
 
 if TYPE_CHECKING:
     from .gpu import GpuFunction

@@ -15,8 +15,8 @@ from ..ir.functor import pre_order, substitute, vars_used
 from ..ir.op import Op
 from ..ir.ops import conjuncts, sub
 from ..tir.schedule.primitive import LoopRV
-from .elementwise import extent_of, joined
-from .facts import Axis, Facts
+from .program.facts import Axis, Facts, extent_of
+from .program.patterns import joined
 
 if TYPE_CHECKING:
     from .gpu import GpuFunction

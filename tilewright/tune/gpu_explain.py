@@ -19,8 +19,8 @@ from ..target.gpu_machine import GpuMachine
 from ..tir.schedule import Schedule
 from ..tir.schedule.primitive import BlockRV
 from .cost.gpu import Counts, bound_of, seconds_of
-from .facts import Facts
 from .gpu_space import bytes_of, stage_counts
+from .program.facts import Facts
 
 __all__ = [
     "Grid",

@@ -27,9 +27,9 @@ from ..tir.transform.inject_permuted_layout import PERMUTED
 from ..tir.transform.inject_software_pipeline import GUARDED
 from ..tir.transform.run_back_and_forth import BACK_AND_FORTH
 from .cost.gpu import Counts, cycles_of
-from .facts import Facts
 from .gpu_space import Table, product_table
 from .gpu_tensor import Product, Sketch, Tile, split_counts
+from .program.facts import Facts
 
 if TYPE_CHECKING:
     from .gpu import GpuFunction

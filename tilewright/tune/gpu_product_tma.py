@@ -32,7 +32,6 @@ from ..tir.transform.lower_bulk_copies import BULK_COPY, THREADS
 from ..tir.transform.run_back_and_forth import BACK_AND_FORTH
 from ..tir.transform.specialize_warps import MIN_BLOCKS, SPECIALIZE
 from .cost.gpu import Counts, cycles_of
-from .facts import Facts
 from .gpu_product import PARTS, ThreadTile, can_run, simt_counts, tiles_of
 from .gpu_space import Table, product_table
 from .gpu_tensor import (
@@ -44,6 +43,7 @@ from .gpu_tensor import (
     transpose_cycles,
     transpose_operands,
 )
+from .program.facts import Facts
 
 if TYPE_CHECKING:
     from .gpu import GpuFunction

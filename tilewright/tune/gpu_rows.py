@@ -27,9 +27,9 @@ from ..ir.expr import const_value
 from ..target.gpu_machine import ROWS, RowFigures
 from ..tir.analysis.combiner import NotACombination, combination_of
 from ..tir.schedule.primitive import BlockRV, LoopRV
-from .auto import reason_of
-from .facts import Access, Axis, Facts, facts_of
-from .rows import in_line, rows_of
+from .program.facts import Access, Axis, Facts, facts_of
+from .program.patterns import in_line, rows_of
+from .program.stages import reason_of
 
 if TYPE_CHECKING:
     from .gpu import GpuFunction

@@ -26,7 +26,7 @@ from ..ir.ops import add, sub
 from ..target.gpu_machine import GpuMachine
 from ..tir.transform.storage_rewrite import SMALL
 from .cost.gpu import Count, Counts, seconds_of
-from .facts import Access, Axis, Facts
+from .program.facts import Access, Axis, Facts
 
 if TYPE_CHECKING:
     from .gpu_tensor import Product, Tile

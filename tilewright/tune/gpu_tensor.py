@@ -29,9 +29,9 @@ from ..tir.tensor_intrin.cuda import get_wgmma_intrin
 from ..tir.transform.lower_bulk_copies import BULK_COPY, TF32, line_of
 from ..tir.transform.specialize_warps import PERSISTENT, SPECIALIZE
 from .cost.gpu import Counts, cycles_of
-from .facts import Axis, Facts, facts_of
 from .gpu_space import Table, product_table
 from .gpu_transpose import transpose, transposed_read
+from .program.facts import Axis, Facts, facts_of
 
 if TYPE_CHECKING:
     from .gpu import GpuFunction

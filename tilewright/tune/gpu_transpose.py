@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..ir.functor import vars_used
 from ..tir.schedule.primitive import BlockRV
-from .elementwise import lies_across
-from .facts import Facts, facts_of
+from .program.facts import Facts, facts_of
+from .program.patterns import lies_across
 
 if TYPE_CHECKING:
     from .gpu import GpuFunction

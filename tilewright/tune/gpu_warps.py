@@ -19,9 +19,9 @@ from ..tir.schedule.primitive import BlockRV, LoopRV
 from ..tir.tensor_intrin.cuda import get_wmma_intrin_group, get_wmma_turn_intrin
 from ..tir.transform.inject_permuted_layout import PERMUTED
 from .cost.gpu import Counts, cycles_of
-from .facts import Facts
 from .gpu_space import Table, product_table
 from .gpu_tensor import Product, Sketch, Tile, across, applied, contiguous, split_counts, takes
+from .program.facts import Facts
 
 if TYPE_CHECKING:
     from .gpu import GpuFunction

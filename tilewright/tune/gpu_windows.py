@@ -13,7 +13,7 @@ from ..ir.errors import ScheduleError
 from ..ir.expr import BufferLoad, Call, PrimExpr, const_value
 from ..ir.op import Op
 from ..ir.stmt import BufferStore
-from .facts import Access, Facts, facts_of
+from .program.facts import Access, Facts, facts_of
 
 if TYPE_CHECKING:
     from .gpu import GpuFunction

@@ -23,12 +23,12 @@ from ..target import Target
 from ..tir.schedule import Schedule
 from ..tir.schedule.from_files import UntrustedStep
 from .auto import asked
+from .building import steps_of
 from .errors import RecordError
 from .explain import Explanation
 from .machines import alike, describe_machine, differences, fingerprint, record_keys, record_target
 from .record_files import Lines, is_database, read_lines
 from .records import Database, Record
-from .space import Sketches
 from .workload import Task, apply_trace
 
 __all__ = ["History", "apply_to", "current", "lookup"]
@@ -266,36 +266,15 @@ def apply_to(sch: Schedule, task: Task, record: Record, notes: Explanation) -> s
     """
     if record.workload != task.workload:
         return "it is of another program"
-    reasons = []
-    for steps in (_by_trace, _by_decisions):
-        try:
-            trace = steps(task, record)
-            if trace is None:
-                continue
-            apply_trace(task, _on(trace, sch), sch, record.trusted)
-        except UntrustedStep as error:
-            raise RecordError(f"record {record.uid or '(without a name)'} of {task.name}: {error}") from None
-        except Exception as error:  # records come from outside: anything may be wrong with them
-            reasons.append(
-                f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
-            )
-            continue
-        notes.records.append(_told(task, record))
-        return ""
-    return reasons[0]
-
-
-def _by_trace(task: Task, record: Record) -> Any:
-    return record.trace
-
-
-def _by_decisions(task: Task, record: Record) -> Any:
-    """Steps from decisions. Stages may have other names than in the record: they are matched in order."""
-    decisions = record.decisions
-    if decisions is None:
-        return None
-    sketches = Sketches(task)
-    return sketches.apply(sketches.renamed(decisions)).trace.as_json()
+    try:
+        trace = steps_of(task, record)
+        apply_trace(task, _on(trace, sch), sch, record.trusted)
+    except UntrustedStep as error:
+        raise RecordError(f"record {record.uid or '(without a name)'} of {task.name}: {error}") from None
+    except Exception as error:  # records come from outside: anything may be wrong with them
+        return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
+    notes.records.append(_told(task, record))
+    return ""
 
 
 def _on(trace: Any, sch: Schedule) -> Any:

@@ -38,8 +38,8 @@ from .artifact import Artifact
 from .building import DEFAULT_BUILD, TASKS
 from .checking import make_inputs, tolerance_of
 from .errors import MachineError, TuneError
-from .facts import number as size_of
 from .pool import Died, Overdue, Worker, first_ready, usable_cores
+from .program.facts import number as size_of
 from .reproduce import write_reproducer
 from .running import Timing, Value, Values, mapped
 from .workload import Task, stable_key

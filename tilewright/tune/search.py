@@ -23,19 +23,18 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.errors import ScheduleError
 from ..ir.expr import IterVar
 from ..ir.functor import pre_order
 from ..ir.stmt import Block
 from ..tir.schedule import Schedule
 from ..tir.schedule.from_files import UntrustedStep
-from .building import schedule_of
+from .building import schedule_of, steps_of
 from .cost_models import CostModel, cost_model
 from .errors import RecordError, TuneError, causes_table
 from .evolution import evolve, unique_rows
-from .facts import number
 from .machines import fingerprint, machine_of
 from .measure import Duel, MeasureInput, MeasureOptions, Measurer, MeasureResult, Measures, Status
+from .program.facts import number
 from .records import Database, Record
 from .space import Sketches
 from .workload import Task, task_of
@@ -444,18 +443,13 @@ def flop_of(task: Task) -> int:
 
 
 def apply_record(task: Task, record: Record) -> Schedule:
-    """The schedule of a record: by its steps, else by its decisions."""
+    """The schedule of a record."""
     if record.workload != task.workload:
         raise TuneError(f"the record is of another program than {task.name}")
-    if record.trace is not None:
-        try:
-            return schedule_of(task, "trace", record.trace, trusted=record.trusted)
-        except UntrustedStep as error:
-            raise RecordError(f"record {record.uid or '(without a name)'} of {task.name}: {error}") from None
-        except ScheduleError:
-            if record.decisions is None:
-                raise
-    return Sketches(task).apply(record.decisions)
+    try:
+        return schedule_of(task, "trace", steps_of(task, record), trusted=record.trusted)
+    except UntrustedStep as error:
+        raise RecordError(f"record {record.uid or '(without a name)'} of {task.name}: {error}") from None
 
 
 def tune_task(

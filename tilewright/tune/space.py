@@ -1,9 +1,9 @@
-"""The search space of a program, as tables: a candidate is a row number for each stage.
+"""The search space of a program: the tables of its plan. A candidate is a row number for each stage.
 
-    stage T_matmul                                         stage T_softmax
-    row   space  tile      vectors  outer  threads  unroll  contrary      row   bits  threads
-      0       0  [1, 0]          1      0        0       1         0        0    512        1
-      1       0  [1, 0]          1      0        1       1         0        …
+    stage T_matmul, rule tile                                             stage T_softmax, rule row chain
+    row  vector  packed  tile0  vectors  outer  threads  unroll  contrary     row   bits  threads
+      0       1       0      1        1      0        0       1         0       0    512        0
+      1       1       0      1        1      0        1       1         0       1    512        1
       …
 
 Features and predicted costs of all rows are computed once, with arrays; to score a candidate is to look them up.
@@ -14,37 +14,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice, product
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..forks import cached_property
 from ..ir.errors import ScheduleError
-from ..target import Target
-from ..target.machine import CpuMachine, GpuMachine, with_figures
+from ..target.machine import CpuMachine, GpuMachine
 from ..tir.schedule import Schedule
-from ..tir.schedule.schedule import Position
-from .auto import Function
-from .elementwise import cycles_of, pays_in_parallel
+from .cost.cpu import evaluate
 from .explain import Explanation
-from .facts import Axis, Facts
-from .features import machine_features, simple_features, tile_features
-from .tiles import Best, TileSpace, evaluate, tile_spaces
-from .winograd import FilterCost, Left
+from .features import machine_features
+from .plan import Choice, Decisions, Plan, Shared
+from .program.stages import Stages
 from .workload import Task
 
-__all__ = ["Deciding", "Decisions", "Sketches", "Space", "Stage"]
+__all__ = ["Decisions", "Sketches", "Space", "Stage", "Structures"]
 
 Array = Any
-Decisions = list[dict[str, Any]] | None  # one for each stage, in order; None: the zero-trial schedule
-_UNROLLS = (1, 2, 4)
-# Added to the predicted time of a candidate, as a fraction of it, for each doubling of the unrolling and for producers
-# in the opposite place: of candidates that are predicted alike, the simpler comes first.
-_UNROLL_COST = 0.02
-_CONTRARY_COST = 0.05
-_BITS = (128, 256, 512, 1024)
 
 
 @dataclass
@@ -56,14 +44,14 @@ class Stage:
     """
 
     name: str
-    sketch: str  # "tile", or "simple" for rows and elementwise stages
+    sketch: str  # the rule; on GPUs "tile", or "simple" for rows and elementwise stages
     columns: tuple[str, ...]
     points: Array
     features: Array
     seconds: Array
     effort: Array
     default: int
-    spaces: tuple[TileSpace, ...] = ()
+    key: str = "sketch"  # what decisions call the rule
 
     def __len__(self) -> int:
         return len(self.points)
@@ -97,68 +85,36 @@ class Stage:
     def decision(self, row: int) -> dict[str, Any]:
         """A row as JSON."""
         point = dict(zip(self.columns, map(int, self.points[row]), strict=True))
-        if self.sketch != "tile":
-            return {"stage": self.name, "sketch": self.sketch, **point}
-        number = point["space"]
-        vector, lanes, packed = self._heads[number]
-        axes, own = self.spaces[number].facts.spatial, self.spaces[number].vector
-        return {
-            "stage": self.name,
-            "sketch": "tile",
-            "vector": vector,
-            "lanes": lanes,
-            "packed": packed,
-            "tile": [point[f"tile{i}"] for i, a in enumerate(axes) if a is not own],
-            "vectors": point["vectors"],
-            "outer": point["outer"],
-            "threads": point["threads"],
-            "unroll": point["unroll"],
-            "contrary": point["contrary"],
-        }
-
-    @cached_property
-    def _heads(self) -> list[tuple[int, int, int | None]]:
-        """The key of each space: the number of the vector axis, the lanes, and the number of the packed read."""
-        return [
-            (
-                _place(s.facts.axes, s.vector),
-                s.lanes,
-                None if s.packed is None else _place(s.facts.reads, s.packed),
-            )
-            for s in self.spaces
-        ]
+        return {"stage": self.name, self.key: self.sketch, **point}
 
     def row(self, decision: dict[str, Any]) -> int | None:
         """The row of a decision; None if it is not in the table."""
-        if decision.get("stage") != self.name or decision.get("sketch") != self.sketch:
+        if decision.get("stage") != self.name or decision.get(self.key) != self.sketch:
             return None
         try:
-            point = dict(decision)
-            if self.sketch == "tile":
-                head = (decision["vector"], decision["lanes"], decision["packed"])
-                point["space"] = self._heads.index(head)
-                space, tiles = self.spaces[point["space"]], list(decision["tile"])
-                for i, axis in enumerate(space.facts.spatial):
-                    point[f"tile{i}"] = 0 if axis is space.vector else tiles.pop(0)
-            found = int(self.find(np.array([[point[c] for c in self.columns]], np.int64))[0])
-        except (KeyError, ValueError, IndexError, TypeError):
+            found = int(self.find(np.array([[decision[c] for c in self.columns]], np.int64))[0])
+        except (KeyError, ValueError, IndexError, TypeError, OverflowError):
             return None
         return found if found >= 0 else None
-
-
-def _place(of: Sequence[Any], one: Any) -> int:
-    return next(i for i, x in enumerate(of) if x is one)
 
 
 class Space:
     """All stages of a function. Candidates are arrays of row numbers, one column for each stage."""
 
-    def __init__(self, stages: Sequence[Stage], machine: CpuMachine | GpuMachine, fixed: float = 0.0) -> None:
+    def __init__(self, stages: Sequence[Stage], machine: CpuMachine | GpuMachine) -> None:
         self.stages, self.machine = list(stages), machine
-        self.fixed = fixed  # seconds of the work that has no decisions
         # the two stages that take longest contribute their features, the others only their seconds
         order = sorted(range(len(stages)), key=lambda s: -float(stages[s].seconds[stages[s].default]))
         self._heavy = order[:2]
+
+    @property
+    def first(self) -> Space:
+        """The structure of the zero-trial schedule: a space in which every stage has one rule."""
+        return self
+
+    def from_first(self, candidates: Array) -> Array:
+        """Candidates of `first` as candidates of this space."""
+        return candidates
 
     @property
     def size(self) -> int:
@@ -202,7 +158,7 @@ class Space:
 
     def seconds(self, candidates: Array) -> Array:
         """The seconds of candidates by the analytical model."""
-        total = np.full(len(candidates), self.fixed)
+        total = np.zeros(len(candidates))
         for s, stage in enumerate(self.stages):
             total += stage.seconds[candidates[:, s]]
         return total
@@ -274,17 +230,23 @@ class Space:
         return out
 
 
-class Forms(Space):
-    """Several forms of one computation, each with stages of its own. The first column of a candidate is its form.
-
-    A form is the size of the Winograd tiles of each convolution, 0 for a plain one.
+class Structures(Space):
+    """Several structures of one program: a structure is the rule of each stage. The rule of one stage decides which
+    stages follow, so each structure has tables of its own. The first column of a candidate is its structure.
     """
 
-    def __init__(self, forms: Mapping[tuple[int, ...], Space]) -> None:
-        # the form of the zero-trial scheduler is the first
-        self.names, self.spaces = list(forms), list(forms.values())
+    def __init__(self, structures: Mapping[tuple[str, ...], Space]) -> None:
+        # that of the zero-trial schedule is the first
+        self.names, self.spaces = list(structures), list(structures.values())
         self.width = max(len(s.stages) for s in self.spaces)
         super().__init__(self.spaces[0].stages, self.spaces[0].machine)
+
+    @property
+    def first(self) -> Space:
+        return self.spaces[0]
+
+    def from_first(self, candidates: Array) -> Array:
+        return self._here(0, candidates)
 
     @property
     def size(self) -> int:
@@ -296,11 +258,11 @@ class Forms(Space):
 
     @property
     def beginnings(self) -> Array:
-        """The zero-trial schedule of each form."""
+        """The best row of each stage, in each structure."""
         return np.concatenate([self._here(i, s.default[None]) for i, s in enumerate(self.spaces)])
 
     def _here(self, number: int, candidates: Array) -> Array:
-        """Candidates of one form as candidates of this space."""
+        """Candidates of one structure as candidates of this space."""
         out = np.zeros((len(candidates), 1 + self.width), np.int64)
         out[:, 0], out[:, 1 : 1 + candidates.shape[1]] = number, candidates
         return out
@@ -309,14 +271,14 @@ class Forms(Space):
         return candidates[:, 1 : 1 + len(self.spaces[number].stages)]
 
     def _each(self, candidates: Array) -> Iterator[tuple[int, Space, Array, Array]]:
-        """For each form of the candidates: its number, its space, the positions of its candidates, their rows there."""
+        """For each structure of the candidates: number, space, the positions of its candidates, their rows there."""
         for number, space in enumerate(self.spaces):
             which = np.flatnonzero(candidates[:, 0] == number)
             if len(which):
                 yield number, space, which, self._there(number, candidates[which])
 
     def _told(self, candidates: Array, f: Callable[[Space, Array], Array]) -> Array:
-        """Apply `f` to the candidates of each form; the results are in the order of `candidates`."""
+        """Apply `f` to the candidates of each structure; the results are in the order of `candidates`."""
         out: Array = np.zeros(len(candidates))
         for _, space, which, there in self._each(candidates):
             told = f(space, there)
@@ -327,16 +289,14 @@ class Forms(Space):
 
     def decisions(self, rows: Array) -> Decisions:
         number = int(rows[0])
-        own = self.spaces[number].decisions(self._there(number, rows[None])[0])
-        return [{"sketch": "form", "winograd": list(self.names[number])}, *(own or [])]
+        return self.spaces[number].decisions(self._there(number, rows[None])[0])
 
     def rows(self, decisions: Decisions) -> Array | None:
-        form, own = split_form(decisions)
-        form = self.names[0] if form is None else form
-        if form not in self.names:
+        names = self.names[0] if decisions is None else tuple(str(d.get("rule")) for d in decisions)
+        if names not in self.names:
             return None
-        number = self.names.index(form)
-        found = self.spaces[number].rows(own)
+        number = self.names.index(names)
+        found = self.spaces[number].rows(decisions)
         return None if found is None else self._here(number, found[None])[0]
 
     def everything(self) -> Array:
@@ -365,7 +325,7 @@ class Forms(Space):
         return out
 
     def cross(self, rng: Any, one: Array, other: Array) -> Array:
-        """Cross parents of the same form. Parents of different forms have nothing in common: the child is the first."""
+        """Cross parents of the same structure. Others have nothing in common: the child is the first."""
         out, same = one.copy(), one[:, 0] == other[:, 0]
         for number, space, which, there in self._each(one):
             alike = same[which]
@@ -375,368 +335,103 @@ class Forms(Space):
         return out
 
 
-def split_form(decisions: Decisions) -> tuple[tuple[int, ...] | None, Decisions]:
-    """The form that decisions are for, if they name one, and the decisions of its stages."""
-    if decisions and decisions[0].get("sketch") == "form":
-        return tuple(int(size) for size in decisions[0]["winograd"]), decisions[1:]
-    return None, decisions
-
-
 # ---------------------------------------------------------------------------- from a program
-_FORMS = 6  # the most forms that are tried besides that of the zero-trial scheduler
+_STRUCTURES = 6  # the most structures that are searched besides that of the zero-trial schedule
+_HOPELESS = 2.0  # a rule whose best row is predicted to take so many times as long is left out
 
 
 class Sketches:
-    """The sketches of a task: its space, and the schedule of any decisions."""
+    """The plan of a task as a search space, and the schedule of any candidate."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        self.begun: dict[tuple[int, bool], tuple[Position, Left]] = {}  # steps that candidates share
+        self.shared: Shared = {}  # steps that candidates share
 
     @cached_property
     def space(self) -> Space:
         """The search space; stages without rows are left out."""
-        run = self._run(None, tell=True)
-        found = [s for s in run.found if len(s)]
         if self.task.target.is_gpu:
             from .gpu_decided import GpuSpace  # it imports this file
 
-            return GpuSpace(found, self.task.target.gpu)
-        forms = {tuple(run.sizes): Space(found, self.task.target.cpu, run.fixed)}
-        for form in islice(product(*run.choices), _FORMS) if run.choices else ():
-            if form not in forms:
-                run = self._run(None, tell=True, form=form)
-                if tuple(run.sizes) == form:
-                    found = [s for s in run.found if len(s)]
-                    forms[form] = Space(found, self.task.target.cpu, run.fixed)
-        return Forms(forms) if len(forms) > 1 else next(iter(forms.values()))
+            found = self._gpu(None, tell=True).found
+            return GpuSpace([s for s in found if len(s)], self.task.target.gpu)
+        first = self._plan()
+        structures = {_rules(first): self._space(first)}
+        for number, rule in _alternatives(first)[:_STRUCTURES]:
+            other = self._plan(forced={number: rule})
+            if rule in _rules(other)[number : number + 1]:
+                structures.setdefault(_rules(other), self._space(other))
+        return Structures(structures) if len(structures) > 1 else structures[_rules(first)]
 
-    def renamed(self, decisions: Decisions) -> Decisions:
-        """Decisions of a program whose stages have other names, with the names of the stages of this one."""
-        form, own = split_form(decisions)
-        space = self.space
-        if form is not None and isinstance(space, Forms) and form in space.names:
-            space = space.spaces[space.names.index(form)]
-        if own is None or len(space.stages) != len(own):
-            return decisions
-        own = [{**d, "stage": s.name} for d, s in zip(own, space.stages, strict=True)]
-        return own if decisions is None or form is None else [decisions[0], *own]
+    def _space(self, plan: Plan) -> Space:
+        return Space([_stage(c, plan.machine) for c in plan.choices], plan.machine)
 
     def apply(self, decisions: Decisions = None) -> Schedule:
         """The schedule of some decisions; the zero-trial schedule if there are none."""
-        return self._run(decisions).sch
-
-    def _run(self, decisions: Decisions, tell: bool = False, form: tuple[int, ...] | None = None) -> Any:
-        made: Any = _Decided
         if self.task.target.is_gpu:
-            from .gpu_decided import GpuDecided as made  # as above
-        elif not self.task.target.is_cpu:
+            return self._gpu(decisions).sch
+        return self._plan(decisions).sch
+
+    def _plan(self, decisions: Decisions = None, forced: Mapping[int, str] | None = None) -> Plan:
+        task = self.task
+        if not task.target.is_cpu:
             raise ScheduleError(
-                f"there are no decisions to tune for targets of kind {self.task.target.kind.name!r} yet"
+                f"there are no decisions to tune for targets of kind {task.target.kind.name!r} yet"
             )
-        task, notes = self.task, Explanation(str(self.task.target))
-        sch = Schedule(task.mod)
-        sch.work_on(task.name)
-        if form is None:
-            form, decisions = split_form(decisions)
-        run = made(sch, task.func, task.target, notes, frozenset(task.constants), decisions, tell)
-        run.form, run.begun = form, self.begun
+        plan = Plan(Stages(*self._begun()), decisions, forced, None if decisions is None else self.shared)
+        plan.run()
+        return plan
+
+    def _gpu(self, decisions: Decisions, tell: bool = False) -> Any:
+        from .gpu_decided import GpuDecided  # as above
+
+        run = GpuDecided(*self._begun(), decisions=decisions, tell=tell)
         run.run()
         if decisions and run.number != len(decisions):
             raise ScheduleError(
-                f"there are {len(decisions)} decisions for the {run.number} stages of {task.name}"
+                f"there are {len(decisions)} decisions for the {run.number} stages of {self.task.name}"
             )
-        sch.explanation = notes
         return run
 
-
-class Deciding(Function):
-    """A zero-trial scheduler that takes its choices from `decisions`, if there are any. With `tell` it collects the
-    possible decisions as stages, in `found`."""
-
-    def __init__(
-        self,
-        sch: Schedule,
-        func: Any,
-        target: Target,
-        notes: Explanation,
-        constants: frozenset[str],
-        decisions: Decisions,
-        tell: bool,
-    ) -> None:
-        super().__init__(sch, func, target, notes, constants)
-        self.decisions, self.tell = decisions, tell
-        self.found: list[Stage] = []
-        self.number = 0
-        self.form: tuple[int, ...] | None = None  # the sizes of Winograd tiles that were decided
-        # schedules after Winograd's transforms, by size of tiles and whether in parallel
-        self.begun: dict[tuple[int, bool], tuple[Position, Left]] = {}
+    def _begun(self) -> tuple[Any, ...]:
+        """A schedule of the task, with what its stages are made from."""
+        task, sch = self.task, Schedule(self.task.mod)
+        sch.work_on(task.name)
+        sch.explanation = Explanation(str(task.target))
+        return sch, task.func, task.target, sch.explanation, frozenset(task.constants)
 
 
-class _Decided(Deciding):
-    """The scheduler for CPUs."""
-
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self.sizes: list[int] = []  # of the Winograd tiles of each convolution; 0: plain
-        self.choices: list[tuple[int, ...]] = []  # the possible sizes of each
-        self.fixed, self._around = 0.0, 0.0
-
-    def _next(self, name: str, sketch: str) -> dict[str, Any]:
-        """The decision for the stage that is scheduled now."""
-        assert self.decisions is not None
-        if self.number >= len(self.decisions):
-            raise ScheduleError(f"there is no decision for the stage {name}")
-        decision = self.decisions[self.number]
-        if decision.get("stage") != name or decision.get("sketch") != sketch:
-            raise ScheduleError(f"the decision is for {decision.get('stage')}, and the stage is {name}")
-        self.number += 1
-        return decision
-
-    # -- tiles ---------------------------------------------------------------------------------------
-    def tile(self, f: Facts) -> None:
-        if self.decisions is None:
-            return super().tile(f)
-        self.done.add(f.rv.key)
-        before = self.at_root()
-        if self.number < len(self.decisions) and self.decisions[self.number].get("sketch") != "tile":
-            self.alone(f, "no tile")  # as the zero-trial scheduler does if a tile is refused
-        elif not self.filtered(f, before):
-            self.fused_tile(f)
-        self.take(before)
-
-    def filter_size(self, costs: Mapping[int, FilterCost]) -> int:
-        size, place = super().filter_size(costs), len(self.sizes)
-        if self.form is not None:
-            size = self.form[place] if place < len(self.form) else 0
-        if size not in costs:
-            raise ScheduleError(f"tiles of {size} are not possible here, only {sorted(costs)}")
-        self.sizes.append(size)
-        self.choices.append(tuple(costs))
-        self._around = costs[size].around
-        return size
-
-    def transforms(self, f: Facts, size: int, pays: bool) -> Left:
-        if self.decisions is None or self.number:
-            return super().transforms(f, size, pays)
-        found = self.begun.get((size, pays))
-        if found is None:  # only the size is decided so far: all candidates begin with the same steps
-            left = super().transforms(f, size, pays)
-            found = self.begun[size, pays] = self.sch.position(), left
-        else:
-            self.sch.go_to(found[0])
-        return found[1]
-
-    def filtered(self, f: Facts, before: set[object]) -> bool:
-        place = len(self.sizes)
-        made = super().filtered(f, before)
-        if made:
-            cores = self.machine.num_cores if pays_in_parallel(f, self.machine) else 1
-            self.fixed += self._around / (cores * self.machine.clock * 1e9)
-        elif len(self.sizes) > place:
-            self.sizes[place] = 0  # it was refused
-        return made
-
-    def fused_tile(self, f: Facts) -> None:
-        super().fused_tile(f)
-        if self.decisions is not None:
-            self._unroll(f, self.decisions[self.number - 1]["unroll"])
-
-    @property
-    def strict(self) -> bool:
-        return self.decisions is not None
-
-    def mark(self) -> tuple[int, int]:
-        return self.number, len(self.found)
-
-    def back_to(self, mark: tuple[int, int]) -> None:
-        self.number = mark[0]
-        del self.found[mark[1] :]
-
-    def pick_tile(self, f: Facts) -> tuple[Best, bool]:
-        if self.decisions is not None:
-            return self._decided_tile(f, self._next(f.name, "tile"))
-        best, threads = super().pick_tile(f)
-        if not self.tell:
-            return best, threads
-        places = bool(self.own_producers(f, best))
-        self.found.append(_tile_stage(f, self.machine, self.constants, best, threads, places))
-        return best, threads
-
-    def _decided_tile(self, f: Facts, decision: dict[str, Any]) -> tuple[Best, bool]:
-        axis = f.axes[decision["vector"]]
-        packed = None if decision["packed"] is None else f.reads[decision["packed"]]
-        for space in tile_spaces(f, self.machine, self.constants):
-            if space.vector is axis and space.packed is packed and space.lanes == decision["lanes"]:
-                one = replace(
-                    space,
-                    tiles=np.array([decision["tile"]], np.int64).reshape(1, len(space.rows)),
-                    vectors=np.array([decision["vectors"]]),
-                    outer=np.array([decision["outer"]]),
-                )
-                cores = self.machine.num_cores if decision["threads"] else 1
-                figures = {k: float(v[0]) for k, v in evaluate(one, self.machine, cores).items()}
-                made = Best(one, 0, figures["cycles"], 1, figures, bool(decision["contrary"]))
-                return made, bool(decision["threads"])
-        raise ScheduleError(f"{f.name} cannot lie in vectors as decided: {decision}")
-
-    def _unroll(self, f: Facts, times: int) -> None:
-        """Unroll the innermost loop of the reduction `times` times."""
-        if times == 1:
-            return
-        loops = [
-            x
-            for x in self.sch.get_loops(f.rv)
-            if any(
-                x.var in _vars(value)
-                for iv, value in zip(
-                    self.sch.realize(f.rv).block.iter_vars, self.sch.realize(f.rv).iter_values, strict=True
-                )
-                if iv.iter_type == iv.CommReduce
-            )
-        ]
-        _, inner = self.sch.split(loops[-1], [None, times])
-        self.sch.unroll(inner)
-
-    # -- the others ----------------------------------------------------------------------------------
-    def alone(self, f: Facts, refused: str = "") -> None:
-        if refused and self.found and self.found[-1].name == f.name:
-            self.found.pop()  # the tile that was refused
-        self._simply(f, f, lambda: super(_Decided, self).alone(f, refused))
-
-    def rows(self, last: Facts, group: list[Facts]) -> None:
-        if len(group) == 1:
-            return self.alone(last)
-        heavy = max(group, key=lambda g: g.points * (g.work + 1))
-        self._simply(last, heavy, lambda: super(_Decided, self).rows(last, group))
-
-    def _simply(self, f: Facts, heavy: Facts, run: Any) -> None:
-        """Schedule a stage whose only decisions are the width of vectors, and whether threads share it."""
-        if f.kind == "opaque" or getattr(self, "_inside", False):
-            return run()
-        machine = self.machine
-        if self.tell:
-            self.found.append(_simple_stage(f, heavy, machine))
-        elif self.decisions is not None:
-            decision = self._next(f.name, "simple")
-            self.machine = _as_decided(machine, decision)
-        self._inside = True  # a chain that is refused is scheduled stage by stage, all as decided here
-        try:
-            run()
-        finally:
-            self.machine, self._inside = machine, False
+def _rules(plan: Plan) -> tuple[str, ...]:
+    """The structure of a plan: the rule of each stage."""
+    return tuple(c.winner.rule.name for c in plan.choices)
 
 
-def _vars(e: Any) -> set[Any]:
-    from ..ir.functor import vars_used
+def _alternatives(plan: Plan) -> list[tuple[int, str]]:
+    """The stages by number with another rule that could be as fast, the most promising first."""
+    found = [
+        (offer.least / max(choice.row.seconds, 1e-12), number, offer.rule.name)
+        for number, choice in enumerate(plan.choices)
+        for offer in choice.rivals
+    ]
+    return [(number, rule) for times, number, rule in sorted(found) if times < _HOPELESS]
 
-    return set(vars_used(e))
 
-
-# ---------------------------------------------------------------------------- tables
-_TILE_END = ("vectors", "outer", "threads", "unroll", "contrary")
-
-
-def _tile_stage(
-    f: Facts, machine: CpuMachine, constants: frozenset[Any], best: Best, threads: bool, places: bool
-) -> Stage:
-    """The table of a tiled stage: all tiles of all spaces, with and without threads, with each unrolling of the
-    reduction. If `places`, also with its producers in the opposite place (see `Best.contrary`)."""
-    spaces = [s for s in tile_spaces(f, machine, constants) if len(s.vectors)]
-    axes, last = list(f.spatial), f.reduce[-1] if f.reduce else None
-    columns = ("space", *(f"tile{i}" for i in range(len(axes))), *_TILE_END)
-    points, features, seconds, effort = [], [], [], []
-    for number, space in enumerate(spaces):
-        base = np.zeros((len(space.vectors), len(columns)), np.int64)
-        base[:, 0] = number
-        for i, axis in enumerate(space.rows):
-            base[:, 1 + _place(axes, axis)] = space.tiles[:, i]
-        base[:, -5], base[:, -4] = space.vectors, space.outer
-        unrolls = _unrolls(last) if not space.dot and not space.window else [1]
-        others = (0, 1) if places and not space.dot else (0,)
-        for with_threads in (0, 1) if machine.num_cores > 1 else (0,):
-            costs = evaluate(space, machine, machine.num_cores if with_threads else 1)
-            for u, contrary in product(unrolls, others):
-                rows = base.copy()
-                rows[:, -3:] = with_threads, u, contrary
-                points.append(rows)
-                features.append(tile_features(space, costs, machine, with_threads, u, contrary))
-                dearer = 1 + _UNROLL_COST * math.log2(u) + _CONTRARY_COST * contrary
-                seconds.append(costs["cycles"] * dearer / (machine.clock * 1e9))
-                effort.append(_effort(space) + math.log2(1 + u / 4))
-    if not points:
-        return Stage(f.name, "tile", columns, np.zeros((0, len(columns)), np.int64), None, None, None, 0)
-    stage = Stage(
-        f.name,
-        "tile",
-        columns,
-        np.concatenate(points),
-        np.concatenate(features),
-        np.concatenate(seconds),
-        np.concatenate(effort),
-        0,
-        tuple(spaces),
+def _stage(choice: Choice, machine: CpuMachine) -> Stage:
+    """The table of a stage, for the tuner."""
+    offer = choice.winner
+    table = offer.table.whole().alone()
+    figures = evaluate(table, machine)
+    values = [choice.row.values[c] for c in table.columns]
+    default = int(np.flatnonzero((table.points == values).all(axis=1))[0])
+    assert table.shape is not None
+    return Stage(
+        choice.stage.name,
+        offer.rule.name,
+        table.columns,
+        table.points,
+        table.shape(figures),
+        figures["cycles"] / (machine.clock * 1e9),
+        np.broadcast_to(np.asarray(table.effort, np.float64), (len(table),)),
+        default,
+        "rule",
     )
-    chosen = np.zeros((1, len(columns)), np.int64)
-    chosen[0, 0] = next(
-        i for i, s in enumerate(spaces) if s.vector is best.space.vector and s.packed is best.space.packed
-    )
-    chosen[0, -5:] = best.vectors, best.vector_outer, threads, 1, 0
-    for axis, t in zip(best.space.rows, best.tile, strict=True):
-        chosen[0, 1 + _place(axes, axis)] = t
-    stage.default = max(0, int(stage.find(chosen)[0]))
-    return stage
-
-
-def _effort(space: TileSpace) -> Array:
-    """The estimated size of the code, as a logarithm: the accumulators of a tile, more if there is code for partial
-    tiles at the end of an axis, and far more if three rows are transposed in registers: LLVM takes seconds for it."""
-    code = np.maximum(8.0, space.vectors * space.tiles.prod(axis=1))
-    for i, axis in enumerate(space.rows):
-        tiles = space.tiles[:, i]
-        code = code * np.where(axis.extent % tiles == 0, 1.0, 1.6)
-        if space.transposes:
-            code = code * np.where(tiles == 3, 64.0, 1.0)
-    return np.log2(code * np.where(space.vector.extent % (space.vectors * space.lanes) == 0, 1.0, 1.6))
-
-
-def _unrolls(axis: Axis | None) -> list[int]:
-    """How many times the innermost reduction may be unrolled."""
-    if axis is None or not axis.known:
-        return [1]
-    small = [axis.extent] if axis.extent in (3, 5) else []
-    return [u for u in (*_UNROLLS, *small) if axis.extent % u == 0]
-
-
-def _simple_stage(f: Facts, heavy: Facts, machine: CpuMachine) -> Stage:
-    """The table of a stage without a tile: the width of vectors, and whether threads share the work (0: as the
-    analytical model says, 1: no, 2: yes)."""
-    bits = [b for b in _BITS if b <= machine.vector_bits] or [machine.preferred_vector_bits]
-    if machine.preferred_vector_bits not in bits:
-        bits.append(machine.preferred_vector_bits)
-    threads = (0, 1, 2) if machine.num_cores > 1 else (0,)
-    points = np.array([(b, t) for b in bits for t in threads], np.int64)
-    cycles = cycles_of(heavy, machine)
-    slower = np.maximum(1.0, machine.preferred_vector_bits / points[:, 0])
-    seconds = cycles * slower / (machine.clock * 1e9)
-    pays = cycles > 4e3 * machine.launch_us * machine.clock
-    shared = (points[:, 1] == 2) | ((points[:, 1] == 0) & pays)
-    seconds = np.where(
-        shared & (machine.num_cores > 1), seconds / machine.num_cores + machine.launch_us * 1e-6, seconds
-    )
-    default = int(np.flatnonzero((points[:, 0] == machine.preferred_vector_bits) & (points[:, 1] == 0))[0])
-    features = simple_features(heavy, points, seconds, shared)
-    effort = np.full(len(points), 3.0)
-    return Stage(f.name, "simple", ("bits", "threads"), points, features, seconds, effort, default)
-
-
-def _as_decided(machine: CpuMachine, decision: dict[str, Any]) -> CpuMachine:
-    """A machine for which the scheduler makes this decision by itself."""
-    figures: dict[str, int | float] = {}
-    if decision["bits"] != machine.preferred_vector_bits:
-        figures["preferred_vector_bits"] = decision["bits"]
-    if decision["threads"] == 1:
-        figures["launch_us"] = 1e5  # threads never pay
-    elif decision["threads"] == 2:
-        figures["launch_us"] = 0.0
-    return with_figures(machine, figures, machine.source) if figures else machine

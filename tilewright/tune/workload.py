@@ -26,7 +26,7 @@ from ..te.tensor import Tensor
 from ..tir.schedule import Schedule
 from ..tir.schedule.from_files import check_rounding
 from ..tir.schedule.trace import Trace
-from .facts import USUAL_SIZE
+from .program.facts import USUAL_SIZE
 
 __all__ = ["Task", "apply_trace", "present", "stable_key", "task_of"]
 

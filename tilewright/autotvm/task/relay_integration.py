@@ -113,7 +113,7 @@ class SketchTask(Task):
     def config_space(self) -> Any:
         """What is open of the stages; found when it is asked for."""
         if self._space is None:
-            self._space = SketchSpace(self.sketches.space)
+            self._space = SketchSpace(self.sketches.space.first)
         return self._space
 
     @config_space.setter

@@ -21,9 +21,9 @@ from ...tir.schedule import Schedule
 from ...tune import auto_schedule
 from ...tune.auto import unasked
 from ...tune.explain import Explanation
-from ...tune.facts import Facts
 from ...tune.gpu import GpuFunction
 from ...tune.gpu_elementwise import by_elements
+from ...tune.program.facts import Facts
 from .lower import device_loops
 
 __all__ = ["device_code", "merged"]

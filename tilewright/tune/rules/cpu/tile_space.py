@@ -16,19 +16,17 @@ Everything here is arithmetic on arrays: a candidate is a row, and nothing is sc
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from ..ir.buffer import Buffer
-from ..target.machine import CpuMachine
-from .facts import Access, Axis, Facts
+from ....ir.buffer import Buffer
+from ....target.machine import CpuMachine
+from ...cost.table import Array
+from ...program.facts import Access, Axis, Facts
 
-__all__ = ["LAST_TILE", "Array", "Share", "TileSpace", "thread_share", "tile_spaces"]
+__all__ = ["RegisterTile", "Share", "TileSpace", "thread_share", "tile_spaces"]
 
-Array = Any  # an array of candidates
 _MAX_ROWS = 32
-LAST_TILE = 0.35  # the least cost of a partial tile at the end of an axis, as a fraction of a whole one
 _WINDOW = 32  # the most points of a window that is unrolled
 _WINDOW_TILE = 8  # the most accumulators with such a window: reused neighbours need registers too
 
@@ -60,6 +58,28 @@ class TileSpace:
 
 
 @dataclass(frozen=True, slots=True)
+class RegisterTile:
+    """The only candidate of a space, and its predicted cycles. If `contrary`, producers are placed the opposite way of
+    what these suggest: the tuner tries that."""
+
+    space: TileSpace
+    cycles: float
+    contrary: bool = False
+
+    @property
+    def tile(self) -> list[int]:
+        return [int(t) for t in self.space.tiles[0]]
+
+    @property
+    def vectors(self) -> int:
+        return int(self.space.vectors[0])
+
+    @property
+    def vector_outer(self) -> bool:
+        return bool(self.space.outer[0])
+
+
+@dataclass(frozen=True, slots=True)
 class Share:
     """The parallel loop of each candidate.
 
@@ -80,31 +100,32 @@ class Share:
 _OTHER_FIRST = 0.97
 
 
-def thread_share(space: TileSpace, cores: int) -> Share:
+def thread_share(space: TileSpace, machine: CpuMachine, cores: int) -> Share:
     """How `cores` threads share the work of each candidate."""
-    best = _share(space, cores, 0)
+    least = machine.fit.partial_tile
+    best = _share(space, cores, 0, least)
     if cores == 1 or space.dot:
         return best
     for first in range(1, sum(not space.shared(a) for a in space.rows)):
-        other = _share(space, cores, first)
+        other = _share(space, cores, first, least)
         better = (space.outer == 0) & (other.longest < _OTHER_FIRST * best.longest)
         best = Share(*[np.where(better, getattr(other, f), getattr(best, f)) for f in Share.__slots__])
     return best
 
 
-def _share(space: TileSpace, cores: int, first: int) -> Share:
+def _share(space: TileSpace, cores: int, first: int, least: float) -> Share:
     """The share with row axis `first` outermost. A loop whose last tile is partial is not fused with others, so that
     whole tiles need no condition."""
     shared = [a for a, axis in enumerate(space.rows) if space.shared(axis)]
     rest = [a for a, axis in enumerate(space.rows) if not space.shared(axis)]
     rest = rest[first : first + 1] + rest[:first] + rest[first + 1 :]
     every = np.ones(len(space.vectors), dtype=bool)
-    rows = [_turns(axis.extent, space.tiles[:, a]) for a, axis in enumerate(space.rows)]
+    rows = [_turns(axis.extent, space.tiles[:, a], least) for a, axis in enumerate(space.rows)]
     loops: list[tuple[tuple[Array, Array], Array]] = [(rows[a], every) for a in shared]
     if space.dot:
         loops += [(rows[a], every) for a in rest]
     else:
-        wide, outer = _turns(space.vector.extent, space.vectors * space.lanes), space.outer == 1
+        wide, outer = _turns(space.vector.extent, space.vectors * space.lanes, least), space.outer == 1
         if rest:
             count, last = (np.where(outer, v, r) for v, r in zip(wide, rows[rest[0]], strict=True))
             loops += [((count, last), every), *[(rows[a], ~outer) for a in rest[1:]]]
@@ -125,10 +146,10 @@ def _share(space: TileSpace, cores: int, first: int) -> Share:
     return Share(np.full(len(every), first), fused, turns, last, longest)
 
 
-def _turns(extent: int, tile: Array) -> tuple[Array, Array]:
+def _turns(extent: int, tile: Array, least: float) -> tuple[Array, Array]:
     """How many tiles cover an axis, and the cost of the last one as a fraction of a whole one."""
     rest = extent % tile
-    return -(-extent // tile), np.where(rest > 0, np.maximum(rest / tile, LAST_TILE), 1.0)
+    return -(-extent // tile), np.where(rest > 0, np.maximum(rest / tile, least), 1.0)
 
 
 def _row_tiles(rows: tuple[Axis, ...]) -> Array:
@@ -193,7 +214,7 @@ def tile_spaces(facts: Facts, machine: CpuMachine, constants: frozenset[Buffer])
             size = t.prod(axis=1) * v
             window = packed is None and not transposes and _is_window(facts, axis)
             keep = size <= (_WINDOW_TILE if window else 2 * machine.vector_registers)
-            if window:
+            if window and any(a.extent > 1 for a in rows):  # else threads share the vectors
                 keep &= o == 0
             if packed is not None and not free:
                 keep &= o == 1
@@ -236,7 +257,8 @@ def _packings(
             return [(None, False)]  # a copy would not be contiguous either
         return [(far[0], far[0].buffer in constants)]
     # packing pays only for a read that is reused along some row axis
-    shared = [r for r in moving if any(not r.moves(a) for a in facts.spatial if a is not axis)]
+    others = [a for a in facts.spatial if a is not axis and a.extent > 1]
+    shared = [r for r in moving if any(not r.moves(a) for a in others)]
     free = [r for r in shared if r.buffer in constants]
     if free:
         return [(free[0], True)]

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import math
 
-from ..ir.errors import ScheduleError
-from ..ir.expr import Add, const_value
-from ..ir.stmt import Block, BlockRealize, For, ForKind
-from ..tir.analysis.combiner import NotACombination, combination_of, guarded_step
-from ..tir.analysis.reductions import reduction_loops
-from ..tir.schedule import Schedule
-from ..tir.schedule.primitive import LoopRV
-from ..tir.transform.vectorize_loop import LANES
+from ...ir.errors import ScheduleError
+from ...ir.expr import Add, const_value
+from ...ir.stmt import Block, BlockRealize, For, ForKind
+from ...tir.analysis.combiner import NotACombination, combination_of, guarded_step
+from ...tir.analysis.reductions import reduction_loops
+from ...tir.schedule import Schedule
+from ...tir.schedule.primitive import LoopRV
+from ...tir.transform.vectorize_loop import LANES
 
 __all__ = ["bound_chains"]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..forks import cached_property
-from ..ir.buffer import Buffer
-from ..ir.stmt import BlockRealize, SeqStmt, Stmt
-from ..tir.schedule.state import outermost_blocks
+from ...forks import cached_property
+from ...ir.buffer import Buffer
+from ...ir.stmt import BlockRealize, SeqStmt, Stmt
+from ...tir.schedule.state import outermost_blocks
 
 __all__ = ["Links"]
 

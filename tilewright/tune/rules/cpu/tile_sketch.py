@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..ir.buffer import Buffer
-from ..ir.errors import ScheduleError
-from ..ir.expr import BufferLoad, Var
-from ..ir.stmt import BufferStore
-from ..target.machine import CpuMachine
-from ..tir.schedule import Schedule
-from ..tir.schedule.primitive import BlockRV, LoopRV
-from .elementwise import extent_of, schedule_copy, schedule_elementwise
-from .facts import Access, Facts, divided, divisions, facts_of
-from .tile_space import thread_share
-from .tiles import Best
+from ....ir.buffer import Buffer
+from ....ir.errors import ScheduleError
+from ....ir.expr import BufferLoad, Var
+from ....ir.stmt import BufferStore
+from ....target.machine import CpuMachine
+from ....tir.schedule import Schedule
+from ....tir.schedule.primitive import BlockRV, LoopRV
+from ...program.facts import Access, Facts, divided, divisions, extent_of, facts_of
+from .simple import schedule_copy
+from .tile_space import RegisterTile, thread_share
 
 __all__ = ["apply_tile", "prepare_tile"]
 
@@ -91,7 +90,7 @@ def _lines(facts: Facts, tail: Facts) -> list[list[int]]:
 def apply_tile(
     sch: Schedule,
     facts: Facts,
-    best: Best,
+    best: RegisterTile,
     parallel: bool,
     tail: BlockRV,
     producers: list[BlockRV],
@@ -113,7 +112,7 @@ def apply_tile(
     outs, inner = _split_rows(sch, best, loops)
     vectors = [None, best.vectors, space.lanes] if best.vectors > 1 else [None, space.lanes]
     vo, *vi = sch.split(loops[space.vector.var], vectors)
-    around, count = _around(best, outs, vo, machine.num_cores if parallel else 1)
+    around, count = _around(best, outs, vo, machine, machine.num_cores if parallel else 1)
     reduces = [loops[a.var] for a in facts.reduce]
     sch.reorder(*around, *reduces, *inner, *vi)
     around = [sch.fuse(*around[:count]) if count > 1 else around[0], *around[count:]]
@@ -139,7 +138,7 @@ def apply_tile(
     return [p for p in producers if _attach(sch, p, best, around, space.lanes, machine)]
 
 
-def _finish_pack(sch: Schedule, best: Best, pack: BlockRV) -> None:
+def _finish_pack(sch: Schedule, best: RegisterTile, pack: BlockRV) -> None:
     """Vectorize the packing. If the panel is transposed, tiles of lanes x lanes are transposed in registers."""
     read, lanes = best.space.packed, best.space.lanes
     assert read is not None
@@ -157,7 +156,7 @@ def _finish_pack(sch: Schedule, best: Best, pack: BlockRV) -> None:
     sch.vectorize(vector)
 
 
-def _place_of(access: Access | None, best: Best) -> int:
+def _place_of(access: Access | None, best: RegisterTile) -> int:
     """The dimension of an access that the vector axis indexes."""
     assert access is not None
     for i, e in enumerate(access.indices):
@@ -167,7 +166,7 @@ def _place_of(access: Access | None, best: Best) -> int:
 
 
 def _split_rows(
-    sch: Schedule, best: Best, loops: dict[Var, LoopRV]
+    sch: Schedule, best: RegisterTile, loops: dict[Var, LoopRV]
 ) -> tuple[dict[Var, LoopRV], list[LoopRV]]:
     """The loops over tiles by axis, and the loops within a tile."""
     outs: dict[Var, LoopRV] = {}
@@ -182,19 +181,21 @@ def _split_rows(
     return outs, inner
 
 
-def _around(best: Best, outs: dict[Var, LoopRV], vo: LoopRV, cores: int) -> tuple[list[LoopRV], int]:
+def _around(
+    best: RegisterTile, outs: dict[Var, LoopRV], vo: LoopRV, machine: CpuMachine, cores: int
+) -> tuple[list[LoopRV], int]:
     """The loops around a tile (the axes that all reads move with, then vectors outside rows or rows outside vectors),
     and how many of the outermost ones are fused into the parallel loop."""
-    share = thread_share(best.space, cores)
+    share = thread_share(best.space, machine, cores)
     shared = [outs[a.var] for a in best.space.rows if best.space.shared(a)]
     rest = [outs[a.var] for a in best.space.rows if not best.space.shared(a)]
-    first = int(share.first[best.index])
+    first = int(share.first[0])
     rest = rest[first : first + 1] + rest[:first] + rest[first + 1 :]
     around = [*shared, vo, *rest] if best.vector_outer else [*shared, *rest, vo]
-    return around, int(share.fused[best.index])
+    return around, int(share.fused[0])
 
 
-def _turn(sch: Schedule, facts: Facts, best: Best, tail: BlockRV) -> tuple[list[BlockRV], BlockRV]:
+def _turn(sch: Schedule, facts: Facts, best: RegisterTile, tail: BlockRV) -> tuple[list[BlockRV], BlockRV]:
     """Make the accumulators contiguous along the vector axis, and transpose each tile to the layout of the result.
 
     Returns the blocks after the tile, in order, and the one that transposes: `tail` itself if it is only a copy, a
@@ -235,7 +236,7 @@ def _takes_vectors(stage: Facts, results: Buffer, place: int) -> bool:
     )
 
 
-def _finish_turn(sch: Schedule, facts: Facts, best: Best, turned: BlockRV, skip: int) -> None:
+def _finish_turn(sch: Schedule, facts: Facts, best: RegisterTile, turned: BlockRV, skip: int) -> None:
     """Transpose tiles of lanes x lanes in registers."""
     lanes, place = best.space.lanes, _place_of(facts.write, best)
     loops = sch.get_loops(turned)[skip:]
@@ -255,7 +256,7 @@ def _finish_turn(sch: Schedule, facts: Facts, best: Best, turned: BlockRV, skip:
     sch.vectorize(line)
 
 
-def _pack(sch: Schedule, facts: Facts, best: Best) -> BlockRV | None:
+def _pack(sch: Schedule, facts: Facts, best: RegisterTile) -> BlockRV | None:
     """A packed copy of `best.space.packed`, if there is one: in panels if it is a constant, else contiguous along the
     vector axis."""
     read = best.space.packed
@@ -281,7 +282,7 @@ def _pack(sch: Schedule, facts: Facts, best: Best) -> BlockRV | None:
     return pack
 
 
-def _panels(sch: Schedule, facts: Facts, best: Best, index: int) -> None:
+def _panels(sch: Schedule, facts: Facts, best: RegisterTile, index: int) -> None:
     """Lay a constant out as [panel, everything else, lane], so that a tile reads it contiguously."""
     read, space = best.space.packed, best.space
     assert read is not None
@@ -319,10 +320,15 @@ def _finish_tail(sch: Schedule, tail: BlockRV, skip: int, lanes: int, along: int
 
 
 def _attach(
-    sch: Schedule, producer: BlockRV, best: Best, around: list[LoopRV], lanes: int, machine: CpuMachine
+    sch: Schedule,
+    producer: BlockRV,
+    best: RegisterTile,
+    around: list[LoopRV],
+    lanes: int,
+    machine: CpuMachine,
 ) -> bool:
-    """Compute a producer (padding, say) in each iteration of the outermost loop, or before all loops if the former
-    would repeat too much of its work. Returns whether it is in the loop."""
+    """Compute a producer (padding, say) in each iteration of the outermost loop. It is left as a stage of its own if
+    that would repeat too much of its work, or is not possible. Returns whether it is in the loop."""
     stage = facts_of(sch, producer)
     again = 1.0
     if best.vector_outer and not any(
@@ -332,19 +338,17 @@ def _attach(
     ):
         again = -(-best.space.vector.extent // (best.vectors * best.space.lanes))
     extra = (again - 1) * stage.points * (stage.work + 4) / lanes
-    if (extra <= 0.03 * best.cycles) is not best.contrary:
-        try:
-            sch.compute_at(producer, around[0], preserve_unit_loops=True)
-        except ScheduleError:
-            pass
-        else:
-            schedule_copy(sch, producer, lanes, skip=1)
-            return True
-    schedule_elementwise(sch, stage, machine)
-    return False
+    if (extra <= machine.fit.repeated_work * best.cycles) is best.contrary:
+        return False
+    try:
+        sch.compute_at(producer, around[0], preserve_unit_loops=True)
+    except ScheduleError:
+        return False
+    schedule_copy(sch, producer, lanes, skip=1)
+    return True
 
 
-def _apply_dot(sch: Schedule, facts: Facts, best: Best, parallel: bool, tail: BlockRV) -> None:
+def _apply_dot(sch: Schedule, facts: Facts, best: RegisterTile, parallel: bool, tail: BlockRV) -> None:
     """Schedule the dot form: vectors of partial sums (rfactor over the lanes), tiles of results, and at the end a sum
     over the lanes."""
     space, block = best.space, facts.rv

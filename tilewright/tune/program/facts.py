@@ -5,22 +5,32 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
-from ..arith import Analyzer
-from ..ir.buffer import Buffer
-from ..ir.equal import structural_equal
-from ..ir.expr import BufferLoad, Call, FloorDiv, IntImm, IterVar, PrimExpr, Var, const, const_value
-from ..ir.functor import pre_order, substitute, vars_used
-from ..ir.op import Op
-from ..ir.ops import add, is_one, mul, sub
-from ..ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, LetStmt, Stmt, stmt_list
-from ..target.machine import CpuMachine
-from ..tir.schedule import Schedule
-from ..tir.schedule.primitive import BlockRV
+from ...arith import Analyzer
+from ...ir.buffer import Buffer
+from ...ir.equal import structural_equal
+from ...ir.expr import BufferLoad, Call, FloorDiv, IntImm, IterVar, PrimExpr, Var, const, const_value
+from ...ir.functor import pre_order, substitute, vars_used
+from ...ir.op import Op
+from ...ir.ops import add, is_one, mul, sub
+from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, LetStmt, Stmt, stmt_list
+from ...tir.schedule import Schedule
+from ...tir.schedule.primitive import BlockRV, LoopRV
 
-__all__ = ["Access", "Axis", "Facts", "divided", "divisions", "facts_of", "is_plain", "number", "work_of"]
+__all__ = [
+    "Access",
+    "Axis",
+    "Facts",
+    "divided",
+    "divisions",
+    "extent_of",
+    "facts_of",
+    "is_plain",
+    "number",
+    "work_of",
+]
 
 # The value assumed for a dynamic size.
 USUAL_SIZE = 256
@@ -31,6 +41,12 @@ _HEAVY = {
     "acos": 14, "sinh": 14, "cosh": 14, "asinh": 16, "acosh": 16, "atanh": 16, "atan2": 16, "fmod": 20,
 }  # fmt: skip
 _DIVISIONS = ("Div", "Mod", "FloorDiv", "FloorMod")
+
+
+class Vectors(Protocol):
+    """What has vectors: a machine, or a way to schedule a stage on one."""
+
+    def lanes(self, bits: int) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +107,20 @@ class Access:
             if axis.var in vars_used(i)
         )
 
+    def runs(self, axis: Axis, count: int) -> bool:
+        """Whether each aligned group of `count` values of an axis accesses contiguous elements, as
+        `x[i // 64, i % 64]` does for 64."""
+        if self.stride(axis) is not None or self.gathered:
+            return self.stride(axis) == 1
+        many, lane, ana = Var("many", axis.var.dtype), Var("lane", axis.var.dtype), Analyzer()
+        ana.bind_loop(many, const(0, many.dtype), const(max(1, axis.extent // count), many.dtype))
+        ana.bind_loop(lane, const(0, many.dtype), const(max(1, count - 1), many.dtype))
+        (place,) = self.buffer.offset_of(self.indices)
+        first = add(mul(many, const(count, many.dtype)), lane)
+        here = substitute(place, {axis.var: first})
+        after = substitute(place, {axis.var: add(first, const(1, many.dtype))})
+        return const_value(ana.simplify(sub(after, here))) == 1
+
     def footprint(self, spans: dict[Var, int]) -> int:
         """Estimated number of elements that are touched while each axis takes `spans[axis.var]` values."""
         size = 1
@@ -141,9 +171,9 @@ class Facts:
         """The bytes that an access touches over all points of the block."""
         return r.footprint({a.var: a.extent for a in self.axes}) * r.bytes
 
-    def lanes(self, machine: CpuMachine) -> int:
+    def lanes(self, vectors: Vectors) -> int:
         """How many elements of the widest type that it reads or writes a vector holds."""
-        return machine.lanes(max([self.bits, *(r.buffer.dtype.element.bits for r in self.reads)]))
+        return vectors.lanes(max([self.bits, *(r.buffer.dtype.element.bits for r in self.reads)]))
 
     @property
     def bits(self) -> int:
@@ -268,6 +298,12 @@ def facts_of(sch: Schedule, rv: BlockRV) -> Facts:
     if found is None or found[0] is not realize or found[1] is not plain:
         known[id(realize)] = found = (realize, plain, _facts(rv, realize, plain))
     return found[2]
+
+
+def extent_of(sch: Schedule, loop: LoopRV) -> int | None:
+    """The number of iterations of a loop, if it is known."""
+    size = const_value(sch.loop(loop).extent)
+    return None if size is None else int(size)
 
 
 def _facts(rv: BlockRV, realize: BlockRealize, plain: bool) -> Facts:

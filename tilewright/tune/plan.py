@@ -1,0 +1,276 @@
+"""How a schedule is found: the rules of a target are asked about each stage, and the cheapest row of all tables wins.
+
+    stage      rule          row                                    predicted
+    T_matmul   tile          14 rows x 2 vectors, threads            4.6 us    <- applied
+               tile          7 rows x 4 vectors, threads             4.9 us
+               …
+               stream        512 bits, threads                      21.0 us    the best rival
+
+A stage is scheduled before the next one is looked at: what a rule has done decides which stages are left. Where the
+primitives refuse a rule, its rows are masked and the next best is taken; nowhere else is a refusal caught. With given
+decisions the same rows are looked up instead of chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..ir.errors import ScheduleError
+from ..ir.function import PrimFunc
+from ..ir.module import IRModule
+from ..target import Target
+from ..target.machine import CpuMachine
+from ..tir.schedule import Schedule
+from ..tir.schedule.primitive import BlockRV
+from ..tir.schedule.schedule import Position
+from .cost.cpu import best_row, evaluate, seconds
+from .cost.table import Table
+from .explain import Explanation
+from .program.facts import facts_of
+from .program.long_sums import bound_chains
+from .program.stages import Stage, Stages, reason_of
+from .rules import Applied, Match, Refusal, Row, Rule, rules_of
+
+__all__ = ["Choice", "Decisions", "Offer", "Plan", "Shared", "plan_of"]
+
+Decisions = (
+    list[dict[str, Any]] | None
+)  # a rule and a row for each stage, in order; None: the zero-trial schedule
+Shared = dict[Any, tuple[Position, Applied]]
+
+
+@dataclass
+class Offer:
+    """A rule that matches a stage: its table, and the predicted times with which it competes."""
+
+    rule: Rule
+    match: Match
+    table: Table
+    figures: Mapping[str, Any]
+    seconds: Any  # with which its rows compete
+    machine: CpuMachine
+    best: int  # the row that the rule would take
+
+    @property
+    def least(self) -> float:
+        return float(self.seconds[self.best])
+
+    def row(self, number: int) -> Row:
+        figures = {k: float(v[number]) for k, v in self.figures.items()}
+        competing = own = float(self.seconds[number])
+        if self.table.left:
+            own = float(seconds(self.table.alone(), self.machine)[number])
+        return Row(self.table.values(number), figures, competing, own, len(self.seconds))
+
+
+@dataclass
+class Choice:
+    """A stage that was scheduled: the rule and the row that won, the offers of the others, and why the rest do not
+    apply."""
+
+    stage: Stage
+    winner: Offer
+    row: Row
+    rivals: list[Offer] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """The rules with the best row of each, cheapest first, then those that refused."""
+        offers = sorted([self.winner, *self.rivals], key=lambda o: o.least)
+        wide = max(len(name) for name in (*(o.rule.name for o in offers), *self.refused))
+        lines = []
+        for o in offers:
+            row = ", ".join(f"{k} {v}" for k, v in o.table.values(o.best).items())
+            applied = "  <- applied" if o is self.winner else ""
+            lines.append(f"  {o.rule.name:<{wide}}  {o.least * 1e6:9.2f} us  {row}{applied}")
+        lines += [f"  {name:<{wide}}  refused: {why}" for name, why in self.refused.items()]
+        return "\n".join([self.stage.name, *lines])
+
+
+def plan_of(func: PrimFunc, target: Target, constants: Collection[str] = ()) -> Plan:
+    """The plan of a function, carried out: its choices, with the tables that they were made from."""
+    sch = Schedule(IRModule({"main": func}))
+    sch.explanation = Explanation(str(target))
+    plan = Plan(Stages(sch, func, target, sch.explanation, frozenset(constants)))
+    plan.run()
+    return plan
+
+
+class Plan:
+    """Schedules the stages of a function, one after the other.
+
+    With `decisions`, each stage gets the rule and the row that they name. With `forced`, the stages of these numbers
+    get a row of the rule that is named. `shared` keeps the first steps of schedules that begin alike.
+    """
+
+    def __init__(
+        self,
+        program: Stages,
+        decisions: Decisions = None,
+        forced: Mapping[int, str] | None = None,
+        shared: Shared | None = None,
+    ) -> None:
+        self.program, self.sch, self.machine = program, program.sch, program.target.cpu
+        self.rules = rules_of(program.target)
+        self.decisions, self.forced, self.shared = decisions, forced or {}, shared
+        self.choices: list[Choice] = []
+
+    def run(self) -> None:
+        """Schedule all stages."""
+        if not self.program.begin():
+            return
+        while left := self.program.stages():
+            for stage in self.program.next_stages(left):
+                self.schedule(stage)
+        if self.decisions is not None and len(self.decisions) != len(self.choices):
+            raise ScheduleError(
+                f"there are {len(self.decisions)} decisions for the {len(self.choices)} stages of "
+                f"{self.sch.func_working_on.name_hint}"
+            )
+        self.program.notes.long_sums(bound_chains(self.sch))
+
+    # -- one stage -----------------------------------------------------------------------------------
+    def schedule(self, stage: Stage) -> None:
+        """Apply the cheapest row to a stage; leave it as it is if there is none."""
+        program, notes, number = self.program, self.program.notes, len(self.choices)
+        if stage.facts.kind == "opaque":
+            program.done.add(stage.facts.rv.key)
+            return notes.untouched(stage.facts)
+        before, recorded = program.at_root(), len(notes.records)
+        offers, refused = self.offers(stage, number)
+        failed = ""
+        while offers:
+            offer = min(offers, key=lambda o: o.least)
+            choice = Choice(
+                stage, offer, offer.row(offer.best), [o for o in offers if o is not offer], refused
+            )
+            self.choices.append(choice)
+            try:
+                with self.sch.all_or_nothing():
+                    applied = self._apply(choice, before, number)
+            except ScheduleError as why:
+                del self.choices[number:], notes.records[recorded:]
+                failed = failed or reason_of(why)
+                refused[offer.rule.name] = reason_of(why)
+                offers = self._without(offers, offer, number)
+                if not offers and self.decisions is not None:
+                    raise
+                continue
+            return notes.chosen(choice, applied, failed, at=recorded)
+        program.done.update(f.rv.key for f in stage.chain)
+        return notes.untouched(stage.facts, failed)
+
+    def _apply(self, choice: Choice, before: set[object], number: int) -> Applied:
+        """Apply a row, then schedule the stages that the rule wants to be scheduled at once, and finish."""
+        applied = self._shared_steps(choice) if number == 0 else None
+        if applied is None:
+            applied = choice.winner.rule.apply(self.sch, choice.winner.match, choice.row)
+        if not (applied.next or applied.beside or applied.finish):
+            self._taken(choice.stage, before, applied)
+            return applied
+        program = self.program
+        done, seen = set(program.done), set(program.seen)
+        try:
+            self._taken(choice.stage, before, applied)
+            for rv in applied.beside:
+                Plan(program).schedule(self._single(rv))
+            for rv in applied.next:
+                self.schedule(self._single(rv))
+            if applied.finish is not None:
+                applied.finish(self.sch)
+                program.take(program.at_root())
+        except ScheduleError:
+            program.done, program.seen = done, seen
+            raise
+        return applied
+
+    def _single(self, rv: BlockRV) -> Stage:
+        f = facts_of(self.sch, rv)
+        return Stage(self.program, f, (f,))
+
+    def _shared_steps(self, choice: Choice) -> Applied | None:
+        """The first steps of a schedule, where the same row was applied before and others follow at once: candidates
+        of a search often begin alike."""
+        key = (choice.winner.rule.name, *choice.row.values.items())
+        if self.shared is None or choice.winner.table.left == ():
+            return None
+        if key in self.shared:
+            position, applied = self.shared[key]
+            self.sch.go_to(position)
+            return applied
+        applied = choice.winner.rule.apply(self.sch, choice.winner.match, choice.row)
+        self.shared[key] = self.sch.position(), applied
+        return applied
+
+    def _taken(self, stage: Stage, before: set[object], applied: Applied) -> None:
+        """Mark the blocks that are scheduled now as done."""
+        self.program.done.update(applied.done)
+        if not applied.opened:
+            self.program.done.update(f.rv.key for f in stage.chain)
+        self.program.take(before | set(applied.keys))
+
+    # -- offers --------------------------------------------------------------------------------------
+    def offers(self, stage: Stage, number: int) -> tuple[list[Offer], dict[str, str]]:
+        """What the rules offer for a stage, and why the others do not."""
+        if self.decisions is not None:
+            return [self._decided(stage, number)], {}
+        found, refused = [], {}
+        for rule in self.rules:
+            match = rule.match(stage, self.program.target)
+            if isinstance(match, Refusal):
+                refused[rule.name] = match.why
+            elif len(table := rule.table(match, self.machine)):
+                found.append(self._offer(rule, match, table))
+            else:
+                refused[rule.name] = "it has no row for this stage"
+        wanted = self.forced.get(number)
+        if wanted is not None:
+            found = [o for o in found if o.rule.name == wanted]
+        return found, refused
+
+    def _offer(self, rule: Rule, match: Match, table: Table) -> Offer:
+        figures, hertz = evaluate(table, self.machine), self.machine.clock * 1e9
+        best = best_row(table, self.machine, figures["cycles"])
+        return Offer(rule, match, table, figures, figures["cycles"] / hertz, self.machine, best)
+
+    def _without(self, offers: list[Offer], refused: Offer, number: int) -> list[Offer]:
+        """The offers without one that was refused; the simpler match of its rule, if there is one, takes its place."""
+        rest = [o for o in offers if o is not refused]
+        simpler = refused.match.simpler() if refused.match.simpler is not None else None
+        if not isinstance(simpler, Match):
+            return rest
+        only = self._values(number) if self.decisions is not None else None
+        table = refused.rule.table(simpler, self.machine, only)
+        return [self._offer(refused.rule, simpler, table), *rest] if len(table) else rest
+
+    # -- given decisions -----------------------------------------------------------------------------
+    def _values(self, number: int) -> dict[str, int]:
+        assert self.decisions is not None
+        return {k: v for k, v in self.decisions[number].items() if k not in ("stage", "rule")}
+
+    def _decided(self, stage: Stage, number: int) -> Offer:
+        """The offer that a decision names, with its only row."""
+        decisions: Sequence[Mapping[str, Any]] = self.decisions or []
+        if number >= len(decisions):
+            raise ScheduleError(f"there is no decision for the stage {stage.name}")
+        decision = decisions[number]
+        if decision.get("stage", stage.name) != stage.name:
+            raise ScheduleError(f"the decision is for {decision.get('stage')}, and the stage is {stage.name}")
+        rule = next((r for r in self.rules if r.name == decision.get("rule")), None)
+        if rule is None:
+            raise ScheduleError(
+                f"the decision for {stage.name} names the rule {decision.get('rule')!r}; there are "
+                f"{', '.join(r.name for r in self.rules)}"
+            )
+        match = rule.match(stage, self.program.target)
+        if isinstance(match, Refusal):
+            raise ScheduleError(f"{rule.name} cannot schedule {stage.name} as decided: {match.why}")
+        try:
+            table = rule.table(match, self.machine, self._values(number))
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError) as why:  # somebody has edited it
+            raise ScheduleError(f"the decision for {stage.name} is damaged: {why}") from None
+        if len(table) != 1:
+            raise ScheduleError(f"{rule.name} has no such row for {stage.name}: {decision}")
+        return self._offer(rule, match, table)

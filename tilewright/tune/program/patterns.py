@@ -1,0 +1,94 @@
+"""Patterns of access: along which axis memory is contiguous, what is reused, what is transposed."""
+
+from __future__ import annotations
+
+from ...ir.expr import BufferLoad, Var
+from ...ir.functor import vars_used
+from .facts import Access, Axis, Facts
+
+__all__ = ["across_of", "in_line", "joined", "lies_across", "main_read", "one_line", "reuses", "rows_of"]
+
+
+def in_line(f: Facts) -> Axis | None:
+    """The axis along which the largest read is contiguous; the last axis if there is none."""
+    main = main_read(f)
+    found = [a for a in f.axes if main is not None and main.stride(a) == 1]
+    return found[-1] if found else (f.axes[-1] if f.axes else None)
+
+
+def main_read(f: Facts) -> Access | None:
+    """The read with the largest footprint."""
+    spans = {a.var: a.extent for a in f.axes}
+    return max([r for r in f.reads if r.strides], key=lambda r: r.footprint(spans), default=None)
+
+
+def one_line(f: Facts, axes: list[Axis]) -> bool:
+    """Whether each read steps through the nested axes with a single stride, so that they can be fused."""
+    pairs = zip(axes, axes[1:])
+    return all(a.known for a in axes) and all(r.in_line(*pair) for pair in pairs for r in f.reads)
+
+
+def rows_of(last: Facts, group: list[Facts]) -> tuple[list[Axis], list[Axis]]:
+    """The axes of `last` that number the rows, and those along a row."""
+    if last.kind == "reduction":
+        return last.spatial, last.reduce
+    made = {f.write.buffer for f in group if f.write is not None}
+    own = {a.var for a in last.spatial}
+    named = [{v for i in r.indices for v in vars_used(i)} & own for r in last.reads if r.buffer in made]
+    used: set[Var] = set().union(*[names for names in named if names != own])  # one value for a whole row
+    if all(names == own for names in named):
+        used = own  # it has one value for each row itself
+    return [a for a in last.spatial if a.var in used], [a for a in last.spatial if a.var not in used]
+
+
+def joined(facts: Facts) -> int:
+    """How many of the last axes are contiguous with each other in every access, so that they can be one loop."""
+    axes, count = facts.spatial, 1
+    while count < len(axes) and axes[-count].known and axes[-count].extent == 1:
+        count += 1  # an axis of one element is contiguous with any other
+    while count < len(axes):
+        inner, outer = axes[-count], axes[-count - 1]
+        if not (inner.known and outer.known):
+            break
+        if not all(r.in_line(outer, inner) for r in facts.accesses):
+            break
+        count += 1
+    return count
+
+
+def across_of(facts: Facts) -> int | None:
+    """The position of the axis along which the source of a transpose is contiguous; None if the block is no copy, or if
+    source and result are contiguous along the same axis."""
+    if len(facts.reads) != 1 or not isinstance(facts.block.body.value, BufferLoad):  # type: ignore[attr-defined]
+        return None
+    return lies_across(facts, facts.reads[0])
+
+
+def lies_across(facts: Facts, read: Access) -> int | None:
+    """The position of the axis along which a read is contiguous, if it is not the axis of the result that is."""
+    axes = facts.spatial
+    if len(axes) < 2:
+        return None
+    last = axes[-1]
+    if not read.moves(last) or read.stride(last) in (None, 1) or last.extent < 4:
+        return None
+    found = [i for i, a in enumerate(axes[:-1]) if read.stride(a) == 1 and a.extent >= 4]
+    return found[-1] if found else None
+
+
+def reuses(f: Facts) -> bool:
+    """Whether an element that is read serves several results: only then do register tiles pay."""
+    wide = [a for a in f.spatial if a.extent > 1]
+    if any(not r.moves(a) for r in f.reads for a in wide):
+        return True
+    # windows that overlap
+    return any(
+        r.moves(a)
+        and r.moves(k)
+        and abs(r.stride(a) or 0) < k.extent * abs(r.stride(k) or 0)
+        and abs(r.stride(k) or 0) <= abs(r.stride(a) or 0)
+        for r in f.reads
+        for a in wide
+        for k in f.reduce
+        if k.extent > 1
+    )

@@ -1,0 +1,366 @@
+"""The stages of a function: their facts and links, which of them are inlined, and which belong together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from ...ir.errors import ScheduleError
+from ...ir.expr import BufferLoad, Var, const_value
+from ...ir.function import PrimFunc
+from ...ir.functor import pre_order, statements
+from ...ir.stmt import Block, BufferStore, Stmt
+from ...target import Target
+from ...tir.schedule import Schedule
+from ...tir.schedule.blocks import consumers_of
+from ...tir.schedule.inline import MANY, short_first
+from ...tir.schedule.primitive import BlockRV, Refusal
+from ...tir.schedule.schedule import Position
+from ..explain import Explanation
+from .facts import Access, Facts, divided, divisions, facts_of, is_plain
+from .links import Links
+from .patterns import reuses
+
+__all__ = ["Stage", "Stages", "reason_of"]
+
+T = TypeVar("T")
+
+_LONG = 256  # the largest expression that may be repeated in a consumer: all copies together, in additions
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A stage that rules are asked about: a block and, if it ends a chain of rows, the stages of the chain in order."""
+
+    program: Stages
+    facts: Facts
+    chain: tuple[Facts, ...]
+
+    @property
+    def name(self) -> str:
+        return self.facts.name
+
+    @property
+    def single(self) -> bool:
+        """Whether it is a block alone, and not a chain."""
+        return len(self.chain) == 1
+
+    @property
+    def heavy(self) -> Facts:
+        """The stage of the chain with the most work."""
+        return max(self.chain, key=lambda f: f.points * (f.work + 1))
+
+
+class Stages:
+    """The blocks of one function while they are scheduled: those that are left, and what is known of them."""
+
+    def __init__(
+        self,
+        sch: Schedule,
+        func: PrimFunc,
+        target: Target,
+        notes: Explanation,
+        constants: frozenset[str],
+    ) -> None:
+        self.sch, self.target, self.notes = sch, target, notes
+        params = {v.name: func.buffer_map[v] for v in func.params if v in func.buffer_map}
+        by_name = {b.name: b for b in params.values()}
+        unknown = sorted(c for c in constants if c not in params and c not in by_name)
+        if unknown:
+            raise ScheduleError(
+                f"auto_schedule: {unknown[0]!r} is no parameter; there are {', '.join(sorted(by_name))}"
+            )
+        self.constants = frozenset(params.get(c) or by_name[c] for c in constants)
+        self.outputs = set(params.values())
+        self.done: set[object] = set()  # blocks, by their keys
+        self.seen: set[Stmt] = set()  # statements at the root whose blocks `take` has visited
+        self.keyed: tuple[list[Facts], dict[object, Facts]] | None = None
+        self.made_links: Links | None = None
+        self.empty = _is_empty(func)
+
+    def run(self) -> None:
+        """Schedule all stages, group by group."""
+        if self.begin():
+            while left := self.stages():
+                self.next_group(left)
+            self.finish()
+
+    def next_group(self, left: list[Facts]) -> None:
+        """Schedule some of the stages that are left."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """The last step, after all stages are scheduled."""
+
+    def begin(self) -> bool:
+        """Inline what is worth inlining. Returns whether there is anything to schedule."""
+        name = self.sch.func_working_on.name_hint
+        try:
+            self.root = self.sch.get_block("root")
+        except ScheduleError:  # loops without blocks
+            self.notes.left(name, "its loops are in no block named root")
+            return False
+        if self.empty:
+            self.notes.left(name, "a size is 0: there is nothing to compute")
+            return False
+        self.inline()
+        return True
+
+    def stages(self) -> list[Facts]:
+        """The blocks at the root that are not done, in order."""
+        return [
+            facts_of(self.sch, rv) for rv in self.sch.get_child_blocks(self.root) if rv.key not in self.done
+        ]
+
+    @property
+    def links(self) -> Links:
+        """The blocks at the root of the program as it is now."""
+        body = self.sch.realize(self.root).block.body
+        if self.made_links is None or self.made_links.body is not body:
+            self.made_links = Links(body, self.made_links)
+        return self.made_links
+
+    def is_output(self, f: Facts) -> bool:
+        return any(r.buffer in self.outputs for r in f.block.writes)
+
+    # -- inlining --------------------------------------------------------------------------
+    def inline(self) -> None:
+        """Inline injective stages into their consumers where that repeats hardly any work."""
+        for rv in self._in_order_of_inlining():
+            f = facts_of(self.sch, rv)
+            if f.kind != "injective" or self.is_output(f):
+                continue
+            consumers = [facts_of(self.sch, c) for c in self.sch.get_consumers(rv)]
+            if consumers and self.wants_inline(f, consumers):
+                try:
+                    self.sch.compute_inline(rv)
+                except ScheduleError:
+                    continue
+                self.notes.inlined(f.name, [c.name for c in consumers])
+
+    def _in_order_of_inlining(self) -> list[BlockRV]:
+        """The stages in program order. If there are long chains, their links come first: these can be inlined in any
+        order."""
+        stages = self.stages()
+        known = {f.rv.key: f for f in stages}
+        links = [f.rv for f in stages if self._is_link(f, known)] if len(stages) >= MANY else []
+        if len(links) < MANY:
+            return [f.rv for f in stages]
+        chosen = set(links)
+        return [*short_first(links), *(f.rv for f in stages if f.rv not in chosen)]
+
+    def _is_link(self, f: Facts, known: Mapping[object, Facts]) -> bool:
+        """Whether its only reader is an injective stage with as many points, which reads it once."""
+        readers = consumers_of(self.sch, self.sch.realize(f.rv))
+        if f.kind != "injective" or self.is_output(f) or len(readers) != 1:
+            return False
+        reader = known.get(readers[0].block.key)
+        loads = [m for m in pre_order(readers[0].block.body) if isinstance(m, BufferLoad)]
+        once = sum(m.buffer is w.buffer for w in f.block.writes for m in loads) == 1
+        return once and reader is not None and reader.kind == "injective" and reader.points == f.points
+
+    def wants_inline(self, f: Facts, consumers: list[Facts]) -> bool:
+        if any(c.kind in ("opaque", "several") for c in consumers):
+            return False
+        movement = _is_movement(f)
+        for c in consumers:
+            if c.kind == "reduction" and reuses(c):
+                if not movement or f.guarded or not _linear(f):
+                    return False
+            elif c.kind == "reduction" and f.work > 4 and len(consumers) > 1:
+                return False
+        if (
+            f.work > 1
+            and max(c.points for c in consumers) > 2 * f.points
+            and not self.beside_more(f, consumers)
+        ):
+            return False  # it would be computed again for each of the elements that share it
+        cheap = f.work <= 4
+        if len(consumers) > 1 and not cheap:
+            return False
+        if any(_grows(f, c, cheap) for c in consumers):
+            return False
+        (first, *_) = consumers
+        near = f.points * 2 > first.points or self.beside_more(f, consumers)
+        return cheap or first.kind == "reduction" or near
+
+    def beside_more(self, f: Facts, consumers: list[Facts]) -> bool:
+        """Whether its only reader also takes the results of long sums, beside which the work of `f` is negligible."""
+        if len(consumers) != 1:
+            return False
+        makers = [facts_of(self.sch, p) for p in self.sch.get_producers(consumers[0].rv)]
+        sums = [p for p in makers if p.kind == "reduction" and reuses(p) and p.points >= consumers[0].points]
+        return any(math.prod(a.extent for a in p.reduce) >= 8 * f.work for p in sums)
+
+    # -- neighbours ------------------------------------------------------------------------
+    def reads_constants(self, f: Facts) -> bool:
+        return any(r.buffer in self.constants for r in f.reads)
+
+    def at_root(self) -> set[object]:
+        """The keys of the outermost blocks."""
+        return self.links.keys()
+
+    def take(self, before: set[object]) -> None:
+        """Mark the blocks that a sketch made or moved as done. `before` are the keys of the outermost blocks before
+        it: those that still have their plain loops are left to be scheduled."""
+        index, links = self.sch.state.index, self.links
+        for part in [p for p in links.parts if p not in self.seen]:
+            self.seen.add(part)
+            for r in links.blocks_in(part):
+                if r.block.key not in before or not is_plain(r, index.loops_of(r)):
+                    self.done.add(r.block.key)
+
+    def fusable_consumer(self, f: Facts) -> BlockRV | None:
+        """The stage that takes the results element by element and can be an epilogue, if it is the only consumer."""
+        if self.is_output(f):
+            return None
+        consumers = self.sch.get_consumers(f.rv)
+        if len(consumers) != 1:
+            return None
+        c = facts_of(self.sch, consumers[0])
+        assert f.write is not None
+        if c.kind != "injective" or len(c.spatial) != len(f.spatial):
+            return None
+        reads = [r for r in c.reads if r.buffer is f.write.buffer]
+        spatial = [a.var for a in c.spatial]
+        if len(reads) != 1 or len(reads[0].indices) != len(spatial):
+            return None
+        if any(i is not v for i, v in zip(reads[0].indices, spatial, strict=True)):
+            return None
+        if [a.extent for a in c.spatial] != [_extent(f, i) for i in f.write.indices]:
+            return None
+        return consumers[0]
+
+    def own_producers(self, f: Facts, packed: Access | None) -> list[BlockRV]:
+        """The injective stages that only this block reads, without the one that is `packed` into panels anyway."""
+        out = []
+        for rv in self.sch.get_producers(f.rv):
+            p = facts_of(self.sch, rv)
+            if p.kind != "injective" or rv.key in self.done or self.is_output(p):
+                continue
+            if self.ends_rows(rv):
+                continue
+            copied = packed is not None and p.write is not None and p.write.buffer is packed.buffer
+            if copied or len(self.sch.get_consumers(rv)) != 1:
+                continue
+            out.append(rv)
+        return out
+
+    def ends_rows(self, rv: BlockRV) -> bool:
+        """Whether a stage depends on a reduction that is not scheduled yet: a chain of rows stays together."""
+        before, seen = self.sch.get_producers(rv), set()
+        while before:
+            b = before.pop()
+            if b.key in seen or b.key in self.done:
+                continue
+            seen.add(b.key)
+            if self.sch.realize(b).block.init is not None:
+                return True
+            before += self.sch.get_producers(b)
+        return False
+
+    def look_ahead(self, steps: Callable[[], T]) -> tuple[T, Position] | str:
+        """Take some steps and take them back. Returns their result with where they lead; a sentence if they are
+        refused."""
+        try:
+            with self.sch.tried():
+                return steps(), self.sch.position()
+        except ScheduleError as why:
+            return reason_of(why)
+
+    # -- chains of rows --------------------------------------------------------------------
+    def next_stages(self, left: list[Facts]) -> list[Stage]:
+        """The stages to schedule next: the first reduction whose operands are reused; else the last chain of rows;
+        else all that are left, one by one."""
+        for f in left:
+            if f.kind == "reduction" and reuses(f):
+                return [Stage(self, f, (f,))]
+        if any(f.kind == "reduction" for f in left):
+            for f in reversed(left):
+                if f.kind not in ("opaque", "several"):
+                    group = self.row_group(f, left)
+                    if any(g.kind == "reduction" for g in group):
+                        return [Stage(self, f, tuple(group))]
+        return [Stage(self, f, (f,)) for f in left]
+
+    def row_group(self, last: Facts, left: list[Facts]) -> list[Facts]:
+        """`last` and the stages before it that only stages of the group read: reductions without reuse, all of them
+        over the same rows, and the stages between them."""
+        links, known = self.links, self.by_key(left)
+        group, grown = {last.rv.key: last}, True
+        rows = _results(last) if last.kind == "reduction" else None
+        while grown:
+            grown = False
+            for g in list(group.values()):
+                for key in links.producers(g.rv.key):
+                    p = known.get(key)
+                    if p is None or key in group or p.kind in ("opaque", "several") or self.is_output(p):
+                        continue
+                    if p.kind == "reduction" and (reuses(p) or rows not in (None, _results(p))):
+                        continue
+                    if all(c in group for c in links.consumers(key)):
+                        group[key] = p
+                        grown = True
+                        if p.kind == "reduction":
+                            rows = _results(p)
+        return [f for f in left if f.rv.key in group] if len(group) > 1 else [last]
+
+    def by_key(self, left: list[Facts]) -> dict[object, Facts]:
+        """The stages by their keys, kept since many groups are looked for among the same stages."""
+        if self.keyed is None or self.keyed[0] is not left:
+            self.keyed = left, {f.rv.key: f for f in left}
+        return self.keyed[1]
+
+    def in_groups(self, last: Facts, group: list[Facts]) -> tuple[Facts, list[Facts]]:
+        """The last stage of a chain, and the chain. If the last stage reads one value for each group of an axis
+        (`mean[n, c // 8]`), the groups become an axis of their own."""
+        made = {f.write.buffer for f in group if f.write is not None}
+        parts = divisions(last, made.__contains__)
+        if max(parts, default=1) == 1:
+            return last, group
+        self.sch.transform_block_layout(last.rv, divided(parts))
+        whole = facts_of(self.sch, last.rv)
+        return whole, [whole if f is last else f for f in group]
+
+
+def reason_of(error: ScheduleError) -> str:
+    """A refusal in one line."""
+    reason = error.reason if isinstance(error, Refusal) else str(error)
+    return reason.splitlines()[0]
+
+
+def _is_empty(func: PrimFunc) -> bool:
+    """Whether some block has no points."""
+    domains = [iv.dom for m in statements(func.body) if isinstance(m, Block) for iv in m.iter_vars]
+    return any(const_value(d.extent) == 0 for d in domains)
+
+
+def _results(f: Facts) -> int:
+    return math.prod(a.extent for a in f.spatial)
+
+
+def _extent(f: Facts, index: Any) -> int | None:
+    axis = f.axis(index) if isinstance(index, Var) else None
+    return None if axis is None else axis.extent
+
+
+def _grows(f: Facts, reader: Facts, cheap: bool) -> bool:
+    """Whether a reader would compute a costly stage at several places, or repeat a long expression."""
+    assert f.write is not None
+    buffer = f.write.buffer
+    places = sum(r.buffer is buffer for r in reader.reads)
+    loads = sum(isinstance(m, BufferLoad) and m.buffer is buffer for m in pre_order(reader.block.body))
+    return (places > 1 and not cheap) or (loads > 1 and loads * f.work > _LONG)
+
+
+def _is_movement(f: Facts) -> bool:
+    """Whether a stage only moves elements, without arithmetic."""
+    body = f.block.body
+    assert isinstance(body, BufferStore)
+    return isinstance(body.value, BufferLoad)
+
+
+def _linear(f: Facts) -> bool:
+    return all(s is not None for r in f.reads for s in r.strides.values())

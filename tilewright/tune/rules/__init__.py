@@ -1,0 +1,46 @@
+"""The rules by which stages are scheduled: those of a target compete, and the cheapest row of all their tables wins."""
+
+from __future__ import annotations
+
+from ...target import Target
+from .cpu.apart import Apart
+from .cpu.elementwise import Elementwise
+from .cpu.lane_chain import LaneChain
+from .cpu.online import Online
+from .cpu.row_chain import RowChain
+from .cpu.rows import RowParts, Rows
+from .cpu.several import Several
+from .cpu.short_rows import ShortRows
+from .cpu.short_sums import ShortSums
+from .cpu.stream import Stream
+from .cpu.tile import Tile
+from .cpu.transpose import Transpose, TransposedOperand
+from .cpu.winograd import Winograd
+from .rule import Applied, Match, Refusal, Row, Rule
+
+__all__ = ["CPU", "Applied", "Match", "Refusal", "Row", "Rule", "rules_of"]
+
+# The order is that of equals: of two rows with the same predicted time, that of the first rule is taken.
+CPU: tuple[Rule, ...] = (
+    Tile(),
+    Winograd(2),
+    Winograd(4),
+    ShortSums(),
+    Stream(),
+    Rows(),
+    RowParts(),
+    RowChain(),
+    LaneChain(),
+    ShortRows(),
+    Online(),
+    Apart(),
+    Several(),
+    Transpose(),
+    TransposedOperand(),
+    Elementwise(),
+)
+
+
+def rules_of(target: Target) -> tuple[Rule, ...]:
+    """The rules whose needs a target has."""
+    return tuple(r for r in CPU if r.needs <= target.cpu.features)

@@ -1,0 +1,60 @@
+"""Vectors of partial results: a reduction along contiguous memory, in as many parts as vectors have lanes."""
+
+from __future__ import annotations
+
+from ....ir.errors import ScheduleError
+from ....tir.schedule import Schedule
+from ....tir.schedule.primitive import BlockRV, LoopRV
+from ...program.facts import Facts, extent_of
+from ...program.patterns import one_line
+from .simple import Way
+
+__all__ = ["fused", "in_lanes", "lanes_of", "place_lanes", "vector_reduction"]
+
+# Independent vectors of partial results, which hide the latency of an addition.
+_CHAINS = 4
+_WIDEST = 256  # the most lanes of partial results: _CHAINS vectors of bytes
+
+
+def vector_reduction(sch: Schedule, f: Facts, way: Way) -> tuple[BlockRV | None, BlockRV]:
+    """Rewrite a reduction along a contiguous axis as lanes of partial results and their combination."""
+    loops = sch.get_loops(f.rv)
+    spatial = len(f.spatial)
+    reduces = loops[spatial:]
+    if len(reduces) > 1 and one_line(f, f.reduce):
+        reduces = [sch.fuse(*reduces)]
+    return lanes_of(sch, f, reduces[-1], way, spatial)
+
+
+def lanes_of(sch: Schedule, f: Facts, loop: LoopRV, way: Way, spatial: int) -> tuple[BlockRV | None, BlockRV]:
+    lanes = f.lanes(way)
+    size = extent_of(sch, loop)
+    if size is not None and size <= lanes:
+        sch.annotate(loop, "reduce_lanes", 1)
+        return None, f.rv
+    width = lanes * (_CHAINS if size is None or size >= 2 * _CHAINS * lanes else 1)
+    _, lane = sch.split(loop, [None, width])
+    partial = sch.rfactor(lane, factor_axis=spatial)
+    sch.set_scope(partial, 0, "local")
+    return partial, f.rv
+
+
+def place_lanes(sch: Schedule, partial: BlockRV | None, final: BlockRV, row: LoopRV) -> None:
+    """Compute the partial results of a row in its loop, vectorized."""
+    if partial is not None:
+        sch.compute_at(partial, row, preserve_unit_loops=False)
+        in_lanes(sch, partial, final)
+
+
+def in_lanes(sch: Schedule, partial: BlockRV, final: BlockRV) -> None:
+    """Vectorize partial results and their combination."""
+    sch.annotate(sch.get_loops(final)[-1], "reduce_lanes", 1)
+    lane, *sums = sch.get_loops(partial)[len(sch.get_loops(final)) - 1 :]
+    if (extent_of(sch, lane) or _WIDEST + 1) > _WIDEST:
+        raise ScheduleError("rows of another kind are between the lanes of its partial results")
+    sch.reorder(*sums, lane)
+    sch.vectorize(lane)
+
+
+def fused(sch: Schedule, loops: list[LoopRV]) -> LoopRV:
+    return sch.fuse(*loops) if len(loops) > 1 else loops[0]

@@ -1,0 +1,89 @@
+"""What a rule is: it matches a stage, counts what each way to schedule it does, and applies one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ...target import Target
+from ...target.machine import CpuMachine
+from ...tir.schedule import Schedule
+from ...tir.schedule.primitive import BlockRV
+from ..cost.table import Table
+from ..program.stages import Stage
+
+__all__ = ["Applied", "Match", "Refusal", "Row", "Rule"]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a rule does not apply to a stage, as a sentence without its full stop."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Match:
+    """A stage that a rule can schedule on a machine, with what the rule found out about it.
+
+    If `simpler` is given, it is tried with the same row where a primitive refuses this match (without the epilogue, for
+    instance).
+    """
+
+    stage: Stage
+    machine: CpuMachine
+    found: Any = None
+    simpler: Callable[[], Match | Refusal] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of a table: its decisions, the components of its predicted cost, the time with which it competes and the
+    predicted time of this stage alone, in seconds."""
+
+    values: Mapping[str, int]
+    figures: Mapping[str, float]
+    seconds: float
+    own: float
+    candidates: int = 1  # the rows that it was chosen from
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What a rule has done: a note for `explain()`, and the stages that are still to be scheduled.
+
+    `next` are scheduled at once, and `finish` is called after that. Those `beside` get their cheapest row without a
+    decision of their own: whether they are left depends on the row. `keys` are new blocks at the root that are left to
+    the other rules; with `opened`, so are the stages of the chain that still have their plain loops.
+    """
+
+    note: Mapping[str, object]
+    sketch: str = ""  # the name that `explain()` gives it: that of the rule, unless it is given
+    next: tuple[BlockRV, ...] = ()
+    beside: tuple[BlockRV, ...] = ()
+    finish: Callable[[Schedule], None] | None = None
+    keys: tuple[object, ...] = ()
+    opened: bool = False
+    done: tuple[object, ...] = ()  # keys of blocks that nobody has to schedule
+
+
+class Rule(Protocol):
+    """One way to schedule a stage.
+
+    `match` is pure: it leaves the schedule as it was, and says why not. `table` counts with arrays; if `only` is given,
+    just the row with these decisions. `apply` calls primitives; a ScheduleError of one of them masks the rule.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The capabilities of a target that it uses."""
+
+    def match(self, stage: Stage, target: Target) -> Match | Refusal: ...
+
+    def table(self, match: Match, machine: CpuMachine, only: Mapping[str, int] | None = None) -> Table: ...
+
+    def apply(self, sch: Schedule, match: Match, row: Row) -> Applied: ...
