@@ -310,8 +310,8 @@ def _told(task: Task, record: Record) -> dict[str, Any]:
 
 
 def _short(decision: Mapping[str, Any]) -> str:
-    rest = " ".join(f"{k}={v}" for k, v in decision.items() if k not in ("stage", "sketch"))
-    return f"{decision.get('stage')}: {decision.get('sketch')} {rest}"
+    rest = " ".join(f"{k}={v}" for k, v in decision.items() if k not in ("stage", "rule", "sketch"))
+    return f"{decision.get('stage')}: {decision.get('rule', decision.get('sketch'))} {rest}"
 
 
 def scheduled_by_record(
