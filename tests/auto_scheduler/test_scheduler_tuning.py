@@ -222,7 +222,9 @@ def test_states_of_rules_are_measured_among_the_others(tmp_path: Path) -> None:
     kinds = [inp.kind for inp in fake.seen]
     assert kinds == ["trace"] * 6 + ["decisions"] * 6
     assert len({inp.token for inp in fake.seen}) == 12  # sizes are drawn, none twice
-    assert [r.origin for r in read_lines(path).records] == ["rule"] * 6 + ["trial"] * 6 + ["winner"]
+    origins = [r.origin for r in read_lines(path).records]
+    # the engine's winner, and that of the rules if it is faster
+    assert origins[:12] == ["rule"] * 6 + ["trial"] * 6 and set(origins[12:]) == {"winner"}
     assert policy.generate_sketches()[0].by_hand
     # what they were measured by is not mistaken for a trial of the search
     again = Fake()

@@ -422,8 +422,17 @@ def test_the_end_of_a_transposed_tile() -> None:
     bias = te.placeholder((32, 1, 1), name="bias")
     out = topi.nn.relu(topi.add(topi.nn.conv2d_nchw(x, w, 1, 0, 1), bias))
     task = task_of([x, w, bias, out], f"{X86} -num-cores=2", constants=("w",))
-    tile = {"vector": 1, "lanes": 16, "packed": 1, "tile": [1, 8], "vectors": 1, "outer": 1, "threads": 1}
-    choice = {"stage": "conv2d_nchw", "sketch": "tile", **tile, "unroll": 1, "contrary": 0}
+    tile = {
+        "vector": 1,
+        "packed": 2,
+        "tile0": 1,
+        "tile1": 0,
+        "tile2": 8,
+        "vectors": 1,
+        "outer": 1,
+        "threads": 1,
+    }
+    choice = {"stage": "conv2d_nchw", "rule": "tile", **tile, "unroll": 1, "contrary": 0}
     mod = Sketches(task).apply([choice]).mod
     assert tvm.build(mod, target=X86).get_source("asm")
     rng = np.random.default_rng(0)

@@ -78,8 +78,8 @@ def slow_candidates(tasks: list[Task], row: int) -> list[Record]:
     out = []
     for task in tasks:
         sketches = Sketches(task)
-        rows = [min(row, len(s) - 1) for s in sketches.space.stages]
-        decisions = sketches.space.decisions(rows)
+        space = sketches.space.first
+        decisions = space.decisions([min(row, len(s) - 1) for s in space.stages])
         result = MeasureResult(Status.OK, (1e-3,) * 3, trace=sketches.apply(decisions).trace.as_json())
         out.append(Record.of(MeasureInput.of(task, decisions), result))
     return out

@@ -8,6 +8,7 @@ for part of the results in parallel:       wins where   results are contiguous a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from ....ir.expr import Var
@@ -64,11 +65,14 @@ def _work(stage: Stage, machine: CpuMachine) -> Work:
     # the sum of some lines waits for each of them, unless other vectors of the line are between
     waits = _TOGETHER * machine.fma_latency if line < _CHAINS * machine.lanes(f.bits) else 0
     passes = f.points / max(1, line) / _TOGETHER
+    # threads share the lines of results, and parts of a line if there is one; results that share a line stay together
+    others = math.prod(a.extent for a in f.spatial[:-1] if main is None or main.moves(a))
     return Work(
         f.points * (f.work / (2 * machine.fma_ports) + 1 / machine.loads_per_cycle + 1 / _TOGETHER),
         f.bits,
         bytes_of(f),
         stalls=passes * (fit.stream_entry + waits) + gather_stalls(f, f.spatial[-1], machine),
+        units=others if others > 1 else max(1, line // machine.lanes(f.bits)),
         prefetched=False,
         prior=fit.stream_gain if strips else 1.0,
         **left_beside(stage),
