@@ -29,11 +29,13 @@ __all__ = [
     "check_run",
     "checked_index",
     "checked_position",
+    "is_checked",
     "place_type",
 ]
 
 # From so many elements on, threads share the work; each takes pieces of so many.
 _SHARED, _PIECE = 1 << 16, 1 << 14
+_EACH = "T_check_each"
 _WORDS = {"index": "index", "position": "index", "length": "length"}
 
 Test = Callable[[PrimExpr, int], PrimExpr]
@@ -105,7 +107,7 @@ def _of_group(limits: Sequence[Any], columns: Sequence[int], which: Any) -> tupl
 def check_each(indices: te.Tensor, kind: str, sizes: Sequence[Any], node: str) -> te.Tensor:
     """The indices counted from the front, each checked where it is read: as part of what reads them.
 
-    With several sizes the first dimension counts them, and none of them is 1.
+    With several sizes the first dimension counts them.
     """
     limits = [_bounds(kind, s) for s in sizes]
     message = _outside_text(node, kind, indices.shape)
@@ -113,16 +115,23 @@ def check_each(indices: te.Tensor, kind: str, sizes: Sequence[Any], node: str) -
     def element(*at: Any) -> PrimExpr:
         if len(sizes) == 1:
             return checked_index(indices(*at), sizes[0], node, at, kind)
-        value = ops.cast(place_type(indices.dtype, max(sizes)), indices(*at))
-        return _checked_place(value, kind, *_of_group(limits, (), at[0]), message, at)
+        value = _widened(indices(*at), *sizes)
+        several = not any(n is not None and n < 2 for n in map(_known, sizes))
+        return _checked_place(value, kind, *_of_group(limits, (), at[0]), message, at, several)
 
-    return injective("check_each", indices.shape, element, tag.ELEMWISE)
+    return injective("check_each", indices.shape, element, tag.ELEMWISE, _EACH)
+
+
+def is_checked(indices: te.Tensor) -> bool:
+    """Whether indices are checked where they are read, so that each read of an empty tensor fails too."""
+    return indices.op.name == _EACH
 
 
 def checked_index(index: PrimExpr, size: Any, node: str, at: Sequence[Any], kind: str = "index") -> PrimExpr:
     """The place that an index at a position means, counted from the front, checked as part of what reads it."""
     low, high = _bounds(kind, size)
-    message, several = _outside_text(node, kind, at), (const_value(convert(size)) or 0) > 1
+    known = _known(size)
+    message, several = _outside_text(node, kind, at), known is None or known > 1
     return _checked_place(_widened(index, size), kind, low, high, message, at, several)
 
 
@@ -148,30 +157,33 @@ def check_run(ib: Any, indices: Any, first: Any, count: Any, size: Any, node: st
             ib.emit(ops.fail("index", _outside_text(node, "position", [at]), indices[at], at, low, high))
 
 
-def _widened(index: PrimExpr, size: Any) -> PrimExpr:
-    return ops.cast(place_type(index.dtype, size), index)
+def _widened(index: PrimExpr, *sizes: Any) -> PrimExpr:
+    return ops.cast(place_type(index.dtype, sizes), index)
 
 
-def place_type(kind: DataType, size: Any) -> DataType:
-    """The type of an index that has room for its size too."""
-    known = const_value(convert(size))
-    narrow = kind.bits < 32 or (kind.bits == 32 and (known is None or known > kind.high))
+def _known(size: Any) -> float | None:
+    return const_value(convert(size))
+
+
+def place_type(kind: DataType, sizes: Sequence[Any]) -> DataType:
+    """The type of an index that has room for its sizes too, of which some may be known at run time only."""
+    known = list(map(_known, sizes)) or [None]
+    narrow = kind.bits < 32 or (kind.bits == 32 and any(n is None or n > kind.high for n in known))
     return INT64 if narrow else kind
 
 
 def _checked_place(
     value: PrimExpr, kind: str, low: Any, high: Any, message: str, at: Sequence[Any], several: bool = True
 ) -> PrimExpr:
-    """An index counted from the front along a dimension that is known to have several elements, or not."""
-    place, unsigned = value, f"uint{value.dtype.bits}"
+    """An index counted from the front along a dimension that may have several elements, or has at most one."""
+    place, unsigned, size = value, f"uint{value.dtype.bits}", ops.cast(value.dtype, ops.add(high, 1))
     if kind == "index" and not value.dtype.is_uint:
-        size = ops.cast(value.dtype, ops.add(high, 1))
         place = ops.select(ops.less(value, te.const(0, value.dtype)), ops.add(value, size), value)
     if not several:  # of one place alone nobody would look at the index, nor whether it is inside
         good = ops.logical_not(_outside(value, low, high))
         return ops.checked(place, good, "value", message, value, *at, low, high)
-    # one comparison: what is below 0 still is great without its sign
-    good = ops.less_equal(ops.cast(unsigned, place), ops.cast(unsigned, high))
+    # one comparison: what is below 0 still is great without its sign, and nothing is below a size of 0
+    good = ops.less(ops.cast(unsigned, place), ops.cast(unsigned, size))
     return ops.checked(place, good, "index", message, value, *at, low, high)
 
 

@@ -12,6 +12,7 @@ from ..ir.expr import PrimExpr, const_value, convert
 from ..te.tensor import checked_shape
 from ..tir import ir_builder
 from . import tag
+from .checks import is_checked
 from .transform import flatten
 from .utils import (
     as_place,
@@ -64,8 +65,11 @@ def from_front(index: PrimExpr, size: Any) -> PrimExpr:
     return ops.select(ops.less(index, te.const(0, index.dtype)), ops.add(index, size), index)
 
 
-def if_any(sizes: Sequence[Any], value: PrimExpr) -> PrimExpr:
-    """A value read along some dimensions, or 0 where one of them has no elements, as a symbolic size may turn out."""
+def if_any(sizes: Sequence[Any], value: PrimExpr, *indices: te.Tensor | None) -> PrimExpr:
+    """A value read along some dimensions by indices, or 0 where a dimension has no elements, as a symbolic size may turn
+    out; indices that are checked fail there instead."""
+    if indices and all(i is not None and is_checked(i) for i in indices):
+        return value
     opens = [ops.greater(s, 0) for s in sizes if const_value(convert(s)) is None]
     return ops.if_then_else(ops.all(*opens), value, te.const(0, value.dtype)) if opens else value
 
@@ -116,7 +120,7 @@ def take(a: te.Tensor, indices: Any, axis: Any = None, batch_dims: int = 0, mode
         index = chosen(*i[:batch], *inside) if chosen is not None else single
         assert index is not None
         rest = (*i[:d],), (*i[d + len(own) :],)
-        value = if_any([size], x(*rest[0], taken(mode, index, size), *rest[1]))
+        value = if_any([size], x(*rest[0], taken(mode, index, size), *rest[1]), chosen)
         if mode != "nan":
             return value
         good = ops.logical_and(ops.greater_equal(index, 0), ops.less(index, size))
@@ -141,7 +145,7 @@ def gather(data: te.Tensor, axis: int, indices: te.Tensor) -> te.Tensor:
     return injective(
         "gather",
         chosen.shape,
-        lambda *i: if_any([x.shape[d]], x(*i[:d], held(chosen(*i), x.shape[d]), *i[d + 1 :])),
+        lambda *i: if_any([x.shape[d]], x(*i[:d], held(chosen(*i), x.shape[d]), *i[d + 1 :]), chosen),
     )
 
 
@@ -167,7 +171,7 @@ def gather_nd(a: te.Tensor, indices: te.Tensor, batch_dims: int = 0) -> te.Tenso
     def element(*i: Any) -> PrimExpr:
         at = i[:lead]
         place = [held(points(c, *at), x.shape[batch + c]) for c in range(count)]
-        return if_any(x.shape[batch : batch + count], x(*at[:batch], *place, *i[lead:]))
+        return if_any(x.shape[batch : batch + count], x(*at[:batch], *place, *i[lead:]), points)
 
     if is_empty_shape(shape):
         return injective("gather_nd", shape, lambda *i: te.const(0, x.dtype))
@@ -186,7 +190,7 @@ def adv_index(data: te.Tensor, indices: Sequence[te.Tensor]) -> te.Tensor:
     def element(*i: Any) -> PrimExpr:
         at = i[: len(common)]
         place = [held(t(*broadcast_indices(t.shape, common, at)), x.shape[d]) for d, t in enumerate(points)]
-        return if_any(x.shape[: len(points)], x(*place, *i[len(common) :]))
+        return if_any(x.shape[: len(points)], x(*place, *i[len(common) :]), *points)
 
     if is_empty_shape(shape):
         return injective("adv_index", shape, lambda *i: te.const(0, x.dtype))

@@ -37,15 +37,19 @@ check_indices = register(
     compute=_indices_compute,
 )
 
+
+def _each_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
+    sizes = [ins[1].shape[d] for d in attrs.dims] if len(ins) > 1 else attrs.sizes
+    return [topi.checks.check_each(ins[0], attrs.kind, sizes, attrs.node)]
+
+
 # The same within the kernel that reads the indices: counted from the front, in a type that has room for the sizes.
 check_each = register(
     "check_each",
-    inputs=("indices",),
-    attrs={"kind": text("index"), "sizes": ints(()), "node": text("")},
-    rel=lambda types, attrs: TensorType(
-        types[0].shape, topi.checks.place_type(types[0].dtype, max(attrs.sizes))
-    ),
-    compute=lambda attrs, ins, out: [topi.checks.check_each(ins[0], attrs.kind, attrs.sizes, attrs.node)],
+    inputs=("indices", "data?"),
+    attrs={"kind": text("index"), "sizes": ints(()), "dims": ints(()), "node": text("")},
+    rel=lambda types, attrs: TensorType(types[0].shape, topi.checks.place_type(types[0].dtype, attrs.sizes)),
+    compute=_each_compute,
     pattern=ELEMWISE,
 )
 

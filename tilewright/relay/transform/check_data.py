@@ -114,13 +114,15 @@ class _Checks(Mutator):
         }
         if not any(isinstance(s, AnySize) for s in sizes):
             key: Any = (data, place.kind, tuple(map(str, sizes)), place.ignored, place.columns)
-            if _is_fused(call, place, sizes):
+            if _is_fused(call, place) and not any(isinstance(s, int) and s < 2 for s in sizes):
                 return self.once(key, lambda: check_each(data, kind=place.kind, sizes=sizes, node=node))
             return self.once(key, lambda: check_indices(data, sizes=sizes, **attrs))
         if not dims:
             return data  # into a tensor of a size that only the run tells; it is held inside
         source = beside[place.source]
         key = (data, place.kind, source, dims, place.ignored, place.columns)
+        if _is_fused(call, place):
+            return self.once(key, lambda: check_each(data, source, kind=place.kind, dims=dims, node=node))
         return self.once(key, lambda: check_indices(data, source, dims=dims, **attrs))
 
     def once(self, key: Any, make: Any) -> Any:
@@ -146,14 +148,13 @@ def _checks_itself(call: Call, place: Place) -> bool:
     return known and (place.ignored is None or all(shape[d] > 1 for d in place.dims))
 
 
-def _is_fused(call: Call, place: Place, sizes: Sequence[Any]) -> bool:
+def _is_fused(call: Call, place: Place) -> bool:
     """Whether the check becomes part of the kernel that reads the indices, where it costs nothing.
 
-    An index into a single element is not read at all, and the check would go with it.
+    An index into what is known to be a single element is not read at all, and the check would go with it.
     """
     plain = place.kind != "length" and place.ignored is None and not place.columns
-    several = all(isinstance(s, int) and s > 1 for s in sizes)
-    return bool(plain and several and call.op.pattern == OpPattern.INJECTIVE)
+    return bool(plain and call.op.pattern == OpPattern.INJECTIVE)
 
 
 def _fields(value: Any) -> list[Any]:
