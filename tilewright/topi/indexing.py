@@ -66,8 +66,8 @@ def from_front(index: PrimExpr, size: Any) -> PrimExpr:
 
 
 def if_any(sizes: Sequence[Any], value: PrimExpr, *indices: te.Tensor | None) -> PrimExpr:
-    """A value read along some dimensions by indices, or 0 where a dimension has no elements, as a symbolic size may turn
-    out; indices that are checked fail there instead."""
+    """A value read along some dimensions by indices, or 0 where a dimension has no elements, as a symbolic size may
+    turn out; indices that are checked fail there instead."""
     if indices and all(i is not None and is_checked(i) for i in indices):
         return value
     opens = [ops.greater(s, 0) for s in sizes if const_value(convert(s)) is None]
