@@ -89,7 +89,7 @@ def _domain(dom: Any) -> Range:
 def thread_axis(dom: Any = None, tag: str = "", name: str = "", span: Any = None) -> IterVar:
     """An axis of threads: `te.thread_axis("threadIdx.x")` or `te.thread_axis((0, 32), "threadIdx.x")`.
 
-    `tag` is the hardware axis (`blockIdx.x`, `threadIdx.y`, `vthread`, …). Without `dom` the bound loop gives its extent.
+    `tag` is the hardware axis (`blockIdx.x`, `threadIdx.y`, `vthread`, …). Without `dom` the bound loop sets its size.
     """
     if isinstance(dom, str):
         tag, dom = dom, None

@@ -67,7 +67,7 @@ SCOPES = (
 def _region(
     regions: tuple[BufferRegion, ...], which: int | str | Buffer, me: BlockRealize, what: str
 ) -> Buffer:
-    """A buffer among those that a block reads or writes, by position, name or itself."""
+    """One of the buffers that a block reads or writes, given by its position, its name or itself."""
     names = [r.buffer.name for r in regions]
     if isinstance(which, Buffer):
         if not any(r.buffer is which for r in regions):
@@ -133,7 +133,7 @@ def copy_nest(
 
 
 class _Redirect(Mutator):
-    """Accesses of one buffer turned to another, inside some blocks (all if None)."""
+    """A rewriter that redirects the accesses of one buffer to another, inside some blocks (all if None)."""
 
     def __init__(self, old: Buffer, new: Buffer, keys: set[object] | None) -> None:
         self.old, self.new, self.keys, self.on = old, new, keys, keys is None
@@ -176,12 +176,15 @@ def cache_read(
     storage_scope: str,
     consumer_blocks: Sequence[BlockRV] | None = None,
 ) -> BlockRV:
-    """Copy a buffer that a block reads into other memory first, and read it there.
+    """Copy a buffer that a block reads into memory of `storage_scope`, and let the block read the copy.
 
     for i in range(8):                        for i in range(8):
         C[i] = A[i] + 1               ->          A_shared[i] = A[i]
                                               for i in range(8):
                                                   C[i] = A_shared[i] + 1
+
+    `read_buffer_index` is the position of the buffer among the block's reads, its name, or the buffer itself.
+    `consumer_blocks` are the blocks that read the copy, `block` alone by default. Returns the copying block.
     """
     me = sch.realize(block)
     _check_scope(storage_scope, me)
@@ -388,12 +391,15 @@ def cache_write(
     storage_scope: str,
     consumer_blocks: Sequence[BlockRV] | None = None,
 ) -> BlockRV:
-    """Let a block write to other memory, and copy from there when it is done.
+    """Let a block write to memory of `storage_scope`, and copy the result from there.
 
     for i in range(8):                        for i in range(8):
         C[i] = A[i] + 1               ->          C_local[i] = A[i] + 1
                                               for i in range(8):
                                                   C[i] = C_local[i]
+
+    `write_buffer_index` is the position of the buffer among the block's writes, its name, or the buffer itself.
+    `consumer_blocks` are blocks that read the memory of `storage_scope` too. Returns the copying block.
     """
     me = sch.realize(block)
     _check_scope(storage_scope, me)
@@ -466,7 +472,7 @@ def _rewrite_scope(sch: Schedule, key: object, walk: Mutator, new: Buffer) -> No
 
 @primitive
 def set_scope(sch: Schedule, block: BlockRV, buffer_index: int | str | Buffer, storage_scope: str) -> None:
-    """Put the buffer that a block writes into another memory.
+    """Allocate the buffer that a block writes in memory of `storage_scope`.
 
     B = alloc_buffer((8,))        ->        B = alloc_buffer((8,), scope="shared")
     """
@@ -483,9 +489,11 @@ def set_scope(sch: Schedule, block: BlockRV, buffer_index: int | str | Buffer, s
 def storage_align(
     sch: Schedule, block: BlockRV, buffer_index: int, axis: int, factor: int, offset: int
 ) -> None:
-    """Let the stride of a dimension be a multiple of `factor`, plus `offset`, to keep banks apart.
+    """Pad the stride of dimension `axis` to k * `factor` + `offset` elements, to avoid bank conflicts.
 
-    B = alloc_buffer((8, 32))     ->        rows of B lie 33 elements apart (axis=0, factor=32, offset=1)
+    B = alloc_buffer((8, 32))     ->        the stride of rows of B is 33 (axis=0, factor=32, offset=1)
+
+    `buffer_index` is the position of the buffer among the block's writes.
     """
     me = sch.realize(block)
     buffer = _region(me.block.writes, buffer_index, me, "write")

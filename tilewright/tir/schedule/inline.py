@@ -81,7 +81,7 @@ def short_first(blocks: Sequence[_T]) -> list[_T]:
 
 @primitive
 def compute_inline(sch: Schedule, block: BlockRV) -> None:
-    """Compute the elements of a block where they are read.
+    """Inline a block into its consumers: its expression replaces every read of its buffer.
 
     B[i] = A[i] * 2                 C[i] = A[i] * 2 + 1
     C[i] = B[i] + 1         ->
@@ -232,7 +232,7 @@ def _loads_in_blocks(stmt: Stmt) -> bool:
 
 @primitive
 def reverse_compute_inline(sch: Schedule, block: BlockRV) -> None:
-    """Apply a block to each element where it is made.
+    """Inline a block into its producer: its expression is applied to each element where it is computed.
 
     B[i] = A[i] * 2                 C[i] = A[i] * 2 + 1
     C[i] = B[i] + 1         ->

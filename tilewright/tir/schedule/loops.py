@@ -37,7 +37,7 @@ __all__ = ["add_unit_loop", "fuse", "reorder", "split", "tile"]
 
 
 class _Rebind(Mutator):
-    """Loop variables replaced in bindings and bounds."""
+    """A rewriter that replaces loop variables in bindings and bounds."""
 
     def __init__(
         self, table: dict[Var, PrimExpr], ana: Analyzer, outer: set[Var], condition: PrimExpr | None = None
@@ -116,7 +116,7 @@ def _loses_position(made: PrimExpr, plain: PrimExpr) -> bool:
 
 
 def _plain(sch: Schedule, loop: LoopRV, what: str) -> For:
-    """The loop, if nothing is said about it yet that the step would undo."""
+    """The loop; refused if it has a mark or an annotation that the step would lose."""
     n = sch.loop(loop)
     if n.kind is not ForKind.SERIAL:
         mark = {1: "parallel", 2: "vectorize", 3: "unroll", 4: "bind"}[int(n.kind)]
@@ -150,8 +150,9 @@ def split(
                                           if i_0*f + i_1 < n:      # only if it may fail
                                               S(i_0*f + i_1)
 
-    With `disable_predication` the factors must be known to divide the loop: the step is refused where a condition
-    would be needed.
+    `factors` are the extents of the new loops, outermost first; one of them may be None and is inferred. `names` are
+    the names of the new loops. With `disable_predication` the factors must be known to divide the loop: the step is
+    refused where a predicate would be needed. `preserve_unit_iters` has no effect: loops of extent 1 are kept.
     """
     n = _plain(sch, loop, "split")
     given = [None if f is None else convert(f.var if isinstance(f, LoopRV) else f) for f in factors]
@@ -250,7 +251,7 @@ def _check_parted(sch: Schedule, n: For, body: Stmt, ana: Analyzer) -> None:
 
 
 def _size(factor: PrimExpr | None, inferred: PrimExpr | None, kind: str) -> PrimExpr:
-    """A factor as an expression of the loop's type."""
+    """A factor, converted to the type of the loop variable."""
     size = inferred if factor is None else factor
     assert size is not None
     value = const_value(size)
@@ -282,11 +283,13 @@ def _check_factors(n: For, factors: Sequence[PrimExpr | None]) -> None:
 
 @primitive
 def fuse(sch: Schedule, *loops: LoopRV, preserve_unit_iters: bool = True, name: str | None = None) -> LoopRV:
-    """Fuse loops that stand directly in each other into one.
+    """Fuse directly nested loops, given outermost first, into one.
 
     for i in range(n):                for f in range(n * m):
         for j in range(m):      ->        S(f // m, f % m)
             S(i, j)
+
+    `name` is the name of the new loop. `preserve_unit_iters` has no effect.
     """
     if len(loops) < 1:
         refuse("there is nothing to fuse")
@@ -487,7 +490,7 @@ def add_unit_loop(sch: Schedule, block_or_loop: BlockRV | LoopRV) -> LoopRV:
 def tile(
     sch: Schedule, x: LoopRV, y: LoopRV, x_factor: Any, y_factor: Any
 ) -> tuple[LoopRV, LoopRV, LoopRV, LoopRV]:
-    """Split two loops and put the inner parts inside both outer ones."""
+    """Split two loops by their factors and reorder the four to x_outer, y_outer, x_inner, y_inner."""
     with sch.all_or_nothing():
         x_outer, x_inner = sch.split(x, [None, x_factor])
         y_outer, y_inner = sch.split(y, [None, y_factor])

@@ -27,7 +27,7 @@ __all__ = ["loop_partition", "merge"]
 def loop_partition(
     sch: Schedule, loop: LoopRV, factors: Sequence[Any], preserve_unit_iters: bool = True
 ) -> list[LoopRV]:
-    """Cut a loop into loops that follow each other.
+    """Partition a loop into consecutive loops.
 
     for i in range(128):                for i0 in range(2):
         B(i)                                B_i0(i0)
@@ -35,6 +35,8 @@ def loop_partition(
                                             B_i1(i1)
                                         for i2 in range(66, 128):
                                             B_i2(i2)
+
+    `factors` are the extents of the parts; the last part takes the remaining iterations.
     """
     n = _plain(sch, loop, "loop_partition")
     _check_copies(sch, n)
@@ -129,7 +131,7 @@ def _sizes(sch: Schedule, n: For, factors: Sequence[Any]) -> list[PrimExpr]:
 # ---------------------------------------------------------------------------- merge
 @primitive
 def merge(sch: Schedule, *loops: LoopRV) -> LoopRV:
-    """Run the bodies of loops that follow each other in one loop, with the loops around them too.
+    """Merge consecutive loops, and the loops around them, into one nest that runs their bodies in turn.
 
     for i, j in grid(n, m):                   for i_m, j_m in grid(n, m):
         B[i, j] = A[i, j] * 2         ->          B[i_m, j_m] = A[i_m, j_m] * 2

@@ -35,15 +35,16 @@ _EXPONENTIALS = ("exp", "exp2", "exp10")
 
 @primitive
 def rebase(sch: Schedule, block: BlockRV, partial: BlockRV) -> None:
-    """Let the parts of a sum measure from the parts of the reduction that it depends on, and correct them after.
+    """Let partial sums depend on partial results of another reduction instead of its total, and correct them later.
 
     for f: P[f] = max(x[f, :])                       for f: P[f] = max(x[f, :])
     M = max(P[:])                                    M = max(P[:])
     for f: Q[f] = sum(exp(x[f, :] - M))      ->      for f: Q[f] = sum(exp(x[f, :] - P[f]))
     S = sum(Q[:])                                    S = sum(Q[f] * exp(P[f] - M) for f)
 
-    `block` makes Q and `partial` makes P; both were made by rfactor. Q then does not wait for M any more. So for sums
-    of products with exp(x - M), where M is the largest x, and for sums of (x - E)², where E is made from the sum of x.
+    `block` computes Q and `partial` computes P; both were made by rfactor. Q then no longer waits for M. This works for
+    sums of products with exp(x - M), where M is the largest x, and for sums of (x - E)², where E is computed from the sum
+    of x.
     """
     mine, base = _part(sch, sch.realize(block)), _part(sch, sch.realize(partial))
     _check_parts(mine, base)

@@ -48,7 +48,7 @@ __all__ = ["cascade_reduction", "decompose_reduction", "merge_reduction", "rfact
 
 @primitive
 def decompose_reduction(sch: Schedule, block: BlockRV, loop: LoopRV) -> BlockRV:
-    """Give the initialisation of a reduction a nest of its own before a loop.
+    """Move the init of a reduction into a loop nest of its own before `loop`, and return the init block.
 
     for i in range(n):                        for i in range(n):
         for k in range(m):                        C[i] = 0
@@ -139,7 +139,7 @@ def _check_init_moves(
 
 @primitive
 def merge_reduction(sch: Schedule, init_block: BlockRV, update_block: BlockRV) -> None:
-    """Make the block that starts a reduction its init again: decompose_reduction the other way.
+    """Make `init_block` the init of the reduction `update_block` again: the inverse of decompose_reduction.
 
     for i in range(n):                        for i in range(n):
         C[i] = 0                                  for k in range(m):
@@ -300,14 +300,15 @@ def _combination(me: BlockRealize) -> Combination:
 
 @primitive
 def rfactor(sch: Schedule, loop: LoopRV, factor_axis: int = 0) -> BlockRV:
-    """Let each iteration of a reduction loop reduce into a place of its own, and combine these after.
+    """Let each iteration of a reduction loop reduce into an element of its own, and combine the partial results.
 
     for i, k0, k1 in grid(n, a, b):           for k0, i, k1 in grid(a, n, b):
         C[i] += A[i, k0 * b + k1]      ->         C_rf[k0, i] += A[i, k0 * b + k1]
                                               for i, k0 in grid(n, a):
                                                   C[i] += C_rf[k0, i]
 
-    A block that reduces several values at once (the largest and where it is) gets a place for each.
+    `factor_axis` is the position of the new dimension in the partial results. A block that reduces several values at
+    once (a maximum and its index) has partial results for each of them. Returns the block of the partial results.
     """
     n = sch.loop(loop)
     me, nest = _reduction_in(sch, n, "rfactor")
@@ -572,7 +573,7 @@ def _combining_block(
 
 @primitive
 def cascade_reduction(sch: Schedule, loop: LoopRV) -> BlockRV:
-    """Let each iteration of a reduction loop reduce into a place of its own, and combine it where the iteration ends.
+    """Let each iteration of a reduction loop reduce into an element of its own, combined at the end of the iteration.
 
     for k0 in range(a):                       for k0 in range(a):
         for k1, i in grid(b, n):       ->         for k1, i in grid(b, n):
@@ -580,9 +581,9 @@ def cascade_reduction(sch: Schedule, loop: LoopRV) -> BlockRV:
                                                   for i in range(n):
                                                       C[i] += C_part[k0, i]
 
-    Unlike rfactor it keeps the loops as they are, so it can come after all other steps, and a place is in use for one
-    iteration only: lowering makes it as small as what that writes. Sums become more exact: chains of a + b additions
-    in place of a * b. Returns the block that reduces within an iteration.
+    Unlike rfactor it keeps the loops, so it can come after all other steps. Partial results live for one iteration
+    only: lowering shrinks their buffer to the region of one iteration. Sums become more accurate: chains of a + b
+    additions in place of a * b. Returns the block that reduces within an iteration.
     """
     n = sch.loop(loop)
     me, nest = _reduction_in(sch, n, "cascade_reduction")

@@ -35,7 +35,7 @@ class _Roll(NamedTuple):
 
 @primitive
 def rolling_buffer(sch: Schedule, block: BlockRV, write_buffer_index: int) -> None:
-    """Compute only what is new in an iteration, and keep the rest of the window in a ring.
+    """Compute only the new elements in an iteration, and keep the rest of the window in a circular buffer.
 
     B = alloc_buffer((10,))                       B = alloc_buffer((6,))
     for i in range(2):                            for i in range(2):

@@ -72,11 +72,11 @@ def stream(
         O = sum(exp(S - M) / T * v)                    A = A * c + w · v
                                                O = A / T
 
-    `block` is the product with v; what it depends on, up to the scores, goes. What is done with the scores element
-    by element stays (a scale, a mask); the weights are rounded to the type of v. Sizes are padded: rows to multiples of
-    rows * together, columns to multiples of `columns`, heads to multiples of 64. What belongs to a row is held `lanes`
-    times, the element of column j beside copy j / 2 % lanes. Gives a block for each of ROLES; the last is that of O,
-    which keeps its handle.
+    `block` is the product with v; the blocks between the scores and this product are replaced. Elementwise work on the
+    scores (a scale, a mask) is kept; the weights are rounded to the type of v. Sizes are padded: rows to multiples of
+    rows * together, columns to multiples of `columns`, heads to multiples of 64. Values of a row are stored `lanes`
+    times; column j uses copy j / 2 % lanes. Returns a block for each of ROLES; the last computes O and keeps its
+    handle.
     """
     me = sch.realize(block)
     found = attention_of(sch, me)

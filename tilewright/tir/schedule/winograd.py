@@ -38,15 +38,16 @@ KEY = "winograd.small"
 
 @primitive
 def winograd(sch: Schedule, block: BlockRV, tile_size: int = 2) -> list[BlockRV]:
-    """Compute a convolution with stride 1 in tiles, by fewer products.
+    """Compute a convolution with stride 1 in tiles of `tile_size`, with fewer multiplications (Winograd).
 
     for n, co, h, w, ci, r, s:                      U[point, ci, co]     from the kernel, rows and then columns
         C[n, co, h, w] +=                    ->     V[point, tile, ci]   from tiles of the data
             D[n, ci, h + r, w + s] *                M[point, tile, co] += V[point, tile, ci] * U[point, ci, co]
             K[co, ci, r, s]                         C                    from tiles of M
 
-    Any order of dimensions will do, and groups. Gives the blocks: the kernel's rows and columns, the data's, the
-    products, the result's. Rounding differs: little for tiles of 2, by a digit for tiles of 4.
+    Dimensions may be in any order, and groups are supported. Returns the blocks: transforms of the kernel's rows and
+    columns, of the data, the products, transforms of the result. Rounding differs: little for tiles of 2, by about one
+    decimal digit for tiles of 4.
     """
     me = sch.realize(block)
     nest = sch.state.index.loops_of(me)
