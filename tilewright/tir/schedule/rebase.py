@@ -43,8 +43,8 @@ def rebase(sch: Schedule, block: BlockRV, partial: BlockRV) -> None:
     S = sum(Q[:])                                    S = sum(Q[f] * exp(P[f] - M) for f)
 
     `block` computes Q and `partial` computes P; both were made by rfactor. Q then no longer waits for M. This works for
-    sums of products with exp(x - M), where M is the largest x, and for sums of (x - E)², where E is computed from the sum
-    of x.
+    sums of products with exp(x - M), where M is the largest x, and for sums of (x - E)², where E is computed from the
+    sum of x.
     """
     mine, base = _part(sch, sch.realize(block)), _part(sch, sch.realize(partial))
     _check_parts(mine, base)
