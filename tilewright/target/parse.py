@@ -1,4 +1,4 @@
-"""From the many ways to write a target to its kind, its options and its host, with everything checked."""
+"""Parsing and checking of targets: from text, JSON, a tag or a dict to kind, options and host."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def _finish(kind: TargetKind, attrs: dict[str, Any], host: Any, tag: str, text: 
 
 
 def _implied_keys(kind: TargetKind, attrs: dict[str, Any]) -> list[str]:
-    """The key of the architecture, as strategies of operators look for it."""
+    """The key of the architecture, under which operator strategies are looked up."""
     if kind.name != "llvm":
         return []
     arch = architecture_of_triple(attrs["mtriple"]) if "mtriple" in attrs else None
@@ -194,7 +194,7 @@ def _implied_keys(kind: TargetKind, attrs: dict[str, Any]) -> list[str]:
 
 
 def _fill_from_model(kind: TargetKind, attrs: dict[str, Any]) -> None:
-    """What is known about a named GPU, where nothing else was said."""
+    """Fill in the known figures of a named GPU where the target does not give them."""
     if kind.name != "cuda":
         return
     if "mcpu" in attrs:
