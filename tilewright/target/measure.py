@@ -192,8 +192,8 @@ def stream(
 ) -> float:
     """GB/s between cores and memory, counting each byte that is read or written once.
 
-    An attempt is short, so that no other process interrupts it, and covers memory that the earlier attempts have evicted
-    from the caches.
+    An attempt is short, so that no other process interrupts it, and covers memory that the earlier attempts have
+    evicted from the caches.
     """
     size = min(piece.size for piece in pieces)
     part = min(size // 8, 16 * _M * threads)
