@@ -464,7 +464,7 @@ def test_fuses_that_mean_nothing(expect):
     expect(
         text_of(lambda: s[C].fuse(j, i)),
         """
-        s[C].fuse: `i` does not stand directly inside `j`
+        s[C].fuse: `i` is not directly inside `j`
           at test_te_schedule.py:LINE
 
           hint: reorder them to be adjacent, outermost first
@@ -473,7 +473,7 @@ def test_fuses_that_mean_nothing(expect):
     expect(
         text_of(lambda: s[C].fuse(i, k)),
         """
-        s[C].fuse: `k` does not stand directly inside `i`
+        s[C].fuse: `k` is not directly inside `i`
           at test_te_schedule.py:LINE
 
           hint: reorder them to be adjacent, outermost first

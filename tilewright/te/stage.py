@@ -203,7 +203,7 @@ class Stage:
         for i, axis in enumerate(args):
             if self._position(axis) != first + i:
                 raise ScheduleError(
-                    f"s[{self.op.name}].fuse: `{axis.var.name}` does not stand directly inside "
+                    f"s[{self.op.name}].fuse: `{axis.var.name}` is not directly inside "
                     f"`{args[i - 1].var.name}`\n  at {user_span()}\n\n"
                     "  hint: reorder them to be adjacent, outermost first"
                 )

@@ -106,7 +106,7 @@ def reorder_block_iter_var(sch: Schedule, block: BlockRV, new_order: Sequence[in
     me = sch.realize(block)
     order, count = [int(i) for i in new_order], len(me.block.iter_vars)
     if sorted(order) != list(range(count)):
-        refuse(f"new_order={order} is no order of the {count} iterators, 0 to {count - 1}", at=me)
+        refuse(f"new_order={order} is not an order of the {count} iterators, 0 to {count - 1}", at=me)
     if order == list(range(count)):
         return
     made = me.block.replace(iter_vars=tuple(me.block.iter_vars[i] for i in order))

@@ -228,7 +228,7 @@ def _check_fresh(sch: Schedule, anchor: Stmt, buffer: Buffer, readers: list[Bloc
             if loop is not None and loop not in copied_in:
                 refuse(
                     f"block {w.block.name_hint} writes {buffer.name} in loop `{loop.loop_var.name}`, in which "
-                    f"block {r.block.name_hint} reads it, and the copy stands outside of that loop",
+                    f"block {r.block.name_hint} reads it, and the copy is outside that loop",
                     at=w,
                     hint="cache_inplace is for what is read and written in turn; or move the writer out of the loop",
                 )
@@ -246,7 +246,7 @@ def _check_reader(sch: Schedule, r: BlockRealize, me: BlockRealize, buffer: Buff
             at=r,
             hint="cache_inplace copies it before and back after",
         )
-    check_no_pointer(r, buffer, "its reads cannot be turned to the copy")
+    check_no_pointer(r, buffer, "its reads cannot be redirected to the copy")
 
 
 def _copied(
@@ -361,7 +361,7 @@ def _read(buffer: Buffer, region: Sequence[Range], lasts: Sequence[PrimExpr | No
 
 def refuse_unknown(buffer: Buffer, anchor: Stmt) -> None:
     refuse(
-        f"there is no telling which elements of {buffer.name} have been written where they would be copied",
+        f"it is not known which elements of {buffer.name} have been written where they would be copied",
         at=anchor,
         hint=f"copy {buffer.name} where all of it has been written: for a reader behind the loops that make it",
     )
@@ -411,7 +411,7 @@ def cache_write(
         _check_reader(sch, r, me, buffer)
         _check_reads_written(sch, r, me, buffer)
         keys.add(r.block.key)
-    check_no_pointer(me, buffer, "its writes cannot be turned to other memory")
+    check_no_pointer(me, buffer, "its writes cannot be redirected to other memory")
     cached = _cached(buffer, storage_scope)
     scope = enclosing_block(sch, me)
     assert scope is not None
@@ -431,7 +431,7 @@ def _check_reads_written(sch: Schedule, r: BlockRealize, me: BlockRealize, buffe
             f"block {name} reads {buffer.name} before block {me.block.name_hint} writes it, so the other memory "
             "does not hold it yet",
             at=r,
-            hint=f"leave block {name} away from consumer_blocks: it reads {buffer.name} itself",
+            hint=f"leave block {name} out of consumer_blocks: it reads {buffer.name} itself",
         )
     anchor = _branch(sch, me, [r])
     around = sch.state.index.parents[anchor]
@@ -443,7 +443,7 @@ def _check_reads_written(sch: Schedule, r: BlockRealize, me: BlockRealize, buffe
             f"block {name} may read elements of {buffer.name} that block {me.block.name_hint} does not write, and the "
             "other memory does not hold these",
             at=r,
-            hint=f"leave block {name} away from consumer_blocks: it reads {buffer.name} itself",
+            hint=f"leave block {name} out of consumer_blocks: it reads {buffer.name} itself",
         )
 
 

@@ -80,7 +80,7 @@ def compute_at(
     readers = consumers_of(sch, me)
     if not readers:
         refuse(
-            f"nobody reads what block {name} writes",
+            f"nothing reads the buffer that block {name} writes",
             at=me,
             hint="move a block that is read; this one may go to its producers with reverse_compute_at",
         )

@@ -107,7 +107,7 @@ def compute_inline(sch: Schedule, block: BlockRV) -> None:
     readers = consumers_of(sch, me)
     if not readers:
         refuse(
-            f"nobody reads what block {name} writes, so there is no place to inline it to",
+            f"nothing reads the buffer that block {name} writes, so there is no place to inline it to",
             at=me,
             hint="reverse_compute_inline puts it into its producer",
         )
@@ -296,9 +296,7 @@ def _only_maker(sch: Schedule, me: BlockRealize) -> BlockRealize:
         refuse(
             f"block {name} must read what exactly one block makes, and the blocks are: {names}",
             at=me,
-            hint=_BACK
-            if makers
-            else "inputs of the function are computed by nobody, so it stays where it is",
+            hint=_BACK if makers else "no block computes the inputs of the function, so it stays where it is",
         )
     maker = makers[0]
     if is_reduction(maker.block):

@@ -178,7 +178,8 @@ def split(
             f"the factors make {ana.simplify(whole)} iterations and loop `{n.loop_var.name}` has {n.extent}: without a "
             "predicate those beyond its end may run too",
             at=n,
-            hint="choose factors that divide it, or leave disable_predication away: where they divide none is made",
+            hint="choose factors that divide it, or omit disable_predication: no predicate is made where they "
+            "divide it",
         )
     if not exact:
         _check_steps_choose(sch, n)
@@ -275,7 +276,7 @@ def _check_factors(n: For, factors: Sequence[PrimExpr | None]) -> None:
         )
     for f in factors:
         if f is not None and not (f.dtype.is_int or f.dtype.is_uint):
-            refuse(f"a factor is `{f}`, which is no integer", at=n)
+            refuse(f"a factor is `{f}`, which is not an integer", at=n)
         value = None if f is None else const_value(f)
         if value is not None and value < 1:
             refuse(f"a factor is {value}; factors are at least 1", at=n)
@@ -297,7 +298,7 @@ def fuse(sch: Schedule, *loops: LoopRV, preserve_unit_iters: bool = True, name: 
     for outer, inner in zip(nest, nest[1:], strict=False):
         if outer.body is not inner:
             refuse(
-                f"loop `{inner.loop_var.name}` does not stand directly inside `{outer.loop_var.name}`",
+                f"loop `{inner.loop_var.name}` is not directly inside `{outer.loop_var.name}`",
                 at=inner,
                 hint="reorder them to be adjacent, outermost first, with nothing else between",
             )

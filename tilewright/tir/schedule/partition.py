@@ -122,7 +122,7 @@ def _sizes(sch: Schedule, n: For, factors: Sequence[Any]) -> list[PrimExpr]:
         refuse(
             f"nothing of loop `{n.loop_var.name}` is left for the piece that is None",
             at=n,
-            hint="leave the None away, or choose smaller pieces",
+            hint="omit the None, or choose smaller pieces",
         )
     sizes = [_size(f, rest, kind) for f in given]
     return sizes if None in given or is_zero(rest) else [*sizes, rest]
@@ -178,7 +178,7 @@ def _chains(sch: Schedule, chosen: list[For]) -> tuple[SeqStmt, list[list[For]]]
         inside = next((y for y in chosen if x in index.ancestors(y)), None)
         if inside is not None:
             refuse(
-                f"loop `{inside.loop_var.name}` stands inside loop `{x.loop_var.name}`",
+                f"loop `{inside.loop_var.name}` is inside loop `{x.loop_var.name}`",
                 at=inside,
                 hint="fuse makes one loop of a nest",
             )
@@ -188,7 +188,7 @@ def _chains(sch: Schedule, chosen: list[For]) -> tuple[SeqStmt, list[list[For]]]
         refuse(
             "the loops do not follow each other",
             at=chosen[1],
-            hint="merge loops of which one stands behind the other",
+            hint="merge consecutive loops",
         )
     assert isinstance(around, SeqStmt)
     chains = []
@@ -217,7 +217,7 @@ def _check_chains(chains: list[list[For]]) -> None:
     for c in chains[1:]:
         if len(c) != len(first):
             refuse(
-                f"loop `{c[-1].loop_var.name}` stands {len(c)} loops deep and "
+                f"loop `{c[-1].loop_var.name}` is {len(c)} loops deep and "
                 f"`{first[-1].loop_var.name}` {len(first)}",
                 at=c[-1],
                 hint="choose loops of the same depth, or make it the same with add_unit_loop",
@@ -253,7 +253,7 @@ def _check_merged(sch: Schedule, around: Stmt, made: For, depth: int, bodies: li
         for buffer, uses in uses_under(x).items():
             if uses is None:
                 refuse(
-                    f"{buffer.name} is used outside of blocks, so there is no telling what needs what",
+                    f"{buffer.name} is used outside of blocks, so it is not known what depends on what",
                     at=around,
                     hint="put the statement into a block",
                 )

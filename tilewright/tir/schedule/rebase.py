@@ -151,7 +151,7 @@ def _combination(at: BlockRealize, block: Block) -> Combination:
 def _check_parts(mine: _Part, base: _Part) -> None:
     """Refuse unless both have as many parts of the same steps."""
     if mine.op is not Add:
-        refuse(f"block {mine.name} is no sum", at=mine.me)
+        refuse(f"block {mine.name} is not a sum", at=mine.me)
     if base.op not in (Max, Add):
         refuse(f"block {base.name} is neither a largest value nor a sum", at=base.me)
     pairs = [(mine.domain(mine.factor), base.domain(base.factor)), *zip(mine.steps, base.steps, strict=False)]
@@ -358,7 +358,7 @@ def _not_known(told: _Told) -> None:
         f"exp(x - {base.result.name})" if base.op is Max else f"(x - e)², with e made from {base.result.name}"
     )
     refuse(
-        f"`{told.term}` is no product with {law}, so there is no correcting it later",
+        f"`{told.term}` is not a product with {law}, so there is no correcting it later",
         at=told.mine.me,
         hint="sums of exp(x - largest) and of (x - mean)² can be rebased",
     )

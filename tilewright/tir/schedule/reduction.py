@@ -129,7 +129,7 @@ def _check_init_moves(
         if tied & reduced and x not in reducing:
             refuse(
                 f"the bounds of loop `{x.loop_var.name}` depend on `{min(v.name for v in tied & reduced)}`, which "
-                "carries the reduction, so that there is no telling which elements the init is for",
+                "carries the reduction, so that it is not known which elements the init is for",
                 at=x,
                 hint=f"decompose at `{x.loop_var.name}`",
             )
@@ -158,7 +158,7 @@ def merge_reduction(sch: Schedule, init_block: BlockRV, update_block: BlockRV) -
     if start is me:
         refuse(f"block {name} cannot start itself", at=me, hint="name the block that starts it first")
     if enclosing_block(sch, start) is not enclosing_block(sch, me):
-        refuse(f"block {first} is not beside block {name}", at=start, hint="both must stand in one block")
+        refuse(f"block {first} is not beside block {name}", at=start, hint="both must be in one block")
     check_reads_own(me, "merging them")
     init = _as_init(start, me)
     common = shared_loop(sch, start, me)
@@ -194,7 +194,7 @@ def _as_init(start: BlockRealize, me: BlockRealize) -> Stmt:
             if not structural_equal(known, theirs) or not vars_used(theirs) <= spatial:
                 refuse(
                     f"block {first} writes {n.buffer.name} at `{mine}` where block {name} does at `{theirs}`, so "
-                    "there is no telling which start is whose",
+                    "it is not known which start is whose",
                     at=start,
                 )
     if {n.buffer for n in stores if isinstance(n, BufferStore)} != held.keys():
@@ -233,7 +233,7 @@ def _check_start(
     alone = at < len(nest) and points_once(sch, me, crossed, nest[at:])
     if not same or not alone or init_nest(merged, nest, at) is None or not covers_domain(sch, me):
         refuse(
-            f"there is no telling that block {first} starts just the elements that block {name} goes on from, "
+            f"it cannot be proved that block {first} starts just the elements that block {name} goes on from, "
             "each once",
             at=start,
             hint="merge the blocks before their loops are split, fused or cut",

@@ -177,7 +177,7 @@ def _one_access(me: BlockRealize, buffer: Buffer, side: str) -> tuple[PrimExpr, 
     inner = {m.loop_var for m in pre_order(block.body) if m.__class__.__name__ == "For"}  # type: ignore[attr-defined]
     for i in indices:
         if any(isinstance(m, BufferLoad) for m in pre_order(i)) or vars_used(i) & inner:
-            refuse(f"block {name} uses {buffer.name} at `{i}`, which is no point of its iterators", at=me)
+            refuse(f"block {name} uses {buffer.name} at `{i}`, which is not a point of its iterators", at=me)
     if side == "read" and any(w.buffer is buffer for w in block.writes):
         refuse(f"block {name} writes {buffer.name} too", at=me, hint="cache_inplace takes care of both")
     if not own:

@@ -251,8 +251,8 @@ class Schedule:
         found = self.state.index.loops.get(handle.var)
         if found is None:
             why = self._gone.get(handle.var)
-            reason = f"it went with {why}" if why else "it is not in this program"
-            refuse(f"loop `{handle.name}` does not exist any more: {reason}")
+            reason = f"it was removed by {why}" if why else "it is not in this program"
+            refuse(f"loop `{handle.name}` no longer exists: {reason}")
         assert found is not None
         return found
 
@@ -265,8 +265,8 @@ class Schedule:
         found = self.state.index.blocks.get(handle.key)
         if found is None:
             why = self._gone.get(handle.key)
-            reason = f"it went with {why}" if why else "it is not in this program"
-            refuse(f"block {handle.name} does not exist any more: {reason}")
+            reason = f"it was removed by {why}" if why else "it is not in this program"
+            refuse(f"block {handle.name} no longer exists: {reason}")
         assert found is not None
         return found
 

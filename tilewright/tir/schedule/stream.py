@@ -81,7 +81,7 @@ def stream(
     me = sch.realize(block)
     found = attention_of(sch, me)
     if isinstance(found, str):
-        refuse(f"block {me.block.name_hint} is no attention: {found}", at=me)
+        refuse(f"block {me.block.name_hint} is not attention: {found}", at=me)
     assert isinstance(found, Attention)
     if rows < 1 or columns < 1 or together < 1 or lanes < 1:
         refuse("sizes of tiles are positive", at=me)

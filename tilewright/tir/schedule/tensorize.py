@@ -90,7 +90,7 @@ def _check_only_loops(place: Stmt) -> None:
         elif isinstance(n, SeqStmt):
             stack.extend(n.seq)
         elif not isinstance(n, BlockRealize):
-            refuse("a statement under it stands in no block", at=n, hint="put the statement into a block")
+            refuse("a statement under it is in no block", at=n, hint="put the statement into a block")
 
 
 def _blockize_one(sch: Schedule, place: Stmt, me: BlockRealize, keep_units: bool) -> BlockRV:
@@ -370,7 +370,7 @@ def _run_of(sch: Schedule, inside: list[BlockRealize]) -> list[Stmt]:
         enclosing_block(sch, r) is not enclosing_block(sch, holder) for r in inside
     ):
         refuse(
-            "the blocks do not stand beside each other in one scope",
+            "the blocks are not next to each other in one scope",
             at=inside[-1],
             hint="bring them under one loop with compute_at or reverse_compute_at",
         )
@@ -382,7 +382,7 @@ def _run_of(sch: Schedule, inside: list[BlockRealize]) -> list[Stmt]:
         for r in index.blocks_under(s):
             if r not in inside:
                 refuse(
-                    f"block {r.block.name_hint} stands between the blocks",
+                    f"block {r.block.name_hint} is between the blocks",
                     at=r,
                     hint=f"name block {r.block.name_hint} too, or move it away",
                 )
