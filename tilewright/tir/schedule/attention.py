@@ -1,4 +1,4 @@
-"""What attention is: the stages that a product with a softmax before it is made of."""
+"""Recognition of attention: the stages of a product with a softmax before it."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ class _Reading:
         raise _No("its scores are not products of rows with rows")
 
     def operand(self, e: PrimExpr, last: tuple[IterVar, IterVar], never: IterVar) -> BufferLoad:
-        """A matrix that is read as it lies: […, row, …, column], rows and columns whole."""
+        """A matrix that is read in its own layout: […, row, …, column], with whole rows and columns."""
         seen = dict(self.seen)
         row, column = (iv.var for iv in last)
         for tried in (self.expand(_bare(e)), _bare(e)):
@@ -288,7 +288,7 @@ def _bare(e: PrimExpr) -> PrimExpr:
 
 
 def _fraction(e: PrimExpr) -> tuple[list[PrimExpr], list[PrimExpr]]:
-    """The factors of a value, and those that it is divided by."""
+    """The factors and the divisors of a value."""
     e = _bare(e)
     if isinstance(e, (Mul, Div)):
         (a, b), (c, d) = _fraction(e.a), _fraction(e.b)
@@ -323,7 +323,7 @@ def _difference(power: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
 
 
 def _over_scores(reading: _Reading, x: PrimExpr, key: IterVar) -> tuple[Var, BufferLoad, PrimExpr]:
-    """What is done with the scores, over a variable for the score."""
+    """The elementwise work on the scores, as a function of a variable for the score."""
     loads = [m for m in pre_order(x) if isinstance(m, BufferLoad) and _is_sum(reading, m, key)]
     if not loads or any(not structural_equal(m, loads[0]) for m in loads):
         raise _No("its exponents are made of no scores, or of several")

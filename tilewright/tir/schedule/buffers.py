@@ -1,4 +1,4 @@
-"""What primitives ask about buffers: which one is meant, who holds it, how it is exchanged."""
+"""Queries about buffers: lookup, the allocating block, replacement."""
 
 from __future__ import annotations
 

@@ -344,13 +344,13 @@ def _is_made(
     region: Sequence[Range],
     lasts: Sequence[PrimExpr | None],
 ) -> bool:
-    """Whether all of a region was made where it is copied; what lies outside of the buffer does not count."""
+    """Whether the whole region has been written where it is copied; elements outside the buffer do not count."""
     ana = sch.state.analyzer_at(anchor)
     return not unmade(sch, ana, around, makers, buffer, _read(buffer, region, lasts))
 
 
 def _read(buffer: Buffer, region: Sequence[Range], lasts: Sequence[PrimExpr | None]) -> Box:
-    """What a copy of a region reads; what lies outside of the buffer does not count."""
+    """The elements that a copy of a region reads; elements outside the buffer do not count."""
     read: Box = []
     for r, last, dim in zip(region, lasts, buffer.shape, strict=True):
         one = const(1, dim.dtype)
@@ -527,7 +527,7 @@ def _holder(sch: Schedule, me: BlockRealize, buffer: Buffer) -> Block:
 
 
 def _swap_buffer(sch: Schedule, me: BlockRealize, old: Buffer, new: Buffer) -> None:
-    """Replace an allocated buffer by another in all of the program."""
+    """Replace an allocated buffer by another in the whole program."""
     holder = _holder(sch, me, old)
     body = _Redirect(old, new, None).visit(holder.body)
     allocs = tuple(new if b is old else b for b in holder.alloc_buffers)

@@ -187,7 +187,7 @@ def _check_place(sch: Schedule, me: BlockRealize, target: For, name: str) -> Non
 
 
 def _check_complete(sch: Schedule, target: For, makers: list[BlockRealize], name: str) -> None:
-    """What is made inside one iteration must be finished by its end: no reduction loop may be outside."""
+    """Results computed inside one iteration must be complete at its end: no reduction loop may be outside."""
     outer = [target, *[a for a in sch.state.index.ancestors(target) if isinstance(a, For)]]
     for m in makers:
         for iv, value in zip(m.block.iter_vars, m.iter_values, strict=True):
@@ -228,7 +228,7 @@ Domains = dict[Var, tuple[PrimExpr, PrimExpr, tuple[bool, bool]]]
 def _domains(
     sch: Schedule, me: BlockRealize, target: For, wanted: dict[Buffer, list[int_set.IntervalSet]]
 ) -> Domains:
-    """For each iterator the values that write what is wanted."""
+    """For each iterator the values that write the required elements."""
     ana = _inside_loop(sch, target)
     found: dict[Var, list[int_set.IntervalSet]] = {iv.var: [] for iv in me.block.iter_vars}
     regions = [w for w in me.block.writes if w.buffer in wanted]

@@ -1,4 +1,4 @@
-"""What a trace from a file may do: the steps and annotations that the search writes, and no others.
+"""The steps and annotations that a trace from a file may use: those that the search writes, and no others.
 
 A record of somebody else may change the speed of a program and nothing else. Every primitive below checks that it
 keeps the answer. Others do not (`unsafe_set_dtype`, `split(disable_predication=True)`), and annotations such as
@@ -160,7 +160,7 @@ def check_rounding(steps: Any) -> None:
 
 
 def interface(mod: IRModule) -> dict[str, list[str]]:
-    """What callers of a module's functions must know: parameters, with types and layouts."""
+    """The interface of a module's functions: parameters, with types and layouts."""
     return {
         gv.name_hint: [
             f"{v.name} {v.dtype}"

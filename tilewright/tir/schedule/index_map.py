@@ -125,7 +125,7 @@ class IndexMap:
 
     # -- applying ------------------------------------------------------------------------------
     def map_indices(self, indices: Sequence[Any]) -> list[PrimExpr]:
-        """Where the element at `indices` is in the other layout."""
+        """The indices of the element at `indices` in the other layout."""
         given = [convert(i) for i in indices]
         if len(given) != len(self.initial_indices):
             raise ValueError(f"{self} takes {len(self.initial_indices)} indices, not {len(given)}")

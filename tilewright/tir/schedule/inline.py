@@ -1,4 +1,4 @@
-"""Primitives that dissolve a block in its consumers or in its producer."""
+"""Primitives that inline a block into its consumers or into its producer."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ _OUTPUT = "use reverse_compute_inline to take it into its producer"
 
 
 class _Inline(Mutator):
-    """Loads of a buffer replaced by the expression that its elements have."""
+    """A rewriter that replaces loads of a buffer by the expression of its elements."""
 
     def __init__(self, buffer: Buffer, variables: list[Var], value: PrimExpr) -> None:
         self.buffer, self.variables, self.value = buffer, variables, value
@@ -340,7 +340,7 @@ def _places_read(me: BlockRealize, store: BufferStore, buffer: Buffer) -> list[V
 
 
 class _Replace(Mutator):
-    """Loads of a buffer replaced by one value."""
+    """A rewriter that replaces loads of a buffer by one value."""
 
     def __init__(self, buffer: Buffer, value: PrimExpr) -> None:
         self.buffer, self.value = buffer, value

@@ -1,4 +1,4 @@
-"""Primitives over how a buffer lies in memory: transform_layout, set_axis_separator, unsafe_set_dtype."""
+"""Primitives for the layout and type of a buffer: transform_layout, set_axis_separator, unsafe_set_dtype."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ def split(
 
 
 def _check_steps_choose(sch: Schedule, n: For) -> None:
-    """Refuse if the steps of a reduction say how many points there are: under a condition there would be others, at
+    """Refuse if the steps of a reduction determine the number of points: under a condition there would be others, at
     which there are no steps, and a reduction over nothing is its start."""
     used = vars_used(n.extent)
     for realize in sch.state.index.blocks_under(n) if used else ():
@@ -260,7 +260,7 @@ def _size(factor: PrimExpr | None, inferred: PrimExpr | None, kind: str) -> Prim
 
 
 def _horner(variables: Sequence[Var], sizes: Sequence[PrimExpr], kind: str) -> PrimExpr:
-    """The position as a sum of variables times what lies inside them: `i_0*8 + i_1*2 + i_2`."""
+    """The position as a sum of loop variables times their strides: `i_0*8 + i_1*2 + i_2`."""
     total: PrimExpr = const(0, kind)
     for i, v in enumerate(variables):
         total = add(total, mul(v, product(sizes[i + 1 :]) if sizes[i + 1 :] else const(1, kind)))

@@ -67,7 +67,7 @@ def _instead(sch: Schedule, n: For, word: str, thread: str) -> str:
 
 
 def check_independent(sch: Schedule, n: For, realize: BlockRealize, word: str, thread: str) -> None:
-    """Iterations may run at once only if each drives elements of its own."""
+    """Refuse unless each iteration writes elements of its own: only then may iterations run at once."""
     block = realize.block
     spatial = False
     for iv, value in zip(block.iter_vars, realize.iter_values, strict=True):
@@ -267,7 +267,7 @@ def launch_around(sch: Schedule, loop: LoopRV, thread_axis: Any, extent: Any = N
 
 
 def _check_written_once(n: For, realize: BlockRealize) -> None:
-    """Each step must write elements of its own: then it does no harm to run the steps once for each thread."""
+    """Refuse unless each step writes elements of its own: only then may each thread run all steps."""
     block = realize.block
     driven = [
         iv.var for iv, value in zip(block.iter_vars, realize.iter_values, strict=True) if value is n.loop_var
@@ -283,7 +283,7 @@ def _check_written_once(n: For, realize: BlockRealize) -> None:
 
 
 def _check_same_again(sch: Schedule, n: For) -> None:
-    """What a step reads must be of earlier steps, or made in it: the steps are taken once for each thread."""
+    """Refuse a step that reads elements of later steps: each thread runs all steps."""
     ana = sch.state.analyzer_at(n)
     for buffer, uses in uses_under(n).items():
         if uses is None or not any(u.write for u in uses):
@@ -300,7 +300,7 @@ def _check_same_again(sch: Schedule, n: For) -> None:
 
 
 def _of_earlier(n: For, read: Use, uses: Sequence[Use], ana: Analyzer) -> bool:
-    """Whether elements are of an earlier step than all that this one writes."""
+    """Whether elements belong to an earlier step than all elements that this step writes."""
     boxes = [(u, u.box()) for u in uses if u.write]
     mine = read.box()
     if mine is None or any(b is None for _, b in boxes):

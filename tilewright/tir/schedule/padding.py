@@ -362,7 +362,7 @@ def _same(a: PrimExpr, b: PrimExpr) -> bool:
 
 
 def _check_neutral(me: BlockRealize, store: BufferStore, grown: set[Var]) -> None:
-    """What the padding adds must be zero in a reduction, and elements of its own elsewhere."""
+    """Padding must add zero to a reduction, and must write elements of its own elsewhere."""
     for iv in me.block.iter_vars:
         if iv.iter_type == IterVar.DataPar:
             if iv.var in grown and iv.var not in store.indices:

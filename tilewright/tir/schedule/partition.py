@@ -241,7 +241,7 @@ def _check_chains(chains: list[list[For]]) -> None:
 
 
 def _check_merged(sch: Schedule, around: Stmt, made: For, depth: int, bodies: list[Stmt]) -> None:
-    """What one body makes, the others may use only in the same iteration."""
+    """Refuse if a body uses results of another body from a different iteration."""
     ana = sch.state.analyzer_at(around)
     nest = [made]
     while len(nest) < depth:

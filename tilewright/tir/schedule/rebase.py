@@ -165,7 +165,7 @@ def _check_parts(mine: _Part, base: _Part) -> None:
 
 
 class _Told:
-    """What `rebase` is about: the sum's term, and where it reads the result of the other reduction."""
+    """The parts of a `rebase`: the term of the sum, and its reads of the other reduction's result."""
 
     def __init__(self, mine: _Part, base: _Part) -> None:
         self.mine, self.base = mine, base

@@ -173,7 +173,7 @@ def merge_reduction(sch: Schedule, init_block: BlockRV, update_block: BlockRV) -
 
 
 def _as_init(start: BlockRealize, me: BlockRealize) -> Stmt:
-    """What a block stores, over the iterators of the block that goes on from it."""
+    """The value that a block stores, in the iterators of the block that continues the reduction."""
     name, first = me.block.name_hint, start.block.name_hint
     stores = list(start.block.body.seq) if isinstance(start.block.body, SeqStmt) else [start.block.body]
     held = {m.buffer: m.indices for m in pre_order(me.block.body) if isinstance(m, BufferStore)}

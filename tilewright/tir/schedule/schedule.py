@@ -113,7 +113,7 @@ def get_output_blocks(sch: Schedule, scope_block: BlockRV) -> list[BlockRV]:
 
 
 class Position(NamedTuple):
-    """A program under way: what it has become, the handles that are gone and why, the steps so far."""
+    """A position of a schedule: the program, the removed handles with the reasons, and the steps so far."""
 
     mod: IRModule
     gone: Mapping[object, str]

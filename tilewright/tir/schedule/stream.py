@@ -441,7 +441,7 @@ class _Parts:
         return self.stage("product", [self.row, self.column, self.step, inner], body)
 
     def result(self, sums: Buffer, share: Buffer) -> Stmt:
-        """What the product was, from the sums: it keeps its handle."""
+        """The result of the product, computed from the sums; its block keeps its handle."""
         a = self.a
         block = a.product.block
         spatial = [iv for iv in block.iter_vars if iv is not a.key]

@@ -69,7 +69,7 @@ class Trace:
 
     @property
     def decisions(self) -> dict[int, Any]:
-        """What the sampling steps chose, by the number of the step."""
+        """The decisions of the sampling steps, by the number of the step."""
         return {i: inst.decision for i, inst in enumerate(self.insts) if inst.decision is not None}
 
     def with_decision(self, step: int, decision: Any) -> Trace:

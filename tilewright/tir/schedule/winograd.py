@@ -115,7 +115,7 @@ class Convolution:
 
     @property
     def inputs(self) -> list[Var]:
-        """Iterators that are summed over besides the window."""
+        """The reduction iterators outside the window."""
         return [
             iv.var
             for iv in self.block.iter_vars
@@ -219,7 +219,7 @@ class _Stages:
         return add(mul(i, self._int(self.alpha)), j)
 
     def _tile_place(self, point: PrimExpr, at: Sequence[PrimExpr], last: int) -> list[PrimExpr]:
-        """Where an element of a tile lies: by its point, groups, the number of the tile, channels."""
+        """The indices of an element of a tile: its point, groups, the number of the tile, channels."""
         others, (y, x), rest = at[: len(self.others)], at[len(self.others) : -last], at[len(at) - last :]
         named = dict(zip([v for v, _ in self.others], others, strict=True))
         tile: PrimExpr = self._int(0)
@@ -473,7 +473,7 @@ class _Stages:
         )
 
     def _half_row(self, half: Buffer, at: list[PrimExpr], row: PrimExpr, extent: int) -> BufferRegion:
-        """A row of what lies between the two halves of a transform."""
+        """A row of the intermediate result between the two halves of a transform."""
         load = BufferLoad(half, (*at[:-1], row, self._int(0), at[-1]))
         return self._along(load, len(load.indices) - 2, extent)
 
