@@ -72,7 +72,7 @@ def read(path: Path) -> Calibration:
     except ValueError as error:
         raise TargetError(str(error)) from None
     if not isinstance(data, Mapping) or data.get("format") != _FORMAT:
-        raise TargetError(f"{path} is no calibration of format {_FORMAT}")
+        raise TargetError(f"{path} is not a calibration of format {_FORMAT}")
     kind, machine, figures = (data.get(k) for k in ("kind", "machine", "figures"))
     if kind not in (_CPU, _CUDA) or not isinstance(machine, Mapping) or not isinstance(figures, Mapping):
         raise TargetError(f"{path}: a calibration says `kind`, `machine` and `figures`")

@@ -32,7 +32,7 @@ def parse_target(given: str | Mapping[str, Any]) -> Parsed:
         return _from_mapping(dict(given), str(dict(given)))
     text = given.strip()
     if not text:
-        raise TargetError('an empty string is no target; write for example "llvm" or "cuda -arch=sm_80"')
+        raise TargetError('an empty string is not a target; write for example "llvm" or "cuda -arch=sm_80"')
     if text.startswith("{"):
         read = read_json(text, f"target {text[:80]!r} looks like JSON and is not", TargetError)
         return _from_mapping(read, text)
@@ -58,7 +58,7 @@ def _from_words(text: str) -> Parsed:
         word = words[position]
         position += 1
         if not word.startswith("-") or word.strip("-") == "":
-            raise TargetError(f"target {text!r}: {word!r} is no option; options begin with `-`")
+            raise TargetError(f"target {text!r}: {word!r} is not an option; options begin with `-`")
         name, equals, value = word.lstrip("-").partition("=")
         name, option = _option(kind, name, text)
         held: Any = value
@@ -146,7 +146,7 @@ def _checked(name: str, option: Option, value: Any, text: str) -> Any:
         return _checked_int(what, option, value)
     if option.type == "list":
         if not isinstance(value, str) and not isinstance(value, Iterable):
-            raise TargetError(f"{what} takes names with commas between them, not {value!r}")
+            raise TargetError(f"{what} takes names separated by commas, not {value!r}")
         items = value.split(",") if isinstance(value, str) else [str(v) for v in value]
         return tuple(item.strip() for item in items if item.strip())
     if not isinstance(value, str):
@@ -253,6 +253,6 @@ def _check_cpu(attrs: Mapping[str, Any], what: str) -> None:
             "x86_64",
         }
     ):
-        raise TargetError(f"{what}: -mcpu={cpu} is a processor of {of_cpu}, but -mtriple={triple} is {arch}")
+        raise TargetError(f"{what}: -mcpu={cpu} is a CPU of {of_cpu}, but -mtriple={triple} is {arch}")
     if attrs.get("device") == "arm_cpu" and (arch or of_cpu) in ("x86_64", "x86"):
         raise TargetError(f"{what}: -device=arm_cpu, but the processor is {arch or of_cpu}")

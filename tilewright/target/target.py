@@ -171,7 +171,7 @@ class Target:
         if self.is_gpu:
             return self._with_gpu_figures(figures)
         if not self.is_cpu:
-            raise TargetError(f"target {self} has no figures of a machine; processors and GPUs have")
+            raise TargetError(f"target {self} has no machine figures; only CPU and GPU targets have them")
         if isinstance(figures, CpuMachine):
             if figures.arch != self.cpu.arch:
                 raise TargetError(
@@ -249,7 +249,7 @@ class Target:
     def _limit(self, name: str) -> int:
         value = self.attrs.get(name)
         if value is None:
-            raise TargetError(f"target {self} does not say -{name}")
+            raise TargetError(f"target {self} does not set -{name}")
         return int(value)
 
     @property
@@ -299,7 +299,7 @@ class Target:
         """The figures of a CPU target."""
         found = self.machine
         if not isinstance(found, CpuMachine):
-            raise TargetError(f"target {self} is no processor")
+            raise TargetError(f"target {self} is not a CPU target")
         return found
 
     @property
@@ -307,7 +307,7 @@ class Target:
         """The figures of a GPU target."""
         found = self.machine
         if not isinstance(found, GpuMachine):
-            raise TargetError(f"target {self} is no GPU")
+            raise TargetError(f"target {self} is not a GPU target")
         return found
 
     @property
