@@ -91,8 +91,8 @@ GOOD: dict[str, Any] = {
     ("text", "why"),
     [
         ("{", "this is no JSON"),
-        ("[]", "is no calibration of format 1"),
-        (json.dumps({**GOOD, "format": 2}), "is no calibration of format 1"),
+        ("[]", "is not a calibration of format 1"),
+        (json.dumps({**GOOD, "format": 2}), "is not a calibration of format 1"),
         (json.dumps({**GOOD, "kind": "abacus"}), "says `kind`, `machine` and `figures`"),
         (json.dumps({**GOOD, "figures": []}), "says `kind`, `machine` and `figures`"),
         (json.dumps({**GOOD, "machine": {}}), "`machine` says no `name`"),

@@ -191,9 +191,9 @@ def test_gpu_figures() -> None:
 
 
 def test_figures_of_the_wrong_kind() -> None:
-    with pytest.raises(TargetError, match="is no processor"):
+    with pytest.raises(TargetError, match="is not a CPU target"):
         _ = Target("cuda").vector_bits
-    with pytest.raises(TargetError, match="is no GPU"):
+    with pytest.raises(TargetError, match="is not a GPU target"):
         _ = Target("llvm").gpu
 
 

@@ -130,7 +130,7 @@ def test_refused_figures(text: str, said: str) -> None:
 def test_refused_machines() -> None:
     with pytest.raises(TargetError, match="takes a number from"):
         Target("llvm").with_machine({"clock": True})
-    with pytest.raises(TargetError, match="has no figures of a machine; processors and GPUs have"):
+    with pytest.raises(TargetError, match="has no machine figures; only CPU and GPU targets have them"):
         Target("ext_dev").with_machine({"clock": 1.0})
     with pytest.raises(TargetError, match="takes figures by name, not a CpuMachine"):
         Target("cuda").with_machine(Target("llvm").cpu)

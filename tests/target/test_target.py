@@ -139,7 +139,7 @@ def test_a_device_has_the_threads_that_it_is_said_to_use() -> None:
 
 
 def test_a_processor_has_no_warp() -> None:
-    with pytest.raises(TargetError, match="does not say -thread_warp_size"):
+    with pytest.raises(TargetError, match="does not set -thread_warp_size"):
         _ = Target("llvm").thread_warp_size
 
 
@@ -204,9 +204,9 @@ def test_unknown_tag() -> None:
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ("", "an empty string is no target"),
+        ("", "an empty string is not a target"),
         ("-mcpu=haswell", "must begin with its kind"),
-        ("llvm haswell", "'haswell' is no option; options begin with `-`"),
+        ("llvm haswell", "'haswell' is not an option; options begin with `-`"),
         ("llvm -", "'-' is no option"),
         ("llvm -mcpu", "-mcpu needs a value"),
         ("llvm -mcpu=", "-mcpu needs a value"),
@@ -217,7 +217,7 @@ def test_unknown_tag() -> None:
         ({"kind": "llvm", "num-cores": 2.5}, "-num-cores takes an integer of at least 1, not 2.5"),
         ({"kind": "llvm", "num-cores": True}, "-num-cores needs a value"),
         ({"kind": "llvm", "mcpu": 5}, "-mcpu takes text, not 5 (int)"),
-        ({"kind": "llvm", "mattr": 5}, "-mattr takes names with commas between them, not 5"),
+        ({"kind": "llvm", "mattr": 5}, "-mattr takes names separated by commas, not 5"),
         ({"mcpu": "haswell"}, "has no kind"),
         ("{bad", "looks like JSON and is not"),
         ("[1]", "unknown target kind"),
@@ -229,7 +229,7 @@ def test_unknown_tag() -> None:
         ("llvm -mattr=+avx2,-avx2", "-mattr switches 'avx2' both on and off"),
         ("llvm -mattr=avx2", "-mattr takes +feature and -feature, not 'avx2'; write +avx2"),
         ("llvm -mattr=+", "-mattr takes +feature"),
-        ("llvm -mtriple=aarch64-linux-gnu -mcpu=znver4", "-mcpu=znver4 is a processor of x86_64"),
+        ("llvm -mtriple=aarch64-linux-gnu -mcpu=znver4", "-mcpu=znver4 is a CPU of x86_64"),
         ("llvm -mtriple=z80-linux", "begins with no known architecture"),
         ("llvm -mtriple=nvptx64-nvidia-cuda", "is a GPU; use the kind cuda"),
         ("llvm -device=arm_cpu -mcpu=haswell", "-device=arm_cpu, but the processor is x86_64"),

@@ -188,7 +188,7 @@ def test_refuse_caches(expect, told):
     expect(
         refusal(lambda: s.cache_read(A, "shared", [])),
         """
-        cache_read(A): say who reads the copy, in a list of tensors
+        cache_read(A): name the readers of the copy in a list of tensors
           at test_te_caches.py:LINE
         """,
     )
@@ -203,7 +203,7 @@ def test_refuse_caches(expect, told):
     expect(
         refusal(lambda: s.cache_write(C, "local")),
         """
-        cache_write(C): its stage is scheduled already
+        cache_write(C): its stage already has a schedule
           at test_te_caches.py:LINE
 
           hint: call cache_write first, then schedule both stages
@@ -214,7 +214,7 @@ def test_refuse_caches(expect, told):
     expect(
         told(caught),
         """
-        cache_write of several tensors at once is not there yet
+        cache_write of several tensors at once is not supported
         """,
     )
     s = te.create_schedule(C.op)
@@ -302,7 +302,7 @@ def test_the_stride_of_a_stage(expect):
     expect(
         refusal(lambda: s[B].storage_align(C.op.axis[0], 8, 1)),
         """
-        s[B].storage_align: `i` is no axis of B
+        s[B].storage_align: `i` is not an axis of B
         """,
     )
 

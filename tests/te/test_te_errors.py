@@ -70,9 +70,9 @@ def test_outside_of_a_compute():
 @pytest.mark.parametrize(
     ("f", "reason"),
     [
-        (lambda: V[0.5], "`V` is indexed with 0.5, which is no integer\n  at @"),
-        (lambda: V[True], "`V` is indexed with True, which is no integer\n  at @"),
-        (lambda: V["x"], "`V` is indexed with 'x', which is no integer\n  at @"),
+        (lambda: V[0.5], "`V` is indexed with 0.5, which is not an integer\n  at @"),
+        (lambda: V[True], "`V` is indexed with True, which is not an integer\n  at @"),
+        (lambda: V["x"], "`V` is indexed with 'x', which is not an integer\n  at @"),
         (lambda: V[I32], "`V` is indexed with the tensor `I32`: index that one, too\n  at @"),
         (
             lambda: V[H[0]],
@@ -131,7 +131,7 @@ def test_a_function_that_returns_no_expression():
     )
     refused(
         lambda: te.compute((n,), lambda i: {1}, name="C"),
-        "te.compute `C`: the function returned {1}, which is no expression\n  at @",
+        "te.compute `C`: the function returned {1}, which is not an expression\n  at @",
     )
     refused(
         lambda: te.compute((n,), lambda i: (), name="C"),
@@ -153,7 +153,9 @@ def test_a_function_of_the_wrong_number_of_arguments():
         lambda: te.compute((n, m), lambda i, j, l, *rest: V[i], name="C"),
         "te.compute `C`: the function takes 3 arguments and the shape has 2 dimensions" + hint,
     )
-    refused(lambda: te.compute((n,), 3, name="C"), "te.compute `C`: 3 is no function of the indices\n  at @")
+    refused(
+        lambda: te.compute((n,), 3, name="C"), "te.compute `C`: 3 is not a function of the indices\n  at @"
+    )
     refused(
         lambda: te.compute((n,), lambda *i: V(*i), name="C", varargs_names=["a", "b"]),
         "te.compute `C`: varargs_names has 2 names for 1 dimensions\n  at @",
@@ -233,7 +235,7 @@ def test_what_is_no_reduction_axis():
     tx = te.thread_axis((0, 8), "threadIdx.x", name="tx")
     refused(
         lambda: te.compute((n,), lambda i: te.sum(A[i, tx], axis=tx), name="C"),
-        "te.compute `C`: te.sum: `tx` is no reduction axis\n  at @\n"
+        "te.compute `C`: te.sum: `tx` is not a reduction axis\n  at @\n"
         "  hint: make the axis with te.reduce_axis((0, n))",
     )
     refused(
@@ -243,14 +245,14 @@ def test_what_is_no_reduction_axis():
     )
     refused(
         lambda: te.compute((n,), lambda i: te.sum(A[i, k], axis=[1]), name="C"),
-        "te.compute `C`: te.sum: axis=[1] is no list of axes\n  at @\n  hint: make them with te.reduce_axis",
+        "te.compute `C`: te.sum: axis=[1] is not a list of axes\n  at @\n  hint: make them with te.reduce_axis",
     )
 
 
 def test_an_index_as_the_axis():
     refused(
         lambda: te.compute((n,), lambda i: te.sum(A[i, 0], axis=i), name="C"),
-        "te.compute `C`: te.sum: axis=`i` is no reduction axis\n  at @\n"
+        "te.compute `C`: te.sum: axis=`i` is not a reduction axis\n  at @\n"
         "  hint: make the axis with te.reduce_axis((0, n))",
     )
     assert te.compute((n,), lambda i: te.max(A[i, 0], i), name="C").dtype == "float32"  # of two values
@@ -338,7 +340,7 @@ def test_ranges_of_axes():
     )
     refused(
         lambda: te.reduce_axis((0, 1.5), "k"),
-        "te.reduce_axis `k`: the range is (0, 1.5) and 1.5 is no integer\n  at @",
+        "te.reduce_axis `k`: the range is (0, 1.5) and 1.5 is not an integer\n  at @",
     )
     refused(
         lambda: te.thread_axis((0, 4)),
@@ -487,7 +489,7 @@ def test_steps_of_scans_that_have_no_order():
 
     S, _ = make_scan(flat)
     assert message(lambda: te.create_prim_func([S])) == (
-        "te.compute `mid`: it stands in the step of te.scan `S`, so its first dimension must be time, "
+        "te.compute `mid`: it is part of the step of te.scan `S`, so its first dimension must be time, "
         "of size m"
     )
 
@@ -568,8 +570,7 @@ def test_primfuncs_that_do_not_fit():
 def test_an_input_that_is_not_passed():
     B = te.compute((n, m), lambda i, j: A[i, j] * 2.0, name="B")
     assert message(lambda: te.create_prim_func([B])) == (
-        "create_prim_func: te.placeholder `A` is read and is not among the arguments\n"
-        "  hint: pass it to the function"
+        "create_prim_func: te.placeholder `A` is read but is not an argument\n  hint: pass it to the function"
     )
 
 
@@ -577,14 +578,14 @@ def test_a_variable_without_a_value():
     alpha = te.var("alpha", "float32")
     B = te.compute((4,), lambda i: H[i].astype("float32") * alpha, name="B")
     assert message(lambda: te.create_prim_func([H, B])) == (
-        "te.compute `B`: variable `alpha` has no value: it is no argument and no dimension of an argument\n"
+        "te.compute `B`: variable `alpha` has no value: it is neither an argument nor a dimension of an argument\n"
         "  hint: pass `alpha` to the function"
     )
     q = te.var("q")
     X = te.placeholder((q * 2 + 1,), name="X")
     C = te.compute((q * 2 + 1,), lambda i: X[i], name="C")
     assert message(lambda: te.create_prim_func([X, C])) == (
-        "te.placeholder `X`: variable `q` has no value: it is no argument and no dimension of an argument\n"
+        "te.placeholder `X`: variable `q` has no value: it is neither an argument nor a dimension of an argument\n"
         "  hint: pass `q` to the function"
     )
     assert te.create_prim_func([X, C, q]).params[2] is q
@@ -595,7 +596,7 @@ def test_the_index_of_another_compute():
     te.compute((4,), lambda i: leaked.append(i) or H[i], name="first")
     B = te.compute((4,), lambda j: H[leaked[0]], name="B")
     assert message(lambda: te.create_prim_func([H, B])) == (
-        "te.compute `B`: variable `i` has no value: it is no argument and no dimension of an argument\n"
+        "te.compute `B`: variable `i` has no value: it is neither an argument nor a dimension of an argument\n"
         "  hint: pass `i` to the function"
     )
 
@@ -603,7 +604,7 @@ def test_the_index_of_another_compute():
 def test_arguments_twice_or_of_another_kind():
     B = te.compute((4,), lambda i: H[i], name="B")
     assert message(lambda: te.create_prim_func([H, B, H])) == (
-        "create_prim_func: `H` is twice among the arguments"
+        "create_prim_func: `H` is given twice as an argument"
     )
     assert message(lambda: te.create_prim_func([H, B, 3])) == (
         "create_prim_func: argument 2 is 3 and must be a tensor or a variable"
@@ -625,5 +626,8 @@ def test_tag_scopes_do_not_nest():
         with te.tag_scope("a"):
             te.compute((n,), lambda i: V[i], name="C", tag="b")
 
-    assert message(both) == "te.compute `C`: tag 'b' is given inside a scope of tag 'a'; give one of both"
+    assert (
+        message(both)
+        == "te.compute `C`: tag 'b' is given inside a scope of tag 'a'; give only one of the two"
+    )
     assert te.TagScope.get_current() is None

@@ -42,7 +42,7 @@ def test_the_layout_comes_first(expect, told) -> None:
     expect(
         told(caught),
         """
-        s[B].transform_layout: the stage is scheduled already
+        s[B].transform_layout: the stage already has a schedule
           at test_te_layout.py:LINE
 
           hint: call transform_layout first, then split, reorder and mark the new axes

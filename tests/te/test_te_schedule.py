@@ -414,7 +414,7 @@ def test_axes_that_are_not_there(expect):
     expect(
         text_of(lambda: s[C].split("j", factor=2)),
         """
-        s[C].split: 'j' is no axis
+        s[C].split: 'j' is not an axis
           at test_te_schedule.py:LINE
         """,
     )
@@ -427,13 +427,13 @@ def test_splits_that_mean_nothing(expect):
     expect(
         text_of(lambda: s[C].split(i), ValueError),
         """
-        s[C].split takes either factor or nparts, one of both
+        s[C].split takes exactly one of factor and nparts
         """,
     )
     expect(
         text_of(lambda: s[C].split(i, factor=2, nparts=2), ValueError),
         """
-        s[C].split takes either factor or nparts, one of both
+        s[C].split takes exactly one of factor and nparts
         """,
     )
     expect(
@@ -464,7 +464,7 @@ def test_fuses_that_mean_nothing(expect):
     expect(
         text_of(lambda: s[C].fuse(j, i)),
         """
-        s[C].fuse: `i` does not stand directly inside `j`
+        s[C].fuse: `i` is not directly inside `j`
           at test_te_schedule.py:LINE
 
           hint: reorder them to be adjacent, outermost first
@@ -473,7 +473,7 @@ def test_fuses_that_mean_nothing(expect):
     expect(
         text_of(lambda: s[C].fuse(i, k)),
         """
-        s[C].fuse: `k` does not stand directly inside `i`
+        s[C].fuse: `k` is not directly inside `i`
           at test_te_schedule.py:LINE
 
           hint: reorder them to be adjacent, outermost first

@@ -570,7 +570,7 @@ def test_what_a_stage_refuses(expect, told):
     expect(
         told(caught),
         """
-        s[C].tensorize takes what te.decl_tensor_intrin gave, not 'gemv'
+        s[C].tensorize takes the result of te.decl_tensor_intrin, not 'gemv'
         """,
     )
     s[C].split(y, factor=8)

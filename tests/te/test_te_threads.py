@@ -195,7 +195,7 @@ def test_refuse_a_predicate_of_no_thread(expect, told):
     expect(
         told(caught),
         """
-        s[B].set_store_predicate: `n` is no thread axis that a loop is bound to
+        s[B].set_store_predicate: `n` is not a thread axis that a loop is bound to
           at test_te_threads.py:LINE
 
           hint: the axes are blockIdx.x (blockIdx.x), threadIdx.y (threadIdx.y), threadIdx.x (threadIdx.x)
@@ -280,7 +280,7 @@ def test_refuse_threads_around_what_is_no_scan(expect, told):
     expect(
         told(caught),
         """
-        s[B].env_threads: B is no scan, and only a scan has steps that threads can live around
+        s[B].env_threads: B is not a scan, and only the steps of a scan can share a launch of threads
           at test_te_threads.py:LINE
 
           hint: bind its loops

@@ -216,7 +216,7 @@ def test_a_transpose_goes_across_in_registers(expect: Any) -> None:
     y = te.compute((128, 64), lambda i, j: x[j, i], name="y")
     sch = schedule([x, y])
     lanes = MACHINE.cpu.lanes(32)
-    assert records(sch)["y"]["tile"] == f"{lanes} x {lanes}, turned in registers"
+    assert records(sch)["y"]["tile"] == f"{lanes} x {lanes}, transposed in registers"
     expect(
         sch.mod["main"],
         """

@@ -120,7 +120,7 @@ def test_what_lies_across_is_turned_before_it_is_computed_with(shape: tuple[int,
     x, b = te.placeholder(shape, name="x"), te.placeholder(shape[:1], name="b")
     args = [x, b, topi.nn.relu(topi.transpose(topi.exp(x)) + b)]
     sch = scheduled(args)
-    assert any("turned in registers" in str(r.get("tile")) for r in sch.explanation.records)
+    assert any("transposed in registers" in str(r.get("tile")) for r in sch.explanation.records)
     _agrees(args, sch)
 
 

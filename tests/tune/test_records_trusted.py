@@ -190,7 +190,7 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "dtype": (
         {"step": "unsafe_set_dtype", "kwargs": {"block": {"ref": "b0"}, "buffer_index": 0, "dtype": "int8"}},
-        "`unsafe_set_dtype` is no step of the search",
+        "`unsafe_set_dtype` is not a step of the search",
     ),
     "predication": (
         {
@@ -200,7 +200,7 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
         },
         "`split` with the argument `disable_predication`",
     ),
-    "no primitive": ({"step": "mod"}, "`mod` is no step of the search"),
+    "no primitive": ({"step": "mod"}, "`mod` is not a step of the search"),
     "a decision": (
         {"step": "parallel", "kwargs": {"loop": {"ref": "l0"}}, "decision": 1},
         "draws nothing",

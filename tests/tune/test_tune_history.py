@@ -219,7 +219,7 @@ def test_a_record_that_applies_no_more_is_named(task: Task, sketches: Sketches) 
     with History([broken]), pytest.warns(RuntimeWarning, match="does not apply any more") as caught:
         sch = auto_schedule(task.mod, TARGET)
     text = str(caught[0].message)
-    assert broken.uid in text and "'turn_round', which is no primitive" in text and "tune it again" in text
+    assert broken.uid in text and "'turn_round', which is not a primitive" in text and "tune it again" in text
     assert caught[0].filename == __file__
     assert structural_equal(sch.mod, zero)
     assert "by a record" not in str(sch.explanation)

@@ -34,7 +34,7 @@ def build(
     """Compile exactly the loops that are given.
 
     `inputs` is a te schedule with `args`, a PrimFunc, an IRModule, a tir.Schedule, or a dict from
-    targets to modules. A te schedule without a `name` becomes "default_function"; a PrimFunc keeps its own.
+    targets to modules. A te schedule without a `name` becomes "default_function"; a PrimFunc keeps its own name.
     """
     with deep_programs():
         return _build_all(inputs, args, target, target_host, name, binds)
@@ -72,7 +72,7 @@ def _build_one(inputs: Any, args: Any, target: Any, host: Any, name: str | None,
 
 
 def _build_in_parts(inputs: Any, args: Any, name: str, binds: Any, target: Target, nests: Any) -> Any:
-    """A module whose parallel loops are compiled apart, or known."""
+    """A module whose parallel loops are compiled separately, or taken from those that are known."""
     from ..codegen.llvm.linked import unit_of
 
     backend = backend_of(target)

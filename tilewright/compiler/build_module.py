@@ -1,4 +1,4 @@
-"""The classic home of `lower` and `build`."""
+"""The classic module of `lower` and `build`."""
 
 from __future__ import annotations
 

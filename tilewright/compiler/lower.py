@@ -30,8 +30,8 @@ __all__ = ["lower", "lower_in_parts", "lower_kernels", "lower_to_build", "phases
 def phases(target: Target | None = None, mod: IRModule | None = None) -> list[list[Pass]]:
     """The passes of the four phases for a target (else the current one) under the current context.
 
-    A module whose loops are bound to threads is lowered as one for a GPU, whatever the target is: code generators for
-    processors refuse it. Without a target any other is for a processor.
+    A module whose loops are bound to threads is lowered for a GPU, whatever the target is: code generators for CPUs
+    refuse it. Without a target, any other module is lowered for a CPU.
     """
     target = target or Target.current(allow_none=True)
     kernels = mod is not None and (target is None or not target.is_gpu) and _binds_threads(mod)
@@ -55,7 +55,11 @@ def lower(
     binds: Mapping[Any, Any] | None = None,
     simple_mode: bool = False,
 ) -> IRModule:
-    """Lower a schedule, a PrimFunc or a module to flat loops; `simple_mode` changes nothing here."""
+    """Lower a schedule, a PrimFunc or a module to flat loops.
+
+    `args` are the parameters of a te schedule, `name` and `binds` the name of its function and the buffers of its
+    tensors. `simple_mode` has no effect.
+    """
     mod = _checked_module(inp, args, name, binds)
     return run_passes(_pipeline(mod), mod)
 
@@ -63,7 +67,7 @@ def lower(
 def lower_to_build(
     inp: Any, args: Sequence[Any] | None, name: str, binds: Mapping[Any, Any] | None
 ) -> IRModule:
-    """As `lower`, with what a call may give twice noted in each function."""
+    """As `lower`; each function also records which arguments of a call may alias."""
     mod = _noted(_checked_module(inp, args, name, binds))
     return run_passes(_pipeline(mod), mod)
 
@@ -80,10 +84,10 @@ def lower_in_parts(
     named: Callable[[PrimFunc], str],
     known: Container[str],
 ) -> tuple[IRModule, dict[str, IRModule | None]]:
-    """As `lower`, with each parallel loop that runs once in a module of its own, by what `named` calls it; None for
-    those that are `known`.
+    """As `lower`, with each parallel loop that runs once in a module of its own, under the name that `named` gives it;
+    None for names in `known`.
 
-    Loops are cut out when nothing that is left to do concerns more than one of them.
+    Loops are separated when no remaining pass looks at more than one of them.
     """
     mod = _noted(_checked_module(inp, args, name, binds))
     pipeline = _pipeline(mod)
@@ -107,7 +111,7 @@ def lower_in_parts(
 def _checked_module(
     inp: Any, args: Sequence[Any] | None, name: str, binds: Mapping[Any, Any] | None
 ) -> IRModule:
-    """What is to be lowered, as a module in block form."""
+    """The input of lowering, as a module in block form."""
     with deep_programs():
         mod = as_module(inp, args, name, binds)
         if PassContext.current().option("tilewright.auto_schedule"):
@@ -121,13 +125,13 @@ def _checked_module(
 
 
 def _may_alias(func: Any) -> Any:
-    """A function that does not promise that its buffers lie apart."""
+    """A function without the promise that its buffers do not overlap."""
     known = isinstance(func, PrimFunc) and func.attrs.get("tir.noalias")
     return func.with_attr("tir.noalias", False) if known else func
 
 
 def _pipeline(mod: IRModule) -> list[Any]:
-    """The passes of this context for a module, those that it adds among them."""
+    """The passes of this context for a module, including passes that the context adds."""
     ctx = PassContext.current()
     added: list[list[Any]] = [[], [], [], []]
     for entry in ctx.config.get("tir.add_lower_pass") or ():
@@ -140,7 +144,7 @@ def _pipeline(mod: IRModule) -> list[Any]:
 
 
 def _scheduled(mod: IRModule) -> IRModule:
-    """A module with what is unscheduled in it scheduled for the target at hand."""
+    """A module whose unscheduled functions are scheduled for the current target."""
     made: IRModule = home_of("scheduler").schedule_unscheduled(
         mod, Target.current(allow_none=True) or Target(_CPU)
     )
@@ -148,7 +152,7 @@ def _scheduled(mod: IRModule) -> IRModule:
 
 
 def lower_kernels(mod: IRModule) -> IRModule:
-    """Lower a module for a GPU up to where kernels are cut out of their functions: with all barriers."""
+    """Lower a module for a GPU with all barriers, before kernels are separated from their host functions."""
     target = Target.current(allow_none=True)
     target = target if target is not None and target.is_gpu else Target(_GPU)
     backend = backend_of(target)
@@ -175,7 +179,7 @@ def _added(entry: Any) -> tuple[int, Any]:
 
 
 def as_module(inp: Any, args: Sequence[Any] | None, name: str, binds: Mapping[Any, Any] | None) -> IRModule:
-    """What a user hands to `lower` or `build`, as a module in block form."""
+    """The argument of `lower` or `build`, as a module in block form."""
     if isinstance(inp, IRModule):
         if args is not None and len(args):
             raise ValueError("args go with a te schedule; a module says itself what its functions take")

@@ -1,10 +1,10 @@
-"""Figures that `tilewright calibrate` measured, and where targets find them.
+"""Storage of the figures that `tilewright calibrate` measures; targets look them up here.
 
     ~/.config/tilewright/machines/cpu-znver4-8.json      this computer's processor, for targets that mean this machine
                                   cuda-nvidia-h200.json  a GPU, for CUDA targets of its architecture
 
 A file holds figures by name (`CpuMachine.figures`, `gpu_figures`), and which machine they belong to. It is checked when
-it is read: one that cannot be used is left alone with a warning, and the table of known machines serves.
+it is read: an unusable file causes a warning, and the table of known machines is used instead.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CPU, _CUDA = "cpu", "cuda"
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Measured figures of one machine. `machine` says which: the name and the number of cores of a processor; the name,
+    """Measured figures of one machine. `machine` identifies it: the name and the number of cores of a CPU; the name,
     the architecture and the number of SMs of a GPU."""
 
     kind: str  # "cpu" or "cuda"
@@ -72,7 +72,7 @@ def read(path: Path) -> Calibration:
     except ValueError as error:
         raise TargetError(str(error)) from None
     if not isinstance(data, Mapping) or data.get("format") != _FORMAT:
-        raise TargetError(f"{path} is no calibration of format {_FORMAT}")
+        raise TargetError(f"{path} is not a calibration of format {_FORMAT}")
     kind, machine, figures = (data.get(k) for k in ("kind", "machine", "figures"))
     if kind not in (_CPU, _CUDA) or not isinstance(machine, Mapping) or not isinstance(figures, Mapping):
         raise TargetError(f"{path}: a calibration says `kind`, `machine` and `figures`")
@@ -117,7 +117,7 @@ def _read_once(path: Path) -> Calibration | None:
 
 
 def unusable(why: str) -> None:
-    """Warn of a calibration that is not used."""
+    """Warn that a calibration is not used."""
     say_once(
         f"{why}; its figures are not used, those of the table of known machines are: run `tilewright calibrate` again, "
         "or `tilewright calibrate --remove`",
@@ -126,7 +126,7 @@ def unusable(why: str) -> None:
 
 
 def calibrated(kind: str, **machine: Any) -> tuple[Path, Calibration] | None:
-    """The calibration of a machine of which all of this is true, if there is one."""
+    """The calibration of the machine with all these properties, if there is one."""
     path = Calibration(kind, machine, {}).path
     one = _read_once(path)
     fits = one is not None and all(one.machine.get(k) == v for k, v in machine.items())

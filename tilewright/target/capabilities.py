@@ -3,12 +3,12 @@
 CPUs     their features as LLVM names them: avx2, fma, avx512vnni, dotprod, i8mm, …
 CUDA     dp4a                                  sums of four products of int8
          mma.f16 mma.s8 mma.bf16 mma.tf32      products of a warp on tensor cores, by the type of the operands
-         cp.async                              copies to shared memory that threads need not wait for
+         cp.async                              asynchronous copies to shared memory
          tma                                   copies of boxes of a tensor to shared memory
-         cluster                               thread blocks that see each other's shared memory
-         launch.early                          kernels that start while the one before them ends
+         cluster                               thread blocks that read each other's shared memory
+         launch.early                          kernels that start before the preceding kernel has ended
          wgmma                                 products of a warpgroup on tensor cores (sm_90a alone)
-         setmaxnreg                            warpgroups hand registers to each other
+         setmaxnreg                            reallocation of registers between warpgroups
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ CUDA_CAPABILITIES: Final = (*_SINCE, *_ONLY)
 
 
 def arch_number(arch: str) -> int:
-    """80 of `sm_80`, `sm_80a` and `compute_80`; 0 of what is no architecture of NVIDIA's."""
+    """80 for `sm_80`, `sm_80a` and `compute_80`; 0 for text that is not an NVIDIA architecture."""
     digits = arch.removeprefix("sm_").removeprefix("compute_").rstrip("af")
     return int(digits) if digits.isdigit() else 0
 
 
 @cache
 def cuda_capabilities(arch: str) -> frozenset[str]:
-    """What an architecture of NVIDIA's has."""
+    """The capabilities of an NVIDIA architecture."""
     number, own = arch_number(arch), arch[-1:] in ("a", "f")
     found = {name for name, since in _SINCE.items() if number >= since}
     return frozenset(found | {name for name, archs in _ONLY.items() if own and number in archs})

@@ -1,4 +1,4 @@
-"""Questions about the LLVM that is installed and about what its targets can do."""
+"""Queries about the installed LLVM and the features of its targets."""
 
 from __future__ import annotations
 

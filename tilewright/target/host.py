@@ -1,4 +1,4 @@
-"""This machine: its triple, processor, features, cores and caches. Asked for once, on first use."""
+"""This machine: its triple, CPU, features, cores and caches. Queried once, on first use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = [
 
 
 class CacheSizes(NamedTuple):
-    """Bytes of the data caches, as one core sees them, and of a line; 0 where there is none."""
+    """Bytes of the data caches, as seen by one core, and of a cache line; 0 for a missing level."""
 
     l1d: int
     l2: int
@@ -96,7 +96,7 @@ def _bytes(text: str) -> int:
 
 @cache
 def host_cache_sizes(folder: Path = _SYSTEM) -> CacheSizes | None:
-    """The caches as Linux tells them; None where it does not."""
+    """The caches as Linux reports them; None if it does not."""
     sizes, line = {1: 0, 2: 0, 3: 0}, 0
     try:
         for index in sorted(folder.glob("index*")):

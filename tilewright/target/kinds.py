@@ -17,7 +17,7 @@ __all__ = ["CPU_CODE", "GPU", "Option", "TargetKind", "count", "kind_named", "ki
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option of a kind: what type its values have, which of them are allowed, and what it means."""
+    """An option of a kind: the type of its values, the allowed values, and its meaning."""
 
     type: str  # "text", "list", "int", "bool"
     doc: str = ""
@@ -29,7 +29,7 @@ class Option:
 class TargetKind:
     """A kind of target: its name, the device it runs on, the family of hardware, what it can do, its keys and options.
 
-    `tilewright.backends` has one for each kind, which says how code is made for it too.
+    `tilewright.backends` has one for each kind, which also says how its code is generated.
     """
 
     name: str

@@ -18,7 +18,7 @@ def _options(options: str | list[str] | None) -> str:
 
 
 def cuda(model: str = "unknown", arch: str | None = None, options: Any = None) -> Target:
-    """An NVIDIA GPU; a known model brings its figures along."""
+    """An NVIDIA GPU; a known model includes its figures."""
     words = f"cuda -model={model}" + (f" -arch={arch}" if arch else "")
     return Target(words + _options(options))
 
@@ -69,7 +69,7 @@ _BOARDS: Final[dict[str, str]] = {
 
 
 def arm_cpu(model: str = "unknown", options: Any = None) -> Target:
-    """An ARM board by its name; of an unknown one the model only."""
+    """An ARM board by its name; an unknown name only sets the model."""
     return Target(
         f"llvm -keys=arm_cpu,cpu -device=arm_cpu {_BOARDS.get(model, f'-model={model}')}" + _options(options)
     )

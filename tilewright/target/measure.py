@@ -1,4 +1,4 @@
-"""This machine in numbers that were measured, for cost models that want better than a table."""
+"""Measured figures of this machine, for cost models that need more than the table of known machines."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def measure(force: bool = False) -> CpuMachine:
 
         target = Target("llvm").with_machine(tilewright.target.measure())
 
-    `force` measures again. Nothing uses the kept figures by itself: a target without `with_machine` has
-    those of its processor's name, so that the same program gets the same schedule everywhere.
+    `force` measures again. The cached figures are not used automatically: a target without `with_machine` has
+    the figures of its CPU's name, so that the same program gets the same schedule everywhere.
     """
     plain = Target("llvm").cpu
     path = measured_file(plain)
@@ -56,7 +56,7 @@ def calibrate_cpu(rounds: int, tell: Tell) -> Calibration:
 
 
 def _implausible(figures: Mapping[str, int | float]) -> list[str]:
-    """The figures that cannot be: a cache that is slower than the memory behind it."""
+    """Implausible figures: a cache that is slower than the memory behind it."""
     levels = [name for name in ("l1", "l2", "l3") if f"{name}_latency" in figures]
     behind = [f"{name}_latency" for name in levels[1:]]
     out = [f"{a}_latency" for a, b in zip(levels, behind) if figures[f"{a}_latency"] > figures[b]]
@@ -68,7 +68,7 @@ def _implausible(figures: Mapping[str, int | float]) -> list[str]:
 
 
 def measured_file(machine: CpuMachine | None = None) -> Path:
-    """Where the measured figures are kept: one file for each processor, count of cores and version."""
+    """The file of the measured figures: one for each CPU, number of cores and version."""
     plain = machine or Target("llvm").cpu
     said = [plain.cpu, sorted(plain.features), plain.num_cores, __version__, _FORMAT]
     key = hashlib.sha256(json.dumps(said).encode()).hexdigest()[:12]
@@ -76,7 +76,7 @@ def measured_file(machine: CpuMachine | None = None) -> Path:
 
 
 def _kept(path: Path) -> dict[str, int | float] | None:
-    """The figures of a file; None if there is none, or none that can be used: it is then written anew."""
+    """The figures of a file; None if it is missing or unusable, and is then written again."""
     try:
         return checked_figures(read_json(path.read_bytes(), str(path))["figures"], str(path))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, TargetError):
@@ -116,7 +116,7 @@ def _measured(
 
 
 class _Figures(dict[str, "int | float"]):
-    """Figures by name; somebody is told each of them."""
+    """Figures by name; a callback gets each of them."""
 
     def __init__(self, tell: Tell) -> None:
         super().__init__()
@@ -128,7 +128,7 @@ class _Figures(dict[str, "int | float"]):
 
 
 def _best_width(run: Probes, rounds: int) -> int:
-    """The widest vector that multiplies about as much as the best does: fewer instructions for the same."""
+    """The widest vector with about the best throughput of multiply-adds: fewer instructions for the same work."""
 
     def speed(bits: int) -> float:
         return bits / best(lambda: run.multiply(bits, 10_000), rounds)
@@ -138,7 +138,7 @@ def _best_width(run: Probes, rounds: int) -> int:
 
 
 def _caches(run: Probes, plain: CpuMachine, bits: int, second: float, rounds: int, out: _Figures) -> None:
-    """Vectors and bytes in a cycle, and latencies, of the caches."""
+    """Vectors and bytes per cycle, and latencies, of the caches."""
     sizes = plain.cache_sizes
     inside = {"l1": sizes.l1d // 2, "l2": sizes.l2 // 2, "l3": sizes.l3 // 4}
     inside = {name: _power(size) for name, size in inside.items() if size >= 4 * _K}
@@ -146,7 +146,7 @@ def _caches(run: Probes, plain: CpuMachine, bits: int, second: float, rounds: in
     for name, size in inside.items():
 
         def speed(form: str, width: int, name: str = name, size: int = size) -> float:
-            """Bytes in a cycle."""
+            """Bytes per cycle."""
             total = max(size, 64 * _M if name == "l1" else 16 * _M)
             took = best(lambda: run.memory(form, width, [room], size, total), rounds)
             return total * second / took
@@ -164,7 +164,7 @@ def _caches(run: Probes, plain: CpuMachine, bits: int, second: float, rounds: in
 
 
 def _latency(run: Probes, start: int, turns: int, rounds: int) -> float:
-    """Seconds from load to load on a ring. Each try goes on from where the last one ended."""
+    """Seconds per load in a chain of dependent loads. Each attempt continues where the last one ended."""
     least = float("inf")
     for _ in range(2 * rounds):
         took, start = run.chase(start, turns)
@@ -173,7 +173,7 @@ def _latency(run: Probes, start: int, turns: int, rounds: int) -> float:
 
 
 def _memory(run: Probes, plain: CpuMachine, bits: int, rounds: int, out: _Figures) -> None:
-    """What comes from beyond the caches."""
+    """Bandwidth and latency of memory beyond the caches."""
     size = min(512 * _M, max(64 * _M, _power(8 * plain.cache_sizes.l3)))
     room = Memory(size)
     widths = {bits, max(128, bits // 2)}  # the narrower one is sometimes a little faster here
@@ -190,10 +190,10 @@ def _memory(run: Probes, plain: CpuMachine, bits: int, rounds: int, out: _Figure
 def stream(
     run: Probes, form: str, bits: int, pieces: list[Memory], threads: int = 1, rounds: int = 4
 ) -> float:
-    """GB/s between cores and memory, with what is read and what is written counted once.
+    """GB/s between cores and memory, counting each byte that is read or written once.
 
-    A try is a short one, over in a time that nobody else wants the core, and goes over a part of the memory
-    that the tries before have pushed out of the caches.
+    An attempt is short, so that no other process interrupts it, and covers memory that the earlier attempts have
+    evicted from the caches.
     """
     size = min(piece.size for piece in pieces)
     part = min(size // 8, 16 * _M * threads)
@@ -206,7 +206,7 @@ def stream(
 
 
 def _launch(run: Probes, cores: int, second: float, rounds: int) -> float:
-    """Microseconds that a parallel loop takes beyond its work, with the work of one core for each."""
+    """The overhead of a parallel loop in microseconds, with one core's work for each core."""
     each, turns = 300, 50
     alone = 64 * each * second
     took = best(lambda: run.launches(turns, cores, each), 3 * rounds) / turns
@@ -214,16 +214,16 @@ def _launch(run: Probes, cores: int, second: float, rounds: int) -> float:
 
 
 def _power(size: int) -> int:
-    """The largest power of two that is not above."""
+    """The largest power of two that is not greater."""
     return 1 << (max(1, size).bit_length() - 1)
 
 
 def _digits(value: float) -> float:
-    """Three digits: what is behind them is noise."""
+    """A number rounded to three digits; further digits are noise."""
     return float(f"{value:.3g}")
 
 
 def _near_half(value: float) -> float:
-    """Pipes begin whole vectors, or one in two cycles: what is near to that means it."""
+    """A throughput, rounded to a multiple of one half if it is close: a pipe starts a vector every cycle or two."""
     half = max(1, round(value * 2)) / 2
     return half if abs(value - half) < 0.08 * half else _digits(value)

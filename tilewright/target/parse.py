@@ -1,4 +1,4 @@
-"""From the many ways to write a target to its kind, its options and its host, with everything checked."""
+"""Parsing and checking of targets: from text, JSON, a tag or a dict to kind, options and host."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def parse_target(given: str | Mapping[str, Any]) -> Parsed:
         return _from_mapping(dict(given), str(dict(given)))
     text = given.strip()
     if not text:
-        raise TargetError('an empty string is no target; write for example "llvm" or "cuda -arch=sm_80"')
+        raise TargetError('an empty string is not a target; write for example "llvm" or "cuda -arch=sm_80"')
     if text.startswith("{"):
         read = read_json(text, f"target {text[:80]!r} looks like JSON and is not", TargetError)
         return _from_mapping(read, text)
@@ -58,7 +58,7 @@ def _from_words(text: str) -> Parsed:
         word = words[position]
         position += 1
         if not word.startswith("-") or word.strip("-") == "":
-            raise TargetError(f"target {text!r}: {word!r} is no option; options begin with `-`")
+            raise TargetError(f"target {text!r}: {word!r} is not an option; options begin with `-`")
         name, equals, value = word.lstrip("-").partition("=")
         name, option = _option(kind, name, text)
         held: Any = value
@@ -146,7 +146,7 @@ def _checked(name: str, option: Option, value: Any, text: str) -> Any:
         return _checked_int(what, option, value)
     if option.type == "list":
         if not isinstance(value, str) and not isinstance(value, Iterable):
-            raise TargetError(f"{what} takes names with commas between them, not {value!r}")
+            raise TargetError(f"{what} takes names separated by commas, not {value!r}")
         items = value.split(",") if isinstance(value, str) else [str(v) for v in value]
         return tuple(item.strip() for item in items if item.strip())
     if not isinstance(value, str):
@@ -185,7 +185,7 @@ def _finish(kind: TargetKind, attrs: dict[str, Any], host: Any, tag: str, text: 
 
 
 def _implied_keys(kind: TargetKind, attrs: dict[str, Any]) -> list[str]:
-    """The key of the architecture, as strategies of operators look for it."""
+    """The key of the architecture, under which operator strategies are looked up."""
     if kind.name != "llvm":
         return []
     arch = architecture_of_triple(attrs["mtriple"]) if "mtriple" in attrs else None
@@ -194,7 +194,7 @@ def _implied_keys(kind: TargetKind, attrs: dict[str, Any]) -> list[str]:
 
 
 def _fill_from_model(kind: TargetKind, attrs: dict[str, Any]) -> None:
-    """What is known about a named GPU, where nothing else was said."""
+    """Fill in the known figures of a named GPU where the target does not give them."""
     if kind.name != "cuda":
         return
     if "mcpu" in attrs:
@@ -253,6 +253,6 @@ def _check_cpu(attrs: Mapping[str, Any], what: str) -> None:
             "x86_64",
         }
     ):
-        raise TargetError(f"{what}: -mcpu={cpu} is a processor of {of_cpu}, but -mtriple={triple} is {arch}")
+        raise TargetError(f"{what}: -mcpu={cpu} is a CPU of {of_cpu}, but -mtriple={triple} is {arch}")
     if attrs.get("device") == "arm_cpu" and (arch or of_cpu) in ("x86_64", "x86"):
         raise TargetError(f"{what}: -device=arm_cpu, but the processor is {arch or of_cpu}")

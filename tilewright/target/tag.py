@@ -119,7 +119,7 @@ def list_tags() -> dict[str, Target]:
 
 
 def register_tag(name: str, config: Mapping[str, Any], override: bool = False) -> Target:
-    """Give a target a short name of its own."""
+    """Register a short name for a target."""
     from .target import Target
 
     if not override and name in _tags:

@@ -1,4 +1,4 @@
-"""A target: what hardware code is made for."""
+"""A target: the hardware that code is generated for."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _LISTS: Final = ("mattr", "libs", "cl-opt")
 
 
 class Target:
-    """A kind of hardware with its options, and perhaps the host that drives it.
+    """A kind of hardware with its options, and optionally the host that drives it.
 
     Written as text (`"llvm -mcpu=znver4 -num-cores=4"`), as a dict, as JSON, or as a tag
     (`"nvidia/geforce-rtx-3090"`). Two targets that say the same are equal. `with target:` makes it the
@@ -157,7 +157,7 @@ class Target:
         return Target(data)
 
     def with_machine(self, figures: CpuMachine | Mapping[str, int | float] | None) -> Target:
-        """This target with other figures of its machine; None gives back those of its name.
+        """This target with other figures of its machine; None restores the figures of its name.
 
             Target("llvm").with_machine(tilewright.target.measure())
             Target("llvm -mcpu=znver4").with_machine({"clock": 3.1, "memory_bandwidth": 18})
@@ -171,7 +171,7 @@ class Target:
         if self.is_gpu:
             return self._with_gpu_figures(figures)
         if not self.is_cpu:
-            raise TargetError(f"target {self} has no figures of a machine; processors and GPUs have")
+            raise TargetError(f"target {self} has no machine figures; only CPU and GPU targets have them")
         if isinstance(figures, CpuMachine):
             if figures.arch != self.cpu.arch:
                 raise TargetError(
@@ -201,7 +201,7 @@ class Target:
         return {} if text is None else figures_of_text(text, f"target {self}")
 
     def get_kind_attr(self, name: str) -> Any:
-        """Something that holds for the whole kind."""
+        """An attribute of the target's kind."""
         return getattr(self.kind, name, None)
 
     def get_target_device_type(self) -> int:
@@ -249,7 +249,7 @@ class Target:
     def _limit(self, name: str) -> int:
         value = self.attrs.get(name)
         if value is None:
-            raise TargetError(f"target {self} does not say -{name}")
+            raise TargetError(f"target {self} does not set -{name}")
         return int(value)
 
     @property
@@ -279,7 +279,7 @@ class Target:
         return self.has("dp4a")
 
     def has(self, capability: str) -> bool:
-        """Whether the target can do something that not every target can.
+        """Whether the target has a capability.
 
         A capability is one of its kind (`aot_executor`, `tensor_cores`: see `backends`), a feature of its processor
         (`avx2`), or one of its GPU (`tma`, `mma.f16`: see `target.capabilities`).
@@ -289,25 +289,25 @@ class Target:
     # -- figures -------------------------------------------------------------------------------
     @property
     def machine(self) -> CpuMachine | GpuMachine:
-        """The target in numbers."""
+        """The figures of the target's machine."""
         if self._machine is None:
             self._machine = machine_of(self)
         return self._machine
 
     @property
     def cpu(self) -> CpuMachine:
-        """The numbers of a CPU target."""
+        """The figures of a CPU target."""
         found = self.machine
         if not isinstance(found, CpuMachine):
-            raise TargetError(f"target {self} is no processor")
+            raise TargetError(f"target {self} is not a CPU target")
         return found
 
     @property
     def gpu(self) -> GpuMachine:
-        """The numbers of a GPU target."""
+        """The figures of a GPU target."""
         found = self.machine
         if not isinstance(found, GpuMachine):
-            raise TargetError(f"target {self} is no GPU")
+            raise TargetError(f"target {self} is not a GPU target")
         return found
 
     @property
@@ -322,7 +322,7 @@ class Target:
 
     @property
     def preferred_vector_bits(self) -> int:
-        """Bits of the vectors that the processor runs best."""
+        """Bits of the vectors that run fastest on the CPU."""
         return self.cpu.preferred_vector_bits
 
     @property
@@ -355,7 +355,7 @@ class Target:
 
     @staticmethod
     def target_or_current(target: Any) -> Target:
-        """The target that is given, else the current one."""
+        """The given target, else the current one."""
         if target is not None:
             return target if isinstance(target, Target) else Target(target)
         found = Target.current(allow_none=False)
@@ -364,12 +364,12 @@ class Target:
 
     @staticmethod
     def from_device(device: Any) -> Target:
-        """The target of a device that is there, with the figures it tells of itself."""
+        """The target of an existing device, with the figures that the device reports."""
         return _from_device(device)
 
     @staticmethod
     def canon_target(target: Any) -> Target | None:
-        """Anything that means a target, as one."""
+        """The Target for anything that describes one (text, dict, Target), or None."""
         return target if target is None or isinstance(target, Target) else Target(target)
 
     @staticmethod

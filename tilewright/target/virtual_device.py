@@ -1,4 +1,4 @@
-"""Where something lives: a device, the target of its code, and the kind of memory."""
+"""The place of a value: a device, the target of its code, and a memory scope."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["VirtualDevice"]
 
 @dataclass(frozen=True, slots=True, init=False)
 class VirtualDevice:
-    """A device (by its numbers), a target and a memory scope, of which each may be left open."""
+    """A device (by its numbers), a target and a memory scope; each of them may be unspecified."""
 
     device_type: int
     virtual_device_id: int
@@ -34,5 +34,5 @@ class VirtualDevice:
 
     @property
     def is_fully_unconstrained(self) -> bool:
-        """Whether nothing is said."""
+        """Whether nothing is specified."""
         return not (self.device_type or self.target or self.memory_scope) and self.virtual_device_id < 0

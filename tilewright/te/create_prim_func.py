@@ -84,13 +84,13 @@ class PrimFuncBuilder:
         seen: set[Any] = set()
         for a in self.args:
             if a in seen:
-                raise refuse(f"`{a.name}` is twice among the arguments", what="create_prim_func")
+                raise refuse(f"`{a.name}` is given twice as an argument", what="create_prim_func")
             seen.add(a)
         given = {t.op for t in (*tensors, *self.buffers)}
         for op in self.graph.order:
             if isinstance(op, PlaceholderOp) and op not in self.graph.states and op not in given:
                 raise refuse(
-                    f"te.placeholder `{op.name}` is read and is not among the arguments",
+                    f"te.placeholder `{op.name}` is read but is not an argument",
                     "pass it to the function",
                     what="create_prim_func",
                     span=op.span,
@@ -117,7 +117,7 @@ class PrimFuncBuilder:
         return params, table
 
     def buffer_of(self, tensor: Tensor) -> Buffer:
-        """The memory of a tensor; a scan's state lies in its result."""
+        """The buffer of a tensor; the state of a scan shares the buffer of its result."""
         found = self.buffers.get(tensor)
         if found is not None:
             return found
@@ -185,7 +185,7 @@ class PrimFuncBuilder:
             v = free[0]
             user = self._user_of(v.name)
             raise refuse(
-                f"variable `{v.name}` has no value: it is no argument and no dimension of an argument",
+                f"variable `{v.name}` has no value: it is neither an argument nor a dimension of an argument",
                 f"pass `{v.name}` to the function",
                 what="create_prim_func" if user is None else user.what,
                 span=None if user is None else user.span,
@@ -202,7 +202,7 @@ class PrimFuncBuilder:
         return None
 
     def _layout_free(self) -> list[int]:
-        """The parameters whose layout is ours to choose, as `attrs` of the operations say."""
+        """The parameters whose layout the compiler may choose, by `attrs` of the operations."""
         tensors = [t for op in self.graph.order for t in op.attrs.get("layout_free_placeholders", ())]
         return sorted({i for i, a in enumerate(self.args) if a in tensors})
 
@@ -438,9 +438,11 @@ def build_prim_func(
 def create_prim_func(
     ops: Iterable[Tensor | Var] | Tensor, *more: Tensor | Var, index_dtype_override: str | None = None
 ) -> PrimFunc:
-    """The loop program of tensor expressions, over the given tensors (inputs and outputs) and variables.
+    """The loop program that computes tensor expressions. Its parameters are the given tensors and variables, in order.
 
     func = te.create_prim_func([A, B, C])
+
+    `index_dtype_override` is the type of loops and indices, such as "int64".
     """
     first = [ops] if isinstance(ops, (Tensor, Var)) else list(ops)
     with deep_programs():

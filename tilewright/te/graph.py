@@ -68,7 +68,7 @@ class OpGraph:
             assert scan is not None
             if not isinstance(op, ComputeOp):
                 raise refuse(
-                    f"only te.compute can stand in the step of {scan.what}", what=op.what, span=op.span
+                    f"the step of {scan.what} may contain only te.compute", what=op.what, span=op.span
                 )
             if op in inside[scan]:
                 self.body_of[op] = scan
@@ -99,7 +99,7 @@ class OpGraph:
         step = scan.update[0].shape[0]
         if not reader.axis or not same_size(reader.axis[0].dom.extent, step):
             raise refuse(
-                f"it stands in the step of {scan.what}, so its first dimension must be time, of size {step}",
+                f"it is part of the step of {scan.what}, so its first dimension must be time, of size {step}",
                 what=reader.what,
                 span=reader.span,
             )

@@ -69,7 +69,7 @@ _MATH = "abs ceil exp floor log popcount power round rsqrt sigmoid sqrt tanh lik
 
 
 def script(pyfunc: Callable[..., Any]) -> Callable[..., Any]:
-    """Make an operation of a function of loops: a decorator."""
+    """A decorator that turns a function of loops over tensors into an operation."""
     return _Script(pyfunc)
 
 
@@ -78,7 +78,7 @@ __getattr__ = attributes(__name__)
 
 
 class _Script:
-    """A function of loops: an operation of tensors, or itself of arrays."""
+    """A function of loops. Called with tensors it makes an operation; called with arrays it runs as Python."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function

@@ -49,17 +49,20 @@ _tag: ContextVar[TagScope | None] = ContextVar("tilewright_te_tag", default=None
 
 # ---------------------------------------------------------------------------- variables and axes
 def var(name: str = "tindex", dtype: str = "int32", span: Any = None) -> Var:
-    """A scalar whose value is known when the function is called."""
+    """A scalar parameter: its value is known when the compiled function is called."""
     return Var(name, dtype, span)
 
 
 def size_var(name: str = "size", dtype: str = "int32", span: Any = None) -> SizeVar:
-    """A scalar that is a size, and so never negative."""
+    """A scalar parameter that is a size, and therefore not negative."""
     return SizeVar(name, dtype, span)  # type: ignore[arg-type, call-arg]
 
 
 def reduce_axis(dom: Any, name: str = "rv", thread_tag: str = "", span: Any = None) -> IterVar:
-    """An axis to reduce over: `te.reduce_axis((0, n), "k")`."""
+    """An axis to reduce over: `te.reduce_axis((0, n), "k")`.
+
+    `dom` is (begin, end) with the end excluded, or a Range.
+    """
     with building(f"te.reduce_axis `{name}`"):
         made = IterVar(_domain(dom), name, IterVar.CommReduce, thread_tag)
     reduction_vars[made.var] = None
@@ -75,7 +78,7 @@ def _domain(dom: Any) -> Range:
     for bound in (begin, end):
         is_int = hasattr(bound, "__index__") and not isinstance(bound, bool)
         if not is_int and not (isinstance(bound, ExprOp) and convert(bound).dtype.is_integral):
-            raise refuse(f"the range is ({begin}, {end}) and {shown(bound)} is no integer")
+            raise refuse(f"the range is ({begin}, {end}) and {shown(bound)} is not an integer")
     if not isinstance(end, ExprOp) and isinstance(begin, ExprOp):
         end = cast(convert(begin).dtype, int(end))
     return Range(
@@ -84,7 +87,10 @@ def _domain(dom: Any) -> Range:
 
 
 def thread_axis(dom: Any = None, tag: str = "", name: str = "", span: Any = None) -> IterVar:
-    """An axis of threads: `te.thread_axis("threadIdx.x")` or `te.thread_axis((0, 32), "threadIdx.x")`."""
+    """An axis of threads: `te.thread_axis("threadIdx.x")` or `te.thread_axis((0, 32), "threadIdx.x")`.
+
+    `tag` is the hardware axis (`blockIdx.x`, `threadIdx.y`, `vthread`, …). Without `dom` the bound loop sets its size.
+    """
     if isinstance(dom, str):
         tag, dom = dom, None
     if not tag:
@@ -132,13 +138,13 @@ def _current_tag(tag: str) -> str:
     if scope is None:
         return tag
     if tag:
-        raise refuse(f"tag {tag!r} is given inside a scope of tag {scope.tag!r}; give one of both")
+        raise refuse(f"tag {tag!r} is given inside a scope of tag {scope.tag!r}; give only one of the two")
     return scope.tag
 
 
 # ---------------------------------------------------------------------------- placeholder and compute
 def placeholder(shape: Any, dtype: str | None = None, name: str = "placeholder") -> Tensor:
-    """A tensor that the caller of the function gives."""
+    """An input tensor: the caller of the compiled function passes it. `dtype` is float32 by default."""
     with building(f"te.placeholder `{name}`"):
         kind = checked_dtype("float32" if dtype is None else dtype)
         return PlaceholderOp(name, checked_shape(shape), kind).output(0)
@@ -152,9 +158,12 @@ def compute(
     attrs: Mapping[str, Any] | None = None,
     varargs_names: Sequence[str] | None = None,
 ) -> Any:
-    """A tensor of `shape` whose element at (i, j, …) is `fcompute(i, j, …)`; several if it returns a tuple.
+    """A tensor of `shape` whose element at (i, j, …) is `fcompute(i, j, …)`; several tensors if it returns a tuple.
 
     C = te.compute((m, n), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k), name="C")
+
+    `fcompute` is called once, with one index variable for each dimension. `tag` and `attrs` are stored with the
+    operation, for schedules and passes to read. `varargs_names` names the axes that a `*indices` parameter takes.
     """
     with building(f"te.compute `{name}`"):
         dims = checked_shape(shape)
@@ -183,7 +192,7 @@ def _axis_names(f: Callable[..., Any], ndim: int, varargs_names: Sequence[str] |
     try:
         parameters = list(inspect.signature(f).parameters.values())
     except (TypeError, ValueError):
-        raise refuse(f"{shown(f)} is no function of the indices") from None
+        raise refuse(f"{shown(f)} is not a function of the indices") from None
     named = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     needed = sum(p.default is p.empty for p in named)
     names = [p.name for p in named[:ndim]]
@@ -203,7 +212,7 @@ def _axis_names(f: Callable[..., Any], ndim: int, varargs_names: Sequence[str] |
 
 
 def _as_value(value: Any) -> PrimExpr:
-    """What the function returned, as the expression of an element."""
+    """The value that the function returned, as the expression of an element."""
     if value is None:
         raise refuse("the function returned None", "return the expression of the element")
     if isinstance(value, bool):
@@ -224,9 +233,11 @@ def _as_value(value: Any) -> PrimExpr:
     except TensorExpressionError:
         raise
     except (TypeError, ValueError):
-        raise refuse(f"the function returned {shown(value)}, which is no expression") from None
+        raise refuse(f"the function returned {shown(value)}, which is not an expression") from None
     if made.dtype.is_handle or made.dtype.code == "void":
-        raise refuse(f"the function returned `{made}` of type {made.dtype}, which is no element of a tensor")
+        raise refuse(
+            f"the function returned `{made}` of type {made.dtype}, which is not an element of a tensor"
+        )
     return made
 
 
@@ -248,12 +259,15 @@ def scan(
     tag: str = "",
     attrs: Mapping[str, Any] | None = None,
 ) -> Any:
-    """A recurrence along the first dimension: `init` gives the first steps, `update` the others.
+    """A recurrence along the first dimension: `init` defines the first steps, `update` the others.
 
     state = te.placeholder((m, n))
     init = te.compute((1, n), lambda _, i: X[0, i])
     update = te.compute((m, n), lambda t, i: state[t - 1, i] + X[t, i])
     cumsum = te.scan(init, update, state, inputs=[X])
+
+    `state_placeholder` stands for the result inside `update`. Each of the three may be a list, for several states.
+    `inputs` are the other tensors that the steps read.
     """
     with building(f"te.scan `{name}`"):
         inits, updates = _tensors(init, "init"), _tensors(update, "update")
@@ -341,9 +355,12 @@ def extern(
     tag: str = "",
     attrs: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Tensors filled by a statement or call over buffers.
+    """Tensors that a statement or a call fills, given as buffers.
 
     C = te.extern((n,), [A], lambda ins, outs: tir.call_packed("sort", ins[0], outs[0]))
+
+    `shape` is one shape, or a list of shapes for several outputs; `dtype` likewise. `fcompute` gets the buffers of
+    `inputs` and of the outputs. `in_buffers` and `out_buffers` declare these buffers, for example with strides.
     """
     with building(f"te.extern `{name}`"):
         given = _tensors(inputs, "inputs")
@@ -383,7 +400,7 @@ def _extern_buffer(shape: tuple[PrimExpr, ...], dtype: DataType, name: str) -> B
 
 
 def extern_primfunc(input_tensors: Any, primfunc: PrimFunc, **kwargs: Any) -> Any:
-    """The tensors that a loop program writes, from those that it reads."""
+    """The tensors that the loop program `primfunc` writes; `input_tensors` are passed as the buffers that it reads."""
     name = kwargs.pop("name", "extern")
     with building(f"te.extern_primfunc `{name}`"):
         given = _tensors(input_tensors, "input_tensors")

@@ -42,11 +42,14 @@ class Reducer:
         return f"<reducer te.{self.__name__}>"
 
     def __call__(self, expr: Any, *operands: Any, **named: Any) -> Any:
-        """A reduction over axes; without axes what the values combine to, as in te.max(a, b)."""
+        """A reduction of `expr` over `axis=`; without axes the combination of the operands, as in te.max(a, b).
+
+        `where=` is a condition for the elements that take part, `init=` the value that the reduction starts from.
+        """
         axis = named.get("axis")
         if isinstance(axis, PrimExpr):  # as a keyword it cannot mean a second value
             raise refuse(
-                f"te.{self.__name__}: axis=`{axis}` is no reduction axis",
+                f"te.{self.__name__}: axis=`{axis}` is not a reduction axis",
                 "make the axis with te.reduce_axis((0, n))",
             )
         return self._combine(expr, *operands, **named)
@@ -63,7 +66,8 @@ class Reducer:
             )
         if isinstance(axis, (list, tuple)) and not isinstance(expr, (list, tuple)):
             raise refuse(
-                f"te.{self.__name__}: axis={shown(axis)} is no list of axes", "make them with te.reduce_axis"
+                f"te.{self.__name__}: axis={shown(axis)} is not a list of axes",
+                "make them with te.reduce_axis",
             )
         values = [v for v in (expr, axis, where, init, *more) if v is not None]
         if builtins.any(isinstance(v, Tensor) for v in values):
@@ -76,7 +80,7 @@ class Reducer:
         for position, iv in enumerate(axis):
             if iv.iter_type != IterVar.CommReduce:
                 raise refuse(
-                    f"te.{self.__name__}: `{iv.var.name}` is no reduction axis",
+                    f"te.{self.__name__}: `{iv.var.name}` is not a reduction axis",
                     "make the axis with te.reduce_axis((0, n))",
                 )
             if builtins.any(iv is earlier for earlier in axis[:position]):
@@ -180,7 +184,7 @@ def _argument_names(f: Callable[..., Any]) -> tuple[str, str]:
 def comm_reducer(
     fcombine: Callable[..., Any], fidentity: Callable[..., Any], name: str = "reduce"
 ) -> Reducer:
-    """A reducer from how two values combine, and from the identity for their types.
+    """A reducer: `fcombine` combines two values (or tuples), `fidentity` gives the identity for their types.
 
     argmax = te.comm_reducer(
         lambda x, y: (te.if_then_else(x[1] >= y[1], x[0], y[0]), te.max(x[1], y[1])),
@@ -191,12 +195,12 @@ def comm_reducer(
 
 
 def _greatest(dtype: str) -> PrimExpr:
-    """What `min` starts from: infinity where there is one, so that reducing infinities gives them back."""
+    """The identity of `min`: infinity for floats, so that a minimum of infinities is infinite."""
     return ops.infinity(dtype) if DataType(dtype).is_float else ops.max_value(dtype)
 
 
 def _least(dtype: str) -> PrimExpr:
-    """What `max` starts from."""
+    """The identity of `max`."""
     return ops.neg(ops.infinity(dtype)) if DataType(dtype).is_float else ops.min_value(dtype)
 
 

@@ -73,14 +73,17 @@ class Schedule:
         return stage
 
     def cache_read(self, tensor: Tensor, scope: str, readers: Any) -> Tensor:
-        """Copy a tensor into other memory for some of its readers; gives the copy."""
+        """Copy a tensor into memory of `scope` for some of its readers, and return the copy.
+
+        `readers` are the tensors or operations that read the copy instead of the tensor.
+        """
         source = self[tensor] if tensor.op in self.stage_map else None
         if source is None:
             raise ScheduleError(f"the schedule has no stage for {tensor.op.name}\n  at {user_span()}")
         given = list(readers) if isinstance(readers, (list, tuple)) else [readers]
         if not given:
             raise ScheduleError(
-                f"cache_read({tensor.op.name}): say who reads the copy, in a list of tensors\n  at {user_span()}"
+                f"cache_read({tensor.op.name}): name the readers of the copy in a list of tensors\n  at {user_span()}"
             )
         users = [self[r] for r in given]
         axes = fresh_axes(
@@ -98,10 +101,10 @@ class Schedule:
         return op.output(0)
 
     def cache_write(self, tensor: Any, scope: str) -> Any:
-        """Compute a tensor in other memory and copy it from there; gives the tensor there."""
+        """Compute a tensor in memory of `scope`, copy it to its own memory, and return the tensor in `scope`."""
         if isinstance(tensor, (list, tuple)):
             if len(tensor) != 1:
-                raise UnsupportedError("cache_write of several tensors at once is not there yet")
+                raise UnsupportedError("cache_write of several tensors at once is not supported")
             return [self.cache_write(tensor[0], scope)]
         stage = self[tensor]
         old = stage.op
@@ -111,7 +114,7 @@ class Schedule:
             )
         if stage.relations or stage.attach:
             raise ScheduleError(
-                f"cache_write({old.name}): its stage is scheduled already\n  at {user_span()}\n\n"
+                f"cache_write({old.name}): its stage already has a schedule\n  at {user_span()}\n\n"
                 "  hint: call cache_write first, then schedule both stages"
             )
         name = f"{old.name}_{scope.replace('.', '_')}"
@@ -131,8 +134,11 @@ class Schedule:
         return inner.output(0)
 
     def rfactor(self, tensor: Tensor, axis: IterVar, factor_axis: int = 0) -> Any:
-        """Let each iteration of a reduction axis reduce into a place of its own; gives that tensor, or those of
-        a stage that reduces several values at once."""
+        """Let each iteration of a reduction axis reduce into an element of its own, and return the partial results.
+
+        `factor_axis` is the position of the new dimension in the partial results. A stage that reduces several values
+        at once gives a list of tensors.
+        """
         stage = self[tensor]
         old = stage.op
         tensors = [old.output(i) for i in range(old.num_outputs)]
@@ -173,7 +179,10 @@ class Schedule:
         return inner.output(0) if len(tensors) == 1 else inner.outputs
 
     def create_group(self, outputs: Any, inputs: Any, include_inputs: bool = False) -> Group:
-        """The stages between `inputs` and `outputs`, to be computed at one place; `outputs` are among them."""
+        """The group of stages from `inputs` to `outputs`, which can be computed at one place together.
+
+        `outputs` belong to the group; `inputs` belong to it with `include_inputs`.
+        """
         first = [self[t] for t in (outputs if isinstance(outputs, (list, tuple)) else [outputs])]
         given = inputs if isinstance(inputs, (list, tuple)) else [inputs]
         ends = {t.op if isinstance(t, Tensor) else t for t in given}
@@ -309,7 +318,7 @@ def _post_order(outputs: Sequence[Operation]) -> list[Operation]:
 
 
 def create_schedule(ops: Any) -> Schedule:
-    """A schedule of the operations behind `ops` (operations or tensors), each with its plain loops."""
+    """A schedule of `ops` (operations or tensors) and all operations that they need, each with its plain loops."""
     given = list(ops) if isinstance(ops, (list, tuple)) else [ops]
     found = [t.op if isinstance(t, Tensor) else t for t in given]
     for op in found:
@@ -344,17 +353,17 @@ def _all_tensors(schedule: Schedule) -> list[Tensor]:
 
 
 def AutoInlineInjective(schedule: Schedule) -> None:
-    """Inline every stage in between that reduces nothing, and was not scheduled."""
+    """Inline every intermediate stage that has no reduction and no schedule."""
     _inline(schedule, lambda axes, indices: True)
 
 
 def AutoInlineElemWise(schedule: Schedule) -> None:
-    """The same of stages that read but the elements at their own place."""
+    """Inline such stages if they read only the elements at their own indices."""
     _inline(schedule, lambda axes, at: len(axes) == len(at) and all(map(operator.is_, axes, at)))
 
 
 def AutoInlineBroadcast(schedule: Schedule) -> None:
-    """The same of stages that read at their own place, axes of one element or none left out."""
+    """Inline such stages if they read at their own indices, apart from broadcast axes."""
 
     def follows(axes: list[Any], indices: list[Any]) -> bool:
         rest = iter(axes)

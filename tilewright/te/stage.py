@@ -29,7 +29,7 @@ __all__ = ["Group", "Stage", "StageOp", "Step", "blamed", "fresh_axes"]
 
 
 class StageOp(BaseComputeOp):
-    """What a stage computes after caching or factoring took it apart: axes to schedule, without a rule."""
+    """The operation of a stage after cache_write or rfactor: axes to schedule, without an expression."""
 
     __slots__ = ("dtypes", "shape")
     kind = "te.stage"
@@ -63,7 +63,7 @@ def fresh_axes(axes: Sequence[IterVar]) -> list[IterVar]:
 
 
 class Step:
-    """One line of a schedule: what was called on a stage, with the axes that it takes and gives."""
+    """One recorded call on a stage, with its arguments and the axes that it returned."""
 
     __slots__ = ("args", "kind", "outputs", "span")
 
@@ -74,7 +74,7 @@ class Step:
 
 @contextmanager
 def blamed(span: Span | None) -> Iterator[None]:
-    """A refusal inside names the line that asked for the step, not the one that lowers the schedule."""
+    """Let a refusal inside name the line that recorded the step, not the line that lowers the schedule."""
     try:
         yield
     except ScheduleError as err:
@@ -84,7 +84,7 @@ def blamed(span: Span | None) -> Iterator[None]:
 
 
 class Group:
-    """Stages that are computed at one place, each of them unless it has a place of its own."""
+    """Stages that are computed at one place, except for stages with a place of their own."""
 
     def __init__(self, schedule: Schedule, stages: Sequence[Stage]) -> None:
         self.schedule, self.stages = schedule, list(stages)
@@ -93,7 +93,7 @@ class Group:
         self.place: Span | None = None
 
     def compute_at(self, parent: Stage, scope: IterVar) -> None:
-        """Compute all of them inside a loop of their consumer."""
+        """Compute all stages of the group inside the loop `scope` of their consumer `parent`."""
         if not isinstance(parent, Stage):
             raise ScheduleError(
                 f"a group's compute_at takes a stage (s[C]) and one of its loops\n  at {user_span()}"
@@ -106,7 +106,7 @@ class Group:
         self.attach, self.place = (parent, scope), user_span()
 
     def compute_root(self) -> None:
-        """Compute them at the root."""
+        """Compute all stages of the group at the root."""
         self.attach = None
 
     def __repr__(self) -> str:
@@ -114,7 +114,7 @@ class Group:
 
 
 class Stage:
-    """How one operation is computed. Calls are recorded and carried out when the schedule is lowered."""
+    """The schedule of one operation. Calls are recorded, and applied when the schedule is lowered."""
 
     def __init__(self, schedule: Schedule, op: Operation, is_output: bool) -> None:
         self.op = self.origin_op = op
@@ -133,7 +133,7 @@ class Stage:
         self.store_predicate: tuple[PrimExpr, Span | None] | None = None
         self.attach: tuple[Stage, IterVar] | None = None
         self.inlined = False
-        self.at_root = False  # whether it was said that it is computed there
+        self.at_root = False  # whether compute_root was called
         self.tensorized: list[Step] = []  # axes handed to the hardware
         self.settings: list[Step] = []  # about the buffer that it fills
         self.place: Span | None = None  # where it was said where the stage is computed
@@ -141,7 +141,7 @@ class Stage:
     # -- axes ----------------------------------------------------------------------------------
     def _leaf(self, axis: Any, call: str) -> IterVar:
         if not isinstance(axis, IterVar):
-            raise ScheduleError(f"s[{self.op.name}].{call}: {axis!r} is no axis\n  at {user_span()}")
+            raise ScheduleError(f"s[{self.op.name}].{call}: {axis!r} is not an axis\n  at {user_span()}")
         if not any(axis is leaf for leaf in self.leaf_iter_vars):
             names = ", ".join(iv.var.name for iv in self.leaf_iter_vars) or "none"
             why = (
@@ -168,9 +168,12 @@ class Stage:
         nparts: Any = None,
         disable_predication: bool = False,
     ) -> tuple[IterVar, IterVar]:
-        """Split an axis by the size of the inner part (`factor`) or by the number of parts (`nparts`)."""
+        """Split an axis into (outer, inner), by the extent of the inner axis (`factor`) or of the outer one (`nparts`).
+
+        `disable_predication` omits the predicate; the factor must then divide the extent.
+        """
         if (factor is None) == (nparts is None):
-            raise ValueError(f"s[{self.op.name}].split takes either factor or nparts, one of both")
+            raise ValueError(f"s[{self.op.name}].split takes exactly one of factor and nparts")
         self._leaf(parent, "split")
         size = convert(factor if factor is not None else nparts)
         value = const_value(size)
@@ -200,7 +203,7 @@ class Stage:
         for i, axis in enumerate(args):
             if self._position(axis) != first + i:
                 raise ScheduleError(
-                    f"s[{self.op.name}].fuse: `{axis.var.name}` does not stand directly inside "
+                    f"s[{self.op.name}].fuse: `{axis.var.name}` is not directly inside "
                     f"`{args[i - 1].var.name}`\n  at {user_span()}\n\n"
                     "  hint: reorder them to be adjacent, outermost first"
                 )
@@ -235,7 +238,7 @@ class Stage:
     def tile(
         self, x_parent: IterVar, y_parent: IterVar, x_factor: Any, y_factor: Any
     ) -> tuple[IterVar, IterVar, IterVar, IterVar]:
-        """Split two axes and put the inner parts inside both outer ones."""
+        """Split two axes by their factors and reorder them to (x_outer, y_outer, x_inner, y_inner)."""
         held = list(self.leaf_iter_vars), list(self.all_iter_vars), list(self.relations)
         try:
             x_outer, x_inner = self.split(x_parent, factor=x_factor)
@@ -261,11 +264,11 @@ class Stage:
         self._mark("parallel", var)
 
     def unroll(self, var: IterVar) -> None:
-        """Write an axis's iterations one after the other."""
+        """Unroll an axis: repeat its body for each iteration."""
         self._mark("unroll", var)
 
     def bind(self, ivar: IterVar, thread_ivar: IterVar) -> None:
-        """Give an axis to the threads of an axis of the GPU."""
+        """Bind an axis to the GPU threads of `thread_ivar`, a `te.thread_axis`."""
         if not isinstance(thread_ivar, IterVar) or not thread_ivar.thread_tag:
             raise ScheduleError(
                 f"s[{self.op.name}].bind takes a te.thread_axis, not {thread_ivar!r}\n  at {user_span()}"
@@ -274,12 +277,12 @@ class Stage:
         self.schedule.threads[thread_ivar.var] = thread_ivar
 
     def env_threads(self, threads: Any) -> None:
-        """Let the threads of some axes live around all steps of a scan, in which its stages share them out."""
+        """Launch the threads of some axes once around all steps of a scan; its stages bind loops to them."""
         given = list(threads) if isinstance(threads, (list, tuple)) else [threads]
         if not isinstance(self.op, ScanOp):
             raise ScheduleError(
-                f"s[{self.op.name}].env_threads: {self.op.name} is no scan, and only a scan has steps that "
-                f"threads can live around\n  at {user_span()}\n\n  hint: bind its loops"
+                f"s[{self.op.name}].env_threads: {self.op.name} is not a scan, and only the steps of a scan can "
+                f"share a launch of threads\n  at {user_span()}\n\n  hint: bind its loops"
             )
         for axis in given:
             if not isinstance(axis, IterVar) or not axis.thread_tag:
@@ -289,21 +292,21 @@ class Stage:
         self.env, self.place = given, user_span()
 
     def set_store_predicate(self, predicate: Any) -> None:
-        """Say which of the threads that share its result stores it: `thread_x.var.equal(0)`."""
+        """Select the thread that stores the result of a cross-thread reduction: `thread_x.var.equal(0)`."""
         self.store_predicate = (convert(predicate), user_span())
 
     def tensorize(self, var: IterVar, tensor_intrin: TensorIntrin) -> None:
-        """Let an instruction of the hardware do an axis and all that is inside it."""
+        """Replace an axis and everything inside it by a hardware instruction, from `te.decl_tensor_intrin`."""
         if not isinstance(tensor_intrin, TensorIntrin):
             raise ScheduleError(
-                f"s[{self.op.name}].tensorize takes what te.decl_tensor_intrin gave, not {tensor_intrin!r}"
+                f"s[{self.op.name}].tensorize takes the result of te.decl_tensor_intrin, not {tensor_intrin!r}"
             )
         self._leaf(var, "tensorize")
         self.tensorized.append(Step("tensorize", (var, tensor_intrin)))
         self.iter_var_attrs[var] = "tensorize"
 
     def pragma(self, var: IterVar, pragma_type: str, pragma_value: Any = None) -> None:
-        """Say something about an axis that later stages read, such as auto_unroll_max_step."""
+        """Annotate an axis for lowering, such as with auto_unroll_max_step; `pragma_value` is 1 by default."""
         if pragma_type in ("vectorize", "unroll", "parallel"):
             self._mark(pragma_type, var)
             return
@@ -318,7 +321,7 @@ class Stage:
         return 2 if self.inlined else 1 if self.attach is None else 4
 
     def compute_at(self, parent: Stage, scope: IterVar) -> None:
-        """Compute it inside a loop of its consumer."""
+        """Compute the stage inside the loop `scope` of its consumer `parent`."""
         if not isinstance(parent, Stage):
             raise ScheduleError(
                 f"s[{self.op.name}].compute_at takes a stage (s[C]) and one of its loops\n  at {user_span()}"
@@ -332,7 +335,7 @@ class Stage:
         self.attach, self.inlined, self.place = (parent, scope), False, user_span()
 
     def compute_inline(self) -> None:
-        """Compute its elements where they are read."""
+        """Inline the stage: its expression replaces every read of it."""
         if self.is_output:
             raise ScheduleError(
                 f"s[{self.op.name}].compute_inline: {self.op.name} is an output of the schedule, which must "
@@ -341,17 +344,17 @@ class Stage:
         self.attach, self.inlined, self.place = None, True, user_span()
 
     def prefetch(self, tensor: Tensor, var: IterVar, offset: Any) -> None:
-        """Ask for what an axis reads of a tensor `offset` iterations ahead."""
+        """Prefetch the elements of a tensor that the axis `var` reads `offset` iterations later."""
         self._leaf(var, "prefetch")
         ahead = const_value(convert(offset))
         if ahead is None or ahead < 0:
             raise ScheduleError(
-                f"s[{self.op.name}].prefetch: the offset must be a number from 0 on, not {offset}\n  at {user_span()}"
+                f"s[{self.op.name}].prefetch: the offset must be 0 or greater, not {offset}\n  at {user_span()}"
             )
         self.relations.append(Step("annotate", (var, f"prefetch_{tensor.op.name}", int(ahead))))
 
     def attached(self) -> tuple[Stage, IterVar] | None:
-        """Where the stage is computed: at its own place, else at that of its group."""
+        """The stage and loop at which this stage is computed: its own, else those of its group."""
         group = self.group
         while group is not None and self.attach is None and not self.at_root:
             if group.attach is not None:
@@ -361,36 +364,36 @@ class Stage:
         return self.attach
 
     def compute_root(self) -> None:
-        """Compute it at the root, where every stage is unless it is attached."""
+        """Compute the stage at the root, the default, in a loop nest of its own."""
         self.attach, self.inlined, self.at_root = None, False, True
 
     def set_scope(self, scope: str) -> None:
-        """Put what it computes into another memory."""
+        """Store the result of the stage in memory of `scope`, such as "shared" or "local"."""
         self.scope = scope
         self.settings.append(Step("set_scope", (0, scope)))
 
     def storage_align(self, axis: IterVar, factor: int, offset: int) -> None:
-        """Let the stride of a dimension be a multiple of `factor`, plus `offset`."""
+        """Pad the stride of the dimension of `axis` to k * `factor` + `offset` elements."""
         found = [i for i, iv in enumerate(self.op.axis) if iv is axis]
         if not found:
             raise ScheduleError(
-                f"s[{self.op.name}].storage_align: `{axis.var.name}` is no axis of {self.op.name}"
+                f"s[{self.op.name}].storage_align: `{axis.var.name}` is not an axis of {self.op.name}"
             )
         self.settings.append(Step("storage_align", (0, found[0], factor, offset)))
 
     def double_buffer(self) -> None:
-        """Fill one copy of its buffer while the other is read."""
+        """Double-buffer the stage: fill one copy of its buffer while the other is read."""
         self.settings.append(Step("annotate", ("double_buffer_scope", 0)))
 
     def rolling_buffer(self) -> None:
-        """Keep of what it computes only the window that its consumer still reads."""
+        """Keep only the window of the result that its consumer still reads, in a circular buffer."""
         self.settings.append(Step("rolling_buffer", (0,)))
 
     def transform_layout(self, mapping: Callable[..., Any]) -> list[IterVar]:
-        """Lay what it computes out anew, and run over it in that order; gives the new axes."""
+        """Change the layout of the result, and the loops with it, to `mapping(*indices)`; return the new axes."""
         if self.relations:
             raise ScheduleError(
-                f"s[{self.op.name}].transform_layout: the stage is scheduled already\n  at {user_span()}\n\n"
+                f"s[{self.op.name}].transform_layout: the stage already has a schedule\n  at {user_span()}\n\n"
                 "  hint: call transform_layout first, then split, reorder and mark the new axes"
             )
         index_map = IndexMap.from_func(mapping, ndim=len(self.op.axis))
@@ -419,7 +422,7 @@ class Stage:
 
     # -- replay --------------------------------------------------------------------------------
     def replay(self, sch: TirSchedule, block: BlockRV, handles: dict[IterVar, LoopRV]) -> None:
-        """Carry the recorded calls out on a `tir.Schedule` of the whole program."""
+        """Apply the recorded calls to a `tir.Schedule` of the whole program."""
         if self.inlined:
             return
         attach = self.attached()
@@ -446,8 +449,8 @@ class Stage:
                 getattr(sch, step.kind)(block, *step.args)
 
     def _choose_memory(self, sch: TirSchedule, block: BlockRV, loop: LoopRV) -> None:
-        """What is computed inside loops that are bound to threads lies in the memory of those threads, unless it
-        was said where: of each thread, or of all that fill it together."""
+        """Choose the scope of a stage inside loops bound to threads, unless it was set: private memory of each thread,
+        or shared memory if several threads fill it together."""
         n = sch.loop(loop)
         tags = [thread_of(x) for x in (n, *sch.state.index.ancestors(n)) if isinstance(x, For)]
         own = [step.args[1] for step in self.relations if step.kind == "bind"]
@@ -460,7 +463,7 @@ class Stage:
             sch.set_scope(block, i, "local" if alone else "shared")
 
     def replay_tensorize(self, sch: TirSchedule, handles: dict[IterVar, LoopRV]) -> None:
-        """Hand the tensorized axes over, when all loops of all stages are as they should be."""
+        """Tensorize the marked axes, after the loops of all stages are in their final form."""
         for step in self.tensorized:
             axis, intrin = step.args
             with blamed(step.span):
@@ -476,7 +479,7 @@ class Stage:
             handles.setdefault(axis, made)
 
     def check_store(self, sch: TirSchedule) -> None:
-        """Whether the threads that are to store can be those that do: one of those that share a result."""
+        """Refuse a store predicate that is not about threads that share a result."""
         if self.store_predicate is None:
             return
         predicate, span = self.store_predicate
@@ -485,7 +488,7 @@ class Stage:
         if used:
             names = ", ".join(f"{v.name} ({a.thread_tag})" for v, a in known.items()) or "none"
             raise ScheduleError(
-                f"s[{self.op.name}].set_store_predicate: `{used[0].name}` is no thread axis that a loop is bound "
+                f"s[{self.op.name}].set_store_predicate: `{used[0].name}` is not a thread axis that a loop is bound "
                 f"to\n  at {span}\n\n  hint: the axes are {names}"
             )
         tags = {known[v].thread_tag for v in undefined_vars(predicate)}

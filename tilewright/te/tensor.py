@@ -432,7 +432,7 @@ def _as_index(tensor: Tensor, value: Any) -> PrimExpr:
     if isinstance(value, bool) or not (isinstance(value, ExprOp) or hasattr(value, "item")):
         if isinstance(value, Tensor):
             raise refuse(f"`{tensor.name}` is indexed with the tensor `{value.name}`: index that one, too")
-        raise refuse(f"`{tensor.name}` is indexed with {shown(value)}, which is no integer")
+        raise refuse(f"`{tensor.name}` is indexed with {shown(value)}, which is not an integer")
     made = convert(value)
     if not made.dtype.is_integral:
         raise refuse(

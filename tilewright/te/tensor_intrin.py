@@ -21,7 +21,7 @@ Declared = tuple[PrimFunc, PrimFunc]
 
 
 class TensorIntrin:
-    """What an instruction computes (`op`, over `buffers`) and the statements that call it.
+    """A hardware instruction: its computation (`op`, over `buffers`) and the statements that call it.
 
     `body` computes all of it. For a reduction, `reduce_init` sets the result to its start and
     `reduce_update` adds one more part to it.
@@ -51,7 +51,7 @@ class TensorIntrin:
 
     # -- as functions ----------------------------------------------------------------------
     def forms(self) -> tuple[Declared | None, Declared | None, Declared | None]:
-        """The description and implementation of all of it, of its start, and of one more part."""
+        """Description and implementation of the whole computation, of the init, and of one update."""
         desc = self._describe()
         count = len(self.inputs)
         ins, outs = self.buffers[:count], self.buffers[count:]

@@ -1,4 +1,4 @@
-"""How a schedule is found: the rules of a target are asked about each stage, and the cheapest row of all tables wins.
+"""The choice of a schedule: the rules of a target compete for each stage, and the cheapest row of all tables wins.
 
     stage      rule          row                                    predicted
     T_matmul   tile          14 rows x 2 vectors, threads            4.6 us    <- applied
@@ -6,9 +6,9 @@
                …
                stream        512 bits, threads                      21.0 us    the best rival
 
-A stage is scheduled before the next one is looked at: what a rule has done decides which stages are left. Where the
-primitives refuse a rule, its rows are masked and the next best is taken; nowhere else is a refusal caught. With given
-decisions the same rows are looked up instead of chosen.
+A stage is scheduled before the next one is examined: the applied rule decides which stages remain. Where a primitive
+refuses a rule, the rows of the rule are masked and the next best row is taken; refusals are caught nowhere else. Given
+decisions select rows of the same tables.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Offer:
     match: Match
     table: Table
     figures: Mapping[str, Any]
-    seconds: Any  # with which its rows compete
+    seconds: Any  # the predicted times with which its rows compete
     machine: CpuMachine
     best: int  # the row that the rule would take
 
@@ -67,8 +67,7 @@ class Offer:
 
 @dataclass
 class Choice:
-    """A stage that was scheduled: the rule and the row that won, the offers of the others, and why the rest do not
-    apply."""
+    """A scheduled stage: the winning rule and row, the offers of the other rules, and the reasons of the refusals."""
 
     stage: Stage
     winner: Offer
@@ -77,7 +76,7 @@ class Choice:
     refused: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """The rules with the best row of each, cheapest first, then those that refused."""
+        """The best row of each rule, cheapest first, then the refusals."""
         offers = sorted([self.winner, *self.rivals], key=lambda o: o.least)
         wide = max(len(name) for name in (*(o.rule.name for o in offers), *self.refused))
         lines = []
@@ -90,7 +89,10 @@ class Choice:
 
 
 def plan_of(func: PrimFunc, target: Target, constants: Collection[str] = ()) -> Plan:
-    """The plan of a function, carried out: its choices, with the tables that they were made from."""
+    """Schedule a function, and return the plan: its choices with their tables.
+
+    `constants` are the names of parameters whose values are known at compile time.
+    """
     sch = Schedule(IRModule({"main": func}))
     sch.explanation = Explanation(str(target))
     plan = Plan(Stages(sch, func, target, sch.explanation, frozenset(constants)))
@@ -101,8 +103,8 @@ def plan_of(func: PrimFunc, target: Target, constants: Collection[str] = ()) -> 
 class Plan:
     """Schedules the stages of a function, one after the other.
 
-    With `decisions`, each stage gets the rule and the row that they name. With `forced`, the stages of these numbers
-    get a row of the rule that is named. `shared` keeps the first steps of schedules that begin alike.
+    `decisions` name the rule and the row of each stage. `forced` maps numbers of stages to the names of their rules.
+    `shared` caches the first steps of schedules that begin with the same rows.
     """
 
     def __init__(
@@ -191,8 +193,8 @@ class Plan:
         return Stage(self.program, f, (f,))
 
     def _shared_steps(self, choice: Choice) -> Applied | None:
-        """The first steps of a schedule, where the same row was applied before and others follow at once: candidates
-        of a search often begin alike."""
+        """The position after the first row of a schedule, if the same row was applied before and other rows follow:
+        candidates of a search often begin with the same row."""
         key = (choice.winner.rule.name, *choice.row.values.items())
         if self.shared is None or choice.winner.table.left == ():
             return None
@@ -213,7 +215,7 @@ class Plan:
 
     # -- offers --------------------------------------------------------------------------------------
     def offers(self, stage: Stage, number: int) -> tuple[list[Offer], dict[str, str]]:
-        """What the rules offer for a stage, and why the others do not."""
+        """The offers of the rules that match a stage, and the reasons of the others."""
         if self.decisions is not None:
             return [self._decided(stage, number)], {}
         found, refused = [], {}

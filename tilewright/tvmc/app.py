@@ -27,7 +27,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Compile models of ONNX, PyTorch and Keras to machine code, tune them, and run them. "
     "Results go to stdout, progress and errors to stderr. "
-    "Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 70 a fault in tilewright, 130 interrupted, "
+    "Exit codes: 0 success, 1 refused or failed, 2 wrong usage, 70 a bug in tilewright, 130 interrupted, "
     "143 ended by SIGTERM.",
 )
 
@@ -37,7 +37,7 @@ Model = Annotated[
         help="The model: .onnx, .pt (traced), .pt2 (torch.export), .keras, .h5, .pb, a SavedModel, .tar (saved)."
     ),
 ]
-Target = Annotated[str, typer.Option(help='What to compile for, such as "llvm -mcpu=znver4".')]
+Target = Annotated[str, typer.Option(help='The target, such as "llvm -mcpu=znver4".')]
 Shapes = Annotated[
     str,
     typer.Option(
@@ -48,7 +48,7 @@ Format = Annotated[
     str,
     typer.Option(
         "--model-format",
-        help="onnx, pytorch, pytorch-exported, keras, tensorflow or saved; else by the file's name.",
+        help="onnx, pytorch, pytorch-exported, keras, tensorflow or saved; by default from the file's name.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result, or the error, as JSON.")]
@@ -88,10 +88,10 @@ def compile_(
     shapes: Shapes = "",
     model_format: Format = "",
     opt_level: Annotated[
-        int, typer.Option("--opt-level", "-O", min=0, max=4, help="How much to optimise.")
+        int, typer.Option("--opt-level", "-O", min=0, max=4, help="The optimisation level, 0 to 4.")
     ] = 3,
     disabled_pass: Annotated[
-        str, typer.Option("--disabled-pass", help="Passes to leave out, with commas between.")
+        str, typer.Option("--disabled-pass", help="Passes to disable, separated by commas.")
     ] = "",
     output_format: Annotated[
         str, typer.Option("--output-format", "-f", help="so: a library; tar: object files.")
@@ -100,34 +100,43 @@ def compile_(
         str, typer.Option("--desired-layout", help="Compute convolutions in NCHW or NHWC.")
     ] = "",
     use_vm: Annotated[
-        bool, typer.Option("--use-vm", help="Compile for the virtual machine, also where there is no need.")
+        bool,
+        typer.Option("--use-vm", help="Compile for the virtual machine, even if the model does not need it."),
     ] = False,
     tuning_records: Annotated[
         list[Path] | None,
         typer.Option(
             "--tuning-records",
-            help="What `tilewright tune` measured: a database or lines of JSON; also several.",
+            help="Records of `tilewright tune`: a database or lines of JSON; may be repeated.",
         ),
     ] = None,
     records_machine: Annotated[
         str,
-        typer.Option("--records-machine", help="Take the records of another machine (its id, or any)."),
+        typer.Option("--records-machine", help="Apply the records of another machine (its id, or any)."),
     ] = "",
     cross: Annotated[
-        str, typer.Option("--cross-compiler", help="What links for another machine: aarch64-linux-gnu-gcc.")
+        str,
+        typer.Option(
+            "--cross-compiler",
+            help="The compiler that links for another machine, such as aarch64-linux-gnu-gcc.",
+        ),
     ] = "",
     cross_options: Annotated[
-        str, typer.Option("--cross-compiler-options", help="What that compiler is told besides.")
+        str, typer.Option("--cross-compiler-options", help="Further options of the cross compiler.")
     ] = "",
     pass_config: Annotated[
         list[str] | None,
-        typer.Option("--pass-config", help="An option of a pass, tir.disable_vectorize=true; also several."),
+        typer.Option(
+            "--pass-config", help="An option of a pass, such as tir.disable_vectorize=true; may be repeated."
+        ),
     ] = None,
     dump_code: Annotated[
         str,
-        typer.Option("--dump-code", help="Write beside the package, for reading: relay,h,cu,cl,ptx."),
+        typer.Option("--dump-code", help="Code to write beside the package, for reading: relay,h,cu,cl,ptx."),
     ] = "",
-    executor: Annotated[str, typer.Option("--executor", help="graph, aot or vm.", hidden=True)] = "",
+    executor: Annotated[
+        str, typer.Option("--executor", help="The executor: graph, aot or vm.", hidden=True)
+    ] = "",
     runtime: Annotated[str, typer.Option("--runtime", hidden=True)] = "",
     verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, hidden=True)] = 0,
     as_json: Json = False,
@@ -174,24 +183,26 @@ def run(
     outputs: Annotated[
         Path | None, typer.Option("--outputs", "--output", "-o", help="An .npz file for the results.")
     ] = None,
-    device: Annotated[str, typer.Option(help="Where to run.")] = "cpu",
+    device: Annotated[str, typer.Option(help="The device to run on.")] = "cpu",
     fill_mode: Annotated[
-        str, typer.Option("--fill-mode", help="What inputs get that are not given: random, zeros, ones.")
+        str, typer.Option("--fill-mode", help="The values of missing inputs: random, zeros, ones.")
     ] = "random",
     print_time: Annotated[bool, typer.Option("--print-time", help="Measure, and print the times.")] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Print the time of every kernel.")] = False,
-    repeat: Annotated[int, typer.Option("--repeat", min=1, help="How many times to measure.")] = 10,
+    repeat: Annotated[int, typer.Option("--repeat", min=1, help="The number of measurements.")] = 10,
     number: Annotated[int, typer.Option("--number", min=1, help="Runs in one measurement.")] = 10,
     print_top: Annotated[int, typer.Option("--print-top", min=0, help="Print the greatest values.")] = 0,
     threads: Annotated[int, typer.Option("--threads", min=0, help="Threads to run on; 0: all cores.")] = 0,
     shapes: Annotated[
-        str, typer.Option("--shapes", "--input-shapes", help="Sizes of inputs that are filled and open.")
+        str, typer.Option("--shapes", "--input-shapes", help="Sizes of missing inputs with dynamic shapes.")
     ] = "",
     tracker: Annotated[
         str,
         typer.Option("--rpc-tracker", help="HOST:PORT of an RPC server; with --rpc-key, of a tracker."),
     ] = "",
-    key: Annotated[str, typer.Option("--rpc-key", help="Which of a tracker's servers.")] = "",
+    key: Annotated[
+        str, typer.Option("--rpc-key", help="The key of the servers to request from the tracker.")
+    ] = "",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -231,7 +242,7 @@ def show(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Say what is in a model (operators, shapes, FLOPs, the kernels after fusion) or in a package."""
+    """Show the contents of a model (operators, shapes, FLOPs, the kernels after fusion) or of a package."""
     desk = _desk(as_json, quiet)
     with desk.working():
         from .command_line import show_command
@@ -242,7 +253,9 @@ def show(
 # What `tune` is told.
 ModelToTune = Annotated[
     Path | None,
-    typer.Argument(help="The model to tune. Without one, --model FILE is the cost model to train from --db."),
+    typer.Argument(
+        help="The model to tune. Without a model, --model FILE is the cost model to train from --db."
+    ),
 ]
 Trials = Annotated[int, typer.Option("--trials", "-n", min=1, help="Candidates to measure, over all tasks.")]
 Database = Annotated[
@@ -251,48 +264,70 @@ Database = Annotated[
         "--db",
         "--output",
         "-o",
-        help="Where to keep what is measured: a database (.db), or lines (.json).",
+        help="The file for the records: a database (.db), or lines of JSON (.json).",
     ),
 ]
 Resume = Annotated[
     bool,
-    typer.Option("--resume", help="Go on: what the database has counts as part of the trials."),
+    typer.Option(
+        "--resume", help="Continue a search: the records in the database count as part of the trials."
+    ),
 ]
 PriorRecords = Annotated[
     list[Path] | None,
-    typer.Option("--prior-records", "--tuning-records", help="Records to begin with; also several."),
+    typer.Option("--prior-records", "--tuning-records", help="Records to start from; may be repeated."),
 ]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the choices that are made at random.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="The seed of the random choices.")]
 CostModel = Annotated[
     str, typer.Option("--model", help="The cost model: auto, trees, analytical, random, or a file.")
 ]
 Timeout = Annotated[
     float,
-    typer.Option("--timeout-per-trial", "--timeout", min=0.1, help="Seconds that a candidate may run."),
+    typer.Option(
+        "--timeout-per-trial", "--timeout", min=0.1, help="Time limit for the run of a candidate, in seconds."
+    ),
 ]
 Tasks = Annotated[
     str,
-    typer.Option("--tasks", help='Which tasks: all, list (prints them), numbers "0,3-5", or parts of names.'),
+    typer.Option(
+        "--tasks", help='The tasks to tune: all, list (prints them), numbers "0,3-5", or parts of names.'
+    ),
 ]
 TimeLimit = Annotated[
-    float, typer.Option("--time-limit", min=1, help="Seconds that all of it may take, about.")
+    float,
+    typer.Option("--time-limit", min=1, help="Approximate time limit for the whole search, in seconds."),
 ]
 MinGain = Annotated[
     float,
-    typer.Option("--min-gain", min=0, max=1, help="A task is left when a round is expected to win less."),
+    typer.Option(
+        "--min-gain",
+        min=0,
+        max=1,
+        help="Stop a task when a round is expected to save less than this fraction of its time.",
+    ),
 ]
 Cluster = Annotated[
     str, typer.Option("--cluster", help="Measure on the workers of a Dask cluster: tcp://host:8786.")
 ]
-TunedLevel = Annotated[int, typer.Option("--opt-level", "-O", min=0, max=4, help="As it will be compiled.")]
-TunedLayout = Annotated[str, typer.Option("--desired-layout", help="As it will be compiled: NCHW or NHWC.")]
-EarlyStopping = Annotated[
-    int, typer.Option("--early-stopping", min=0, help="Leave a task after so many trials for nothing.")
+TunedLevel = Annotated[
+    int,
+    typer.Option("--opt-level", "-O", min=0, max=4, help="The optimisation level of the later compilation."),
 ]
-Builders = Annotated[int, typer.Option("--parallel", min=0, help="Processes that build; 0: all cores.")]
-Samples = Annotated[int, typer.Option("--repeat", min=0, help="Samples of a candidate; 0: as noise asks.")]
+TunedLayout = Annotated[
+    str, typer.Option("--desired-layout", help="The layout of the later compilation: NCHW or NHWC.")
+]
+EarlyStopping = Annotated[
+    int,
+    typer.Option(
+        "--early-stopping", min=0, help="Stop a task after this many trials without an improvement."
+    ),
+]
+Builders = Annotated[int, typer.Option("--parallel", min=0, help="Number of build processes; 0: all cores.")]
+Samples = Annotated[
+    int, typer.Option("--repeat", min=0, help="Samples of each candidate; 0: as many as the noise requires.")
+]
 MinRepeatMs = Annotated[
-    int, typer.Option("--min-repeat-ms", min=0, help="Milliseconds that a sample takes at the least.")
+    int, typer.Option("--min-repeat-ms", min=0, help="Minimum duration of a sample, in milliseconds.")
 ]
 Tuner = Annotated[
     str, typer.Option("--tuner", help="The classic name of a cost model: xgb, ga, random, gridsearch.")
@@ -329,10 +364,10 @@ def tune(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Measure candidates for the kernels of a model, and keep them for `tilewright compile --tuning-records`.
+    """Measure candidates for the kernels of a model, and store the records for `tilewright compile --tuning-records`.
 
-    A search that was interrupted, or killed, has lost nothing: --resume goes on. The chosen schedules are never slower
-    than those without tuning.
+    An interrupted or killed search loses nothing: --resume continues it. The chosen schedules are never slower
+    than the schedules without tuning.
 
     \b
     tilewright tune net.onnx --target llvm --trials 500 --db tune.db
@@ -340,7 +375,7 @@ def tune(
     tilewright tune net.onnx --time-limit 600
     tilewright tune net.onnx --tasks list
     tilewright tune net.onnx --tasks conv2d --model model.json
-    tilewright tune --model model.json --db tune.db          trains that cost model from what is in tune.db
+    tilewright tune --model model.json --db tune.db          trains that cost model on the records in tune.db
     """
     desk = _desk(as_json, quiet)
     with desk.working():
@@ -360,7 +395,7 @@ def tune(
 records = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Look at what was measured, put files of it together, train cost models on it.",
+    help="Show, merge and convert tuning records, and train cost models on them.",
 )
 app.add_typer(records, name="db")
 
@@ -376,7 +411,7 @@ def db_show(
     limit: Annotated[int, typer.Option("--limit", min=0, help="Records to show of a task; 0: all.")] = 20,
     as_json: Json = False,
 ) -> None:
-    """What is in it: a line for each task, or for each record of one.
+    """List the tasks of a file of records, or the records of one task.
 
     \b
     tilewright db show tune.db
@@ -393,10 +428,10 @@ def db_show(
 def db_best(
     file: Records,
     task: OfTask = "",
-    every: Annotated[bool, typer.Option("--all", "-a", help="Also of other machines.")] = False,
+    every: Annotated[bool, typer.Option("--all", "-a", help="Include records of other machines.")] = False,
     as_json: Json = False,
 ) -> None:
-    """The record of each task that a build takes."""
+    """Show the record of each task that a build applies."""
     desk = _desk(as_json, False)
     with desk.working():
         from .db_commands import best_command
@@ -407,12 +442,12 @@ def db_best(
 @records.command("merge")
 def db_merge(
     into: Annotated[
-        Path, typer.Argument(metavar="INTO", help="The database that takes; new if it is not there.")
+        Path, typer.Argument(metavar="INTO", help="The database to merge into; created if it does not exist.")
     ],
     sources: Annotated[list[Path], typer.Argument(metavar="FROM...", help="Databases, or lines of JSON.")],
     as_json: Json = False,
 ) -> None:
-    """Take over what other files have. Records that are there already are not doubled.
+    """Merge the records of other files into a database. Existing records are not duplicated.
 
     \b
     tilewright db merge all.db monday.db tuesday.db
@@ -427,11 +462,11 @@ def db_merge(
 @records.command("prune")
 def db_prune(
     db: Db,
-    keep: Annotated[int, typer.Option("--keep", min=1, help="Records to leave of each task.")] = 16,
-    keep_failed: Annotated[bool, typer.Option("--keep-failed", help="Leave those that failed too.")] = False,
+    keep: Annotated[int, typer.Option("--keep", min=1, help="Records of each task to keep.")] = 16,
+    keep_failed: Annotated[bool, typer.Option("--keep-failed", help="Keep failed records too.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Leave the fastest records of each task, and its winner."""
+    """Keep only the fastest records of each task, and its winner."""
     desk = _desk(as_json, False)
     with desk.working():
         from .db_commands import prune_command
@@ -456,12 +491,12 @@ def db_export(
 @records.command("import")
 def db_import(
     db: Annotated[
-        Path, typer.Argument(metavar="DB", help="The database that takes; new if it is not there.")
+        Path, typer.Argument(metavar="DB", help="The database to merge into; created if it does not exist.")
     ],
     source: Annotated[Path, typer.Argument(metavar="FILE", help="Lines of JSON.")],
     as_json: Json = False,
 ) -> None:
-    """Take over what `tilewright db export`, or auto_scheduler's RecordToFile, wrote."""
+    """Import records that `tilewright db export`, or auto_scheduler's RecordToFile, wrote."""
     desk = _desk(as_json, False)
     with desk.working():
         from .db_commands import import_command
@@ -477,7 +512,7 @@ def db_train(
     ),
     as_json: Json = False,
 ) -> None:
-    """Train a cost model on what was measured on this machine; `tilewright tune --model` begins with it.
+    """Train a cost model on the measurements of this machine, for `tilewright tune --model`.
 
     \b
     tilewright db train tune.db -o model.json
@@ -498,15 +533,17 @@ def replay(
             help="The beginning of a record's id, a task (its best), or the record as a line of JSON (-: stdin)."
         ),
     ],
-    db: Annotated[Path, typer.Option("--db", help="The file that it, and its program, is in.")] = Path(
-        "tune.db"
-    ),
-    timeout: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that it may run.")] = 10.0,
+    db: Annotated[
+        Path, typer.Option("--db", help="The file that contains the record and its program.")
+    ] = Path("tune.db"),
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.1, help="Time limit for the run, in seconds.")
+    ] = 10.0,
     script: Annotated[bool, typer.Option("--script/--no-script", help="Print the scheduled program.")] = True,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Build a record again: its schedule, its code, whether its result is right, and its time against the recorded one.
+    """Rebuild a record: show its schedule and code, check its result, and compare its time with the recorded time.
 
     \b
     tilewright replay 076a05675a57 --db tune.db
@@ -523,14 +560,14 @@ def replay(
 def calibrate(
     device: Annotated[str, typer.Option("--device", help="What to measure: all, cpu or cuda.")] = "all",
     rounds: Annotated[
-        int, typer.Option("--rounds", min=1, help="Tries for each figure; the best counts.")
+        int, typer.Option("--rounds", min=1, help="Attempts for each figure; the best one counts.")
     ] = 25,
-    show: Annotated[bool, typer.Option("--show", help="Print what was measured before.")] = False,
-    remove: Annotated[bool, typer.Option("--remove", help="Forget what was measured before.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Print the stored figures.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the stored figures.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Measure this machine, so that schedules are chosen for it and not for the nearest machine that is known.
+    """Measure this machine, so that schedules are chosen for it and not for the nearest known machine.
 
     \b
     tilewright calibrate                     the processor in a minute, and a CUDA device in two

@@ -107,7 +107,7 @@ def _tuned(
 
 
 def _place(given: str | os.PathLike[str] | None) -> Path:
-    """Where the records go: to a file of their own, if nobody says."""
+    """The file for the records; a new file by default."""
     if given is None:
         return Path(tempfile.mkdtemp(prefix="tilewright-tune-")) / "tune.db"
     return Path(given)
@@ -141,14 +141,14 @@ def model_of(tuner: str) -> str:
 
 
 def patient(options: SearchOptions, early_stopping: int | None) -> SearchOptions:
-    """The options of a search that leaves a task after so many trials that won nothing."""
+    """The options of a search that stops a task after this many trials without an improvement."""
     if early_stopping is None:
         return options
     return replace(options, patience=max(1, early_stopping), min_gain=1.0)
 
 
 def timing_of(repeat: int | None, min_repeat_ms: float | None) -> Timing:
-    """How to measure, under the classic names."""
+    """The options of measurement, under their classic names."""
     made = Timing()
     if repeat is not None:
         made = replace(made, repeats=max(1, repeat))

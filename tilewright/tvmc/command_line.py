@@ -1,7 +1,7 @@
 """What the commands do. The commands themselves, with their options, are in `app.py`.
 
 progress and errors -> stderr          results -> stdout, as text or (--json) as JSON
-exit codes: 0 done, 1 refused or failed, 2 wrong usage, 70 a fault in tilewright, 130 interrupted,
+exit codes: 0 success, 1 refused or failed, 2 wrong usage, 70 a bug in tilewright, 130 interrupted,
 143 ended by SIGTERM (tune)
 """
 
@@ -32,7 +32,7 @@ class Terminated(KeyboardInterrupt):
 
 
 class Desk:
-    """Where a command puts what it has to say."""
+    """The output of a command: results on stdout, progress and errors on stderr."""
 
     def __init__(self, as_json: bool, quiet: bool = False) -> None:
         self.as_json, self.quiet = as_json, quiet
@@ -117,7 +117,7 @@ def compile_command(
     pass_config: Sequence[str] = (),
     dump_code: str = "",
 ) -> None:
-    """Import, compile, write, and say what came of it."""
+    """Import and compile a model, write the package, and report."""
     from ..relay.build_module import as_target
     from . import compile, load
     from .compiler import check_path
@@ -192,7 +192,7 @@ def _records(paths: Sequence[Path], machine: str) -> Any:
 
 
 def _facts(about: dict[str, Any]) -> dict[str, Any]:
-    """What a package says about itself, as far as people want to know it."""
+    """The metadata of a package that is of interest to users."""
     return {key: about.get(key) for key in ("target", "executor", "inputs", "outputs", "steps", "memory")}
 
 
@@ -240,7 +240,7 @@ def run_command(
     tracker: str = "",
     key: str = "",
 ) -> None:
-    """Load, run, write the results, and say what they are."""
+    """Load and run a package, write the results, and report."""
     from contextlib import ExitStack
 
     from .. import config
@@ -280,7 +280,7 @@ def run_command(
 
 
 def _other_machine(address: str, key: str) -> dict[str, Any]:
-    """Where to run, if not here: at a server, or (with a key) at one that a tracker hands out."""
+    """The remote machine to run on: a server, or (with a key) a server that a tracker leases."""
     from .errors import TVMCException
 
     if not address and not key:
@@ -292,7 +292,7 @@ def _other_machine(address: str, key: str) -> dict[str, Any]:
 
 
 def _results(result: Any, top: int) -> tuple[dict[str, Any], str]:
-    """What a run gave: for programs, and for people."""
+    """The results of a run, as data and as text."""
     data: dict[str, Any] = {
         "filled": list(result.filled),
         "outputs": {n: {"dtype": str(a.dtype), "shape": list(a.shape)} for n, a in result.outputs.items()},
@@ -338,7 +338,7 @@ def show_command(
     text: bool,
     fuse: bool,
 ) -> None:
-    """Say what is in a model."""
+    """Show the contents of a model."""
     from . import load
     from .archive import PACKAGE, read_metadata
     from .report import describe
@@ -365,7 +365,7 @@ def show_command(
 
 
 def _show_package(desk: Desk, path: Path) -> None:
-    """What a package says about itself; nothing of it is run."""
+    """Show the metadata of a package; none of its code is run."""
     from . import TVMCPackage
 
     about = TVMCPackage(path).about
@@ -396,7 +396,7 @@ def _show(report: Any, every: bool) -> None:
 
 
 def _table(kernels: Sequence[Any], whole: float | None, title: str, every: bool) -> Any:
-    """One row for each, or one row for all of a name."""
+    """One row for each operator, or one row for each name of an operator."""
     from rich import box
     from rich.table import Table
     from rich.text import Text

@@ -98,7 +98,7 @@ def compile_model(
 
 
 def _check(target: Any, chosen: Target, output_format: str, package_path: str | PathLike[str] | None) -> None:
-    """Refuse what no package could be made of, before anything is compiled."""
+    """Refuse impossible options before anything is compiled."""
     if output_format not in _FORMATS:
         raise TVMCException(f"output_format={output_format!r}: it must be one of {', '.join(_FORMATS)}")
     if package_path is not None:
@@ -165,7 +165,7 @@ def _asks_for_machine(executor: Any) -> bool:
 
 
 def wants_machine(model: TVMCModel, target: Any) -> bool:
-    """Whether the model has branches, loops or open sizes, also when the passes have done what they can."""
+    """Whether the model still has branches, loops or dynamic shapes after the passes."""
     mod = infer_module(model.mod)
     if any(is_dynamic(kind) for kind in model.inputs().values() if kind is not None):
         return True
@@ -179,7 +179,7 @@ def wants_machine(model: TVMCModel, target: Any) -> bool:
 
 
 def _about(lib: Any, model: TVMCModel, target: Any) -> dict[str, Any]:
-    """What a package says about itself. It names no time, so that equal models give equal packages."""
+    """The metadata of a package. It contains no time, so that equal models give equal packages."""
     info, memory = lib.model, lib.memory_report()
     return {
         "producer": VERSION,
@@ -227,7 +227,7 @@ _IN_CODE = re.compile(
 
 
 def _features(target: Any) -> list[str]:
-    """What a processor must have to run the code."""
+    """The CPU features that the code needs."""
     here = target if target.is_cpu else Target("llvm")  # what a GPU cannot do, the host does
     return sorted(f for f in cpu_features(here) if _IN_CODE.match(f))
 

@@ -38,7 +38,7 @@ def _existing(path: Path) -> Database:
 
 # -- files ------------------------------------------------------------------------------------------
 def merge_command(desk: Desk, into: Path, sources: Sequence[Path]) -> None:
-    """Take over what other files have."""
+    """Merge the records of other files."""
     from ..tune.record_files import open_records, take_records
     from .tuning import database_for
 
@@ -68,7 +68,7 @@ def export_command(desk: Desk, path: Path, output: Path) -> None:
 
 
 def prune_command(desk: Desk, path: Path, keep: int, keep_failed: bool) -> None:
-    """Leave the fastest records of each task."""
+    """Keep only the fastest records of each task."""
     with _existing(path) as database:
         gone = database.prune(keep, failed=not keep_failed)
         left = len(database.records())
@@ -196,7 +196,7 @@ def best_command(desk: Desk, path: Path, task: str, every_machine: bool) -> None
 
 # -- replay -----------------------------------------------------------------------------------------
 def replay_command(desk: Desk, wanted: str, path: Path, timeout: float, script: bool) -> None:
-    """Build a record's schedule again, check it, time it, and compare with what was recorded."""
+    """Rebuild a record's schedule, check it, time it, and compare the time with the recorded one."""
     from ..tune.display import time_text
     from ..tune.machines import describe_machine, differences, fingerprint
     from ..tune.measure import MeasureInput, MeasureOptions, Measurer

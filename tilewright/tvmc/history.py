@@ -39,7 +39,7 @@ def records_of(given: Any, machine: str | None = None) -> History | None:
 
 @contextmanager
 def applied(given: Any) -> Iterator[None]:
-    """Compile with records. If none of them is of what is compiled, that is said."""
+    """Compile with records, and warn if none of them applies to the compiled program."""
     history = records_of(given)
     if history is None:
         yield

@@ -50,7 +50,7 @@ class TuneSettings:
 
 
 def tune_command(desk: Desk, model: Path | None, settings: TuneSettings) -> None:
-    """Import, find the tasks, tune them, and say what came of it."""
+    """Import a model, extract its tasks, tune them, and report."""
     if model is None:
         return _train_instead(desk, settings)
     from ..tune.record_files import open_records
@@ -148,7 +148,7 @@ def _tune(desk: Desk, name: str, found: Found, database: Database, settings: Tun
 
 
 def _what_is_there(before: int, every: int, settings: TuneSettings) -> str:
-    """What happens to measurements that there are already, of these tasks and in all."""
+    """A note on existing measurements, of these tasks and in total."""
     if not before:
         others = f": the {every} records of {settings.database} are of other tasks, targets or machines"
         return f"there is nothing to resume yet{others if every else ''}" if settings.resume else ""
@@ -194,7 +194,7 @@ def _list(desk: Desk, name: str, found: Found) -> None:
 
 
 def _account(outcome: Outcome) -> list[str]:
-    """What came of it, in words: the tasks that take longest first."""
+    """The result in words, with the slowest tasks first."""
     from ..tune.display import time_text
 
     before, after, some = outcome.time(False), outcome.time(True), len(outcome.measured_tasks)

@@ -125,7 +125,7 @@ def measured_before(database: Database, found: Found, machine: str | None = None
 # ---------------------------------------------------------------------------- the account
 @dataclass
 class TaskAccount:
-    """What came of one task. Times are seconds; infinite where nothing could be measured."""
+    """The result of one task. Times are in seconds, and infinite if nothing could be measured."""
 
     name: str
     workload: str
@@ -152,7 +152,7 @@ class TaskAccount:
 
 @dataclass
 class Outcome:
-    """What a search has brought, and what is kept of it."""
+    """The result of a search, and the file of its records."""
 
     model: str
     target: str
@@ -165,7 +165,7 @@ class Outcome:
 
     @property
     def measured_tasks(self) -> list[TaskAccount]:
-        """The tasks of which something is known."""
+        """The tasks with at least one measurement."""
         return [t for t in self.tasks if math.isfinite(t.best) and math.isfinite(t.untuned)]
 
     def time(self, tuned: bool) -> float:

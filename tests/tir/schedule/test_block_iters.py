@@ -72,7 +72,7 @@ def test_the_old_loops_are_gone(expect, refused):
     expect(
         refused(sch, lambda: sch.parallel(i)),
         """
-        parallel(i): loop `i` does not exist any more: it went with transform_block_layout(B, …)
+        parallel(i): loop `i` no longer exists: it was removed by transform_block_layout(B, …)
           at test_block_iters.py:LINE
 
           | …
@@ -270,7 +270,7 @@ def test_what_is_no_order(order, expect, refused):
     expect(
         text.replace(str(order), "ORDER"),
         """
-        reorder_block_iter_var(C, new_order=ORDER): new_order=ORDER is no order of the 3 iterators, 0 to 2
+        reorder_block_iter_var(C, new_order=ORDER): new_order=ORDER is not an order of the 3 iterators, 0 to 2
           at test_block_iters.py:LINE
 
           | …

@@ -376,7 +376,7 @@ def test_blockize_refuses_what_stands_in_no_block(expect, refused):
     expect(
         refused(sch, lambda: sch.blockize(i)),
         """
-        blockize(i): a statement under it stands in no block
+        blockize(i): a statement under it is in no block
           at test_blockize.py:LINE
 
           | …
@@ -394,7 +394,7 @@ def test_blockize_refuses_blocks_with_another_one_between(expect, refused):
     expect(
         refused(sch, lambda: sch.blockize(blocks)),
         """
-        blockize([B, D]): block C stands between the blocks
+        blockize([B, D]): block C is between the blocks
           at test_blockize.py:LINE
 
           | …

@@ -479,7 +479,7 @@ def test_refuse_a_pointer(expect, refused):
     expect(
         refusal(refused, tir.Schedule(pointer), "cache_read", "C", 0, "local"),
         """
-        cache_read(C, read_buffer_index=0, storage_scope='local'): block C uses A through a pointer, so its reads cannot be turned to the copy
+        cache_read(C, read_buffer_index=0, storage_scope='local'): block C uses A through a pointer, so its reads cannot be redirected to the copy
           at stage_programs.py:LINE
 
           | …
@@ -492,7 +492,7 @@ def test_refuse_a_pointer(expect, refused):
     expect(
         refusal(refused, tir.Schedule(pointer), "cache_write", "C", 0, "local"),
         """
-        cache_write(C, write_buffer_index=0, storage_scope='local'): block C uses C through a pointer, so its writes cannot be turned to other memory
+        cache_write(C, write_buffer_index=0, storage_scope='local'): block C uses C through a pointer, so its writes cannot be redirected to other memory
           at stage_programs.py:LINE
 
           | …

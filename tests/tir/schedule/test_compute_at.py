@@ -426,7 +426,7 @@ def test_refuse_a_block_that_nobody_reads(expect, refused):
     expect(
         refusal(refused, sch, "compute_at", "B", i),
         """
-        compute_at(B, loop=i): nobody reads what block B writes
+        compute_at(B, loop=i): nothing reads the buffer that block B writes
           at stage_programs.py:LINE
 
           | …

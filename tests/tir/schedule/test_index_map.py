@@ -44,7 +44,7 @@ def test_axis_separators():
     with pytest.raises(ValueError) as caught:
         IndexMap.from_func(lambda i: [IndexMap.AXIS_SEPARATOR, i])
     assert str(caught.value) == (
-        "the function returns IndexMap.AXIS_SEPARATOR, which is no index; from_func_with_separators takes it"
+        "the function returns IndexMap.AXIS_SEPARATOR, which is not an index; from_func_with_separators takes it"
     )
 
 
@@ -181,9 +181,9 @@ def test_equal_names_are_told_apart_in_the_text():
         ("lambda i: ('x',)", "`'x'` is more than arithmetic on its parameters"),
         ("lambda *i: (i,)", "its parameters must be plain names"),
         ("lambda i=1: (i,)", "its parameters must be plain names"),
-        ("i + 1", "it is no lambda"),
-        ("lambda i: (", "it is no Python expression"),
-        ("min(i=1", "it is no Python expression"),
+        ("i + 1", "it is not a lambda"),
+        ("lambda i: (", "it is not a Python expression"),
+        ("min(i=1", "it is not a Python expression"),
         ("lambda i: (min(i),)", "`min(i)` is more than arithmetic on its parameters"),
     ],
 )

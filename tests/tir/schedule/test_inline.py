@@ -250,7 +250,7 @@ def test_a_handle_of_an_inlined_block_says_what_became_of_it(expect, refused):
     expect(
         refused(sch, lambda: sch.get_loops(block)),
         """
-        get_loops(B): block B does not exist any more: it went with compute_inline(B)
+        get_loops(B): block B no longer exists: it was removed by compute_inline(B)
           at test_inline.py:LINE
 
           | …
@@ -480,7 +480,7 @@ def test_refuse_a_block_that_nobody_reads(expect, refused):
     expect(
         said(tir.Schedule(unread), refused, "compute_inline", "B"),
         """
-        compute_inline(B): nobody reads what block B writes, so there is no place to inline it to
+        compute_inline(B): nothing reads the buffer that block B writes, so there is no place to inline it to
           at test_inline.py:LINE
 
           | …

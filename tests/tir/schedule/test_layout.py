@@ -494,7 +494,7 @@ def test_what_does_not_go_through_indices(expect, refused):
     expect(
         refused(sch, lambda: sch.transform_layout(b, "B", lambda i: (i // 4, i % 4))),
         """
-        transform_layout(B, buffer='B', index_map=lambda i: (i // 4, i % 4)): a pointer to B is passed on, so there is no telling which elements are used
+        transform_layout(B, buffer='B', index_map=lambda i: (i // 4, i % 4)): a pointer to B is passed on, so it is not known which elements are used
           at test_layout.py:LINE
 
           | …

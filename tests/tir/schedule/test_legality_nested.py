@@ -142,7 +142,7 @@ def test_what_is_written_under_a_condition_only_has_no_copy(expect, refused):
     expect(
         said(sch, refused, "cache_write", "B_pad", 0, "local"),
         """
-        cache_write(B_pad, write_buffer_index=0, storage_scope='local'): there is no telling which elements of B have been written where they would be copied
+        cache_write(B_pad, write_buffer_index=0, storage_scope='local'): it is not known which elements of B have been written where they would be copied
           at test_legality_nested.py:LINE
 
           | …
@@ -171,7 +171,7 @@ def test_a_block_of_blocks_that_leaves_gaps_has_no_copy(expect, refused):
     expect(
         said(sch, refused, "cache_write", "B_o", 0, "local"),
         """
-        cache_write(B_o, write_buffer_index=0, storage_scope='local'): there is no telling which elements of B have been written where they would be copied
+        cache_write(B_o, write_buffer_index=0, storage_scope='local'): it is not known which elements of B have been written where they would be copied
           at test_legality_nested.py:LINE
 
           | …
@@ -221,7 +221,7 @@ def test_a_block_that_writes_what_it_reads_has_no_copy_to_start_from(expect, ref
     expect(
         said(sch, refused, "cache_inplace", both, "B", "local"),
         """
-        cache_inplace(B_i01_C_i01_o, read_buffer_index='B', storage_scope='local'): there is no telling which elements of B have been written where they would be copied
+        cache_inplace(B_i01_C_i01_o, read_buffer_index='B', storage_scope='local'): it is not known which elements of B have been written where they would be copied
           at test_legality_nested.py:LINE
 
           | …
@@ -256,7 +256,7 @@ def test_a_layout_that_has_padding_has_no_copy_while_it_is_made(expect, refused)
     expect(
         said(sch, refused, "cache_read", "C", 0, "local"),
         """
-        cache_read(C, read_buffer_index=0, storage_scope='local'): there is no telling which elements of B have been written where they would be copied
+        cache_read(C, read_buffer_index=0, storage_scope='local'): it is not known which elements of B have been written where they would be copied
           at test_legality_nested.py:LINE
 
           | …

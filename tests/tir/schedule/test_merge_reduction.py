@@ -143,7 +143,7 @@ def test_refuse_other_blocks(expect: Any, refused: Any) -> None:
     expect(
         refused(sch, lambda: sch.get_loops(init)),
         """
-        get_loops(C_init): block C_init does not exist any more: it went with merge_reduction(C_init, C)
+        get_loops(C_init): block C_init no longer exists: it was removed by merge_reduction(C_init, C)
           at test_merge_reduction.py:LINE
 
           | …
@@ -220,7 +220,7 @@ def test_refuse_a_start_of_more_or_fewer_elements(expect: Any, refused: Any) -> 
     expect(
         said(refused, sch, "C_init"),
         """
-        merge_reduction(C_init, update_block=C): there is no telling that block C_init starts just the elements that block C goes on from, each once
+        merge_reduction(C_init, update_block=C): it cannot be proved that block C_init starts just the elements that block C goes on from, each once
           at test_merge_reduction.py:LINE
 
           | …
@@ -234,7 +234,7 @@ def test_refuse_a_start_of_more_or_fewer_elements(expect: Any, refused: Any) -> 
     expect(
         said(refused, sch, "C_init"),
         """
-        merge_reduction(C_init, update_block=C): there is no telling that block C_init starts just the elements that block C goes on from, each once
+        merge_reduction(C_init, update_block=C): it cannot be proved that block C_init starts just the elements that block C goes on from, each once
           at test_merge_reduction.py:LINE
 
           | …
@@ -262,7 +262,7 @@ def test_refuse_a_reduction_that_is_done_twice(expect: Any, refused: Any) -> Non
     expect(
         said(refused, sch, "C_init"),
         """
-        merge_reduction(C_init, update_block=C): there is no telling that block C_init starts just the elements that block C goes on from, each once
+        merge_reduction(C_init, update_block=C): it cannot be proved that block C_init starts just the elements that block C goes on from, each once
           at test_merge_reduction.py:LINE
 
           | …
@@ -370,7 +370,7 @@ def test_refuse_what_is_no_start(expect: Any, refused: Any) -> None:
     expect(
         said(refused, sch, "diagonal"),
         """
-        merge_reduction(diagonal, update_block=C): block diagonal writes C at `vi` where block C does at `vj`, so there is no telling which start is whose
+        merge_reduction(diagonal, update_block=C): block diagonal writes C at `vi` where block C does at `vj`, so it is not known which start is whose
           at test_merge_reduction.py:LINE
 
           | …

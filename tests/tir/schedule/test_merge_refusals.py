@@ -73,7 +73,7 @@ def test_merge_of_loops_in_different_places(expect, refused):
           |         for j in range(4):    # <-- here
           | …
 
-          hint: merge loops of which one stands behind the other
+          hint: merge consecutive loops
         """,
     )
     expect(
@@ -130,7 +130,7 @@ def test_merge_of_loops_that_are_not_plain(expect, refused):
     expect(
         merged(refused, "u", "h"),
         """
-        merge(u, v): A is used outside of blocks, so there is no telling what needs what
+        merge(u, v): A is used outside of blocks, so it is not known what depends on what
           at test_merge_refusals.py:LINE
 
           | …
@@ -238,6 +238,6 @@ def test_merge_reduction_of_blocks_in_odd_places(expect, refused):
           |             with T.block("inside"):    # <-- here
           | …
 
-          hint: both must stand in one block
+          hint: both must be in one block
         """,
     )

@@ -282,7 +282,7 @@ def test_a_ring_that_nobody_reads(expect, refused):
     expect(
         said(refused, unread, "rolling_buffer", 0),
         """
-        rolling_buffer(B, write_buffer_index=0): nobody reads what block B writes
+        rolling_buffer(B, write_buffer_index=0): nothing reads the buffer that block B writes
           at test_odd_programs.py:LINE
 
           | …

@@ -119,7 +119,7 @@ def test_what_was_there_is_gone(expect, refused):
     expect(
         refused(sch, lambda: sch.parallel(i)),
         """
-        parallel(i): loop `i` does not exist any more: it went with loop_partition(i, …)
+        parallel(i): loop `i` no longer exists: it was removed by loop_partition(i, …)
           at test_partition.py:LINE
 
           | …
@@ -128,7 +128,7 @@ def test_what_was_there_is_gone(expect, refused):
     expect(
         refused(sch, lambda: sch.parallel(j)),
         """
-        parallel(j): loop `j` does not exist any more: it went with loop_partition(i, …)
+        parallel(j): loop `j` no longer exists: it was removed by loop_partition(i, …)
           at test_partition.py:LINE
 
           | …
@@ -137,7 +137,7 @@ def test_what_was_there_is_gone(expect, refused):
     expect(
         refused(sch, lambda: sch.get_loops(b)),
         """
-        get_loops(B): block B does not exist any more: it went with loop_partition(i, …)
+        get_loops(B): block B no longer exists: it was removed by loop_partition(i, …)
           at test_partition.py:LINE
 
           | …
@@ -170,7 +170,7 @@ def test_more_than_there_is(expect, refused):
           |     for i, j in T.grid(8, 12):    # <-- here
           | …
 
-          hint: leave the None away, or choose smaller pieces
+          hint: omit the None, or choose smaller pieces
         """,
     )
     expect(
@@ -414,7 +414,7 @@ def test_merge_of_loops_that_differ(expect, refused):
     expect(
         refused(sch, lambda: sch.merge(j, m)),
         """
-        merge(j, m): loop `m` stands 2 loops deep and `j` 1
+        merge(j, m): loop `m` is 2 loops deep and `j` 1
           at test_partition.py:LINE
 
           | …
@@ -457,7 +457,7 @@ def test_merge_of_loops_that_do_not_follow_each_other(expect, refused):
     expect(
         refused(sch, lambda: sch.merge(k, m)),
         """
-        merge(k, m): loop `m` stands inside loop `k`
+        merge(k, m): loop `m` is inside loop `k`
           at test_partition.py:LINE
 
           | …

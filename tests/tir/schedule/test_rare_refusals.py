@@ -410,7 +410,7 @@ def test_rolling_under_a_condition(expect, refused):
     expect(
         said(refused, sch, "rolling_buffer", "B", more=(0,)),
         """
-        rolling_buffer(B, write_buffer_index=0): block B stands under a condition
+        rolling_buffer(B, write_buffer_index=0): block B is under a condition
           at test_rare_refusals.py:LINE
 
           | …
@@ -428,7 +428,7 @@ def test_blockize_of_blocks_in_several_places(expect, refused):
     expect(
         refused(sch, lambda: sch.blockize([b, c])),
         """
-        blockize([B, C]): the blocks do not stand beside each other in one scope
+        blockize([B, C]): the blocks are not next to each other in one scope
           at test_rare_refusals.py:LINE
 
           | …

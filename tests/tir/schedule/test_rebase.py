@@ -257,7 +257,7 @@ def test_another_law() -> None:
     sch = tir.Schedule(softmax_sum(power=te.sin))
     p, q = parts(sch, "M", 8), parts(sch, "S", 8)
     assert reason(sch, q, p) == (
-        "rebase(S_rf, partial=M_rf): `T.sin(x[v_i, vj_0 * 8 + vj_1] - M[v_i])` is no product with exp(x - M), so there "
+        "rebase(S_rf, partial=M_rf): `T.sin(x[v_i, vj_0 * 8 + vj_1] - M[v_i])` is not a product with exp(x - M), so there "
         "is no correcting it later"
     )
 

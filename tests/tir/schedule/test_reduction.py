@@ -735,7 +735,7 @@ def test_a_loop_that_rfactor_took_away_is_named(expect, refused):
     expect(
         refused(sch, lambda: sch.unroll(ki)),
         """
-        unroll(k_1): loop `k_1` does not exist any more: it went with rfactor(k_0)
+        unroll(k_1): loop `k_1` no longer exists: it was removed by rfactor(k_0)
           at test_reduction.py:LINE
 
           | …

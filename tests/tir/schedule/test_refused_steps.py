@@ -147,12 +147,12 @@ CASES = {
     "reindex of what nobody wrote": (
         programs.maybe_never_read,
         lambda sch: sch.reindex(sch.get_block("B"), ("read", 1)),
-        "there is no telling which elements of W have been written",
+        "it is not known which elements of W have been written",
     ),
     "reindex of what may not have been written": (
         programs.maybe_written,
         lambda sch: sch.reindex(sch.get_block("B"), ("read", 1)),
-        "there is no telling which elements of W have been written",
+        "it is not known which elements of W have been written",
     ),
     "compute_at of sums that others read on the way": (
         programs.sums_so_far,
@@ -222,7 +222,7 @@ CASES = {
     "cache_read of what iterations before have made": (
         programs.growing,
         lambda sch: sch.cache_read(sch.get_block("Q"), 0, "local"),
-        "there is no telling which elements of W have been written",
+        "it is not known which elements of W have been written",
     ),
     "split where a point has no steps": (
         programs.part_of_a_fused_loop,

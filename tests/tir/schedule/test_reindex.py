@@ -206,7 +206,7 @@ def test_indices_that_are_data(expect, refused):
     expect(
         refused(sch, lambda: sch.reindex(c, "A")),
         """
-        reindex(C, buffer='A'): block C uses A at `N[vi]`, which is no point of its iterators
+        reindex(C, buffer='A'): block C uses A at `N[vi]`, which is not a point of its iterators
           at test_reindex.py:LINE
 
           | …

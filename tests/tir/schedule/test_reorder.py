@@ -257,7 +257,7 @@ def test_reorder_refuses_statements_outside_of_blocks(expect, refused):
     expect(
         refused(sch, lambda: sch.reorder(j, i)),
         """
-        reorder(j, i): B is used outside of blocks inside loop `j`, so there is no telling which iterations need which
+        reorder(j, i): B is used outside of blocks inside loop `j`, so it is not known which iterations need which
           at test_reorder.py:LINE
 
           | …

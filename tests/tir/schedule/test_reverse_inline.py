@@ -160,7 +160,7 @@ def test_refuse_no_producer_and_several(expect, refused):
           |         with T.block("B"):    # <-- here
           | …
 
-          hint: inputs of the function are computed by nobody, so it stays where it is
+          hint: no block computes the inputs of the function, so it stays where it is
         """,
     )
     expect(

@@ -81,7 +81,7 @@ def test_points_that_the_loops_leave_out_are_not_inlined(refused):
     of = Named(sch)
     text = refused(sch, lambda: sch.reverse_compute_inline(of.C))
     assert (
-        "there is no telling that the loops around block C come to all points of its iterators"
+        "it cannot be proved that the loops around block C come to all points of its iterators"
         in first_line(text)
     )
 

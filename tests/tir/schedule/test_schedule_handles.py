@@ -158,7 +158,7 @@ def test_a_stale_loop_names_the_step_that_took_it(expect, refused):
     expect(
         refused(sch, lambda: sch.vectorize(j)),
         """
-        vectorize(j): loop `j` does not exist any more: it went with split(j, …)
+        vectorize(j): loop `j` no longer exists: it was removed by split(j, …)
           at test_schedule_handles.py:LINE
 
           | …
@@ -170,7 +170,7 @@ def test_a_stale_loop_names_the_step_that_took_it(expect, refused):
     expect(
         refused(sch, lambda: sch.parallel(i)),
         """
-        parallel(i): loop `i` does not exist any more: it went with fuse(i, j)
+        parallel(i): loop `i` no longer exists: it was removed by fuse(i, j)
           at test_schedule_handles.py:LINE
 
           | …
@@ -184,7 +184,7 @@ def test_a_handle_of_another_schedule(expect, refused):
     expect(
         refused(sch, lambda: sch.unroll(k)),
         """
-        unroll(k): loop `k` does not exist any more: it is not in this program
+        unroll(k): loop `k` no longer exists: it is not in this program
           at test_schedule_handles.py:LINE
 
           | …
@@ -194,7 +194,7 @@ def test_a_handle_of_another_schedule(expect, refused):
     expect(
         refused(sch, lambda: sch.get_loops(block)),
         """
-        get_loops(C): block C does not exist any more: it is not in this program
+        get_loops(C): block C no longer exists: it is not in this program
           at test_schedule_handles.py:LINE
 
           | …
@@ -351,7 +351,7 @@ def test_refused_steps_leave_no_trace(expect, refused):
           |     for i_0, i_1, j in T.grid(4, 2, 12):    # <-- here
           | …
 
-        fuse(j, i): loop `i` does not stand directly inside `j`
+        fuse(j, i): loop `i` is not directly inside `j`
           at test_schedule_handles.py:LINE
 
           | …
@@ -381,7 +381,7 @@ def test_copies_go_their_own_way(expect, refused):
     expect(
         refused(other, lambda: other.unroll(j)),
         """
-        unroll(j): loop `j` does not exist any more: it went with split(j, …)
+        unroll(j): loop `j` no longer exists: it was removed by split(j, …)
           at test_schedule_handles.py:LINE
 
           | …

@@ -114,7 +114,7 @@ def test_fuse_refuses_loops_that_are_not_adjacent(expect, refused):
     expect(
         refused(sch, lambda: sch.fuse(i, k)),
         """
-        fuse(i, k): loop `k` does not stand directly inside `i`
+        fuse(i, k): loop `k` is not directly inside `i`
           at test_schedule_loops.py:LINE
 
           | …
@@ -131,7 +131,7 @@ def test_fuse_refuses_the_wrong_order(expect, refused):
     expect(
         refused(sch, lambda: sch.fuse(j, i)),
         """
-        fuse(j, i): loop `i` does not stand directly inside `j`
+        fuse(j, i): loop `i` is not directly inside `j`
           at test_schedule_loops.py:LINE
 
           | …
@@ -144,7 +144,7 @@ def test_fuse_refuses_the_wrong_order(expect, refused):
     expect(
         refused(sch, lambda: sch.fuse(i, i)),
         """
-        fuse(i, i): loop `i` does not stand directly inside `i`
+        fuse(i, i): loop `i` is not directly inside `i`
           at test_schedule_loops.py:LINE
 
           | …

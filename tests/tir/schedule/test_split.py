@@ -206,7 +206,7 @@ split(j, factors=[None, 5], disable_predication=True): the factors make 15 itera
   |     for i, j in T.grid(8, 12):    # <-- here
   | …
 
-  hint: choose factors that divide it, or leave disable_predication away: where they divide none is made"""
+  hint: choose factors that divide it, or omit disable_predication: no predicate is made where they divide it"""
     )
     sch.split(j, [None, 4], disable_predication=True)
     assert "T.where" not in sch.mod.script()
@@ -355,7 +355,7 @@ def test_split_refuses_factors(expect, refused):
     expect(
         refused(sch, lambda: sch.split(j, [None, 2.5])),
         """
-        split(j, factors=[None, 2.5]): a factor is `T.float32(2.5)`, which is no integer
+        split(j, factors=[None, 2.5]): a factor is `T.float32(2.5)`, which is not an integer
           at test_split.py:LINE
 
           | …

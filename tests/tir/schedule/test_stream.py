@@ -141,7 +141,7 @@ def test_a_product_is_no_attention() -> None:
     k = te.reduce_axis((0, 8), name="k")
     C = te.compute((8, 8), lambda i, j: te.sum(A[i, k] * B[k, j], k), name="C")
     why = refused(te.create_prim_func([A, B, C]), "C")
-    assert why == "stream(C): block C is no attention: its weights are no exp(x - M) / T"
+    assert why == "stream(C): block C is not attention: its weights are not exp(x - M) / T"
 
 
 def test_weights_that_are_also_a_result_stay() -> None:

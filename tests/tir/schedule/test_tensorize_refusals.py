@@ -475,7 +475,7 @@ def test_handles_of_what_was_replaced_say_so(expect, refused):
     expect(
         refused(sch, lambda: sch.unroll(j_1)),
         """
-        unroll(j_1): loop `j_1` does not exist any more: it went with tensorize(i_1, …)
+        unroll(j_1): loop `j_1` no longer exists: it was removed by tensorize(i_1, …)
           at test_tensorize_refusals.py:LINE
 
           | …
@@ -484,7 +484,7 @@ def test_handles_of_what_was_replaced_say_so(expect, refused):
     expect(
         refused(sch, lambda: sch.get_loops(block)),
         """
-        get_loops(C): block C does not exist any more: it went with tensorize(i_1, …)
+        get_loops(C): block C no longer exists: it was removed by tensorize(i_1, …)
           at test_tensorize_refusals.py:LINE
 
           | …

@@ -173,15 +173,15 @@ def test_another_structure_is_noticed(expect, refused):
 @pytest.mark.parametrize(
     ("data", "text"),
     [
-        ({}, "this is no trace: the format must be 'tilewright-trace-1'"),
-        ([1], "this is no trace: the format must be 'tilewright-trace-1'"),
+        ({}, "this is not a trace: the format must be 'tilewright-trace-1'"),
+        ([1], "this is not a trace: the format must be 'tilewright-trace-1'"),
         (
             {"format": "tilewright-trace-1", "steps": [{"step": "mod"}]},
-            "step 0 of the trace is 'mod', which is no primitive",
+            "step 0 of the trace is 'mod', which is not a primitive",
         ),
         (
             {"format": "tilewright-trace-1", "steps": [3]},
-            "step 0 of the trace is None, which is no primitive",
+            "step 0 of the trace is None, which is not a primitive",
         ),
         (
             {

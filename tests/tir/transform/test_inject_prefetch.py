@@ -46,7 +46,7 @@ def test_a_negative_offset_is_refused(expect: Any) -> None:
     expect(
         re.sub(r"\.py:\d+", ".py:LINE", str(caught.value)),
         """
-        s[B].prefetch: the offset must be a number from 0 on, not -1
+        s[B].prefetch: the offset must be 0 or greater, not -1
           at test_inject_prefetch.py:LINE
         """,
     )

@@ -43,10 +43,10 @@ def test_short_rows_are_computed_a_row_for_each_lane(program: Any, size: int) ->
     [
         (softmax(1000, 17), "its rows are longer than a vector"),
         (softmax(15, 10), "it has fewer rows than a vector has lanes"),
-        (softmax(1000, 10, axis=0), "it is no chain of stages along rows"),
+        (softmax(1000, 10, axis=0), "it is not a chain of stages along rows"),
         (
             [x := te.placeholder((1000, 10), name="x"), topi.sum(x, axis=1)],
-            "it is no chain of stages along rows",
+            "it is not a chain of stages along rows",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""What attention is: the stages that a product with a softmax before it is made of."""
+"""Recognition of attention: the stages of a product with a softmax before it."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class _Reading:
         out = block.body
         by_var = {iv.var: iv for iv in block.iter_vars}
         if len(reduces) != 1 or not isinstance(out, BufferStore) or len(held.indices) < 2:
-            raise _No("it is no sum over one axis")
+            raise _No("it is not a sum over one axis")
         if not all(i in by_var for i in held.indices) or len(set(held.indices)) != len(held.indices):
             raise _No("it does not write where its iterators say")
         kind = out.buffer.dtype
@@ -154,7 +154,7 @@ class _Reading:
     ) -> Attention:
         up, down = _fraction(self.expand(_bare(weight)))
         if len(up) != 1 or len(down) != 1 or not _is_exp(up[0]):
-            raise _No("its weights are no exp(x - M) / T")
+            raise _No("its weights are not exp(x - M) / T")
         power, (total, guarded) = up[0], _total(down[0])
         self.check_same(total, Add, power, key, "the weights are divided by another sum than their own")
         x, highest = _difference(power)
@@ -212,11 +212,11 @@ class _Reading:
     def scores(self, load: BufferLoad, row: IterVar, key: IterVar) -> tuple[BufferLoad, BufferLoad, IterVar]:
         r = self.maker(load.buffer)
         if r is None or load.dtype != "float32":
-            raise _No("its scores are no sums of float32")
+            raise _No("its scores are not sums of float32")
         deep = next((iv for iv in r.block.iter_vars if iv.iter_type == IterVar.CommReduce), key)
         value = _bare(self.at(load, Add, deep))
         if not isinstance(value, Mul):
-            raise _No("its scores are no products")
+            raise _No("its scores are not products")
         for a, b in ((value.a, value.b), (value.b, value.a)):
             try:
                 q = self.operand(a, (row, deep), key)
@@ -224,10 +224,10 @@ class _Reading:
             except _No:
                 continue
             return q, k, deep
-        raise _No("its scores are no products of rows with rows")
+        raise _No("its scores are not products of rows with rows")
 
     def operand(self, e: PrimExpr, last: tuple[IterVar, IterVar], never: IterVar) -> BufferLoad:
-        """A matrix that is read as it lies: […, row, …, column], rows and columns whole."""
+        """A matrix that is read in its own layout: […, row, …, column], with whole rows and columns."""
         seen = dict(self.seen)
         row, column = (iv.var for iv in last)
         for tried in (self.expand(_bare(e)), _bare(e)):
@@ -288,7 +288,7 @@ def _bare(e: PrimExpr) -> PrimExpr:
 
 
 def _fraction(e: PrimExpr) -> tuple[list[PrimExpr], list[PrimExpr]]:
-    """The factors of a value, and those that it is divided by."""
+    """The factors and the divisors of a value."""
     e = _bare(e)
     if isinstance(e, (Mul, Div)):
         (a, b), (c, d) = _fraction(e.a), _fraction(e.b)
@@ -314,7 +314,7 @@ def _difference(power: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
     assert isinstance(power, Call)
     e = _bare(power.args[0])
     if not isinstance(e, Sub):
-        raise _No("its weights are no exp(x - M) / T")
+        raise _No("its weights are not exp(x - M) / T")
     highest = _bare(e.b)
     if isinstance(highest, Max):
         a, b = highest.a, highest.b
@@ -323,7 +323,7 @@ def _difference(power: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
 
 
 def _over_scores(reading: _Reading, x: PrimExpr, key: IterVar) -> tuple[Var, BufferLoad, PrimExpr]:
-    """What is done with the scores, over a variable for the score."""
+    """The elementwise work on the scores, as a function of a variable for the score."""
     loads = [m for m in pre_order(x) if isinstance(m, BufferLoad) and _is_sum(reading, m, key)]
     if not loads or any(not structural_equal(m, loads[0]) for m in loads):
         raise _No("its exponents are made of no scores, or of several")

@@ -32,7 +32,7 @@ def block_map(sch: Schedule, block: BlockRV, function: Any) -> IndexMap:
 
 @primitive
 def transform_block_layout(sch: Schedule, block: BlockRV, index_map: IndexMap) -> None:
-    """Let a block run over other iterators (`lambda i, j: (i * 16 + j,)`), in their order.
+    """Replace the iterators of a block by `index_map` of them (`lambda i, j: (i * 16 + j,)`), with new loops.
 
     for i, j in grid(16, 16):                 for ax0 in range(256):
         B[i, j] = A[i, j]             ->          B[ax0 // 16, ax0 % 16] = A[ax0 // 16, ax0 % 16]
@@ -99,14 +99,14 @@ def _new_types(me: BlockRealize, index_map: IndexMap) -> list[int]:
 
 @primitive
 def reorder_block_iter_var(sch: Schedule, block: BlockRV, new_order: Sequence[int]) -> None:
-    """List the iterators of a block in another order; what it does stays the same.
+    """Reorder the list of iterators of a block; `new_order` gives their positions. The computation stays the same.
 
     vi, vj, vk = remap("SSR", [i, j, k])    ->    vk, vj, vi = remap("RSS", [k, j, i])
     """
     me = sch.realize(block)
     order, count = [int(i) for i in new_order], len(me.block.iter_vars)
     if sorted(order) != list(range(count)):
-        refuse(f"new_order={order} is no order of the {count} iterators, 0 to {count - 1}", at=me)
+        refuse(f"new_order={order} is not an order of the {count} iterators, 0 to {count - 1}", at=me)
     if order == list(range(count)):
         return
     made = me.block.replace(iter_vars=tuple(me.block.iter_vars[i] for i in order))

@@ -1,4 +1,4 @@
-"""What primitives ask about blocks: who makes what, in which order, and whether a block may be moved."""
+"""Queries about blocks: producers and consumers, their order, and whether a block may be moved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What primitives ask about buffers: which one is meant, who holds it, how it is exchanged."""
+"""Queries about buffers: lookup, the allocating block, replacement."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def check_plain_accesses(sch: Schedule, me: BlockRealize, buffer: Buffer, what: 
         elif n is buffer.data or (
             isinstance(n, Call) and n.op is _ADDRESS_OF and _is_element(n.args[0], buffer)
         ):
-            refuse(f"a pointer to {name} is passed on, so there is no telling which elements are used", at=me)
+            refuse(f"a pointer to {name} is passed on, so it is not known which elements are used", at=me)
         elif isinstance(n, (BufferLoad, BufferStore)):
             if n.buffer is buffer and any(i.dtype.lanes > 1 for i in n.indices):
                 refuse(f"{name} is used by vectors already", at=me)

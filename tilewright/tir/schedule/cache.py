@@ -67,7 +67,7 @@ SCOPES = (
 def _region(
     regions: tuple[BufferRegion, ...], which: int | str | Buffer, me: BlockRealize, what: str
 ) -> Buffer:
-    """A buffer among those that a block reads or writes, by position, name or itself."""
+    """One of the buffers that a block reads or writes, given by its position, its name or itself."""
     names = [r.buffer.name for r in regions]
     if isinstance(which, Buffer):
         if not any(r.buffer is which for r in regions):
@@ -133,7 +133,7 @@ def copy_nest(
 
 
 class _Redirect(Mutator):
-    """Accesses of one buffer turned to another, inside some blocks (all if None)."""
+    """A rewriter that redirects the accesses of one buffer to another, inside some blocks (all if None)."""
 
     def __init__(self, old: Buffer, new: Buffer, keys: set[object] | None) -> None:
         self.old, self.new, self.keys, self.on = old, new, keys, keys is None
@@ -176,12 +176,15 @@ def cache_read(
     storage_scope: str,
     consumer_blocks: Sequence[BlockRV] | None = None,
 ) -> BlockRV:
-    """Copy a buffer that a block reads into other memory first, and read it there.
+    """Copy a buffer that a block reads into memory of `storage_scope`, and let the block read the copy.
 
     for i in range(8):                        for i in range(8):
         C[i] = A[i] + 1               ->          A_shared[i] = A[i]
                                               for i in range(8):
                                                   C[i] = A_shared[i] + 1
+
+    `read_buffer_index` is the position of the buffer among the block's reads, its name, or the buffer itself.
+    `consumer_blocks` are the blocks that read the copy, `block` alone by default. Returns the copying block.
     """
     me = sch.realize(block)
     _check_scope(storage_scope, me)
@@ -225,7 +228,7 @@ def _check_fresh(sch: Schedule, anchor: Stmt, buffer: Buffer, readers: list[Bloc
             if loop is not None and loop not in copied_in:
                 refuse(
                     f"block {w.block.name_hint} writes {buffer.name} in loop `{loop.loop_var.name}`, in which "
-                    f"block {r.block.name_hint} reads it, and the copy stands outside of that loop",
+                    f"block {r.block.name_hint} reads it, and the copy is outside that loop",
                     at=w,
                     hint="cache_inplace is for what is read and written in turn; or move the writer out of the loop",
                 )
@@ -243,7 +246,7 @@ def _check_reader(sch: Schedule, r: BlockRealize, me: BlockRealize, buffer: Buff
             at=r,
             hint="cache_inplace copies it before and back after",
         )
-    check_no_pointer(r, buffer, "its reads cannot be turned to the copy")
+    check_no_pointer(r, buffer, "its reads cannot be redirected to the copy")
 
 
 def _copied(
@@ -341,13 +344,13 @@ def _is_made(
     region: Sequence[Range],
     lasts: Sequence[PrimExpr | None],
 ) -> bool:
-    """Whether all of a region was made where it is copied; what lies outside of the buffer does not count."""
+    """Whether the whole region has been written where it is copied; elements outside the buffer do not count."""
     ana = sch.state.analyzer_at(anchor)
     return not unmade(sch, ana, around, makers, buffer, _read(buffer, region, lasts))
 
 
 def _read(buffer: Buffer, region: Sequence[Range], lasts: Sequence[PrimExpr | None]) -> Box:
-    """What a copy of a region reads; what lies outside of the buffer does not count."""
+    """The elements that a copy of a region reads; elements outside the buffer do not count."""
     read: Box = []
     for r, last, dim in zip(region, lasts, buffer.shape, strict=True):
         one = const(1, dim.dtype)
@@ -358,7 +361,7 @@ def _read(buffer: Buffer, region: Sequence[Range], lasts: Sequence[PrimExpr | No
 
 def refuse_unknown(buffer: Buffer, anchor: Stmt) -> None:
     refuse(
-        f"there is no telling which elements of {buffer.name} have been written where they would be copied",
+        f"it is not known which elements of {buffer.name} have been written where they would be copied",
         at=anchor,
         hint=f"copy {buffer.name} where all of it has been written: for a reader behind the loops that make it",
     )
@@ -388,12 +391,15 @@ def cache_write(
     storage_scope: str,
     consumer_blocks: Sequence[BlockRV] | None = None,
 ) -> BlockRV:
-    """Let a block write to other memory, and copy from there when it is done.
+    """Let a block write to memory of `storage_scope`, and copy the result from there.
 
     for i in range(8):                        for i in range(8):
         C[i] = A[i] + 1               ->          C_local[i] = A[i] + 1
                                               for i in range(8):
                                                   C[i] = C_local[i]
+
+    `write_buffer_index` is the position of the buffer among the block's writes, its name, or the buffer itself.
+    `consumer_blocks` are blocks that read the memory of `storage_scope` too. Returns the copying block.
     """
     me = sch.realize(block)
     _check_scope(storage_scope, me)
@@ -405,7 +411,7 @@ def cache_write(
         _check_reader(sch, r, me, buffer)
         _check_reads_written(sch, r, me, buffer)
         keys.add(r.block.key)
-    check_no_pointer(me, buffer, "its writes cannot be turned to other memory")
+    check_no_pointer(me, buffer, "its writes cannot be redirected to other memory")
     cached = _cached(buffer, storage_scope)
     scope = enclosing_block(sch, me)
     assert scope is not None
@@ -425,7 +431,7 @@ def _check_reads_written(sch: Schedule, r: BlockRealize, me: BlockRealize, buffe
             f"block {name} reads {buffer.name} before block {me.block.name_hint} writes it, so the other memory "
             "does not hold it yet",
             at=r,
-            hint=f"leave block {name} away from consumer_blocks: it reads {buffer.name} itself",
+            hint=f"leave block {name} out of consumer_blocks: it reads {buffer.name} itself",
         )
     anchor = _branch(sch, me, [r])
     around = sch.state.index.parents[anchor]
@@ -437,7 +443,7 @@ def _check_reads_written(sch: Schedule, r: BlockRealize, me: BlockRealize, buffe
             f"block {name} may read elements of {buffer.name} that block {me.block.name_hint} does not write, and the "
             "other memory does not hold these",
             at=r,
-            hint=f"leave block {name} away from consumer_blocks: it reads {buffer.name} itself",
+            hint=f"leave block {name} out of consumer_blocks: it reads {buffer.name} itself",
         )
 
 
@@ -466,7 +472,7 @@ def _rewrite_scope(sch: Schedule, key: object, walk: Mutator, new: Buffer) -> No
 
 @primitive
 def set_scope(sch: Schedule, block: BlockRV, buffer_index: int | str | Buffer, storage_scope: str) -> None:
-    """Put the buffer that a block writes into another memory.
+    """Allocate the buffer that a block writes in memory of `storage_scope`.
 
     B = alloc_buffer((8,))        ->        B = alloc_buffer((8,), scope="shared")
     """
@@ -483,9 +489,11 @@ def set_scope(sch: Schedule, block: BlockRV, buffer_index: int | str | Buffer, s
 def storage_align(
     sch: Schedule, block: BlockRV, buffer_index: int, axis: int, factor: int, offset: int
 ) -> None:
-    """Let the stride of a dimension be a multiple of `factor`, plus `offset`, to keep banks apart.
+    """Pad the stride of dimension `axis` to k * `factor` + `offset` elements, to avoid bank conflicts.
 
-    B = alloc_buffer((8, 32))     ->        rows of B lie 33 elements apart (axis=0, factor=32, offset=1)
+    B = alloc_buffer((8, 32))     ->        the stride of rows of B is 33 (axis=0, factor=32, offset=1)
+
+    `buffer_index` is the position of the buffer among the block's writes.
     """
     me = sch.realize(block)
     buffer = _region(me.block.writes, buffer_index, me, "write")
@@ -519,7 +527,7 @@ def _holder(sch: Schedule, me: BlockRealize, buffer: Buffer) -> Block:
 
 
 def _swap_buffer(sch: Schedule, me: BlockRealize, old: Buffer, new: Buffer) -> None:
-    """Replace an allocated buffer by another in all of the program."""
+    """Replace an allocated buffer by another in the whole program."""
     holder = _holder(sch, me, old)
     body = _Redirect(old, new, None).visit(holder.body)
     allocs = tuple(new if b is old else b for b in holder.alloc_buffers)

@@ -52,12 +52,15 @@ __all__ = ["compute_at", "reverse_compute_at"]
 def compute_at(
     sch: Schedule, block: BlockRV, loop: LoopRV, preserve_unit_loops: bool = False, index: int = -1
 ) -> None:
-    """Compute what a loop's iteration reads of a block inside that iteration.
+    """Move a block under a loop of its consumers: each iteration computes the elements that it reads.
 
     for i in range(16):                       for i in range(16):
         B[i] = A[i] * 2               ->          B[i] = A[i] * 2
     for i in range(16):                           C[i] = B[i] + 1
         C[i] = B[i] + 1
+
+    `preserve_unit_loops` keeps new loops of extent 1. `index` is the position among the statements of the loop: -1
+    for the last possible one, -2 for the first.
     """
     if isinstance(loop, Elsewhere):  # a place that was drawn and is no loop
         if loop.place == -2:
@@ -77,7 +80,7 @@ def compute_at(
     readers = consumers_of(sch, me)
     if not readers:
         refuse(
-            f"nobody reads what block {name} writes",
+            f"nothing reads the buffer that block {name} writes",
             at=me,
             hint="move a block that is read; this one may go to its producers with reverse_compute_at",
         )
@@ -106,12 +109,14 @@ def compute_at(
 def reverse_compute_at(
     sch: Schedule, block: BlockRV, loop: LoopRV, preserve_unit_loops: bool = False, index: int = -1
 ) -> None:
-    """Consume what a loop's iteration makes inside that iteration.
+    """Move a block under a loop of its producers: each iteration consumes the elements that it computes.
 
     for i in range(16):                       for i in range(16):
         B[i] = A[i] * 2               ->          B[i] = A[i] * 2
     for i in range(16):                           C[i] = B[i] + 1
         C[i] = B[i] + 1
+
+    `preserve_unit_loops` and `index` mean the same as in `compute_at`.
     """
     me, target = sch.realize(block), sch.loop(loop)
     name = me.block.name_hint
@@ -182,7 +187,7 @@ def _check_place(sch: Schedule, me: BlockRealize, target: For, name: str) -> Non
 
 
 def _check_complete(sch: Schedule, target: For, makers: list[BlockRealize], name: str) -> None:
-    """What is made inside one iteration must be finished by its end: no reduction loop may be outside."""
+    """Results computed inside one iteration must be complete at its end: no reduction loop may be outside."""
     outer = [target, *[a for a in sch.state.index.ancestors(target) if isinstance(a, For)]]
     for m in makers:
         for iv, value in zip(m.block.iter_vars, m.iter_values, strict=True):
@@ -223,7 +228,7 @@ Domains = dict[Var, tuple[PrimExpr, PrimExpr, tuple[bool, bool]]]
 def _domains(
     sch: Schedule, me: BlockRealize, target: For, wanted: dict[Buffer, list[int_set.IntervalSet]]
 ) -> Domains:
-    """For each iterator the values that write what is wanted."""
+    """For each iterator the values that write the required elements."""
     ana = _inside_loop(sch, target)
     found: dict[Var, list[int_set.IntervalSet]] = {iv.var: [] for iv in me.block.iter_vars}
     regions = [w for w in me.block.writes if w.buffer in wanted]
@@ -408,7 +413,7 @@ def _domain(
 
 # ---------------------------------------------------------------------------- moving
 def _place(sch: Schedule, me: BlockRealize, target: For, index: int, *, after: bool) -> int:
-    """The position in the loop's body: behind what it needs, before what needs it."""
+    """The position in the loop's body: after the producers of the block, before its consumers."""
     parts = stmt_list(target.body)
     needs = {r.buffer for r in me.block.reads}
     gives = {w.buffer for w in me.block.writes}

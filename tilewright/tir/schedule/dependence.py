@@ -425,7 +425,7 @@ def _refuse_bare(buffer: Buffer, loop: For) -> None:
     if any(isinstance(m, BufferStore) and m.buffer is buffer for m in pre_order(loop)):
         refuse(
             f"{buffer.name} is used outside of blocks inside loop `{loop.loop_var.name}`, "
-            "so there is no telling which iterations need which",
+            "so it is not known which iterations need which",
             at=loop,
             hint="put the statement into a block",
         )

@@ -1,4 +1,4 @@
-"""What is there to be read when a block runs: which elements an iteration has made for certain."""
+"""Data flow: the elements that an iteration has certainly written before a block reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trace from a file may do: the steps and annotations that the search writes, and no others.
+"""The steps and annotations that a trace from a file may use: those that the search writes, and no others.
 
 A record of somebody else may change the speed of a program and nothing else. Every primitive below checks that it
 keeps the answer. Others do not (`unsafe_set_dtype`, `split(disable_predication=True)`), and annotations such as
@@ -100,13 +100,13 @@ def untrusted(step: Any) -> str:
     """Why a step, as it stands in a file, is none that a search writes; empty if it may be one."""
     kind = step.get("step") if isinstance(step, Mapping) else None
     if not isinstance(kind, str) or kind not in STEPS:
-        return f"`{kind}` is no step of the search"
+        return f"`{kind}` is not a step of the search"
     given = step.get("kwargs", {})
     if not isinstance(given, Mapping) or not isinstance(step.get("args", []), list):
         return f"the arguments of `{kind}` are damaged"
     for name in given:
         if name not in STEPS[kind]:
-            return f"`{kind}` with the argument `{name}` is no step of the search"
+            return f"`{kind}` with the argument `{name}` is not a step of the search"
     if "decision" in step:
         return f"`{kind}` draws nothing, and has a decision"
     if kind != "annotate":
@@ -121,7 +121,7 @@ def _unknown_annotation(key: Any, value: Any) -> str:
         return "the key of an annotation is text"
     wanted = (_NUMBER,) if key.startswith(_PREFETCH) else ANNOTATIONS.get(key)
     if wanted is None:
-        return f"`annotate` with {key!r} is no step of the search"
+        return f"`annotate` with {key!r} is not a step of the search"
     fits = {_NUMBER: _is_number(value), _NUMBERS: _are_numbers(value)}
     if not any(fits.get(w, value == w) for w in wanted):
         return f"`annotate` with {key!r} takes {' or '.join(wanted)}"
@@ -160,7 +160,7 @@ def check_rounding(steps: Any) -> None:
 
 
 def interface(mod: IRModule) -> dict[str, list[str]]:
-    """What callers of a module's functions must know: parameters, with types and layouts."""
+    """The interface of a module's functions: parameters, with types and layouts."""
     return {
         gv.name_hint: [
             f"{v.name} {v.dtype}"

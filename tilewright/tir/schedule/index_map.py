@@ -85,7 +85,7 @@ class IndexMap:
         )
         if separators:
             raise ValueError(
-                "the function returns IndexMap.AXIS_SEPARATOR, which is no index; "
+                "the function returns IndexMap.AXIS_SEPARATOR, which is not an index; "
                 "from_func_with_separators takes it"
             )
         return made
@@ -125,7 +125,7 @@ class IndexMap:
 
     # -- applying ------------------------------------------------------------------------------
     def map_indices(self, indices: Sequence[Any]) -> list[PrimExpr]:
-        """Where the element at `indices` is in the other layout."""
+        """The indices of the element at `indices` in the other layout."""
         given = [convert(i) for i in indices]
         if len(given) != len(self.initial_indices):
             raise ValueError(f"{self} takes {len(self.initial_indices)} indices, not {len(given)}")
@@ -369,9 +369,9 @@ class _Parser:
         try:
             tree = ast.parse(self.text.strip(), mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError):
-            self.fail("it is no Python expression")
+            self.fail("it is not a Python expression")
         if not isinstance(tree, ast.Lambda):
-            self.fail("it is no lambda")
+            self.fail("it is not a lambda")
         a = tree.args
         if a.vararg or a.kwarg or a.kwonlyargs or a.defaults or a.posonlyargs:
             self.fail("its parameters must be plain names")

@@ -1,4 +1,4 @@
-"""Primitives that dissolve a block in its consumers or in its producer."""
+"""Primitives that inline a block into its consumers or into its producer."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def short_first(blocks: Sequence[_T]) -> list[_T]:
 
 @primitive
 def compute_inline(sch: Schedule, block: BlockRV) -> None:
-    """Compute the elements of a block where they are read.
+    """Inline a block into its consumers: its expression replaces every read of its buffer.
 
     B[i] = A[i] * 2                 C[i] = A[i] * 2 + 1
     C[i] = B[i] + 1         ->
@@ -107,7 +107,7 @@ def compute_inline(sch: Schedule, block: BlockRV) -> None:
     readers = consumers_of(sch, me)
     if not readers:
         refuse(
-            f"nobody reads what block {name} writes, so there is no place to inline it to",
+            f"nothing reads the buffer that block {name} writes, so there is no place to inline it to",
             at=me,
             hint="reverse_compute_inline puts it into its producer",
         )
@@ -126,7 +126,7 @@ _OUTPUT = "use reverse_compute_inline to take it into its producer"
 
 
 class _Inline(Mutator):
-    """Loads of a buffer replaced by the expression that its elements have."""
+    """A rewriter that replaces loads of a buffer by the expression of its elements."""
 
     def __init__(self, buffer: Buffer, variables: list[Var], value: PrimExpr) -> None:
         self.buffer, self.variables, self.value = buffer, variables, value
@@ -232,7 +232,7 @@ def _loads_in_blocks(stmt: Stmt) -> bool:
 
 @primitive
 def reverse_compute_inline(sch: Schedule, block: BlockRV) -> None:
-    """Apply a block to each element where it is made.
+    """Inline a block into its producer: its expression is applied to each element where it is computed.
 
     B[i] = A[i] * 2                 C[i] = A[i] * 2 + 1
     C[i] = B[i] + 1         ->
@@ -296,9 +296,7 @@ def _only_maker(sch: Schedule, me: BlockRealize) -> BlockRealize:
         refuse(
             f"block {name} must read what exactly one block makes, and the blocks are: {names}",
             at=me,
-            hint=_BACK
-            if makers
-            else "inputs of the function are computed by nobody, so it stays where it is",
+            hint=_BACK if makers else "no block computes the inputs of the function, so it stays where it is",
         )
     maker = makers[0]
     if is_reduction(maker.block):
@@ -342,7 +340,7 @@ def _places_read(me: BlockRealize, store: BufferStore, buffer: Buffer) -> list[V
 
 
 class _Replace(Mutator):
-    """Loads of a buffer replaced by one value."""
+    """A rewriter that replaces loads of a buffer by one value."""
 
     def __init__(self, buffer: Buffer, value: PrimExpr) -> None:
         self.buffer, self.value = buffer, value

@@ -1,4 +1,4 @@
-"""Primitives over how a buffer lies in memory: transform_layout, set_axis_separator, unsafe_set_dtype."""
+"""Primitives for the layout and type of a buffer: transform_layout, set_axis_separator, unsafe_set_dtype."""
 
 from __future__ import annotations
 
@@ -69,14 +69,15 @@ def transform_layout(
     pad_value: Any = None,
     assume_injective_transform: bool = False,
 ) -> None:
-    """Let a buffer lie in memory in another order, everywhere (`lambda i, j: (i // 4, j, i % 4)`).
+    """Change the layout of a buffer in the whole program (`lambda i, j: (i // 4, j, i % 4)`).
 
     B = alloc_buffer((16, 8))               B = alloc_buffer((4, 8, 4))
     B[i, j] = A[i, j]               ->      B[i // 4, j, i % 4] = A[i, j]
     C[i, j] = B[i, j] + 1                   C[i, j] = B[i // 4, j, i % 4] + 1
 
-    Elements that the new shape has and the old one had not become `pad_value` after the last block that
-    writes the buffer.
+    `buffer` is a name, a buffer, or ("read" or "write", position). Padding, elements of the new shape without an old
+    one, is set to `pad_value` after the last block that writes the buffer. `assume_injective_transform` skips the proof
+    that no two elements get the same place.
     """
     me = sch.realize(block)
     _, _, old = chosen_buffer(me, buffer)
@@ -263,7 +264,7 @@ def _pad_nest(
 def set_axis_separator(
     sch: Schedule, block: BlockRV, buffer: Any, axis_separators: Sequence[int] | None
 ) -> None:
-    """Say between which dimensions a buffer is cut where memory has more than one dimension of its own.
+    """Set the dimensions at which a buffer is divided into the dimensions of physical memory, if there are several.
 
     B = alloc_buffer((8, 32))     ->        B = alloc_buffer((8, 32), axis_separators=[1])
     """
@@ -284,7 +285,7 @@ def set_axis_separator(
 
 @primitive
 def unsafe_set_dtype(sch: Schedule, block: BlockRV, buffer_index: int, dtype: str) -> None:
-    """Keep what a block writes in another type. It may round: that is what the name says.
+    """Store the result of a block in another type. The step is unsafe because values may be rounded.
 
     B = alloc_buffer((8,), "float32")               B = alloc_buffer((8,), "float16")
     B[i] = A[i] * 2                         ->      B[i] = float16(A[i] * 2)

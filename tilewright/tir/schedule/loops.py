@@ -37,7 +37,7 @@ __all__ = ["add_unit_loop", "fuse", "reorder", "split", "tile"]
 
 
 class _Rebind(Mutator):
-    """Loop variables replaced in bindings and bounds."""
+    """A rewriter that replaces loop variables in bindings and bounds."""
 
     def __init__(
         self, table: dict[Var, PrimExpr], ana: Analyzer, outer: set[Var], condition: PrimExpr | None = None
@@ -116,7 +116,7 @@ def _loses_position(made: PrimExpr, plain: PrimExpr) -> bool:
 
 
 def _plain(sch: Schedule, loop: LoopRV, what: str) -> For:
-    """The loop, if nothing is said about it yet that the step would undo."""
+    """The loop; refused if it has a mark or an annotation that the step would lose."""
     n = sch.loop(loop)
     if n.kind is not ForKind.SERIAL:
         mark = {1: "parallel", 2: "vectorize", 3: "unroll", 4: "bind"}[int(n.kind)]
@@ -150,8 +150,9 @@ def split(
                                           if i_0*f + i_1 < n:      # only if it may fail
                                               S(i_0*f + i_1)
 
-    With `disable_predication` the factors must be known to divide the loop: the step is refused where a condition
-    would be needed.
+    `factors` are the extents of the new loops, outermost first; one of them may be None and is inferred. `names` are
+    the names of the new loops. With `disable_predication` the factors must be known to divide the loop: the step is
+    refused where a predicate would be needed. `preserve_unit_iters` has no effect: loops of extent 1 are kept.
     """
     n = _plain(sch, loop, "split")
     given = [None if f is None else convert(f.var if isinstance(f, LoopRV) else f) for f in factors]
@@ -177,7 +178,8 @@ def split(
             f"the factors make {ana.simplify(whole)} iterations and loop `{n.loop_var.name}` has {n.extent}: without a "
             "predicate those beyond its end may run too",
             at=n,
-            hint="choose factors that divide it, or leave disable_predication away: where they divide none is made",
+            hint="choose factors that divide it, or omit disable_predication: no predicate is made where they "
+            "divide it",
         )
     if not exact:
         _check_steps_choose(sch, n)
@@ -202,7 +204,7 @@ def split(
 
 
 def _check_steps_choose(sch: Schedule, n: For) -> None:
-    """Refuse if the steps of a reduction say how many points there are: under a condition there would be others, at
+    """Refuse if the steps of a reduction determine the number of points: under a condition there would be others, at
     which there are no steps, and a reduction over nothing is its start."""
     used = vars_used(n.extent)
     for realize in sch.state.index.blocks_under(n) if used else ():
@@ -250,7 +252,7 @@ def _check_parted(sch: Schedule, n: For, body: Stmt, ana: Analyzer) -> None:
 
 
 def _size(factor: PrimExpr | None, inferred: PrimExpr | None, kind: str) -> PrimExpr:
-    """A factor as an expression of the loop's type."""
+    """A factor, converted to the type of the loop variable."""
     size = inferred if factor is None else factor
     assert size is not None
     value = const_value(size)
@@ -258,7 +260,7 @@ def _size(factor: PrimExpr | None, inferred: PrimExpr | None, kind: str) -> Prim
 
 
 def _horner(variables: Sequence[Var], sizes: Sequence[PrimExpr], kind: str) -> PrimExpr:
-    """The position as a sum of variables times what lies inside them: `i_0*8 + i_1*2 + i_2`."""
+    """The position as a sum of loop variables times their strides: `i_0*8 + i_1*2 + i_2`."""
     total: PrimExpr = const(0, kind)
     for i, v in enumerate(variables):
         total = add(total, mul(v, product(sizes[i + 1 :]) if sizes[i + 1 :] else const(1, kind)))
@@ -274,7 +276,7 @@ def _check_factors(n: For, factors: Sequence[PrimExpr | None]) -> None:
         )
     for f in factors:
         if f is not None and not (f.dtype.is_int or f.dtype.is_uint):
-            refuse(f"a factor is `{f}`, which is no integer", at=n)
+            refuse(f"a factor is `{f}`, which is not an integer", at=n)
         value = None if f is None else const_value(f)
         if value is not None and value < 1:
             refuse(f"a factor is {value}; factors are at least 1", at=n)
@@ -282,11 +284,13 @@ def _check_factors(n: For, factors: Sequence[PrimExpr | None]) -> None:
 
 @primitive
 def fuse(sch: Schedule, *loops: LoopRV, preserve_unit_iters: bool = True, name: str | None = None) -> LoopRV:
-    """Fuse loops that stand directly in each other into one.
+    """Fuse directly nested loops, given outermost first, into one.
 
     for i in range(n):                for f in range(n * m):
         for j in range(m):      ->        S(f // m, f % m)
             S(i, j)
+
+    `name` is the name of the new loop. `preserve_unit_iters` has no effect.
     """
     if len(loops) < 1:
         refuse("there is nothing to fuse")
@@ -294,7 +298,7 @@ def fuse(sch: Schedule, *loops: LoopRV, preserve_unit_iters: bool = True, name: 
     for outer, inner in zip(nest, nest[1:], strict=False):
         if outer.body is not inner:
             refuse(
-                f"loop `{inner.loop_var.name}` does not stand directly inside `{outer.loop_var.name}`",
+                f"loop `{inner.loop_var.name}` is not directly inside `{outer.loop_var.name}`",
                 at=inner,
                 hint="reorder them to be adjacent, outermost first, with nothing else between",
             )
@@ -487,7 +491,7 @@ def add_unit_loop(sch: Schedule, block_or_loop: BlockRV | LoopRV) -> LoopRV:
 def tile(
     sch: Schedule, x: LoopRV, y: LoopRV, x_factor: Any, y_factor: Any
 ) -> tuple[LoopRV, LoopRV, LoopRV, LoopRV]:
-    """Split two loops and put the inner parts inside both outer ones."""
+    """Split two loops by their factors and reorder the four to x_outer, y_outer, x_inner, y_inner."""
     with sch.all_or_nothing():
         x_outer, x_inner = sch.split(x, [None, x_factor])
         y_outer, y_inner = sch.split(y, [None, y_factor])

@@ -67,7 +67,7 @@ def _instead(sch: Schedule, n: For, word: str, thread: str) -> str:
 
 
 def check_independent(sch: Schedule, n: For, realize: BlockRealize, word: str, thread: str) -> None:
-    """Iterations may run at once only if each drives elements of its own."""
+    """Refuse unless each iteration writes elements of its own: only then may iterations run at once."""
     block = realize.block
     spatial = False
     for iv, value in zip(block.iter_vars, realize.iter_values, strict=True):
@@ -199,7 +199,7 @@ def vectorize(sch: Schedule, loop: LoopRV) -> None:
 
 @primitive
 def unroll(sch: Schedule, loop: LoopRV) -> None:
-    """Write the iterations of a loop one after the other.
+    """Unroll a loop: repeat its body for each iteration.
 
     for i in range(4):        ->        for i in unroll(4):
     """
@@ -208,9 +208,11 @@ def unroll(sch: Schedule, loop: LoopRV) -> None:
 
 @primitive
 def bind(sch: Schedule, loop: LoopRV, thread_axis: Any) -> None:
-    """Give the iterations of a loop to the threads of an axis of the GPU.
+    """Bind the iterations of a loop to the threads of a GPU axis.
 
     for i in range(n):        ->        for i in thread_binding(n, thread="threadIdx.x"):
+
+    `thread_axis` is a name (`blockIdx.x`, `threadIdx.y`, `vthread`, …) or a `te.thread_axis`.
     """
     thread = thread_axis if isinstance(thread_axis, str) else thread_axis.thread_tag
     _mark(sch, loop, ForKind.THREAD_BINDING, "bind", thread)
@@ -218,7 +220,7 @@ def bind(sch: Schedule, loop: LoopRV, thread_axis: Any) -> None:
 
 @primitive
 def launch_around(sch: Schedule, loop: LoopRV, thread_axis: Any, extent: Any = None) -> LoopRV:
-    """Let threads live around the steps of a scan, whose blocks share them out.
+    """Launch threads once around all steps of a scan; the blocks of the steps bind loops to them.
 
     for t in range(1, m):                                  for tx in thread_binding(n, "threadIdx.x"):
         for i in thread_binding(n, "threadIdx.x"):   ->        for t in range(1, m):
@@ -265,7 +267,7 @@ def launch_around(sch: Schedule, loop: LoopRV, thread_axis: Any, extent: Any = N
 
 
 def _check_written_once(n: For, realize: BlockRealize) -> None:
-    """Each step must write elements of its own: then it does no harm to run the steps once for each thread."""
+    """Refuse unless each step writes elements of its own: only then may each thread run all steps."""
     block = realize.block
     driven = [
         iv.var for iv, value in zip(block.iter_vars, realize.iter_values, strict=True) if value is n.loop_var
@@ -281,7 +283,7 @@ def _check_written_once(n: For, realize: BlockRealize) -> None:
 
 
 def _check_same_again(sch: Schedule, n: For) -> None:
-    """What a step reads must be of earlier steps, or made in it: the steps are taken once for each thread."""
+    """Refuse a step that reads elements of later steps: each thread runs all steps."""
     ana = sch.state.analyzer_at(n)
     for buffer, uses in uses_under(n).items():
         if uses is None or not any(u.write for u in uses):
@@ -298,7 +300,7 @@ def _check_same_again(sch: Schedule, n: For) -> None:
 
 
 def _of_earlier(n: For, read: Use, uses: Sequence[Use], ana: Analyzer) -> bool:
-    """Whether elements are of an earlier step than all that this one writes."""
+    """Whether elements belong to an earlier step than all elements that this step writes."""
     boxes = [(u, u.box()) for u in uses if u.write]
     mine = read.box()
     if mine is None or any(b is None for _, b in boxes):
@@ -316,7 +318,7 @@ def _of_earlier(n: For, read: Use, uses: Sequence[Use], ana: Analyzer) -> bool:
 
 @primitive
 def annotate(sch: Schedule, block_or_loop: BlockRV | LoopRV, ann_key: str, ann_val: Any) -> None:
-    """Say something about a block or loop that later stages read."""
+    """Attach the annotation `ann_key: ann_val` to a block or loop, for lowering and code generation to read."""
     n, held = _annotated(sch, block_or_loop)
     if ann_key in held:
         refuse(f"there is an annotation {ann_key!r} already", at=n, hint="unannotate it first")
@@ -325,7 +327,7 @@ def annotate(sch: Schedule, block_or_loop: BlockRV | LoopRV, ann_key: str, ann_v
 
 @primitive
 def unannotate(sch: Schedule, block_or_loop: BlockRV | LoopRV, ann_key: str) -> None:
-    """Take an annotation back."""
+    """Remove an annotation."""
     n, held = _annotated(sch, block_or_loop)
     if ann_key not in held:
         known = ", ".join(held) or "none"

@@ -142,7 +142,7 @@ class _Plain(Mutator):
 
 
 class Matched:
-    """What corresponds to what: loops of the description to ours, its buffers to parts of ours."""
+    """The correspondence of a description and a body: its loops to loops, its buffers to regions of buffers."""
 
     def __init__(self, ana: Analyzer) -> None:
         self.ana = ana
@@ -311,7 +311,7 @@ def _recast(index: PrimExpr, table: Mapping[Var, PrimExpr], kind: DataType) -> P
 
 
 def match_bodies(ana: Analyzer, ours: Stmt, theirs: Stmt) -> Matched:
-    """What corresponds to what in a body and a description that do the same; else `Different` is raised."""
+    """The correspondence of a body and an equivalent description; raises `Different` if they are not equivalent."""
     plain = _Plain(ana).visit(ours), _Plain(Analyzer()).visit(theirs)
     found = Matched(ana)
     try:

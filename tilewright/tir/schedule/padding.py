@@ -66,7 +66,7 @@ _IF = Op.get("tir.if_then_else")
 # ---------------------------------------------------------------------------- decompose_padding
 @primitive
 def decompose_padding(sch: Schedule, block: BlockRV, loop: LoopRV) -> BlockRV:
-    """Fill with the padding's value before a loop, and compute only what is not padding inside it.
+    """Fill the buffer with the padding value before `loop`, and compute only the interior inside it.
 
     for i in range(140):                                          for i in range(140):
         y[i] = if_then_else(6 <= i < 134, x[i - 6], 0)    ->          y[i] = 0
@@ -91,7 +91,7 @@ def decompose_padding(sch: Schedule, block: BlockRV, loop: LoopRV) -> BlockRV:
 
 
 def can_decompose_padding(sch: Schedule, block: BlockRV, loop: LoopRV) -> bool:
-    """Whether `decompose_padding` would do it."""
+    """Whether `decompose_padding` would accept the block and loop."""
     try:
         _padding_of(sch, sch.realize(block), sch.loop(loop))
     except Refusal:
@@ -254,7 +254,7 @@ def _bound(c: PrimExpr, own: set[Var]) -> tuple[Var, PrimExpr | None, PrimExpr |
 # ---------------------------------------------------------------------------- pad_einsum
 @primitive
 def pad_einsum(sch: Schedule, block: BlockRV, padding: Sequence[int]) -> None:
-    """Let the iterators of an einsum run to multiples of some numbers, over copies padded with zeros.
+    """Pad each iterator of an einsum to a multiple of its entry in `padding`, over copies padded with zeros.
 
                                               for i, k in grid(128, 128):
                                                   A_pad[i, k] = A[i, k] if i < 127 and k < 127 else 0
@@ -362,7 +362,7 @@ def _same(a: PrimExpr, b: PrimExpr) -> bool:
 
 
 def _check_neutral(me: BlockRealize, store: BufferStore, grown: set[Var]) -> None:
-    """What the padding adds must be zero in a reduction, and elements of its own elsewhere."""
+    """Padding must add zero to a reduction, and must write elements of its own elsewhere."""
     for iv in me.block.iter_vars:
         if iv.iter_type == IterVar.DataPar:
             if iv.var in grown and iv.var not in store.indices:

@@ -27,7 +27,7 @@ __all__ = ["loop_partition", "merge"]
 def loop_partition(
     sch: Schedule, loop: LoopRV, factors: Sequence[Any], preserve_unit_iters: bool = True
 ) -> list[LoopRV]:
-    """Cut a loop into loops that follow each other.
+    """Partition a loop into consecutive loops.
 
     for i in range(128):                for i0 in range(2):
         B(i)                                B_i0(i0)
@@ -35,6 +35,8 @@ def loop_partition(
                                             B_i1(i1)
                                         for i2 in range(66, 128):
                                             B_i2(i2)
+
+    `factors` are the extents of the parts; the last part takes the remaining iterations.
     """
     n = _plain(sch, loop, "loop_partition")
     _check_copies(sch, n)
@@ -120,7 +122,7 @@ def _sizes(sch: Schedule, n: For, factors: Sequence[Any]) -> list[PrimExpr]:
         refuse(
             f"nothing of loop `{n.loop_var.name}` is left for the piece that is None",
             at=n,
-            hint="leave the None away, or choose smaller pieces",
+            hint="omit the None, or choose smaller pieces",
         )
     sizes = [_size(f, rest, kind) for f in given]
     return sizes if None in given or is_zero(rest) else [*sizes, rest]
@@ -129,7 +131,7 @@ def _sizes(sch: Schedule, n: For, factors: Sequence[Any]) -> list[PrimExpr]:
 # ---------------------------------------------------------------------------- merge
 @primitive
 def merge(sch: Schedule, *loops: LoopRV) -> LoopRV:
-    """Run the bodies of loops that follow each other in one loop, with the loops around them too.
+    """Merge consecutive loops, and the loops around them, into one nest that runs their bodies in turn.
 
     for i, j in grid(n, m):                   for i_m, j_m in grid(n, m):
         B[i, j] = A[i, j] * 2         ->          B[i_m, j_m] = A[i_m, j_m] * 2
@@ -176,7 +178,7 @@ def _chains(sch: Schedule, chosen: list[For]) -> tuple[SeqStmt, list[list[For]]]
         inside = next((y for y in chosen if x in index.ancestors(y)), None)
         if inside is not None:
             refuse(
-                f"loop `{inside.loop_var.name}` stands inside loop `{x.loop_var.name}`",
+                f"loop `{inside.loop_var.name}` is inside loop `{x.loop_var.name}`",
                 at=inside,
                 hint="fuse makes one loop of a nest",
             )
@@ -186,7 +188,7 @@ def _chains(sch: Schedule, chosen: list[For]) -> tuple[SeqStmt, list[list[For]]]
         refuse(
             "the loops do not follow each other",
             at=chosen[1],
-            hint="merge loops of which one stands behind the other",
+            hint="merge consecutive loops",
         )
     assert isinstance(around, SeqStmt)
     chains = []
@@ -215,7 +217,7 @@ def _check_chains(chains: list[list[For]]) -> None:
     for c in chains[1:]:
         if len(c) != len(first):
             refuse(
-                f"loop `{c[-1].loop_var.name}` stands {len(c)} loops deep and "
+                f"loop `{c[-1].loop_var.name}` is {len(c)} loops deep and "
                 f"`{first[-1].loop_var.name}` {len(first)}",
                 at=c[-1],
                 hint="choose loops of the same depth, or make it the same with add_unit_loop",
@@ -239,7 +241,7 @@ def _check_chains(chains: list[list[For]]) -> None:
 
 
 def _check_merged(sch: Schedule, around: Stmt, made: For, depth: int, bodies: list[Stmt]) -> None:
-    """What one body makes, the others may use only in the same iteration."""
+    """Refuse if a body uses results of another body from a different iteration."""
     ana = sch.state.analyzer_at(around)
     nest = [made]
     while len(nest) < depth:
@@ -251,7 +253,7 @@ def _check_merged(sch: Schedule, around: Stmt, made: For, depth: int, bodies: li
         for buffer, uses in uses_under(x).items():
             if uses is None:
                 refuse(
-                    f"{buffer.name} is used outside of blocks, so there is no telling what needs what",
+                    f"{buffer.name} is used outside of blocks, so it is not known what depends on what",
                     at=around,
                     hint="put the statement into a block",
                 )

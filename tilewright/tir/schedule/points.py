@@ -168,7 +168,7 @@ def check_runs_whole(sch: Schedule, me: BlockRealize, what: str) -> None:
     check_init_runs(sch, me, what)
     if not _fills(sch, me, loops):
         refuse(
-            f"there is no telling that the loops around block {name} come to all points of its iterators, and to each "
+            f"it cannot be proved that the loops around block {name} come to all points of its iterators, and to each "
             f"step of a reduction once, as they would by {what}",
             at=me,
             hint="take this step before the loops are changed",

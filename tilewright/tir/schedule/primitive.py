@@ -1,4 +1,4 @@
-"""What every schedule primitive has in common: recording, rollback, and refusals that explain themselves."""
+"""The common parts of all schedule primitives: recording, rollback, and refusals with explanations."""
 
 from __future__ import annotations
 

@@ -35,15 +35,16 @@ _EXPONENTIALS = ("exp", "exp2", "exp10")
 
 @primitive
 def rebase(sch: Schedule, block: BlockRV, partial: BlockRV) -> None:
-    """Let the parts of a sum measure from the parts of the reduction that it depends on, and correct them after.
+    """Let partial sums depend on partial results of another reduction instead of its total, and correct them later.
 
     for f: P[f] = max(x[f, :])                       for f: P[f] = max(x[f, :])
     M = max(P[:])                                    M = max(P[:])
     for f: Q[f] = sum(exp(x[f, :] - M))      ->      for f: Q[f] = sum(exp(x[f, :] - P[f]))
     S = sum(Q[:])                                    S = sum(Q[f] * exp(P[f] - M) for f)
 
-    `block` makes Q and `partial` makes P; both were made by rfactor. Q then does not wait for M any more. So for sums
-    of products with exp(x - M), where M is the largest x, and for sums of (x - E)², where E is made from the sum of x.
+    `block` computes Q and `partial` computes P; both were made by rfactor. Q then no longer waits for M. This works for
+    sums of products with exp(x - M), where M is the largest x, and for sums of (x - E)², where E is computed from the
+    sum of x.
     """
     mine, base = _part(sch, sch.realize(block)), _part(sch, sch.realize(partial))
     _check_parts(mine, base)
@@ -150,7 +151,7 @@ def _combination(at: BlockRealize, block: Block) -> Combination:
 def _check_parts(mine: _Part, base: _Part) -> None:
     """Refuse unless both have as many parts of the same steps."""
     if mine.op is not Add:
-        refuse(f"block {mine.name} is no sum", at=mine.me)
+        refuse(f"block {mine.name} is not a sum", at=mine.me)
     if base.op not in (Max, Add):
         refuse(f"block {base.name} is neither a largest value nor a sum", at=base.me)
     pairs = [(mine.domain(mine.factor), base.domain(base.factor)), *zip(mine.steps, base.steps, strict=False)]
@@ -164,7 +165,7 @@ def _check_parts(mine: _Part, base: _Part) -> None:
 
 
 class _Told:
-    """What `rebase` is about: the sum's term, and where it reads the result of the other reduction."""
+    """The parts of a `rebase`: the term of the sum, and its reads of the other reduction's result."""
 
     def __init__(self, mine: _Part, base: _Part) -> None:
         self.mine, self.base = mine, base
@@ -357,7 +358,7 @@ def _not_known(told: _Told) -> None:
         f"exp(x - {base.result.name})" if base.op is Max else f"(x - e)², with e made from {base.result.name}"
     )
     refuse(
-        f"`{told.term}` is no product with {law}, so there is no correcting it later",
+        f"`{told.term}` is not a product with {law}, so there is no correcting it later",
         at=told.mine.me,
         hint="sums of exp(x - largest) and of (x - mean)² can be rebased",
     )

@@ -48,7 +48,7 @@ __all__ = ["cascade_reduction", "decompose_reduction", "merge_reduction", "rfact
 
 @primitive
 def decompose_reduction(sch: Schedule, block: BlockRV, loop: LoopRV) -> BlockRV:
-    """Give the initialisation of a reduction a nest of its own before a loop.
+    """Move the init of a reduction into a loop nest of its own before `loop`, and return the init block.
 
     for i in range(n):                        for i in range(n):
         for k in range(m):                        C[i] = 0
@@ -129,7 +129,7 @@ def _check_init_moves(
         if tied & reduced and x not in reducing:
             refuse(
                 f"the bounds of loop `{x.loop_var.name}` depend on `{min(v.name for v in tied & reduced)}`, which "
-                "carries the reduction, so that there is no telling which elements the init is for",
+                "carries the reduction, so that it is not known which elements the init is for",
                 at=x,
                 hint=f"decompose at `{x.loop_var.name}`",
             )
@@ -139,7 +139,7 @@ def _check_init_moves(
 
 @primitive
 def merge_reduction(sch: Schedule, init_block: BlockRV, update_block: BlockRV) -> None:
-    """Make the block that starts a reduction its init again: decompose_reduction the other way.
+    """Make `init_block` the init of the reduction `update_block` again: the inverse of decompose_reduction.
 
     for i in range(n):                        for i in range(n):
         C[i] = 0                                  for k in range(m):
@@ -158,7 +158,7 @@ def merge_reduction(sch: Schedule, init_block: BlockRV, update_block: BlockRV) -
     if start is me:
         refuse(f"block {name} cannot start itself", at=me, hint="name the block that starts it first")
     if enclosing_block(sch, start) is not enclosing_block(sch, me):
-        refuse(f"block {first} is not beside block {name}", at=start, hint="both must stand in one block")
+        refuse(f"block {first} is not beside block {name}", at=start, hint="both must be in one block")
     check_reads_own(me, "merging them")
     init = _as_init(start, me)
     common = shared_loop(sch, start, me)
@@ -173,7 +173,7 @@ def merge_reduction(sch: Schedule, init_block: BlockRV, update_block: BlockRV) -
 
 
 def _as_init(start: BlockRealize, me: BlockRealize) -> Stmt:
-    """What a block stores, over the iterators of the block that goes on from it."""
+    """The value that a block stores, in the iterators of the block that continues the reduction."""
     name, first = me.block.name_hint, start.block.name_hint
     stores = list(start.block.body.seq) if isinstance(start.block.body, SeqStmt) else [start.block.body]
     held = {m.buffer: m.indices for m in pre_order(me.block.body) if isinstance(m, BufferStore)}
@@ -194,7 +194,7 @@ def _as_init(start: BlockRealize, me: BlockRealize) -> Stmt:
             if not structural_equal(known, theirs) or not vars_used(theirs) <= spatial:
                 refuse(
                     f"block {first} writes {n.buffer.name} at `{mine}` where block {name} does at `{theirs}`, so "
-                    "there is no telling which start is whose",
+                    "it is not known which start is whose",
                     at=start,
                 )
     if {n.buffer for n in stores if isinstance(n, BufferStore)} != held.keys():
@@ -233,7 +233,7 @@ def _check_start(
     alone = at < len(nest) and points_once(sch, me, crossed, nest[at:])
     if not same or not alone or init_nest(merged, nest, at) is None or not covers_domain(sch, me):
         refuse(
-            f"there is no telling that block {first} starts just the elements that block {name} goes on from, "
+            f"it cannot be proved that block {first} starts just the elements that block {name} goes on from, "
             "each once",
             at=start,
             hint="merge the blocks before their loops are split, fused or cut",
@@ -300,14 +300,15 @@ def _combination(me: BlockRealize) -> Combination:
 
 @primitive
 def rfactor(sch: Schedule, loop: LoopRV, factor_axis: int = 0) -> BlockRV:
-    """Let each iteration of a reduction loop reduce into a place of its own, and combine these after.
+    """Let each iteration of a reduction loop reduce into an element of its own, and combine the partial results.
 
     for i, k0, k1 in grid(n, a, b):           for k0, i, k1 in grid(a, n, b):
         C[i] += A[i, k0 * b + k1]      ->         C_rf[k0, i] += A[i, k0 * b + k1]
                                               for i, k0 in grid(n, a):
                                                   C[i] += C_rf[k0, i]
 
-    A block that reduces several values at once (the largest and where it is) gets a place for each.
+    `factor_axis` is the position of the new dimension in the partial results. A block that reduces several values at
+    once (a maximum and its index) has partial results for each of them. Returns the block of the partial results.
     """
     n = sch.loop(loop)
     me, nest = _reduction_in(sch, n, "rfactor")
@@ -572,7 +573,7 @@ def _combining_block(
 
 @primitive
 def cascade_reduction(sch: Schedule, loop: LoopRV) -> BlockRV:
-    """Let each iteration of a reduction loop reduce into a place of its own, and combine it where the iteration ends.
+    """Let each iteration of a reduction loop reduce into an element of its own, combined at the end of the iteration.
 
     for k0 in range(a):                       for k0 in range(a):
         for k1, i in grid(b, n):       ->         for k1, i in grid(b, n):
@@ -580,9 +581,9 @@ def cascade_reduction(sch: Schedule, loop: LoopRV) -> BlockRV:
                                                   for i in range(n):
                                                       C[i] += C_part[k0, i]
 
-    Unlike rfactor it keeps the loops as they are, so it can come after all other steps, and a place is in use for one
-    iteration only: lowering makes it as small as what that writes. Sums become more exact: chains of a + b additions
-    in place of a * b. Returns the block that reduces within an iteration.
+    Unlike rfactor it keeps the loops, so it can come after all other steps. Partial results live for one iteration
+    only: lowering shrinks their buffer to the region of one iteration. Sums become more accurate: chains of a + b
+    additions in place of a * b. Returns the block that reduces within an iteration.
     """
     n = sch.loop(loop)
     me, nest = _reduction_in(sch, n, "cascade_reduction")

@@ -50,7 +50,7 @@ __all__ = ["cache_inplace", "reindex", "reindex_cache_read", "reindex_cache_writ
 
 @primitive
 def reindex(sch: Schedule, block: BlockRV, buffer: Any) -> BlockRV:
-    """Stage what a block reads or writes in a buffer whose indices are the block's iterators.
+    """Stage an operand or result of a block in a buffer whose indices are the block's iterators.
 
     for i, j in grid(4, 4):                       for i, j in grid(4, 4):
         B[j, i] = A[j, i] * 2             ->          A_reindex[i, j] = A[j, i]
@@ -75,7 +75,7 @@ def reindex(sch: Schedule, block: BlockRV, buffer: Any) -> BlockRV:
 def reindex_cache_read(
     sch: Schedule, block: BlockRV, read_buffer_index: int, storage_scope: str, index_map: IndexMap
 ) -> BlockRV:
-    """Copy what a block reads into other memory first, at the indices that a map of its iterators gives.
+    """Copy an operand of a block into memory of `storage_scope`, at `index_map` of its iterators.
 
     for i, j in grid(4, 8):                       for i, j in grid(4, 8):
         B[i, j] = A[i, j] * 2             ->          A_shared[j, i] = A[i, j]     # lambda i, j: (j, i)
@@ -89,7 +89,7 @@ def reindex_cache_read(
 def reindex_cache_write(
     sch: Schedule, block: BlockRV, write_buffer_index: int, storage_scope: str, index_map: IndexMap
 ) -> BlockRV:
-    """Let a block write to other memory, at what a map of its iterators gives, and copy from there.
+    """Let a block write to memory of `storage_scope`, at `index_map` of its iterators, and copy the result from there.
 
     for i, j in grid(4, 8):                       for i, j in grid(4, 8):
         B[i, j] = A[i, j] * 2             ->          B_shared[j, i] = A[i, j] * 2     # lambda i, j: (j, i)
@@ -177,7 +177,7 @@ def _one_access(me: BlockRealize, buffer: Buffer, side: str) -> tuple[PrimExpr, 
     inner = {m.loop_var for m in pre_order(block.body) if m.__class__.__name__ == "For"}  # type: ignore[attr-defined]
     for i in indices:
         if any(isinstance(m, BufferLoad) for m in pre_order(i)) or vars_used(i) & inner:
-            refuse(f"block {name} uses {buffer.name} at `{i}`, which is no point of its iterators", at=me)
+            refuse(f"block {name} uses {buffer.name} at `{i}`, which is not a point of its iterators", at=me)
     if side == "read" and any(w.buffer is buffer for w in block.writes):
         refuse(f"block {name} writes {buffer.name} too", at=me, hint="cache_inplace takes care of both")
     if not own:
@@ -369,7 +369,7 @@ def _check_covered(sch: Schedule, me: BlockRealize, used: list[IterVar], why: st
 def cache_inplace(
     sch: Schedule, block: BlockRV, read_buffer_index: int | str | Buffer, storage_scope: str
 ) -> list[BlockRV]:
-    """Let a block that changes a buffer in place work on a copy of it in other memory.
+    """Let a block that updates a buffer in place work on a copy in memory of `storage_scope`.
 
     for i in range(8):                        for i in range(8): A_local[i] = A[i]
         A[i] = A[i] + 1               ->      for i in range(8): A_local[i] = A_local[i] + 1

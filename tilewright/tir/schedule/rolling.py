@@ -35,7 +35,7 @@ class _Roll(NamedTuple):
 
 @primitive
 def rolling_buffer(sch: Schedule, block: BlockRV, write_buffer_index: int) -> None:
-    """Compute only what is new in an iteration, and keep the rest of the window in a ring.
+    """Compute only the new elements in an iteration, and keep the rest of the window in a circular buffer.
 
     B = alloc_buffer((10,))                       B = alloc_buffer((6,))
     for i in range(2):                            for i in range(2):
@@ -59,7 +59,7 @@ def rolling_buffer(sch: Schedule, block: BlockRV, write_buffer_index: int) -> No
     check_plain_accesses(sch, me, buffer, "a ring")
     readers = [r for r in consumers_of(sch, me) if any(x.buffer is buffer for x in r.block.reads)]
     if not readers:
-        refuse(f"nobody reads what block {name} writes", at=me)
+        refuse(f"nothing reads the buffer that block {name} writes", at=me)
     common = _common(sch, me, readers)
     _check_way(sch, me, common)
     rolls = _rolls(me, buffer, common, sch.state.index.loops_of(me)[len(common) :])
@@ -101,7 +101,7 @@ def _check_way(sch: Schedule, me: BlockRealize, common: list[For]) -> None:
         if isinstance(up, Block):
             return
         if not isinstance(up, (For, SeqStmt)):
-            refuse(f"block {me.block.name_hint} stands under a condition", at=up)
+            refuse(f"block {me.block.name_hint} is under a condition", at=up)
 
 
 def _check_inputs(sch: Schedule, me: BlockRealize, loop: For) -> None:

@@ -110,9 +110,11 @@ def sample_perfect_tile(
     max_innermost_factor: int = 16,
     decision: Sequence[int] | None = None,
 ) -> list[ExprRV]:
-    """Draw sizes of tiles that divide a loop without rest, all ways with the same chance.
+    """Sample `n` tile sizes whose product is the extent of a loop, all with the same probability.
 
     for i in range(12):        ->        [1, 12] or [2, 6] or [3, 4] or [4, 3] or [6, 2] or [12, 1]
+
+    `max_innermost_factor` limits the last size; -1 for no limit. `decision` gives the sizes instead of sampling.
     """
     at, extent = _whole(sch, loop)
     _count(at, n)
@@ -138,11 +140,11 @@ def sample_partitioned_tile(
     innerpart_factor: int = 1,
     decision: Sequence[int] | None = None,
 ) -> list[ExprRV]:
-    """Draw tiles of which those from `partition_pos` on hold a multiple of `innerpart_factor` together.
+    """Sample tile sizes such that the product from `partition_pos` on is a multiple of `innerpart_factor`.
 
     for i in range(24):        ->        n=3, partition_pos=1, innerpart_factor=4: [6, 2, 2] or [2, 1, 12] …
 
-    Where the extent has no such factor, any tiles may come.
+    If the extent has no such factor, any tile sizes may be sampled.
     """
     at, extent = _whole(sch, loop)
     _count(at, n)
@@ -172,7 +174,7 @@ def sample_partitioned_tile(
 def sample_categorical(
     sch: Schedule, candidates: Sequence[int | float], probs: Sequence[float], decision: int | None = None
 ) -> ExprRV:
-    """Draw one of some values. The decision is its position.
+    """Sample one of `candidates` with the probabilities `probs`. The decision is its position.
 
     [0, 16, 64] with [0.2, 0.3, 0.5]        ->        64 in half of the cases
     """
@@ -198,10 +200,10 @@ def sample_categorical(
 
 @primitive
 def sample_compute_location(sch: Schedule, block: BlockRV, decision: int | None = None) -> LoopRV:
-    """Draw a place to compute a block at: a loop of its consumers, where it stands (-1), or inlined (-2).
+    """Sample a place to compute a block at: a loop of its consumers, its present place (-1), or inlined (-2).
 
-    The decision is -2, -1, or the position of the loop among those that hold all consumers. `compute_at`
-    takes what this gives, whatever it is.
+    The decision is -2, -1, or the position of the loop among the loops around all consumers. `compute_at`
+    accepts the result in each of these cases.
     """
     me = sch.realize(block)
     legal = _places(sch, block)

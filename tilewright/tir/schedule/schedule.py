@@ -89,13 +89,13 @@ def get_child_blocks(sch: Schedule, block_or_loop: BlockRV | LoopRV) -> list[Blo
 
 @primitive
 def get_producers(sch: Schedule, block: BlockRV) -> list[BlockRV]:
-    """The blocks that write what this one reads."""
+    """The blocks that write a buffer that this block reads."""
     return [BlockRV(r.block.key, r.block.name_hint) for r in producers_of(sch, sch.realize(block))]
 
 
 @primitive
 def get_consumers(sch: Schedule, block: BlockRV) -> list[BlockRV]:
-    """The blocks that read what this one writes."""
+    """The blocks that read a buffer that this block writes."""
     return [BlockRV(r.block.key, r.block.name_hint) for r in consumers_of(sch, sch.realize(block))]
 
 
@@ -113,7 +113,7 @@ def get_output_blocks(sch: Schedule, scope_block: BlockRV) -> list[BlockRV]:
 
 
 class Position(NamedTuple):
-    """A program under way: what it has become, the handles that are gone and why, the steps so far."""
+    """A position of a schedule: the program, the removed handles with the reasons, and the steps so far."""
 
     mod: IRModule
     gone: Mapping[object, str]
@@ -174,7 +174,7 @@ class Schedule:
         work_on(self, func_name)
 
     def copy(self) -> Schedule:
-        """A schedule that goes its own way from here."""
+        """An independent copy of the schedule."""
         seed = None if self._seed is None else self.fork_seed()
         made = Schedule(self.mod, seed=seed, verify="each" if self.verify_each else "")
         made.origin = self.origin
@@ -185,16 +185,16 @@ class Schedule:
         return made
 
     def seed(self, seed: int) -> None:
-        """Start the random choices anew from a number."""
+        """Reset the random number generator of the schedule."""
         self._seed, self._rng = seed, None
 
     def fork_seed(self) -> int:
-        """A number drawn by the schedule, for another one to start from."""
+        """A random number from this schedule, to seed another one."""
         return int(self.rng.getrandbits(31))
 
     @property
     def rng(self) -> Any:
-        """Where random choices come from."""
+        """The random number generator of the schedule."""
         if self._rng is None:
             import random
 
@@ -209,7 +209,7 @@ class Schedule:
         self.mod.show(*args, **kwargs)
 
     def diff(self, step: int | None = None) -> None:
-        """Print the program before and after side by side: of all steps, or of one step of the trace."""
+        """Print the program before and after side by side, for all steps or for one step of the trace."""
         from .report import print_diff
 
         print_diff(self, step)
@@ -251,8 +251,8 @@ class Schedule:
         found = self.state.index.loops.get(handle.var)
         if found is None:
             why = self._gone.get(handle.var)
-            reason = f"it went with {why}" if why else "it is not in this program"
-            refuse(f"loop `{handle.name}` does not exist any more: {reason}")
+            reason = f"it was removed by {why}" if why else "it is not in this program"
+            refuse(f"loop `{handle.name}` no longer exists: {reason}")
         assert found is not None
         return found
 
@@ -265,18 +265,18 @@ class Schedule:
         found = self.state.index.blocks.get(handle.key)
         if found is None:
             why = self._gone.get(handle.key)
-            reason = f"it went with {why}" if why else "it is not in this program"
-            refuse(f"block {handle.name} does not exist any more: {reason}")
+            reason = f"it was removed by {why}" if why else "it is not in this program"
+            refuse(f"block {handle.name} no longer exists: {reason}")
         assert found is not None
         return found
 
     def forget(self, handle: LoopRV | BlockRV, step: str) -> None:
-        """Remember which step took a loop or block away."""
+        """Record which step removed a loop or block."""
         self._gone[handle.var if isinstance(handle, LoopRV) else handle.key] = step
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
-        """Several steps as one: if one of them fails, none was done."""
+        """Group several steps: if one of them fails, all are rolled back."""
         mod, gone, steps = self.state.mod, dict(self._gone), len(self.trace)
         try:
             yield
@@ -287,7 +287,7 @@ class Schedule:
 
     @contextmanager
     def tried(self) -> Iterator[None]:
-        """Steps that are taken back at the end, to see what they would do."""
+        """Try some steps: all of them are rolled back at the end."""
         mod, gone, steps = self.state.mod, dict(self._gone), len(self.trace)
         try:
             yield
@@ -296,16 +296,16 @@ class Schedule:
             del self.trace.insts[steps:]
 
     def position(self) -> Position:
-        """Where the schedule stands."""
+        """The current position, for `go_to`."""
         return Position(self.state.mod, dict(self._gone), tuple(self.trace.insts))
 
     def go_to(self, there: Position) -> None:
-        """Stand where a schedule of the same module has stood, by the same handles."""
+        """Return to a position of a schedule of the same module, with the same handles."""
         self.state.mod, self._gone = there.mod, dict(there.gone)
         self.trace.insts[:] = there.steps
 
     def remove_rv(self, handle: Any) -> None:
-        """Give a handle up (nothing holds on to it)."""
+        """Release a handle; it does nothing, since handles hold no resources."""
 
     def siblings(self, realize: BlockRealize) -> list[BlockRealize]:
         """The blocks in the same scope, this one included."""

@@ -21,7 +21,7 @@ _Tables = tuple[dict[object, tuple[BlockRealize, ...]], ...]
 
 
 class Index:
-    """Where the loops and blocks of a function are: loops by their variable, blocks by their key.
+    """An index of the loops and blocks of a function: loops by their variable, blocks by their key.
 
     The index of a large program goes with it from step to step (`put`). `order` is a new list after each.
     """
@@ -235,7 +235,7 @@ class ScheduleState:
 
     @property
     def index(self) -> Index:
-        """Where everything is in the present program."""
+        """The index of the current program."""
         func = self.func
         if self._index is None or self._indexed is not func:
             self._index, self._indexed = Index(func), func
@@ -246,7 +246,7 @@ class ScheduleState:
         self._replace(old, new, [])
 
     def remove(self, n: Stmt, buffer: Buffer | None = None) -> None:
-        """Take a part out of a sequence, and a buffer out of those that the block around it allocates."""
+        """Remove a statement from a sequence, and a buffer from the allocations of the enclosing block."""
         parent = self.index.parents[n]
         assert isinstance(parent, SeqStmt) and len(parent.seq) > 2
         rest = SeqStmt([part for part in parent.seq if part is not n], span=parent.span)

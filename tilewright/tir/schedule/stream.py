@@ -72,16 +72,16 @@ def stream(
         O = sum(exp(S - M) / T * v)                    A = A * c + w · v
                                                O = A / T
 
-    `block` is the product with v; what it depends on, up to the scores, goes. What is done with the scores element
-    by element stays (a scale, a mask); the weights are rounded to the type of v. Sizes are padded: rows to multiples of
-    rows * together, columns to multiples of `columns`, heads to multiples of 64. What belongs to a row is held `lanes`
-    times, the element of column j beside copy j / 2 % lanes. Gives a block for each of ROLES; the last is that of O,
-    which keeps its handle.
+    `block` is the product with v; the blocks between the scores and this product are replaced. Elementwise work on the
+    scores (a scale, a mask) is kept; the weights are rounded to the type of v. Sizes are padded: rows to multiples of
+    rows * together, columns to multiples of `columns`, heads to multiples of 64. Values of a row are stored `lanes`
+    times; column j uses copy j / 2 % lanes. Returns a block for each of ROLES; the last computes O and keeps its
+    handle.
     """
     me = sch.realize(block)
     found = attention_of(sch, me)
     if isinstance(found, str):
-        refuse(f"block {me.block.name_hint} is no attention: {found}", at=me)
+        refuse(f"block {me.block.name_hint} is not attention: {found}", at=me)
     assert isinstance(found, Attention)
     if rows < 1 or columns < 1 or together < 1 or lanes < 1:
         refuse("sizes of tiles are positive", at=me)
@@ -441,7 +441,7 @@ class _Parts:
         return self.stage("product", [self.row, self.column, self.step, inner], body)
 
     def result(self, sums: Buffer, share: Buffer) -> Stmt:
-        """What the product was, from the sums: it keeps its handle."""
+        """The result of the product, computed from the sums; its block keeps its handle."""
         a = self.a
         block = a.product.block
         spatial = [iv for iv in block.iter_vars if iv is not a.key]

@@ -52,7 +52,7 @@ __all__ = ["blockize", "tensorize", "tensorize_declared"]
 
 @primitive
 def blockize(sch: Schedule, target: LoopRV | Sequence[BlockRV], preserve_unit_iters: bool = True) -> BlockRV:
-    """Make all that is under a loop, or some neighbouring blocks, one block.
+    """Make one block of everything under a loop, or of some neighbouring blocks.
 
     for i_0 in range(8):                           for i_0 in range(8):
         for i_1 in range(4):                           with block("B_o"):
@@ -62,7 +62,8 @@ def blockize(sch: Schedule, target: LoopRV | Sequence[BlockRV], preserve_unit_it
                                                                    vi_i = spatial(4, i_1)
                                                                    B[vi_o * 4 + vi_i] = A[…]
 
-    A reduction that goes on outside takes its init out, over the spatial loops inside.
+    If loops outside carry a part of the reduction, its init becomes an init of the new block, over the spatial loops
+    inside. `preserve_unit_iters=False` leaves out iterators of extent 1.
     """
     if isinstance(target, LoopRV):
         place: Stmt = sch.loop(target)
@@ -89,7 +90,7 @@ def _check_only_loops(place: Stmt) -> None:
         elif isinstance(n, SeqStmt):
             stack.extend(n.seq)
         elif not isinstance(n, BlockRealize):
-            refuse("a statement under it stands in no block", at=n, hint="put the statement into a block")
+            refuse("a statement under it is in no block", at=n, hint="put the statement into a block")
 
 
 def _blockize_one(sch: Schedule, place: Stmt, me: BlockRealize, keep_units: bool) -> BlockRV:
@@ -369,7 +370,7 @@ def _run_of(sch: Schedule, inside: list[BlockRealize]) -> list[Stmt]:
         enclosing_block(sch, r) is not enclosing_block(sch, holder) for r in inside
     ):
         refuse(
-            "the blocks do not stand beside each other in one scope",
+            "the blocks are not next to each other in one scope",
             at=inside[-1],
             hint="bring them under one loop with compute_at or reverse_compute_at",
         )
@@ -381,7 +382,7 @@ def _run_of(sch: Schedule, inside: list[BlockRealize]) -> list[Stmt]:
         for r in index.blocks_under(s):
             if r not in inside:
                 refuse(
-                    f"block {r.block.name_hint} stands between the blocks",
+                    f"block {r.block.name_hint} is between the blocks",
                     at=r,
                     hint=f"name block {r.block.name_hint} too, or move it away",
                 )
@@ -393,7 +394,7 @@ def _run_of(sch: Schedule, inside: list[BlockRealize]) -> list[Stmt]:
 def tensorize(
     sch: Schedule, block_or_loop: BlockRV | LoopRV, tensor_intrin: str, preserve_unit_iters: bool = True
 ) -> None:
-    """Let an intrinsic do what a block, or all that is under a loop, does.
+    """Replace a block, or everything under a loop, by a tensor intrinsic.
 
     for i_0 in range(8):                        for i_0 in range(8):
         for i_1, k in grid(4, 4):                   with block("C_o"):
@@ -401,8 +402,8 @@ def tensorize(
                 C[vi] += A[vk] * B[vi, vk]              …
                                                         call_extern("dot_4x4", c, a, b)
 
-    The body must be what the intrinsic's `desc` says, up to names, offsets and the order of operands that
-    commute.
+    `tensor_intrin` is a registered name. The body must be equal to the intrinsic's `desc`, up to names, offsets and the
+    order of operands that commute.
     """
     found = TensorIntrin.get(tensor_intrin, allow_missing=True)
     if found is None:

@@ -69,7 +69,7 @@ class Trace:
 
     @property
     def decisions(self) -> dict[int, Any]:
-        """What the sampling steps chose, by the number of the step."""
+        """The decisions of the sampling steps, by the number of the step."""
         return {i: inst.decision for i, inst in enumerate(self.insts) if inst.decision is not None}
 
     def with_decision(self, step: int, decision: Any) -> Trace:
@@ -157,7 +157,7 @@ class Trace:
             data = read_json(json_obj, "the trace", ScheduleError)
         known_format = isinstance(data, Mapping) and data.get("format") == FORMAT
         if not known_format or not isinstance(data.get("steps"), list):
-            raise ScheduleError(f"this is no trace: the format must be {FORMAT!r}")
+            raise ScheduleError(f"this is not a trace: the format must be {FORMAT!r}")
         if not trusted:
             check_steps(data["steps"], "apply it with trusted=True")
         known: dict[str, Any] = {}
@@ -193,7 +193,7 @@ def _do_step(sch: Schedule, number: int, step: Any, known: dict[str, Any]) -> No
     """Do one step as it stands in a file, and remember what it gave."""
     kind = step.get("step") if isinstance(step, Mapping) else None
     if not isinstance(kind, str) or kind not in PRIMITIVES or not hasattr(type(sch), kind):
-        raise ScheduleError(f"step {number} of the trace is {kind!r}, which is no primitive")
+        raise ScheduleError(f"step {number} of the trace is {kind!r}, which is not a primitive")
     try:
         args = [_from_data(v, known) for v in step.get("args", [])]
         kwargs = {k: _from_data(v, known) for k, v in step.get("kwargs", {}).items()}

@@ -31,7 +31,7 @@ _TOLERANCE = {"float16": 2e-2, "bfloat16": 5e-2, "float32": 1e-4, "float64": 1e-
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What `verify` did. It is true: a difference would have been an error."""
+    """The report of `verify`. Its truth value is always true: a difference raises an error."""
 
     functions: tuple[str, ...]
     how: str  # "interpreter" or "machine code"

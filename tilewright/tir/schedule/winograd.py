@@ -38,15 +38,16 @@ KEY = "winograd.small"
 
 @primitive
 def winograd(sch: Schedule, block: BlockRV, tile_size: int = 2) -> list[BlockRV]:
-    """Compute a convolution with stride 1 in tiles, by fewer products.
+    """Compute a convolution with stride 1 in tiles of `tile_size`, with fewer multiplications (Winograd).
 
     for n, co, h, w, ci, r, s:                      U[point, ci, co]     from the kernel, rows and then columns
         C[n, co, h, w] +=                    ->     V[point, tile, ci]   from tiles of the data
             D[n, ci, h + r, w + s] *                M[point, tile, co] += V[point, tile, ci] * U[point, ci, co]
             K[co, ci, r, s]                         C                    from tiles of M
 
-    Any order of dimensions will do, and groups. Gives the blocks: the kernel's rows and columns, the data's, the
-    products, the result's. Rounding differs: little for tiles of 2, by a digit for tiles of 4.
+    Dimensions may be in any order, and groups are supported. Returns the blocks: transforms of the kernel's rows and
+    columns, of the data, the products, transforms of the result. Rounding differs: little for tiles of 2, by about one
+    decimal digit for tiles of 4.
     """
     me = sch.realize(block)
     nest = sch.state.index.loops_of(me)
@@ -114,7 +115,7 @@ class Convolution:
 
     @property
     def inputs(self) -> list[Var]:
-        """Iterators that are summed over besides the window."""
+        """The reduction iterators outside the window."""
         return [
             iv.var
             for iv in self.block.iter_vars
@@ -218,7 +219,7 @@ class _Stages:
         return add(mul(i, self._int(self.alpha)), j)
 
     def _tile_place(self, point: PrimExpr, at: Sequence[PrimExpr], last: int) -> list[PrimExpr]:
-        """Where an element of a tile lies: by its point, groups, the number of the tile, channels."""
+        """The indices of an element of a tile: its point, groups, the number of the tile, channels."""
         others, (y, x), rest = at[: len(self.others)], at[len(self.others) : -last], at[len(at) - last :]
         named = dict(zip([v for v, _ in self.others], others, strict=True))
         tile: PrimExpr = self._int(0)
@@ -472,7 +473,7 @@ class _Stages:
         )
 
     def _half_row(self, half: Buffer, at: list[PrimExpr], row: PrimExpr, extent: int) -> BufferRegion:
-        """A row of what lies between the two halves of a transform."""
+        """A row of the intermediate result between the two halves of a transform."""
         load = BufferLoad(half, (*at[:-1], row, self._int(0), at[-1]))
         return self._along(load, len(load.indices) - 2, extent)
 

@@ -1,4 +1,4 @@
-"""The rules by which stages are scheduled: those of a target compete, and the cheapest row of all their tables wins."""
+"""The rules that schedule stages: the rules of a target compete, and the cheapest row of all their tables wins."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .rule import Applied, Match, Refusal, Row, Rule
 
 __all__ = ["CPU", "Applied", "Match", "Refusal", "Row", "Rule", "rules_of"]
 
-# The order is that of equals: of two rows with the same predicted time, that of the first rule is taken.
+# The order breaks ties: of two rows with the same predicted time, the row of the first rule is taken.
 CPU: tuple[Rule, ...] = (
     Tile(),
     Winograd(2),
@@ -42,5 +42,5 @@ CPU: tuple[Rule, ...] = (
 
 
 def rules_of(target: Target) -> tuple[Rule, ...]:
-    """The rules whose needs a target has."""
+    """The rules whose required capabilities a target has."""
     return tuple(r for r in CPU if r.needs <= target.cpu.features)

@@ -1,4 +1,4 @@
-"""What a rule is: it matches a stage, counts what each way to schedule it does, and applies one of them."""
+"""The interface of a rule: it matches a stage, counts the work of each candidate schedule, and applies one of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Match:
-    """A stage that a rule can schedule on a machine, with what the rule found out about it.
+    """A stage that a rule can schedule on a machine, with the facts that the rule has found.
 
     If `simpler` is given, it is tried with the same row where a primitive refuses this match (without the epilogue, for
     instance).
@@ -51,7 +51,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What a rule has done: a note for `explain()`, and the stages that are still to be scheduled.
+    """The result of applying a rule: a note for `explain()`, and the stages that are still to be scheduled.
 
     `next` are scheduled at once, and `finish` is called after that. Those `beside` get their cheapest row without a
     decision of their own: whether they are left depends on the row. `keys` are new blocks at the root that are left to
@@ -71,8 +71,8 @@ class Applied:
 class Rule(Protocol):
     """One way to schedule a stage.
 
-    `match` is pure: it leaves the schedule as it was, and says why not. `table` counts with arrays; if `only` is given,
-    just the row with these decisions. `apply` calls primitives; a ScheduleError of one of them masks the rule.
+    `match` is pure: it does not change the schedule, and a Refusal gives the reason. `table` counts with arrays; with
+    `only`, just the row with these decisions. `apply` calls primitives; a ScheduleError of one of them masks the rule.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""A chain of stages that is scheduled stage by stage: each reads from memory what the one before has written there."""
+"""A chain of stages that is scheduled stage by stage: each reads the result of the previous one from memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Apart:
 
     def match(self, stage: Stage, target: Target) -> Match | Refusal:
         if stage.single:
-            return Refusal("it is no chain of stages")
+            return Refusal("it is not a chain of stages")
         return Match(stage, target.cpu)
 
     def table(self, match: Match, machine: CpuMachine, only: Mapping[str, int] | None = None) -> Table:

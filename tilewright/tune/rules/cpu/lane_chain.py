@@ -39,7 +39,7 @@ class LaneChain:
 
     def match(self, stage: Stage, target: Target) -> Match | Refusal:
         if stage.single:
-            return Refusal("it is no chain of stages")
+            return Refusal("it is not a chain of stages")
         if runs_along_rows(stage.chain):
             return Refusal("neighbours in memory belong to the same row")
         return Match(stage, target.cpu)
@@ -67,7 +67,7 @@ def rows_in_lanes(
     lanes = way.lanes(last.bits)
     loops = dict(zip([a.var for a in last.axes], sch.get_loops(last.rv), strict=True))
     if not rows:
-        raise ScheduleError("there is no axis that tells rows apart")
+        raise ScheduleError("no axis distinguishes the rows")
     around = [loops[a.var] for a in rows]
     along = [loops[a.var] for a in columns]
     beside = _beside(group, rows, columns, way)

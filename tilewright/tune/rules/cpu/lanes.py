@@ -51,7 +51,7 @@ def in_lanes(sch: Schedule, partial: BlockRV, final: BlockRV) -> None:
     sch.annotate(sch.get_loops(final)[-1], "reduce_lanes", 1)
     lane, *sums = sch.get_loops(partial)[len(sch.get_loops(final)) - 1 :]
     if (extent_of(sch, lane) or _WIDEST + 1) > _WIDEST:
-        raise ScheduleError("rows of another kind are between the lanes of its partial results")
+        raise ScheduleError("the lanes of its partial results have loops over other rows between them")
     sch.reorder(*sums, lane)
     sch.vectorize(lane)
 

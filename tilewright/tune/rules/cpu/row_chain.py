@@ -40,7 +40,7 @@ class RowChain:
 
     def match(self, stage: Stage, target: Target) -> Match | Refusal:
         if stage.single:
-            return Refusal("it is no chain of stages")
+            return Refusal("it is not a chain of stages")
         if not runs_along_rows(stage.chain):
             return Refusal("neighbours in memory belong to different rows")
         return Match(stage, target.cpu)

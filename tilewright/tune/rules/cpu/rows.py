@@ -61,7 +61,7 @@ class Rows:
 
     def match(self, stage: Stage, target: Target) -> Match | Refusal:
         if not stage.single or not along_line(stage.facts):
-            return Refusal("it is no single reduction along contiguous memory")
+            return Refusal("it is not a single reduction along contiguous memory")
         return Match(stage, target.cpu)
 
     def table(self, match: Match, machine: CpuMachine, only: Mapping[str, int] | None = None) -> Table:
@@ -88,7 +88,7 @@ class RowParts:
 
     def match(self, stage: Stage, target: Target) -> Match | Refusal:
         if not stage.single or not along_line(stage.facts):
-            return Refusal("it is no single reduction along contiguous memory")
+            return Refusal("it is not a single reduction along contiguous memory")
         if target.cpu.num_cores == 1:
             return Refusal("there is one core")
         return Match(stage, target.cpu)

@@ -36,7 +36,7 @@ class ShortRows:
 
     def match(self, stage: Stage, target: Target) -> Match | Refusal:
         if stage.single or not runs_along_rows(stage.chain):
-            return Refusal("it is no chain of stages along rows")
+            return Refusal("it is not a chain of stages along rows")
         rows, columns = rows_of(stage.facts, list(stage.chain))
         lanes = target.cpu.lanes(stage.facts.bits)
         if not columns or math.prod(a.extent for a in columns) > lanes or not all(a.known for a in columns):

@@ -39,7 +39,9 @@ class ShortSums:
     def match(self, stage: Stage, target: Target) -> Match | Refusal:
         f = stage.facts
         if not stage.single or f.kind != "reduction" or not reuses(f) or not _is_short_sum(f, target.cpu):
-            return Refusal(f"its sums have more than {_FEW} terms, or lie across the results")
+            return Refusal(
+                f"its sums have more than {_FEW} terms, or its reads are not contiguous along the results"
+            )
         plain = Match(stage, target.cpu)
         consumer = stage.program.fusable_consumer(f)
         return plain if consumer is None else replace(plain, found=consumer, simpler=lambda: plain)

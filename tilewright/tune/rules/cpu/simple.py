@@ -1,4 +1,4 @@
-"""What rules without register tiles share: the width of vectors, threads, and the table of both."""
+"""Helpers of the rules without register tiles: the vector width, threads, and the table of both."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def way_of(match: Match, row: Row) -> Way:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a stage does, however wide its vectors are."""
+    """The work of a stage, for any vector width."""
 
     operations: float  # on single elements
     bits: int  # of an element

@@ -40,7 +40,7 @@ class Stream:
     def match(self, stage: Stage, target: Target) -> Match | Refusal:
         f = stage.facts
         if not stage.single or f.kind != "reduction":
-            return Refusal("it is no single reduction")
+            return Refusal("it is not a single reduction")
         line = in_line(f)
         if line is not None and line.reduce:
             return Refusal("neighbours in memory belong to the same result")

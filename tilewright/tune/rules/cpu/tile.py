@@ -66,7 +66,7 @@ class Tile:
     def match(self, stage: Stage, target: Target) -> Match | Refusal:
         f, program = stage.facts, stage.program
         if not stage.single or f.kind != "reduction" or not reuses(f):
-            return Refusal("no element that is read serves several results")
+            return Refusal("no element is reused for several results")
         consumer = program.fusable_consumer(f)
         fused = None if consumer is None else _matched(stage, target.cpu, consumer)
         if isinstance(fused, Match):
@@ -107,7 +107,7 @@ def _matched(stage: Stage, machine: CpuMachine, consumer: BlockRV | None) -> Mat
     (facts, tail), position = ahead
     spaces = [s for s in tile_spaces(facts, machine, program.constants) if len(s.vectors)]
     if not spaces:
-        return Refusal("no axis can lie in vectors")
+        return Refusal("no axis can be vectorized")
     return Match(stage, machine, _Found(facts, tail, position, consumer, spaces))
 
 

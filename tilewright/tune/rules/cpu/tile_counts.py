@@ -1,4 +1,4 @@
-"""What the register tiles of a space do: loads, multiply-adds, stalls and bytes, as arrays of candidates."""
+"""Counts of the register tiles of a space: loads, multiply-adds, stalls and bytes, as arrays of candidates."""
 
 from __future__ import annotations
 

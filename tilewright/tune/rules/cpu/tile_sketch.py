@@ -106,7 +106,7 @@ def apply_tile(
     space, block = best.space, facts.rv
     pack = _pack(sch, facts, best)
     loops = dict(zip([a.var for a in facts.axes], sch.get_loops(block), strict=True))
-    after, turned = _turn(sch, facts, best, tail) if space.transposes else ([tail], None)
+    after, transposer = _transpose(sch, facts, best, tail) if space.transposes else ([tail], None)
     if len(space.rows) and space.vector.extent < best.vectors * space.lanes:
         sch.storage_align(block, 0, axis=len(space.rows) - 1, factor=space.lanes, offset=0)
     outs, inner = _split_rows(sch, best, loops)
@@ -126,11 +126,15 @@ def apply_tile(
     if space.window:
         for loop in reduces:
             sch.unroll(loop)
-    if turned is not None:
-        _finish_turn(sch, facts, best, turned, len(around))
-    if tail is not turned:
+    if transposer is not None:
+        _finish_transpose(sch, facts, best, transposer, len(around))
+    if tail is not transposer:
         _finish_tail(
-            sch, tail, len(around), space.lanes, _place_of(facts.write, best) if turned is after[-1] else None
+            sch,
+            tail,
+            len(around),
+            space.lanes,
+            _place_of(facts.write, best) if transposer is after[-1] else None,
         )
     if pack is not None and not space.pack_free:
         sch.compute_at(pack, around[0], preserve_unit_loops=True)
@@ -162,7 +166,7 @@ def _place_of(access: Access | None, best: RegisterTile) -> int:
     for i, e in enumerate(access.indices):
         if e is best.space.vector.var:
             return i
-    raise ScheduleError(f"the vectors lie along no dimension of {access.buffer.name}")
+    raise ScheduleError(f"the vector axis indexes no dimension of {access.buffer.name}")
 
 
 def _split_rows(
@@ -195,7 +199,9 @@ def _around(
     return around, int(share.fused[0])
 
 
-def _turn(sch: Schedule, facts: Facts, best: RegisterTile, tail: BlockRV) -> tuple[list[BlockRV], BlockRV]:
+def _transpose(
+    sch: Schedule, facts: Facts, best: RegisterTile, tail: BlockRV
+) -> tuple[list[BlockRV], BlockRV]:
     """Make the accumulators contiguous along the vector axis, and transpose each tile to the layout of the result.
 
     Returns the blocks after the tile, in order, and the one that transposes: `tail` itself if it is only a copy, a
@@ -209,18 +215,18 @@ def _turn(sch: Schedule, facts: Facts, best: RegisterTile, tail: BlockRV) -> tup
 
     body = sch.realize(tail).block.body
     if isinstance(body, BufferStore) and isinstance(body.value, BufferLoad):
-        after, turned = [tail], tail
+        after, transposer = [tail], tail
     elif _takes_vectors(stage, block.writes[0].buffer, place):
-        turned = sch.cache_write(tail, 0, "local")
+        transposer = sch.cache_write(tail, 0, "local")
         sch.transform_layout(tail, ("write", 0), last)
-        after = [tail, turned]
+        after = [tail, transposer]
     else:
         reads = sch.realize(tail).block.reads
         index = next(i for i, r in enumerate(reads) if r.buffer is block.writes[0].buffer)
-        turned = sch.cache_read(tail, index, "local")
-        after = [turned, tail]
+        transposer = sch.cache_read(tail, index, "local")
+        after = [transposer, tail]
     sch.transform_layout(facts.rv, ("write", 0), last)
-    return after, turned
+    return after, transposer
 
 
 def _takes_vectors(stage: Facts, results: Buffer, place: int) -> bool:
@@ -236,10 +242,12 @@ def _takes_vectors(stage: Facts, results: Buffer, place: int) -> bool:
     )
 
 
-def _finish_turn(sch: Schedule, facts: Facts, best: RegisterTile, turned: BlockRV, skip: int) -> None:
+def _finish_transpose(
+    sch: Schedule, facts: Facts, best: RegisterTile, transposer: BlockRV, skip: int
+) -> None:
     """Transpose tiles of lanes x lanes in registers."""
     lanes, place = best.space.lanes, _place_of(facts.write, best)
-    loops = sch.get_loops(turned)[skip:]
+    loops = sch.get_loops(transposer)[skip:]
     vector, line = loops[place], loops[-1]
     others = [x for i, x in enumerate(loops) if i not in (place, len(loops) - 1)]
     outer: list[LoopRV] = []

@@ -33,7 +33,7 @@ class Transpose:
         f = stage.facts
         across = across_of(f) if stage.single and f.kind == "injective" else None
         if across is None:
-            return Refusal("it is no copy from rows to columns")
+            return Refusal("it is not a copy from rows to columns")
         return Match(stage, target.cpu, across)
 
     def table(self, match: Match, machine: CpuMachine, only: Mapping[str, int] | None = None) -> Table:
@@ -43,7 +43,7 @@ class Transpose:
     def apply(self, sch: Schedule, match: Match, row: Row) -> Applied:
         f, way = match.stage.facts, way_of(match, row)
         lanes, loops = f.lanes(way), sch.get_loops(f.rv)
-        around, note = _turned(sch, f, loops, match.found, lanes, way.machine)
+        around, note = _transpose_tiles(sch, f, loops, match.found, lanes, way.machine)
         return Applied({"lanes": lanes, **note, **given_out(sch, f, around, way)}, "elementwise")
 
 
@@ -58,7 +58,7 @@ class TransposedOperand:
         plain = stage.single and f.kind == "injective" and across_of(f) is None
         found = _read_across(f) if plain else None
         if found is None:
-            return Refusal("there is not just one operand that is read across")
+            return Refusal("it does not read exactly one transposed operand")
         return Match(stage, target.cpu, found)
 
     def table(self, match: Match, machine: CpuMachine, only: Mapping[str, int] | None = None) -> Table:
@@ -68,7 +68,7 @@ class TransposedOperand:
         f, way = match.stage.facts, way_of(match, row)
         lanes, loops = f.lanes(way), sch.get_loops(f.rv)
         read, across = match.found
-        around, note = _turned_first(sch, f, loops, read, across, lanes)
+        around, note = _transpose_operand(sch, f, loops, read, across, lanes)
         return Applied({"lanes": lanes, **note, **given_out(sch, f, around, way)}, "elementwise")
 
 
@@ -93,7 +93,7 @@ def _read_across(facts: Facts) -> tuple[Access, int] | None:
     return found[0] if once and facts.spatial[at].extent >= 8 and facts.spatial[-1].extent >= 8 else None
 
 
-def _turned_first(
+def _transpose_operand(
     sch: Schedule, facts: Facts, loops: list[LoopRV], read: Access, across: int, lanes: int
 ) -> tuple[list[LoopRV], dict[str, object]]:
     """Transpose the transposed operand tile by tile in registers, and compute from there."""
@@ -110,10 +110,10 @@ def _turned_first(
     sch.vectorize(vector)
     sch.unroll(near)
     sch.vectorize(line)
-    return [*others, far, most], {"tile": f"{read.buffer.name} {lanes} x {lanes}, turned in registers"}
+    return [*others, far, most], {"tile": f"{read.buffer.name} {lanes} x {lanes}, transposed in registers"}
 
 
-def _turned(
+def _transpose_tiles(
     sch: Schedule, facts: Facts, loops: list[LoopRV], across: int, lanes: int, machine: CpuMachine
 ) -> tuple[list[LoopRV], dict[str, object]]:
     """Transpose tiles of lanes x lanes in registers."""
@@ -129,4 +129,4 @@ def _turned(
         # These are more streams than the hardware prefetcher of the CPU follows.
         sch.annotate(near, "transpose_ahead", 4)
     sch.vectorize(line)
-    return [*others, most], {"tile": f"{lanes} x {lanes}, turned in registers"}
+    return [*others, most], {"tile": f"{lanes} x {lanes}, transposed in registers"}

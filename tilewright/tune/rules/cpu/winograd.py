@@ -48,7 +48,7 @@ class Winograd:
     def match(self, stage: Stage, target: Target) -> Match | Refusal:
         f, machine = stage.facts, target.cpu
         if not stage.single or f.kind != "reduction" or not stage.program.reads_constants(f):
-            return Refusal("it reads no constant, whose transform could be made beforehand")
+            return Refusal("it has no constant kernel to transform at compile time")
         largest = int(PassContext.current().option("tilewright.winograd"))
         if target.attrs.get("fast-math") and largest:
             largest = max(4, largest)
@@ -58,7 +58,7 @@ class Winograd:
         if isinstance(conv, str):
             return Refusal(conv)
         if conv.kernel != 3 or not conv.inputs or not conv.outputs:
-            return Refusal("it is no convolution of channels with kernels of 3 x 3")
+            return Refusal("it is not a convolution of channels with kernels of 3 x 3")
         if not machine.fma:
             return Refusal("without fused multiply-adds, fewer products save little")
         if min(conv.extent(v) for v in (conv.inputs[-1], conv.outputs[-1])) < machine.lanes(f.bits):
@@ -149,7 +149,7 @@ def _transforms(
     out_dim = [i for i, e in enumerate(conv.out.indices) if e is last_out]
     kernel_rows, kernel, data_rows, data, product, result_rows, result = sch.winograd(f.rv, m)
     if in_dim and in_dim[0] != len(conv.data.indices) - 1:
-        _turn_data(sch, data_rows, in_dim[0], conv.at[1], lanes, parallel)
+        _transpose_data(sch, data_rows, in_dim[0], conv.at[1], lanes, parallel)
     _spread_planes(sch, data, f.bits // 8, lanes, machine)
     _transform(sch, data, data_rows, lanes, parallel)
     copy = None
@@ -211,7 +211,9 @@ def _transform(sch: Schedule, whole: BlockRV, rows: BlockRV, lanes: int, paralle
         sch.parallel(sch.fuse(*around[:-1]) if len(around) > 2 else around[0])
 
 
-def _turn_data(sch: Schedule, reader: BlockRV, channel: int, line: int, lanes: int, parallel: bool) -> None:
+def _transpose_data(
+    sch: Schedule, reader: BlockRV, channel: int, line: int, lanes: int, parallel: bool
+) -> None:
     """Make the channels of the data contiguous: transpose it in registers while it is padded, or while it is copied."""
     makers = sch.get_producers(reader)
     own = [p for p in makers if len(sch.get_consumers(p)) == 1 and facts_of(sch, p).kind == "injective"]
