@@ -72,7 +72,7 @@ CASES = {
     "cache_read of every other element": (
         programs.every_other_element,
         lambda sch: sch.cache_read(sch.get_block("B"), "W", "local"),
-        "no telling which elements of W have been written",
+        "not known which elements of W have been written",
     ),
     "parallel where a window moves over a box": (
         programs.a_moving_window,
