@@ -572,3 +572,15 @@ def one_of_many_iterations(A: T.Buffer((7,), "int32"), B: T.Buffer((7,), "int32"
                 vi = T.axis.spatial(7, i + a)
                 T.where(a < 1)
                 B[vi] = W[vi]
+
+
+@T.prim_func
+def loop_in_a_block(A: T.Buffer((8,), "int32"), B: T.Buffer((5, 5), "int32")):
+    for i, j in T.grid(5, 5):
+        with T.block("B"):
+            vi = T.axis.spatial(5, i)
+            vj = T.axis.spatial(5 - i, j)
+            T.where(i + j < 5)
+            T.reads(A[i + vj])
+            T.writes(B[vi, i + vj])
+            B[vi, i + vj] = A[i + vj]

@@ -29,6 +29,11 @@ def _parallel_first(step):
 
 
 CASES = {
+    "cache_write of elements that a loop says": (
+        programs.loop_in_a_block,
+        lambda sch: sch.cache_write(sch.get_block("B"), 0, "local"),
+        "which elements of B_local are copied depends on loop `i`, which is not around the copy",
+    ),
     "compute_at under loops of which one iteration reads": (
         programs.one_of_many_iterations,
         lambda sch: sch.compute_at(sch.get_block("W"), sch.get_loops("B")[2]),

@@ -101,6 +101,7 @@ def copy_nest(
     lasts: Sequence[PrimExpr | None] = (),
 ) -> tuple[Stmt, Block]:
     """A block that copies a region of a buffer, with its loops; no index goes beyond that of `lasts`."""
+    _check_known_at(sch, place, source, [*(e for r in region for e in (r.min, r.extent)), *lasts])
     ana = sch.state.analyzer_at(place)
     loops = [Var(f"ax{i}", r.extent.dtype) for i, r in enumerate(region)]
     iters = [
@@ -130,6 +131,20 @@ def copy_nest(
     for var, r in reversed(list(zip(loops, region, strict=True))):
         made = For(var, const(0, var.dtype), r.extent, ForKind.SERIAL, made)
     return made, block
+
+
+def _check_known_at(sch: Schedule, place: Stmt, buffer: Buffer, bounds: list[PrimExpr | None]) -> None:
+    """Refuse if the bounds of a copy use a loop that is not around it: a blockized block may use a loop directly."""
+    around = sch.state.index.ancestors(place)
+    used = {v for e in bounds if e is not None for v in vars_used(e)}
+    for v in sorted(used, key=lambda v: v.name):
+        loop = sch.state.index.loops.get(v)
+        if loop is not None and loop not in around:
+            refuse(
+                f"which elements of {buffer.name} are copied depends on loop `{v.name}`, which is not around the copy",
+                at=loop,
+                hint="bind the loop to an iterator of the block first",
+            )
 
 
 class _Redirect(Mutator):
