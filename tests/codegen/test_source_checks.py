@@ -44,8 +44,8 @@ def test_the_text_of_a_check() -> None:
     assert lines[1:] == [
         "  const int i_outer = get_local_id(0);",
         "  const long cse_var_1 = I[i_outer] < 0l ? (long)((ulong)I[i_outer] + 8lu) : I[i_outer];",
-        "  B[i_outer] = A[(int)((ulong)cse_var_1 <= 7lu ? cse_var_1 : (long)0)];",
-        "  if (!((ulong)cse_var_1 <= 7lu)) "
+        "  B[i_outer] = A[(int)((ulong)cse_var_1 < 8lu ? cse_var_1 : (long)0)];",
+        "  if (!((ulong)cse_var_1 < 8lu)) "
         "tw_report_4(tw_report, tw_first_check + 1, I[i_outer], (long)i_outer, -8l, 7l);",
         "}",
     ]

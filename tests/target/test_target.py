@@ -207,7 +207,7 @@ def test_unknown_tag() -> None:
         ("", "an empty string is not a target"),
         ("-mcpu=haswell", "must begin with its kind"),
         ("llvm haswell", "'haswell' is not an option; options begin with `-`"),
-        ("llvm -", "'-' is no option"),
+        ("llvm -", "'-' is not an option"),
         ("llvm -mcpu", "-mcpu needs a value"),
         ("llvm -mcpu=", "-mcpu needs a value"),
         ("llvm -num-cores=0", "-num-cores takes an integer of at least 1, not 0"),
