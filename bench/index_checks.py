@@ -28,125 +28,169 @@ Case = tuple[Any, dict[str, Any]]  # an expression, and its inputs
 _SAMPLE = 0.005  # seconds of a sample, at least
 
 
-def cases() -> dict[str, Callable[[], Case]]:
-    """The operators, with shapes as models have them."""
-    from tilewright import relay
+class Maker:
+    """Random inputs, and expressions over them. Names of `dynamic` inputs have a first size known at run time only."""
 
-    rng = np.random.default_rng(0)
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(0)
 
-    def data(*shape: int) -> Any:
-        return rng.standard_normal(shape).astype("float32")
+    def data(self, *shape: int) -> Any:
+        return self.rng.standard_normal(shape).astype("float32")
 
-    def indices(n: int, *shape: int, low: int | None = None) -> Any:
-        return rng.integers(-n if low is None else low, n, shape)
+    def indices(self, n: int, *shape: int, low: int | None = None) -> Any:
+        return self.rng.integers(-n if low is None else low, n, shape)
 
-    def case(make: Callable[..., Any], **given: Any) -> Case:
-        held = [relay.var(name, shape=v.shape, dtype=str(v.dtype)) for name, v in given.items()]
+    def case(self, make: Callable[..., Any], dynamic: str = "", **given: Any) -> Case:
+        from tilewright import relay
+
+        held = []
+        for name, v in given.items():
+            shape = (relay.Any(), *v.shape[1:]) if name == dynamic else v.shape
+            held.append(relay.var(name, shape=shape, dtype=str(v.dtype)))
         return make(*held), given
 
-    def take(rows: int, width: int, *shape: int, dtype: str = "int64") -> Case:
-        x = data(rows, width) if width else data(rows)
-        return case(
-            lambda x, i: relay.take(x, i, axis=0, mode="fast"), x=x, i=indices(rows, *shape).astype(dtype)
-        )
+    def take(self, rows: int, width: int, *shape: int, dtype: str = "int64", dynamic: str = "") -> Case:
+        from tilewright import relay
 
-    def nll_loss(rows: int, classes: int) -> Case:
-        return case(
-            lambda x, t, w: relay.nn.nll_loss(x, t, w, "mean"),
-            x=data(rows, classes),
-            t=indices(classes, rows, low=0),
+        x = self.data(rows, width) if width else self.data(rows)
+        ids = self.indices(rows, *shape).astype(dtype)
+        return self.case(lambda x, i: relay.take(x, i, axis=0, mode="fast"), dynamic, x=x, i=ids)
+
+    def nll_loss(self, rows: int, classes: int, of: Callable[[Any], Any] = lambda x: x) -> Case:
+        from tilewright import relay
+
+        return self.case(
+            lambda x, t, w: relay.nn.nll_loss(of(x), t, w, "mean"),
+            x=self.data(rows, classes),
+            t=self.indices(classes, rows, low=0),
             w=np.ones(classes, "float32"),
         )
 
-    def cross_entropy(rows: int, classes: int) -> Case:
-        return case(
-            lambda x, t, w: relay.nn.nll_loss(relay.nn.log_softmax(x), t, w, "mean"),
-            x=data(rows, classes),
-            t=indices(classes, rows, low=0),
-            w=np.ones(classes, "float32"),
-        )
+    def scatter(self, mode: str, axis: int = 0) -> Case:
+        from tilewright import relay
 
-    def scatter(mode: str, axis: int = 0) -> Case:
-        return case(
+        return self.case(
             lambda x, i, u: relay.scatter_elements(x, i, u, axis, mode),
-            x=data(1000, 256),
-            i=indices(1000 if axis == 0 else 256, 1000, 256),
-            u=data(1000, 256),
+            x=self.data(1000, 256),
+            i=self.indices(1000 if axis == 0 else 256, 1000, 256),
+            u=self.data(1000, 256),
         )
 
-    def sparse_dense(rows: int, size: int, part: float) -> Case:
-        count = rng.multinomial(int(part * size * size), np.full(size, 1 / size))
-        return case(
+    def sparse_dense(self, rows: int, size: int, part: float) -> Case:
+        from tilewright import relay
+
+        count = self.rng.multinomial(int(part * size * size), np.full(size, 1 / size))
+        return self.case(
             lambda x, v, i, p: relay.nn.sparse_dense(x, (v, i, p)),
-            x=data(rows, size),
-            v=data(int(count.sum())),
-            i=indices(size, int(count.sum()), low=0).astype("int32"),
+            x=self.data(rows, size),
+            v=self.data(int(count.sum())),
+            i=self.indices(size, int(count.sum()), low=0).astype("int32"),
             p=np.concatenate([[0], np.cumsum(count)]).astype("int32"),
         )
 
+
+def cases() -> dict[str, Callable[[], Case]]:
+    """The operators, with shapes as models have them."""
+    made = Maker()
+    return {**_reads(made), **_writes(made), **_dynamic(made)}
+
+
+def _dynamic(m: Maker) -> dict[str, Callable[[], Case]]:
     return {
-        "nn.sparse_dense 16x1024 by 1024x1024, 5 %": lambda: sparse_dense(16, 1024, 0.05),
-        "nn.sparse_dense 4x512 by 512x512, 10 %": lambda: sparse_dense(4, 512, 0.1),
-        "embedding (take) 30522x768, 8x128 ids": lambda: take(30522, 768, 8, 128),
-        "embedding (take) 50000x16, 4096 ids": lambda: take(50000, 16, 4096),
-        "embedding (take) 50000x8, 4096 ids": lambda: take(50000, 8, 4096),
-        "take 65536x1, 2^18 ids": lambda: take(65536, 1, 1 << 18),
-        "take 65536, 2^18 ids": lambda: take(65536, 0, 1 << 18),
-        "take 65536, 2^18 ids of int32": lambda: take(65536, 0, 1 << 18, dtype="int32"),
-        "take 2000x16, 4096 ids of int16": lambda: take(2000, 16, 4096, dtype="int16"),
-        "take 2000, 4096 ids": lambda: take(2000, 0, 4096),
-        "take 256x1000 along axis 1, 500 ids": lambda: case(
-            lambda x, i: relay.take(x, i, axis=1, mode="fast"), x=data(256, 1000), i=indices(1000, 500)
-        ),
-        "gather 1000x256 along axis 0": lambda: case(
-            lambda x, i: relay.gather(x, 0, i), x=data(1000, 256), i=indices(1000, 1000, 256)
-        ),
-        "gather 256x1000 along axis 1": lambda: case(
-            lambda x, i: relay.gather(x, 1, i), x=data(256, 1000), i=indices(1000, 256, 1000)
-        ),
-        "gather_nd 512x512, 2^16 points": lambda: case(
-            relay.gather_nd, x=data(512, 512), i=indices(512, 2, 1 << 16)
-        ),
-        "gather_nd 512x512, 2048 rows": lambda: case(
-            relay.gather_nd, x=data(512, 512), i=indices(512, 1, 2048)
-        ),
-        "adv_index 512x512, 2^16 points": lambda: case(
-            lambda x, i, j: relay.adv_index([x, i, j]),
-            x=data(512, 512),
-            i=indices(512, 1 << 16),
-            j=indices(512, 1 << 16),
-        ),
-        "scatter_elements 1000x256": lambda: scatter("update"),
-        "scatter_elements 1000x256, add": lambda: scatter("add"),
-        "scatter_elements 1000x256 along axis 1, add": lambda: scatter("add", 1),
-        "scatter_nd 512x512, 2^16 points": lambda: case(
-            relay.scatter_nd, x=data(512, 512), i=indices(512, 2, 1 << 16), u=data(1 << 16)
-        ),
-        "scatter_nd 4096x256, 512 rows": lambda: case(
-            relay.scatter_nd, x=data(4096, 256), i=indices(4096, 1, 512), u=data(512, 256)
-        ),
-        "scatter_nd 4096x256, 512 rows, add": lambda: case(
-            lambda x, i, u: relay.scatter_nd(x, i, u, "add"),
-            x=data(4096, 256),
-            i=indices(4096, 1, 512),
-            u=data(512, 256),
-        ),
-        "segment_sum 4096x64, 512 segments": lambda: case(
-            lambda x, i: relay.segment_sum(x, i, num_segments=512),
-            x=data(4096, 64),
-            i=np.sort(indices(512, 4096, low=0)),
-        ),
-        "sparse_to_dense 512x512, 2^14 points": lambda: case(
-            lambda i, v: relay.sparse_to_dense(i, [512, 512], v, 0.0),
-            i=indices(512, 1 << 14, 2, low=0),
-            v=data(1 << 14),
-        ),
-        "invert_permutation 65536": lambda: case(relay.invert_permutation, p=rng.permutation(65536)),
-        "nll_loss 1024x1000": lambda: nll_loss(1024, 1000),
-        "nll_loss 2^16x10": lambda: nll_loss(1 << 16, 10),
-        "log_softmax, nll_loss 1024x1000": lambda: cross_entropy(1024, 1000),
-        "log_softmax, nll_loss 2^14x10": lambda: cross_entropy(1 << 14, 10),
+        f"take of dynamic rows 30000x{width}, {count} ids": lambda w=width, n=count: m.take(
+            30000, w, n, dynamic="x"
+        )  # type: ignore[misc]
+        for width, count in ((768, 1024), (64, 4096), (16, 4096), (16, 1 << 16))
     }
+
+
+def _reads(m: Maker) -> dict[str, Callable[[], Case]]:
+    from tilewright import relay
+
+    return {
+        "nn.sparse_dense 16x1024 by 1024x1024, 5 %": lambda: m.sparse_dense(16, 1024, 0.05),
+        "nn.sparse_dense 4x512 by 512x512, 10 %": lambda: m.sparse_dense(4, 512, 0.1),
+        "embedding (take) 30522x768, 8x128 ids": lambda: m.take(30522, 768, 8, 128),
+        "embedding (take) 50000x16, 4096 ids": lambda: m.take(50000, 16, 4096),
+        "embedding (take) 50000x8, 4096 ids": lambda: m.take(50000, 8, 4096),
+        "take 65536x1, 2^18 ids": lambda: m.take(65536, 1, 1 << 18),
+        "take 65536, 2^18 ids": lambda: m.take(65536, 0, 1 << 18),
+        "take 65536, 2^18 ids of int32": lambda: m.take(65536, 0, 1 << 18, dtype="int32"),
+        "take 2000x16, 4096 ids of int16": lambda: m.take(2000, 16, 4096, dtype="int16"),
+        "take 2000, 4096 ids": lambda: m.take(2000, 0, 4096),
+        "take 256x1000 along axis 1, 500 ids": lambda: m.case(
+            lambda x, i: relay.take(x, i, axis=1, mode="fast"), x=m.data(256, 1000), i=m.indices(1000, 500)
+        ),
+        "gather 1000x256 along axis 0": lambda: m.case(
+            lambda x, i: relay.gather(x, 0, i), x=m.data(1000, 256), i=m.indices(1000, 1000, 256)
+        ),
+        "gather 256x1000 along axis 1": lambda: m.case(
+            lambda x, i: relay.gather(x, 1, i), x=m.data(256, 1000), i=m.indices(1000, 256, 1000)
+        ),
+        "gather_nd 512x512, 2^16 points": lambda: m.case(
+            relay.gather_nd, x=m.data(512, 512), i=m.indices(512, 2, 1 << 16)
+        ),
+        "gather_nd 512x512, 2048 rows": lambda: m.case(
+            relay.gather_nd, x=m.data(512, 512), i=m.indices(512, 1, 2048)
+        ),
+        "adv_index 512x512, 2^16 points": lambda: m.case(
+            lambda x, i, j: relay.adv_index([x, i, j]),
+            x=m.data(512, 512),
+            i=m.indices(512, 1 << 16),
+            j=m.indices(512, 1 << 16),
+        ),
+        "nll_loss 1024x1000": lambda: m.nll_loss(1024, 1000),
+        "nll_loss 2^16x10": lambda: m.nll_loss(1 << 16, 10),
+        "log_softmax, nll_loss 1024x1000": lambda: m.nll_loss(1024, 1000, relay.nn.log_softmax),
+        "log_softmax, nll_loss 2^14x10": lambda: m.nll_loss(1 << 14, 10, relay.nn.log_softmax),
+    }
+
+
+def _writes(m: Maker) -> dict[str, Callable[[], Case]]:
+    from tilewright import relay
+
+    return {
+        "scatter_elements 1000x256": lambda: m.scatter("update"),
+        "scatter_elements 1000x256, add": lambda: m.scatter("add"),
+        "scatter_elements 1000x256 along axis 1, add": lambda: m.scatter("add", 1),
+        "scatter_nd 512x512, 2^16 points": lambda: m.case(
+            relay.scatter_nd, x=m.data(512, 512), i=m.indices(512, 2, 1 << 16), u=m.data(1 << 16)
+        ),
+        "scatter_nd 4096x256, 512 rows": lambda: m.case(
+            relay.scatter_nd, x=m.data(4096, 256), i=m.indices(4096, 1, 512), u=m.data(512, 256)
+        ),
+        "scatter_nd 4096x256, 512 rows, add": lambda: m.case(
+            lambda x, i, u: relay.scatter_nd(x, i, u, "add"),
+            x=m.data(4096, 256),
+            i=m.indices(4096, 1, 512),
+            u=m.data(512, 256),
+        ),
+        "segment_sum 4096x64, 512 segments": lambda: m.case(
+            lambda x, i: relay.segment_sum(x, i, num_segments=512),
+            x=m.data(4096, 64),
+            i=np.sort(m.indices(512, 4096, low=0)),
+        ),
+        "sparse_to_dense 512x512, 2^14 points": lambda: m.case(
+            lambda i, v: relay.sparse_to_dense(i, [512, 512], v, 0.0),
+            i=m.indices(512, 1 << 14, 2, low=0),
+            v=m.data(1 << 14),
+        ),
+        "invert_permutation 65536": lambda: m.case(relay.invert_permutation, p=m.rng.permutation(65536)),
+    }
+
+
+class InMachine:
+    """A model with sizes known at run time only, in the virtual machine, with its inputs."""
+
+    def __init__(self, made: Any, given: dict[str, Any], device: Any) -> None:
+        import tilewright as tvm
+
+        self.machine = tvm.runtime.vm.VirtualMachine(made, device)
+        self.inputs = [tvm.nd.array(v, device) for v in given.values()]
+        self.machine.invoke("main", *self.inputs)
+
+    def benchmark(self, device: Any, number: int, repeat: int) -> Any:
+        return self.machine.benchmark(device, *self.inputs, number=number, repeat=repeat)
 
 
 def executor(expr: Any, given: dict[str, Any], mode: str, target: str, device: Any) -> Any:
@@ -157,7 +201,12 @@ def executor(expr: Any, given: dict[str, Any], mode: str, target: str, device: A
 
     with config.using(data_check=mode), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        lib = relay.build(tvm.IRModule.from_expr(expr), target)
+        mod = tvm.IRModule.from_expr(expr)
+        if any(
+            isinstance(d, relay.Any) for v in relay.analysis.free_vars(expr) for d in v.type_annotation.shape
+        ):
+            return InMachine(relay.vm.compile(mod, target), given, device)
+        lib = relay.build(mod, target)
     made = graph_executor.GraphModule(lib["default"](device))
     made.run(**given)
     return made
@@ -215,7 +264,7 @@ def main() -> None:
         check, clamp, again = (
             executor(expr, given, mode, options.target, device) for mode in ("check", "clamp", "clamp")
         )
-        if device.device_type == 1:
+        if device.device_type == 1 and not isinstance(check, InMachine):
             share([check, clamp, again], given, device)
         once = clamp.benchmark(device, number=3, repeat=3).median
         number = max(1, round(_SAMPLE / once))

@@ -71,9 +71,8 @@ class Backend(TargetKind):
     dialect: Callable[[], Any] | None = None  # the `codegen.source.dialect.Dialect` of its kernels
     executor: str = ""
     measurable: bool = False  # candidates can be run from here: there is a driver for the device
-    present: Callable[[Target], Target] = lambda target: (
-        target
-    )  # with what this machine has, where nothing is said
+    # The target with what this machine has, where nothing is said.
+    present: Callable[[Target], Target] = lambda target: target
 
     def __post_init__(self) -> None:
         TargetKind.__post_init__(self)

@@ -35,9 +35,8 @@ from .rules import Applied, Match, Refusal, Row, Rule, rules_of
 
 __all__ = ["Choice", "Decisions", "Offer", "Plan", "Shared", "plan_of"]
 
-Decisions = (
-    list[dict[str, Any]] | None
-)  # a rule and a row for each stage, in order; None: the zero-trial schedule
+# A rule and a row for each stage, in order; None is the zero-trial schedule.
+Decisions = list[dict[str, Any]] | None
 Shared = dict[Any, tuple[Position, Applied]]
 
 

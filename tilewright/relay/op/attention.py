@@ -91,7 +91,7 @@ def _rotary_rel(types: list[Any], attrs: Any) -> Type:
     pattern=INJECTIVE,
 )
 def rotary_embedding(data: Tensor, cos: Tensor, sin: Tensor, interleaved: bool = False) -> Call:
-    """Pairs of the last dimension turned by angles: (a, b) becomes (a·cos - b·sin, a·sin + b·cos).
+    """Pairs of the last dimension rotated by angles: (a, b) becomes (a·cos - b·sin, a·sin + b·cos).
 
     A pair is (d, d + half), or (2d, 2d + 1) if interleaved. `cos` and `sin` broadcast to [..., half]; what lies beyond
     twice `half` stays as it is.

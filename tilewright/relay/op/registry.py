@@ -148,9 +148,8 @@ class Place(NamedTuple):
     dims: tuple[int, ...] = ()
     sizes: tuple[Any, ...] = ()
     ignored: int | None = None  # legal besides
-    columns: tuple[
-        int, ...
-    ] = ()  # places of the last dimension to which the sizes belong; no other is an index
+    # Places of the last dimension to which the sizes belong; no other is an index.
+    columns: tuple[int, ...] = ()
     field: int | None = None  # of an argument that is a tuple, of which `source` is then another field
 
 

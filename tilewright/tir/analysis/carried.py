@@ -46,9 +46,8 @@ class Use:
         table: Mapping[Any, Any],
     ) -> None:
         self.realize, self.block, self.write = realize, realize.block, write
-        self.together: frozenset[Var] = (
-            frozenset()
-        )  # loops inside whose iterations are threads that see one memory
+        # Loops inside whose iterations are threads that see one memory.
+        self.together: frozenset[Var] = frozenset()
         self.boxes: dict[bool, Box | None] = {}
         self.region, self.inner, self.conditions = region, inner, conditions
         self.values = [table[iv.var] for iv in self.block.iter_vars]
@@ -265,8 +264,9 @@ def reads_are_covered(loop: For, uses: list[Use], ana: Analyzer) -> bool:
         for use in uses:
             # A reduction reads what it writes, unless all of it happens inside one iteration.
             reads = not use.write or (_reduces(use.block) and not (_within(use) and _starts(use)))
-            if reads and not any(_covers(w, use, ana) for w in written) and not _cover(written, use, ana):
-                return False
+            if reads and not any(_covers(w, use, ana) for w in written):
+                if not _cover_jointly(written, use, ana):
+                    return False
             written += _stores(use) if use.write else []
     return True
 
@@ -354,7 +354,7 @@ def _covers(write: Use, read: Use, ana: Analyzer) -> bool:
         return _covers_together(earlier, held, ana)
 
 
-def _cover(writes: list[Use], read: Use, ana: Analyzer) -> bool:
+def _cover_jointly(writes: list[Use], read: Use, ana: Analyzer) -> bool:
     """Whether several writes have together come to all that a later read asks for, each to a box beside the others."""
     if len(writes) < 2:
         return False
@@ -454,10 +454,11 @@ def _boxes(write: Use, read: Use, needed: Box, ana: Analyzer) -> Iterator[Box]:
     conditions = _conditions(write, ana)
     if conditions is None:
         return
+    # Conditions on the loops inside alone may be counted with the elements; all others have to be proved.
     own = [c for c in conditions if vars_used(c) <= write.inner.keys()]
-    for met in ([], own) if own else ([],):
+    others = [c for c in conditions if not vars_used(c) <= write.inner.keys()]
+    for met, left in [([], conditions), (own, others)] if own else [([], conditions)]:
         box = write.filled(met)
-        left = [c for c in conditions if c not in met]
         if box is not None and (not left or _let_through(write, read, needed, left, ana)):
             yield box
 

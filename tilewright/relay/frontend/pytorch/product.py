@@ -90,7 +90,7 @@ def rotary_embedding(
     num_heads: int = 0,
     rotary_embedding_dim: int = 0,
 ) -> Expr:
-    """`torch.onnx.ops.rotary_embedding`; the caches have as many angles as are turned."""
+    """`torch.onnx.ops.rotary_embedding`; the caches have one angle for each pair that is rotated."""
     return rotary(x, cos_cache, sin_cache, position_ids, interleaved, num_heads)  # type: ignore[no-any-return]
 
 
