@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from same_answer_programs import Named, first_line, late, on, same, started_again
 
 from tilewright import te, tir
@@ -162,3 +163,36 @@ def test_points_that_come_twice_are_started_twice(refused):
     assert "comes to elements of block B more than once" in refused(
         sch, lambda: sch.decompose_reduction(of.B, k)
     )
+
+
+@pytest.mark.parametrize("step", ["rfactor", "cascade_reduction"])
+def test_an_index_by_a_reduction_iterator_that_is_always_the_same(step):
+    @T.prim_func
+    def steady(A: T.Buffer((2,), "int32"), B: T.Buffer((2,), "int32")):
+        for k in range(2):
+            with T.block("B"):
+                vk = T.axis.reduce(2, k)
+                with T.init():
+                    B[T.max(vk - 1, 0)] = 5
+                B[T.max(vk - 1, 0)] = B[T.max(vk - 1, 0)] + A[vk]
+
+    sch, (k,) = on(steady, "B")
+    getattr(sch, step)(k)
+    same(sch)
+
+
+def test_rfactor_of_a_condition_on_a_loop_of_one_iteration():
+    @T.prim_func
+    def odd(A: T.Buffer((6,), "int32"), B: T.Buffer((1,), "int32")):
+        for k_0, k_1, one in T.grid(2, 3, 1):
+            with T.block("B"):
+                vk = T.axis.reduce(6, k_0 * 3 + k_1)
+                T.where(k_0 * 3 + k_1 + one * 8 < 5)
+                with T.init():
+                    B[0] = 0
+                B[0] = B[0] + A[vk]
+
+    sch, (_, k_1, _) = on(odd, "B")
+    partial = sch.rfactor(k_1)
+    sch.compute_at(partial, sch.get_loops("B")[0])
+    same(sch)

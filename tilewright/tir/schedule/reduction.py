@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -292,10 +293,29 @@ def _combination(me: BlockRealize) -> Combination:
             hint="let the condition read what another block has made",
         )
     try:
-        return combination_of(me.block.replace(body=guarded_step(me.block)[1]))
+        held = combination_of(me.block.replace(body=guarded_step(me.block)[1]))
     except NotACombination as why:
         refuse(f"block {me.block.name_hint} {why}", at=me)
         raise
+    return dataclasses.replace(held, indices=_steady_indices(me, held))
+
+
+def _steady_indices(me: BlockRealize, held: Combination) -> tuple[PrimExpr, ...]:
+    """The indices of the element that a reduction goes on from, and its init starts, without its reduction iterators:
+    of `C[max(k - 1, 0)]` for k in range(2), the 0."""
+    steps = {iv.var for iv in me.block.iter_vars if iv.iter_type == IterVar.CommReduce}
+    region = next(w.region for w in me.block.writes if w.buffer is held.buffers[0])
+    single = all(is_one(r.extent) for r in region)
+    indices = tuple(r.min for r in region) if single else held.indices
+    used = {v for e in (*indices, *held.start) for v in vars_used(e)} & steps
+    if used:
+        refuse(
+            f"reduction iterator `{min(v.name for v in used)}` of block {me.block.name_hint} says which element the "
+            "init starts, or from what",
+            at=me,
+            hint="let the init use spatial iterators only",
+        )
+    return indices
 
 
 @primitive
@@ -321,8 +341,8 @@ def rfactor(sch: Schedule, loop: LoopRV, factor_axis: int = 0) -> BlockRV:
             )
     _check_carries(me, nest, n)
     check_dominant(sch, me)
-    held = _combination(me)
     check_elements_told(me, "rfactor")
+    held = _combination(me)
     check_reads_own(me, "rfactor")
     check_init_runs(sch, me, "rfactor")
     _check_loops(me, nest, nest, "rfactor")
@@ -452,6 +472,11 @@ def _rfactor(
     return BlockRV(made.key, made.name_hint)
 
 
+def _init(held: Combination) -> Stmt:
+    """What a reduction starts from."""
+    return seq(*(BufferStore(b, e, held.indices) for b, e in zip(held.buffers, held.start, strict=True)))
+
+
 def _from_zero(own: Var, factor: For) -> PrimExpr:
     """The place of an iteration among the partial results, which start at 0."""
     return own if is_zero(factor.min) else sub(own, factor.min)
@@ -497,10 +522,11 @@ def _partial_block(
     body = held.update(places, [substitute(v, table) for v in held.values])
     # A condition on the reduction says which steps count: it stands inside, to go where the block goes.
     reducing = {x.loop_var for x in reduction_loops(me, nest)}
+    only: dict[Var, PrimExpr] = {x.loop_var: x.min for x in nest if is_one(x.extent)}
     inside = predicate = const(True, "bool")
     for condition in conjuncts(me.predicate):
         if vars_used(condition) & reducing:
-            inside = logical_and(inside, substitute(condition, loop_iters))
+            inside = logical_and(inside, substitute(condition, {**only, **loop_iters}))
         else:
             predicate = logical_and(predicate, condition)
     chosen = substitute(guarded_step(block)[0], table)
@@ -549,7 +575,7 @@ def _combining_block(
         [(b, held.indices) for b in held.buffers], [BufferLoad(b, tuple(place)) for b in partials]
     )
     made = refresh_regions(
-        Block(iters, (), (), block.name_hint, body, block.init, annotations=block.annotations, key=block.key)
+        Block(iters, (), (), block.name_hint, body, _init(held), annotations=block.annotations, key=block.key)
     )
     needed: set[Var] = {factor.loop_var}
     for _, value in spatial:
@@ -680,7 +706,7 @@ def _cascade(sch: Schedule, me: BlockRealize, nest: list[For], at: int, held: Co
             held.update(
                 [(b, held.indices) for b in held.buffers], [BufferLoad(b, tuple(place)) for b in partials]
             ),
-            block.init,
+            _init(held) if block.init is not None else None,
             annotations=block.annotations,
             key=block.key,
         )
