@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -322,3 +327,28 @@ def test_a_missing_c_function_is_named() -> None:
         BuildError, match="calls the C function no_such_function, which is not in this process"
     ):
         tvm.build(te.create_schedule(B.op), [A, B])(np.ones(4, "float32"), np.ones(4, "float32"))
+
+
+def test_a_long_chain_of_maxima_compiles_in_time() -> None:
+    """LLVM's vectorizer once took time exponential in the number of steps, which all iterations of `i` share here."""
+    program = """
+from tilewright.script import tir as T
+import tilewright as tvm
+
+@T.prim_func
+def main(A: T.Buffer((5,), "float32"), B: T.Buffer((6,), "float32"), n: T.int32):
+    for o, i, j, k, l in T.grid(2, n, 2, 4, 5):
+        with T.block("B"):
+            v0 = T.axis.spatial(6, o + i)
+            v1 = T.axis.reduce(5, j + k)
+            v2 = T.axis.reduce(5, l)
+            with T.init():
+                B[v0] = T.float32(0)
+            B[v0] = T.max(B[v0], A[v2])
+
+tvm.build(main, target="llvm").get_source("asm")
+"""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "chain.py"
+        source.write_text(program)
+        subprocess.run([sys.executable, source], check=True, timeout=60)

@@ -230,3 +230,29 @@ def test_threads_around_a_reduction_that_goes_on(refused):
     sch, (i, _) = on(late, "B")
     text = refused(sch, lambda: sch.launch_around(i, "threadIdx.x", 4))
     assert first_line(text).endswith("which launching threads around it takes for granted")
+
+
+def test_a_block_is_not_inlined_ahead_of_iterations_that_read_what_was_there(refused):
+    @T.prim_func
+    def updated(A: T.Buffer((4, 4), "int32"), B: T.Buffer((4, 4), "int32"), C: T.Buffer((4,), "int32")):
+        A_1 = T.alloc_buffer((4, 4), "int32")
+        for i, j in T.grid(4, 4):
+            with T.block("A_1"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                A_1[vi, vj] = A[vj, vi]
+        for i in range(4):
+            for j in range(4):
+                with T.block("B"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    B[vi, vj] = A_1[vi, vj] + B[vi, vj]
+            for k in range(4):
+                with T.block("C"):
+                    vi, vk = T.axis.remap("SR", [i, k])
+                    with T.init():
+                        C[vi] = 0
+                    C[vi] = C[vi] + B[vk, vi]
+
+    sch, _ = on(updated, "B")
+    of = Named(sch)
+    text = refused(sch, lambda: sch.reverse_compute_inline(of.B))
+    assert first_line(text).endswith("block C uses B in loop `i` too, and would see block B sooner")

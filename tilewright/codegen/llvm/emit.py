@@ -19,7 +19,7 @@ from ...ir.stmt import BufferStore, ForKind, LetStmt, Stmt
 from . import memory, polls
 from .checks import Waiting, greatest_place
 from .half import from_float, to_float
-from .intrinsics import INTRINSICS
+from .intrinsics import INTRINSICS, intrinsic
 from .types import constant, is_small_float, mem_type, reg_type
 
 if TYPE_CHECKING:
@@ -226,22 +226,16 @@ class FunctionEmitter:
         return self.tmp(f"{table[name]} {text} {a}, {b}")
 
     def min_max(self, name: str, kind: DataType, a: str, b: str) -> str:
-        text, mask = reg_type(kind), reg_type(BOOL.with_lanes(kind.lanes))
         if not kind.is_float:
+            text, mask = reg_type(kind), reg_type(BOOL.with_lanes(kind.lanes))
             sign = "s" if kind.is_int else "u"
             order = "lt" if name == "Min" else "gt"
             test = self.tmp(f"icmp {sign}{order} {text} {a}, {b}")
             return self.tmp(f"select {mask} {test}, {text} {a}, {text} {b}")
-        # True also where unordered, so a NaN in `a` is kept; a constant `b` is no NaN.
-        order = "ule" if name == "Min" else "uge"
-        best = self.tmp(f"fcmp {order} {text} {a}, {b}")
-        chosen = self.tmp(f"select {mask} {best}, {text} {a}, {text} {b}")
-        if b.startswith(("0x", "splat")) or a.startswith(("0x", "splat")):
-            if not b.startswith(("0x", "splat")):
-                return self.min_max(name, kind, b, a)
-            return chosen
-        is_nan = self.tmp(f"fcmp uno {text} {b}, {b}")
-        return self.tmp(f"select {mask} {is_nan}, {text} {b}, {text} {chosen}")
+        # A NaN is kept, as NumPy does. Comparisons and selections would say the same, but LLVM's vectorizer takes time
+        # exponential in the length of a chain of them. The first operand is the one that is tested for NaN on x86, and
+        # the accumulator of a reduction, `max(C[i], x)`, must not wait for a test.
+        return intrinsic(self, "minimum" if name == "Min" else "maximum", kind, b, a, flags="nsz")
 
     def floor_division(self, name: str, kind: DataType, a: str, b: str) -> str:
         text, mask = reg_type(kind), reg_type(BOOL.with_lanes(kind.lanes))

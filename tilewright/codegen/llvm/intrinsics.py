@@ -37,12 +37,12 @@ def suffix(kind: DataType) -> str:
     return one if kind.lanes == 1 else f"v{kind.lanes}{one}"
 
 
-def intrinsic(f: FunctionEmitter, name: str, kind: DataType, *args: str) -> str:
+def intrinsic(f: FunctionEmitter, name: str, kind: DataType, *args: str, flags: str = "") -> str:
     """A call of `llvm.<name>` where the result and all arguments have one type."""
     text = reg_type(kind)
     full = f"llvm.{name}.{suffix(kind)}"
     f.module.declare(f"declare {text} @{full}({', '.join([text] * len(args))})")
-    return f.tmp(f"call {text} @{full}({', '.join(f'{text} {a}' for a in args)})")
+    return f.tmp(f"call {flags} {text} @{full}({', '.join(f'{text} {a}' for a in args)})")
 
 
 _FLOAT_INTRINSICS = {

@@ -26,7 +26,7 @@ from .blocks import (
 )
 from .dependence import check_inputs_stay, recheck
 from .flow import covers_domain, marked_loops, points_once
-from .points import check_elements_told, check_reads_own, check_runs_whole
+from .points import check_elements_told, check_reads_own, check_runs_whole, check_unnoticed
 from .primitive import BlockRV, primitive, refuse
 
 if TYPE_CHECKING:
@@ -255,6 +255,9 @@ def reverse_compute_inline(sch: Schedule, block: BlockRV) -> None:
         _check_updates_once(sch, me, maker, store.buffer)
     if made.buffer not in local:
         refuse(f"block {name} does not read {made.buffer.name}", at=me)
+    crossed = [x for x in sch.state.index.loops_of(me) if x not in sch.state.index.ancestors(maker)]
+    if crossed:
+        check_unnoticed(sch, me, crossed[0], f"block {name}", local - {made.buffer, store.buffer})
     if is_output(sch, maker):
         refuse(f"{made.buffer.name} is an output of its scope, which must be stored", at=maker, hint=_BACK)
     others = [r for r in consumers_of(sch, maker) if r is not me]
