@@ -41,10 +41,10 @@ from workers import Worker
 from workloads import ALL, LISTED, Workload
 
 from tilewright.target import CpuMachine, measure
-from tilewright.tune.cost_models import cost_model
-from tilewright.tune.measure import Duel, MeasureInput, Measurer, MeasureResult
-from tilewright.tune.records import Database
-from tilewright.tune.search import SearchOptions, Tuner, tune_task
+from tilewright.tune.measure.measurer import Duel, MeasureInput, Measurer, MeasureResult
+from tilewright.tune.records.database import Database
+from tilewright.tune.search.cost_models import cost_model
+from tilewright.tune.search.search import SearchOptions, Tuner, tune_task
 from tilewright.tune.space import Sketches
 
 PARTS = ("throughput", "scoring", "curves", "quality", "tvm", "models")

@@ -23,9 +23,7 @@ import numpy as np
 from programs import program
 from workloads import ALL
 
-from tilewright.tune.cost_models import cost_model
-from tilewright.tune.evolution import unique_rows
-from tilewright.tune.measure import (
+from tilewright.tune.measure.measurer import (
     Duel,
     MeasureInput,
     MeasureOptions,
@@ -33,9 +31,11 @@ from tilewright.tune.measure import (
     MeasureResult,
     Status,
 )
-from tilewright.tune.pretrain import score_of
-from tilewright.tune.records import Database, Record
-from tilewright.tune.search import SearchOptions, Tuner
+from tilewright.tune.records.database import Database, Record
+from tilewright.tune.search.cost_models import cost_model
+from tilewright.tune.search.evolution import unique_rows
+from tilewright.tune.search.pretrain import score_of
+from tilewright.tune.search.search import SearchOptions, Tuner
 from tilewright.tune.space import Sketches
 from tilewright.tune.workload import Task, task_of
 

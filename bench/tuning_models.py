@@ -18,8 +18,8 @@ from workers import Worker
 
 from tilewright import relay
 from tilewright.relay.backend.tasks import extract
-from tilewright.tune.allocate import tune_tasks
-from tilewright.tune.search import SearchOptions
+from tilewright.tune.search.allocate import tune_tasks
+from tilewright.tune.search.search import SearchOptions
 
 PEERS = ("tuned", "tilewright", "onnxruntime")
 

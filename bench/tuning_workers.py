@@ -24,14 +24,14 @@ RECORDS, MACHINE = "TILEWRIGHT_BENCH_RECORDS", "TILEWRIGHT_BENCH_MACHINE"
 
 def share(records: str) -> None:
     """Tell the processes of the peers where the records are."""
-    from tilewright.tune.machines import fingerprint
+    from tilewright.tune.measure.machines import fingerprint
 
     os.environ[RECORDS], os.environ[MACHINE] = records, fingerprint()
 
 
 def tuned(w: Workload, x: dict[str, Any], threads: int, figures: str) -> Prepared | None:
     """A workload as its record says; a note tells where there is none."""
-    from tilewright.tune.history import History
+    from tilewright.tune.records.history import History
 
     with History(os.environ[RECORDS], machine=os.environ[MACHINE]) as history:
         made = peers.tilewright(w, x, threads, figures)
@@ -50,7 +50,7 @@ def tuned_model(m: Any, folder: Path, x: dict[str, Any], threads: int) -> Any:
     import tilewright as tvm
     from tilewright import relay
     from tilewright.contrib import graph_executor
-    from tilewright.tune.history import History
+    from tilewright.tune.records.history import History
 
     mod, params = relay.frontend.from_onnx(str(folder / f"{m.name}.onnx"))
     start = time.perf_counter()

@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 
 from tilewright import te, topi
-from tilewright.tune.cost_models import SHIPPED
-from tilewright.tune.evolution import unique_rows
-from tilewright.tune.machines import describe_machine
-from tilewright.tune.measure import MeasureInput, MeasureOptions, Measurer, MeasureResult
-from tilewright.tune.pretrain import describe_model, samples_of, train_trees
-from tilewright.tune.records import Database, Record
+from tilewright.tune.measure.machines import describe_machine
+from tilewright.tune.measure.measurer import MeasureInput, MeasureOptions, Measurer, MeasureResult
+from tilewright.tune.records.database import Database, Record
+from tilewright.tune.search.cost_models import SHIPPED
+from tilewright.tune.search.evolution import unique_rows
+from tilewright.tune.search.pretrain import describe_model, samples_of, train_trees
 from tilewright.tune.space import Sketches
 from tilewright.tune.workload import Task, task_of
 

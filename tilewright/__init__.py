@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .compiler.build import build
     from .compiler.lower import lower
     from .tune import auto_schedule
-    from .tune.automatic import compile
+    from .tune.auto import compile
 
 # Loaded when first used, so that `import tilewright` stays quick.
 _MODULES = (
@@ -55,7 +55,7 @@ _MODULES = (
 _NAMES = {
     "auto_schedule": "tune",
     "build": "compiler",
-    "compile": "tune.automatic",
+    "compile": "tune.auto",
     "lower": "compiler",
     "nd": "runtime",
     "cpu": "runtime",

@@ -455,8 +455,7 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
         "autotvm.database",
         "RedisDatabase",
         "records are kept in files and in SQLite",
-        "use autotvm.callback.log_to_file, or tilewright.tune.records.Database, which several processes may write at "
-        "once",
+        "use autotvm.callback.log_to_file, or tilewright.tune.records.Database, to which several processes may write",
     ),
     (
         "contrib",

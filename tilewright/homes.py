@@ -7,11 +7,11 @@ used.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
-__all__ = ["declare_homes", "home_of", "homes_of"]
+__all__ = ["declare_homes", "home_of", "homes_of", "lazily"]
 
 _homes: Final[dict[str, tuple[str, ...]]] = {}
 
@@ -30,3 +30,14 @@ def home_of(what: str) -> ModuleType:
     """The module that holds the things of a name, if there is but one."""
     (found,) = homes_of(what)
     return found
+
+
+def lazily(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:
+    """The `__getattr__` of a package whose names are loaded with the module of the package that has them."""
+
+    def attribute(name: str) -> Any:
+        if name not in names:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{package}.{names[name]}"), name)
+
+    return attribute

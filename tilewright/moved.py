@@ -20,7 +20,7 @@ __all__ = ["MOVED"]
 
 # classic name -> where it is; what is below goes along
 MOVED: Final = {
-    "driver.automatic": "tune.automatic",
+    "driver.automatic": "tune.auto",
     "driver.build": "compiler.build",
     "driver.build_module": "compiler.build_module",
     "driver.lower": "compiler.lower",

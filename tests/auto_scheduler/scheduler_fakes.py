@@ -10,7 +10,7 @@ from typing import Any
 
 from tilewright import auto_scheduler
 from tilewright.testing.auto_scheduler import matmul_auto_scheduler_test
-from tilewright.tune.measure import Duel, MeasureInput, MeasureResult, Status
+from tilewright.tune.measure.measurer import Duel, MeasureInput, MeasureResult, Status
 from tilewright.tune.space import Sketches
 from tilewright.tune.workload import Task
 

@@ -17,11 +17,11 @@ from tilewright import auto_scheduler
 from tilewright.auto_scheduler import MeasureErrorNo, MeasureResult, measure_record, workload_registry
 from tilewright.testing.auto_scheduler import matmul_auto_scheduler_test
 from tilewright.tune.errors import RecordError
-from tilewright.tune.machines import describe_machine, fingerprint
-from tilewright.tune.measure import MeasureResult as Measured
-from tilewright.tune.measure import Status
-from tilewright.tune.record_files import read_lines
-from tilewright.tune.records import Database
+from tilewright.tune.measure.machines import describe_machine, fingerprint
+from tilewright.tune.measure.measurer import MeasureResult as Measured
+from tilewright.tune.measure.measurer import Status
+from tilewright.tune.records.database import Database
+from tilewright.tune.records.files import read_lines
 
 
 @pytest.fixture(scope="module")

@@ -15,10 +15,10 @@ from scheduler_fakes import TARGET, Fake, matmul_task, odd, options
 import tilewright as tvm
 from tilewright import auto_scheduler, relay
 from tilewright.auto_scheduler.loop_state import State
-from tilewright.tune import fleet
 from tilewright.tune.errors import TuneError
-from tilewright.tune.history import current
-from tilewright.tune.measure import MeasureOptions
+from tilewright.tune.measure import fleet
+from tilewright.tune.measure.measurer import MeasureOptions
+from tilewright.tune.records.history import current
 
 Scheduler = auto_scheduler.TaskScheduler
 
@@ -170,7 +170,7 @@ def test_other_machines_measure_through_a_fleet(monkeypatch: pytest.MonkeyPatch)
         m.setattr(fleet, "Fleet", pretend)
         matmul_task(16).tune(options(2, runner))
     assert made == {"address": "tcp://board.local:9190", "device": "pi", "limit": 3.0, "closed": True}
-    monkeypatch.setitem(sys.modules, "tilewright.tune.fleet", None)
+    monkeypatch.setitem(sys.modules, "tilewright.tune.measure.fleet", None)
     with pytest.raises(TuneError, match=r"RPCRunner\('pi', .*pip install 'tilewright\[fleet\]'.*LocalRunner"):
         matmul_task(16).tune(options(2, runner))
 

@@ -16,8 +16,8 @@ from tilewright.auto_scheduler import feature
 from tilewright.auto_scheduler.loop_state import State
 from tilewright.testing.auto_scheduler import matmul_auto_scheduler_test
 from tilewright.tune.errors import TuneError
-from tilewright.tune.measure import MeasureInput, MeasureOptions, Status
-from tilewright.tune.record_files import read_lines
+from tilewright.tune.measure.measurer import MeasureInput, MeasureOptions, Status
+from tilewright.tune.records.files import read_lines
 
 Rule = auto_scheduler.PreloadCustomSketchRule
 

@@ -20,7 +20,7 @@ from tilewright.autotvm.measure.measure_methods import LocalBuilder, LocalRunner
 from tilewright.ir.errors import UnsupportedError
 from tilewright.testing.autotvm import get_sample_task, matmul
 from tilewright.tune.errors import TuneError
-from tilewright.tune.machines import fingerprint
+from tilewright.tune.measure.machines import fingerprint
 
 TARGET = "llvm -num-cores=1"
 
@@ -232,7 +232,7 @@ def test_settings_that_are_refused(make: Any, error: type[Exception], told: str)
 
 def test_times_are_by_those_of_the_best() -> None:
     from tilewright.autotvm.measure.measure_methods import _result
-    from tilewright.tune.measure import MeasureResult, Status
+    from tilewright.tune.measure.measurer import MeasureResult, Status
 
     fine = MeasureResult(Status.OK, (4.0, 1.0, 2.0, 9.0), build_seconds=0.5, run_seconds=0.25)
     result, seconds = _result(fine, 0.25, math.inf)
@@ -252,8 +252,8 @@ def test_the_sample_task_is_of_all_cores() -> None:
 
 
 def test_other_machines_are_those_of_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tilewright.tune import fleet
-    from tilewright.tune.measure import MeasureResult, Status
+    from tilewright.tune.measure import fleet
+    from tilewright.tune.measure.measurer import MeasureResult, Status
 
     class Cluster:
         machine: ClassVar[dict[str, Any]] = {"cpu": "another"}

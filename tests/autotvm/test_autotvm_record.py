@@ -25,7 +25,7 @@ from tilewright.autotvm.record import (
 from tilewright.ir.errors import UnsupportedError
 from tilewright.testing.autotvm import get_sample_records, get_sample_task
 from tilewright.tune.errors import RecordError
-from tilewright.tune.machines import fingerprint
+from tilewright.tune.measure.machines import fingerprint
 
 
 def write(path: Path, pairs: list[tuple[MeasureInput, MeasureResult]]) -> Path:

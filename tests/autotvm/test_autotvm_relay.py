@@ -14,7 +14,7 @@ import tilewright as tvm
 from tilewright import autotvm, relay
 from tilewright.autotvm.measure import MeasureInput, MeasureResult
 from tilewright.contrib import graph_executor
-from tilewright.tune import history
+from tilewright.tune.records import history
 
 TARGET = "llvm -num-cores=1"
 

@@ -19,11 +19,11 @@ from tilewright import te, tir, topi
 from tilewright.error import TVMError
 from tilewright.tir.schedule.from_files import ANNOTATIONS, STEPS, UntrustedStep
 from tilewright.tir.schedule.trace import Trace
-from tilewright.tune.history import History
-from tilewright.tune.machines import fingerprint
-from tilewright.tune.record_files import open_records
-from tilewright.tune.records import Database, Record
-from tilewright.tune.search import apply_record
+from tilewright.tune.measure.machines import fingerprint
+from tilewright.tune.records.database import Database, Record
+from tilewright.tune.records.files import open_records
+from tilewright.tune.records.history import History
+from tilewright.tune.search.search import apply_record
 from tilewright.tune.space import Sketches
 from tilewright.tune.workload import Task, task_of
 

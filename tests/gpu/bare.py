@@ -22,7 +22,7 @@ import numpy as np  # noqa: E402
 
 import tilewright as tvm  # noqa: E402
 from tilewright import te  # noqa: E402
-from tilewright.tune.cost_models import cost_model  # noqa: E402
+from tilewright.tune.search.cost_models import cost_model  # noqa: E402
 
 PACKAGES = (
     "relay relay.frontend relay.testing topi te tir auto_scheduler autotvm autotvm.tuner driver driver.tvmc contrib.nvcc "

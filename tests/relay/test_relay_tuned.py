@@ -18,11 +18,11 @@ from tilewright.relay import build_module
 from tilewright.relay.backend import lower, te_compiler
 from tilewright.relay.backend.tasks import extract
 from tilewright.relay.testing import mlp
-from tilewright.tune.allocate import tune_tasks
-from tilewright.tune.history import History
-from tilewright.tune.measure import MeasureInput, MeasureResult, Status
-from tilewright.tune.records import Database, Record
-from tilewright.tune.search import SearchOptions
+from tilewright.tune.measure.measurer import MeasureInput, MeasureResult, Status
+from tilewright.tune.records.database import Database, Record
+from tilewright.tune.records.history import History
+from tilewright.tune.search.allocate import tune_tasks
+from tilewright.tune.search.search import SearchOptions
 from tilewright.tune.space import Sketches
 from tilewright.tune.workload import Task
 

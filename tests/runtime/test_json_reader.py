@@ -17,8 +17,8 @@ from tilewright.ir.errors import TVMError
 from tilewright.runtime.errors import LoadError
 from tilewright.runtime.json_reader import DEPTH, read_json
 from tilewright.runtime.metadata import parse_metadata
-from tilewright.tune.record_files import open_records
-from tilewright.tune.records import Database
+from tilewright.tune.records.database import Database
+from tilewright.tune.records.files import open_records
 
 DEEP = "[" * 100_000
 

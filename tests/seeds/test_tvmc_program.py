@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.tune.records import Database
+from tilewright.tune.records.database import Database
 
 onnx = pytest.importorskip("onnx")
 

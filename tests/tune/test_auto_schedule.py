@@ -344,7 +344,7 @@ def test_a_schedule_by_hand_explains_itself_too(capsys: Any) -> None:
 
 def test_trials_are_the_tuners(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr("tilewright.tune.search.tune_task", lambda *a, **k: asked.append((a, k)))
+    monkeypatch.setattr("tilewright.tune.search.search.tune_task", lambda *a, **k: asked.append((a, k)))
     args = list(matmul())
     tvm.auto_schedule(args, MACHINE, trials=8, constants=("B",), database="x.db", seed=3)
     assert asked == [((args, MACHINE, 8, "x.db", 3), {"constants": ("B",)})]

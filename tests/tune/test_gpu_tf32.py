@@ -29,11 +29,11 @@ from tensor_core_programs import (
 import tilewright as tvm
 from tilewright import te
 from tilewright.tir.tensor_intrin.cuda import get_wgmma_intrin
-from tilewright.tune.building import schedule_of
-from tilewright.tune.checking import tolerance_of
 from tilewright.tune.explain import Explanation
-from tilewright.tune.history import apply_to
-from tilewright.tune.records import Record
+from tilewright.tune.measure.building import schedule_of
+from tilewright.tune.measure.checking import tolerance_of
+from tilewright.tune.records.database import Record
+from tilewright.tune.records.history import apply_to
 from tilewright.tune.workload import present, task_of
 
 ALLOWED = {"tilewright.tf32": True}

@@ -14,10 +14,10 @@ import pytest
 
 import tilewright as tvm
 from tilewright import te, tir, topi
-from tilewright.tune.checking import make_inputs, plain_program, tolerance_of
-from tilewright.tune.compare import Tolerance, compare
 from tilewright.tune.errors import TuneError
-from tilewright.tune.measure import (
+from tilewright.tune.measure.checking import make_inputs, plain_program, tolerance_of
+from tilewright.tune.measure.compare import Tolerance, compare
+from tilewright.tune.measure.measurer import (
     MeasureInput,
     MeasureOptions,
     Measurer,
@@ -27,7 +27,7 @@ from tilewright.tune.measure import (
     _processes,
     with_reproducer,
 )
-from tilewright.tune.running import Runner, _agree
+from tilewright.tune.measure.running import Runner, _agree
 from tilewright.tune.space import Sketches
 from tilewright.tune.workload import task_of
 

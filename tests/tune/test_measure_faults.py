@@ -18,9 +18,9 @@ import pytest
 from tune_fakes import Steady, odd
 
 from tilewright import te
-from tilewright.tune.measure import MeasureInput, MeasureOptions, Measurer, Status, Timing
-from tilewright.tune.records import Database
-from tilewright.tune.search import SearchOptions, tune_task
+from tilewright.tune.measure.measurer import MeasureInput, MeasureOptions, Measurer, Status, Timing
+from tilewright.tune.records.database import Database
+from tilewright.tune.search.search import SearchOptions, tune_task
 from tilewright.tune.space import Sketches
 from tilewright.tune.workload import Task, stable_key, task_of
 
@@ -164,8 +164,8 @@ def test_a_wrong_candidate_leaves_a_script_that_shows_it(
 KILLED = """
 import sys
 from tilewright import te
-from tilewright.tune.measure import MeasureOptions, Timing
-from tilewright.tune.search import SearchOptions, tune_task
+from tilewright.tune.measure.measurer import MeasureOptions, Timing
+from tilewright.tune.search.search import SearchOptions, tune_task
 sys.path.insert(0, {folder!r})
 from test_measure_faults import QUICK, matmul
 tune_task(matmul(), "llvm -num-cores=1", trials=200, database={path!r}, seed=5,

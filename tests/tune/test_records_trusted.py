@@ -13,19 +13,19 @@ import numpy as np
 import pytest
 
 import tilewright as tvm
-from tilewright import auto_scheduler, te, tir, topi
+from tilewright import auto_scheduler, te, tir, topi, tune
 from tilewright.ir import IRModule
 from tilewright.ir.errors import ScheduleError
 from tilewright.ir.serialize import save_json
 from tilewright.tir.schedule.from_files import ANNOTATIONS, STEPS, UntrustedStep, untrusted
 from tilewright.tir.schedule.trace import Trace
-from tilewright.tune import search
 from tilewright.tune.errors import RecordError
-from tilewright.tune.history import History
-from tilewright.tune.machines import fingerprint
-from tilewright.tune.programs import check_program
-from tilewright.tune.record_files import open_records
-from tilewright.tune.records import Database, Record
+from tilewright.tune.measure.machines import fingerprint
+from tilewright.tune.records.database import Database, Record
+from tilewright.tune.records.files import open_records
+from tilewright.tune.records.history import History
+from tilewright.tune.records.programs import check_program
+from tilewright.tune.search.search import apply_record
 from tilewright.tune.space import Sketches
 from tilewright.tune.workload import Task, task_of
 
@@ -122,7 +122,7 @@ def test_the_table_has_all_that_searches_write(name: str) -> None:
 def calls_of_rules() -> Iterator[tuple[str, str, ast.Call]]:
     """What the files of the search call on a schedule."""
     primitives = tir.Schedule(te.create_prim_func(matmul())).primitives
-    for file in sorted(Path(search.__file__).parent.rglob("*.py")):
+    for file in sorted(Path(tune.__file__).parent.rglob("*.py")):
         module = f"tilewright.tune.{file.stem}"
         for n in ast.walk(ast.parse(file.read_text())):
             if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr in primitives:
@@ -342,7 +342,7 @@ def test_a_record_given_as_an_object_is_refused_too() -> None:
     with pytest.raises(RecordError, match=SAID), History([record(first_loop(HOSTILE["llvm"][0]), task())]):
         tvm.auto_schedule(task().mod, "llvm")
     with pytest.raises(RecordError, match=SAID):
-        search.apply_record(task(), record(first_loop(HOSTILE["llvm"][0]), task()))
+        apply_record(task(), record(first_loop(HOSTILE["llvm"][0]), task()))
 
 
 def test_a_trusted_file_is_applied(hostile: str) -> None:
@@ -437,7 +437,7 @@ def test_tasks_of_searches_are_taken(make: Callable[[], list[Any]]) -> None:
 
 
 def test_reproducers_are_python_whatever_the_message_says(tmp_path: Path) -> None:
-    from tilewright.tune.reproduce import write_reproducer
+    from tilewright.tune.measure.reproduce import write_reproducer
 
     said = 'a \\x and a """ and a \\N{BAD} and \x00 and \r and \u2028 and a lone \ud800\nimport os\n\\'
     path = write_reproducer(tmp_path, task(), "t", None, task().mod, 0, said)

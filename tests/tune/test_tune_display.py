@@ -10,9 +10,9 @@ import pytest
 from tune_fakes import Fake
 
 from tilewright import te, topi
-from tilewright.tune.allocate import tune_tasks
-from tilewright.tune.display import Display, line_of
-from tilewright.tune.search import Progress, SearchOptions, tune_task
+from tilewright.tune.search.allocate import tune_tasks
+from tilewright.tune.search.display import Display, line_of
+from tilewright.tune.search.search import Progress, SearchOptions, tune_task
 from tilewright.tune.workload import Task, task_of
 
 

@@ -21,14 +21,14 @@ import pytest
 from tune_fakes import Fake, odd
 
 from tilewright import te, topi
-from tilewright.tune import fleet as fleets
-from tilewright.tune.building import Builder
 from tilewright.tune.errors import MachineError, TuneError
-from tilewright.tune.fleet import Fleet, Member, checked, choose_machine
-from tilewright.tune.machines import describe_machine, fingerprint
-from tilewright.tune.measure import MeasureInput, MeasureOptions, Measurer, Status, _stopped
-from tilewright.tune.records import Database
-from tilewright.tune.search import SearchOptions, tune_task
+from tilewright.tune.measure import fleet as fleets
+from tilewright.tune.measure.building import Builder
+from tilewright.tune.measure.fleet import Fleet, Member, checked, choose_machine
+from tilewright.tune.measure.machines import describe_machine, fingerprint
+from tilewright.tune.measure.measurer import MeasureInput, MeasureOptions, Measurer, Status, _stopped
+from tilewright.tune.records.database import Database
+from tilewright.tune.search.search import SearchOptions, tune_task
 from tilewright.tune.space import Sketches
 from tilewright.tune.workload import Task, task_of
 

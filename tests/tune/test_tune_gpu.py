@@ -26,14 +26,23 @@ from tilewright.relay.backend.tasks import extract
 from tilewright.target.machine import GpuMachine
 from tilewright.tir.analysis.measure import bytes_of, scope_of
 from tilewright.tir.transform.storage_rewrite import SMALL
-from tilewright.tune import cost_models, gpu, machines
-from tilewright.tune.cost_models import CorrectedModel, cost_model
+from tilewright.tune import gpu
 from tilewright.tune.errors import TuneError
 from tilewright.tune.gpu_space import SharedTile, shared_tile_table
-from tilewright.tune.history import History
-from tilewright.tune.measure import MeasureInput, MeasureOptions, Measurer, Status, Timing, references
-from tilewright.tune.records import Database
-from tilewright.tune.search import SearchOptions, tune_task
+from tilewright.tune.measure import machines
+from tilewright.tune.measure.measurer import (
+    MeasureInput,
+    MeasureOptions,
+    Measurer,
+    Status,
+    Timing,
+    references,
+)
+from tilewright.tune.records.database import Database
+from tilewright.tune.records.history import History
+from tilewright.tune.search import cost_models
+from tilewright.tune.search.cost_models import CorrectedModel, cost_model
+from tilewright.tune.search.search import SearchOptions, tune_task
 from tilewright.tune.space import Sketches
 from tilewright.tune.workload import task_of
 

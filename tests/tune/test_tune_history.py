@@ -18,10 +18,10 @@ from tilewright.ir.equal import structural_equal
 from tilewright.ir.module import IRModule
 from tilewright.tune import auto_schedule
 from tilewright.tune.errors import RecordError
-from tilewright.tune.history import History, current, lookup
-from tilewright.tune.machines import describe_machine, fingerprint
-from tilewright.tune.measure import MeasureInput, MeasureResult, Status
-from tilewright.tune.records import Database, Record
+from tilewright.tune.measure.machines import describe_machine, fingerprint
+from tilewright.tune.measure.measurer import MeasureInput, MeasureResult, Status
+from tilewright.tune.records.database import Database, Record
+from tilewright.tune.records.history import History, current, lookup
 from tilewright.tune.space import Sketches
 from tilewright.tune.workload import Task, task_of
 

@@ -12,14 +12,21 @@ from tune_fakes import Fake
 
 from tilewright import te, topi
 from tilewright.target import Target
-from tilewright.tune import cost_models
-from tilewright.tune.cost_models import SHIPPED, AnalyticalModel, TreeModel, cost_model, shipped_model
 from tilewright.tune.errors import TuneError
-from tilewright.tune.features import COLUMNS, layout
-from tilewright.tune.measure import MeasureInput, MeasureResult, Status
-from tilewright.tune.pretrain import Samples, describe_model, samples_of, score_of, train_model, train_trees
-from tilewright.tune.records import Database, Record
-from tilewright.tune.search import SearchOptions, Tuner
+from tilewright.tune.measure.measurer import MeasureInput, MeasureResult, Status
+from tilewright.tune.records.database import Database, Record
+from tilewright.tune.rules.features import COLUMNS, layout
+from tilewright.tune.search import cost_models
+from tilewright.tune.search.cost_models import SHIPPED, AnalyticalModel, TreeModel, cost_model, shipped_model
+from tilewright.tune.search.pretrain import (
+    Samples,
+    describe_model,
+    samples_of,
+    score_of,
+    train_model,
+    train_trees,
+)
+from tilewright.tune.search.search import SearchOptions, Tuner
 from tilewright.tune.space import Sketches
 from tilewright.tune.workload import Task, task_of
 

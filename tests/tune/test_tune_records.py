@@ -16,9 +16,9 @@ import pytest
 from tilewright import te
 from tilewright.target import Target
 from tilewright.tune.errors import RecordError
-from tilewright.tune.machines import alike, describe_machine, fingerprint, record_target
-from tilewright.tune.measure import MeasureInput, MeasureResult, Status
-from tilewright.tune.records import Database, Record
+from tilewright.tune.measure.machines import alike, describe_machine, fingerprint, record_target
+from tilewright.tune.measure.measurer import MeasureInput, MeasureResult, Status
+from tilewright.tune.records.database import Database, Record
 from tilewright.tune.workload import Task, task_of
 
 
@@ -314,7 +314,7 @@ def test_times_from_outside_are_checked(task: Task, tmp_path: Path) -> None:
 def test_several_processes_write_at_once(tmp_path: Path) -> None:
     program = """
 import sys
-from tilewright.tune.records import Database, Record
+from tilewright.tune.records.database import Database, Record
 with Database(sys.argv[1]) as db:
     for n in range(200):
         db.add(Record("w", "llvm", "m", "ok", seconds=(1e-3,), seed=n))

@@ -11,13 +11,13 @@ from tune_fakes import Fake, odd
 
 from tilewright import te, topi
 from tilewright.ir.equal import structural_equal
-from tilewright.tune.allocate import tune_tasks
-from tilewright.tune.cost_models import AnalyticalModel, RandomModel, TreeModel, cost_model
 from tilewright.tune.errors import TuneError
-from tilewright.tune.measure import MeasureInput, Status
-from tilewright.tune.pretrain import train_model
-from tilewright.tune.records import Database
-from tilewright.tune.search import SearchOptions, Tuner, tune_task
+from tilewright.tune.measure.measurer import MeasureInput, Status
+from tilewright.tune.records.database import Database
+from tilewright.tune.search.allocate import tune_tasks
+from tilewright.tune.search.cost_models import AnalyticalModel, RandomModel, TreeModel, cost_model
+from tilewright.tune.search.pretrain import train_model
+from tilewright.tune.search.search import SearchOptions, Tuner, tune_task
 from tilewright.tune.space import Sketches
 from tilewright.tune.workload import Task, task_of
 
@@ -193,7 +193,7 @@ def test_a_time_limit_leaves_time_for_the_end(
     task: Task, limit: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake = Fake(few_rows)  # and a clock by which each trial takes a second
-    monkeypatch.setattr("tilewright.tune.search.time.monotonic", lambda: float(len(fake.seen)))
+    monkeypatch.setattr("tilewright.tune.search.search.time.monotonic", lambda: float(len(fake.seen)))
     for many in (False, True):
         fake.seen.clear()
         options = SearchOptions(model="analytical", batch=16, patience=1000, limit=limit)

@@ -14,10 +14,10 @@ import tilewright as tvm
 from tilewright import te, tir, topi
 from tilewright.ir.equal import structural_equal
 from tilewright.ir.errors import ScheduleError
-from tilewright.tune.checking import make_inputs, tolerance_of
-from tilewright.tune.compare import compare
-from tilewright.tune.cost_models import AnalyticalModel
-from tilewright.tune.evolution import evolve
+from tilewright.tune.measure.checking import make_inputs, tolerance_of
+from tilewright.tune.measure.compare import compare
+from tilewright.tune.search.cost_models import AnalyticalModel
+from tilewright.tune.search.evolution import evolve
 from tilewright.tune.space import Sketches, Structures
 from tilewright.tune.workload import stable_key, task_of
 

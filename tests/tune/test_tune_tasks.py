@@ -9,11 +9,11 @@ import pytest
 from tune_fakes import Fake, odd
 
 from tilewright import te, topi
-from tilewright.tune.allocate import tune_tasks
 from tilewright.tune.errors import RecordError, TuneError
-from tilewright.tune.measure import MeasureInput
-from tilewright.tune.records import Database
-from tilewright.tune.search import SearchOptions
+from tilewright.tune.measure.measurer import MeasureInput
+from tilewright.tune.records.database import Database
+from tilewright.tune.search.allocate import tune_tasks
+from tilewright.tune.search.search import SearchOptions
 from tilewright.tune.workload import Task, task_of
 
 TARGET = "llvm -mcpu=skylake-avx512 -num-cores=4"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tilewright.tune.measure import Duel, MeasureInput, MeasureResult, Status
+from tilewright.tune.measure.measurer import Duel, MeasureInput, MeasureResult, Status
 
 Times = Callable[[MeasureInput], float]
 

@@ -32,11 +32,11 @@ from typer.testing import CliRunner
 
 from tilewright.__main__ import app
 from tilewright.driver import tvmc
-from tilewright.tune import records as records_module
-from tilewright.tune.history import History
-from tilewright.tune.measure import Duel, MeasureInput, MeasureResult, Status
-from tilewright.tune.record_files import open_records
-from tilewright.tune.records import Database
+from tilewright.tune.measure.measurer import Duel, MeasureInput, MeasureResult, Status
+from tilewright.tune.records import database as records_module
+from tilewright.tune.records.database import Database
+from tilewright.tune.records.files import open_records
+from tilewright.tune.records.history import History
 
 CONV, POOL, DENSE = "fused_nn_conv2d_nn_relu", "fused_nn_global_avg_pool2d", "fused_nn_matmul_add"
 
@@ -305,7 +305,7 @@ def test_a_table_on_a_terminal(model: Path, tmp_path: Path, fake: Callable[..., 
 
     from tilewright.driver.tvmc.tuning import tune_all
 
-    from tilewright.tune.search import SearchOptions
+    from tilewright.tune.search.search import SearchOptions
 
     found, file = model_tasks(tvmc.load(model), "llvm"), StringIO()
     with Database(":memory:") as db, ModelDisplay(found, file, live=True) as display:

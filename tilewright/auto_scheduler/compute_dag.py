@@ -20,7 +20,7 @@ from ..te.graph import post_order
 from ..te.schedule import Schedule as TeSchedule
 from ..te.tensor import BaseComputeOp, ComputeOp, Operation, PlaceholderOp, Tensor
 from ..tune.program.facts import number
-from ..tune.search import flop_of
+from ..tune.search.search import flop_of
 from ..tune.workload import Task
 from .loop_state import State
 from .workload_registry import workload_key_to_tensors

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..tune.cost_models import CostModel as EngineModel
-from ..tune.cost_models import TreeModel, cost_model
 from ..tune.errors import TuneError
+from ..tune.search.cost_models import CostModel as EngineModel
+from ..tune.search.cost_models import TreeModel, cost_model
 from ..tune.space import Sketches, Space
 from .loop_state import State
 from .measure import MeasureInput, MeasureResult, time_of

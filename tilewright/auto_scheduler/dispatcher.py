@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 from ..tune.auto import unasked
 from ..tune.errors import TuneError
-from ..tune.history import History
-from ..tune.measure import MeasureResult as Measured
-from ..tune.measure import Status
-from ..tune.records import Record
-from ..tune.search import apply_record
+from ..tune.measure.measurer import MeasureResult as Measured
+from ..tune.measure.measurer import Status
+from ..tune.records.database import Record
+from ..tune.records.history import History
+from ..tune.search.search import apply_record
 from ..tune.workload import Task
 from .compute_dag import ComputeDAG
 from .cost_model import XGBModel

@@ -15,12 +15,12 @@ import numpy as np
 
 from ..ir.errors import UnsupportedError
 from ..rpc.client import servers_here
-from ..tune import measure as engine
-from ..tune.building import DEFAULT_BUILD
-from ..tune.error_numbers import NUMBERS, STATUSES, MeasureErrorNo
 from ..tune.errors import TuneError
-from ..tune.machines import cache_flush_bytes
-from ..tune.measure import Measurer, Measures, Status
+from ..tune.measure import measurer as engine
+from ..tune.measure.building import DEFAULT_BUILD
+from ..tune.measure.error_numbers import NUMBERS, STATUSES, MeasureErrorNo
+from ..tune.measure.machines import cache_flush_bytes
+from ..tune.measure.measurer import Measurer, Measures, Status
 from .loop_state import State
 
 if TYPE_CHECKING:
@@ -268,7 +268,7 @@ class RPCRunner(ProgramRunner):
         if servers_here(self.key, self.host, self.port):
             return super().open(builder, options)
         try:
-            from ..tune.fleet import Fleet, scheduler_at  # Dask is loaded with it
+            from ..tune.measure.fleet import Fleet, scheduler_at  # Dask is loaded with it
         except ImportError as error:
             raise TuneError(
                 f"RPCRunner({self.key!r}, {self.host!r}, {self.port}): other machines measure through a fleet, and "

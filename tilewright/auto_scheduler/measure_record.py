@@ -21,10 +21,8 @@ from typing import Any
 from ..ir.serialize import read_json, save_json
 from ..tir.schedule.from_files import UntrustedStep
 from ..tune.errors import RecordError
-from ..tune.history import History
-from ..tune.machines import alike, describe_machine, fingerprint
-from ..tune.record_files import Lines, is_database, read_lines
-from ..tune.records import (
+from ..tune.measure.machines import alike, describe_machine, fingerprint
+from ..tune.records.database import (
     FORMAT,
     Database,
     Record,
@@ -33,7 +31,9 @@ from ..tune.records import (
     read_task,
     uid_of,
 )
-from ..tune.search import apply_record
+from ..tune.records.files import Lines, is_database, read_lines
+from ..tune.records.history import History
+from ..tune.search.search import apply_record
 from ..tune.workload import Task
 from .loop_state import State
 from .measure import MeasureCallback, MeasureInput, MeasureResult

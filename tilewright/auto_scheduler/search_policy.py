@@ -15,15 +15,15 @@ import numpy as np
 from ..ir.errors import ScheduleError
 from ..tir.schedule import Schedule
 from ..tir.schedule.trace import Trace
-from ..tune.display import Display
 from ..tune.errors import TuneError, causes_table
-from ..tune.evolution import evolve, unique_rows
-from ..tune.machines import fingerprint, machine_of
-from ..tune.measure import MeasureInput as Candidate
-from ..tune.measure import MeasureResult as Measured
-from ..tune.measure import Measures
-from ..tune.records import Record
-from ..tune.search import SearchOptions, Tuner, apply_record
+from ..tune.measure.machines import fingerprint, machine_of
+from ..tune.measure.measurer import MeasureInput as Candidate
+from ..tune.measure.measurer import MeasureResult as Measured
+from ..tune.measure.measurer import Measures
+from ..tune.records.database import Record
+from ..tune.search.display import Display
+from ..tune.search.evolution import evolve, unique_rows
+from ..tune.search.search import SearchOptions, Tuner, apply_record
 from ..tune.space import Sketches
 from .cost_model import CostModel, Watched, XGBModel, states_of
 from .loop_state import State

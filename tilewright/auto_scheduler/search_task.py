@@ -13,9 +13,9 @@ from ..target import Target
 from ..tir.schedule import Schedule
 from ..tune.auto import auto_schedule as zero_trial
 from ..tune.errors import TuneError
-from ..tune.history import History
-from ..tune.records import Record
-from ..tune.search import apply_record
+from ..tune.records.database import Record
+from ..tune.records.history import History
+from ..tune.search.search import apply_record
 from ..tune.workload import Task, present
 from .compute_dag import ComputeDAG, LayoutRewriteOption
 from .measure import builder_of, register_task_input_buffer, runner_of, special_inputs, task_input_buffers

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..ir.errors import ScheduleError
-from ..tune.allocate import Allocation, tune_tasks
-from ..tune.machines import fingerprint, machine_of
-from ..tune.search import Progress
+from ..tune.measure.machines import fingerprint, machine_of
+from ..tune.search.allocate import Allocation, tune_tasks
+from ..tune.search.search import Progress
 from ..tune.workload import Task
 from .cost_model import CostModel, RandomModel, XGBModel
 from .measure import opened

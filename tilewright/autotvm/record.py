@@ -22,7 +22,7 @@ from ..ir.errors import UnsupportedError
 from ..ir.serialize import read_json
 from ..target import Target
 from ..tune.errors import RecordError
-from ..tune.machines import fingerprint
+from ..tune.measure.machines import fingerprint
 from .measure import MeasureInput, MeasureResult
 from .task.dispatcher import ApplyHistoryBest
 from .task.space import ConfigEntity

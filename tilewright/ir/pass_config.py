@@ -142,7 +142,7 @@ _NO_PROFILE: Final = (
 )
 _NO_DMA: Final = "no target has a DMA engine"
 _META: Final = (
-    "there is no meta_schedule; use auto_scheduler.ApplyHistoryBest, or tilewright.tune.history.History"
+    "there is no meta_schedule; use auto_scheduler.ApplyHistoryBest, or tilewright.tune.records.History"
 )
 
 _TABLE: Final[tuple[Option, ...]] = (

@@ -1,19 +1,15 @@
-"""Automatic schedules: sketches derived from the program, sizes chosen by an analytical model of the machine."""
+"""Automatic schedules: rules propose, a cost model of the machine compares, and a search measures."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..homes import lazily
 
 if TYPE_CHECKING:
     from .auto import auto_schedule
 
 __all__ = ["auto_schedule"]
 
-
-def __getattr__(name: str) -> Any:
-    """Import the scheduler on first use: processes that run candidates do not need it."""
-    if name == "auto_schedule":
-        from .auto import auto_schedule
-
-        return auto_schedule
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Loaded on first use: a process that runs candidates does not need the scheduler.
+__getattr__ = lazily(__name__, {"auto_schedule": "auto"})

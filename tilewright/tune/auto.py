@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
 from ..backends import kinds_with
+from ..compiler.build import build
 from ..ir.deep import deeply
 from ..ir.errors import ScheduleError
 from ..ir.function import PrimFunc
@@ -18,6 +19,7 @@ from ..te.create_prim_func import create_prim_func
 from ..te.tensor import Tensor
 from ..tir.schedule import Schedule
 from ..tir.schedule.state import Index
+from .constants import bind_constants
 from .explain import Explanation
 from .plan import Plan
 from .program.facts import is_plain
@@ -27,13 +29,14 @@ from .workload import present
 __all__ = [
     "asked",
     "auto_schedule",
+    "compile",
     "is_unscheduled",
     "schedule_unscheduled",
     "unasked",
 ]
 
 
-# The histories (tune/history.py) that are asked for records before anything is decided; the innermost is the last.
+# The histories (tune/records/history.py) that are asked for records before anything is decided, the innermost last.
 asked: ContextVar[tuple[Any, ...]] = ContextVar("tilewright_histories", default=())
 
 
@@ -56,7 +59,7 @@ def auto_schedule(
     `history.History`, is applied instead.
     """
     if trials:
-        from .search import tune_task
+        from .search.search import tune_task
 
         return tune_task(func_or_tensors, target, trials, database, seed, constants=constants)
     chosen = Target.current(allow_none=True) if target is None else Target(target)
@@ -78,6 +81,22 @@ def auto_schedule(
     return sch
 
 
+def compile(
+    func_or_tensors: Any, target: Any = None, constants: Mapping[str, Any] | None = None, trials: int = 0
+) -> Any:
+    """Schedule a program automatically and compile it.
+
+    `constants` gives the values of parameters by name: they are packed once, here, and the compiled function
+    does not take them.
+    """
+    chosen = Target.current(allow_none=True) if target is None else Target(target)
+    chosen = Target("llvm") if chosen is None else chosen
+    sch = auto_schedule(func_or_tensors, chosen, trials, tuple(constants or ()))
+    if not constants:
+        return build(sch.mod, target=chosen)
+    return bind_constants(sch.mod, constants, lambda mod: build(mod, target=chosen))
+
+
 @contextmanager
 def unasked() -> Iterator[None]:
     """A context in which no history is asked: it was asked before."""
@@ -94,7 +113,7 @@ def _by_record(
     """Apply the record of a function. Returns whether there was one and it could be applied."""
     if record is None and not asked.get():
         return False
-    from .history import scheduled_by_record
+    from .records.history import scheduled_by_record
 
     return scheduled_by_record(sch, func, target, constants, notes, record)
 

@@ -25,9 +25,9 @@ from ..target.machine import CpuMachine, GpuMachine
 from ..tir.schedule import Schedule
 from .cost.cpu import evaluate
 from .explain import Explanation
-from .features import machine_features
 from .plan import Choice, Decisions, Plan, Shared
 from .program.stages import Stages
+from .rules.features import machine_features
 from .workload import Task
 
 __all__ = ["Decisions", "Sketches", "Space", "Stage", "Structures"]

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from ..target import Target
-from ..tune.measure import MeasureOptions, Measurer, Timing
-from ..tune.records import Database
-from ..tune.search import SearchOptions
+from ..tune.measure.measurer import MeasureOptions, Measurer, Timing
+from ..tune.records.database import Database
+from ..tune.search.search import SearchOptions
 from .errors import TVMCException
 from .model import TVMCModel
 from .tune_display import ModelDisplay
@@ -168,6 +168,6 @@ def measurer_for(options: MeasureOptions, cluster: str | None, target: Target) -
     block."""
     if not cluster:
         return Measurer(options)
-    from ..tune.fleet import Fleet  # needs dask.distributed, and says so
+    from ..tune.measure.fleet import Fleet  # needs dask.distributed, and says so
 
     return Fleet(cluster, device=target.kind.name if target.is_gpu else "cpu", options=options)

@@ -12,7 +12,7 @@ from .command_line import FAILED, Desk
 from .errors import TVMCException
 
 if TYPE_CHECKING:
-    from ..tune.records import Database, Record
+    from ..tune.records.database import Database, Record
 
 __all__ = [
     "best_command",
@@ -26,8 +26,8 @@ __all__ = [
 
 def _existing(path: Path) -> Database:
     """A database that is there: what writes to one does not make another by mistake."""
-    from ..tune.record_files import is_database
-    from ..tune.records import Database
+    from ..tune.records.database import Database
+    from ..tune.records.files import is_database
 
     if not is_database(path):
         raise TVMCException(
@@ -39,7 +39,7 @@ def _existing(path: Path) -> Database:
 # -- files ------------------------------------------------------------------------------------------
 def merge_command(desk: Desk, into: Path, sources: Sequence[Path]) -> None:
     """Merge the records of other files."""
-    from ..tune.record_files import open_records, take_records
+    from ..tune.records.files import open_records, take_records
     from .tuning import database_for
 
     for source in sources:
@@ -80,7 +80,7 @@ def prune_command(desk: Desk, path: Path, keep: int, keep_failed: bool) -> None:
 # -- looking ----------------------------------------------------------------------------------------
 def show_command(desk: Desk, path: Path, task: str, limit: int) -> None:
     """What is in a file: a line for each task, or for each record of one."""
-    from ..tune.record_files import open_records
+    from ..tune.records.files import open_records
 
     with open_records(path) as database:
         tasks = database.tasks()
@@ -101,7 +101,7 @@ def _plain(line: dict[str, Any]) -> dict[str, Any]:
 
 
 def _machines(machines: Any) -> list[str]:
-    from ..tune.machines import fingerprint
+    from ..tune.measure.machines import fingerprint
 
     out = []
     for name, m in machines.items():
@@ -159,9 +159,9 @@ def _data(r: Record) -> dict[str, Any]:
 
 def best_command(desk: Desk, path: Path, task: str, every_machine: bool) -> None:
     """The record of each task that a build would take."""
-    from ..tune.display import time_text
-    from ..tune.machines import fingerprint, record_keys
-    from ..tune.record_files import open_records
+    from ..tune.measure.machines import fingerprint, record_keys
+    from ..tune.records.files import open_records
+    from ..tune.search.display import time_text
 
     def is_here(line: dict[str, Any]) -> bool:
         own = fingerprint(target=line["target"])
@@ -197,10 +197,10 @@ def best_command(desk: Desk, path: Path, task: str, every_machine: bool) -> None
 # -- replay -----------------------------------------------------------------------------------------
 def replay_command(desk: Desk, wanted: str, path: Path, timeout: float, script: bool) -> None:
     """Rebuild a record's schedule, check it, time it, and compare the time with the recorded one."""
-    from ..tune.display import time_text
-    from ..tune.machines import describe_machine, differences, fingerprint
-    from ..tune.measure import MeasureInput, MeasureOptions, Measurer
-    from ..tune.search import apply_record
+    from ..tune.measure.machines import describe_machine, differences, fingerprint
+    from ..tune.measure.measurer import MeasureInput, MeasureOptions, Measurer
+    from ..tune.search.display import time_text
+    from ..tune.search.search import apply_record
 
     text = sys.stdin.read() if wanted == "-" else wanted
     database, record = _given(text, path) if text.lstrip().startswith("{") else _named(text, path)
@@ -246,8 +246,8 @@ def _given(line: str, path: Path) -> tuple[Database, Record]:
     """A record by its line of JSON; its program is in the line too, or in a file."""
     from ..ir.serialize import read_json
     from ..tir.schedule.from_files import UntrustedStep
-    from ..tune.record_files import open_records
-    from ..tune.records import Database, checked_record, checked_workload, uid_of
+    from ..tune.records.database import Database, checked_record, checked_workload, uid_of
+    from ..tune.records.files import open_records
 
     try:
         data = read_json(line, "the line", ValueError)
@@ -266,7 +266,7 @@ def _given(line: str, path: Path) -> tuple[Database, Record]:
 
 def _named(name: str, path: Path) -> tuple[Database, Record]:
     """A record by the beginning of its id, or by its task, whose best it is."""
-    from ..tune.record_files import open_records
+    from ..tune.records.files import open_records
 
     database = open_records(path)
     records = database.records()

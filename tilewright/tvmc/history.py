@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from ..runtime.json_reader import read_json
-from ..tune.history import History
+from ..tune.records.history import History
 
 __all__ = ["Records", "applied", "records_of"]
 

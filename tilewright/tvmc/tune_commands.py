@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from .command_line import INTERRUPTED, TERMINATED, Desk, Terminated
 
 if TYPE_CHECKING:
-    from ..tune.records import Database
+    from ..tune.records.database import Database
     from .tuning import Found, Outcome
 
 __all__ = ["TuneSettings", "train_command", "tune_command"]
@@ -53,7 +53,7 @@ def tune_command(desk: Desk, model: Path | None, settings: TuneSettings) -> None
     """Import a model, extract its tasks, tune them, and report."""
     if model is None:
         return _train_instead(desk, settings)
-    from ..tune.record_files import open_records
+    from ..tune.records.files import open_records
     from . import load
     from .shape_parser import parse_shape_string
     from .tuning import chosen_tasks, database_for, kept_records, model_tasks, tunable
@@ -107,9 +107,9 @@ def _ended_as_interrupted() -> Iterator[list[int]]:
 
 def _tune(desk: Desk, name: str, found: Found, database: Database, settings: TuneSettings) -> Outcome:
     from ..relay.build_module import as_target
-    from ..tune.machines import fingerprint, machine_of
-    from ..tune.measure import MeasureOptions
-    from ..tune.search import SearchOptions
+    from ..tune.measure.machines import fingerprint, machine_of
+    from ..tune.measure.measurer import MeasureOptions
+    from ..tune.search.search import SearchOptions
     from .autotuner import measurer_for, model_of, patient, timing_of
     from .tune_display import ModelDisplay
     from .tuning import measured_before, tune_all
@@ -178,7 +178,7 @@ def _check_model(name: str) -> None:
 # -- what is printed ------------------------------------------------------------------------------
 def _list(desk: Desk, name: str, found: Found) -> None:
     """The tasks, with the numbers that `--tasks` takes."""
-    from ..tune.search import flop_of
+    from ..tune.search.search import flop_of
 
     data: list[dict[str, Any]] = [
         {"number": i, "name": t.name, "workload": t.workload, "weight": w, "flop": flop_of(t)}
@@ -195,7 +195,7 @@ def _list(desk: Desk, name: str, found: Found) -> None:
 
 def _account(outcome: Outcome) -> list[str]:
     """The result in words, with the slowest tasks first."""
-    from ..tune.display import time_text
+    from ..tune.search.display import time_text
 
     before, after, some = outcome.time(False), outcome.time(True), len(outcome.measured_tasks)
     head = f"{outcome.model}: {outcome.measured} measured in {outcome.seconds:.1f} s"
@@ -231,8 +231,8 @@ def _train_instead(desk: Desk, settings: TuneSettings) -> None:
 
 def train_command(desk: Desk, path: Path, output: Path) -> None:
     """Train a cost model on what is in a database."""
-    from ..tune.pretrain import samples_of, train_model
-    from ..tune.record_files import open_records
+    from ..tune.records.files import open_records
+    from ..tune.search.pretrain import samples_of, train_model
     from .compiler import check_path
     from .errors import TVMCException
 

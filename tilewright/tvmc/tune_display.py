@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from ..tune.allocate import Allocation
-from ..tune.display import speed_text, time_text
-from ..tune.search import Progress
+from ..tune.search.allocate import Allocation
+from ..tune.search.display import speed_text, time_text
+from ..tune.search.search import Progress
 from .tuning import Found
 
 __all__ = ["ModelDisplay"]

@@ -21,13 +21,13 @@ from ..ir.transform import PassContext
 from ..relay.backend.tasks import extract
 from ..relay.build_module import as_target
 from ..target import Target
-from ..tune.allocate import Allocation, tune_tasks
 from ..tune.errors import TuneError, causes_table
-from ..tune.machines import fingerprint, machine_of
-from ..tune.measure import MeasureOptions, Measurer, Measures, not_here
-from ..tune.record_files import is_database, take_records
-from ..tune.records import Database, Record
-from ..tune.search import Progress, SearchOptions, flop_of
+from ..tune.measure.machines import fingerprint, machine_of
+from ..tune.measure.measurer import MeasureOptions, Measurer, Measures, not_here
+from ..tune.records.database import Database, Record
+from ..tune.records.files import is_database, take_records
+from ..tune.search.allocate import Allocation, tune_tasks
+from ..tune.search.search import Progress, SearchOptions, flop_of
 from ..tune.workload import Task
 from .compiler import in_layout, wants_machine
 from .errors import TVMCException

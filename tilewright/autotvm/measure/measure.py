@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...ir.errors import TVMError
-from ...tune.error_numbers import MeasureErrorNo
+from ...tune.measure.error_numbers import MeasureErrorNo
 
 __all__ = [
     "BuildResult",

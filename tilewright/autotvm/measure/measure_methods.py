@@ -17,14 +17,14 @@ from typing import Any
 
 from ...ir.errors import UnsupportedError
 from ...rpc.client import request_remote, servers_here
-from ...tune.building import DEFAULT_BUILD
-from ...tune.error_numbers import NUMBERS, MeasureErrorNo
 from ...tune.errors import TuneError
-from ...tune.machines import cache_flush_bytes, fingerprint
-from ...tune.measure import MeasureInput as EngineInput
-from ...tune.measure import MeasureOptions, Measurer, Timing
-from ...tune.measure import MeasureResult as EngineResult
-from ...tune.pool import usable_cores
+from ...tune.measure.building import DEFAULT_BUILD
+from ...tune.measure.error_numbers import NUMBERS, MeasureErrorNo
+from ...tune.measure.machines import cache_flush_bytes, fingerprint
+from ...tune.measure.measurer import MeasureInput as EngineInput
+from ...tune.measure.measurer import MeasureOptions, Measurer, Timing
+from ...tune.measure.measurer import MeasureResult as EngineResult
+from ...tune.measure.pool import usable_cores
 from ..task.space import InstantiationError
 from .measure import Builder, BuildResult, MeasureInput, MeasureResult, Runner
 
@@ -290,7 +290,7 @@ class RPCRunner(LocalRunner):
     def _open(self) -> Any:
         if servers_here(self.key, self.host, self.port):
             return super()._open()
-        from ...tune import fleet  # it needs dask.distributed
+        from ...tune.measure import fleet  # it needs dask.distributed
 
         return fleet.Fleet(fleet.scheduler_at(self.host, self.port), self.key, self._options)
 
@@ -313,7 +313,7 @@ def check_remote(
     target: Any, device_key: str, host: str | None = None, port: int | None = None, *_: Any, **__: Any
 ) -> bool:
     """Whether there is a worker with a device in a cluster."""
-    from ...tune import fleet
+    from ...tune.measure import fleet
 
     try:
         address = fleet.scheduler_at(host or "127.0.0.1", port or 8786)

@@ -18,9 +18,9 @@ import numpy as np
 
 from ...ir.errors import TVMError
 from ...target import Target
-from ...tune.history import History
-from ...tune.machines import fingerprint
-from ...tune.records import Record
+from ...tune.measure.machines import fingerprint
+from ...tune.records.database import Record
+from ...tune.records.history import History
 from ..env import GLOBAL_SCOPE
 from .args import sketch_key
 from .space import FallbackConfigEntity

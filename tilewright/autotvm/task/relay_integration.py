@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.module import IRModule
-from ...tune.search import flop_of
+from ...tune.search.search import flop_of
 from ...tune.space import Sketches, Space, Stage
 from ...tune.workload import Task as EngineTask
 from .args import sketch_args

@@ -26,7 +26,7 @@ from ...ir.module import IRModule
 from ...target import Target
 from ...te.create_prim_func import create_prim_func
 from ...te.tensor import Operation, PlaceholderOp, Tensor
-from ...tune.search import flop_of
+from ...tune.search.search import flop_of
 from ...tune.workload import Task as EngineTask
 from ...tune.workload import task_of
 from .args import args_to_workload, deserialize_args, serialize_args

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...tune.cost_models import TreeModel, cost_model
+from ...tune.search.cost_models import TreeModel, cost_model
 from .. import feature
 from ..measure import MeasureInput, MeasureResult
 from ..task.space import ConfigSpace, flatten_entity

@@ -171,7 +171,7 @@ def job_of(
 
 def _recorded(fn: Function, constants: tuple[int, ...], target: Target, key: str) -> Any:
     """What the histories around this compilation know of a fused function."""
-    from ...tune.history import lookup
+    from ...tune.records.history import lookup
 
     known = asked.get()[-1].tasks  # a model has the same function many times
     if key not in known:

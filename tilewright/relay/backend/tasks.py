@@ -8,8 +8,8 @@ from typing import Any
 from ...ir.deep import deep_programs
 from ...ir.transform import PassContext
 from ...tune.auto import unasked
-from ...tune.history import History
-from ...tune.records import Record
+from ...tune.records.database import Record
+from ...tune.records.history import History
 from ...tune.workload import Task
 from ..binding import bind_params_in_module
 from ..build_module import as_graph_module, as_target, to_compile

@@ -12,10 +12,10 @@ from ....target.machine import CpuMachine
 from ....tir.schedule import Schedule
 from ....tir.schedule.primitive import BlockRV, LoopRV
 from ...cost.table import Array, Table
-from ...features import simple_features
 from ...program.facts import Access, Axis, Facts, extent_of, facts_of
 from ...program.patterns import reuses
 from ...program.stages import Stage
+from ..features import simple_features
 from ..rule import Match, Row
 
 __all__ = [

@@ -26,10 +26,10 @@ from ....tir.schedule.primitive import BlockRV
 from ....tir.schedule.schedule import Position
 from ...cost.cpu import bound_of, level_of
 from ...cost.table import Array, Table, joined_tables
-from ...features import tile_features
 from ...program.facts import Axis, Facts
 from ...program.patterns import reuses
 from ...program.stages import Stage
+from ..features import tile_features
 from ..rule import Applied, Match, Refusal, Row
 from .tile_counts import tile_counts
 from .tile_sketch import apply_tile, prepare_tile

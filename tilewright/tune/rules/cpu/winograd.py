@@ -22,9 +22,9 @@ from ....tir.schedule import Schedule
 from ....tir.schedule.primitive import BlockRV
 from ....tir.schedule.winograd import Convolution, convolution_of
 from ...cost.table import Table
-from ...features import simple_features
 from ...program.facts import Facts, extent_of, facts_of
 from ...program.stages import Stage
+from ..features import simple_features
 from ..rule import Applied, Match, Refusal, Row
 
 __all__ = ["Winograd"]

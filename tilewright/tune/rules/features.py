@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..target.machine import CpuMachine
-from .program.facts import Facts
+from ...target.machine import CpuMachine
+from ..program.facts import Facts
 
 if TYPE_CHECKING:
-    from .rules.cpu.tile_space import TileSpace
+    from .cpu.tile_space import TileSpace
 
 __all__ = ["COLUMNS", "STAGE_COLUMNS", "layout", "machine_features", "simple_features", "tile_features"]
 

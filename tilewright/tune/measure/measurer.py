@@ -26,23 +26,23 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..ir.expr import BufferLoad, Call
-from ..ir.function import PrimFunc
-from ..ir.functor import pre_order
-from ..ir.module import IRModule
-from ..ir.serialize import save_json
-from ..ir.stmt import Block, BufferStore
-from ..runtime.devices import Device
-from ..target import Target
+from ...ir.expr import BufferLoad, Call
+from ...ir.function import PrimFunc
+from ...ir.functor import pre_order
+from ...ir.module import IRModule
+from ...ir.serialize import save_json
+from ...ir.stmt import Block, BufferStore
+from ...runtime.devices import Device
+from ...target import Target
+from ..errors import MachineError, TuneError
+from ..program.facts import number as size_of
+from ..workload import Task, stable_key
 from .artifact import Artifact
 from .building import DEFAULT_BUILD, TASKS
 from .checking import make_inputs, tolerance_of
-from .errors import MachineError, TuneError
 from .pool import Died, Overdue, Worker, first_ready, usable_cores
-from .program.facts import number as size_of
 from .reproduce import write_reproducer
 from .running import Timing, Value, Values, mapped
-from .workload import Task, stable_key
 
 __all__ = [
     "Duel",

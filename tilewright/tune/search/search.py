@@ -23,21 +23,22 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.expr import IterVar
-from ..ir.functor import pre_order
-from ..ir.stmt import Block
-from ..tir.schedule import Schedule
-from ..tir.schedule.from_files import UntrustedStep
-from .building import schedule_of, steps_of
+from ...ir.expr import IterVar
+from ...ir.functor import pre_order
+from ...ir.stmt import Block
+from ...tir.schedule import Schedule
+from ...tir.schedule.from_files import UntrustedStep
+from ..errors import RecordError, TuneError, causes_table
+from ..measure.building import schedule_of
+from ..measure.machines import fingerprint, machine_of
+from ..measure.measurer import Duel, MeasureInput, MeasureOptions, Measurer, MeasureResult, Measures, Status
+from ..program.facts import number
+from ..records.database import Database, Record
+from ..records.history import steps_of
+from ..space import Sketches
+from ..workload import Task, task_of
 from .cost_models import CostModel, cost_model
-from .errors import RecordError, TuneError, causes_table
 from .evolution import evolve, unique_rows
-from .machines import fingerprint, machine_of
-from .measure import Duel, MeasureInput, MeasureOptions, Measurer, MeasureResult, Measures, Status
-from .program.facts import number
-from .records import Database, Record
-from .space import Sketches
-from .workload import Task, task_of
 
 __all__ = ["Deadline", "Progress", "SearchOptions", "Tuner", "apply_record", "flop_of", "tune_task"]
 

@@ -6,26 +6,23 @@ import gc
 import importlib
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..codegen.llvm.linked import Unit, unit_of
-from ..codegen.llvm.nests import Nests
-from ..compiler.build import build
-from ..ir.errors import ScheduleError
-from ..ir.function import PrimFunc
-from ..ir.module import IRModule
-from ..ir.serialize import load_json
-from ..ir.transform import PassContext
-from ..tir.schedule import Schedule
+from ...codegen.llvm.linked import Unit, unit_of
+from ...codegen.llvm.nests import Nests
+from ...compiler.build import build
+from ...ir.errors import ScheduleError
+from ...ir.function import PrimFunc
+from ...ir.module import IRModule
+from ...ir.serialize import load_json
+from ...ir.transform import PassContext
+from ...tir.schedule import Schedule
+from ..constants import split_constants
+from ..space import Sketches
+from ..workload import Task, apply_trace, stable_key
 from .artifact import Array, Artifact, told
 from .checking import plain_program
-from .constants import split_constants
 from .device_code import device_unit
-from .space import Sketches
-from .workload import Task, apply_trace, stable_key
-
-if TYPE_CHECKING:
-    from .records import Record
 
 __all__ = [
     "DEFAULT_BUILD",
@@ -35,7 +32,6 @@ __all__ = [
     "build_artifact",
     "named_function",
     "schedule_of",
-    "steps_of",
 ]
 
 DEFAULT_BUILD = f"{build.__module__}:{build.__name__}"  # by name: another process finds it
@@ -69,21 +65,6 @@ def schedule_of(
     if kind == "plain":
         return Schedule(plain_program(task))
     raise ScheduleError(f"a candidate is decisions, a trace or a program, not {kind!r}")
-
-
-def steps_of(task: Task, record: Record) -> Any:
-    """The steps of a record, as JSON: those of its rules and rows. Records of GPUs, and of versions that knew no rules,
-    have the steps themselves.
-
-    A task may have other names for its stages than the record has: they are matched in order.
-    """
-    decisions = record.decisions
-    if decisions is not None and all("rule" in d for d in decisions):
-        unnamed = [{k: v for k, v in d.items() if k != "stage"} for d in decisions]
-        return Sketches(task).apply(unnamed).trace.as_json()
-    if record.trace is None:
-        return Sketches(task).apply(decisions).trace.as_json()
-    return record.trace
 
 
 class Known:

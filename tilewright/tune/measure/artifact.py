@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..codegen.llvm.linked import Unit
+from ...codegen.llvm.linked import Unit
 from .device_code import DeviceUnit
 
 __all__ = ["Array", "Artifact", "told"]

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from ..space import Space
 from .cost_models import CostModel
-from .space import Space
 
 __all__ = ["evolve", "unique_rows"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..config import using
-from ..runtime.device_module import DeviceModule, HostModule
+from ...config import using
+from ...runtime.device_module import DeviceModule, HostModule
 
 __all__ = ["DeviceUnit", "device_unit"]
 

@@ -10,12 +10,12 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from ..codegen.llvm.engine import llvm_version
-from ..codegen.llvm.objects import VERSION
-from ..runtime.devices import Device, device_api
-from ..target import Target
-from ..target.host import host_cache_sizes, host_cpu_name, host_features
-from ..target.machine import is_host_cpu
+from ...codegen.llvm.engine import llvm_version
+from ...codegen.llvm.objects import VERSION
+from ...runtime.devices import Device, device_api
+from ...target import Target
+from ...target.host import host_cache_sizes, host_cpu_name, host_features
+from ...target.machine import is_host_cpu
 
 __all__ = [
     "alike",

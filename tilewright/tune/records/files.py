@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..ir.serialize import read_json
-from ..tir.schedule.from_files import UntrustedStep
-from .errors import RecordError
-from .records import FORMAT, Database, Record, checked_record, checked_workload, uid_of
+from ...ir.serialize import read_json
+from ...tir.schedule.from_files import UntrustedStep
+from ..errors import RecordError
+from .database import FORMAT, Database, Record, checked_record, checked_workload, uid_of
 
 __all__ = ["Lines", "is_database", "open_records", "read_lines", "take_records"]
 

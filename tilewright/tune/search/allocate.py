@@ -11,14 +11,14 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ..ir.errors import TVMError
-from ..tir.schedule import Schedule
+from ...ir.errors import TVMError
+from ...tir.schedule import Schedule
+from ..errors import RecordError, TuneError
+from ..measure.measurer import MeasureOptions, Measurer, Measures
+from ..records.database import Database
+from ..workload import Task
 from .cost_models import cost_model
-from .errors import RecordError, TuneError
-from .measure import MeasureOptions, Measurer, Measures
-from .records import Database
 from .search import Deadline, Progress, SearchOptions, Tuner
-from .workload import Task
 
 __all__ = ["Allocation", "Choose", "tune_tasks"]
 

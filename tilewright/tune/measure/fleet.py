@@ -38,15 +38,16 @@ from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import Any
 
-from ..backends import kinds_with
-from ..ir.serialize import load_json, save_json
-from ..runtime.devices import Device
-from ..target import Target
-from ..target.machine import is_host_cpu
+from ...backends import kinds_with
+from ...ir.serialize import load_json, save_json
+from ...runtime.devices import Device
+from ...target import Target
+from ...target.machine import is_host_cpu
+from ..errors import MachineError, TuneError
+from ..workload import Task
 from .checking import make_inputs
-from .errors import MachineError, TuneError
 from .machines import describe_machine, differences, fingerprint, record_target
-from .measure import (
+from .measurer import (
     Duel,
     Each,
     MeasureInput,
@@ -57,7 +58,6 @@ from .measure import (
     with_reproducer,
 )
 from .pool import usable_cores
-from .workload import Task
 
 __all__ = ["Fleet", "Member", "choose_machine", "scheduler_at"]
 

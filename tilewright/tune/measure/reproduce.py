@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.function import PrimFunc
-from ..ir.module import IRModule
-from ..ir.serialize import load_json, read_json, save_json
-from ..runtime.devices import Device
-from ..runtime.ndarray import NDArray, array
-from ..target import Target
+from ...ir.function import PrimFunc
+from ...ir.module import IRModule
+from ...ir.serialize import load_json, read_json, save_json
+from ...runtime.devices import Device
+from ...runtime.ndarray import NDArray, array
+from ...target import Target
+from ..workload import Task
 from .building import DEFAULT_BUILD, named_function, schedule_of
 from .checking import make_inputs, plain_program, tolerance_of
 from .compare import compare
-from .workload import Task
 
 __all__ = ["reproduce", "write_reproducer"]
 
@@ -29,7 +29,7 @@ _SCRIPT = """# {title}
 
 import sys
 
-from tilewright.tune.reproduce import reproduce
+from tilewright.tune.measure.reproduce import reproduce
 
 sys.exit(reproduce(__file__.removesuffix(".py") + ".json"))
 """

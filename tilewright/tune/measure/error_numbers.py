@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from .measure import Status
+from .measurer import Status
 
 __all__ = ["NUMBERS", "STATUSES", "MeasureErrorNo"]
 

@@ -23,16 +23,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..files import written_whole
-from ..ir.errors import TVMError
-from ..ir.serialize import load_json, read_json, save_json
-from ..target import Target
-from ..tir.schedule.from_files import UntrustedStep, check_steps
-from .errors import RecordError
-from .machines import alike, describe_machine, differences, fingerprint, record_keys, record_target
-from .measure import MeasureInput, MeasureResult, Status
+from ...files import written_whole
+from ...ir.errors import TVMError
+from ...ir.serialize import load_json, read_json, save_json
+from ...target import Target
+from ...tir.schedule.from_files import UntrustedStep, check_steps
+from ..errors import RecordError
+from ..measure.machines import alike, describe_machine, differences, fingerprint, record_keys, record_target
+from ..measure.measurer import MeasureInput, MeasureResult, Status
+from ..workload import Task
 from .programs import check_program
-from .workload import Task
 
 __all__ = ["Database", "Record", "checked_record", "checked_workload", "read_task", "uid_of"]
 

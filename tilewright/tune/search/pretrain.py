@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.errors import ScheduleError
+from ...ir.errors import ScheduleError
+from ..errors import TuneError
+from ..measure.machines import fingerprint
+from ..records.database import Database, Record
+from ..rules.features import layout
+from ..space import Sketches
+from ..workload import Task
 from .cost_models import TreeModel
-from .errors import TuneError
-from .features import layout
-from .machines import fingerprint
-from .records import Database, Record
-from .space import Sketches
-from .workload import Task
 
 __all__ = ["Samples", "describe_model", "samples_of", "score_of", "train_model", "train_trees"]
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from ..ir import expr, stmt
-from ..ir.buffer import Buffer
-from ..ir.deep import deep_programs
-from ..ir.errors import ScheduleError
-from ..ir.expr import BufferLoad, Call, PrimExpr, Select, Var, const_value
-from ..ir.function import PrimFunc
-from ..ir.module import IRModule
-from ..ir.op import ELEMENTWISE, Op
-from ..ir.ops import logical_not
-from ..ir.stmt import Block, BlockRealize, BufferStore, For, ForKind
-from ..tir.analysis.analyzed import AnalyzedMutator
+from ...ir import expr, stmt
+from ...ir.buffer import Buffer
+from ...ir.deep import deep_programs
+from ...ir.errors import ScheduleError
+from ...ir.expr import BufferLoad, Call, PrimExpr, Select, Var, const_value
+from ...ir.function import PrimFunc
+from ...ir.module import IRModule
+from ...ir.op import ELEMENTWISE, Op
+from ...ir.ops import logical_not
+from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind
+from ...tir.analysis.analyzed import AnalyzedMutator
 
 __all__ = ["check_program"]
 

@@ -16,22 +16,22 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from ..forks import new_in_child
-from ..ir.function import PrimFunc
-from ..ir.module import IRModule
-from ..target import Target
-from ..tir.schedule import Schedule
-from ..tir.schedule.from_files import UntrustedStep
-from .auto import asked
-from .building import steps_of
-from .errors import RecordError
-from .explain import Explanation
-from .machines import alike, describe_machine, differences, fingerprint, record_keys, record_target
-from .record_files import Lines, is_database, read_lines
-from .records import Database, Record
-from .workload import Task, apply_trace
+from ...forks import new_in_child
+from ...ir.function import PrimFunc
+from ...ir.module import IRModule
+from ...target import Target
+from ...tir.schedule import Schedule
+from ...tir.schedule.from_files import UntrustedStep
+from ..auto import asked
+from ..errors import RecordError
+from ..explain import Explanation
+from ..measure.machines import alike, describe_machine, differences, fingerprint, record_keys, record_target
+from ..space import Sketches
+from ..workload import Task, apply_trace
+from .database import Database, Record
+from .files import Lines, is_database, read_lines
 
-__all__ = ["History", "apply_to", "current", "lookup"]
+__all__ = ["History", "apply_to", "current", "lookup", "steps_of"]
 
 Asked = Callable[[Task], Record | None]
 
@@ -312,6 +312,21 @@ def _told(task: Task, record: Record) -> dict[str, Any]:
 def _short(decision: Mapping[str, Any]) -> str:
     rest = " ".join(f"{k}={v}" for k, v in decision.items() if k not in ("stage", "rule", "sketch"))
     return f"{decision.get('stage')}: {decision.get('rule', decision.get('sketch'))} {rest}"
+
+
+def steps_of(task: Task, record: Record) -> Any:
+    """The steps of a record, as JSON: those of its rules and rows. Records of GPUs, and of versions that knew no rules,
+    have the steps themselves.
+
+    A task may have other names for its stages than the record has: they are matched in order.
+    """
+    decisions = record.decisions
+    if decisions is not None and all("rule" in d for d in decisions):
+        unnamed = [{k: v for k, v in d.items() if k != "stage"} for d in decisions]
+        return Sketches(task).apply(unnamed).trace.as_json()
+    if record.trace is None:
+        return Sketches(task).apply(decisions).trace.as_json()
+    return record.trace
 
 
 def scheduled_by_record(

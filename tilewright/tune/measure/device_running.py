@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from ..runtime.devices import Device, device_api
-from ..runtime.dtypes import ELEMENTS
-from ..runtime.ndarray import NDArray, array, empty, part_of
+from ...runtime.devices import Device, device_api
+from ...runtime.dtypes import ELEMENTS
+from ...runtime.ndarray import NDArray, array, empty, part_of
 from .artifact import Artifact
 from .compare import compare
 from .running import Runner, Timing, Value, Values, _Loaded, mapped
@@ -77,7 +77,7 @@ class _OnDevice(_Loaded):
 
     def _replayed(self, times: int) -> float:
         """The same with a captured graph, so that no launch waits for Python."""
-        from ..runtime.cuda_driver import capture_graph
+        from ...runtime.cuda_driver import capture_graph
 
         if self._graph is None:
             for call in self._calls:  # all memory must be allocated before the capture

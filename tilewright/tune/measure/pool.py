@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from .errors import MachineError
+from ..errors import MachineError
 
 __all__ = ["Died", "Overdue", "Worker", "first_ready", "usable_cores"]
 
@@ -90,7 +90,7 @@ class Worker:
         command = [
             sys.executable,
             "-m",
-            "tilewright.tune.worker",
+            "tilewright.tune.measure.worker",
             str(theirs.fileno()),
             str(os.getpid()),
             self.role,

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from ..codegen.llvm.engine import Machine, process_triple
-from ..codegen.llvm.linked import LinkedModule, Unit
-from ..runtime.dtypes import ELEMENTS
+from ...codegen.llvm.engine import Machine, process_triple
+from ...codegen.llvm.linked import LinkedModule, Unit
+from ...runtime.dtypes import ELEMENTS
 from .artifact import Artifact, told
 from .compare import Tolerance, compare
 

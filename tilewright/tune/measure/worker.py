@@ -1,6 +1,6 @@
 """The other end of the pipe: a process that builds candidates, or one that runs them.
 
-    python -m tilewright.tune.worker FD PARENT build|run MEMORY-MiB [CORES [DEVICE]]
+    python -m tilewright.tune.measure.worker FD PARENT build|run MEMORY-MiB [CORES [DEVICE]]
 
 It answers requests until the pipe closes or its parent is gone.
 """

@@ -17,9 +17,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..target import Target
-from .errors import TuneError
-from .features import layout
+from ...target import Target
+from ..errors import TuneError
+from ..rules.features import layout
 
 __all__ = [
     "SHIPPED",

@@ -7,19 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.buffer import Buffer
-from ..ir.expr import BufferLoad, Call, IterVar
-from ..ir.function import PrimFunc
-from ..ir.functor import pre_order
-from ..ir.module import IRModule
-from ..ir.op import Op
-from ..ir.stmt import Block, BlockRealize
-from ..runtime.dtypes import ELEMENTS
-from ..target import Target
-from ..tir.schedule import Schedule
+from ...ir.buffer import Buffer
+from ...ir.expr import BufferLoad, Call, IterVar
+from ...ir.function import PrimFunc
+from ...ir.functor import pre_order
+from ...ir.module import IRModule
+from ...ir.op import Op
+from ...ir.stmt import Block, BlockRealize
+from ...runtime.dtypes import ELEMENTS
+from ...target import Target
+from ...tir.schedule import Schedule
+from ..program.facts import Facts, facts_of, number
+from ..workload import Task
 from .compare import Tolerance
-from .program.facts import Facts, facts_of, number
-from .workload import Task
 
 __all__ = ["make_inputs", "plain_program", "tolerance_of"]
 
