@@ -161,6 +161,17 @@ def test_both_sides_of_a_select_are_read() -> None:
     assert "True" not in str(ana.simplify(Select(x >= 0, checked, 0)))
 
 
+def test_a_checked_index_needs_no_clamp() -> None:
+    """Also where the size is known at run time only."""
+    ana, index, n = Analyzer(), Var("index", "int64"), Var("n", "int32")
+    last = ops.sub(n, 1)
+    checked = ops.checked(index, ops.less(index, ops.cast("int64", n)), "index", "{} of {}", index, last)
+    clamped = ops.max_of(ops.min_of(checked, ops.cast("int64", last)), 0)
+    assert str(ana.simplify(clamped)) == str(checked)
+    other = ops.min_of(checked, ops.cast("int64", ops.sub(n, 2)))
+    assert "T.min" in str(ana.simplify(other))
+
+
 def test_proofs() -> None:
     ana = Analyzer()
     ana.bind(i, Range(0, n))

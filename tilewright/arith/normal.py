@@ -87,6 +87,11 @@ def _reads(e: PrimExpr) -> bool:
     return False
 
 
+def _is_checked_index(e: Any) -> bool:
+    """Whether an expression is an index that the program checks; the last argument is the greatest that passes."""
+    return e.__class__ is Call and _callee(e) == "tir.checked" and e.args[2].value == "index"
+
+
 class Normalizer(Logic):
     """Normal forms of expressions."""
 
@@ -203,7 +208,13 @@ class Normalizer(Logic):
 
     def _extreme(self, e: Any) -> Lin:
         kind = MIN if e.__class__ is Min else MAX
-        return self.extreme(kind, [self.norm(e.a), self.norm(e.b)])
+        a, b = self.norm(e.a), self.norm(e.b)
+        if kind == MIN:
+            # An index that was checked is at most the last one, which may be known at run time only.
+            for index, form, other in ((e.a, a, b), (e.b, b, a)):
+                if _is_checked_index(index) and self.norm(index.args[-1]).key == other.key:
+                    return form
+        return self.extreme(kind, [a, b])
 
     def _select(self, e: Any) -> Lin:
         return self._choice(e.condition, e.true_value, e.false_value, False)
@@ -479,7 +490,7 @@ class Normalizer(Logic):
                 return (max(low, -high, 0), max(-low, high))
             if name in ("tir.popcount", "tir.clz"):
                 return (0, int(e.args[0].dtype.bits))
-            if name == "tir.checked" and e.args[2].value == "index":
+            if _is_checked_index(e):
                 return (0, max(self.value_bound(e.args[-1])[1], 0))
         elif cls is Cast and (e.value.dtype.is_integral or e.value.dtype.is_bool):
             low, high = self.value_bound(e.value)
