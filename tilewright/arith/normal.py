@@ -89,7 +89,7 @@ def _reads(e: PrimExpr) -> bool:
 
 def _is_checked_index(e: Any) -> bool:
     """Whether an expression is an index that the program checks; the last argument is the greatest that passes."""
-    return e.__class__ is Call and _callee(e) == "tir.checked" and e.args[2].value == "index"
+    return isinstance(e, Call) and _callee(e) == "tir.checked" and getattr(e.args[2], "value", "") == "index"
 
 
 class Normalizer(Logic):
