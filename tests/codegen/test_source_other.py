@@ -26,16 +26,13 @@ def test_hip(expect) -> None:
         """
         template <typename T, int N> struct __align__(sizeof(T) * N) tw_vec { T v[N]; };
         static __device__ __forceinline__ float tw_h2f(unsigned short x) { return (float)__builtin_bit_cast(_Float16, x); }
-        static __device__ __forceinline__ float tw_max_float32(float a, float b) { return a > b || a != a ? a : b; }
-        static __device__ __forceinline__ unsigned short tw_f2h(float x) {
-          return __builtin_bit_cast(unsigned short, (_Float16)x);
-        }
+        static __device__ __forceinline__ unsigned short tw_max_float16(unsigned short a, unsigned short b) { const float x = tw_h2f(a), y = tw_h2f(b); return x > y || x != x ? a : b; }
         extern "C" __global__ void __launch_bounds__(32) default_function_kernel(unsigned short* __restrict__ C, const unsigned short* __restrict__ A) {
           const int i_outer_outer = blockIdx.x;
           const int i_outer_inner = threadIdx.x;
           const int cse_var_1 = i_outer_outer * 256 + i_outer_inner * 8;
           const tw_vec<unsigned short, 8> A_v = *(const tw_vec<unsigned short, 8>*)(A + cse_var_1);
-          *(tw_vec<unsigned short, 8>*)(C + cse_var_1) = tw_vec<unsigned short, 8>{{tw_f2h(tw_max_float32(tw_h2f(A_v.v[0]), 0.0f)), tw_f2h(tw_max_float32(tw_h2f(A_v.v[1]), 0.0f)), tw_f2h(tw_max_float32(tw_h2f(A_v.v[2]), 0.0f)), tw_f2h(tw_max_float32(tw_h2f(A_v.v[3]), 0.0f)), tw_f2h(tw_max_float32(tw_h2f(A_v.v[4]), 0.0f)), tw_f2h(tw_max_float32(tw_h2f(A_v.v[5]), 0.0f)), tw_f2h(tw_max_float32(tw_h2f(A_v.v[6]), 0.0f)), tw_f2h(tw_max_float32(tw_h2f(A_v.v[7]), 0.0f))}};
+          *(tw_vec<unsigned short, 8>*)(C + cse_var_1) = tw_vec<unsigned short, 8>{{tw_max_float16(A_v.v[0], (unsigned short)0x0), tw_max_float16(A_v.v[1], (unsigned short)0x0), tw_max_float16(A_v.v[2], (unsigned short)0x0), tw_max_float16(A_v.v[3], (unsigned short)0x0), tw_max_float16(A_v.v[4], (unsigned short)0x0), tw_max_float16(A_v.v[5], (unsigned short)0x0), tw_max_float16(A_v.v[6], (unsigned short)0x0), tw_max_float16(A_v.v[7], (unsigned short)0x0)}};
         }
         """,
     )

@@ -50,7 +50,7 @@ class Program:
                 got.astype("float64"), self.result.astype("float64"), self.rtol, self.atol
             )
         for before, after in zip(self.arrays, given[:-1], strict=True):
-            np.testing.assert_array_equal(after.numpy(), before)
+            assert after.numpy().tobytes() == before.tobytes(), "an input was written to"
 
 
 PROGRAMS: dict[str, Callable[[], Program]] = {}

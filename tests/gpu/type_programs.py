@@ -72,8 +72,29 @@ def narrowed(kind: str) -> Program:
         return Program(s, [A, B], [x], x.astype(held).astype("float32"), 0, 0)
 
 
+def extremes(kind: str) -> Program:
+    """The smaller and the larger of two numbers, infinities and NaN among them, which is kept."""
+    held, n = numpy_type(kind), 256
+    A, B = te.placeholder((n,), kind, name="A"), te.placeholder((n,), kind, name="B")
+    C = te.compute((n,), lambda i: tir.max(A[i], B[i]) - tir.min(A[i], B[i]), name="C")
+    s = te.create_schedule(C.op)
+    threads(s, C, 1)
+    rng = np.random.default_rng(2)
+    special = np.array([np.nan, np.inf, -np.inf, 0.0])
+    a, b = (
+        np.where(rng.random(n) < 0.3, rng.choice(special, n), rng.integers(-9, 9, n)).astype(held)
+        for _ in range(2)
+    )
+    with np.errstate(all="ignore"):
+        return Program(s, [A, B, C], [a, b], (np.maximum(a, b) - np.minimum(a, b)).astype(held), 0, 0)
+
+
 TYPE_PROGRAMS: dict[str, Callable[[], Program]] = {
     **{kind: (lambda kind=kind: arithmetic(kind)) for kind in TYPES},
+    **{
+        f"{kind}, minima and maxima": (lambda kind=kind: extremes(kind))
+        for kind in ("float16", "bfloat16", "float32", "float64")
+    },
     **{
         f"{kind}, one by one": (lambda kind=kind: arithmetic(kind, 1))
         for kind in ("int8", "float16", *FLOATS8)

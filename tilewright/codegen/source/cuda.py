@@ -116,6 +116,15 @@ class Cuda(Dialect):
                 f'  float r;\n  asm("{what}.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));\n  return r;\n'
                 f"#else\n  return a {order} b || a != a ? a : b;\n#endif\n}}"
             )
+        if name.startswith(("tw_min_", "tw_max_")) and name.endswith("float16"):
+            what, kind = name[3:6], "bf16" if "bfloat" in name else "f16"
+            plain = super().helper(name)
+            head, _, body = plain.partition(" { ")
+            return (
+                f"{head} {{\n#if __CUDA_ARCH__ >= 800\n  unsigned short r;\n"
+                f'  asm("{what}.NaN.{kind} %0, %1, %2;" : "=h"(r) : "h"(a), "h"(b));\n  return r;\n'
+                f"#else\n  {body.removesuffix(' }')}\n#endif\n}}"
+            )
         return tensor_cores.helper(name) or mma.helper(name) or super().helper(name)
 
     def report(self, name: str, count: int) -> str:

@@ -10,7 +10,7 @@ from ...ir.dtype import DataType
 from ...ir.errors import LoweringError
 from . import float8
 
-__all__ = ["Dialect", "Packed", "Parameter", "is_small_float"]
+__all__ = ["Dialect", "Packed", "Parameter", "is_small_float", "widening_helper"]
 
 
 class Packed(NamedTuple):
@@ -33,6 +33,11 @@ class Parameter(NamedTuple):
 def is_small_float(kind: DataType) -> bool:
     """Whether it is kept in 16 or 8 bits and computed in float32."""
     return kind.bits < 32 and kind.is_float
+
+
+def widening_helper(kind: DataType) -> str:
+    """The helper that makes a float32 of a 16-bit float."""
+    return "tw_b2f" if kind.code == "bfloat" else "tw_h2f"
 
 
 _C_MATH = frozenset(
@@ -154,8 +159,12 @@ class Dialect:
         """The definition of a helper."""
         if name.startswith(("tw_min_", "tw_max_")):
             kind, order = DataType(name[7:]), "<" if name.startswith("tw_min") else ">"
-            text, nan = self.type(kind), " || a != a" if kind.is_float else ""
-            return f"{self.prefix} {text} {name}({text} a, {text} b) {{ return a {order} b{nan} ? a : b; }}"
+            text, nan = self.type(kind), " || x != x" if kind.is_float else ""
+            head = f"{self.prefix} {text} {name}({text} a, {text} b)"
+            if is_small_float(kind):
+                wide, widen = self.type(DataType("float32")), widening_helper(kind)
+                return f"{head} {{ const {wide} x = {widen}(a), y = {widen}(b); return x {order} y{nan} ? a : b; }}"
+            return f"{head} {{ return a {order} b{nan.replace('x', 'a')} ? a : b; }}"
         if name.startswith("tw_dp4a") and name not in self.helpers:
             word, signs = self.type(DataType("int32")), name.removeprefix("tw_dp4a").strip("_") or "ss"
             x, y = (self.type(DataType("uint8" if sign == "u" else "int8")) for sign in signs)

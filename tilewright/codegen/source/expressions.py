@@ -37,7 +37,7 @@ from ...ir.functor import pre_order
 from ...ir.op import Op
 from ...runtime.errors import CHECK_CODES
 from ...runtime.reports import MOST_VALUES
-from .dialect import Dialect, is_small_float
+from .dialect import Dialect, is_small_float, widening_helper
 from .float8 import narrowing, widening
 
 __all__ = ["Expressions"]
@@ -218,7 +218,7 @@ class Expressions(ExprText):
         return self.call_piece(f"{helper}({text})", helper)
 
     def widened(self, kind: DataType, text: str) -> Piece:
-        helper = "tw_b2f" if kind.code == "bfloat" else "tw_h2f"
+        helper = widening_helper(kind)
         if is_float8(kind):
             self.need(self.dialect.reinterpret(FLOAT32, UINT32, "x")[1])
             helper = widening(kind)
@@ -226,8 +226,10 @@ class Expressions(ExprText):
 
     def least(self, e: Any) -> Piece:
         kind, name = e.dtype, e.__class__.__name__.lower()
-        if is_small_float(kind):
+        if is_float8(kind):
             return self.in_float(kind, lambda: e.__class__(_as_float(e.a), _as_float(e.b)))
+        if is_small_float(kind):  # compared in float32, and not rounded: the result is one of the two
+            self.need(widening_helper(kind))
         return self.call_piece(*self.dialect.least(name, kind, self.expr(e.a), self.expr(e.b)))
 
     text_Min = text_Max = least
