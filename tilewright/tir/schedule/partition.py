@@ -9,6 +9,7 @@ from ...arith import Analyzer
 from ...ir.expr import PrimExpr, Var, const, convert
 from ...ir.functor import Mutator, pre_order, renew_defs_in, substitute, vars_used
 from ...ir.ops import add, is_one, is_zero, less_equal, sub
+from ...ir.printer_names import free_name
 from ...ir.stmt import Block, For, ForKind, SeqStmt, Stmt, seq
 from ..analysis.carried import Use, uses_under
 from .blocks import enclosing_block, reduction_vars
@@ -80,10 +81,7 @@ class _Rename(Mutator):
         self.suffix, self.taken = suffix, taken
 
     def visit_Block(self, n: Block) -> Block:
-        name, count = n.name_hint + self.suffix, 0
-        while name in self.taken:
-            count += 1
-            name = f"{n.name_hint}{self.suffix}_{count}"
+        name = free_name(n.name_hint + self.suffix, self.taken)
         self.taken.add(name)
         made: Block = n.map_children(self.visit)
         return made.replace(name_hint=name)
