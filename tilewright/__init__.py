@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from . import (  # names that are absent, and those of modules that have two, are found by import hooks
     absent,
     ir,
     moved,
 )
-from .homes import declare_homes
+from .homes import declare_homes, lazily
 from .ir import transform
 from .ir.dtype import DataType
 from .ir.errors import TVMError
@@ -23,55 +22,6 @@ if TYPE_CHECKING:
     from .compiler.lower import lower
     from .tune import auto_schedule
     from .tune.auto import compile
-
-# Loaded when first used, so that `import tilewright` stays quick.
-_MODULES = (
-    "arith",
-    "auto_scheduler",
-    "autotvm",
-    "backends",
-    "codegen",
-    "compiler",
-    "config",
-    "contrib",
-    "driver",
-    "error",
-    "instrument",
-    "meta_schedule",
-    "relay",
-    "rpc",
-    "runtime",
-    "script",
-    "support",
-    "target",
-    "te",
-    "testing",
-    "tir",
-    "topi",
-    "tune",
-    "tvmc",
-    "vta",
-)
-_NAMES = {
-    "auto_schedule": "tune",
-    "build": "compiler",
-    "compile": "tune.auto",
-    "lower": "compiler",
-    "nd": "runtime",
-    "cpu": "runtime",
-    "cuda": "runtime",
-    "opencl": "runtime",
-    "rocm": "runtime",
-    "metal": "runtime",
-    "vulkan": "runtime",
-    "device": "runtime",
-    "Device": "runtime",
-    "register_func": "runtime",
-    "get_global_func": "runtime",
-    "convert": "runtime",
-    "container": "runtime",
-}
-
 
 declare_homes(
     passes=(f"{__name__}.tir.transform", f"{__name__}.relay.transform", f"{__name__}.relay.qnn"),
@@ -87,19 +37,22 @@ declare_homes(
 )
 
 
-def __getattr__(name: str) -> Any:
-    if name in _NAMES:
-        value = getattr(importlib.import_module(f".{_NAMES[name]}", __name__), name)
-    elif name in _MODULES:
-        value = importlib.import_module(f".{name}", __name__)
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
-    return value
+# Loaded when first used, so that `import tilewright` stays quick.
+_MODULES = (
+    "arith auto_scheduler autotvm backends codegen compiler config contrib driver error instrument meta_schedule relay "
+    "rpc runtime script support target te testing tir topi tune tvmc vta"
+)
+_NAMES = {
+    "compiler": "build lower",
+    "runtime": "nd cpu cuda opencl rocm metal vulkan device Device register_func get_global_func convert container",
+    "tune": "auto_schedule",
+    "tune.auto": "compile",
+}
+__getattr__ = lazily(__name__, _NAMES, _MODULES)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULES, *_NAMES})
+    return sorted({*globals(), *" ".join([_MODULES, *_NAMES.values()]).split()})
 
 
 __all__ = ["DataType", "IRModule", "TVMError", "ir", "transform"]

@@ -7,6 +7,7 @@ used.
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any, Final
@@ -32,12 +33,36 @@ def home_of(what: str) -> ModuleType:
     return found
 
 
-def lazily(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package whose names are loaded with the module of the package that has them."""
+def lazily(
+    package: str,
+    names: Mapping[str, str],
+    modules: str = "",
+    otherwise: Callable[[str], Any] | None = None,
+) -> Callable[[str], Any]:
+    """The `__getattr__` of a package that loads a module when one of its names is first used.
+
+        __getattr__ = lazily(__name__, {"search": "Tuner tune_task", "worker": "run=run_worker"}, "search pool")
+
+    `names` says which names each module has, and `modules` are modules that are themselves names of the package;
+    `a=b` is `b` under the name `a`. Other names go to `otherwise`, which finds them or raises AttributeError.
+    """
+    homes: dict[str, tuple[str, str]] = {}
+    for word in modules.split():
+        name, _, own = word.partition("=")
+        homes[name] = own or name, ""
+    for module, words in names.items():
+        for word in words.split():
+            name, _, own = word.partition("=")
+            homes[name] = module, own or name
 
     def attribute(name: str) -> Any:
-        if name not in names:
+        if name not in homes:
+            if otherwise is not None:
+                return otherwise(name)
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(f"{package}.{names[name]}"), name)
+        module, own = homes[name]
+        found: Any = importlib.import_module(f"{package}.{module}")
+        value = vars(sys.modules[package])[name] = getattr(found, own) if own else found
+        return value
 
     return attribute

@@ -30,7 +30,7 @@ LAYERS: dict[str, set[str]] = {
     "absent_names": set(),
     "absent": {"absent_names", "runtime.errors"},
     # what runs a compiled model needs nothing of the compiler
-    "runtime": {"config", "forks", "files"},
+    "runtime": {"config", "forks", "files", "homes"},
     "ir": {
         *_BASE, "runtime.errors", "runtime.recursion", "runtime.json_reader", "runtime.registry",
         "runtime.object_path",
@@ -38,7 +38,7 @@ LAYERS: dict[str, set[str]] = {
     "arith": {"ir"},
     # the sizes that a call lets through; programs call Python, and the interpreter hands the functions arrays
     "tir": {"ir", "arith", "absent", "files", "homes", "runtime.limits", "runtime.registry", "runtime.ndarray"},
-    "te": {"ir", "arith", "absent", "tir"},
+    "te": {"ir", "arith", "absent", "homes", "tir"},
     "script": {"ir", "tir", "absent"},
     # a few operators are loops with stores, written with the builder
     "topi": {"ir", "arith", "te", "tir.ir_builder", "absent", "homes"},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import io
 import json
 import os
@@ -249,7 +251,7 @@ def test_wrong_usage_is_another_code(model: Path) -> None:
 
 
 def test_a_fault_of_ours_is_another_code(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*arguments: Any) -> None:
+    def broken(*arguments: Any, **options: Any) -> None:
         raise KeyError("lost")
 
     monkeypatch.setattr(command_line, "show_command", broken)
@@ -257,7 +259,7 @@ def test_a_fault_of_ours_is_another_code(model: Path, monkeypatch: pytest.Monkey
     assert result.exit_code == 70
     assert result.stderr.startswith("error: KeyError: 'lost'\nthis is a bug in tilewright")
 
-    def interrupted(*arguments: Any) -> None:
+    def interrupted(*arguments: Any, **options: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(command_line, "show_command", interrupted)
@@ -265,12 +267,28 @@ def test_a_fault_of_ours_is_another_code(model: Path, monkeypatch: pytest.Monkey
 
 
 def test_warnings_are_progress(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def warned(*arguments: Any) -> None:
+    def warned(*arguments: Any, **options: Any) -> None:
         warnings.warn("the size is taken to be 1", stacklevel=1)
 
     monkeypatch.setattr(command_line, "show_command", warned)
     assert call("show", model).stderr == "warning: the size is taken to be 1\n"
     assert call("show", model, "-q").stderr == ""
+
+
+def test_each_option_is_a_parameter_of_the_work() -> None:
+    commands = [
+        *app.registered_commands,
+        *(c for g in app.registered_groups for c in g.typer_instance.registered_commands),
+    ]
+    assert len(commands) == 13
+    for command in commands:
+        options = inspect.signature(command.callback).parameters
+        module, _, function = inspect.getclosurevars(command.callback).nonlocals["work"].partition(".")
+        work = getattr(importlib.import_module(f"tilewright.tvmc.{module}"), function)
+        given = {
+            name: None for name in options if not name.startswith("_") and name not in ("as_json", "quiet")
+        }
+        inspect.signature(work).bind(None, **given)
 
 
 def test_help_names_everything() -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
-
+from ..homes import lazily
 from . import ops
 from .buffer import Buffer, BufferRegion, MatchBufferRegion, decl_buffer
 from .dtype import DataType
@@ -72,11 +70,6 @@ __all__ = [
 ]
 
 # Loaded on first use: it brings in the registry of functions, and NumPy with that.
-_BASE = ("EnvFunc", "base", "get_first_structural_mismatch", "make_node", "register_op_attr")
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _BASE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    base = importlib.import_module(".base", __name__)
-    return base if name == "base" else getattr(base, name)
+__getattr__ = lazily(
+    __name__, {"base": "EnvFunc get_first_structural_mismatch make_node register_op_attr"}, "base"
+)

@@ -296,10 +296,10 @@ class StringImm(PrimExpr):
 
 
 # ---------------------------------------------------------------------------- arithmetic
+@node
 class BinaryOp(PrimExpr):
     """Two operands `a` and `b` of one type, and a result of that type."""
 
-    __slots__ = ("a", "b")
     a: PrimExpr
     b: PrimExpr
     _tail: ClassVar[str] = (
@@ -308,10 +308,10 @@ class BinaryOp(PrimExpr):
     )
 
 
+@node
 class CmpOp(PrimExpr):
     """Two operands of one type, and a truth value."""
 
-    __slots__ = ("a", "b")
     a: PrimExpr
     b: PrimExpr
     _tail: ClassVar[str] = (
@@ -324,80 +324,50 @@ class CmpOp(PrimExpr):
 class Add(BinaryOp):
     """`a + b`."""
 
-    a: PrimExpr
-    b: PrimExpr
-
 
 @node
 class Sub(BinaryOp):
     """`a - b`."""
-
-    a: PrimExpr
-    b: PrimExpr
 
 
 @node
 class Mul(BinaryOp):
     """`a * b`."""
 
-    a: PrimExpr
-    b: PrimExpr
-
 
 @node
 class Div(BinaryOp):
     """`a / b`; for integers rounded towards zero, as C does."""
-
-    a: PrimExpr
-    b: PrimExpr
 
 
 @node
 class Mod(BinaryOp):
     """The remainder that belongs to `Div`: it has the sign of `a`."""
 
-    a: PrimExpr
-    b: PrimExpr
-
 
 @node
 class FloorDiv(BinaryOp):
     """`a / b` rounded down, as Python does."""
-
-    a: PrimExpr
-    b: PrimExpr
 
 
 @node
 class FloorMod(BinaryOp):
     """The remainder that belongs to `FloorDiv`: it has the sign of `b`."""
 
-    a: PrimExpr
-    b: PrimExpr
-
 
 @node
 class Min(BinaryOp):
     """The lesser of two; NaN if either is NaN."""
-
-    a: PrimExpr
-    b: PrimExpr
 
 
 @node
 class Max(BinaryOp):
     """The greater of two; NaN if either is NaN."""
 
-    a: PrimExpr
-    b: PrimExpr
-
 
 @node
 class EQ(CmpOp):
     """`a == b`. As a Python truth value: whether both are the same node."""
-
-    a: PrimExpr
-    b: PrimExpr
 
     def __bool__(self) -> bool:
         return self.a is self.b
@@ -409,9 +379,6 @@ class EQ(CmpOp):
 class NE(CmpOp):
     """`a != b`. As a Python truth value: whether both are different nodes."""
 
-    a: PrimExpr
-    b: PrimExpr
-
     def __bool__(self) -> bool:
         return self.a is not self.b
 
@@ -422,48 +389,30 @@ class NE(CmpOp):
 class LT(CmpOp):
     """`a < b`."""
 
-    a: PrimExpr
-    b: PrimExpr
-
 
 @node
 class LE(CmpOp):
     """`a <= b`."""
-
-    a: PrimExpr
-    b: PrimExpr
 
 
 @node
 class GT(CmpOp):
     """`a > b`."""
 
-    a: PrimExpr
-    b: PrimExpr
-
 
 @node
 class GE(CmpOp):
     """`a >= b`."""
-
-    a: PrimExpr
-    b: PrimExpr
 
 
 @node
 class And(BinaryOp):
     """Both hold; `b` is looked at only where `a` holds."""
 
-    a: PrimExpr
-    b: PrimExpr
-
 
 @node
 class Or(BinaryOp):
     """One of both holds; `b` is looked at only where `a` does not."""
-
-    a: PrimExpr
-    b: PrimExpr
 
 
 @node

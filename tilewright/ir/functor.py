@@ -610,6 +610,16 @@ def renew_defs(func: PrimFunc) -> PrimFunc:
     return func.replace(params=params, buffer_map=buffers, body=renew.visit(func.body))
 
 
+def written_out(e: PrimExpr, lets: Mapping[Var, PrimExpr]) -> PrimExpr:
+    """An expression with the variables of `lets` replaced by their values, and those in the values too."""
+    for _ in range(len(lets)):
+        used = {v: lets[v] for v in pre_order(e) if isinstance(v, Var) and v in lets}
+        if not used:
+            break
+        e = substitute(e, used)
+    return e
+
+
 def vars_used(n: Any) -> set[Var]:
     """The variables that occur in an expression or statement."""
     out: set[Var] = set()

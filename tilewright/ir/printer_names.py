@@ -5,11 +5,11 @@ from __future__ import annotations
 import keyword
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["Names", "function_names"]
+__all__ = ["Names", "free_name", "function_names"]
 
 _BAD = re.compile(r"\W", re.ASCII)
 _RESERVED = frozenset(
@@ -27,7 +27,7 @@ def function_names(names: Iterable[str], *prefixes: str) -> dict[str, str]:
     taken = {*keyword.kwlist, *prefixes, *out}
     for n in wanted:
         if n not in out:
-            out[n] = _free(_identifier(n, "func"), taken)
+            out[n] = free_name(_identifier(n, "func"), taken)
             taken.add(out[n])
     return out
 
@@ -43,7 +43,8 @@ def _identifier(hint: str, other: str) -> str:
     return f"v{base}" if base[0].isdigit() else base
 
 
-def _free(base: str, taken: set[str]) -> str:
+def free_name(base: str, taken: Container[str]) -> str:
+    """`base`, or with the first number behind it that makes a name which is not taken."""
     name, count = base, 0
     while name in taken:
         count += 1
@@ -66,7 +67,7 @@ class Names:
 
     def define(self, thing: Any, hint: str) -> str:
         """Give `thing` the name nearest to `hint` that is not taken."""
-        name = _free(_identifier(hint, "v"), self.taken)
+        name = free_name(_identifier(hint, "v"), self.taken)
         self.taken.add(name)
         self.log.append((thing, name, self.of.get(thing)))
         self.of[thing] = name
@@ -74,7 +75,7 @@ class Names:
 
     def reserve(self, hint: str) -> str:
         """A name that nothing else gets, in other scopes neither."""
-        name = _free(hint, self.taken)
+        name = free_name(hint, self.taken)
         self.taken.add(name)
         return name
 

@@ -11,11 +11,11 @@ Classic names that are absent can be imported, and say what to use instead when 
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 from types import ModuleType
 from typing import Any as _Anything
 
 from ..absent import attributes
+from ..homes import lazily
 from ..ir.function import BaseFunc
 from ..ir.module import IRModule
 from ..ir.op import Op
@@ -73,23 +73,21 @@ for _name, _home in (
 expr_functor = type_functor = visitor
 function = expr
 
-# The compiler and the importers are loaded when they are first used.
-_MODULES = ("backend", "build_module", "dataflow_pattern", "frontend", "param_dict", "sizes", "testing", "vm")
-_NAMES = {
-    "build": "build_module",
-    "build_config": "build_module",
-    "create_executor": "build_module",
-    "optimize": "build_module",
-    "load_param_dict": "param_dict",
-    "save_param_dict": "param_dict",
-}
 _absent = attributes(__name__)
 
 
-def __getattr__(name: str) -> _Anything:
-    if name in _NAMES:
-        return getattr(import_module(f".{_NAMES[name]}", __name__), name)
-    if name in _MODULES:
-        return import_module(f".{name}", __name__)
+def _family_or_absent(name: str) -> _Anything:
     family = vars(op).get(name)  # `relay.dyn` is `relay.op.dyn`
     return family if isinstance(family, ModuleType) else _absent(name)
+
+
+# The compiler and the importers are loaded when they are first used.
+__getattr__ = lazily(
+    __name__,
+    {
+        "build_module": "build build_config create_executor optimize",
+        "param_dict": "load_param_dict save_param_dict",
+    },
+    "backend build_module dataflow_pattern frontend param_dict sizes testing vm",
+    _family_or_absent,
+)

@@ -49,6 +49,19 @@ __all__ = [
 ]
 
 
+def _operator(name: str, reflected: bool = False) -> Callable[[Any, Any], Expr]:
+    """The method of Python's operator for a binary one of graphs, where a number takes the element type of what stands
+    beside it."""
+
+    def method(self: Expr, other: Any) -> Expr:
+        if not isinstance(other, Expr):
+            other = const_like(other, self)
+        made = _tensor_op(name)(other, self) if reflected else _tensor_op(name)(self, other)
+        return made  # type: ignore[no-any-return]
+
+    return method
+
+
 class Expr(GraphNode):
     """The base of graph expressions. `a + b`, `a < b` and their like build calls."""
 
@@ -106,50 +119,21 @@ class Expr(GraphNode):
     def __neg__(self) -> Expr:
         return _tensor_op("negative")(self)
 
-    def __add__(self, other: Any) -> Expr:
-        return _binary("add", self, other)
-
-    def __radd__(self, other: Any) -> Expr:
-        return _binary("add", other, self)
-
-    def __sub__(self, other: Any) -> Expr:
-        return _binary("subtract", self, other)
-
-    def __rsub__(self, other: Any) -> Expr:
-        return _binary("subtract", other, self)
-
-    def __mul__(self, other: Any) -> Expr:
-        return _binary("multiply", self, other)
-
-    def __rmul__(self, other: Any) -> Expr:
-        return _binary("multiply", other, self)
-
-    def __truediv__(self, other: Any) -> Expr:
-        return _binary("divide", self, other)
-
-    def __rtruediv__(self, other: Any) -> Expr:
-        return _binary("divide", other, self)
-
-    def __floordiv__(self, other: Any) -> Expr:
-        return _binary("floor_divide", self, other)
-
-    def __mod__(self, other: Any) -> Expr:
-        return _binary("mod", self, other)
-
-    def __pow__(self, other: Any) -> Expr:
-        return _binary("power", self, other)
-
-    def __lt__(self, other: Any) -> Expr:
-        return _binary("less", self, other)
-
-    def __le__(self, other: Any) -> Expr:
-        return _binary("less_equal", self, other)
-
-    def __gt__(self, other: Any) -> Expr:
-        return _binary("greater", self, other)
-
-    def __ge__(self, other: Any) -> Expr:
-        return _binary("greater_equal", self, other)
+    __add__ = _operator("add")
+    __radd__ = _operator("add", reflected=True)
+    __sub__ = _operator("subtract")
+    __rsub__ = _operator("subtract", reflected=True)
+    __mul__ = _operator("multiply")
+    __rmul__ = _operator("multiply", reflected=True)
+    __truediv__ = _operator("divide")
+    __rtruediv__ = _operator("divide", reflected=True)
+    __floordiv__ = _operator("floor_divide")
+    __mod__ = _operator("mod")
+    __pow__ = _operator("power")
+    __lt__ = _operator("less")
+    __le__ = _operator("less_equal")
+    __gt__ = _operator("greater")
+    __ge__ = _operator("greater_equal")
 
     def __call__(self, *args: Any) -> Call:
         return Call(self, [as_expr(a) for a in args])
@@ -167,15 +151,6 @@ def _tensor_op(name: str) -> Any:
     from .op import elementwise
 
     return getattr(elementwise, name)
-
-
-def _binary(name: str, a: Any, b: Any) -> Expr:
-    """A call of a binary operator, where a number takes the element type of what stands beside it."""
-    if not isinstance(a, Expr):
-        a = const_like(a, b)
-    elif not isinstance(b, Expr):
-        b = const_like(b, a)
-    return _tensor_op(name)(a, b)  # type: ignore[no-any-return]
 
 
 def const_like(value: Any, beside: Expr) -> Expr:

@@ -24,6 +24,7 @@ from ..ir.expr import Add, Cast, FloorDiv, FloorMod, IntImm, Max, Min, Mul, Prim
 from ..ir.expr import Var as SizeVar
 from ..ir.module import GlobalVar, IRModule
 from ..ir.op import Op
+from ..ir.printer_names import free_name
 from .analysis import free_vars, post_order
 from .expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var
 from .ty import FuncType, RefType, TensorType, TupleType
@@ -251,11 +252,7 @@ class _Printer:
         found = self.sizes.get(v)
         if found is None:
             base = v.name if _PLAIN.match(v.name) and "." not in v.name else "n"
-            found, i = base, 0
-            while found in self.sizes.values():
-                i += 1
-                found = f"{base}_{i}"
-            self.sizes[v] = found
+            found = self.sizes[v] = free_name(base, self.sizes.values())
         return found if str(v.dtype) == "int32" else f"{found}:{v.dtype}"
 
     # -- programs ----------------------------------------------------------------------------

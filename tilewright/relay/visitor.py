@@ -123,35 +123,16 @@ class ExprFunctor:
         name = _METHODS.get(expr.__class__, "visit_op")
         raise NotImplementedError(f"{type(self).__name__} has no {name}")
 
-    def visit_function(self, fn: Function) -> Any:
-        return self._missing(fn)
-
-    def visit_let(self, let: Let) -> Any:
-        return self._missing(let)
-
-    def visit_call(self, call: Call) -> Any:
-        return self._missing(call)
-
-    def visit_var(self, var: Var) -> Any:
-        return self._missing(var)
-
-    def visit_if(self, if_: If) -> Any:
-        return self._missing(if_)
-
-    def visit_tuple(self, tup: Tuple) -> Any:
-        return self._missing(tup)
-
-    def visit_tuple_getitem(self, op: TupleGetItem) -> Any:
-        return self._missing(op)
-
-    def visit_constant(self, const: Constant) -> Any:
-        return self._missing(const)
-
-    def visit_global_var(self, gvar: GlobalVar) -> Any:
-        return self._missing(gvar)
-
-    def visit_op(self, op: Op) -> Any:
-        return self._missing(op)
+    visit_function: Callable[..., Any] = _missing
+    visit_let: Callable[..., Any] = _missing
+    visit_call: Callable[..., Any] = _missing
+    visit_var: Callable[..., Any] = _missing
+    visit_if: Callable[..., Any] = _missing
+    visit_tuple: Callable[..., Any] = _missing
+    visit_tuple_getitem: Callable[..., Any] = _missing
+    visit_constant: Callable[..., Any] = _missing
+    visit_global_var: Callable[..., Any] = _missing
+    visit_op: Callable[..., Any] = _missing
 
 
 class ExprVisitor(ExprFunctor):
@@ -191,17 +172,10 @@ class ExprVisitor(ExprFunctor):
         self.visit(if_.true_branch)
         self.visit(if_.false_branch)
 
-    def visit_var(self, var: Var) -> Any:
+    def visit_var(self, var: Any) -> Any:
         return None
 
-    def visit_constant(self, const: Constant) -> Any:
-        return None
-
-    def visit_global_var(self, gvar: GlobalVar) -> Any:
-        return None
-
-    def visit_op(self, op: Op) -> Any:
-        return None
+    visit_constant = visit_global_var = visit_op = visit_var
 
 
 class ExprMutator(ExprFunctor):
@@ -257,17 +231,10 @@ class ExprMutator(ExprFunctor):
     def visit_if(self, if_: If) -> Any:
         return if_.map_children(self.visit)
 
-    def visit_var(self, var: Var) -> Any:
+    def visit_var(self, var: Any) -> Any:
         return var
 
-    def visit_constant(self, const: Constant) -> Any:
-        return const
-
-    def visit_global_var(self, gvar: GlobalVar) -> Any:
-        return gvar
-
-    def visit_op(self, op: Op) -> Any:
-        return op
+    visit_constant = visit_global_var = visit_op = visit_var
 
 
 # ---------------------------------------------------------------------------- types
@@ -303,14 +270,10 @@ class TypeFunctor:
 class TypeVisitor(TypeFunctor):
     """A walk over a type and what it is made of."""
 
-    def visit_tensor_type(self, tt: TensorType) -> Any:
+    def visit_tensor_type(self, tt: Any) -> Any:
         return None
 
-    def visit_type_var(self, tv: TypeVar) -> Any:
-        return None
-
-    def visit_incomplete_type(self, it: IncompleteType) -> Any:
-        return None
+    visit_type_var = visit_incomplete_type = visit_tensor_type
 
     def visit_tuple_type(self, tt: TupleType) -> Any:
         for field in tt.fields:
@@ -327,14 +290,10 @@ class TypeVisitor(TypeFunctor):
 class TypeMutator(TypeFunctor):
     """A rewriting of a type."""
 
-    def visit_tensor_type(self, tt: TensorType) -> Any:
+    def visit_tensor_type(self, tt: Any) -> Any:
         return tt
 
-    def visit_type_var(self, tv: TypeVar) -> Any:
-        return tv
-
-    def visit_incomplete_type(self, it: IncompleteType) -> Any:
-        return it
+    visit_type_var = visit_incomplete_type = visit_tensor_type
 
     def visit_tuple_type(self, tt: TupleType) -> Any:
         return TupleType(tuple(self.visit(f) for f in tt.fields))

@@ -6,8 +6,9 @@ Nothing here imports the compiler. Names are loaded on first use, so that import
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..homes import lazily
 
 if TYPE_CHECKING:
     from . import (
@@ -60,48 +61,6 @@ if TYPE_CHECKING:
     )
     from .threads import num_threads
     from .timing import BenchmarkResult, time_evaluator
-
-_NAMES = {
-    "cheader": ["c_header"],
-    "container": ["ADT", "ShapeTuple", "String"],
-    "object_path": ["ObjectPath"],
-    "devices": [
-        *("Device", "DeviceApi", "cl", "cpu", "cuda", "device", "ext_dev", "gpu", "hexagon", "metal"),
-        *("opencl", "register_device_api", "rocm", "vulkan", "webgpu"),
-    ],
-    "dtypes": ["DataType"],
-    "errors": ["LoadError", "TVMError"],
-    "library": ["Library", "SharedLibrary"],
-    "module": ["LibraryModule", "Module", "enabled", "load_module"],
-    "ndarray": ["NDArray", "array", "empty", "from_dlpack", "numpyasarray"],
-    "params": [
-        *("load_param_dict", "load_param_dict_from_file"),
-        *("save_param_dict", "save_param_dict_to_file"),
-    ],
-    "registry": [
-        *("PackedFunc", "convert", "get_global_func", "list_global_func_names"),
-        *("register_func", "remove_global_func"),
-    ],
-    "threads": ["num_threads"],
-    "timing": ["BenchmarkResult", "time_evaluator"],
-}
-_HOME = {name: module for module, names in _NAMES.items() for name in names}
-_SUBMODULES = {"nd": "ndarray"} | {
-    name: name
-    for name in (
-        "container",
-        "errors",
-        "module",
-        "ndarray",
-        "params",
-        "profiler_vm",
-        "profiling",
-        "registry",
-        "threads",
-        "timing",
-        "vm",
-    )
-}
 
 __all__ = [
     "ADT",
@@ -162,17 +121,27 @@ __all__ = [
     "webgpu",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    value: Any
-    if name in _HOME:
-        value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-    elif name in _SUBMODULES:
-        value = import_module(f"{__name__}.{_SUBMODULES[name]}")
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
-    return value
+_NAMES = {
+    "cheader": "c_header",
+    "container": "ADT ShapeTuple String",
+    "object_path": "ObjectPath",
+    "devices": "Device DeviceApi device register_device_api "
+    "cl cpu cuda ext_dev gpu hexagon metal opencl rocm vulkan webgpu",
+    "dtypes": "DataType",
+    "errors": "LoadError TVMError",
+    "library": "Library SharedLibrary",
+    "module": "LibraryModule Module enabled load_module",
+    "ndarray": "NDArray array empty from_dlpack numpyasarray",
+    "params": "load_param_dict load_param_dict_from_file save_param_dict save_param_dict_to_file",
+    "registry": "PackedFunc convert get_global_func list_global_func_names register_func remove_global_func",
+    "threads": "num_threads",
+    "timing": "BenchmarkResult time_evaluator",
+}
+__getattr__ = lazily(
+    __name__,
+    _NAMES,
+    "container errors module nd=ndarray ndarray params profiler_vm profiling registry threads timing vm",
+)
 
 
 def __dir__() -> list[str]:

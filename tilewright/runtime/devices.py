@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from .reports import DeviceBlock, ReportBlock, look
 
@@ -140,6 +140,19 @@ class DriverMissing(RuntimeError):
     """The packages are there, but no driver or platform that they could work with."""
 
 
+_T = TypeVar("_T")
+
+
+class _Told(Generic[_T]):
+    """What a device says of itself under the name of the attribute; None if it does not say that."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, dev: Device | None, owner: type | None = None) -> _T | None:
+        return None if dev is None else dev._attribute(self.name)
+
+
 class Device:
     """One device: its kind and its number among those of the kind."""
 
@@ -237,73 +250,22 @@ class Device:
             else api.attribute(self.device_id, name)
         )
 
-    @property
-    def max_threads_per_block(self) -> int | None:
-        return self._attribute("max_threads_per_block")
-
-    @property
-    def warp_size(self) -> int | None:
-        return self._attribute("warp_size")
-
-    @property
-    def max_shared_memory_per_block(self) -> int | None:
-        return self._attribute("max_shared_memory_per_block")
-
-    @property
-    def max_dynamic_shared_memory_per_block(self) -> int | None:
-        """What a launch may ask for."""
-        return self._attribute("max_dynamic_shared_memory_per_block")
-
-    @property
-    def compute_version(self) -> str | None:
-        """The compute capability: `9.0`."""
-        return self._attribute("compute_version")
-
-    @property
-    def device_name(self) -> str | None:
-        return self._attribute("device_name")
-
-    @property
-    def max_clock_rate(self) -> int | None:
-        """In kHz."""
-        return self._attribute("max_clock_rate")
-
-    @property
-    def multi_processor_count(self) -> int | None:
-        return self._attribute("multi_processor_count")
-
-    @property
-    def max_thread_dimensions(self) -> list[int] | None:
-        return self._attribute("max_thread_dimensions")
-
-    @property
-    def registers_per_block(self) -> int | None:
-        return self._attribute("registers_per_block")
-
-    @property
-    def l2_cache_size_bytes(self) -> int | None:
-        return self._attribute("l2_cache_size_bytes")
-
-    @property
-    def memory_bandwidth(self) -> int | None:
-        """In GB/s, as the clock and the width of the bus give it; programs see a tenth less."""
-        return self._attribute("memory_bandwidth")
-
-    @property
-    def total_global_memory(self) -> int | None:
-        return self._attribute("total_global_memory")
-
-    @property
-    def available_global_memory(self) -> int | None:
-        return self._attribute("available_global_memory")
-
-    @property
-    def api_version(self) -> int | str | None:
-        return self._attribute("api_version")
-
-    @property
-    def driver_version(self) -> str | None:
-        return self._attribute("driver_version")
+    max_threads_per_block = _Told[int]()
+    warp_size = _Told[int]()
+    max_shared_memory_per_block = _Told[int]()
+    max_dynamic_shared_memory_per_block = _Told[int]()  # what a launch may ask for
+    compute_version = _Told[str]()  # the compute capability: `9.0`
+    device_name = _Told[str]()
+    max_clock_rate = _Told[int]()  # in kHz
+    multi_processor_count = _Told[int]()
+    max_thread_dimensions = _Told[list[int]]()
+    registers_per_block = _Told[int]()
+    l2_cache_size_bytes = _Told[int]()
+    memory_bandwidth = _Told[int]()  # in GB/s, of the bus; programs see a tenth less
+    total_global_memory = _Told[int]()
+    available_global_memory = _Told[int]()
+    api_version = _Told[int | str]()
+    driver_version = _Told[str]()
 
     # -- queues of work --------------------------------------------------------------------
     def create_raw_stream(self) -> int:

@@ -140,19 +140,8 @@ class ModelModule(Module):
         return name in (self.model.name, "default") or super().implements_function(name, query_imports)
 
     # -- out ---------------------------------------------------------------------------------------
-    def export_library(
-        self,
-        file_name: Any,
-        *,
-        fcompile: Callable[..., Any] | None = None,
-        addons: list[str] | None = None,
-        workspace_dir: str | None = None,
-        **kwargs: Any,
-    ) -> str:
-        """Write the library: see the module that this one was made of."""
-        return self.inner.export_library(
-            file_name, fcompile=fcompile, addons=addons, workspace_dir=workspace_dir, **kwargs
-        )
+    def _export(self, target: str, **linking: Any) -> str:
+        return self.inner._export(target, **linking)
 
     def get_source(self, fmt: str = "") -> str:
         return self.inner.get_source(fmt)

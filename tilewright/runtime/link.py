@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -129,18 +130,35 @@ def link_shared(
 
 def write_library(
     target: str,
-    parts: Sequence[str],
-    fcompile: Callable[..., Any] | None = None,
+    parts: Sequence[bytes | Callable[[str], str]],
     triple: str | None = None,
+    *,
+    fcompile: Callable[..., Any] | None = None,
+    addons: Sequence[str] | None = None,
+    workspace_dir: str | None = None,
     **options: Any,
 ) -> None:
-    """Write object files as a sealed library: a `.tar` of them, or what `fcompile` or a linker makes."""
-    if target.endswith(".tar"):
-        pack_objects(target, parts)
-    elif fcompile is not None:
-        fcompile(target, parts, **options)
-    else:
-        link_shared(target, parts, triple=triple, **options)
+    """Write object code as a sealed library: a `.tar` of object files, or what `fcompile` or a linker makes of them.
+
+    A part is the contents of an object file, or a function that writes one in a folder. The other arguments are those
+    of `Module.export_library`.
+    """
+    with tempfile.TemporaryDirectory(prefix="tilewright-", dir=workspace_dir) as folder:
+        objects: list[str] = []
+        for i, part in enumerate(parts):
+            if callable(part):
+                objects.append(part(folder))
+                continue
+            objects.append(os.path.join(folder, f"lib{i}.o"))
+            with open(objects[-1], "wb") as file:
+                file.write(part)
+        objects += addons or ()
+        if target.endswith(".tar"):
+            pack_objects(target, objects)
+        elif fcompile is not None:
+            fcompile(target, objects, **options)
+        else:
+            link_shared(target, objects, triple=triple, **options)
     if os.path.isfile(target):
         seal(target)
 

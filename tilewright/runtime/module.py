@@ -195,8 +195,19 @@ class Module:
         workspace_dir: str | None = None,
         **kwargs: Any,
     ) -> str:
-        """Write a shared library that needs nothing else."""
-        raise TVMError(f"a module of kind {self.type_key} cannot be exported as {os.fspath(file_name)!r}")
+        """Write a shared library that needs nothing else (or a `.tar` of object files), and beside it the C header to
+        call it with, where C can.
+
+        `fcompile(output, objects, **kwargs)` links; without it the system's compiler or ziglang does. `addons` are
+        more object files for it, and `workspace_dir` is where temporary files go.
+        """
+        return self._export(
+            os.fspath(file_name), fcompile=fcompile, addons=addons, workspace_dir=workspace_dir, **kwargs
+        )
+
+    def _export(self, target: str, **linking: Any) -> str:
+        """The work of `export_library`, whose other arguments are for `link.write_library`."""
+        raise TVMError(f"a module of kind {self.type_key} cannot be exported as {target!r}")
 
     # -- time ------------------------------------------------------------------------------------
     def time_evaluator(
@@ -243,17 +254,9 @@ class LibraryModule(Module):
             with written_whole(target) as part:
                 shutil.copyfile(self.path, part)
 
-    def export_library(
-        self,
-        file_name: str | os.PathLike[str],
-        *,
-        fcompile: Callable[..., Any] | None = None,
-        addons: list[str] | None = None,
-        workspace_dir: str | None = None,
-        **kwargs: Any,
-    ) -> str:
-        self.save(file_name, "so")
-        return os.fspath(file_name)
+    def _export(self, target: str, **linking: Any) -> str:
+        self.save(target, "so")
+        return target
 
 
 def load_module(path: str | os.PathLike[str], fmt: str = "") -> Module:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import Any
 
 from ..absent import absent
+from ..homes import lazily
 from ..ir import ops as _ops
 from ..ir.expr import const
 from ..ir.ops import (
@@ -219,13 +219,4 @@ ldexp = _lifted(_ops.ldexp, "ldexp")
 
 gradient, trace = absent("te.gradient"), absent("te.trace")
 
-_FROM_SCHEDULE = ("Schedule", "Stage", "create_schedule")
-
-
-def __getattr__(name: str) -> Any:
-    if name == "hybrid":
-        return importlib.import_module(".hybrid", __name__)
-    if name == "schedule" or name in _FROM_SCHEDULE:
-        module = importlib.import_module(".schedule", __name__)
-        return module if name == "schedule" else getattr(module, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazily(__name__, {"schedule": "Schedule Stage create_schedule"}, "hybrid schedule")

@@ -504,7 +504,7 @@ class Stage:
         if step.kind == "split":
             parent, factors, free = step.args
             names = [iv.var.name for iv in step.outputs]
-            made = tir_loops.split(sch, handles[parent], factors, True, free, names)
+            made = tir_loops.split(sch, handles[parent], factors, disable_predication=free, names=names)
             handles.update(zip(step.outputs, made, strict=True))
         elif step.kind == "fuse":
             name = step.outputs[0].var.name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from ..homes import home_of
+from ..homes import home_of, lazily
 from ..ir.buffer import Buffer, BufferRegion, MatchBufferRegion, decl_buffer
 from ..ir.dtype import DataType
 from ..ir.errors import ScheduleError
@@ -155,40 +155,25 @@ from ..ir.stmt import (
 from ..ir.stmt import seq as stmt_seq
 from . import stmt_functor
 
-_LAZY = {
-    "Schedule": "schedule",
-    "BlockRV": "schedule",
-    "LoopRV": "schedule",
-    "IndexMap": "schedule",
-    "interpret": "interpret",
-    "InterpreterError": "interpret",
-    "TensorIntrin": "tensor_intrin",
-}
-# Reducers are of tensor expressions; this is a classic home of theirs.
-_OF_TE = ("comm_reducer", "sum")
-_MODULES = (
-    "analysis",
-    "interpret",
-    "ir_builder",
-    "schedule",
-    "script",
-    "stmt_functor",
-    "tensor_intrin",
-    "transform",
-)
 
-
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        value = getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
-        if name == "interpret":
-            return value
-        globals()[name] = value
-        return value
-    if name in _MODULES:
-        return importlib.import_module(f".{name}", __name__)
-    if name in _OF_TE:
+def _elsewhere(name: str) -> Any:
+    if name in (
+        "comm_reducer",
+        "sum",
+    ):  # reducers are of tensor expressions; this is a classic home of theirs
         return getattr(home_of("reducers"), name)
     if f"tir.{name}" in _registry:  # instructions and the like: `tir.ptx_mma`, as scripts call them
         return importlib.import_module(".script.namespace", __name__).lookup(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__getattr__ = lazily(
+    __name__,
+    {
+        "schedule": "Schedule BlockRV LoopRV IndexMap",
+        "interpret": "InterpreterError",
+        "tensor_intrin": "TensorIntrin",
+    },
+    "analysis interpret ir_builder schedule script stmt_functor tensor_intrin transform",
+    _elsewhere,
+)

@@ -9,6 +9,7 @@ No operator has a schedule of its own: `tilewright.auto_schedule` finds one from
 # ruff: noqa: F403
 from importlib import import_module as _import_module
 
+from ..homes import lazily as _lazily
 from . import tag, utils
 from .broadcast import *
 from .creation import *
@@ -29,8 +30,4 @@ for _name in ("arm_cpu", "bifrost", "mali", "x86"):
     _package = _import_module(f".{_name}", __name__)
     _package.__dict__["__getattr__"] = _operator_or(_package.__getattr__)
 
-
-def __getattr__(name: str) -> object:
-    if name in ("cuda", "testing"):  # schedules by hand for GPUs, and what asks for them
-        return _import_module(f".{name}", __name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = _lazily(__name__, {}, "cuda testing")  # schedules by hand for GPUs, and what asks for them

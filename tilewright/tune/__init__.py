@@ -12,4 +12,4 @@ if TYPE_CHECKING:
 __all__ = ["auto_schedule"]
 
 # Loaded on first use: a process that runs candidates does not need the scheduler.
-__getattr__ = lazily(__name__, {"auto_schedule": "auto"})
+__getattr__ = lazily(__name__, {"auto": "auto_schedule"})

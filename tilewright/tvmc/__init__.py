@@ -9,10 +9,10 @@ print(result)
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..absent import attributes
+from ..homes import lazily
 
 if TYPE_CHECKING:
     from . import compiler, frontends, model, runner, shape_parser
@@ -22,22 +22,18 @@ if TYPE_CHECKING:
     from .model import TVMCException, TVMCModel, TVMCPackage, TVMCResult
     from .runner import run_module as run
 
-# Loaded when first used, so that `tilewright --help` answers at once: module and name there.
-_NAMES = {
-    **{name: f"model.{name}" for name in ("TVMCException", "TVMCModel", "TVMCPackage", "TVMCResult")},
-    "compile": "compiler.compile_model",
-    "load": "frontends.load_model",
-    "run": "runner.run_module",
-    "tune": "autotuner.tune_model",
-}
-_MODULES = ("compiler", "frontends", "model", "runner", "shape_parser")
-_absent = attributes(f"{__name__.removesuffix('tvmc')}driver.tvmc")  # its classic home
-
 __all__ = ["TVMCException", "TVMCModel", "TVMCPackage", "TVMCResult", "compile", "load", "run", "tune"]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _NAMES:
-        module, _, own = _NAMES[name].partition(".")
-        return getattr(import_module(f".{module}", __name__), own)
-    return import_module(f".{name}", __name__) if name in _MODULES else _absent(name)
+# Loaded when first used, so that `tilewright --help` answers at once.
+__getattr__ = lazily(
+    __name__,
+    {
+        "model": "TVMCException TVMCModel TVMCPackage TVMCResult",
+        "compiler": "compile=compile_model",
+        "frontends": "load=load_model",
+        "runner": "run=run_module",
+        "autotuner": "tune=tune_model",
+    },
+    "compiler frontends model runner shape_parser",
+    attributes(f"{__name__.removesuffix('tvmc')}driver.tvmc"),  # its classic home
+)

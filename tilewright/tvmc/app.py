@@ -5,17 +5,16 @@ Only names and options are here, so that `tilewright --help` answers at once; th
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
-
-if TYPE_CHECKING:
-    from .command_line import Desk
 
 __all__ = ["app", "main", "with_target_options"]
 
@@ -55,10 +54,28 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result, or the err
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 
 
-def _desk(as_json: bool, quiet: bool) -> Desk:
-    from .command_line import Desk
+def _command(
+    group: typer.Typer, name: str, work: str
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A command with the options of the decorated function, which has no body: `work`, a function of a module beside
+    this one, is called with them and with the desk to write to. Options that begin with `_` only let classic command
+    lines through."""
 
-    return Desk(as_json, quiet)
+    def declare(options: Callable[..., None]) -> Callable[..., None]:
+        @group.command(name)
+        @functools.wraps(options)
+        def run(as_json: bool = False, quiet: bool = False, **given: Any) -> None:
+            from .command_line import Desk
+
+            desk = Desk(as_json, quiet)
+            with desk.working():
+                module, _, function = work.partition(".")
+                do = getattr(import_module(f".{module}", __package__), function)
+                do(desk, **{option: value for option, value in given.items() if not option.startswith("_")})
+
+        return run
+
+    return declare
 
 
 def _version(wanted: bool) -> None:
@@ -78,7 +95,7 @@ def about(
     pass
 
 
-@app.command("compile")
+@_command(app, "compile", "command_line.compile_command")
 def compile_(
     model: Model,
     target: Target = "llvm",
@@ -90,7 +107,7 @@ def compile_(
     opt_level: Annotated[
         int, typer.Option("--opt-level", "-O", min=0, max=4, help="The optimisation level, 0 to 4.")
     ] = 3,
-    disabled_pass: Annotated[
+    disabled: Annotated[
         str, typer.Option("--disabled-pass", help="Passes to disable, separated by commas.")
     ] = "",
     output_format: Annotated[
@@ -137,8 +154,8 @@ def compile_(
     executor: Annotated[
         str, typer.Option("--executor", help="The executor: graph, aot or vm.", hidden=True)
     ] = "",
-    runtime: Annotated[str, typer.Option("--runtime", hidden=True)] = "",
-    verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, hidden=True)] = 0,
+    _runtime: Annotated[str, typer.Option("--runtime", hidden=True)] = "",
+    _verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, hidden=True)] = 0,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -148,33 +165,9 @@ def compile_(
     tilewright compile net.onnx --target llvm -o net.tar
     tilewright compile net.onnx --tuning-records tune.db -o net.tar
     """
-    desk = _desk(as_json, quiet)
-    with desk.working():
-        from .command_line import compile_command
-
-        disabled = [name.strip() for name in disabled_pass.split(",") if name.strip()]
-        compile_command(
-            desk,
-            model,
-            target,
-            output,
-            shapes,
-            model_format,
-            opt_level,
-            disabled,
-            output_format,
-            desired_layout,
-            use_vm or executor == "vm",
-            tuning_records or (),
-            records_machine,
-            cross,
-            cross_options,
-            pass_config or (),
-            dump_code,
-        )
 
 
-@app.command()
+@_command(app, "run", "command_line.run_command")
 def run(
     package: Annotated[Path, typer.Argument(help="The package that `tilewright compile` wrote.")],
     inputs: Annotated[
@@ -191,7 +184,7 @@ def run(
     profile: Annotated[bool, typer.Option("--profile", help="Print the time of every kernel.")] = False,
     repeat: Annotated[int, typer.Option("--repeat", min=1, help="The number of measurements.")] = 10,
     number: Annotated[int, typer.Option("--number", min=1, help="Runs in one measurement.")] = 10,
-    print_top: Annotated[int, typer.Option("--print-top", min=0, help="Print the greatest values.")] = 0,
+    top: Annotated[int, typer.Option("--print-top", min=0, help="Print the greatest values.")] = 0,
     threads: Annotated[int, typer.Option("--threads", min=0, help="Threads to run on; 0: all cores.")] = 0,
     shapes: Annotated[
         str, typer.Option("--shapes", "--input-shapes", help="Sizes of missing inputs with dynamic shapes.")
@@ -207,30 +200,9 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Run a package."""
-    desk = _desk(as_json, quiet)
-    with desk.working():
-        from .command_line import run_command
-
-        run_command(
-            desk,
-            package,
-            device,
-            inputs,
-            outputs,
-            fill_mode,
-            print_time,
-            profile,
-            repeat,
-            number,
-            print_top,
-            threads,
-            shapes,
-            tracker,
-            key,
-        )
 
 
-@app.command()
+@_command(app, "show", "command_line.show_command")
 def show(
     model: Model,
     target: Target = "llvm",
@@ -243,11 +215,6 @@ def show(
     quiet: Quiet = False,
 ) -> None:
     """Show the contents of a model (operators, shapes, FLOPs, the kernels after fusion) or of a package."""
-    desk = _desk(as_json, quiet)
-    with desk.working():
-        from .command_line import show_command
-
-        show_command(desk, model, target, shapes, model_format, every, text, fuse)
 
 
 # What `tune` is told.
@@ -334,12 +301,12 @@ Tuner = Annotated[
 ]
 
 
-@app.command()
+@_command(app, "tune", "tune_commands.tune_command")
 def tune(
     model: ModelToTune = None,
     target: Target = "llvm",
     trials: Trials = 1000,
-    db: Database = Path("tune.db"),
+    database: Database = Path("tune.db"),
     resume: Resume = False,
     prior: PriorRecords = None,
     seed: Seed = 0,
@@ -358,9 +325,9 @@ def tune(
     repeat: Samples = 0,
     min_repeat_ms: MinRepeatMs = 0,
     tuner: Tuner = "",
-    number: Annotated[int, typer.Option("--number", hidden=True)] = 0,
-    autoscheduler: Annotated[bool, typer.Option("--enable-autoscheduler", hidden=True)] = False,
-    verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, hidden=True)] = 0,
+    _number: Annotated[int, typer.Option("--number", hidden=True)] = 0,
+    _autoscheduler: Annotated[bool, typer.Option("--enable-autoscheduler", hidden=True)] = False,
+    _verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, hidden=True)] = 0,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -377,18 +344,6 @@ def tune(
     tilewright tune net.onnx --tasks conv2d --model model.json
     tilewright tune --model model.json --db tune.db          trains that cost model on the records in tune.db
     """
-    desk = _desk(as_json, quiet)
-    with desk.working():
-        from .tune_commands import TuneSettings, tune_command
-
-        settings = TuneSettings(
-            target=target, trials=trials, database=db, resume=resume, seed=seed, cost_model=cost_model,
-            timeout=timeout, tasks=tasks, cluster=cluster, shapes=shapes, model_format=model_format,
-            opt_level=opt_level, desired_layout=desired_layout, limit=limit, min_gain=min_gain,
-            prior=tuple(prior or ()), early_stopping=early_stopping, parallel=parallel, repeat=repeat,
-            min_repeat_ms=min_repeat_ms, tuner=tuner,
-        )  # fmt: skip
-        tune_command(desk, model, settings)
 
 
 # -- records ------------------------------------------------------------------------------------------
@@ -404,9 +359,9 @@ Records = Annotated[Path, typer.Argument(metavar="FILE", help="A database, or re
 OfTask = Annotated[str, typer.Option("--task", "-t", help="The name of a task, or the beginning of its key.")]
 
 
-@records.command("show")
+@_command(records, "show", "db_commands.show_command")
 def db_show(
-    file: Records,
+    path: Records,
     task: OfTask = "",
     limit: Annotated[int, typer.Option("--limit", min=0, help="Records to show of a task; 0: all.")] = 20,
     as_json: Json = False,
@@ -417,29 +372,21 @@ def db_show(
     tilewright db show tune.db
     tilewright db show tune.db --task fused_nn_conv2d_nn_relu
     """
-    desk = _desk(as_json, False)
-    with desk.working():
-        from .db_commands import show_command
-
-        show_command(desk, file, task, limit)
 
 
-@records.command("best")
+@_command(records, "best", "db_commands.best_command")
 def db_best(
-    file: Records,
+    path: Records,
     task: OfTask = "",
-    every: Annotated[bool, typer.Option("--all", "-a", help="Include records of other machines.")] = False,
+    every_machine: Annotated[
+        bool, typer.Option("--all", "-a", help="Include records of other machines.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Show the record of each task that a build applies."""
-    desk = _desk(as_json, False)
-    with desk.working():
-        from .db_commands import best_command
-
-        best_command(desk, file, task, every)
 
 
-@records.command("merge")
+@_command(records, "merge", "db_commands.merge_command")
 def db_merge(
     into: Annotated[
         Path, typer.Argument(metavar="INTO", help="The database to merge into; created if it does not exist.")
@@ -452,61 +399,41 @@ def db_merge(
     \b
     tilewright db merge all.db monday.db tuesday.db
     """
-    desk = _desk(as_json, False)
-    with desk.working():
-        from .db_commands import merge_command
-
-        merge_command(desk, into, sources)
 
 
-@records.command("prune")
+@_command(records, "prune", "db_commands.prune_command")
 def db_prune(
-    db: Db,
+    path: Db,
     keep: Annotated[int, typer.Option("--keep", min=1, help="Records of each task to keep.")] = 16,
     keep_failed: Annotated[bool, typer.Option("--keep-failed", help="Keep failed records too.")] = False,
     as_json: Json = False,
 ) -> None:
     """Keep only the fastest records of each task, and its winner."""
-    desk = _desk(as_json, False)
-    with desk.working():
-        from .db_commands import prune_command
-
-        prune_command(desk, db, keep, keep_failed)
 
 
-@records.command("export")
+@_command(records, "export", "db_commands.export_command")
 def db_export(
-    db: Db,
+    path: Db,
     output: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")],
     as_json: Json = False,
 ) -> None:
     """Write all records as lines of JSON, which `tilewright db import` and `compile --tuning-records` read."""
-    desk = _desk(as_json, False)
-    with desk.working():
-        from .db_commands import export_command
-
-        export_command(desk, db, output)
 
 
-@records.command("import")
+@_command(records, "import", "db_commands.import_command")
 def db_import(
-    db: Annotated[
+    into: Annotated[
         Path, typer.Argument(metavar="DB", help="The database to merge into; created if it does not exist.")
     ],
     source: Annotated[Path, typer.Argument(metavar="FILE", help="Lines of JSON.")],
     as_json: Json = False,
 ) -> None:
     """Import records that `tilewright db export`, or auto_scheduler's RecordToFile, wrote."""
-    desk = _desk(as_json, False)
-    with desk.working():
-        from .db_commands import import_command
-
-        import_command(desk, db, source)
 
 
-@records.command("train")
+@_command(records, "train", "tune_commands.train_command")
 def db_train(
-    file: Records,
+    path: Records,
     output: Annotated[Path, typer.Option("--output", "-o", help="The cost model to write.")] = Path(
         "model.json"
     ),
@@ -518,22 +445,18 @@ def db_train(
     tilewright db train tune.db -o model.json
     tilewright tune other.onnx --model model.json
     """
-    desk = _desk(as_json, False)
-    with desk.working():
-        from .tune_commands import train_command
-
-        train_command(desk, file, output)
 
 
-@app.command()
+@_command(app, "replay", "db_commands.replay_command")
 def replay(
-    record: Annotated[
+    wanted: Annotated[
         str,
         typer.Argument(
-            help="The beginning of a record's id, a task (its best), or the record as a line of JSON (-: stdin)."
+            metavar="RECORD",
+            help="The beginning of a record's id, a task (its best), or the record as a line of JSON (-: stdin).",
         ),
     ],
-    db: Annotated[
+    path: Annotated[
         Path, typer.Option("--db", help="The file that contains the record and its program.")
     ] = Path("tune.db"),
     timeout: Annotated[
@@ -549,14 +472,9 @@ def replay(
     tilewright replay 076a05675a57 --db tune.db
     tilewright replay fused_nn_conv2d_nn_relu --db tune.db --no-script
     """
-    desk = _desk(as_json, quiet)
-    with desk.working():
-        from .db_commands import replay_command
-
-        replay_command(desk, record, db, timeout, script)
 
 
-@app.command()
+@_command(app, "calibrate", "calibrate.calibrate_command")
 def calibrate(
     device: Annotated[str, typer.Option("--device", help="What to measure: all, cpu or cuda.")] = "all",
     rounds: Annotated[
@@ -574,11 +492,6 @@ def calibrate(
     tilewright calibrate --show              the figures, and the files that they are in
     tilewright calibrate --remove            back to the table of known machines
     """
-    desk = _desk(as_json, quiet)
-    with desk.working():
-        from .calibrate import calibrate_command
-
-        calibrate_command(desk, device, rounds, show, remove)
 
 
 def with_target_options(given: Sequence[str]) -> list[str]:

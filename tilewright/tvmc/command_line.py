@@ -106,16 +106,17 @@ def compile_command(
     shapes: str,
     model_format: str,
     opt_level: int,
-    disabled: Sequence[str],
+    disabled: str,
     output_format: str,
-    desired_layout: str = "",
-    use_vm: bool = False,
-    tuning_records: Sequence[Path] = (),
-    records_machine: str = "",
-    cross: str = "",
-    cross_options: str = "",
-    pass_config: Sequence[str] = (),
-    dump_code: str = "",
+    desired_layout: str,
+    use_vm: bool,
+    tuning_records: Sequence[Path] | None,
+    records_machine: str,
+    cross: str,
+    cross_options: str,
+    pass_config: Sequence[str] | None,
+    dump_code: str,
+    executor: str,
 ) -> None:
     """Import and compile a model, write the package, and report."""
     from ..relay.build_module import as_target
@@ -127,8 +128,8 @@ def compile_command(
     given = parse_shape_string(shapes) if shapes else None
     check_path(output)
     as_target(target)
-    configs = _configs(pass_config)
-    records = _records(tuning_records, records_machine)
+    configs = _configs(pass_config or ())
+    records = _records(tuning_records or (), records_machine)
     desk.note(f"importing {model}")
     start = time.perf_counter()
     loaded = load(model, model_format or None, given)
@@ -139,10 +140,10 @@ def compile_command(
         target,
         opt_level,
         package_path=output,
-        disabled_pass=disabled,
+        disabled_pass=[name.strip() for name in disabled.split(",") if name.strip()],
         output_format=output_format,
         desired_layout=desired_layout or None,
-        use_vm=use_vm,
+        use_vm=use_vm or executor == "vm",
         tuning_records=records,
         cross=cross or None,
         cross_options=cross_options.split(),
@@ -236,9 +237,9 @@ def run_command(
     number: int,
     top: int,
     threads: int,
-    shapes: str = "",
-    tracker: str = "",
-    key: str = "",
+    shapes: str,
+    tracker: str,
+    key: str,
 ) -> None:
     """Load and run a package, write the results, and report."""
     from contextlib import ExitStack

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,8 +49,9 @@ class TuneSettings:
     tuner: str = ""
 
 
-def tune_command(desk: Desk, model: Path | None, settings: TuneSettings) -> None:
+def tune_command(desk: Desk, model: Path | None, prior: Sequence[Path] | None, **options: Any) -> None:
     """Import a model, extract its tasks, tune them, and report."""
+    settings = TuneSettings(prior=tuple(prior or ()), **options)
     if model is None:
         return _train_instead(desk, settings)
     from ..tune.records.files import open_records
@@ -64,8 +65,8 @@ def tune_command(desk: Desk, model: Path | None, settings: TuneSettings) -> None
     _check_model(settings.cost_model)
     listing = settings.tasks.strip() == "list"
     if not listing:
-        for prior in settings.prior:
-            open_records(prior).close()
+        for source in settings.prior:
+            open_records(source).close()
         database_for(settings.database).close()
     desk.note(f"importing {model}")
     loaded = load(model, settings.model_format or None, given)

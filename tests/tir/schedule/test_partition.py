@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from schedule_checks import keeps_meaning
-from schedule_programs import chain, copy2d, matmul, symbolic
+from schedule_programs import arrays, chain, copy2d, matmul, symbolic
 
 from tilewright import tir
 from tilewright.script import tir as T
@@ -520,3 +520,12 @@ def test_get_output_blocks():
     assert [b.name for b in sch.get_output_blocks(root)] == ["C", "D"]
     sch.parallel(sch.get_loops(sch.get_output_blocks(root)[1])[0])
     keeps_meaning(squares, sch)
+
+
+@pytest.mark.parametrize("keep, bound", [(True, "j0"), (False, "0")])
+def test_parts_of_one_iteration_name_their_variable_or_their_position(agree, keep, bound):
+    sch, (_i, j) = on(copy2d, "B")
+    sch.loop_partition(j, [1, None], preserve_unit_iters=keep)
+    realize = sch.realize(sch.get_block("B_j0"))
+    assert str(realize.iter_values[1]) == bound
+    agree(copy2d, sch.mod["main"], *arrays(copy2d))

@@ -438,3 +438,38 @@ def test_split_takes_loops_only(refused):
         sch.split("j", [None, 4])
     assert str(caught.value) == "a loop is given by what get_loops or split returned, not by 'j'"
     assert sch.mod is before
+
+
+def _bindings(sch: tvm.tir.Schedule, block: str = "B") -> list[str]:
+    return [str(v) for v in sch.realize(sch.get_block(block)).iter_values]
+
+
+@pytest.mark.parametrize("keep, bound", [(False, "j_1"), (True, "j_0 * 12 + j_1")])
+def test_loops_of_one_iteration_keep_their_place_in_bindings_if_asked(agree, keep, bound):
+    sch, (_i, j) = loops_of(copy2d, "B")
+    sch.split(j, [1, 12], preserve_unit_iters=keep)
+    assert _bindings(sch) == ["i", bound]
+    agree(copy2d, sch.mod["main"], *arrays(copy2d))
+
+
+def test_kept_loops_of_one_iteration_take_no_part_in_the_guard(agree):
+    sch, (_i, j) = loops_of(copy2d, "B")
+    sch.split(j, [1, None, 5], preserve_unit_iters=True)
+    assert _bindings(sch) == ["i", "j_0 * 15 + j_1 * 5 + j_2"]
+    assert "T.where(j_1 * 5 + j_2 < 12)" in sch.mod.script()
+    agree(copy2d, sch.mod["main"], *arrays(copy2d))
+    again = tvm.tir.Schedule(copy2d)
+    sch.trace.apply_to_schedule(again)
+    tvm.ir.assert_structural_equal(again.mod, sch.mod)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_fused_loop_of_one_iteration_stays_in_bindings_if_asked(agree, keep):
+    sch, (i, j) = loops_of(copy2d, "B")
+    i_0, i_1 = sch.split(i, [1, 8], preserve_unit_iters=True)
+    j_0, j_1 = sch.split(j, [1, 12], preserve_unit_iters=True)
+    sch.reorder(i_0, j_0, i_1, j_1)
+    sch.fuse(i_0, j_0, preserve_unit_iters=keep)
+    used = " ".join(_bindings(sch))
+    assert ("i_0_j_0_fused" in used) == keep
+    agree(copy2d, sch.mod["main"], *arrays(copy2d))

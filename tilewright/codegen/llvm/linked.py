@@ -6,9 +6,9 @@ import ctypes
 import json
 import os
 import platform
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,14 @@ def unit_of(module: LLVMModule) -> Unit:
     made = made_by_llvm(module.machine, (text, *module.imported), optimized)
     functions = tuple(module.description["functions"])
     return Unit(made.code, functions, made.needs, module.uses_parallel, WATCHES in text)
+
+
+def _array_object(machine: Machine, symbol: str, values: Any, folder: str) -> str:
+    """An object file in a folder that has an array under a symbol."""
+    raw = os.path.join(folder, f"{symbol}.bin")
+    with open(raw, "wb") as file:
+        file.write(memoryview(values).cast("B"))
+    return data_object(machine, symbol, raw, folder)
 
 
 def _description_object(machine: Machine, description: Mapping[str, Any]) -> bytes:
@@ -191,50 +199,25 @@ class LinkedModule(Module):
         shown = replace(info, functions={info.entry: info.functions[info.entry]}) if info.entry else info
         return c_header(shown, self.name) if extra is None else extra(shown)
 
-    def export_library(
-        self,
-        file_name: str | os.PathLike[str],
-        *,
-        fcompile: Callable[..., Any] | None = None,
-        addons: list[str] | None = None,
-        workspace_dir: str | None = None,
-        **kwargs: Any,
-    ) -> str:
-        """Write a shared library (or a `.tar` of object files), and beside it the C header."""
-        return self.export_with((), os.fspath(file_name), fcompile, addons, workspace_dir, **kwargs)
+    def _export(self, target: str, **linking: Any) -> str:
+        return self.export_with((), target, **linking)
 
     def export_with(
         self,
         units: Sequence[Unit],
         target: str,
-        fcompile: Callable[..., Any] | None = None,
-        addons: list[str] | None = None,
-        workspace_dir: str | None = None,
         description: Mapping[str, Any] | None = None,
         data: Mapping[str, Any] | None = None,
         header: Callable[[LibraryInfo], str] | None = None,
-        **kwargs: Any,
+        **linking: Any,
     ) -> str:
         """Export with more object files, and arrays (`data`, by symbol) in the library."""
-        chosen = dict(description or self.description)
-        codes = [u.code for u in (*self.units, *units)]
-        codes.append(_description_object(self.machine, chosen))
+        parts: list[bytes | Callable[[str], str]] = [u.code for u in (*self.units, *units)]
+        parts.append(_description_object(self.machine, dict(description or self.description)))
         if self.uses_parallel:
-            codes.append(self._pool_code)
-        with tempfile.TemporaryDirectory(prefix="tilewright-", dir=workspace_dir) as folder:
-            parts = []
-            for i, code in enumerate(codes):
-                parts.append(os.path.join(folder, f"lib{i}.o"))
-                Path(parts[-1]).write_bytes(code)
-            for symbol, values in (data or {}).items():
-                raw = os.path.join(folder, f"{symbol}.bin")
-                with open(raw, "wb") as file:
-                    file.write(memoryview(values).cast("B"))
-                parts.append(data_object(self.machine, symbol, raw, folder))
-            parts += addons or []
-            link.write_library(
-                target, parts, fcompile, None if self.native else self.machine.triple, **kwargs
-            )
+            parts.append(self._pool_code)
+        parts += [partial(_array_object, self.machine, symbol, a) for symbol, a in (data or {}).items()]
+        link.write_library(target, parts, None if self.native else self.machine.triple, **linking)
         text = self.header(header)
         if text and not is_stream(target):  # a model for a GPU has no function that C could call
             write_whole(Path(target).with_suffix(".h"), text)

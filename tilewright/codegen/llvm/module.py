@@ -5,8 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -188,30 +187,13 @@ class LLVMModule(Module):
         else:
             raise BuildError(f"cannot save a module as {kind!r} ({path.name}); the formats are {_FORMATS}")
 
-    def export_library(
-        self,
-        file_name: str | os.PathLike[str],
-        *,
-        fcompile: Callable[..., Any] | None = None,
-        addons: list[str] | None = None,
-        workspace_dir: str | None = None,
-        **kwargs: Any,
-    ) -> str:
-        """Write a shared library that needs nothing else, and beside it the C header to call it with.
-
-        `fcompile(output, objects, **kwargs)` links; without it the system's compiler or ziglang does.
-        """
-        target = os.fspath(file_name)
-        with tempfile.TemporaryDirectory(prefix="tilewright-", dir=workspace_dir) as folder:
-            parts = [os.path.join(folder, "lib0.o"), *(addons or [])]
-            others = [m for m in self.imported_modules if isinstance(m, LLVMModule)]
-            foreign = [m for m in self.imported_modules if not isinstance(m, LLVMModule)]
-            if foreign:
-                raise BuildError(f"the imported module {foreign[0]} holds no code that can be linked in")
-            Path(parts[0]).write_bytes(self._standalone(others).code)
-            link.write_library(
-                target, parts, fcompile, None if self.native else self.machine.triple, **kwargs
-            )
+    def _export(self, target: str, **linking: Any) -> str:
+        others = [m for m in self.imported_modules if isinstance(m, LLVMModule)]
+        foreign = [m for m in self.imported_modules if not isinstance(m, LLVMModule)]
+        if foreign:
+            raise BuildError(f"the imported module {foreign[0]} holds no code that can be linked in")
+        triple = None if self.native else self.machine.triple
+        link.write_library(target, [self._standalone(others).code], triple, **linking)
         every = {
             **self.description,
             "functions": [f for m in (self, *others) for f in m.description["functions"]],

@@ -28,6 +28,7 @@ from ...ir.expr import (
 from ...ir.function import PrimFunc
 from ...ir.functor import pre_order, statements
 from ...ir.op import Op
+from ...ir.printer_names import free_name
 from ...ir.stmt import BufferStore, Evaluate
 
 __all__ = ["Argument", "Guard", "Signature", "external_names", "signature_of"]
@@ -95,7 +96,7 @@ def signature_of(
     symbols: dict[Var, str] = {}
     offsets: list[Var] = []
     for var in _symbolic(func, offsets):
-        symbols[var] = _unique(var.name, symbols)
+        symbols[var] = free_name(var.name, symbols.values())
     arguments: list[Argument] = []
     params: list[dict[str, Any]] = []
     for p in func.params:
@@ -185,14 +186,6 @@ def _symbolic(func: PrimFunc, offsets: list[Var]) -> Iterator[Var]:
         if isinstance(buffer.elem_offset, Var) and buffer.elem_offset not in seen:
             seen.add(buffer.elem_offset)
             offsets.append(buffer.elem_offset)
-
-
-def _unique(name: str, taken: dict[Var, str]) -> str:
-    out, n = name, 0
-    while out in taken.values():
-        n += 1
-        out = f"{name}_{n}"
-    return out
 
 
 def _describe(buffer: Buffer, symbols: dict[Var, str], access: str, align: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,22 +57,10 @@ class KernelModule(HostModule):
         else:
             super().save(file_name, fmt)
 
-    def export_library(
-        self,
-        file_name: str | os.PathLike[str],
-        *,
-        fcompile: Callable[..., Any] | None = None,
-        addons: list[str] | None = None,
-        workspace_dir: str | None = None,
-        **kwargs: Any,
-    ) -> str:
-        """Write a shared library with the kernels in it."""
-        target = os.fspath(file_name)
+    def _export(self, target: str, **linking: Any) -> str:
+        """A shared library with the kernels in it."""
         devices = [m.described() for m in self.imported_modules if isinstance(m, DeviceModule)]
-        with tempfile.TemporaryDirectory(prefix="tilewright-", dir=workspace_dir) as folder:
-            parts = [os.path.join(folder, "host.o"), *(addons or [])]
-            Path(parts[0]).write_bytes(self._object({**self.description, DEVICES: devices}))
-            link.write_library(target, parts, fcompile, **kwargs)
+        link.write_library(target, [self._object({**self.description, DEVICES: devices})], **linking)
         return target
 
     @property

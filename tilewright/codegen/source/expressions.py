@@ -35,6 +35,7 @@ from ...ir.float8 import is_float8
 from ...ir.fold import odd_float32
 from ...ir.functor import pre_order
 from ...ir.op import Op
+from ...ir.printer_names import free_name
 from ...runtime.errors import CHECK_CODES
 from ...runtime.reports import MOST_VALUES
 from .dialect import Dialect, is_small_float, widening_helper
@@ -86,10 +87,7 @@ class Expressions(ExprText):
         base = re.sub(r"\W", "_", hint, flags=re.ASCII) or "v"
         if base[0].isdigit() or base.startswith(("__", "tw_")):
             base = f"v_{base}"
-        made, n = base, 0
-        while made in self.taken:
-            n += 1
-            made = f"{base}_{n}"
+        made = free_name(base, self.taken)
         self.taken.add(made)
         return made
 

@@ -12,6 +12,7 @@ from ...ir.functor import pre_order
 from ...ir.module import GlobalVar
 from ...ir.op import Op
 from ...ir.ops import mul
+from ...ir.printer_names import free_name
 from ...ir.stmt import Evaluate, Stmt
 from .kernel import TENSOR_MAP
 
@@ -66,12 +67,8 @@ class _Writer:
         self.launched: dict[str, None] = {}
 
     def define(self, var: Var) -> str:
-        made, n = var.name, 0
-        while made in self.taken:
-            n += 1
-            made = f"{var.name}_{n}"
+        made = self.names[var] = free_name(var.name, self.taken)
         self.taken.add(made)
-        self.names[var] = made
         return made
 
     @staticmethod

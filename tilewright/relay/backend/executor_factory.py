@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -52,29 +50,12 @@ class ExecutorFactoryModule(ModelModule):
 
     lib = property(get_lib)
 
-    def export_library(
-        self,
-        file_name: str | os.PathLike[str],
-        *,
-        fcompile: Callable[..., Any] | None = None,
-        addons: list[str] | None = None,
-        workspace_dir: str | None = None,
-        weights: bool = True,
-        **kwargs: Any,
-    ) -> str:
-        """Write kernels, weights, thread pool and the function that runs the model as one library, with a C header.
+    def _export(self, target: str, weights: bool = True, **linking: Any) -> str:
+        """A library of kernels, weights, thread pool and the function that runs the model.
 
         `weights=False` leaves the weights out: they go beside it, with `save_param_dict(lib.get_params())`.
         """
-        return _export(
-            self,
-            os.fspath(file_name),
-            weights,
-            fcompile=fcompile,
-            addons=addons,
-            workspace_dir=workspace_dir,
-            **kwargs,
-        )
+        return _export(self, target, weights, **linking)
 
 
 GraphExecutorFactoryModule = AOTExecutorFactoryModule = ExecutorFactoryModule
@@ -92,15 +73,15 @@ class DeviceFactoryModule(ExecutorFactoryModule, DeviceModelModule):
 class _Kernels(ModelModule):
     """The library of a model as its second part: the parameters are the third."""
 
-    def export_library(self, file_name: Any, **options: Any) -> str:
-        return _export(self, os.fspath(file_name), False, **options)
+    def _export(self, target: str, **linking: Any) -> str:
+        return _export(self, target, False, **linking)
 
 
 class _DeviceKernels(_Kernels, DeviceModelModule):
     """The same for a device."""
 
 
-def _export(model: ModelModule, target: str, weights: bool, **options: Any) -> str:
+def _export(model: ModelModule, target: str, weights: bool, **linking: Any) -> str:
     inner = model.inner
     assert isinstance(inner, LinkedModule)
     units: list[Unit] = []
@@ -110,7 +91,7 @@ def _export(model: ModelModule, target: str, weights: bool, **options: Any) -> s
         about[LAUNCHES] = {**about[LAUNCHES], DEVICES: [model.device_module.described()]}
         if weights and model.weights is not None:
             data[model.model.weights_symbol] = np.asarray(model.weights)
-        return inner.export_with((), target, description=about, data=data, header=lambda _: "", **options)
+        return inner.export_with((), target, description=about, data=data, header=lambda _: "", **linking)
     if weights and model.weights is not None:
         unit = standalone_unit(model.model, inner)
         units.append(unit)
@@ -120,4 +101,4 @@ def _export(model: ModelModule, target: str, weights: bool, **options: Any) -> s
     def header(info: LibraryInfo) -> str:
         return model_header(info, model.model, bool(data))
 
-    return inner.export_with(units, target, description=about, data=data, header=header, **options)
+    return inner.export_with(units, target, description=about, data=data, header=header, **linking)

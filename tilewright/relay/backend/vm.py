@@ -362,16 +362,8 @@ class CompiledExecutable(Executable):
                 found = self._ready[key] = _specialised(self.opens[number], tensors, self.target)
         return found(tensors)
 
-    def export_library(
-        self,
-        file_name: str | os.PathLike[str],
-        *,
-        fcompile: Callable[..., Any] | None = None,
-        addons: list[str] | None = None,
-        workspace_dir: str | None = None,
-        **kwargs: Any,
-    ) -> str:
-        """Write program, kernels, constants and thread pool as one library."""
+    def export_library(self, file_name: str | os.PathLike[str], **linking: Any) -> str:
+        """Write program, kernels, constants and thread pool as one library; see `Module.export_library`."""
         self.complete()
         offsets, size = [], 0
         for c in self.constants:
@@ -385,16 +377,8 @@ class CompiledExecutable(Executable):
         symbol = "tvmgen_vm_constants"
         about = dict(self.lib.description)
         about[VM] = {"program": self.program.data(), "symbol": symbol, "bytes": size, "offsets": offsets}
-        return self.lib.export_with(
-            (),
-            os.fspath(file_name),
-            fcompile,
-            addons,
-            workspace_dir,
-            description=about,
-            data={symbol: whole},
-            **kwargs,
-        )
+        data = {symbol: whole}
+        return self.lib.export_with((), os.fspath(file_name), description=about, data=data, **linking)
 
 
 # ---------------------------------------------------------------------------- compiled for the sizes at hand

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 from ...absent import attributes
+from ...homes import lazily
 from ...ir.errors import TVMError
 from ...ir.module import IRModule
 from ...ir.transform import PassContext, Sequential
@@ -14,20 +14,6 @@ from ..transform.infer_type import infer_module, infer_type
 from ..ty import TensorType, tensor_fields
 
 __all__ = ["run_infer_type", "run_opt_pass", "te_outputs"]
-
-_MODULES = (
-    "inception_v3",
-    "init",
-    "layers",
-    "mlp",
-    "mobilenet",
-    "resnet",
-    "squeezenet",
-    "synthetic",
-    "temp_op_attr",
-    "vgg",
-)
-_absent = attributes(__name__)
 
 
 def _as_module(expr: Any) -> IRModule:
@@ -76,7 +62,9 @@ def te_outputs(call: Call) -> list[Any]:
     return list(made)
 
 
-def __getattr__(name: str) -> Any:
-    if name == "create_workload":
-        return import_module(".init", __name__).create_workload
-    return import_module(f".{name}", __name__) if name in _MODULES else _absent(name)
+__getattr__ = lazily(
+    __name__,
+    {"init": "create_workload"},
+    "inception_v3 init layers mlp mobilenet resnet squeezenet synthetic temp_op_attr vgg",
+    attributes(__name__),
+)

@@ -22,6 +22,7 @@ from ...ir.ops import (
     min_of,
     sub,
 )
+from ...ir.printer_names import free_name
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt
 from ...ir.types import PointerType, PrimType
 from ..analysis.elements import fill_box
@@ -170,12 +171,7 @@ class _Redirect(Mutator):
 
 def _name(sch: Schedule, base: str) -> str:
     """A block name that is not taken."""
-    taken = {r.block.name_hint for r in sch.state.index.order}
-    name, n = base, 0
-    while name in taken:
-        n += 1
-        name = f"{base}_{n}"
-    return name
+    return free_name(base, {r.block.name_hint for r in sch.state.index.order})
 
 
 def _cached(buffer: Buffer, scope: str) -> Buffer:

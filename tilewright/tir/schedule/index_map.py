@@ -50,6 +50,7 @@ from ...ir.ops import (
     not_equal,
     sub,
 )
+from ...ir.printer_names import free_name
 from ..analysis.elements import evaluated
 
 __all__ = ["IndexMap"]
@@ -246,10 +247,7 @@ class IndexMap:
         names: dict[Var, str] = {}
         for v in self.initial_indices:
             base = v.name if v.name.isidentifier() else "i"
-            taken, n = set(names.values()), 0
-            while (name := base if not n else f"{base}_{n}") in taken:
-                n += 1
-            names[v] = name
+            names[v] = free_name(base, names.values())
         body = ast.Tuple([_to_ast(e, names) for e in self.final_indices], ast.Load())
         return f"lambda {', '.join(names.values())}: {ast.unparse(body)}"
 

@@ -139,7 +139,7 @@ def split(
     sch: Schedule,
     loop: LoopRV,
     factors: Sequence[Any],
-    preserve_unit_iters: bool = True,
+    preserve_unit_iters: bool = False,
     disable_predication: bool = False,
     names: Sequence[str] | None = None,
 ) -> list[LoopRV]:
@@ -152,7 +152,8 @@ def split(
 
     `factors` are the extents of the new loops, outermost first; one of them may be None and is inferred. `names` are
     the names of the new loops. With `disable_predication` the factors must be known to divide the loop: the step is
-    refused where a predicate would be needed. `preserve_unit_iters` has no effect: loops of extent 1 are kept.
+    refused where a predicate would be needed. New loops of extent 1 are always made; with `preserve_unit_iters` their
+    variables stay in the bindings of blocks too.
     """
     n = _plain(sch, loop, "split")
     given = [None if f is None else convert(f.var if isinstance(f, LoopRV) else f) for f in factors]
@@ -189,11 +190,15 @@ def split(
     condition = None if exact else less(counted, n.extent)
     if not is_zero(n.min):
         position = add(n.min, position)
+    preserved = set(once) if preserve_unit_iters else set()  # simplification knows nothing of these
     with ana.scope():
         for v, s in zip(variables, sizes, strict=True):
-            ana.bind_loop(v, const(0, kind), s)
+            if v not in preserved:
+                ana.bind_loop(v, const(0, kind), s)
         outer = {x.loop_var for x in loops_around(sch, n)}
         body = _Rebind({n.loop_var: position}, ana, outer, condition).visit(n.body)
+        for v in preserved:
+            ana.bind_loop(v, const(0, kind), const(1, kind))
         _check_parted(sch, n, body, ana)
     made: Stmt = body
     for v, s in reversed(list(zip(variables, sizes, strict=True))):
@@ -283,14 +288,15 @@ def _check_factors(n: For, factors: Sequence[PrimExpr | None]) -> None:
 
 
 @primitive
-def fuse(sch: Schedule, *loops: LoopRV, preserve_unit_iters: bool = True, name: str | None = None) -> LoopRV:
+def fuse(sch: Schedule, *loops: LoopRV, preserve_unit_iters: bool = False, name: str | None = None) -> LoopRV:
     """Fuse directly nested loops, given outermost first, into one.
 
     for i in range(n):                for f in range(n * m):
         for j in range(m):      ->        S(f // m, f % m)
             S(i, j)
 
-    `name` is the name of the new loop. `preserve_unit_iters` has no effect.
+    `name` is the name of the new loop. With `preserve_unit_iters` the bindings of blocks name the new loop even if its
+    extent is 1.
     """
     if len(loops) < 1:
         refuse("there is nothing to fuse")
@@ -325,7 +331,8 @@ def fuse(sch: Schedule, *loops: LoopRV, preserve_unit_iters: bool = True, name: 
         table[x.loop_var] = value if is_zero(x.min) else add(x.min, value)
         rest = floordiv(rest, x.extent)
     with ana.scope():
-        ana.bind_loop(fused, const(0, kind), total)
+        if not (preserve_unit_iters and is_one(total)):
+            ana.bind_loop(fused, const(0, kind), total)
         around = {x.loop_var for x in loops_around(sch, nest[0])}
         body = _Rebind(table, ana, around).visit(nest[-1].body)
     sch.state.replace(nest[0], For(fused, const(0, kind), total, ForKind.SERIAL, body, span=nest[0].span))

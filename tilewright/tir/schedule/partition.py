@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from ...arith import Analyzer
 from ...ir.expr import PrimExpr, Var, const, convert
 from ...ir.functor import Mutator, pre_order, renew_defs_in, substitute, vars_used
-from ...ir.ops import add, is_zero, less_equal, sub
+from ...ir.ops import add, is_one, is_zero, less_equal, sub
+from ...ir.printer_names import free_name
 from ...ir.stmt import Block, For, ForKind, SeqStmt, Stmt, seq
 from ..analysis.carried import Use, uses_under
 from .blocks import enclosing_block, reduction_vars
@@ -36,7 +37,8 @@ def loop_partition(
                                         for i2 in range(66, 128):
                                             B_i2(i2)
 
-    `factors` are the extents of the parts; the last part takes the remaining iterations.
+    `factors` are the extents of the parts; the last part takes the remaining iterations. Parts of one iteration are
+    loops too; without `preserve_unit_iters` the bindings of blocks name their position instead of their variable.
     """
     n = _plain(sch, loop, "loop_partition")
     _check_copies(sch, n)
@@ -50,7 +52,8 @@ def loop_partition(
         named = _Rename(f"_{n.loop_var.name}{i}", taken)
         copy = named.visit(renew_defs_in(n.replace(min=start, extent=size)))
         var = Var(f"{n.loop_var.name}{i}", n.loop_var.dtype)
-        body = substitute(copy.body, {copy.loop_var: var})
+        unit = is_one(size) and not preserve_unit_iters
+        body = substitute(copy.body, {copy.loop_var: start if unit else var})
         parts.append(copy.replace(loop_var=var, body=body))
         made.append(LoopRV(var))
         start = ana.simplify(add(start, size))
@@ -78,10 +81,7 @@ class _Rename(Mutator):
         self.suffix, self.taken = suffix, taken
 
     def visit_Block(self, n: Block) -> Block:
-        name, count = n.name_hint + self.suffix, 0
-        while name in self.taken:
-            count += 1
-            name = f"{n.name_hint}{self.suffix}_{count}"
+        name = free_name(n.name_hint + self.suffix, self.taken)
         self.taken.add(name)
         made: Block = n.map_children(self.visit)
         return made.replace(name_hint=name)

@@ -341,13 +341,13 @@ class Schedule:
         self,
         loop: LoopRV,
         factors: Sequence[int | PrimExpr | Var | None],
-        preserve_unit_iters: bool = True,
+        preserve_unit_iters: bool = False,
         disable_predication: bool = False,
         names: Sequence[str] | None = None,
     ) -> list[LoopRV]:
         return loops.split(self, loop, factors, preserve_unit_iters, disable_predication, names)
 
-    def fuse(self, *loop: LoopRV, preserve_unit_iters: bool = True, name: str | None = None) -> LoopRV:
+    def fuse(self, *loop: LoopRV, preserve_unit_iters: bool = False, name: str | None = None) -> LoopRV:
         return loops.fuse(self, *loop, preserve_unit_iters=preserve_unit_iters, name=name)
 
     def reorder(self, *ordered_loops: LoopRV) -> None:

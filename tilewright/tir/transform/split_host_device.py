@@ -9,8 +9,9 @@ from typing import Any
 from ...ir.errors import LoweringError
 from ...ir.expr import BufferLoad, Call, IntImm, IterVar, Let, PrimExpr, Range, Var, const, const_value
 from ...ir.function import PrimFunc
-from ...ir.functor import pre_order, rewrite, statements, substitute
+from ...ir.functor import pre_order, rewrite, statements, substitute, written_out
 from ...ir.module import GlobalVar, IRModule
+from ...ir.printer_names import free_name
 from ...ir.stmt import (
     Allocate,
     AllocateConst,
@@ -214,19 +215,10 @@ class _Split:
 
     def expanded(self, e: PrimExpr) -> PrimExpr:
         """An expression in terms of the function's own sizes."""
-        for _ in range(len(self.lets)):
-            used = {v: self.lets[v] for v in pre_order(e) if isinstance(v, Var) and v in self.lets}
-            if not used:
-                break
-            e = substitute(e, used)
-        return e
+        return written_out(e, self.lets)
 
     def kernel_name(self) -> str:
-        base = f"{self.name}_kernel"
-        made, n = base, 0
-        while made in self.taken:
-            n += 1
-            made = f"{base}_{n}"
+        made = free_name(f"{self.name}_kernel", self.taken)
         self.taken.add(made)
         return made
 

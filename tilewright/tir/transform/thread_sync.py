@@ -30,7 +30,7 @@ from ...ir.expr import (
     const_value,
 )
 from ...ir.function import PrimFunc
-from ...ir.functor import pre_order, statements, substitute
+from ...ir.functor import pre_order, statements, substitute, written_out
 from ...ir.op import Op
 from ...ir.ops import add, conjuncts, greater, logical_not, mul, sub
 from ...ir.stmt import (
@@ -362,12 +362,7 @@ class _Sync:
 
     def expanded(self, e: PrimExpr) -> PrimExpr:
         """The expression with bindings written out."""
-        for _ in range(len(self.lets)):
-            used = {v: self.lets[v] for v in pre_order(e) if isinstance(v, Var) and v in self.lets}
-            if not used:
-                break
-            e = substitute(e, used)
-        return e
+        return written_out(e, self.lets)
 
     # -- whether accesses meet -------------------------------------------------------------
     def meet(self, first: list[_Access], second: list[_Access]) -> str:

@@ -11,4 +11,4 @@ if TYPE_CHECKING:
 
 __all__ = ["MeasureInput", "MeasureOptions", "Measurer", "Measures", "Status", "Timing"]
 
-__getattr__ = lazily(__name__, dict.fromkeys(__all__, "measurer"))
+__getattr__ = lazily(__name__, {"measurer": " ".join(__all__)})

@@ -12,4 +12,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Database", "History", "Record"]
 
-__getattr__ = lazily(__name__, {"Database": "database", "History": "history", "Record": "database"})
+__getattr__ = lazily(__name__, {"database": "Database Record", "history": "History"})

@@ -11,4 +11,4 @@ if TYPE_CHECKING:
 
 __all__ = ["SearchOptions", "Tuner", "tune_task"]
 
-__getattr__ = lazily(__name__, {"SearchOptions": "search", "Tuner": "search", "tune_task": "search"})
+__getattr__ = lazily(__name__, {"search": "SearchOptions Tuner tune_task"})
