@@ -418,7 +418,7 @@ def test_refuse_a_reader_that_writes_it(expect, refused):
     expect(
         refusal(refused, tir.Schedule(add_one), "cache_write", "A", 0, "local"),
         """
-        cache_write(A, write_buffer_index=0, storage_scope='local'): block A reads A too, which the other memory does not hold yet
+        cache_write(A, write_buffer_index=0, storage_scope='local'): block A also reads A, which the other memory does not hold yet
           at stage_programs.py:LINE
 
           | …

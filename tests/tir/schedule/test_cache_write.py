@@ -249,14 +249,14 @@ def test_refuse_a_buffer_of_two_blocks(expect, refused):
     expect(
         refusal(refused, sch, "cache_write", "C", 0, "local"),
         """
-        cache_write(C, write_buffer_index=0, storage_scope='local'): block C_init writes C too, so block C alone does not say what it holds
+        cache_write(C, write_buffer_index=0, storage_scope='local'): block C_init also writes C, so block C alone does not define it
           at stage_programs.py:LINE
 
           | …
           |         with T.block("C_init"):    # <-- here
           | …
 
-          hint: take this step before the block is taken apart by decompose_reduction or loop_partition
+          hint: apply this step before decompose_reduction or loop_partition splits the block
         """,
     )
 

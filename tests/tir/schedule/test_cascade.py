@@ -123,7 +123,7 @@ def test_a_loop_that_is_marked(refused) -> None:
     k = sch.get_loops("C")[2]
     sch.unroll(k)
     text = refused(sch, lambda: sch.cascade_reduction(k))
-    assert "loop `k` is marked unrolled, and its iterations must come one by one" in text
+    assert "loop `k` is marked unrolled, and its iterations must run in sequence" in text
     assert "hint: split the loop, and cascade the outer part" in text
 
 
@@ -133,7 +133,7 @@ def test_a_reduction_without_its_init(refused) -> None:
     sch.decompose_reduction("C", k)
     inner = sch.get_loops("C")[2]
     text = refused(sch, lambda: sch.cascade_reduction(inner))
-    assert "block C has no init: cascade_reduction comes before decompose_reduction" in text
+    assert "block C has no init: apply cascade_reduction before decompose_reduction" in text
 
 
 def test_a_loop_that_drives_both(refused) -> None:

@@ -444,14 +444,14 @@ def test_refuse_inputs_that_change_in_between(expect, refused):
     expect(
         refusal(refused, sch, "compute_at", "B", i),
         """
-        compute_at(B, loop=i): block A writes A after block B has read it, and there it would see the new values
+        compute_at(B, loop=i): block A writes A after block B has read it, and there it would read the new values
           at stage_programs.py:LINE
 
           | …
           |         with T.block("A"):    # <-- here
           | …
 
-          hint: choose a place before that block, or cache_read A for this block first
+          hint: choose a loop before that block, or cache_read A for this block first
         """,
     )
 
@@ -502,14 +502,14 @@ def test_refuse_inputs_that_the_old_loop_writes_again(expect, refused):
     expect(
         refusal(refused, sch, "compute_at", "C", i),
         """
-        compute_at(C, loop=i): block B writes the same elements of B in each iteration of loop `i`, and outside of it block C would see the last ones
+        compute_at(C, loop=i): block B writes the same elements of B in each iteration of loop `i`, and outside of it block C would read only the last values
           at stage_programs.py:LINE
 
           | …
           |     for i in range(8):    # <-- here
           | …
 
-          hint: leave block C inside of `i`
+          hint: leave block C inside `i`
         """,
     )
 
@@ -522,14 +522,14 @@ def test_refuse_two_blocks_that_fill_one_buffer(expect, refused):
     expect(
         refusal(refused, sch, "compute_at", "C", x),
         """
-        compute_at(C, loop=i): block C_init writes C too, so block C alone does not say what it holds
+        compute_at(C, loop=i): block C_init also writes C, so block C alone does not define it
           at stage_programs.py:LINE
 
           | …
           |         with T.block("C_init"):    # <-- here
           | …
 
-          hint: take this step before the block is taken apart by decompose_reduction or loop_partition
+          hint: apply this step before decompose_reduction or loop_partition splits the block
         """,
     )
 

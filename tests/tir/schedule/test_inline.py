@@ -301,14 +301,14 @@ def test_refuse_inputs_that_change_in_between(expect, refused):
     expect(
         refused(sch, lambda: sch.compute_inline(block)),
         """
-        compute_inline(B): block A writes A after block B has read it, and its readers would see the new values
+        compute_inline(B): block A writes A after block B has read it, and its readers would read the new values
           at test_inline.py:LINE
 
           | …
           |         with T.block("A"):    # <-- here
           | …
 
-          hint: choose a place before that block, or cache_read A for this block first
+          hint: choose a loop before that block, or cache_read A for this block first
         """,
     )
 
@@ -338,14 +338,14 @@ def test_refuse_two_blocks_that_fill_one_buffer(expect, refused):
     expect(
         said(tir.Schedule(halves), refused, "compute_inline", "B"),
         """
-        compute_inline(B): block B2 writes B too, so block B alone does not say what it holds
+        compute_inline(B): block B2 also writes B, so block B alone does not define it
           at test_inline.py:LINE
 
           | …
           |         with T.block("B2"):    # <-- here
           | …
 
-          hint: take this step before the block is taken apart by decompose_reduction or loop_partition
+          hint: apply this step before decompose_reduction or loop_partition splits the block
         """,
     )
 
@@ -681,14 +681,14 @@ def test_a_condition_that_would_see_new_values(expect, refused):
     expect(
         said(tir.Schedule(stale), refused, "compute_inline", "B"),
         """
-        compute_inline(B): block A writes A after block B has read it, and what reads it outside of blocks would see the new values
+        compute_inline(B): block A writes A after block B has read it, and what reads it outside of blocks would read the new values
           at test_inline.py:LINE
 
           | …
           |         with T.block("A"):    # <-- here
           | …
 
-          hint: choose a place before that block, or cache_read A for this block first
+          hint: choose a loop before that block, or cache_read A for this block first
         """,
     )
 

@@ -123,7 +123,7 @@ def test_a_reader_may_not_leave_a_parallel_loop_whose_memory_it_reads(expect, re
 
           | …
 
-          hint: keep all that shares memory with it inside loop `i`, where each iteration has its own, or take this step before the loop is marked
+          hint: keep every block that uses the buffer inside loop `i`, where each iteration has a copy of its own, or apply this step before the loop is marked
         """,
     )
     expect(
@@ -134,7 +134,7 @@ def test_a_reader_may_not_leave_a_parallel_loop_whose_memory_it_reads(expect, re
 
           | …
 
-          hint: keep all that shares memory with it inside loop `i`, where each iteration has its own, or take this step before the loop is marked
+          hint: keep every block that uses the buffer inside loop `i`, where each iteration has a copy of its own, or apply this step before the loop is marked
         """,
     )
 
@@ -236,7 +236,7 @@ def test_a_loop_that_computes_anew_stays_outside_of_the_reduction(expect, refuse
     expect(
         said(sch, refused, "decompose_reduction", "B", i),
         """
-        decompose_reduction(B, loop=i): loop `i` comes to elements of block B more than once, and each time the reduction has to start anew
+        decompose_reduction(B, loop=i): loop `i` visits elements of block B more than once, and the init must run before each visit
           at test_legality.py:LINE
 
           | …
@@ -261,14 +261,14 @@ def test_rfactor_where_a_condition_ties_loops_together(expect, refused):
     expect(
         refused(sch, lambda: sch.rfactor(c)),
         """
-        rfactor(i_j_k_fused_2): the condition `i_j_k_fused_0 * 9 + i_j_k_fused_1 * 3 + i_j_k_fused_2 < 12` ties spatial and reduction loops together
+        rfactor(i_j_k_fused_2): the condition `i_j_k_fused_0 * 9 + i_j_k_fused_1 * 3 + i_j_k_fused_2 < 12` uses both spatial and reduction loops
           at test_legality.py:LINE
 
           | …
           |         with T.block("B"):    # <-- here
           | …
 
-          hint: rfactor comes before the reduction is fused with other loops, or split by a factor that divides
+          hint: apply rfactor before the reduction is fused with other loops, or split by a factor that divides the extent
         """,
     )
 

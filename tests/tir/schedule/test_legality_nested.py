@@ -316,7 +316,7 @@ def test_pieces_of_a_loop_share_what_was_one_iterations_own(expect, refused):
 
           | …
 
-          hint: keep all that shares memory with it inside loop `i0_1`, where each iteration has its own, or take this step before the loop is marked
+          hint: keep every block that uses the buffer inside loop `i0_1`, where each iteration has a copy of its own, or apply this step before the loop is marked
         """,
     )
 

@@ -123,20 +123,20 @@ def test_refuse_other_blocks(expect: Any, refused: Any) -> None:
           |         with T.block("C_init"):    # <-- here
           | …
 
-          hint: name the block that starts it first
+          hint: pass the init block first
         """,
     )
     expect(
         refused(sch, lambda: sch.merge_reduction(c, c)),
         """
-        merge_reduction(C, update_block=C): block C cannot start itself
+        merge_reduction(C, update_block=C): block C cannot be its own init
           at test_merge_reduction.py:LINE
 
           | …
           |         with T.block("C"):    # <-- here
           | …
 
-          hint: name the block that starts it first
+          hint: pass the init block first
         """,
     )
     sch.merge_reduction(init, c)
@@ -159,7 +159,7 @@ def test_refuse_other_blocks(expect: Any, refused: Any) -> None:
           |         with T.block("C"):    # <-- here
           | …
 
-          hint: only a reduction without one can be given one
+          hint: only a reduction without an init can get one
         """,
     )
 
@@ -181,14 +181,14 @@ def test_refuse_a_start_inside_of_the_reduction(expect: Any, refused: Any) -> No
     expect(
         said(refused, sch, "C_init"),
         """
-        merge_reduction(C_init, update_block=C): loop `k` carries the reduction of block C and starts it anew each time
+        merge_reduction(C_init, update_block=C): loop `k` carries the reduction of block C and repeats its init in each iteration
           at test_merge_reduction.py:LINE
 
           | …
           |     for k in range(10):    # <-- here
           | …
 
-          hint: block C_init must stand outside of `k`
+          hint: block C_init must be outside `k`
         """,
     )
 
@@ -220,7 +220,7 @@ def test_refuse_a_start_of_more_or_fewer_elements(expect: Any, refused: Any) -> 
     expect(
         said(refused, sch, "C_init"),
         """
-        merge_reduction(C_init, update_block=C): it cannot be proved that block C_init starts just the elements that block C goes on from, each once
+        merge_reduction(C_init, update_block=C): it cannot be proved that block C_init initializes exactly the elements that block C reduces into, each once
           at test_merge_reduction.py:LINE
 
           | …
@@ -234,7 +234,7 @@ def test_refuse_a_start_of_more_or_fewer_elements(expect: Any, refused: Any) -> 
     expect(
         said(refused, sch, "C_init"),
         """
-        merge_reduction(C_init, update_block=C): it cannot be proved that block C_init starts just the elements that block C goes on from, each once
+        merge_reduction(C_init, update_block=C): it cannot be proved that block C_init initializes exactly the elements that block C reduces into, each once
           at test_merge_reduction.py:LINE
 
           | …
@@ -262,7 +262,7 @@ def test_refuse_a_reduction_that_is_done_twice(expect: Any, refused: Any) -> Non
     expect(
         said(refused, sch, "C_init"),
         """
-        merge_reduction(C_init, update_block=C): it cannot be proved that block C_init starts just the elements that block C goes on from, each once
+        merge_reduction(C_init, update_block=C): it cannot be proved that block C_init initializes exactly the elements that block C reduces into, each once
           at test_merge_reduction.py:LINE
 
           | …
@@ -309,7 +309,7 @@ def test_refuse_who_sees_the_start(expect: Any, refused: Any) -> None:
     expect(
         said(refused, sch, "C_init"),
         """
-        merge_reduction(C_init, update_block=C): block D uses C too, between the start of the reduction and its end
+        merge_reduction(C_init, update_block=C): block D also uses C, between the start of the reduction and its end
           at test_merge_reduction.py:LINE
 
           | …
@@ -323,7 +323,7 @@ def test_refuse_who_sees_the_start(expect: Any, refused: Any) -> None:
     expect(
         said(refused, sch, "C_init"),
         """
-        merge_reduction(C_init, update_block=C): block E writes C too
+        merge_reduction(C_init, update_block=C): block E also writes C
           at test_merge_reduction.py:LINE
 
           | …
@@ -359,7 +359,7 @@ def test_refuse_what_is_no_start(expect: Any, refused: Any) -> None:
     expect(
         said(refused, sch, "D"),
         """
-        merge_reduction(D, update_block=C): block D writes D, which block C does not go on from
+        merge_reduction(D, update_block=C): block D writes D, which block C does not reduce into
           at test_merge_reduction.py:LINE
 
           | …
@@ -370,7 +370,7 @@ def test_refuse_what_is_no_start(expect: Any, refused: Any) -> None:
     expect(
         said(refused, sch, "diagonal"),
         """
-        merge_reduction(diagonal, update_block=C): block diagonal writes C at `vi` where block C does at `vj`, so it is not known which start is whose
+        merge_reduction(diagonal, update_block=C): block diagonal writes C at `vi` and block C at `vj`, so initial values cannot be matched with results
           at test_merge_reduction.py:LINE
 
           | …
@@ -381,7 +381,7 @@ def test_refuse_what_is_no_start(expect: Any, refused: Any) -> None:
     expect(
         said(refused, sch, "across"),
         """
-        merge_reduction(across, update_block=C): block diagonal uses C too, between the start of the reduction and its end
+        merge_reduction(across, update_block=C): block diagonal also uses C, between the start of the reduction and its end
           at test_merge_reduction.py:LINE
 
           | …

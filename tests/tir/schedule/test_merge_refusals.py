@@ -188,13 +188,13 @@ def test_merge_reduction_of_what_does_not_belong_together(expect, refused):
           |         with T.block("two"):    # <-- here
           | …
 
-          hint: it must store what block C starts from
+          hint: it must store the initial values of block C
         """,
     )
     expect(
         said(refused, sch, "merge_reduction", "half", "C"),
         """
-        merge_reduction(half, update_block=C): block half does not start all that block C writes
+        merge_reduction(half, update_block=C): block half does not initialize every buffer that block C writes
           at test_merge_refusals.py:LINE
 
           | …
@@ -205,7 +205,7 @@ def test_merge_reduction_of_what_does_not_belong_together(expect, refused):
     expect(
         said(refused, sch, "merge_reduction", "more", "E"),
         """
-        merge_reduction(more, update_block=E): block more has iterators that do not say which element is written
+        merge_reduction(more, update_block=E): block more has iterators that do not select the element that is written
           at test_merge_refusals.py:LINE
 
           | …
@@ -231,13 +231,13 @@ def test_merge_reduction_of_blocks_in_odd_places(expect, refused):
     expect(
         said(refused, sch, "merge_reduction", "inside", "E"),
         """
-        merge_reduction(inside, update_block=E): block inside is not beside block E
+        merge_reduction(inside, update_block=E): blocks inside and E are in different scopes
           at test_merge_refusals.py:LINE
 
           | …
           |             with T.block("inside"):    # <-- here
           | …
 
-          hint: both must be in one block
+          hint: both must be in the same block
         """,
     )

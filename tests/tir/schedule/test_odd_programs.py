@@ -180,7 +180,7 @@ def test_padding_of_what_goes_on(expect, refused):
     expect(
         said(refused, goes_on, "pad_einsum", [3]),
         """
-        pad_einsum(B, padding=[3]): block B reads B too, which the padded buffer does not hold yet
+        pad_einsum(B, padding=[3]): block B also reads B, which the padded buffer does not hold yet
           at test_odd_programs.py:LINE
 
           | …
@@ -353,7 +353,7 @@ def test_partial_sums_under_a_condition(expect, refused):
           |     for i, k in T.grid(4, 4):    # <-- here
           | …
 
-          hint: take rfactor before other blocks are moved under the loop
+          hint: apply rfactor before other blocks are moved under the loop
         """,
     )
 
@@ -396,7 +396,7 @@ def test_a_start_that_reads_the_sum(expect, refused):
     expect(
         refused(sch, lambda: sch.merge_reduction(start, update)),
         """
-        merge_reduction(start, update_block=B): block start reads what block B writes
+        merge_reduction(start, update_block=B): block start reads a buffer that block B writes
           at test_odd_programs.py:LINE
 
           | …

@@ -285,14 +285,14 @@ def test_producers_behind_consumers(expect, refused):
     expect(
         said(refused, sch, "compute_at", "C", more=(i,)),
         """
-        compute_at(C, loop=i): block B writes B after block C has read it, and there it would see the new values
+        compute_at(C, loop=i): block B writes B after block C has read it, and there it would read the new values
           at test_rare_refusals.py:LINE
 
           | …
           |         with T.block("B"):    # <-- here
           | …
 
-          hint: choose a place before that block, or cache_read B for this block first
+          hint: choose a loop before that block, or cache_read B for this block first
         """,
     )
 

@@ -208,14 +208,14 @@ def test_refuse_a_block_without_init(expect, refused):
     expect(
         refused(sch, lambda: sch.decompose_reduction(block, k)),
         """
-        decompose_reduction(C, loop=k): block C has no init to take out
+        decompose_reduction(C, loop=k): block C has no init to decompose
           at test_reduction.py:LINE
 
           | …
           |             with T.block("C"):    # <-- here
           | …
 
-          hint: it was taken out already, or the block is no reduction
+          hint: it was decomposed already, or the block is not a reduction
         """,
     )
 
@@ -271,7 +271,7 @@ def test_refuse_a_loop_that_is_both(expect, refused):
           |         with T.block("C"):    # <-- here
           | …
 
-          hint: decompose_reduction comes before the reduction is fused with other loops
+          hint: apply decompose_reduction before the reduction is fused with other loops
         """,
     )
 
@@ -501,7 +501,7 @@ def test_refuse_a_spatial_loop(expect, refused):
           |     for i, j, k in T.grid(7, 6, 5):    # <-- here
           | …
 
-          hint: those that do are: k
+          hint: its reduction loops are: k
         """,
     )
 
@@ -513,14 +513,14 @@ def test_refuse_after_decompose_reduction(expect, refused):
     expect(
         rfactor_refusal(refused, sch, k),
         """
-        rfactor(k): block C has no init: rfactor comes before decompose_reduction
+        rfactor(k): block C has no init: apply rfactor before decompose_reduction
           at test_reduction.py:LINE
 
           | …
           |         with T.block("C"):    # <-- here
           | …
 
-          hint: merge_reduction puts back an init that was taken out
+          hint: merge_reduction undoes decompose_reduction
         """,
     )
 
@@ -530,14 +530,14 @@ def test_refuse_a_block_that_is_no_reduction(expect, refused):
     expect(
         rfactor_refusal(refused, sch, sch.get_loops("B")[0]),
         """
-        rfactor(i): block B has no init: rfactor comes before decompose_reduction
+        rfactor(i): block B has no init: apply rfactor before decompose_reduction
           at test_reduction.py:LINE
 
           | …
           |         with T.block("B"):    # <-- here
           | …
 
-          hint: merge_reduction puts back an init that was taken out
+          hint: merge_reduction undoes decompose_reduction
         """,
     )
 
@@ -556,7 +556,7 @@ def test_refuse_a_loop_around_several_blocks(expect, refused):
           |     for i, j in T.grid(7, 6):    # <-- here
           | …
 
-          hint: take rfactor before other blocks are moved under the loop
+          hint: apply rfactor before other blocks are moved under the loop
         """,
     )
     expect(
@@ -569,7 +569,7 @@ def test_refuse_a_loop_around_several_blocks(expect, refused):
           |     for i, j in T.grid(7, 6):    # <-- here
           | …
 
-          hint: take rfactor before other blocks are moved under the loop
+          hint: apply rfactor before other blocks are moved under the loop
         """,
     )
 
@@ -670,7 +670,7 @@ def test_refuse_a_loop_that_is_both_spatial_and_reduction(expect, refused):
           |     for i, j_k_fused in T.grid(7, 30):    # <-- here
           | …
 
-          hint: rfactor comes before the reduction is fused with other loops
+          hint: apply rfactor before the reduction is fused with other loops
         """,
     )
 

@@ -47,7 +47,7 @@ CASES = {
     "launch_around steps that choose the element": (
         programs.columns_that_a_step_chooses,
         lambda sch: sch.launch_around(sch.get_loops("B")[0], "threadIdx.x", 3),
-        "reduction iterator `vk` of block B says which element of B is written",
+        "reduction iterator `vk` of block B selects the element of B that is written",
     ),
     "compute_at of rows that are not there yet": (
         programs.row_by_row,
@@ -97,7 +97,7 @@ CASES = {
     "reindex of what a start that never runs reads": (
         programs.read_by_a_start_that_never_runs,
         lambda sch: sch.reindex(sch.get_block("B"), ("read", 0)),
-        "where the init runs, which the copy takes for granted",
+        "where the init runs, which the copy relies on",
     ),
     "pad_einsum of a diagonal": (
         programs.a_diagonal,
@@ -187,7 +187,7 @@ CASES = {
     "cascade_reduction where a condition reads what is summed": (
         programs.asks_its_own_sum,
         lambda sch: sch.cascade_reduction(sch.get_loops("B")[1]),
-        "which steps of block B count depends on what it has made so far",
+        "the condition on the steps of block B depends on the partial result",
     ),
     "compute_at of a reduction whose elements come again": (
         programs.sums_that_come_again,
@@ -212,7 +212,7 @@ CASES = {
     "rfactor where a condition reads what is summed": (
         programs.counts_its_own,
         lambda sch: sch.rfactor(sch.get_loops("B")[1]),
-        "which steps of block B count depends on what it has made so far",
+        "the condition on the steps of block B depends on the partial result",
     ),
     "reverse_compute_inline of a part of a domain": (
         programs.a_part_of_the_domain,
@@ -222,7 +222,7 @@ CASES = {
     "cache_write of elements that the steps choose": (
         programs.moving,
         lambda sch: sch.cache_write(sch.get_block("B"), 0, "local"),
-        "reduction iterator `vi` of block B says which element of B is written",
+        "reduction iterator `vi` of block B selects the element of B that is written",
     ),
     "cache_read of what iterations before have made": (
         programs.growing,

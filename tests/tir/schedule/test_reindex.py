@@ -244,14 +244,14 @@ def test_a_block_that_goes_on(expect, refused):
     expect(
         refused(sch, lambda: sch.reindex(c, ("write", 0))),
         """
-        reindex(C, buffer=['write', 0]): block C_init writes C too, so block C alone does not say what it holds
+        reindex(C, buffer=['write', 0]): block C_init also writes C, so block C alone does not define it
           at test_reindex.py:LINE
 
           | …
           |         with T.block("C_init"):    # <-- here
           | …
 
-          hint: take this step before the block is taken apart by decompose_reduction or loop_partition
+          hint: apply this step before decompose_reduction or loop_partition splits the block
         """,
     )
 
@@ -274,7 +274,7 @@ def test_a_buffer_that_is_read_and_written(expect, refused):
     expect(
         refused(sch, lambda: sch.reindex(a, ("write", 0))),
         """
-        reindex(A, buffer=['write', 0]): block A reads A too, which the copy does not hold yet
+        reindex(A, buffer=['write', 0]): block A also reads A, which the copy does not hold yet
           at test_reindex.py:LINE
 
           | …

@@ -192,7 +192,7 @@ def test_reorder_refuses_a_block_that_reads_what_earlier_iterations_wrote(expect
           |     for i, j in T.grid(4, 4):    # <-- here
           | …
 
-          hint: leave loop `i` where it stands
+          hint: leave loop `i` where it is
         """,
     )
 
@@ -239,7 +239,7 @@ def test_reorder_refuses_a_consumer_of_earlier_iterations(expect, refused):
           |     for i, j in T.grid(6, 6):    # <-- here
           | …
 
-          hint: leave loop `i` where it stands
+          hint: leave loop `i` where it is
         """,
     )
 
@@ -257,7 +257,7 @@ def test_reorder_refuses_statements_outside_of_blocks(expect, refused):
     expect(
         refused(sch, lambda: sch.reorder(j, i)),
         """
-        reorder(j, i): B is used outside of blocks inside loop `j`, so it is not known which iterations need which
+        reorder(j, i): B is used outside of blocks inside loop `j`, so the dependences between its iterations are not known
           at test_reorder.py:LINE
 
           | …

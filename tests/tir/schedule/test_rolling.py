@@ -220,7 +220,7 @@ def test_what_comes_after_must_keep_the_order(expect, refused):
           |     for i_0, j_0 in T.grid(2, 2):    # <-- here
           | …
 
-          hint: leave loop `i_0` where it stands
+          hint: leave loop `i_0` where it is
         """,
     )
 

@@ -112,11 +112,11 @@ def test_a_copy_is_made_anew_where_its_source_is_written_anew(expect, refused):
 def test_a_reduction_that_goes_on_is_not_cached(refused):
     sch, _ = on(late, "B")
     of = Named(sch)
-    why = "the loops of block B do not come to the first values of its reduction iterators first, where the init runs, which "
+    why = "the loops of block B do not begin with the first values of its reduction iterators, where the init runs, which "
     text = refused(sch, lambda: sch.cache_write(of.B, 0, "global"))
-    assert first_line(text).endswith(f": {why}the other memory takes for granted")
+    assert first_line(text).endswith(f": {why}the other memory relies on")
     text = refused(sch, lambda: sch.reindex(of.B, ("write", 0)))
-    assert first_line(text).endswith(f": {why}the copy takes for granted")
+    assert first_line(text).endswith(f": {why}the copy relies on")
 
 
 def test_a_copy_back_inside_of_a_block_writes_what_the_block_does(refused):
@@ -189,7 +189,7 @@ def test_an_init_whose_element_a_reduction_iterator_chooses_starts_one(refused):
     sch, _ = on(rows, "B")
     of = Named(sch)
     why = refused(sch, lambda: sch.cache_write(of.B, 0, "global"))
-    assert "reduction iterator `vi` of block B says which element of B is written" in why
+    assert "reduction iterator `vi` of block B selects the element of B that is written" in why
 
 
 def test_the_memory_of_a_cache_does_not_hold_what_an_update_reads_elsewhere(refused):
@@ -205,7 +205,7 @@ def test_the_memory_of_a_cache_does_not_hold_what_an_update_reads_elsewhere(refu
     sch, _ = on(ahead, "B")
     of = Named(sch)
     text = refused(sch, lambda: sch.cache_write(of.B, 0, "global"))
-    assert first_line(text).endswith("block B reads B too, which the other memory does not hold yet")
+    assert first_line(text).endswith("block B also reads B, which the other memory does not hold yet")
 
 
 def test_regions_of_loops_that_depend_on_loops_that_depend_on_loops():

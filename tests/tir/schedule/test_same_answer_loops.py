@@ -22,7 +22,7 @@ def test_overlapping_writes_keep_their_order(expect, refused):
           |     for i, j in T.grid(4, 6):    # <-- here
           | …
 
-          hint: leave loop `i` where it stands
+          hint: leave loop `i` where it is
         """,
     )
     text = refused(sch, lambda: sch.transform_block_layout(of.B, lambda i, j: (j, i)))

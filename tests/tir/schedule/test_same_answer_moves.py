@@ -13,27 +13,27 @@ def test_a_triangle_stays_one(expect, refused):
     expect(
         refused(sch, lambda: sch.reverse_compute_at(of.D, loop)),
         """
-        reverse_compute_at(D, loop=i): the bounds of loop `j` depend on `i`, so that block D does not run at all points of its iterators, which computing it again would make it do
+        reverse_compute_at(D, loop=i): the bounds of loop `j` depend on `i`, so block D skips points of its iterators at which computing it again would run it
           at test_same_answer_moves.py:LINE
 
           | …
           |         for j in range(i + 1):    # <-- here
           | …
 
-          hint: write the loop to its end, with the condition in the value that the block stores
+          hint: give the loop its full extent, and put the condition into the value that the block stores
         """,
     )
     expect(
         refused(sch, lambda: sch.rfactor(j)),
         """
-        rfactor(j): the bounds of loop `j` depend on `i`, so that the partial results are no box of places
+        rfactor(j): the bounds of loop `j` depend on `i`, so the partial results do not form a rectangular buffer
           at test_same_answer_moves.py:LINE
 
           | …
           |         for j in range(i + 1):    # <-- here
           | …
 
-          hint: write the loop to its end, with the condition in the value that is combined
+          hint: give the loop its full extent, and put the condition into the value that is combined
         """,
     )
 
@@ -59,8 +59,8 @@ def test_compute_at_of_a_triangle(refused):
     of = Named(sch)
     text = refused(sch, lambda: sch.compute_at(of.D, loop))
     assert first_line(text) == (
-        "compute_at(D, loop=i): the bounds of loop `j` depend on `i`, so that block D does not run at all points of its "
-        "iterators, which computing it again would make it do"
+        "compute_at(D, loop=i): the bounds of loop `j` depend on `i`, so block D skips points of its iterators at "
+        "which computing it again would run it"
     )
 
 
@@ -81,7 +81,7 @@ def test_points_that_the_loops_leave_out_are_not_inlined(refused):
     of = Named(sch)
     text = refused(sch, lambda: sch.reverse_compute_inline(of.C))
     assert (
-        "it cannot be proved that the loops around block C come to all points of its iterators"
+        "it cannot be proved that the loops around block C visit every point of its iterators"
         in first_line(text)
     )
 
@@ -159,8 +159,8 @@ def test_a_block_around_does_not_make_an_init_run(refused):
     sch, (_, k) = on(late, "B")
     text = refused(sch, lambda: sch.blockize(k))
     assert first_line(text) == (
-        "blockize(k): the loops of block B do not come to the first values of its reduction iterators first, where the "
-        "init runs, which blockize takes for granted"
+        "blockize(k): the loops of block B do not begin with the first values of its reduction iterators, where the "
+        "init runs, which blockize relies on"
     )
 
 
@@ -229,7 +229,7 @@ def test_what_a_copy_reads_of_a_parameter_may_have_been_there_before(refused):
 def test_threads_around_a_reduction_that_goes_on(refused):
     sch, (i, _) = on(late, "B")
     text = refused(sch, lambda: sch.launch_around(i, "threadIdx.x", 4))
-    assert first_line(text).endswith("which launching threads around it takes for granted")
+    assert first_line(text).endswith("which launching threads around it relies on")
 
 
 def test_a_block_is_not_inlined_ahead_of_iterations_that_read_what_was_there(refused):
@@ -255,4 +255,4 @@ def test_a_block_is_not_inlined_ahead_of_iterations_that_read_what_was_there(ref
     sch, _ = on(updated, "B")
     of = Named(sch)
     text = refused(sch, lambda: sch.reverse_compute_inline(of.B))
-    assert first_line(text).endswith("block C uses B in loop `i` too, and would see block B sooner")
+    assert first_line(text).endswith("block C also uses B in loop `i`, and would see block B too early")

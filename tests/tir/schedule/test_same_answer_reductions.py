@@ -38,7 +38,7 @@ def test_what_a_reduction_iterator_chooses_is_no_reduction(refused):
 
     sch, (i, _) = on(column, "B")
     of = Named(sch)
-    why = "reduction iterator `vj` of block B says which element of B is written"
+    why = "reduction iterator `vj` of block B selects the element of B that is written"
     for step in (lambda: sch.rfactor(i), lambda: sch.decompose_reduction(of.B, i)):
         assert first_line(refused(sch, step)).endswith(why)
 
@@ -63,7 +63,7 @@ def test_the_init_stays_where_elements_are_started_again(expect, refused):
     expect(
         refused(sch, lambda: sch.decompose_reduction(of.B, i)),
         """
-        decompose_reduction(B, loop=i): points of block B that differ in iterator `vi` may write the same elements of B, and taking the init out could change their order
+        decompose_reduction(B, loop=i): points of block B that differ in iterator `vi` may write the same elements of B, and decompose_reduction could change their order
           at test_same_answer_reductions.py:LINE
 
           | …
@@ -94,7 +94,7 @@ def test_the_init_is_not_seen_sooner(expect, refused):
     expect(
         refused(sch, lambda: sch.decompose_reduction(of.B, i)),
         """
-        decompose_reduction(B, loop=i): block C uses B in loop `i` too, and would see the init of block B sooner
+        decompose_reduction(B, loop=i): block C also uses B in loop `i`, and would see the init of block B too early
           at test_same_answer_reductions.py:LINE
 
           | …
@@ -122,14 +122,14 @@ def test_an_update_that_reads_other_elements_is_a_read(refused):
     of = Named(sch)
     text = refused(sch, lambda: sch.decompose_reduction(of.B, i))
     assert first_line(text).endswith(
-        "block B reads B at other places than it writes, and would see the init of block B sooner"
+        "block B reads elements of B other than those that it writes, and would see the init of block B too early"
     )
 
 
 def test_cascade_does_not_make_an_init_run(refused):
     sch, (_, k) = on(late, "B")
     text = refused(sch, lambda: sch.cascade_reduction(k))
-    assert first_line(text).endswith("where the init runs, which cascade_reduction takes for granted")
+    assert first_line(text).endswith("where the init runs, which cascade_reduction relies on")
 
 
 def test_cascade_keeps_elements_that_a_reduction_iterator_chooses(refused):
@@ -144,7 +144,9 @@ def test_cascade_keeps_elements_that_a_reduction_iterator_chooses(refused):
 
     sch, (k,) = on(chosen, "B")
     text = refused(sch, lambda: sch.cascade_reduction(k))
-    assert first_line(text).endswith("reduction iterator `vk` of block B says which element of B is written")
+    assert first_line(text).endswith(
+        "reduction iterator `vk` of block B selects the element of B that is written"
+    )
 
 
 def test_points_that_come_twice_are_started_twice(refused):
@@ -160,7 +162,7 @@ def test_points_that_come_twice_are_started_twice(refused):
 
     sch, (k, _, _) = on(twice, "B")
     of = Named(sch)
-    assert "comes to elements of block B more than once" in refused(
+    assert "visits elements of block B more than once" in refused(
         sch, lambda: sch.decompose_reduction(of.B, k)
     )
 

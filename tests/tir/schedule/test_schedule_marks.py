@@ -571,7 +571,7 @@ def test_statements_outside_of_blocks_are_refused(expect, refused):
     expect(
         refused(sch, lambda: sch.parallel(i)),
         """
-        parallel(i): B is used outside of blocks inside loop `i`, so it is not known which iterations need which
+        parallel(i): B is used outside of blocks inside loop `i`, so the dependences between its iterations are not known
           at test_schedule_marks.py:LINE
 
           | …

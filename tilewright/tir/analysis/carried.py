@@ -17,7 +17,7 @@ from ...ir.ops import add, conjuncts, is_one, less, less_equal, logical_and, log
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, IfThenElse, Stmt
 from .elements import Box, filled_box, is_gapless
 
-__all__ = ["Use", "own_part", "reads_are_covered", "uses_under"]
+__all__ = ["Use", "is_disjoint", "reads_are_covered", "uses_under"]
 
 
 class Use:
@@ -121,7 +121,7 @@ class Use:
         made.conditions = [substitute(c, table) for c in self.conditions]
         return made
 
-    def goes_on(self) -> bool:
+    def continues_reduction(self) -> bool:
         """Whether it is of a reduction that the loops inside take only a part of the steps of."""
         return self.write and _reduces(self.block) and not _within(self)
 
@@ -241,7 +241,7 @@ class _Uses:
                 self.go(part, inner, conditions, table, seen)
 
 
-def own_part(loop: For, uses: list[Use], ana: Analyzer) -> bool:
+def is_disjoint(loop: For, uses: list[Use], ana: Analyzer) -> bool:
     """Whether each iteration of the loop has elements of its own: those of the next lie behind them."""
     boxes = [u.box() for u in uses]
     if any(b is None for b in boxes):

@@ -1,4 +1,4 @@
-"""Whether the elements that a block writes tell its points apart, and its points the iterations of loops."""
+"""Injectivity: whether written elements determine the point of a block, and points the iterations of loops."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ from ...ir.ops import add, conjuncts, floormod, greater_equal, is_one, less, les
 from ...ir.stmt import Block, BlockRealize, For
 
 __all__ = [
-    "come_once",
+    "loops_injective",
     "evaluated",
     "fill_box",
     "filled_box",
     "is_gapless",
-    "of_one_number",
-    "rejoined",
-    "untold",
+    "unify_dividends",
+    "unify_remainders",
+    "undetermined_iterator",
 ]
 
 
-def untold(block: Block, region: BufferRegion) -> IterVar | None:
-    """A spatial iterator of a block of which the elements in a region do not say the value; None if there is none.
+def undetermined_iterator(block: Block, region: BufferRegion) -> IterVar | None:
+    """A spatial iterator of a block whose value the elements of a region do not determine; None if they determine all.
 
-    `B[vi, vj]` tells of both, `B[vi + vj]`, `B[X[vi]]` and `B[vi : vi + 4]` of none.
+    `B[vi, vj]` determines both, `B[vi + vj]`, `B[X[vi]]` and `B[vi : vi + 4]` neither.
     """
     spatial = [iv for iv in block.iter_vars if iv.iter_type == IterVar.DataPar and not is_one(iv.dom.extent)]
     single = [r.min for r in region.region if is_one(r.extent)]
@@ -55,7 +55,7 @@ def untold(block: Block, region: BufferRegion) -> IterVar | None:
         return None
     doms = {iv.var: iv.dom for iv in block.iter_vars}
     ends: list[PrimExpr] = []
-    # A range of several elements stands for the first of them, if it is one of its own.
+    # A range of several elements is represented by its first one, if the ranges do not overlap.
     for r in region.region:
         if not vars_used(r.min) & doms.keys():
             continue
@@ -72,7 +72,7 @@ def untold(block: Block, region: BufferRegion) -> IterVar | None:
 
 
 def _is_shifted(e: PrimExpr, v: Var) -> bool:
-    """Whether an index is an iterator, or one plus a number."""
+    """Whether an index is an iterator, or an iterator plus a constant."""
     return e is v or (
         isinstance(e, Add)
         and ((e.a is v and isinstance(e.b, IntImm)) or (e.b is v and isinstance(e.a, IntImm)))
@@ -80,14 +80,14 @@ def _is_shifted(e: PrimExpr, v: Var) -> bool:
 
 
 def _step(e: PrimExpr) -> int:
-    """What an index is a multiple of, as `v*16` is of 16."""
+    """The constant that an index is a multiple of, 16 for `v*16`."""
     return e.b.value if isinstance(e, Mul) and isinstance(e.b, IntImm) else 1
 
 
-def come_once(realize: BlockRealize, loops: Sequence[For], around: Sequence[For]) -> bool:
-    """Whether no two iterations of loops, among those around a block, come to the same point of its iterators.
+def loops_injective(realize: BlockRealize, loops: Sequence[For], around: Sequence[For]) -> bool:
+    """Whether no two iterations of `loops`, which are some of those `around` a block, visit the same point of it.
 
-    `vi = i_0*4 + i_1`, where i_1 is below 4, tells of both loops; `vi = i + j` of neither.
+    `vi = i_0*4 + i_1`, where i_1 < 4, determines both loops; `vi = i + j` neither.
     """
     left = {x.loop_var: x for x in loops}
     values = list(realize.iter_values)
@@ -95,16 +95,16 @@ def come_once(realize: BlockRealize, loops: Sequence[For], around: Sequence[For]
     for x in around:
         ana.bind_loop(x.loop_var, x.min, x.extent)
     while left:
-        told = next((d for d in (_digits(v, left, ana) for v in values) if d), None)
-        if told is None:
+        known = next((d for d in (_digits(v, left, ana) for v in values) if d), None)
+        if known is None:
             break
-        for v in told:
+        for v in known:
             del left[v]
     if not left:
         return True
     doms = {x.loop_var: Range.from_min_extent(x.min, x.extent) for x in loops}
     for conditions in (False, True):
-        for more in (False, True):  # the parts of a split of a fused loop may be told apart only together
+        for more in (False, True):  # the parts of a split of a fused loop may be injective only together
             if more:
                 doms |= {x.loop_var: Range.from_min_extent(x.min, x.extent) for x in around}
             inside: PrimExpr = const(True, "bool")
@@ -113,19 +113,19 @@ def come_once(realize: BlockRealize, loops: Sequence[For], around: Sequence[For]
                     inside = logical_and(inside, c)
             if not detect_iter_map(values, doms, inside, IterMapLevel.Bijective).errors:
                 return True
-    # What the predicate lets one iteration of through needs no telling: `vk = k_1 where k_0*2 + k_1 < 1`.
+    # Loops for which the predicate holds in one iteration only do not matter: `vk = k_1 where k_0*2 + k_1 < 1`.
     with ana.constraint_scope(realize.predicate):
         return all(ana.can_prove(less_equal(v, x.min)) for v, x in left.items())
 
 
 def _digits(value: PrimExpr, loops: Mapping[Var, For], ana: Analyzer) -> list[Var]:
-    """Those of the loops that a value is a number with several digits of; none if it is something else."""
+    """The loops of which a value is a mixed-radix number; none if it has any other form."""
     found = _coefficients(value, loops.keys()) or {}
-    reach: int | None = 0  # how far apart the digits below are at most
+    reach: int | None = 0  # greatest value of the digits below
     for v, scale in sorted(found.items(), key=lambda item: abs(item[1])):
         if reach is None or abs(scale) <= reach:
             return []
-        most = ana.const_int_bound(loops[v].extent).max_value  # of a triangle the longest line
+        most = ana.const_int_bound(loops[v].extent).max_value  # the longest row of a triangle
         reach = None if most >= 1 << 31 else reach + abs(scale) * max(most - 1, 0)
     return list(found)
 
@@ -162,11 +162,11 @@ def is_gapless(low: PrimExpr, size: PrimExpr, doms: Mapping[Var, Range]) -> bool
     return scales is not None
 
 
-def of_one_number(values: Sequence[PrimExpr], doms: Mapping[Var, Range]) -> list[PrimExpr]:
-    """Values whose quotients and remainders are of one number written so that it is seen.
+def unify_dividends(values: Sequence[PrimExpr], doms: Mapping[Var, Range]) -> list[PrimExpr]:
+    """Values whose quotients and remainders of one number have the same dividend again.
 
-    Of `i*32 + j*2 + k`, where k is below 2, `// 30` was simplified to `(i*16 + j) // 15`, which hides that `% 30` is of
-    the same number.
+    `(i*32 + j*2 + k) // 30`, where k < 2, was simplified to `(i*16 + j) // 15`, which hides that `% 30` has the same
+    dividend.
     """
     parts = [m for v in values for m in pre_order(v) if isinstance(m, (FloorDiv, FloorMod))]
     if len(parts) < 2 or not any(isinstance(m, FloorDiv) for m in parts):
@@ -186,12 +186,12 @@ def of_one_number(values: Sequence[PrimExpr], doms: Mapping[Var, Range]) -> list
                     return FloorDiv(m.a, const(int(step or 1) * times, n.dtype))
         return None
 
-    return rejoined([rewrite(v, {FloorDiv: larger}) for v in values])
+    return unify_remainders([rewrite(v, {FloorDiv: larger}) for v in values])
 
 
-def rejoined(values: Sequence[PrimExpr]) -> list[PrimExpr]:
-    """Remainders written over what the quotients beside them divide: `(i*32 + j) // 10` and `(i*2 + j) % 10`
-    are two parts of `i*32 + j`, which is to be seen."""
+def unify_remainders(values: Sequence[PrimExpr]) -> list[PrimExpr]:
+    """Remainders with the dividend of the matching quotient: `(i*32 + j) // 10` and `(i*2 + j) % 10` are quotient and
+    remainder of `i*32 + j`."""
     quotients = [m for v in values for m in pre_order(v) if isinstance(m, FloorDiv)]
     ana = Analyzer()
 
@@ -206,7 +206,7 @@ def rejoined(values: Sequence[PrimExpr]) -> list[PrimExpr]:
 
 
 def _times(ana: Analyzer, large: PrimExpr, small: PrimExpr) -> int:
-    """By how much a sum moves more with a variable than another one; 1 if that is no whole number."""
+    """The ratio of the coefficients of a variable in two sums; 1 if it is not an integer."""
     for v in sorted(vars_used(small) & vars_used(large), key=lambda v: v.name):
         moved = {v: add(v, const(1, v.dtype))}
         far, near = (const_value(ana.simplify(sub(substitute(e, moved), e))) for e in (large, small))
@@ -214,7 +214,7 @@ def _times(ana: Analyzer, large: PrimExpr, small: PrimExpr) -> int:
     return 1
 
 
-_COUNTED = 1 << 18  # points that are counted one by one, which takes less time than a proof
+_COUNTED = 1 << 18  # points up to which enumerating them is faster than a proof
 _NUMERIC: dict[type, Callable[[Any, Any], Any]] = {
     Add: operator.add,
     Sub: operator.sub,
@@ -228,7 +228,7 @@ _NUMERIC: dict[type, Callable[[Any, Any], Any]] = {
 
 
 def evaluated(e: PrimExpr, values: Mapping[Var, Any]) -> Any:
-    """An expression for arrays of values of its variables."""
+    """An expression evaluated for arrays of values of its variables."""
     if isinstance(e, Var) and e in values:
         return values[e]
     if isinstance(e, IntImm):
@@ -245,10 +245,10 @@ Box = list[tuple[PrimExpr, PrimExpr]]
 def filled_box(
     ranges: Iterable[tuple[PrimExpr, PrimExpr]], doms: Mapping[Var, Range], predicate: PrimExpr
 ) -> Box | None:
-    """The first and last elements of the box that regions fill, of which `ranges` has the first element and the size,
-    as loops run where a predicate holds; None if they leave out a point of the box around them.
+    """The bounds of the box that regions, given as (first element, extent) in each dimension, cover as loops run where
+    a predicate holds; None if they skip a point of their bounding box.
 
-    `W[f // 8, f % 8]` fills one for 64 values of f, and not for 60; `W[i, i]` and `W[i*2]` do not.
+    `W[f // 8, f % 8]` covers a box for 64 values of f, and not for 60; `W[i, i]` and `W[i*2]` do not.
     """
     values, doms = [], dict(doms)
     for low, size in ranges:
@@ -261,18 +261,18 @@ def filled_box(
     try:
         return _counted(values, doms, predicate)
     except _NotCounted:
-        return _mapped(of_one_number(values, doms), doms, predicate)
+        return _mapped(unify_dividends(values, doms), doms, predicate)
 
 
 def fill_box(
     ranges: Iterable[tuple[PrimExpr, PrimExpr]], doms: Mapping[Var, Range], predicate: PrimExpr
 ) -> bool:
-    """Whether regions come to all points of the box around them: see `filled_box`."""
+    """Whether regions cover every point of their bounding box: see `filled_box`."""
     return filled_box(ranges, doms, predicate) is not None
 
 
 def _mapped(values: Sequence[PrimExpr], doms: Mapping[Var, Range], predicate: PrimExpr) -> Box | None:
-    """The box by the iteration map: each index a number of its own, from a base on."""
+    """The box by the iteration map: each index is a base plus a loop of its own."""
     found = detect_iter_map(values, doms, predicate, IterMapLevel.Surjective)
     if found.errors or const_value(found.padding_predicate) != 0:
         return None
@@ -286,11 +286,11 @@ def _mapped(values: Sequence[PrimExpr], doms: Mapping[Var, Range], predicate: Pr
 
 
 class _NotCounted(Exception):
-    """Sizes or expressions that are not known as numbers, or too many points."""
+    """Sizes or expressions that are not constants, or too many points."""
 
 
 def _counted(values: Sequence[PrimExpr], doms: Mapping[Var, Range], predicate: PrimExpr) -> Box | None:
-    """The box by counting the points."""
+    """The box by enumerating the points."""
     import numpy as np
 
     sizes = [const_value(r.extent) for r in doms.values()]
@@ -307,7 +307,7 @@ def _counted(values: Sequence[PrimExpr], doms: Mapping[Var, Range], predicate: P
         at = {v: i + evaluated(r.min, {}) for i, (v, r) in zip(grid, doms.items(), strict=True)}
         points = np.stack([np.broadcast_to(evaluated(s, at), grid.shape[1:]).ravel() for s in shifts])
         keep = np.broadcast_to(evaluated(predicate, at), grid.shape[1:]).ravel().astype(bool)
-    except ValueError:  # of other variables, or of more than arithmetic
+    except ValueError:  # other variables, or more than arithmetic
         raise _NotCounted from None
     points = points[:, keep]
     if points.shape[1] == 0:

@@ -89,10 +89,10 @@ def check_dominant(sch: Schedule, me: BlockRealize) -> None:
     for other in producers_of(sch, me, made):
         name = next(w.buffer.name for w in other.block.writes if w.buffer in made)
         refuse(
-            f"block {other.block.name_hint} writes {name} too, so block {me.block.name_hint} "
-            "alone does not say what it holds",
+            f"block {other.block.name_hint} also writes {name}, so block {me.block.name_hint} "
+            "alone does not define it",
             at=other,
-            hint="take this step before the block is taken apart by decompose_reduction or loop_partition",
+            hint="apply this step before decompose_reduction or loop_partition splits the block",
         )
 
 

@@ -38,8 +38,8 @@ from .blocks import (
 )
 from .buffers import holder_of
 from .dependence import recheck_uses
-from .flow import Box, covered, covers_domain, made_box, shared_loop, unmade
-from .points import check_starts_itself
+from .flow import Box, covered, covers_domain, may_read_unwritten, must_write_box, shared_loop
+from .points import check_self_initialized
 from .primitive import BlockRV, primitive, refuse
 from .regions import box, last_of, touched, unclipped
 
@@ -357,7 +357,7 @@ def _is_made(
 ) -> bool:
     """Whether the whole region has been written where it is copied; elements outside the buffer do not count."""
     ana = sch.state.analyzer_at(anchor)
-    return not unmade(sch, ana, around, makers, buffer, _read(buffer, region, lasts))
+    return not may_read_unwritten(sch, ana, around, makers, buffer, _read(buffer, region, lasts))
 
 
 def _read(buffer: Buffer, region: Sequence[Range], lasts: Sequence[PrimExpr | None]) -> Box:
@@ -384,7 +384,7 @@ def _of_made(
     """What blocks have made of a buffer beside a statement, which must be known to the element."""
     ana = sch.state.analyzer_at(anchor)
     regions = [(m, w) for m in makers for w in m.block.writes if w.buffer is buffer]
-    boxes = [made_box(sch, around, m, w) for m, w in regions]
+    boxes = [must_write_box(sch, around, m, w) for m, w in regions]
     found = boxes[0]
     if found is None or any(not covered(ana, found, b) or not covered(ana, b, found) for b in boxes):
         refuse_unknown(buffer, anchor)
@@ -416,7 +416,7 @@ def cache_write(
     _check_scope(storage_scope, me)
     buffer = _region(me.block.writes, write_buffer_index, me, "write")
     check_dominant(sch, me)
-    check_starts_itself(sch, me, buffer, "the other memory")
+    check_self_initialized(sch, me, buffer, "the other memory")
     keys = {me.block.key}
     for r in map(sch.realize, consumer_blocks or ()):
         _check_reader(sch, r, me, buffer)

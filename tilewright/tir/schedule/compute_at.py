@@ -22,23 +22,23 @@ from .blocks import (
     remove_stmt,
 )
 from .buffers import holder_of
-from .dependence import check_at_once, check_inputs_stay, check_reads_made_before, lives_inside, recheck
+from .dependence import check_concurrent, check_inputs_unchanged, check_no_later_writes, lives_inside, recheck
 from .flow import (
     Box,
-    check_reads_made,
+    concurrent_loops,
     covered,
     covers_domain,
     loops_around,
-    made_box,
-    marked_loops,
+    may_read_unwritten,
+    must_write_box,
     read_box,
     shared_loop,
-    unmade,
+    unwritten_read,
     written_box,
 )
 from .inline import compute_inline
 from .marks import check_independent, thread_of
-from .points import check_runs_anew, runs_whole
+from .points import check_recomputable, runs_full_domain
 from .primitive import BlockRV, Elsewhere, LoopRV, primitive, refuse
 from .regions import touched, unclipped
 
@@ -70,7 +70,7 @@ def compute_at(
     name = me.block.name_hint
     _check_place(sch, me, target, name)
     check_movable(sch, me, "computing it again")
-    check_runs_anew(sch, me, target, "computing it again")
+    check_recomputable(sch, me, target, "computing it again")
     if is_output(sch, me):
         refuse(
             f"block {name} writes an output of its scope, which must be complete",
@@ -94,7 +94,7 @@ def compute_at(
             hint=hint,
         )
     check_not_read_before(sch, me)
-    check_inputs_stay(sch, me, target, "there it")
+    check_inputs_unchanged(sch, me, target, "there it")
     buffers = {w.buffer for w in me.block.writes}
     wanted = touched(sch, target.body, readers, lambda b: b.reads, buffers, by_all=True)
     domains = _domains(sch, me, target, wanted)
@@ -122,7 +122,7 @@ def reverse_compute_at(
     name = me.block.name_hint
     _check_place(sch, me, target, name)
     check_movable(sch, me, "computing it again")
-    check_runs_anew(sch, me, target, "computing it again")
+    check_recomputable(sch, me, target, "computing it again")
     makers = producers_of(sch, me)
     order = sch.state.index.order
     later = next((m for m in makers if order.index(m) > order.index(me)), None)
@@ -151,7 +151,7 @@ def reverse_compute_at(
         )
     _check_complete(sch, target, makers, name)
     for m in makers:
-        check_reads_made_before(sch, me, m)
+        check_no_later_writes(sch, me, m)
     readers = [r for r in consumers_of(sch, me) if target in sch.state.index.ancestors(r)]
     if readers:
         refuse(
@@ -161,7 +161,7 @@ def reverse_compute_at(
         )
     check_not_read_before(sch, me)
     for r in consumers_of(sch, me):
-        check_reads_made_before(sch, r, me, sch.state.index.ancestors(target))
+        check_no_later_writes(sch, r, me, sch.state.index.ancestors(target))
     buffers = {r.buffer for r in me.block.reads} & {w.buffer for m in makers for w in m.block.writes}
     made = touched(sch, target.body, makers, lambda b: b.writes, buffers)
     made |= _exactly(sch, target, makers, buffers)
@@ -292,7 +292,7 @@ def _domains_made(
             here = int_set.IntervalSet(low, high)
             found[var] = here if old is None else int_set.union([old, here], ana)
     out = {iv.var: _domain(ana, iv, found.get(iv.var)) for iv in _driven(sch, me)}
-    missing = check_reads_made(sch, me, target, out, makers)
+    missing = unwritten_read(sch, me, target, out, makers)
     if missing is not None:
         _refuse_unmade(me, target, missing)
     return out
@@ -304,7 +304,9 @@ def _exactly(
     """What an iteration makes of buffers, for those of which that is known to the element."""
     out: dict[Buffer, list[int_set.IntervalSet]] = {}
     for b in buffers:
-        boxes = [made_box(sch, target.body, m, w) for m in makers for w in m.block.writes if w.buffer is b]
+        boxes = [
+            must_write_box(sch, target.body, m, w) for m in makers for w in m.block.writes if w.buffer is b
+        ]
         if len(boxes) == 1 and boxes[0] is not None:
             out[b] = unclipped([int_set.IntervalSet(low, high) for low, high in boxes[0]], b)
     return out
@@ -333,7 +335,8 @@ def _ever_made(sch: Schedule, makers: list[BlockRealize], buffer: Buffer) -> Box
     ana = Analyzer()
     pairs = [(m, written_box(m.block, w)) for m in makers for w in m.block.writes if w.buffer is buffer]
     found = next(
-        (box for m, box in pairs if box is not None and runs_whole(sch, m) and covers_domain(sch, m)), None
+        (box for m, box in pairs if box is not None and runs_full_domain(sch, m) and covers_domain(sch, m)),
+        None,
     )
     if found is None or any(box is None or not covered(ana, found, box) for _, box in pairs):
         return None
@@ -450,7 +453,7 @@ def _check_made_so_far(sch: Schedule, me: BlockRealize, target: For, domains: Do
             if loop is None and (holder_of(sch, r.buffer) is None or covers_domain(sch, m)):
                 continue  # an argument, which holds something, or all of it was made before
             place = scope.body if loop is None else loop.body
-            if unmade(sch, ana, place, [m], r.buffer, read_box(ana, me.block, r, domains)):
+            if may_read_unwritten(sch, ana, place, [m], r.buffer, read_box(ana, me.block, r, domains)):
                 _refuse_unmade(me, loop or target, r.buffer)
 
 
@@ -491,7 +494,7 @@ def _move(
 ) -> None:
     key, var = me.block.key, target.loop_var
     nest = _nest(me.replace(block=me.block.replace(iter_vars=tuple(_driven(sch, me)))), domains, keep_unit)
-    left = [x.loop_var for x in marked_loops(sch, me)]
+    left = [x.loop_var for x in concurrent_loops(sch, me)]
     remove_stmt(sch, me)
     target = sch.state.index.loops[var]
     parts = stmt_list(target.body)
@@ -508,12 +511,12 @@ def _move(
 
 def _check_marks(sch: Schedule, me: BlockRealize) -> None:
     """Refuse if a loop whose iterations run at once would have them compute the same, or need each other."""
-    for loop in marked_loops(sch, me):
+    for loop in concurrent_loops(sch, me):
         if const_value(loop.extent) == 1:
             continue
         if not all(lives_inside(sch, w.buffer, loop) for w in me.block.writes):
             check_independent(sch, loop, me, "parallel", thread_of(loop))
-        check_at_once(
+        check_concurrent(
             sch, loop, f"choose another place, or move it before loop `{loop.loop_var.name}` is marked"
         )
 

@@ -1,4 +1,4 @@
-"""Whether the iterations of loops may run in another order, or at once."""
+"""Dependences between the iterations of loops: whether they may run in another order, or concurrently."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ...ir.expr import Add, FloorDiv, FloorMod, IntImm, IterVar, Mul, PrimExpr, 
 from ...ir.functor import pre_order, vars_used
 from ...ir.ops import is_one, is_zero
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, Stmt
-from ..analysis.carried import Use, own_part, reads_are_covered, uses_under
+from ..analysis.carried import Use, is_disjoint, reads_are_covered, uses_under
 from ..analysis.combiner import steps_commute
-from ..analysis.elements import come_once
+from ..analysis.elements import loops_injective
 from ..analysis.reductions import reduction_loops
 from .blocks import producers_of
-from .flow import loops_around, points_once, runs_at_once, runs_once, unmade
+from .flow import loops_around, may_read_unwritten, points_injective, runs_concurrently, runs_once
 from .primitive import refuse
 from .regions import touched
 
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check_any_order",
-    "check_at_once",
-    "check_inputs_stay",
-    "check_reads_made_before",
+    "check_concurrent",
+    "check_inputs_unchanged",
+    "check_no_later_writes",
     "lives_inside",
     "recheck",
     "recheck_uses",
 ]
 
 
-def check_at_once(sch: Schedule, loop: For, hint: str, only: Buffer | None = None) -> None:
-    """Refuse if an iteration of the loop uses what another one writes, of one buffer or of all.
+def check_concurrent(sch: Schedule, loop: For, hint: str, only: Buffer | None = None) -> None:
+    """Refuse if an iteration of the loop uses elements that another one writes, of one buffer or of all.
 
-    A buffer of its own for each iteration is fine: memory that lives inside the loop is not shared.
+    Buffers that live inside the loop are private to an iteration and not shared.
     """
     ana = sch.state.analyzer_at(loop)
     for buffer, uses in uses_under(loop).items():
@@ -51,48 +51,52 @@ def check_at_once(sch: Schedule, loop: For, hint: str, only: Buffer | None = Non
             continue
         if lives_inside(sch, buffer, loop) and reads_are_covered(loop, uses, ana):
             continue
-        if _apart(sch, loop, uses, ana):
+        if _disjoint(sch, loop, uses, ana):
             continue
         if _reduced_together(sch, loop, uses):
-            continue  # threads that reduce together; they are let through on purpose
+            continue  # a cross-thread reduction, which is allowed
         _refuse_carried(loop, buffer, uses, hint)
 
 
 def _reduced_together(sch: Schedule, loop: For, uses: list[Use]) -> bool:
-    """Whether the iterations of a loop are steps of a reduction of which somebody reads a result."""
+    """Whether the iterations of a loop are steps of a reduction whose result another block reads."""
     for r in {u.realize: None for u in uses if u.write}:
         if any(iv.iter_type == IterVar.CommReduce for iv in _driven(loop.loop_var, r)):
             made = [w.buffer for w in r.block.writes]
             readers = sch.state.index.readers(made)
             if any(x is not r for x in sch.state.index.blocks_under(loop) if x in readers):
-                return False  # it reads the sum so far
+                return False  # it reads the partial result
             if any(not lives_inside(sch, b, loop) for b in made) or any(x is not r for x in readers):
                 return True
     return False
 
 
 def recheck_uses(sch: Schedule, buffer: Buffer) -> None:
-    """Refuse if a step made iterations that run at once share a buffer."""
-    recheck(sch, [v for v, n in sch.state.index.loops.items() if runs_at_once(n)], buffer)
+    """Refuse if a step made concurrent iterations share a buffer."""
+    recheck(sch, [v for v, n in sch.state.index.loops.items() if runs_concurrently(n)], buffer)
 
 
 def recheck(sch: Schedule, left: Iterable[Var], only: Buffer | None = None) -> None:
-    """Refuse if a loop whose iterations run at once held memory of their own that a step has taken outside."""
+    """Refuse if a step has moved memory that was private to an iteration out of a concurrent loop.
+
+    `left` are the variables of the loops to check.
+    """
     for var in left:
         loop = sch.state.index.loops.get(var)
         if loop is not None and const_value(loop.extent) != 1:
             hint = (
-                f"keep all that shares memory with it inside loop `{var.name}`, where each iteration has its own, "
-                "or take this step before the loop is marked"
+                f"keep every block that uses the buffer inside loop `{var.name}`, where each iteration has a copy of "
+                "its own, "
+                "or apply this step before the loop is marked"
             )
-            check_at_once(sch, loop, hint, only)
+            check_concurrent(sch, loop, hint, only)
 
 
 def check_any_order(sch: Schedule, nest: Sequence[For], new: Sequence[For] | None = None) -> None:
     """Refuse if the iterations of a nest may not run in the order of other loops, or in any order at all.
 
-    Two iterations that use an element, one of them to write it, keep their order if the loops that tell them apart
-    keep theirs. Steps of a reduction that combine in any order need none.
+    Two iterations that use an element, one of them to write it, keep their order if the loops in which they differ
+    keep theirs. Steps of an associative and commutative reduction may run in any order.
     """
     ana = sch.state.analyzer_at(nest[0])
     with ana.scope():
@@ -114,25 +118,29 @@ def check_any_order(sch: Schedule, nest: Sequence[For], new: Sequence[For] | Non
                 continue
             moved = sharing if new is None else [x for x, y in zip(nest, new, strict=True) if x is not y]
             x = next((x for x in sharing if x in moved), sharing[0])
-            _refuse_carried(x, buffer, uses, f"leave loop `{x.loop_var.name}` where it stands")
+            _refuse_carried(x, buffer, uses, f"leave loop `{x.loop_var.name}` where it is")
 
 
 def _sharing(sch: Schedule, nest: Sequence[For], uses: Mapping[For, list[Use]], ana: Analyzer) -> list[For]:
-    """Those loops of a nest in which two iterations that use one element of a buffer may differ."""
+    """The loops of a nest in which two iterations that use the same element of a buffer may differ."""
     out: list[For] = []
-    told = _told_together(nest, uses[nest[-1]])
+    identified = _identified_jointly(nest, uses[nest[-1]])
     for x in nest:
-        if const_value(x.extent) == 1 or x.loop_var in told or _told(sch, x, uses[x], nest[0]):
+        if (
+            const_value(x.extent) == 1
+            or x.loop_var in identified
+            or _identifies_iteration(sch, x, uses[x], nest[0])
+        ):
             continue
-        # Elements apart are known of iterations with the same loops around only.
-        if out or not own_part(x, uses[x], ana):
+        # Disjointness is known only between iterations that agree in the outer loops.
+        if out or not is_disjoint(x, uses[x], ana):
             out.append(x)
     return out
 
 
-def _told_together(nest: Sequence[For], uses: list[Use]) -> set[Var]:
-    """The variables of those loops of a nest that an element tells by some of its indices, which all uses have in
-    common: `B[x // 12, x % 12, …]` with `x = i*8 + j` tells of `i` and `j`."""
+def _identified_jointly(nest: Sequence[For], uses: list[Use]) -> set[Var]:
+    """The variables of the loops that the indices which all uses have in common identify: `B[x // 12, x % 12, …]` with
+    `x = i*8 + j` identifies `i` and `j`."""
     first, *others = (u.ranges for u in uses)
     common: list[PrimExpr] = []
     for d, (low, size) in enumerate(first):
@@ -151,7 +159,7 @@ def _told_together(nest: Sequence[For], uses: list[Use]) -> set[Var]:
 
 
 def _combines(sch: Schedule, loops: Sequence[For], uses: Sequence[Use]) -> bool:
-    """Whether the iterations of loops are the steps of one reduction, which gives the same in any order."""
+    """Whether the iterations of loops are steps of one associative and commutative reduction."""
     realize = uses[0].realize
     if any(u.realize is not realize or not u.same_place(uses[-1]) for u in uses):
         return False
@@ -161,8 +169,8 @@ def _combines(sch: Schedule, loops: Sequence[For], uses: Sequence[Use]) -> bool:
         return True
     if realize in sch.state.index.parents:
         nest = sch.state.index.loops_of(realize)
-        if not come_once(realize, [x for x in loops if const_value(x.extent) != 1], nest):
-            return False  # it starts again
+        if not loops_injective(realize, [x for x in loops if const_value(x.extent) != 1], nest):
+            return False  # the init runs again
     kinds = [{iv.iter_type for iv in _driven(x.loop_var, realize)} for x in loops]
     reducing = set(reduction_loops(realize, list(loops)))
     return all(
@@ -170,39 +178,41 @@ def _combines(sch: Schedule, loops: Sequence[For], uses: Sequence[Use]) -> bool:
     )
 
 
-def _apart(sch: Schedule, loop: For, uses: list[Use], ana: Analyzer) -> bool:
-    """Whether each iteration has elements of its own."""
-    return _told(sch, loop, uses, loop) or own_part(loop, uses, ana)
+def _disjoint(sch: Schedule, loop: For, uses: list[Use], ana: Analyzer) -> bool:
+    """Whether the iterations use disjoint elements."""
+    return _identifies_iteration(sch, loop, uses, loop) or is_disjoint(loop, uses, ana)
 
 
-def _told(sch: Schedule, loop: For, uses: list[Use], outermost: For) -> bool:
-    """Whether an element says which iteration of a loop uses it, whatever the other loops from the outermost one
-    inwards do."""
-    if all(_held_back(sch, loop, r) for r in {u.realize for u in uses}):
+def _identifies_iteration(sch: Schedule, loop: For, uses: list[Use], outermost: For) -> bool:
+    """Whether an element identifies the iteration of a loop that uses it, for any iterations of the other loops from
+    `outermost` inwards."""
+    if all(_predicated_to_one(sch, loop, r) for r in {u.realize for u in uses}):
         return True
     return (
         all(u.same_place(uses[0]) for u in uses)
-        and all(_told_apart(loop.loop_var, u) for u in uses)
-        and all(_comes_once(sch, loop, r, outermost) for r in {u.realize for u in uses})
+        and all(_indices_identify(loop.loop_var, u) for u in uses)
+        and all(_visits_once(sch, loop, r, outermost) for r in {u.realize for u in uses})
     )
 
 
-def _comes_once(sch: Schedule, loop: For, realize: BlockRealize, outermost: For) -> bool:
-    """Whether no two iterations come to the same point of a block, as those of `vi = i + j` would."""
-    if realize not in sch.state.index.parents:  # a draft, of which only the boxes are known
+def _visits_once(sch: Schedule, loop: For, realize: BlockRealize, outermost: For) -> bool:
+    """Whether no two iterations visit the same point of a block, as those of `vi = i + j` would."""
+    if realize not in sch.state.index.parents:  # a draft: only its boxes are known
         return False
     nest = sch.state.index.loops_of(realize)
     inside = nest[nest.index(outermost) :] if outermost in nest else [loop]
     driven = _driven(loop.loop_var, realize)
-    if any(iv.iter_type == IterVar.CommReduce for iv in driven):  # one that says which element it is
+    if any(
+        iv.iter_type == IterVar.CommReduce for iv in driven
+    ):  # a reduction iterator that selects the element
         tied = [x for x in inside if any(iv in driven for iv in _driven(x.loop_var, realize))]
-        if not come_once(realize, [x for x in tied if const_value(x.extent) != 1], nest):
+        if not loops_injective(realize, [x for x in tied if const_value(x.extent) != 1], nest):
             return False
-    return points_once(sch, realize, [loop], inside)
+    return points_injective(sch, realize, [loop], inside)
 
 
-def _held_back(sch: Schedule, loop: For, realize: BlockRealize) -> bool:
-    """Whether the predicate of a block lets one iteration of a loop through only, as `i < 1` does."""
+def _predicated_to_one(sch: Schedule, loop: For, realize: BlockRealize) -> bool:
+    """Whether the predicate of a block holds for one iteration of a loop only, as `i < 1` does."""
     return (
         loop.loop_var in vars_used(realize.predicate)
         and realize in sch.state.index.parents
@@ -210,16 +220,16 @@ def _held_back(sch: Schedule, loop: For, realize: BlockRealize) -> bool:
     )
 
 
-def _told_apart(var: Var, use: Use) -> bool:
-    """Whether the iterators that the loop drives stand in the indices as they are, or count tiles there."""
+def _indices_identify(var: Var, use: Use) -> bool:
+    """Whether each iterator that the loop drives is an index itself, or the index of a tile."""
     sizes = {iv.var: const_value(iv.dom.extent) for iv in use.block.iter_vars if is_zero(iv.dom.min)}
     shown = {v for r in use.region.region for v in _counters(r, sizes)}
     driven = _driven(var, use.realize)
-    return bool(driven) and all(iv.var in shown or _digits_shown(iv, use) for iv in driven)
+    return bool(driven) and all(iv.var in shown or _digits_determine(iv, use) for iv in driven)
 
 
-def _digits_shown(iv: IterVar, use: Use) -> bool:
-    """Whether indices such as `v // 56` and `v % 56` say together which `v` it is."""
+def _digits_determine(iv: IterVar, use: Use) -> bool:
+    """Whether indices such as `v // 56` and `v % 56` together determine `v`."""
     known = const_value(iv.dom.extent)
     size = float("inf") if known is None or const_value(iv.dom.min) != 0 else known
     spans = sorted(
@@ -233,12 +243,12 @@ def _digits_shown(iv: IterVar, use: Use) -> bool:
 
 
 def _digits(e: PrimExpr, v: Var, block: Block) -> list[tuple[float, float]]:
-    """The parts of `v` that an index shows: from one power to another, as `(v // 4) % 8` does from 4 to 32; so does
-    `u*8 + (v // 4) % 8`."""
+    """The digits of `v` that an index determines, as half-open ranges of place values: `(v // 4) % 8` and
+    `u*8 + (v // 4) % 8` determine those from 4 to 32."""
     if e is v:
         return [(1, float("inf"))]
     if isinstance(e, (Add, Mul)):
-        places = _places(e, block)
+        places = _mixed_radix_terms(e, block)
         return [d for part in places for d in _digits(part, v, block)]
     if not isinstance(e, (FloorDiv, FloorMod)) or not isinstance(e.b, IntImm) or e.b.value < 1:
         return []
@@ -251,8 +261,9 @@ def _digits(e: PrimExpr, v: Var, block: Block) -> list[tuple[float, float]]:
     return [(low, min(high, low * e.b.value))]
 
 
-def _places(e: PrimExpr, block: Block) -> list[PrimExpr]:
-    """What a sum such as `x*8 + y*4 + z` shows each of, since `z` stays below 4 and `y` below 2; else nothing."""
+def _mixed_radix_terms(e: PrimExpr, block: Block) -> list[PrimExpr]:
+    """The terms of a mixed-radix sum, each of which it determines: x, y and z of `x*8 + y*4 + z` where z < 4 and y < 2.
+    Empty if the sum is not of that form."""
     summands = [e]
     while any(isinstance(x, Add) for x in summands):
         summands = [y for x in summands for y in ((x.a, x.b) if isinstance(x, Add) else (x,))]
@@ -267,7 +278,7 @@ def _places(e: PrimExpr, block: Block) -> list[PrimExpr]:
     for n, (step_size, x) in enumerate(terms):
         if step_size <= most:
             return []
-        if n + 1 < len(terms):  # what the last one is makes no difference to the others
+        if n + 1 < len(terms):  # the bounds of the most significant term do not matter
             low, high = _bounds(x, block)
             if low < 0:
                 return []
@@ -285,13 +296,13 @@ def _bounds(e: PrimExpr, block: Block) -> tuple[float, float]:
 
 
 def _counters(r: Range, sizes: Mapping[Var, int | float | None]) -> list[Var]:
-    """The variables that count the elements or the tiles of a range: `v` for one, `v*4` for four of them, `v` and
-    `w` for `v*32 + w*4` if `w` stays below 8."""
+    """The variables that index the elements or tiles of a range: v for `v` and extent 1, v for `v*4` and extent 4, v
+    and w for `v*32 + w*4` if w < 8."""
     size = const_value(r.extent)
     terms = _terms(r.min)
     if size is None or not terms:
         return []
-    reach = size  # so many elements lie between what the smaller terms make
+    reach = size  # elements that the smaller terms span
     for step, var in terms:
         if step < reach:
             return []
@@ -301,7 +312,7 @@ def _counters(r: Range, sizes: Mapping[Var, int | float | None]) -> list[Var]:
 
 
 def _terms(e: PrimExpr) -> list[tuple[int, Var]]:
-    """A sum of multiples of variables, the smaller ones first; nothing if it is something else."""
+    """The terms (coefficient, variable) of a linear sum, the smallest first; empty if it has any other form."""
     if isinstance(e, Var):
         return [(1, e)]
     if isinstance(e, Mul) and isinstance(e.a, Var) and isinstance(e.b, IntImm):
@@ -317,8 +328,8 @@ def _driven(var: Var, realize: BlockRealize) -> list[IterVar]:
     return [iv for iv, value in pairs if var in vars_used(value)]
 
 
-def check_inputs_stay(sch: Schedule, me: BlockRealize, place: Stmt, what: str) -> None:
-    """Refuse if what the block reads has other values at a later place."""
+def check_inputs_unchanged(sch: Schedule, me: BlockRealize, place: Stmt, what: str) -> None:
+    """Refuse if a buffer that the block reads has other values at a later statement, `place`."""
     index = sch.state.index
     at = index.order.index
     mine = set(index.ancestors(me))
@@ -333,37 +344,39 @@ def check_inputs_stay(sch: Schedule, me: BlockRealize, place: Stmt, what: str) -
         if at(me) < at(w) <= last:
             refuse(
                 f"block {w.block.name_hint} writes {name} after block {me.block.name_hint} has read it, "
-                f"and {what} would see the new values",
+                f"and {what} would read the new values",
                 at=w,
-                hint=f"choose a place before that block, or cache_read {name} for this block first",
+                hint=f"choose a loop before that block, or cache_read {name} for this block first",
             )
         for x in left:
             if x in index.ancestors(w):
-                _check_left(sch, me, w, x, written)
+                _check_leaves_loop(sch, me, w, x, written)
 
 
-def check_reads_made_before(
+def check_no_later_writes(
     sch: Schedule, me: BlockRealize, maker: BlockRealize, kept: Container[Stmt] = ()
 ) -> None:
-    """Refuse if a block may read elements before another one writes them in a later iteration of a loop of both, other
-    than those that are kept."""
+    """Refuse if a block may read elements that another one writes in a later iteration of a loop around both.
+
+    Loops in `kept` are not checked.
+    """
     held = {r.buffer for r in me.block.reads}
     for loop in loops_around(sch, me):
         if loop in sch.state.index.ancestors(maker) and loop not in kept:
             _check_own_iteration(sch, me, maker, loop, [w for w in maker.block.writes if w.buffer in held])
 
 
-def _check_left(
+def _check_leaves_loop(
     sch: Schedule, me: BlockRealize, w: BlockRealize, loop: For, written: list[BufferRegion]
 ) -> None:
-    """Refuse if a block may not leave a loop in which another one writes what it reads."""
+    """Refuse if a block may not move out of a loop in which another one writes elements that it reads."""
     name, mine, var = written[0].buffer.name, me.block.name_hint, loop.loop_var.name
-    if not _keeps_all(w, written, loop.loop_var):
+    if not _writes_distinct(w, written, loop.loop_var):
         refuse(
             f"block {w.block.name_hint} writes the same elements of {name} in each iteration of loop "
-            f"`{var}`, and outside of it block {mine} would see the last ones",
+            f"`{var}`, and outside of it block {mine} would read only the last values",
             at=loop,
-            hint=f"leave block {mine} inside of `{var}`",
+            hint=f"leave block {mine} inside `{var}`",
         )
     _check_own_iteration(sch, me, w, loop, written)
 
@@ -371,36 +384,37 @@ def _check_left(
 def _check_own_iteration(
     sch: Schedule, me: BlockRealize, w: BlockRealize, loop: For, written: list[BufferRegion]
 ) -> None:
-    """Refuse if a block may read what another one writes in a later iteration of a loop around both."""
+    """Refuse if a block may read elements that another one writes in a later iteration of a loop around both."""
     for r in written:
-        if not _reads_of_iteration(sch, me, w, loop, r):
+        if not _reads_same_iteration(sch, me, w, loop, r):
             refuse(
                 f"block {me.block.name_hint} may read elements of {r.buffer.name} that block {w.block.name_hint} "
-                f"writes in a later iteration of loop `{loop.loop_var.name}`, and elsewhere would see the new values",
+                f"writes in a later iteration of loop `{loop.loop_var.name}`, and elsewhere would read the new values",
                 at=loop,
                 hint=f"leave block {me.block.name_hint} where it is",
             )
 
 
-def _keeps_all(w: BlockRealize, written: list[BufferRegion], var: Var) -> bool:
-    """Whether other iterations of a loop write other elements."""
+def _writes_distinct(w: BlockRealize, written: list[BufferRegion], var: Var) -> bool:
+    """Whether different iterations of a loop write different elements."""
     pairs = zip(w.block.iter_vars, w.iter_values, strict=True)
     driven = [iv.var for iv, value in pairs if var in vars_used(value)]
     shown = [{r.min for r in region.region} for region in written]
     return bool(driven) and all(v in mins for v in driven for mins in shown)
 
 
-def _reads_of_iteration(
+def _reads_same_iteration(
     sch: Schedule, me: BlockRealize, w: BlockRealize, loop: For, written: BufferRegion
 ) -> bool:
-    """Whether what a block reads in an iteration of a loop is written by another one in that iteration, if at all."""
+    """Whether each element that a block reads in an iteration is written by the other one in that iteration, or
+    never."""
     ana, buffer = sch.state.analyzer_at(loop), written.buffer
     uses = [u for u in uses_under(loop).get(buffer) or () if u.realize is me or u.realize is w]
-    if uses and _apart(sch, loop, uses, ana):
+    if uses and _disjoint(sch, loop, uses, ana):
         return True
     read = touched(sch, loop.body, [me], lambda b: b.reads, {buffer})[buffer]
     ends = [(s.min_value, s.max_value) for s in read]
-    return not unmade(sch, sch.state.analyzer_at(loop.body), loop.body, [w], buffer, ends)
+    return not may_read_unwritten(sch, sch.state.analyzer_at(loop.body), loop.body, [w], buffer, ends)
 
 
 def lives_inside(sch: Schedule, buffer: Buffer, loop: For) -> bool:
@@ -410,7 +424,7 @@ def lives_inside(sch: Schedule, buffer: Buffer, loop: For) -> bool:
         return False
     index = sch.state.index
     above = index.ancestors(loop)
-    known = {*index.blocks_under(loop), *above}  # those around say what the loop does
+    known = {*index.blocks_under(loop), *above}  # enclosing blocks repeat the regions of the loop
     return not any(
         region.buffer is buffer
         for scope in above
@@ -425,7 +439,7 @@ def _refuse_bare(buffer: Buffer, loop: For) -> None:
     if any(isinstance(m, BufferStore) and m.buffer is buffer for m in pre_order(loop)):
         refuse(
             f"{buffer.name} is used outside of blocks inside loop `{loop.loop_var.name}`, "
-            "so it is not known which iterations need which",
+            "so the dependences between its iterations are not known",
             at=loop,
             hint="put the statement into a block",
         )

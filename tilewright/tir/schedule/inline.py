@@ -24,9 +24,9 @@ from .blocks import (
     refresh_regions,
     remove_stmt,
 )
-from .dependence import check_inputs_stay, recheck
-from .flow import covers_domain, marked_loops, points_once
-from .points import check_elements_told, check_reads_own, check_runs_whole, check_unnoticed
+from .dependence import check_inputs_unchanged, recheck
+from .flow import concurrent_loops, covers_domain, points_injective
+from .points import check_distinct_writes, check_full_domain, check_reads_own_element, check_unobserved
 from .primitive import BlockRV, primitive, refuse
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def compute_inline(sch: Schedule, block: BlockRV) -> None:
             hint="reverse_compute_inline puts it into its producer",
         )
     for r in readers:
-        check_inputs_stay(sch, me, r, "its readers")
+        check_inputs_unchanged(sch, me, r, "its readers")
         check_no_pointer(r, store.buffer, "there must be memory for it")
     parts = _reading_parts(sch, me)
     _check_loads_outside(sch, me, store.buffer, parts)
@@ -160,7 +160,7 @@ def _drop(
     """Rewrite other blocks of the scope and the `parts` of it that read memory outside of blocks by `rewrite`, then
     take the block and the buffer out of it."""
     key = me.block.key
-    left = [x.loop_var for x in marked_loops(sch, me)]
+    left = [x.loop_var for x in concurrent_loops(sch, me)]
     loose = {r for part in parts for r in sch.state.index.blocks_under(part)}
     for stmt in (*parts, *(r for r in others if r not in loose)):
         made = rewrite(stmt)
@@ -195,7 +195,7 @@ def _check_loads_outside(sch: Schedule, me: BlockRealize, buffer: Buffer, parts:
                 at=part,
                 hint=_AT,
             )
-        check_inputs_stay(sch, me, part, "what reads it outside of blocks")
+        check_inputs_unchanged(sch, me, part, "what reads it outside of blocks")
 
 
 def _loads_outside(stmt: Stmt, buffer: Buffer) -> bool:
@@ -243,9 +243,9 @@ def reverse_compute_inline(sch: Schedule, block: BlockRV) -> None:
         refuse(f"block {name} is a reduction", at=me, hint=_BACK)
     check_dominant(sch, me)
     check_predicate(sch, me, "its producer")
-    check_runs_whole(sch, me, "inlining it")
-    check_elements_told(me, "inlining it")
-    check_reads_own(me, "inlining it")
+    check_full_domain(sch, me, "inlining it")
+    check_distinct_writes(me, "inlining it")
+    check_reads_own_element(me, "inlining it")
     check_not_read_before(sch, me)
     store = _single_store(me, "inlined into its producer")
     local = {r.buffer for r in me.block.reads}
@@ -257,7 +257,7 @@ def reverse_compute_inline(sch: Schedule, block: BlockRV) -> None:
         refuse(f"block {name} does not read {made.buffer.name}", at=me)
     crossed = [x for x in sch.state.index.loops_of(me) if x not in sch.state.index.ancestors(maker)]
     if crossed:
-        check_unnoticed(sch, me, crossed[0], f"block {name}", local - {made.buffer, store.buffer})
+        check_unobserved(sch, me, crossed[0], f"block {name}", local - {made.buffer, store.buffer})
     if is_output(sch, maker):
         refuse(f"{made.buffer.name} is an output of its scope, which must be stored", at=maker, hint=_BACK)
     others = [r for r in consumers_of(sch, maker) if r is not me]
@@ -313,10 +313,10 @@ def _only_maker(sch: Schedule, me: BlockRealize) -> BlockRealize:
 
 def _check_updates_once(sch: Schedule, me: BlockRealize, maker: BlockRealize, buffer: Buffer) -> None:
     """Refuse if a block that updates a buffer in place runs more than once at a point, here or in its producer."""
-    check_elements_told(maker, "inlining into it")
+    check_distinct_writes(maker, "inlining into it")
     for one in (maker, me):
         loops = sch.state.index.loops_of(one)
-        if not points_once(sch, one, loops, loops):
+        if not points_injective(sch, one, loops, loops):
             refuse(
                 f"block {one.block.name_hint} may come to a point more than once, and block {me.block.name_hint} "
                 f"updates {buffer.name} in place",

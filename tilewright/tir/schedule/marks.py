@@ -12,8 +12,8 @@ from ...ir.functor import pre_order, vars_used
 from ...ir.ops import less
 from ...ir.stmt import BlockRealize, For, ForKind, Stmt
 from ..analysis.carried import Use, reads_are_covered, uses_under
-from .dependence import check_at_once, lives_inside
-from .points import check_element_stays, check_init_runs
+from .dependence import check_concurrent, lives_inside
+from .points import check_fixed_element, check_init_runs
 from .primitive import BlockRV, LoopRV, Refusal, primitive, refuse
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def _serial(n: For) -> str:
 def _check_runs_at_once(sch: Schedule, n: For, word: str, thread: str) -> None:
     for realize in sch.state.index.blocks_under(n):
         check_independent(sch, n, realize, word, thread)
-    check_at_once(sch, n, _serial(n))
+    check_concurrent(sch, n, _serial(n))
 
 
 def _instead(sch: Schedule, n: For, word: str, thread: str) -> str:
@@ -250,7 +250,7 @@ def launch_around(sch: Schedule, loop: LoopRV, thread_axis: Any, extent: Any = N
     for realize in (m for m in pre_order(n.body) if isinstance(m, BlockRealize)):
         check_init_runs(sch, realize, "launching threads around it")
         for w in realize.block.writes if realize.block.init is not None else ():
-            check_element_stays(realize, w)
+            check_fixed_element(realize, w)
     _check_same_again(sch, n)
     for m in inner:
         if not structural_equal(m.extent, size):

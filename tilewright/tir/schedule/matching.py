@@ -36,14 +36,13 @@ from .primitive import Refusal
 
 __all__ = ["Different", "Matched", "Unlike", "match_bodies"]
 
-_COLUMN = 60  # characters of a body that is shown beside another
-_HEAD = re.compile(
-    r"$|# from |\w+ = T\."
-)  # what is declared before a statement because it comes from outside
+_COLUMN = 60  # width in characters of a body in a side-by-side listing
+# Declarations that the printer puts before a statement for names from outside of it.
+_HEAD = re.compile(r"$|# from |\w+ = T\.")
 
 
 class Different(Exception):
-    """Two bodies are not the same: the statements and expressions where they part, and why."""
+    """Two bodies differ: the statements and expressions where they do, and why."""
 
     def __init__(self, ours: Any, theirs: Any, why: str) -> None:
         super().__init__(why)
@@ -53,7 +52,7 @@ class Different(Exception):
 
 
 class Unlike(Refusal):
-    """A body that an intrinsic does not describe, shown beside the description."""
+    """A body that does not match the description of an intrinsic, listed side by side with it."""
 
     def __init__(self, different: Different, block: str, intrin: str, here: Stmt, hint: str = "") -> None:
         super().__init__(f"block {block} does not do what {intrin} describes: {different.why}", here, hint)

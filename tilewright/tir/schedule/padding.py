@@ -52,7 +52,7 @@ from .buffers import check_plain_accesses, holder_of
 from .cache import _name
 from .flow import written_box
 from .nests import loop_nest, simplified, spatial_nest, trivial_nest
-from .points import check_elements_told, check_starts_itself, check_unnoticed
+from .points import check_distinct_writes, check_self_initialized, check_unobserved
 from .primitive import BlockRV, LoopRV, Refusal, primitive, refuse
 
 if TYPE_CHECKING:
@@ -111,8 +111,8 @@ def _padding_of(
             refuse(f"iterator `{iv.var.name}` of block {name} is not spatial", at=me)
     check_dominant(sch, me)
     check_not_read_before(sch, me)
-    check_elements_told(me, "filling before the loop")
-    check_unnoticed(sch, me, before, "the padding", set())
+    check_distinct_writes(me, "filling before the loop")
+    check_unobserved(sch, me, before, "the padding", set())
     store = block.body
     if not isinstance(store, BufferStore) or block.init is not None:
         refuse(f"block {name} does more than store one value", at=me)
@@ -296,8 +296,8 @@ def _einsum(sch: Schedule, me: BlockRealize) -> BufferStore:
     if not isinstance(store, BufferStore):
         refuse(f"block {name} does more than store one value", at=me)
     assert isinstance(store, BufferStore)
-    check_starts_itself(sch, me, store.buffer, "the padded buffer")
-    check_elements_told(me, "padding")
+    check_self_initialized(sch, me, store.buffer, "the padded buffer")
+    check_distinct_writes(me, "padding")
     _check_all_written(me, store.buffer)
     if block.init is not None and not isinstance(block.init, BufferStore):
         refuse(f"the init of block {name} does more than store one value", at=me)

@@ -13,8 +13,8 @@ from ...ir.printer_names import free_name
 from ...ir.stmt import Block, For, ForKind, SeqStmt, Stmt, seq
 from ..analysis.carried import Use, uses_under
 from .blocks import enclosing_block, reduction_vars
-from .dependence import _apart, recheck
-from .flow import runs_at_once
+from .dependence import _disjoint, recheck
+from .flow import runs_concurrently
 from .loops import _check_factors, _plain, _size
 from .primitive import BlockRV, LoopRV, primitive, refuse
 
@@ -70,7 +70,9 @@ def loop_partition(
     else:
         sch.state.replace(n, seq(*parts))
     # Memory that was one iteration's own is shared by the pieces now.
-    recheck(sch, [m.loop_var for p in parts for m in pre_order(p) if isinstance(m, For) and runs_at_once(m)])
+    recheck(
+        sch, [m.loop_var for p in parts for m in pre_order(p) if isinstance(m, For) and runs_concurrently(m)]
+    )
     return made
 
 
@@ -258,7 +260,7 @@ def _check_merged(sch: Schedule, around: Stmt, made: For, depth: int, bodies: li
                     hint="put the statement into a block",
                 )
             assert uses is not None
-            if _crossing(uses, owner) and not _apart(sch, x, uses, ana):
+            if _crossing(uses, owner) and not _disjoint(sch, x, uses, ana):
                 names = list(dict.fromkeys(u.block.name_hint for u in uses))
                 refuse(
                     f"an iteration may use elements of {buffer.name} that a later one of another loop makes "

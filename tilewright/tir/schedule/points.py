@@ -1,4 +1,4 @@
-"""At which points of its iterators a block runs, in which order, and whether its elements tell them apart."""
+"""The points of its iterators at which a block runs, their order, and whether each writes elements of its own."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ...ir.functor import pre_order, substitute, vars_used
 from ...ir.ops import conjuncts, floordiv, floormod, is_one, is_zero, logical_and
 from ...ir.stmt import BlockRealize, For
 from ..analysis.combiner import steps_commute
-from ..analysis.elements import come_once, untold
+from ..analysis.elements import loops_injective, undetermined_iterator
 from ..analysis.reductions import reduction_loops, starts_at_first
 from ..analysis.regions import reads_elsewhere
 from .blocks import producers_of, scope_buffers
-from .flow import box_of_values, loops_around, points_once, unmade
+from .flow import box_of_values, loops_around, may_read_unwritten, points_injective
 from .primitive import refuse
 from .regions import touched
 
@@ -26,45 +26,45 @@ if TYPE_CHECKING:
     from .schedule import Schedule
 
 __all__ = [
-    "check_comes_once",
-    "check_element_stays",
-    "check_elements_told",
+    "check_steps_once",
+    "check_fixed_element",
+    "check_distinct_writes",
     "check_init_runs",
-    "check_reads_own",
-    "check_runs_anew",
-    "check_runs_whole",
-    "check_starts_itself",
-    "check_unnoticed",
-    "runs_whole",
+    "check_reads_own_element",
+    "check_recomputable",
+    "check_full_domain",
+    "check_self_initialized",
+    "check_unobserved",
+    "runs_full_domain",
 ]
 
 
-def check_runs_anew(sch: Schedule, me: BlockRealize, target: For, what: str) -> None:
-    """Refuse if a block may not be run under other loops, over its iterators in their order.
+def check_recomputable(sch: Schedule, me: BlockRealize, target: For, what: str) -> None:
+    """Refuse if a block may not be run again under other loops, over its iterators in their order.
 
-    Different points must write different elements, unless they are the steps of a reduction that may be taken in any
-    order; and it must run at all points of a box.
+    Different points must write different elements, unless they are steps of a reduction whose combiner is associative
+    and commutative; and the block must run at every point of a box.
     """
     block, name = me.block, me.block.name_hint
-    check_elements_told(me, what)
-    check_reads_own(me, what)
+    check_distinct_writes(me, what)
+    check_reads_own_element(me, what)
     _check_complete(sch, me, target)
     if block.init is not None or any(r.buffer is w.buffer for r in block.reads for w in block.writes):
-        check_comes_once(sch, me, sch.state.index.loops_of(me), what)
+        check_steps_once(sch, me, sch.state.index.loops_of(me), what)
     if not _keeps_steps(sch, me) and not steps_commute(block):
         refuse(
-            f"the steps of block {name} give something else in another order, and {what} may change it",
+            f"the result of block {name} depends on the order of its reduction steps, which {what} may change",
             at=me,
-            hint="leave the loops of the reduction as the iterators are; of equal ones choose by the index",
+            hint="keep the loops of the reduction in the order of its iterators; break ties by the index",
         )
-    check_runs_whole(sch, me, what)
+    check_full_domain(sch, me, what)
 
 
-def check_elements_told(me: BlockRealize, what: str) -> None:
+def check_distinct_writes(me: BlockRealize, what: str) -> None:
     """Refuse if different points of a block, other than the steps of a reduction, may write the same element."""
     block, name = me.block, me.block.name_hint
     for w in block.writes:
-        found = untold(block, w)
+        found = undetermined_iterator(block, w)
         if found is not None:
             refuse(
                 f"points of block {name} that differ in iterator `{found.var.name}` may write the same elements of "
@@ -72,72 +72,74 @@ def check_elements_told(me: BlockRealize, what: str) -> None:
                 at=me,
                 hint="let each point write elements of its own, or declare the iterator as that of a reduction",
             )
-        check_element_stays(me, w)
+        check_fixed_element(me, w)
 
 
-def check_comes_once(sch: Schedule, me: BlockRealize, nest: list[For], what: str) -> None:
-    """Refuse if an element is reduced again, from where it was left, by loops inside of those of the reduction."""
+def check_steps_once(sch: Schedule, me: BlockRealize, nest: list[For], what: str) -> None:
+    """Refuse if the loops repeat a step of a reduction, or return to an element whose reduction has ended."""
     reducing = reduction_loops(me, nest)
     inside = nest[nest.index(reducing[0]) :] if reducing else nest
     steps = [x for x in reducing if not is_one(x.extent)]
-    if me.block.init is not None and not come_once(me, steps, nest):
+    if me.block.init is not None and not loops_injective(me, steps, nest):
         refuse(
-            f"the loops of block {me.block.name_hint} may come to a step of its reduction again, where it starts anew, "
+            f"the loops of block {me.block.name_hint} may repeat a step of its reduction after the init has run again, "
             f"and {what} would count both",
             at=reducing[0],
-            hint="let each iteration be a step of its own",
+            hint="let each iteration be a different step",
         )
-    if not points_once(sch, me, [x for x in inside if x not in reducing], inside):
+    if not points_injective(sch, me, [x for x in inside if x not in reducing], inside):
         refuse(
-            f"the loops inside of `{inside[0].loop_var.name}` come to elements of block {me.block.name_hint} more than "
-            f"once, and {what} would count their steps anew",
+            f"the loops inside `{inside[0].loop_var.name}` visit elements of block {me.block.name_hint} more than "
+            "once, "
+            f"and {what} would count their steps again",
             at=inside[0],
-            hint="let each iteration have elements of its own",
+            hint="let each iteration write different elements",
         )
 
 
 def _check_complete(sch: Schedule, me: BlockRealize, target: For) -> None:
-    """Refuse if another block uses what a reduction has made so far, in a loop that carries it, or would by going
-    under such a loop again."""
+    """Refuse if another block uses the partial result of a reduction inside a loop that carries it, or if the target is
+    inside such a loop."""
     made = {w.buffer for w in me.block.writes}
     for loop in reduction_loops(me, sch.state.index.loops_of(me)):
         if loop in sch.state.index.ancestors(target) and not is_one(loop.extent):
             refuse(
-                f"loop `{loop.loop_var.name}`, which carries the reduction of block {me.block.name_hint}, is around "
-                f"loop `{target.loop_var.name}` too, and each of its iterations would take all steps",
+                f"loop `{loop.loop_var.name}`, which carries the reduction of block {me.block.name_hint}, also "
+                f"encloses loop `{target.loop_var.name}`, and each of its iterations would take all steps",
                 at=loop,
                 hint="choose a loop outside of it",
             )
         for other in sch.state.index.blocks_under(loop) if not is_one(loop.extent) else ():
             if other is not me and any(r.buffer in made for r in (*other.block.reads, *other.block.writes)):
                 refuse(
-                    f"block {other.block.name_hint} uses what block {me.block.name_hint} has made in an iteration of "
-                    f"loop `{loop.loop_var.name}`, which carries its reduction and would be gone through at once",
+                    f"block {other.block.name_hint} uses the partial result of block {me.block.name_hint} in an "
+                    "iteration of "
+                    f"loop `{loop.loop_var.name}`, which carries its reduction and would run to its end first",
                     at=other,
                     hint=f"move block {other.block.name_hint} out of the loop first",
                 )
 
 
-def check_reads_own(me: BlockRealize, what: str) -> None:
-    """Refuse if a block reads what other points of it have written."""
+def check_reads_own_element(me: BlockRealize, what: str) -> None:
+    """Refuse if a point of a block reads elements that other points of the block write."""
     for w in me.block.writes:
         if reads_elsewhere(me.block, w.buffer):
             refuse(
-                f"block {me.block.name_hint} reads elements of {w.buffer.name} that other points of it write, and "
+                f"block {me.block.name_hint} reads elements of {w.buffer.name} that other iterations of it write, and "
                 f"{what} could change their order",
                 at=me,
-                hint="let it read what another block has made",
+                hint="let it read a buffer that another block has written",
             )
 
 
-def check_element_stays(me: BlockRealize, region: BufferRegion) -> None:
-    """Refuse if the steps of a reduction write different elements, of which the init starts but one."""
+def check_fixed_element(me: BlockRealize, region: BufferRegion) -> None:
+    """Refuse if the steps of a reduction write different elements: its init writes only one of them."""
     reducing = {iv.var for iv in me.block.iter_vars if iv.iter_type == IterVar.CommReduce}
     moving = {v for r in region.region for v in vars_used(r.min)} & reducing
     if moving:
         refuse(
-            f"reduction iterator `{min(v.name for v in moving)}` of block {me.block.name_hint} says which element of "
-            f"{region.buffer.name} is written",
+            f"reduction iterator `{min(v.name for v in moving)}` of block {me.block.name_hint} selects the element of "
+            f"{region.buffer.name} that is written",
             at=me,
             hint="declare it as spatial",
         )
@@ -150,9 +152,9 @@ def _keeps_steps(sch: Schedule, me: BlockRealize) -> bool:
     return [v for iv, v in pairs if iv.iter_type == IterVar.CommReduce] == [x.loop_var for x in loops]
 
 
-def check_runs_whole(sch: Schedule, me: BlockRealize, what: str) -> None:
-    """Refuse if the loops around a block leave out points of the box that its iterators run through, or come to a
-    step of a reduction more than once."""
+def check_full_domain(sch: Schedule, me: BlockRealize, what: str) -> None:
+    """Refuse if the loops around a block skip points of the domain of its iterators, or repeat a step of a
+    reduction."""
     loops = loops_around(sch, me)
     name = me.block.name_hint
     variables = {x.loop_var for x in loops}
@@ -160,33 +162,34 @@ def check_runs_whole(sch: Schedule, me: BlockRealize, what: str) -> None:
         tied = (vars_used(x.min) | vars_used(x.extent)) & variables
         if tied and x.loop_var in _driving(me):
             refuse(
-                f"the bounds of loop `{x.loop_var.name}` depend on `{min(v.name for v in tied)}`, so that block {name} "
-                f"does not run at all points of its iterators, which {what} would make it do",
+                f"the bounds of loop `{x.loop_var.name}` depend on `{min(v.name for v in tied)}`, so block {name} "
+                f"skips points of its iterators at which {what} would run it",
                 at=x,
-                hint="write the loop to its end, with the condition in the value that the block stores",
+                hint="give the loop its full extent, and put the condition into the value that the block stores",
             )
     check_init_runs(sch, me, what)
-    if not _fills(sch, me, loops):
+    if not _fills_box(sch, me, loops):
         refuse(
-            f"it cannot be proved that the loops around block {name} come to all points of its iterators, and to each "
-            f"step of a reduction once, as they would by {what}",
+            f"it cannot be proved that the loops around block {name} visit every point of its iterators, and each "
+            "step of "
+            f"a reduction once, as they would after {what}",
             at=me,
-            hint="take this step before the loops are changed",
+            hint="apply this step before the loops are transformed",
         )
 
 
-def runs_whole(sch: Schedule, me: BlockRealize) -> bool:
-    """Whether the loops around a block come to all points of a box of its iterators."""
+def runs_full_domain(sch: Schedule, me: BlockRealize) -> bool:
+    """Whether the loops around a block visit every point of a box of its iterators."""
     loops = loops_around(sch, me)
     variables = {x.loop_var for x in loops}
     driving = _driving(me)
     return not any(
         (vars_used(x.min) | vars_used(x.extent)) & variables for x in loops if x.loop_var in driving
-    ) and _fills(sch, me, loops)
+    ) and _fills_box(sch, me, loops)
 
 
 def check_init_runs(sch: Schedule, me: BlockRealize, what: str) -> None:
-    """Refuse if the init of a reduction may not run: it does where all reduction iterators are at their start."""
+    """Refuse if the init of a reduction may not run: it runs where all reduction iterators are at their first value."""
     if me.block.init is None:
         return
     loops = sch.state.index.loops_of(me)
@@ -197,44 +200,47 @@ def check_init_runs(sch: Schedule, me: BlockRealize, what: str) -> None:
         if tied and x not in reducing and x.loop_var in _driving(me):
             refuse(
                 f"the bounds of loop `{x.loop_var.name}` depend on `{min(v.name for v in tied)}`, which carries the "
-                f"reduction of block {me.block.name_hint}: its init does not run for points that come later, which "
-                f"{what} takes for granted",
+                f"reduction of block {me.block.name_hint}: its init does not run for the points of later iterations, "
+                f"which {what} relies on",
                 at=x,
-                hint="write the loop to its end, with the condition in the value that is combined",
+                hint="give the loop its full extent, and put the condition into the value that is combined",
             )
     spatial = {v for iv, e in _pairs(me) if iv.iter_type != IterVar.CommReduce for v in vars_used(e)}
-    if starts_at_first(me, reducing) and (not steps & spatial or _fills(sch, me, loops_around(sch, me))):
+    if starts_at_first(me, reducing) and (not steps & spatial or _fills_box(sch, me, loops_around(sch, me))):
         return
     refuse(
-        f"the loops of block {me.block.name_hint} do not come to the first values of its reduction iterators first, "
-        f"where the init runs, which {what} takes for granted",
+        f"the loops of block {me.block.name_hint} do not begin with the first values of its reduction iterators, where "
+        f"the init runs, which {what} relies on",
         at=me,
-        hint="let the loops of the reduction start where its iterators do",
+        hint="let the loops of the reduction start at the first value of its iterators",
     )
 
 
-def check_starts_itself(sch: Schedule, me: BlockRealize, buffer: Buffer, what: str) -> None:
-    """Refuse if a block goes on from what a buffer held before it."""
+def check_self_initialized(sch: Schedule, me: BlockRealize, buffer: Buffer, what: str) -> None:
+    """Refuse if a block depends on values that a buffer held before the block."""
     block = me.block
     loads = block.init is not None and reads_elsewhere(block, buffer)
     if loads or (block.init is None and any(r.buffer is buffer for r in block.reads)):
         refuse(
-            f"block {block.name_hint} reads {buffer.name} too, which {what} does not hold yet",
+            f"block {block.name_hint} also reads {buffer.name}, which {what} does not hold yet",
             at=me,
             hint="cache_inplace copies it before and back after",
         )
     check_init_runs(sch, me, what)
     for w in block.writes if block.init is not None else ():
         if w.buffer is buffer:
-            check_element_stays(me, w)
+            check_fixed_element(me, w)
     for inner in (m for m in pre_order(block.body) if isinstance(m, BlockRealize)):
         if inner.block.init is not None and any(w.buffer is buffer for w in inner.block.writes):
-            check_elements_told(inner, what)
+            check_distinct_writes(inner, what)
             check_init_runs(sch, inner, what)
 
 
-def check_unnoticed(sch: Schedule, me: BlockRealize, before: For, what: str, needs: set[Buffer]) -> None:
-    """Refuse if another block would notice that a part of a block, which reads `needs`, runs before a loop."""
+def check_unobserved(sch: Schedule, me: BlockRealize, before: For, what: str, needs: set[Buffer]) -> None:
+    """Refuse if another block could observe that a part of block `me`, described by `what`, moves before a loop.
+
+    `needs` are the buffers that this part reads.
+    """
     made = {w.buffer for w in me.block.writes}
     local, order = scope_buffers(sch, me), sch.state.index.order
     nest = sch.state.index.loops_of(me)
@@ -253,7 +259,9 @@ def check_unnoticed(sch: Schedule, me: BlockRealize, before: For, what: str, nee
             for b in (w.buffer for w in me.block.writes):
                 if me.block.init is not None and reads_elsewhere(me.block, b):
                     refuse(
-                        f"block {name} reads {b.name} at other places than it writes, and would see {what} sooner",
+                        f"block {name} reads elements of {b.name} other than those that it writes, and would see "
+                        f"{what} too "
+                        "early",
                         at=me,
                         hint="choose a loop further inside",
                     )
@@ -261,21 +269,25 @@ def check_unnoticed(sch: Schedule, me: BlockRealize, before: For, what: str, nee
         early = bool(reads & made) and order.index(other) < order.index(me)
         foreign = {b for b in reads & made if b not in local or len(producers_of(sch, me, {b})) > 0}
         shared = [x for x in (before, *inside) if x is before or x in sch.state.index.ancestors(other)]
-        unmade_yet = any(not _reads_made(sch, me, other, x, b) for b in foreign for x in shared)
-        if writes & made or early or unmade_yet:
+        unwritten_yet = any(not _reads_same_iteration(sch, me, other, x, b) for b in foreign for x in shared)
+        if writes & made or early or unwritten_yet:
             found = min(b.name for b in (writes | reads) & made)
             refuse(
-                f"block {name} uses {found} in loop `{before.loop_var.name}` too, and would see {what} sooner",
+                f"block {name} also uses {found} in loop `{before.loop_var.name}`, and would see {what} too early",
                 at=other,
                 hint="choose a loop further inside, or move that block away first",
             )
 
 
-def _reads_made(sch: Schedule, me: BlockRealize, reader: BlockRealize, before: For, buffer: Buffer) -> bool:
-    """Whether a block reads only what another one has made in the same iteration of a loop."""
+def _reads_same_iteration(
+    sch: Schedule, me: BlockRealize, reader: BlockRealize, before: For, buffer: Buffer
+) -> bool:
+    """Whether a block reads only elements that another one has written in the same iteration of a loop."""
     ana = sch.state.analyzer_at(before.body)
     found = touched(sch, before.body, [reader], lambda b: b.reads, {buffer})[buffer]
-    return not unmade(sch, ana, before.body, [me], buffer, [(s.min_value, s.max_value) for s in found])
+    return not may_read_unwritten(
+        sch, ana, before.body, [me], buffer, [(s.min_value, s.max_value) for s in found]
+    )
 
 
 def _pairs(me: BlockRealize) -> list[tuple[IterVar, PrimExpr]]:
@@ -286,8 +298,8 @@ def _driving(me: BlockRealize) -> set[Var]:
     return {v for value in (*me.iter_values, me.predicate) for v in vars_used(value)}
 
 
-def _fills(sch: Schedule, me: BlockRealize, loops: Sequence[For]) -> bool:
-    """Whether the values of the iterators fill a box as the loops run: each alone, or all together."""
+def _fills_box(sch: Schedule, me: BlockRealize, loops: Sequence[For]) -> bool:
+    """Whether the iterators take every value of a box as the loops run: each alone, or all together."""
     ranges = {x.loop_var: x for x in loops}
     values = list(zip(me.block.iter_vars, me.iter_values, strict=True))
     seen: set[Var] = set()
@@ -302,13 +314,13 @@ def _fills(sch: Schedule, me: BlockRealize, loops: Sequence[For]) -> bool:
     driving = {v: Range.from_min_extent(x.min, x.extent) for v, x in ranges.items() if v in _driving(me)}
     inside: PrimExpr = const(True, "bool")
     for c in conjuncts(me.predicate):
-        # A bound for one of the iterators makes a smaller box of a box.
+        # An upper bound on one iterator only shrinks the box.
         if isinstance(c, (LT, LE)) and any(structural_equal(c.a, v) for _, v in values):
             if not vars_used(c.b) & driving.keys():
                 continue
         if vars_used(c) & driving.keys():
             inside = logical_and(inside, c)
-    # A loop that runs once says nothing.
+    # Loops of one iteration do not matter.
     single = {v: x.min for v, x in ranges.items() if is_one(x.extent)}
     plain = [substitute(v, single) for _, v in values]
     doms = {v: r for v, r in driving.items() if v not in single}
@@ -321,8 +333,8 @@ def _fills(sch: Schedule, me: BlockRealize, loops: Sequence[For]) -> bool:
 def _fused(
     values: list[PrimExpr], doms: dict[Var, Range], inside: PrimExpr
 ) -> tuple[list[PrimExpr], dict[Var, Range], PrimExpr]:
-    """The values by one loop in place of those that drive them together: `a // 3` and `(a*64 + b) // 4 % 48` are
-    `x // 192` and `x // 4 % 48`."""
+    """The values in terms of one fused loop for each group of loops that drive a value together: `a // 3` and
+    `(a*64 + b) // 4 % 48` become `x // 192` and `x // 4 % 48`."""
     groups: list[set[Var]] = []
     for used in (vars_used(v) & doms.keys() for v in (*values, inside)):
         met = [g for g in groups if g & used]
@@ -354,8 +366,8 @@ def _fused(
 
 
 def _contiguous(value: PrimExpr, loops: dict[Var, For], once: bool) -> bool:
-    """Whether a sum of multiples of loops comes to all numbers from its least to its greatest, and to each once if
-    that is wanted: `i*4 + j` does if j goes to 4 or beyond."""
+    """Whether an affine sum of loops takes every integer between its minimum and maximum, each only once if `once`:
+    `i*4 + j` does if the extent of j is 4, or (not once) more."""
     ana = Analyzer()
     used = sorted(vars_used(value) & loops.keys(), key=lambda v: v.name)
     steps: list[tuple[int, int | None]] = []

@@ -30,14 +30,14 @@ from .blocks import (
     remove_stmt,
 )
 from .dependence import recheck_uses
-from .flow import Box, covers_domain, made_box, points_once, shared_loop
+from .flow import Box, covers_domain, must_write_box, points_injective, shared_loop
 from .points import (
-    check_comes_once,
-    check_elements_told,
+    check_distinct_writes,
     check_init_runs,
-    check_reads_own,
-    check_starts_itself,
-    check_unnoticed,
+    check_reads_own_element,
+    check_self_initialized,
+    check_steps_once,
+    check_unobserved,
 )
 from .primitive import BlockRV, LoopRV, primitive, refuse
 
@@ -61,9 +61,9 @@ def decompose_reduction(sch: Schedule, block: BlockRV, loop: LoopRV) -> BlockRV:
     name = me.block.name_hint
     if me.block.init is None:
         refuse(
-            f"block {name} has no init to take out",
+            f"block {name} has no init to decompose",
             at=me,
-            hint="it was taken out already, or the block is no reduction",
+            hint="it was decomposed already, or the block is not a reduction",
         )
     nest = sch.state.index.loops_of(me)
     if before not in nest:
@@ -83,10 +83,10 @@ def decompose_reduction(sch: Schedule, block: BlockRV, loop: LoopRV) -> BlockRV:
                 hint=f"decompose at `{reducing[0].loop_var.name}` or further out",
             )
     crossed = [x for x in nest[at:] if x not in reducing]
-    if not points_once(sch, me, crossed, nest[at:]):
+    if not points_injective(sch, me, crossed, nest[at:]):
         refuse(
-            f"loop `{before.loop_var.name}` comes to elements of block {name} more than once, "
-            "and each time the reduction has to start anew",
+            f"loop `{before.loop_var.name}` visits elements of block {name} more than once, "
+            "and the init must run before each visit",
             at=before,
             hint=f"decompose at `{(reducing[0] if reducing else nest[-1]).loop_var.name}`",
         )
@@ -96,7 +96,7 @@ def decompose_reduction(sch: Schedule, block: BlockRV, loop: LoopRV) -> BlockRV:
         refuse(
             f"a loop drives both spatial and reduction iterators of block {name}",
             at=me,
-            hint="decompose_reduction comes before the reduction is fused with other loops",
+            hint="apply decompose_reduction before the reduction is fused with other loops",
         )
     assert made is not None
     inner = next(m for m in pre_order(made) if isinstance(m, Block))
@@ -109,17 +109,17 @@ def decompose_reduction(sch: Schedule, block: BlockRV, loop: LoopRV) -> BlockRV:
 def _check_init_moves(
     sch: Schedule, me: BlockRealize, before: For, inside: list[For], reducing: list[For]
 ) -> None:
-    """Refuse if the init would run for other elements, or another block would notice that it runs sooner."""
+    """Refuse if the init would run for other elements, or another block could observe that it runs earlier."""
     block, name = me.block, me.block.name_hint
     assert block.init is not None
-    check_init_runs(sch, me, "taking it out")
-    check_comes_once(sch, me, sch.state.index.loops_of(me), "taking the init out")
-    check_elements_told(me, "taking the init out")
+    check_init_runs(sch, me, "decompose_reduction")
+    check_steps_once(sch, me, sch.state.index.loops_of(me), "decompose_reduction")
+    check_distinct_writes(me, "decompose_reduction")
     steps = {iv.var for iv in block.iter_vars if iv.iter_type == IterVar.CommReduce} & vars_used(block.init)
     if steps:
         refuse(
-            f"the init of block {name} asks for reduction iterator `{min(v.name for v in steps)}`, which has no value "
-            "outside of the reduction",
+            f"the init of block {name} uses reduction iterator `{min(v.name for v in steps)}`, which has no value "
+            "outside the reduction",
             at=me,
             hint="let the init use spatial iterators only",
         )
@@ -130,12 +130,12 @@ def _check_init_moves(
         if tied & reduced and x not in reducing:
             refuse(
                 f"the bounds of loop `{x.loop_var.name}` depend on `{min(v.name for v in tied & reduced)}`, which "
-                "carries the reduction, so that it is not known which elements the init is for",
+                "carries the reduction, so the elements that the init must write are not known",
                 at=x,
                 hint=f"decompose at `{x.loop_var.name}`",
             )
     needs = {m.buffer for m in pre_order(block.init) if isinstance(m, BufferLoad)}
-    check_unnoticed(sch, me, before, f"the init of block {name}", needs)
+    check_unobserved(sch, me, before, f"the init of block {name}", needs)
 
 
 @primitive
@@ -151,16 +151,20 @@ def merge_reduction(sch: Schedule, init_block: BlockRV, update_block: BlockRV) -
     start, me = sch.realize(init_block), sch.realize(update_block)
     name, first = me.block.name_hint, start.block.name_hint
     if not any(iv.iter_type == IterVar.CommReduce for iv in me.block.iter_vars):
-        refuse(f"block {name} has no reduction iterator", at=me, hint="name the block that starts it first")
+        refuse(f"block {name} has no reduction iterator", at=me, hint="pass the init block first")
     if me.block.init is not None:
         refuse(
-            f"block {name} has an init already", at=me, hint="only a reduction without one can be given one"
+            f"block {name} has an init already", at=me, hint="only a reduction without an init can get one"
         )
     if start is me:
-        refuse(f"block {name} cannot start itself", at=me, hint="name the block that starts it first")
+        refuse(f"block {name} cannot be its own init", at=me, hint="pass the init block first")
     if enclosing_block(sch, start) is not enclosing_block(sch, me):
-        refuse(f"block {first} is not beside block {name}", at=start, hint="both must be in one block")
-    check_reads_own(me, "merging them")
+        refuse(
+            f"blocks {first} and {name} are in different scopes",
+            at=start,
+            hint="both must be in the same block",
+        )
+    check_reads_own_element(me, "merging them")
     init = _as_init(start, me)
     common = shared_loop(sch, start, me)
     nest = sch.state.index.loops_of(me)
@@ -185,40 +189,41 @@ def _as_init(start: BlockRealize, me: BlockRealize) -> Stmt:
             refuse(
                 f"block {first} does more than store values",
                 at=start,
-                hint=f"it must store what block {name} starts from",
+                hint=f"it must store the initial values of block {name}",
             )
         assert isinstance(n, BufferStore)
         if n.buffer not in held:
-            refuse(f"block {first} writes {n.buffer.name}, which block {name} does not go on from", at=start)
+            refuse(f"block {first} writes {n.buffer.name}, which block {name} does not reduce into", at=start)
         for mine, theirs in zip(n.indices, held[n.buffer], strict=True):
             known = table.setdefault(mine, theirs) if isinstance(mine, Var) else mine
             if not structural_equal(known, theirs) or not vars_used(theirs) <= spatial:
                 refuse(
-                    f"block {first} writes {n.buffer.name} at `{mine}` where block {name} does at `{theirs}`, so "
-                    "it is not known which start is whose",
+                    f"block {first} writes {n.buffer.name} at `{mine}` and block {name} at `{theirs}`, so "
+                    "initial values cannot be matched with results",
                     at=start,
                 )
     if {n.buffer for n in stores if isinstance(n, BufferStore)} != held.keys():
-        refuse(f"block {first} does not start all that block {name} writes", at=start)
+        refuse(f"block {first} does not initialize every buffer that block {name} writes", at=start)
     own = {iv.var for iv in start.block.iter_vars}
     made = seq(*(substitute(n, table) for n in stores))
     if vars_used(made) & own:
-        refuse(f"block {first} has iterators that do not say which element is written", at=start)
+        refuse(f"block {first} has iterators that do not select the element that is written", at=start)
     return made
 
 
 def _check_start(
     sch: Schedule, start: BlockRealize, me: BlockRealize, merged: BlockRealize, nest: list[For], at: int
 ) -> None:
-    """Refuse unless each element that is started is gone on from once, from its first step, and no other is."""
+    """Refuse unless the update reduces exactly the initialized elements, each once and from its first step."""
     name, first = me.block.name_hint, start.block.name_hint
     reducing = reduction_loops(me, nest)
     outside = next((x for x in reducing if nest.index(x) < at), None)
     if outside is not None:
         refuse(
-            f"loop `{outside.loop_var.name}` carries the reduction of block {name} and starts it anew each time",
+            f"loop `{outside.loop_var.name}` carries the reduction of block {name} and repeats its init in each "
+            "iteration",
             at=outside,
-            hint=f"block {first} must stand outside of `{outside.loop_var.name}`",
+            hint=f"block {first} must be outside `{outside.loop_var.name}`",
         )
     crossed = nest[at : nest.index(reducing[0])] if reducing else nest[at:]
     place = nest[at - 1].body if at else enclosing_block(sch, me)
@@ -226,15 +231,15 @@ def _check_start(
     assert here is not None
     ana = sch.state.analyzer_at(here)
     same = all(
-        _same_box(made_box(sch, here, start, w), made_box(sch, here, me, x), ana)
+        _same_box(must_write_box(sch, here, start, w), must_write_box(sch, here, me, x), ana)
         for w in start.block.writes
         for x in me.block.writes
         if w.buffer is x.buffer
     )
-    alone = at < len(nest) and points_once(sch, me, crossed, nest[at:])
+    alone = at < len(nest) and points_injective(sch, me, crossed, nest[at:])
     if not same or not alone or init_nest(merged, nest, at) is None or not covers_domain(sch, me):
         refuse(
-            f"it cannot be proved that block {first} starts just the elements that block {name} goes on from, "
+            f"it cannot be proved that block {first} initializes exactly the elements that block {name} reduces into, "
             "each once",
             at=start,
             hint="merge the blocks before their loops are split, fused or cut",
@@ -252,14 +257,16 @@ def _same_box(a: Box | None, b: Box | None, ana: Analyzer) -> bool:
 
 
 def _check_between(sch: Schedule, start: BlockRealize, me: BlockRealize, below: For) -> None:
-    """Refuse if a block sees the start before the reduction goes on, or changes what it is made from."""
+    """Refuse if a block reads the initial values before the reduction, or writes a buffer that the init reads."""
     order = sch.state.index.order
     if order.index(start) > order.index(me):
         refuse(f"block {start.block.name_hint} comes after block {me.block.name_hint}", at=start)
     made = {w.buffer for w in start.block.writes}
     needs = {r.buffer for r in start.block.reads}
     if needs & {w.buffer for w in me.block.writes}:
-        refuse(f"block {start.block.name_hint} reads what block {me.block.name_hint} writes", at=start)
+        refuse(
+            f"block {start.block.name_hint} reads a buffer that block {me.block.name_hint} writes", at=start
+        )
     for other in sch.siblings(me):
         if other is start or other is me:
             continue
@@ -270,10 +277,10 @@ def _check_between(sch: Schedule, start: BlockRealize, me: BlockRealize, below: 
         found = (writes & made) | ((uses & made) | (writes & needs) if between or inside else set())
         if found:
             refuse(
-                f"block {other.block.name_hint} uses {min(b.name for b in found)} too, between the start of the "
+                f"block {other.block.name_hint} also uses {min(b.name for b in found)}, between the start of the "
                 "reduction and its end"
                 if between or inside
-                else f"block {other.block.name_hint} writes {min(b.name for b in found)} too",
+                else f"block {other.block.name_hint} also writes {min(b.name for b in found)}",
                 at=other,
                 hint=f"move block {other.block.name_hint} away first",
             )
@@ -284,13 +291,13 @@ def _names(loops: list[For]) -> str:
 
 
 def _combination(me: BlockRealize) -> Combination:
-    """A reduction's steps taken apart; a condition that says which of them count is left aside."""
+    """The combiner, operands and accumulators of a reduction, without the condition on its steps."""
     made = {w.buffer for w in me.block.writes}
     if any(isinstance(m, BufferLoad) and m.buffer in made for m in pre_order(guarded_step(me.block)[0])):
         refuse(
-            f"which steps of block {me.block.name_hint} count depends on what it has made so far",
+            f"the condition on the steps of block {me.block.name_hint} depends on the partial result",
             at=me,
-            hint="let the condition read what another block has made",
+            hint="let the condition read a buffer that another block has written",
         )
     try:
         held = combination_of(me.block.replace(body=guarded_step(me.block)[1]))
@@ -301,8 +308,8 @@ def _combination(me: BlockRealize) -> Combination:
 
 
 def _steady_indices(me: BlockRealize, held: Combination) -> tuple[PrimExpr, ...]:
-    """The indices of the element that a reduction goes on from, and its init starts, without its reduction iterators:
-    of `C[max(k - 1, 0)]` for k in range(2), the 0."""
+    """The indices of the accumulator of a reduction, without reduction iterators: 0 for `C[max(k - 1, 0)]` with k in
+    range(2)."""
     steps = {iv.var for iv in me.block.iter_vars if iv.iter_type == IterVar.CommReduce}
     region = next(w.region for w in me.block.writes if w.buffer is held.buffers[0])
     single = all(is_one(r.extent) for r in region)
@@ -310,8 +317,8 @@ def _steady_indices(me: BlockRealize, held: Combination) -> tuple[PrimExpr, ...]
     used = {v for e in (*indices, *held.start) for v in vars_used(e)} & steps
     if used:
         refuse(
-            f"reduction iterator `{min(v.name for v in used)}` of block {me.block.name_hint} says which element the "
-            "init starts, or from what",
+            f"reduction iterator `{min(v.name for v in used)}` of block {me.block.name_hint} selects the element that "
+            "the init writes, or its value",
             at=me,
             hint="let the init use spatial iterators only",
         )
@@ -337,24 +344,25 @@ def rfactor(sch: Schedule, loop: LoopRV, factor_axis: int = 0) -> BlockRV:
             refuse(
                 f"loop `{outer.loop_var.name}` holds more than the nest of block {me.block.name_hint}",
                 at=outer,
-                hint="take rfactor before other blocks are moved under the loop",
+                hint="apply rfactor before other blocks are moved under the loop",
             )
     _check_carries(me, nest, n)
     check_dominant(sch, me)
-    check_elements_told(me, "rfactor")
+    check_distinct_writes(me, "rfactor")
     held = _combination(me)
-    check_reads_own(me, "rfactor")
+    check_reads_own_element(me, "rfactor")
     check_init_runs(sch, me, "rfactor")
     _check_loops(me, nest, nest, "rfactor")
-    check_comes_once(sch, me, nest, "rfactor")
+    check_steps_once(sch, me, nest, "rfactor")
     outermost = n in reduction_loops(me, nest)[:1]
     if not outermost and not steps_commute(me.block):
         refuse(
-            f"the steps of block {me.block.name_hint} give something else in another order, and those of loop "
-            f"`{n.loop_var.name}` would come after those of the loops outside of it",
+            f"the result of block {me.block.name_hint} depends on the order of its reduction steps, and those of loop "
+            f"`{n.loop_var.name}` would run after those of the loops outside it",
             at=n,
-            hint=f"rfactor the outermost loop of the reduction, {_names(reduction_loops(me, nest)[:1])}; or say with "
-            f'T.block_attr({{"{ANY_ORDER}": True}}) that any order will do',
+            hint=f"rfactor the outermost loop of the reduction, {_names(reduction_loops(me, nest)[:1])}; or declare "
+            "with "
+            f'T.block_attr({{"{ANY_ORDER}": True}}) that any order is correct',
         )
     ndim = len(held.buffers[0].shape)
     axis = factor_axis if factor_axis >= 0 else factor_axis + ndim + 1
@@ -364,27 +372,27 @@ def rfactor(sch: Schedule, loop: LoopRV, factor_axis: int = 0) -> BlockRV:
 
 
 def _reduction_in(sch: Schedule, n: For, what: str) -> tuple[BlockRealize, list[For]]:
-    """The one reduction that a loop holds, which must have its init, and all loops around it."""
+    """The only reduction inside a loop, which must have its init, and all loops around it."""
     inside = sch.state.index.blocks_under(n)
     if len(inside) != 1:
         refuse(
             f"loop `{n.loop_var.name}` must hold exactly one block, and holds {len(inside)}",
             at=n,
-            hint=f"take {what} before other blocks are moved under the loop",
+            hint=f"apply {what} before other blocks are moved under the loop",
         )
     me = inside[0]
     if me.block.init is None:
         refuse(
-            f"block {me.block.name_hint} has no init: {what} comes before decompose_reduction",
+            f"block {me.block.name_hint} has no init: apply {what} before decompose_reduction",
             at=me,
-            hint="merge_reduction puts back an init that was taken out",
+            hint="merge_reduction undoes decompose_reduction",
         )
     nest = sch.state.index.loops_of(me)
     if nest[-1].body is not me:
         refuse(
             f"loop `{nest[-1].loop_var.name}` holds more than block {me.block.name_hint}",
             at=nest[-1],
-            hint=f"take {what} before other blocks are moved under the loop",
+            hint=f"apply {what} before other blocks are moved under the loop",
         )
     return me, nest
 
@@ -394,27 +402,27 @@ def _check_carries(me: BlockRealize, nest: list[For], n: For) -> None:
         refuse(
             f"loop `{n.loop_var.name}` does not carry the reduction of block {me.block.name_hint}",
             at=n,
-            hint=f"those that do are: {_names(reduction_loops(me, nest))}",
+            hint=f"its reduction loops are: {_names(reduction_loops(me, nest))}",
         )
 
 
 def _is_unit(me: BlockRealize, n: For) -> bool:
-    """Whether a loop runs once and drives nothing, as a part of a split may."""
+    """Whether a loop runs once and drives no iterator, as a part of a split may."""
     return const_value(n.extent) == 1 and not any(n.loop_var in vars_used(v) for v in me.iter_values)
 
 
 def _check_loops(me: BlockRealize, nest: list[For], below: list[For], what: str) -> None:
-    """Each loop must drive spatial iterators or reduction ones, not both, and have bounds of its own; a condition, of
-    those below, too."""
+    """Refuse loops that drive both spatial and reduction iterators or whose bounds depend on another loop, and
+    conditions that use both kinds among the loops `below`."""
     own = {x.loop_var for x in nest}
     for x in nest:
         tied = (vars_used(x.min) | vars_used(x.extent)) & own
         if tied:
             refuse(
-                f"the bounds of loop `{x.loop_var.name}` depend on `{min(v.name for v in tied)}`, so that the partial "
-                "results are no box of places",
+                f"the bounds of loop `{x.loop_var.name}` depend on `{min(v.name for v in tied)}`, so the partial "
+                "results do not form a rectangular buffer",
                 at=x,
-                hint="write the loop to its end, with the condition in the value that is combined",
+                hint="give the loop its full extent, and put the condition into the value that is combined",
             )
     for x in nest:
         kinds = {
@@ -426,7 +434,7 @@ def _check_loops(me: BlockRealize, nest: list[For], below: list[For], what: str)
             refuse(
                 f"loop `{x.loop_var.name}` drives both spatial and reduction iterators",
                 at=x,
-                hint=f"{what} comes before the reduction is fused with other loops",
+                hint=f"apply {what} before the reduction is fused with other loops",
             )
     reducing = {x.loop_var for x in reduction_loops(me, nest)}
     spatial: set[Var] = set()
@@ -436,9 +444,10 @@ def _check_loops(me: BlockRealize, nest: list[For], below: list[For], what: str)
     for condition in conjuncts(me.predicate):
         if vars_used(condition) & reducing and vars_used(condition) & spatial:
             refuse(
-                f"the condition `{condition}` ties spatial and reduction loops together",
+                f"the condition `{condition}` uses both spatial and reduction loops",
                 at=me,
-                hint=f"{what} comes before the reduction is fused with other loops, or split by a factor that divides",
+                hint=f"apply {what} before the reduction is fused with other loops, or split by a factor that divides "
+                "the extent",
             )
 
 
@@ -473,12 +482,12 @@ def _rfactor(
 
 
 def _init(held: Combination) -> Stmt:
-    """What a reduction starts from."""
+    """The stores of the initial values of a reduction."""
     return seq(*(BufferStore(b, e, held.indices) for b, e in zip(held.buffers, held.start, strict=True)))
 
 
 def _from_zero(own: Var, factor: For) -> PrimExpr:
-    """The place of an iteration among the partial results, which start at 0."""
+    """The index of an iteration in the partial results, which start at 0."""
     return own if is_zero(factor.min) else sub(own, factor.min)
 
 
@@ -490,7 +499,7 @@ def _partial_block(
     partials: list[Buffer],
     axis: int,
 ) -> Stmt:
-    """The nest that reduces into one place for each iteration of the factored loop."""
+    """The nest that reduces into one element for each iteration of the factored loop."""
     block = me.block
     own = Var(f"v{factor.loop_var.name}", factor.loop_var.dtype)
     iters = [IterVar(Range.from_min_extent(factor.min, factor.extent), own, IterVar.DataPar)]
@@ -511,7 +520,7 @@ def _partial_block(
             iters.append(iv)
             values.append(value)
     for x in reduction_loops(me, nest):
-        if x.loop_var not in loop_iters:  # it is in a condition only
+        if x.loop_var not in loop_iters:  # it is used in a condition only
             v = Var(f"v{x.loop_var.name}", x.loop_var.dtype)
             loop_iters[x.loop_var] = v
             iters.append(IterVar(Range.from_min_extent(x.min, x.extent), v, IterVar.CommReduce))
@@ -520,7 +529,7 @@ def _partial_block(
     place.insert(axis, _from_zero(own, factor))
     places = [(b, place) for b in partials]
     body = held.update(places, [substitute(v, table) for v in held.values])
-    # A condition on the reduction says which steps count: it stands inside, to go where the block goes.
+    # A condition on reduction loops selects steps: it goes into the body, so that it moves with the block.
     reducing = {x.loop_var for x in reduction_loops(me, nest)}
     only: dict[Var, PrimExpr] = {x.loop_var: x.min for x in nest if is_one(x.extent)}
     inside = predicate = const(True, "bool")
@@ -530,7 +539,7 @@ def _partial_block(
         else:
             predicate = logical_and(predicate, condition)
     chosen = substitute(guarded_step(block)[0], table)
-    # What decides by the data is asked of steps that are there.
+    # A condition that loads data is evaluated only for steps in bounds.
     reads = any(isinstance(m, BufferLoad) for m in pre_order(chosen))
     counts = logical_and(inside, chosen) if reads else logical_and(chosen, inside)
     if not is_one(counts):
@@ -620,28 +629,28 @@ def cascade_reduction(sch: Schedule, loop: LoopRV) -> BlockRV:
             refuse(
                 f"loop `{outer.loop_var.name}` holds more than the nest of block {name}",
                 at=outer,
-                hint="take cascade_reduction before other blocks are moved under the loop",
+                hint="apply cascade_reduction before other blocks are moved under the loop",
             )
     _check_carries(me, nest, n)
     if n.kind is not ForKind.SERIAL:
         refuse(
-            f"loop `{n.loop_var.name}` is marked {n.kind.name.lower()}, and its iterations must come one by one",
+            f"loop `{n.loop_var.name}` is marked {n.kind.name.lower()}, and its iterations must run in sequence",
             at=n,
             hint="split the loop, and cascade the outer part",
         )
     check_dominant(sch, me)
-    check_elements_told(me, "cascade_reduction")
+    check_distinct_writes(me, "cascade_reduction")
     for w in me.block.writes:
-        check_starts_itself(sch, me, w.buffer, "cascade_reduction")
+        check_self_initialized(sch, me, w.buffer, "cascade_reduction")
     if me.block.init is not None and any(isinstance(m, BufferLoad) for m in pre_order(me.block.init)):
         refuse(
-            f"the init of block {name} reads a buffer, and would be asked for again in each iteration",
+            f"the init of block {name} reads a buffer, and would be evaluated again in each iteration",
             at=me,
-            hint="take the init out first with decompose_reduction, or let it store a constant",
+            hint="move the init out first with decompose_reduction, or let it store a constant",
         )
     held = _combination(me)
     _check_loops(me, nest, below, "cascade_reduction")
-    check_comes_once(sch, me, nest, "cascade_reduction")
+    check_steps_once(sch, me, nest, "cascade_reduction")
     return _cascade(sch, me, nest, nest.index(n), held)
 
 
@@ -652,8 +661,8 @@ def _cascade(sch: Schedule, me: BlockRealize, nest: list[For], at: int, held: Co
         decl_buffer([*(x.extent for x in around), *b.shape], b.dtype, f"{b.name}_part", scope=b.scope())
         for b in held.buffers
     ]
-    # Every loop that carries the reduction becomes an iterator: of both blocks where it is outside, and then spatial
-    # in the one that starts anew in each of its iterations; else of that one alone.
+    # Every reduction loop becomes an iterator of the partial block. An outer one is spatial there, since the partial
+    # block starts again in each of its iterations, and is a reduction iterator of the combining block too.
     own = {x.loop_var: Var(f"v{x.loop_var.name}", x.loop_var.dtype) for x in (*around, *reducing)}
     domains = [(x, Range.from_min_extent(x.min, x.extent)) for x in dict.fromkeys((*around, *reducing))]
     spatial = [
@@ -721,7 +730,7 @@ def _cascade(sch: Schedule, me: BlockRealize, nest: list[For], at: int, held: Co
 
 
 def _aligned_further(annotations: Mapping[str, Any], dims: int) -> dict[str, Any]:
-    """The annotations of a block whose buffers have so many dimensions more, before the others."""
+    """The annotations of a block whose buffers get `dims` more leading dimensions."""
     entries = annotations.get("buffer_dim_align")
     if not entries:
         return dict(annotations)
@@ -736,11 +745,11 @@ def _combined_after(
     spatial: list[tuple[IterVar, PrimExpr]],
     around: list[For],
 ) -> Stmt:
-    """The nest that combines what an iteration of `nest[at]` has reduced: its loops that tell results apart."""
+    """The nest that combines the partial results of an iteration of `nest[at]`, over the loops that select results."""
     reducing = {x.loop_var for x in reduction_loops(me, nest[at + 1 :])}
     predicate: PrimExpr = const(True, "bool")
     needed = {v for _, value in spatial for v in vars_used(value)}
-    # A loop of one iteration becomes a reduction iterator; an init does not ask the conditions of those.
+    # A loop of one iteration becomes a reduction iterator; conditions on those do not apply to an init.
     carried = reduction_loops(me, nest)
     first: dict[Var, PrimExpr] = {x.loop_var: x.min for x in around if x not in carried}
     for condition in conjuncts(me.predicate):
@@ -750,10 +759,10 @@ def _combined_after(
             predicate = logical_and(predicate, condition)
     if not inside_domains(spatial, nest, predicate):
         refuse(
-            f"the conditions of block {me.block.name_hint} that are not about its reduction do not say which of its "
-            "results there are",
+            f"the conditions of block {me.block.name_hint} that do not use its reduction loops do not bound its "
+            "results",
             at=me,
-            hint="take cascade_reduction before the reduction is fused with other loops",
+            hint="apply cascade_reduction before the reduction is fused with other loops",
         )
     values = [*(value for _, value in spatial), *(x.loop_var for x in around)]
     loops = [x for x in nest[at + 1 :] if x.loop_var in needed]

@@ -35,10 +35,10 @@ from .cache import (
     refuse_unknown,
 )
 from .dependence import recheck_uses
-from .flow import unmade
+from .flow import may_read_unwritten
 from .index_map import IndexMap
 from .nests import spatial_nest
-from .points import check_init_runs, check_starts_itself
+from .points import check_init_runs, check_self_initialized
 from .primitive import BlockRV, primitive, refuse
 from .regions import box, touched
 
@@ -321,7 +321,7 @@ def _check_write(
             refuse(
                 f"iterator `{iv.var.name}` of block {name}, which chooses the element, is not spatial", at=me
             )
-    check_starts_itself(sch, me, buffer, "the copy")
+    check_self_initialized(sch, me, buffer, "the copy")
     own = {x.loop_var for x in sch.state.index.loops_of(me)}
     if any(not vars_used(c) & own for c in conjuncts(me.predicate)):
         refuse(f"block {name} may not run at all, and the copy would write what it has not made", at=me)
@@ -429,6 +429,6 @@ def _check_filled(
     for m in producers_of(sch, me, {buffer}):
         if order.index(m) < order.index(me):
             place = top_level(sch, m, scope)
-            if not unmade(sch, sch.state.analyzer_at(anchor), place, [m], buffer, read):
+            if not may_read_unwritten(sch, sch.state.analyzer_at(anchor), place, [m], buffer, read):
                 return
     refuse_unknown(buffer, anchor)

@@ -40,7 +40,7 @@ from ..analysis.views import rows_apart, used_whole
 from ..tensor_intrin.intrin import TensorIntrin, body_block, near, params
 from .blocks import enclosing_block, refresh_regions
 from .matching import Different, Matched, Unlike, match_bodies
-from .points import check_elements_told, check_init_runs
+from .points import check_distinct_writes, check_init_runs
 from .primitive import BlockRV, LoopRV, Refusal, primitive, refuse
 from .reduction import decompose_reduction
 
@@ -130,7 +130,7 @@ def _blockize_one(sch: Schedule, place: Stmt, me: BlockRealize, keep_units: bool
     block = substitute(me.block.replace(iter_vars=made.inner_iters), made.table)
     init: Stmt | None = None
     if block.init is not None and made.reduces_outside:
-        check_elements_told(me, "taking the init out")
+        check_distinct_writes(me, "taking the init out")
         if any(reads_elsewhere(me.block, w.buffer) for w in me.block.writes):
             refuse(
                 f"block {name} reads what it writes at other places too, and would see its init sooner",

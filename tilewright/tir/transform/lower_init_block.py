@@ -10,7 +10,7 @@ from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, pre_order
 from ...ir.ops import equal, logical_and
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, IfThenElse, Stmt, seq
-from ..analysis.elements import come_once, untold
+from ..analysis.elements import loops_injective, undetermined_iterator
 from ..analysis.reductions import init_nest, reduction_loops, starts_at_first
 from ..analysis.regions import reads_elsewhere
 
@@ -118,9 +118,12 @@ def _once(realize: BlockRealize, around: list[For], reducing: list[For]) -> bool
     loops = [x for x in around[around.index(reducing[0]) :] if const_value(x.extent) != 1]
     if any(x not in reducing for x in loops):
         block = realize.block
-        if any(untold(block, w) is not None or reads_elsewhere(block, w.buffer) for w in block.writes):
+        if any(
+            undetermined_iterator(block, w) is not None or reads_elsewhere(block, w.buffer)
+            for w in block.writes
+        ):
             return False
-    return come_once(realize, loops, around)
+    return loops_injective(realize, loops, around)
 
 
 def _guarded(block: Block) -> Block:

@@ -92,7 +92,7 @@ def _deepest(
                 found = uses[n].get(buffer)
             if shared:
                 together[n.loop_var] = Range.from_min_extent(n.min, n.extent)
-                if below and found and any(u.goes_on() for u in found):
+                if below and found and any(u.continues_reduction() for u in found):
                     return path[:i]  # a reduction across threads
             elif below and not _apart(n):
                 if not found or not reads_are_covered(n, [u.widened(together) for u in found], ana):

@@ -12,7 +12,7 @@ from ...ir.expr import BufferLoad, PrimExpr, Range, Var, const, const_value
 from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, pre_order, statements, substitute, vars_used
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, Stmt
-from ..analysis.carried import Use, own_part, reads_are_covered, uses_under
+from ..analysis.carried import Use, is_disjoint, reads_are_covered, uses_under
 from ..analysis.threads import is_hardware_loop, is_shared_by_warp
 
 __all__ = ["place_thread_memory"]
@@ -176,7 +176,7 @@ def _keeps_apart(
         if const_value(x.extent) == 1 or _told_apart(x, nest, uses):
             continue
         inside = uses_under(x).get(buffer)
-        if not inside or not own_part(x, inside, ana):
+        if not inside or not is_disjoint(x, inside, ana):
             return False
     return True
 
