@@ -345,7 +345,7 @@ def _attach(
         if stage.write and r.buffer is stage.write.buffer
     ):
         again = -(-best.space.vector.extent // (best.vectors * best.space.lanes))
-    extra = (again - 1) * stage.points * (stage.work + 4) / lanes
+    extra = (again - 1) * stage.points * (stage.work + machine.fit.repeated_copy) / lanes
     if (extra <= machine.fit.repeated_work * best.cycles) is best.contrary:
         return False
     try:
