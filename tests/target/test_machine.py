@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tilewright.ir.errors import TargetError
 from tilewright.target import CacheSizes, Target, codegen, host, machine
+from tilewright.target.cpu_fit import FIT, FITTED
 from tilewright.target.cpus import _SAME, _TABLE, architecture_of_cpu, architecture_of_triple, cpu_named
 
 
@@ -227,3 +229,44 @@ def test_target_questions() -> None:
     assert codegen.llvm_get_system_triple() == host.host_triple()
     with pytest.raises(TargetError):
         codegen.llvm_get_vector_width("cuda")
+
+
+# ---------------------------------------------------------------------------- fitted figures
+def test_fitted_figures_are_given_by_name() -> None:
+    target = Target("llvm -mcpu=haswell -machine=fit.row_entry:3,fit.l1_sets:128,clock:3.1")
+    machine = target.cpu
+    assert (machine.fit.row_entry, machine.fit.l1_sets, machine.clock) == (3.0, 128, 3.1)
+    assert machine.fit.gather_lane == Target("llvm -mcpu=haswell").cpu.fit.gather_lane
+    assert machine.table().splitlines()[-1] == "fitted         row_entry 3, l1_sets 128"
+    assert Target(str(target)).cpu == machine
+    other = Target("llvm -mcpu=haswell").with_machine(machine)
+    assert other.cpu.fit == machine.fit and "fit.row_entry:3.0" in str(other)
+    assert Target("llvm -mcpu=haswell").with_machine({"fit.page": 8192}).cpu.fit.page == 8192
+
+
+def test_every_fitted_figure_says_what_it_is() -> None:
+    for name, one in FITTED.items():
+        assert one.meaning and one.kernels, name
+        given = Target("llvm -mcpu=znver4").with_machine({FIT + name: one.value * 2})
+        assert getattr(given.cpu.fit, name) == one.value * 2
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("fit.row_entri:3", "'fit.row_entri' is no figure of a processor; did you mean fit.row_entry"),
+        ("fit.row_entry:-1", "fit.row_entry takes a number from 0.004 to 4000, not '-1'"),
+        ("fit.l1_sets:many", "fit.l1_sets takes a whole number from 1 to 64000, not 'many'"),
+        ("fit.row_entry:nan", "fit.row_entry takes a number from 0.004 to 4000, not 'nan'"),
+    ],
+)
+def test_fitted_figures_are_checked(given: str, why: str) -> None:
+    with pytest.raises(TargetError, match=re.escape(why)):
+        _ = Target(f"llvm -machine={given}").cpu
+
+
+def test_machines_of_two_generations_of_x86_and_of_arm_servers() -> None:
+    names = ("haswell", "skylake-avx512", "znver3", "znver5", "neoverse-n1", "neoverse-v2")
+    peaks = [Target(f"llvm -mcpu={name}").cpu.peak_gflops() for name in names]
+    assert min(peaks) > 40 and len(set(peaks)) == len(peaks)
+    assert Target("llvm -mcpu=neoverse-n1").cpu.fit.l1_sets == 256

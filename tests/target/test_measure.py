@@ -13,7 +13,7 @@ from tilewright import config
 from tilewright.ir.errors import TargetError
 from tilewright.target import CpuMachine, Target, measure
 from tilewright.target import cpus as table
-from tilewright.target.machine import FIGURES, text_of_figures
+from tilewright.target.machine import OWN_FIGURES, text_of_figures
 from tilewright.target.measure import _near_half, _power, measured_file
 from tilewright.target.probes import Memory, best, probes
 
@@ -49,7 +49,7 @@ def test_every_named_processor_has_sensible_figures(name: str) -> None:
     found = Target({"kind": "llvm", "mcpu": name}).cpu
     assert found.source == "table"
     for figure, value in found.figures().items():
-        kind, low, high = FIGURES[figure]
+        kind, low, high = OWN_FIGURES[figure]
         assert isinstance(value, (int, float)) and low <= value <= high, (figure, value)
         assert kind is float or isinstance(value, int), figure
     assert found.memory_bandwidth <= found.memory_bandwidth_all <= found.memory_bandwidth * found.num_cores
@@ -211,7 +211,7 @@ def test_measuring_this_machine(folder: Path) -> None:
     assert found.l1_latency < found.memory_latency * found.clock
     assert found.l1_bandwidth > found.memory_bandwidth / found.clock
     assert found.cache_sizes == Target("llvm").cache_sizes
-    assert set(found.figures()) == set(FIGURES)
+    assert set(found.figures()) == set(OWN_FIGURES)
 
 
 def test_the_probes_run() -> None:

@@ -27,6 +27,7 @@ def ran(*words: str) -> Any:
     return CliRunner().invoke(app, ["calibrate", *words])
 
 
+@pytest.mark.slow
 def test_the_processor_is_measured_in_seconds(folder: Path) -> None:
     done = ran("--device", "cpu", "--rounds", "1", "--json")
     assert done.exit_code == 0, done.output
@@ -34,8 +35,11 @@ def test_the_processor_is_measured_in_seconds(folder: Path) -> None:
     found = read(path)
     assert found.kind == "cpu" and 0.3 < found.figures["clock"] < 8 and "fma_latency" in found.figures
     assert json.loads(done.stdout)["calibrations"][str(path)]["figures"] == dict(found.figures)
-    assert "clock" in done.stderr, "progress is shown"
-    assert Target("llvm").cpu.source == "calibrated" and Target("llvm").cpu.clock == found.figures["clock"]
+    assert "clock" in done.stderr and "fit.transposed_lane" in done.stderr, "progress is shown"
+    machine = Target("llvm").cpu
+    assert machine.source == "calibrated" and machine.clock == found.figures["clock"]
+    fitted = {name: value for name, value in found.figures.items() if name.startswith("fit.")}
+    assert {name: getattr(machine.fit, name.removeprefix("fit.")) for name in fitted} == fitted
 
 
 def test_show_and_remove(folder: Path) -> None:

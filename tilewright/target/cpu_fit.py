@@ -1,65 +1,203 @@
-"""The fitted figures of a CPU: what no data sheet says and the cost function needs."""
+"""The fitted figures of a CPU: what no data sheet says and the cost function needs.
+
+A figure has a name, a meaning with its unit, and the kernels that it was fitted to, rows of `bench/cpu_kernels.py`
+measured on a Zen 4 server (AVX-512, 32 KiB of L1 and 1 MiB of L2 cache for each core; bench/RESULTS.md describes it).
+Other CPUs have the same figures until `tilewright calibrate` measures those that a pair of kernels shows
+(`tune/cpu_calibrate.py`); the others give the reason why none does. Each can be given in a target:
+
+    llvm -mcpu=haswell -machine=fit.row_entry:3,fit.gather_lane:1.2
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final, NamedTuple
 
-__all__ = ["ZEN4", "CpuFit"]
+__all__ = ["FIT", "FITTED", "NEOVERSE", "ZEN4", "CpuFit", "Fitted"]
+
+FIT: Final = "fit."  # the beginning of the names of these figures in targets and calibrations
+
+
+class Fitted(NamedTuple):
+    """What is known of a fitted figure. `unmeasured` says why `tilewright calibrate` does not measure it; it is empty
+    if calibration does."""
+
+    value: int | float
+    meaning: str
+    kernels: str  # that it was fitted to
+    unmeasured: str
+
+
+def _fitted(value: int | float, meaning: str, kernels: str, unmeasured: str = "") -> Any:
+    return field(default=value, metadata={"fitted": Fitted(value, meaning, kernels, unmeasured)})
+
+
+# Reasons why no pair of kernels shows a figure.
+_HIDDEN: Final = "multiply-adds hide it in each tile that is fast enough to be chosen"
+_TOGETHER: Final = "no two kernels differ in it alone: it was fitted to the order of many tiles"
+_HARDWARE: Final = "it is a property of the hardware that data sheets give"
+_JUDGEMENT: Final = "it is a judgement, and no time"
+_NEIGHBOURS: Final = "it depends on what other programs and kernels leave in the caches"
+_CONSTANT: Final = "the transform of the constant kernel cannot be timed apart"
 
 
 @dataclass(frozen=True, slots=True)
 class CpuFit:
-    """The figures of the cost function that were read off measured kernels.
-
-    All of them are from a Zen 4 server (AVX-512, 32 KiB of L1 and 1 MiB of L2 cache for each core) and serve other
-    CPUs as they are until somebody measures them there. Cycles are those of one core.
-    """
+    """The figures of the cost function that were read off measured kernels. Cycles are those of one core."""
 
     # -- a register tile
-    tile_entry: float = 30.0  # cycles to enter a tile: addresses, the first loads, the loop
-    tile_store: float = 2.0  # cycles to write an accumulator out
-    lane_sum: float = 2.0  # cycles for each lane when the lanes of an accumulator are summed up
-    lane_transpose: float = 1.0  # cycles for each lane when an accumulator is transposed before it is written
-    partial_tile: float = 0.35  # least cost of a partial tile at the end of an axis, relative to a whole one
-    spill: float = (
-        10.0  # cycles in each step for each register too few: a store, and a load that waits for it
+    tile_entry: float = _fitted(
+        30.0, "cycles to enter a tile: addresses, the first loads, the loop", "matmul, conv", _TOGETHER
     )
-    scalar_load: float = 0.5  # load of a broadcast element, relative to that of a vector
-    load_beside: float = 0.25  # part of the multiply-adds that delays the loads of the same step
-    broadcast: float = 0.01  # cycles for a broadcast beside its load
-    split_load: float = 1.7  # load that may cross two cache lines, relative to one that does not
-    pair_load: float = 5.0  # extra cycles of a vector load of every second element
-    gather_lane: float = 2.0  # extra cycles for each lane of a vector load with a larger stride
-    strided_lane: float = 0.6  # … if the elements are a few lines apart, in the L1 cache
-    transposed_lane: float = 0.2  # cycles for each lane of a vector that is transposed in registers
-    repeated_work: float = 0.03  # part of the time of a tile that may go into computing a producer again
+    tile_store: float = _fitted(2.0, "cycles to write an accumulator out", "matmul 128 cubed, conv 1x1")
+    lane_sum: float = _fitted(
+        2.0,
+        "cycles for each lane when the lanes of an accumulator are summed up",
+        "dense 1x1000, row sums",
+        "LLVM adds up the lanes of several accumulators at once where it can, and only there",
+    )
+    lane_transpose: float = _fitted(
+        1.0,
+        "cycles for each lane when an accumulator is transposed before it is written",
+        "conv in NCHW",
+        _TOGETHER,
+    )
+    partial_tile: float = _fitted(
+        0.35,
+        "least cost of a partial tile at the end of an axis, relative to a whole one",
+        "matmul 197x768x3072",
+    )
+    spill: float = _fitted(
+        10.0,
+        "cycles in each step for each register too few: a store, and a load that waits for it",
+        "matmul, tiles of 33 to 40 registers",
+        "LLVM loads some operands again instead, so that it depends on the tile",
+    )
+    scalar_load: float = _fitted(
+        0.5, "load of a broadcast element, relative to that of a vector", "matmul", _HIDDEN
+    )
+    load_beside: float = _fitted(
+        0.25, "part of the multiply-adds that delays the loads of the same step", "matmul", _HIDDEN
+    )
+    broadcast: float = _fitted(0.01, "cycles for a broadcast beside its load", "matmul", _HIDDEN)
+    split_load: float = _fitted(
+        1.7, "load that may cross two cache lines, relative to one that does not", "depthwise 3x3", _TOGETHER
+    )
+    pair_load: float = _fitted(5.0, "extra cycles of a vector load of every second element", "conv 1x1/2")
+    gather_lane: float = _fitted(
+        2.0, "extra cycles for each lane of a vector load with a larger stride", "conv 7x7/2, gathers"
+    )
+    strided_lane: float = _fitted(
+        0.6, "… if the elements are a few lines apart, in the L1 cache", "softmax 4096x10"
+    )
+    transposed_lane: float = _fitted(
+        0.2, "cycles for each lane of a vector that is transposed in registers", "transpose 1024"
+    )
+    packed_vector: float = _fitted(
+        2.0, "cycles to pack a vector of contiguous elements into a panel", "matmul", _TOGETHER
+    )
+    packed_element: float = _fitted(
+        1.0, "cycles to pack an element into a transposed panel", "dense (weights transposed)", _TOGETHER
+    )
+    repeated_work: float = _fitted(
+        0.03,
+        "part of the time of a tile that may go into computing a producer again",
+        "conv with padding",
+        _JUDGEMENT,
+    )
+    repeated_copy: float = _fitted(
+        4.0,
+        "cost of an element of such a producer beside its arithmetic, in additions",
+        "conv with padding",
+        _TOGETHER,
+    )
     # -- rows and streams
-    row_entry: float = 4.0  # cycles to enter a row of a reduction
-    stream_entry: float = 10.0  # cycles to enter a few lines of a stream
-    # Time of a stream relative to what is predicted, beside register tiles: tiles read an operand in strips, and the
-    # pages of DRAM that these open and close are in no formula here.
-    stream_gain: float = 0.9
+    row_entry: float = _fitted(4.0, "cycles to enter a row of a reduction", "row sums, softmax")
+    stream_entry: float = _fitted(
+        10.0, "cycles to enter a few lines of a stream", "matmul 1x4096x4096", _TOGETHER
+    )
+    # Tiles read an operand in strips, and the pages of DRAM that these open and close are in no formula.
+    stream_gain: float = _fitted(
+        0.9,
+        "time of a stream relative to what is predicted, beside register tiles",
+        "matmul 1x4096x4096",
+        _NEIGHBOURS,
+    )
+    partial_result: float = _fitted(
+        2.0,
+        "cycles for a partial result of another thread, which one thread adds",
+        "sums of 2^24 elements",
+        _NEIGHBOURS,
+    )
     # -- memory
-    overlap: float = 0.3  # part of the shorter of arithmetic and traffic that is not hidden
-    cache_fill: float = 0.8  # part of a cache that operands can use before they evict each other
-    l1_sets: int = 64  # sets of the L1 cache
-    conflict: float = 0.8  # cycles in a step for each line that does not fit its set of the L1 cache
-    conflict_square: float = 0.27  # … and for the square of their number
-    near_page: int = 2048  # bytes of a stride from which the hardware prefetcher begins to lose the next line
-    page: int = 4096  # bytes of a page, which the prefetcher does not leave
-    page_waits: tuple[float, float, float] = (3.0, 0.9, 0.3)  # cycles lost for 1, 2 and more lines of a page
-    near_page_wait: float = 0.1  # part of these for strides between `near_page` and `page`
-    strip_wait: float = 0.4  # part of the L3 latency that a column of long rows waits for each element
-    strip_hit: float = 0.5  # cycles for each element if the column stays in the L2 cache
-    foreign_byte: float = 0.2  # cycles for a byte that another core has just written
+    overlap: float = _fitted(
+        0.3, "part of the shorter of arithmetic and traffic that is not hidden", "matmul, conv", _TOGETHER
+    )
+    cache_fill: float = _fitted(
+        0.8, "part of a cache that operands can use before they evict each other", "matmul, conv", _NEIGHBOURS
+    )
+    l1_sets: int = _fitted(64, "sets of the L1 cache", "matmul 512 to 2048 cubed", _HARDWARE)
+    conflict: float = _fitted(
+        0.8,
+        "cycles in a step for each line that does not fit its set of the L1 cache",
+        "matmul 1024 cubed",
+        _TOGETHER,
+    )
+    conflict_square: float = _fitted(0.27, "… and for the square of their number", "matmul 1024 cubed")
+    near_page: int = _fitted(
+        2048,
+        "bytes of a stride from which the hardware prefetcher begins to lose the next line",
+        "matmul",
+        _HARDWARE,
+    )
+    page: int = _fitted(4096, "bytes of a page, which the prefetcher does not leave", "matmul", _HARDWARE)
+    page_wait_line: float = _fitted(
+        3.0,
+        "cycles that a step waits for the next page if it reads one line of it",
+        "matmul, narrow tiles",
+        _TOGETHER,
+    )
+    page_wait_pair: float = _fitted(0.9, "… two lines", "matmul, narrow tiles", _TOGETHER)
+    page_wait_more: float = _fitted(0.3, "… more lines", "matmul", _TOGETHER)
+    near_page_wait: float = _fitted(
+        0.1, "part of these for strides between `near_page` and `page`", "matmul", _TOGETHER
+    )
+    strip_wait: float = _fitted(
+        0.4,
+        "part of the L3 latency that a column of long rows waits for each element",
+        "matmul, A transposed",
+        _NEIGHBOURS,
+    )
+    strip_hit: float = _fitted(
+        0.5, "cycles for each element if the column stays in the L2 cache", "matmul, A transposed", _TOGETHER
+    )
+    foreign_byte: float = _fitted(
+        0.2, "cycles for a byte that another core has just written", "conv 3x3, two threads", _NEIGHBOURS
+    )
     # -- threads
-    # Serial time, in launches, from which threads pay for elementwise stages and rows: the measured launch is that of
-    # threads that are awake, with nothing to fetch into their caches.
-    parallel_margin: float = 4.0
+    # The measured launch is that of threads that are awake, with nothing to fetch into their caches.
+    parallel_margin: float = _fitted(
+        4.0,
+        "serial time, in launches, from which threads pay for elementwise stages and rows",
+        "models, two threads",
+        "kernels that are timed one by one find the threads awake and their data in the caches",
+    )
     # -- Winograd's algorithm
-    winograd_peak: float = 0.85  # part of the peak multiply-adds that its products reach
-    winograd_gain: float = 0.78  # time relative to the plain convolution that is worth the rounding
-    winograd_work: tuple[float, float] = (1.5, 2.5)  # operations for each element of tiles of 2 and of 4
+    winograd_peak: float = _fitted(
+        0.85, "part of the peak multiply-adds that its products reach", "conv 3x3", _CONSTANT
+    )
+    winograd_gain: float = _fitted(
+        0.78, "time relative to the plain convolution that is worth the rounding", "conv 3x3", _JUDGEMENT
+    )
+    winograd_work_2: float = _fitted(
+        1.5, "operations of the transforms for each element, with tiles of 2", "conv 3x3", _CONSTANT
+    )
+    winograd_work_4: float = _fitted(2.5, "… with tiles of 4", "conv 3x3", _CONSTANT)
 
 
-ZEN4 = CpuFit()  # bench/RESULTS.md describes the machine
+# All figures by their names.
+FITTED: Final[dict[str, Fitted]] = {f.name: f.metadata["fitted"] for f in fields(CpuFit)}
+
+ZEN4: Final = CpuFit()
+# The sets of the L1 cache by the technical reference manuals; nothing else was measured there.
+NEOVERSE: Final = replace(ZEN4, l1_sets=256)

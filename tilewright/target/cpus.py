@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final, NamedTuple
 
+from .cpu_fit import NEOVERSE, ZEN4, CpuFit
+
 __all__ = ["Core", "Cpu", "Pipes", "architecture_of_cpu", "architecture_of_triple", "cpu_named"]
 
 _K, _M = 1024, 1024 * 1024
@@ -58,6 +60,7 @@ class Cpu:
     line: int = 64
     cores: int = 4
     preferred_bits: int = 0  # 0: as wide as it gets
+    fit: CpuFit = ZEN4
 
 
 _V1 = frozenset(("64bit", "cmov", "cx8", "fxsr", "mmx", "sse", "sse2"))
@@ -146,6 +149,10 @@ def _arm(core: Core, features: frozenset[str], **sizes: int) -> Cpu:
     return Cpu("aarch64", core, features, **sizes)
 
 
+def _neoverse(core: Core, features: frozenset[str], **sizes: int) -> Cpu:
+    return Cpu("aarch64", core, features, l1d=64 * _K, **sizes, fit=NEOVERSE)
+
+
 def _other(arch: str, core: Core, features: str, **sizes: int) -> Cpu:
     return Cpu(arch, core, frozenset(features.split()), **sizes)
 
@@ -189,10 +196,10 @@ _TABLE: Final[dict[str, Cpu]] = {
     "cortex-a76": _arm(_A76, _DOT, l1d=64 * _K, l2=512 * _K, l3=2 * _M),
     "cortex-a78": _arm(_A76, _DOT, l1d=64 * _K, l2=256 * _K, l3=2 * _M, cores=8),
     "carmel": _arm(_CARMEL, _ARM82, l1d=64 * _K, l2=2 * _M, l3=4 * _M, cores=8),
-    "neoverse-n1": _arm(_NEO_N1, _DOT, l1d=64 * _K, l2=_M, l3=32 * _M, cores=64),
-    "neoverse-v1": _arm(_NEO_V1, _DOT | {"sve", "bf16", "i8mm"}, l1d=64 * _K, l2=_M, l3=32 * _M, cores=64),
-    "neoverse-n2": _arm(_NEO_N2, _SVE2, l1d=64 * _K, l2=_M, l3=32 * _M, cores=64),
-    "neoverse-v2": _arm(_NEO_V2, _SVE2, l1d=64 * _K, l2=2 * _M, l3=114 * _M, cores=72),
+    "neoverse-n1": _neoverse(_NEO_N1, _DOT, l2=_M, l3=32 * _M, cores=64),
+    "neoverse-v1": _neoverse(_NEO_V1, _DOT | {"sve", "bf16", "i8mm"}, l2=_M, l3=32 * _M, cores=64),
+    "neoverse-n2": _neoverse(_NEO_N2, _SVE2, l2=_M, l3=32 * _M, cores=64),
+    "neoverse-v2": _neoverse(_NEO_V2, _SVE2, l2=2 * _M, l3=114 * _M, cores=72),
     "a64fx": _arm(_A64FX, _ARM82 | {"sve"}, l1d=64 * _K, l2=8 * _M, line=256, cores=48),
     "apple-m1": _arm(_M1, _DOT, l1d=128 * _K, l2=12 * _M, line=128, cores=8),
     "apple-m2": _arm(_M2, _APPLE2, l1d=128 * _K, l2=16 * _M, line=128, cores=8),

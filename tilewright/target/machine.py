@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ..ir.errors import TargetError, near_matches
 from .calibration import calibrated, calibrations, unusable
 from .capabilities import arch_number, cuda_capabilities
-from .cpu_fit import ZEN4, CpuFit
+from .cpu_fit import FIT, FITTED, ZEN4, CpuFit
 from .cpus import architecture_of_cpu, architecture_of_triple, cpu_named
 from .gpu_machine import GpuMachine, checked_gpu_figures, with_gpu_figures
 from .gpus import GPUS, figures_of_arch, gpu_of
@@ -96,9 +96,16 @@ class CpuMachine:
         return min(self.memory_bandwidth * (cores or self.num_cores), self.memory_bandwidth_all)
 
     def figures(self) -> dict[str, int | float]:
-        """What can be measured, by name, as `Target.with_machine` takes it and cache files hold it."""
-        plain = {name: getattr(self, name) for name in FIGURES if name not in CacheSizes._fields}
-        return {**plain, **self.cache_sizes._asdict()}
+        """The figures by name, as `Target.with_machine` takes them and cache files hold them; fitted ones where they
+        differ from those of the table."""
+        plain = {name: getattr(self, name) for name in OWN_FIGURES if name not in CacheSizes._fields}
+        return {**plain, **self.cache_sizes._asdict(), **self._fitted()}
+
+    def _fitted(self) -> dict[str, int | float]:
+        """The fitted figures that differ from those of the table."""
+        table = cpu_named(self.cpu, self.arch).fit
+        own = {name: getattr(self.fit, name) for name in FITTED}
+        return {FIT + name: value for name, value in own.items() if value != getattr(table, name)}
 
     def table(self) -> str:
         """All figures as text, one in a line."""
@@ -109,7 +116,8 @@ class CpuMachine:
 
 
 # What may be given, and where a sensible figure ends.
-FIGURES: Final[dict[str, tuple[type[int] | type[float], float, float]]] = {
+Bounds = tuple[type[int] | type[float], float, float]
+OWN_FIGURES: Final[dict[str, Bounds]] = {
     "preferred_vector_bits": (int, 8, 2048),
     "fma_ports": (int, 1, 16),
     "num_cores": (int, 1, 4096),
@@ -130,6 +138,11 @@ FIGURES: Final[dict[str, tuple[type[int] | type[float], float, float]]] = {
     "l2": (int, 0, 1 << 40),
     "l3": (int, 0, 1 << 40),
     "line": (int, 1, 1 << 16),
+}
+_APART: Final = 1000  # a fitted figure is within this factor of the one in the table
+FIGURES: Final[dict[str, Bounds]] = OWN_FIGURES | {
+    FIT + name: (type(one.value), max(one.value / _APART, isinstance(one.value, int)), one.value * _APART)
+    for name, one in FITTED.items()
 }
 
 
@@ -179,9 +192,10 @@ def text_of_figures(figures: Mapping[str, int | float]) -> str:
 def with_figures(machine: CpuMachine, figures: Mapping[str, int | float], source: str) -> CpuMachine:
     """The machine with some figures replaced."""
     sizes = {k: int(v) for k, v in figures.items() if k in CacheSizes._fields}
-    plain: dict[str, Any] = {k: v for k, v in figures.items() if k not in sizes}
-    caches = machine.cache_sizes._replace(**sizes)
-    return replace(machine, **plain, cache_sizes=caches, source=source)
+    fitted = {k.removeprefix(FIT): v for k, v in figures.items() if k.startswith(FIT)}
+    plain: dict[str, Any] = {k: v for k, v in figures.items() if k in OWN_FIGURES and k not in sizes}
+    caches, fit = machine.cache_sizes._replace(**sizes), replace(machine.fit, **fitted)
+    return replace(machine, **plain, cache_sizes=caches, fit=fit, source=source)
 
 
 def _size(amount: int) -> str:
@@ -220,6 +234,8 @@ def cpu_table(m: CpuMachine) -> str:
         ),
         ("launch", f"{m.launch_us:.2f} microseconds for a parallel loop"),
     ]
+    fitted = ", ".join(f"{name.removeprefix(FIT)} {value:g}" for name, value in m._fitted().items())
+    rows += [("fitted", fitted)] if fitted else []
     return "\n".join(f"{name:<14} {text}" for name, text in rows)
 
 
@@ -367,6 +383,7 @@ def _cpu_machine(target: Target) -> CpuMachine:
         min(core.memory[1], core.memory[0] * cores),
         # Waking the workers takes its time, and each of them a bit more.
         2.0 + 0.1 * cores if cores > 1 else 0.1,
+        fit=known.fit,
     )
     given = target.attrs.get("machine")
     if given is None:

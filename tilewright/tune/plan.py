@@ -7,7 +7,7 @@
                stream        512 bits, threads                      21.0 us    the best rival
 
 A stage is scheduled before the next one is examined: the applied rule decides which stages remain. Where a primitive
-refuses a rule, the rows of the rule are masked and the next best row is taken; refusals are caught nowhere else. Given
+refuses a rule, the rows of the rule are masked and the next best row is taken (`Schedule.attempt`). Given
 decisions select rows of the same tables.
 """
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from ..ir.errors import ScheduleError
@@ -148,18 +149,15 @@ class Plan:
                 stage, offer, offer.row(offer.best), [o for o in offers if o is not offer], refused
             )
             self.choices.append(choice)
-            try:
-                with self.sch.all_or_nothing():
-                    applied = self._apply(choice, before, number)
-            except ScheduleError as why:
-                del self.choices[number:], notes.records[recorded:]
-                failed = failed or reason_of(why)
-                refused[offer.rule.name] = reason_of(why)
-                offers = self._without(offers, offer, number)
-                if not offers and self.decisions is not None:
-                    raise
-                continue
-            return notes.chosen(choice, applied, failed, at=recorded)
+            applied = self.sch.attempt(partial(self._apply, choice, before, number))
+            if isinstance(applied, Applied):
+                return notes.chosen(choice, applied, failed, at=recorded)
+            del self.choices[number:], notes.records[recorded:]
+            refused[offer.rule.name] = reason_of(applied)
+            failed = failed or reason_of(applied)
+            offers = self._without(offers, offer, number)
+            if not offers and self.decisions is not None:
+                raise applied
         program.done.update(f.rv.key for f in stage.chain)
         return notes.untouched(stage.facts, failed)
 
@@ -172,8 +170,7 @@ class Plan:
             self._taken(choice.stage, before, applied)
             return applied
         program = self.program
-        done, seen = set(program.done), set(program.seen)
-        try:
+        with program.all_or_nothing():
             self._taken(choice.stage, before, applied)
             for rv in applied.beside:
                 Plan(program).schedule(self._single(rv))
@@ -182,9 +179,6 @@ class Plan:
             if applied.finish is not None:
                 applied.finish(self.sch)
                 program.take(program.at_root())
-        except ScheduleError:
-            program.done, program.seen = done, seen
-            raise
         return applied
 
     def _single(self, rv: BlockRV) -> Stage:

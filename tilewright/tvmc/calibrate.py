@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,15 @@ import numpy as np
 
 from ..compiler.build import build
 from ..ir.errors import TargetError
-from ..runtime.devices import cuda
+from ..runtime.devices import cpu, cuda
 from ..runtime.ndarray import array
 from ..target import Target
 from ..target.calibration import Calibration, folder, keep, read
+from ..target.cpu_fit import FIT
 from ..target.measure import calibrate_cpu
+from ..tune import cpu_calibrate
 from ..tune.gpu_calibrate import Found, Probe, calibrated_figures, probes_of
-from ..tune.space import Sketches
+from ..tune.space import Decisions, Sketches
 from ..tune.workload import task_of
 from .command_line import Desk
 
@@ -97,7 +99,46 @@ def _cpu(desk: Desk, rounds: int) -> Calibration:
         known = not math.isnan(value)
         desk.note(f"  {name:<24} {value:g} {_UNITS.get(name, '')}".rstrip() if known else f"  {name}")
 
-    return calibrate_cpu(rounds, tell)
+    found = calibrate_cpu(rounds, tell)
+    known = Target("llvm -num-cores=1").with_machine(dict(found.figures))
+    total = sum(1 for _ in cpu_calibrate.probes_of(known))
+    desk.note(f"measuring fitted figures with {total} pairs of kernels")
+
+    def told(one: cpu_calibrate.Found) -> None:
+        value = "shows nothing new" if one.value is None else f"{one.value:g} (was {one.known:g})"
+        desk.note(f"  {FIT + one.figure:<24} {one.ratio:6.2f} times as long  {value}")
+
+    fitted = cpu_calibrate.calibrated_fit(known, _alternating(known, rounds), told)
+    return Calibration("cpu", found.machine, {**found.figures, **fitted})
+
+
+def _alternating(target: Target, rounds: int) -> cpu_calibrate.Run:
+    """What measures some kernels in turn: the best of many short runs, between which other programs may run."""
+
+    def run(kernels: Sequence[cpu_calibrate.Kernel]) -> list[float]:
+        timed = [_timed(target, cpu(0), k.program, [dict(k.decision)], 1, 20, 0.1) for k in kernels]
+        return [min(times) for times in zip(*[[f() for f in timed] for _ in range(rounds)], strict=True)]
+
+    return run
+
+
+def _timed(
+    target: Target,
+    device: Any,
+    program: list[Any],
+    decisions: Decisions,
+    number: int,
+    repeat: int,
+    least_ms: float,
+) -> Callable[[], float]:
+    """What runs a program with the given decisions on random data: the shortest time of a run, in seconds."""
+    module = build(Sketches(task_of(program, target)).apply(decisions).mod, target=target)
+    rng = np.random.default_rng(0)
+    arrays = [
+        array(rng.random([int(d) for d in t.shape], np.float32).astype(str(t.dtype)), device) for t in program
+    ]
+    timed = module.time_evaluator("main", device, number=number, repeat=repeat, min_repeat_ms=least_ms)
+    return lambda: float(min(timed(*arrays).results))
 
 
 # -- GPUs -----------------------------------------------------------------------------------------
@@ -132,14 +173,6 @@ def _runner(target: Target, device: Any, rounds: int) -> Callable[[Probe], float
     """What measures a probe on a device: the best of several rounds."""
 
     def run(probe: Probe) -> float:
-        sch = Sketches(task_of(probe.program, target)).apply(probe.decisions)
-        module = build(sch.mod, target=target)
-        rng = np.random.default_rng(0)
-        arrays = [
-            array(rng.random([int(d) for d in t.shape], np.float32).astype(str(t.dtype)), device)
-            for t in probe.program
-        ]
-        timed = module.time_evaluator("main", device, number=5, repeat=rounds, min_repeat_ms=10)
-        return float(min(timed(*arrays).results))
+        return _timed(target, device, probe.program, probe.decisions, 5, rounds, 10)()
 
     return run

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ...absent import absent, text_of
 from ...ir.buffer import Buffer
+from ...ir.errors import ScheduleError
 from ...ir.expr import PrimExpr, Var
 from ...ir.function import PrimFunc
 from ...ir.module import IRModule
@@ -42,6 +43,8 @@ from .trace import Trace
 from .verify import Report, verify
 
 __all__ = ["Position", "Schedule"]
+
+T = TypeVar("T")
 
 
 @primitive
@@ -277,23 +280,47 @@ class Schedule:
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
         """Group several steps: if one of them fails, all are rolled back."""
-        mod, gone, steps = self.state.mod, dict(self._gone), len(self.trace)
+        back = self._way_back()
         try:
             yield
         except BaseException:
-            self.state.mod, self._gone = mod, gone
-            del self.trace.insts[steps:]
+            back()
             raise
 
     @contextmanager
     def tried(self) -> Iterator[None]:
         """Try some steps: all of them are rolled back at the end."""
-        mod, gone, steps = self.state.mod, dict(self._gone), len(self.trace)
+        back = self._way_back()
         try:
             yield
         finally:
+            back()
+
+    def _way_back(self) -> Callable[[], None]:
+        """What returns to the current position after further steps. It copies nothing: handles are forgotten in
+        order, and `go_to` leaves the old record of them as it is."""
+        mod, steps, gone, count = self.state.mod, len(self.trace), self._gone, len(self._gone)
+
+        def back() -> None:
             self.state.mod, self._gone = mod, gone
             del self.trace.insts[steps:]
+            while len(gone) > count:
+                gone.popitem()
+
+        return back
+
+    def attempt(self, steps: Callable[[], T]) -> T | ScheduleError:
+        """Take some steps that may be refused. Returns their result; the refusal if there is one, and the schedule is
+        then unchanged.
+
+        Whether a step is possible is what its primitive finds out while it checks and rewrites the program. Schedulers
+        that have another way to go on therefore ask for the answer here, and catch nothing.
+        """
+        try:
+            with self.all_or_nothing():
+                return steps()
+        except ScheduleError as refusal:
+            return refusal
 
     def position(self) -> Position:
         """The current position, for `go_to`."""

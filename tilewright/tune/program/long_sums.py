@@ -66,14 +66,15 @@ def _cut(sch: Schedule, realize: BlockRealize) -> int:
     if math.prod(_turns(x) for x in own if x not in loops) > _RESULTS:
         return 0
     read = {r.buffer for r in realize.block.reads} - {w.buffer for w in realize.block.writes}
-    try:
-        with sch.all_or_nothing():
-            cuts, size = _levels(sch, turns, *(_PRODUCTS if len(read) > 1 else _ELEMENTS))
-            for cut in cuts:
-                sch.set_scope(sch.cascade_reduction(cut), 0, "local")
-    except ScheduleError:
-        return 0
-    return size
+
+    def cut() -> int:
+        cuts, size = _levels(sch, turns, *(_PRODUCTS if len(read) > 1 else _ELEMENTS))
+        for loop in cuts:
+            sch.set_scope(sch.cascade_reduction(loop), 0, "local")
+        return size
+
+    made = sch.attempt(cut)
+    return 0 if isinstance(made, ScheduleError) else made
 
 
 def _turns(loop: For) -> float:

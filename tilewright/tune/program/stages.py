@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from ...ir.errors import ScheduleError
@@ -97,11 +99,10 @@ class Stages:
     def begin(self) -> bool:
         """Inline what is worth inlining. Returns whether there is anything to schedule."""
         name = self.sch.func_working_on.name_hint
-        try:
-            self.root = self.sch.get_block("root")
-        except ScheduleError:  # loops without blocks
+        if not any(r.block.name_hint == "root" for r in self.sch.state.index.order):  # loops without blocks
             self.notes.left(name, "its loops are in no block named root")
             return False
+        self.root = self.sch.get_block("root")
         if self.empty:
             self.notes.left(name, "a size is 0: there is nothing to compute")
             return False
@@ -134,11 +135,9 @@ class Stages:
                 continue
             consumers = [facts_of(self.sch, c) for c in self.sch.get_consumers(rv)]
             if consumers and self.wants_inline(f, consumers):
-                try:
-                    self.sch.compute_inline(rv)
-                except ScheduleError:
-                    continue
-                self.notes.inlined(f.name, [c.name for c in consumers])
+                refused = self.sch.attempt(partial(self.sch.compute_inline, rv))
+                if refused is None:
+                    self.notes.inlined(f.name, [c.name for c in consumers])
 
     def _in_order_of_inlining(self) -> list[BlockRV]:
         """The stages in program order. If there are long chains, their links come first: these can be inlined in any
@@ -212,6 +211,16 @@ class Stages:
                 if r.block.key not in before or not is_plain(r, index.loops_of(r)):
                     self.done.add(r.block.key)
 
+    @contextmanager
+    def all_or_nothing(self) -> Iterator[None]:
+        """Group several steps: if one of them fails, the blocks that they marked as done are left to be scheduled."""
+        done, seen = set(self.done), set(self.seen)
+        try:
+            yield
+        except BaseException:
+            self.done, self.seen = done, seen
+            raise
+
     def fusable_consumer(self, f: Facts) -> BlockRV | None:
         """The stage that takes the results element by element and can be an epilogue, if it is the only consumer."""
         if self.is_output(f):
@@ -264,11 +273,9 @@ class Stages:
     def look_ahead(self, steps: Callable[[], T]) -> tuple[T, Position] | str:
         """Take some steps and take them back. Returns their result with where they lead; a sentence if they are
         refused."""
-        try:
-            with self.sch.tried():
-                return steps(), self.sch.position()
-        except ScheduleError as why:
-            return reason_of(why)
+        with self.sch.tried():
+            found = self.sch.attempt(steps)
+            return reason_of(found) if isinstance(found, ScheduleError) else (found, self.sch.position())
 
     # -- chains of rows --------------------------------------------------------------------
     def next_stages(self, left: list[Facts]) -> list[Stage]:

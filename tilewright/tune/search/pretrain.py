@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.errors import ScheduleError
 from ..errors import TuneError
 from ..measure.machines import fingerprint
 from ..records.database import Database, Record
@@ -61,10 +60,9 @@ def samples_of(database: Database, wanted: Callable[[Task], bool] = lambda task:
         task = database.task(line["workload"], line["target"])
         if not wanted(task):
             continue
-        try:
-            space = Sketches(task).space
-        except ScheduleError:
+        if not (task.target.is_cpu or task.target.is_gpu):
             continue  # a target without decisions
+        space = Sketches(task).space
         rows, seconds = [], []
         for record in database.records(line["workload"], line["target"], here):
             found = space.rows(record.decisions) if record.origin == "trial" and record.ok else None

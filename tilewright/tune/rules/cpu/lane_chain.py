@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from ....ir.errors import ScheduleError
 from ....target import Target
 from ....target.machine import CpuMachine
 from ....tir.schedule import Schedule
@@ -42,6 +41,8 @@ class LaneChain:
             return Refusal("it is not a chain of stages")
         if runs_along_rows(stage.chain):
             return Refusal("neighbours in memory belong to the same row")
+        if not rows_of(stage.facts, list(stage.chain))[0]:
+            return Refusal("no axis distinguishes the rows")
         return Match(stage, target.cpu)
 
     def table(self, match: Match, machine: CpuMachine, only: Mapping[str, int] | None = None) -> Table:
@@ -66,8 +67,6 @@ def rows_in_lanes(
     """Neighbours in memory belong to different rows: each lane of a vector works on a row of its own."""
     lanes = way.lanes(last.bits)
     loops = dict(zip([a.var for a in last.axes], sch.get_loops(last.rv), strict=True))
-    if not rows:
-        raise ScheduleError("no axis distinguishes the rows")
     around = [loops[a.var] for a in rows]
     along = [loops[a.var] for a in columns]
     beside = _beside(group, rows, columns, way)

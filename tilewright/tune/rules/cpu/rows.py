@@ -97,7 +97,9 @@ class RowParts:
         f = match.stage.facts
         parts = 4 * machine.num_cores
         # one thread reads the partial results, one by one
-        work = replace(_row_work(match.stage, machine), serial=2.0 * _results(f) * parts)
+        work = replace(
+            _row_work(match.stage, machine), serial=machine.fit.partial_result * _results(f) * parts
+        )
         return simple_table(match, machine, work, only, shares=(1,))
 
     def apply(self, sch: Schedule, match: Match, row: Row) -> Applied:

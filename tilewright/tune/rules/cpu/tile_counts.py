@@ -27,7 +27,7 @@ def tile_counts(space: TileSpace, machine: CpuMachine, threads: bool) -> dict[st
         "units": share.turns,
         **_step(space, machine),
         **_traffic(space),
-        **_packing(space),
+        **_packing(space, machine),
     }
 
 
@@ -140,8 +140,8 @@ def _far_apart(space: TileSpace, machine: CpuMachine, r: Access) -> Array:
     ]
     if not steps or min(steps) < fit.near_page:
         return np.zeros(len(width))
-    one, two, more = fit.page_waits
-    waits = np.where(width <= line, one, np.where(width <= 2 * line, two, more))
+    waits = np.where(width <= 2 * line, fit.page_wait_pair, fit.page_wait_more)
+    waits = np.where(width <= line, fit.page_wait_line, waits)
     return waits if min(steps) >= fit.page else fit.near_page_wait * waits
 
 
@@ -216,15 +216,16 @@ def _loads_of_window(space: TileSpace, r: Access) -> Array:
     return count
 
 
-def _packing(space: TileSpace) -> dict[str, Array]:
-    r = space.packed
+def _packing(space: TileSpace, machine: CpuMachine) -> dict[str, Array]:
+    r, fit = space.packed, machine.fit
     if r is None or space.pack_free:
         return {}
     every = np.ones(len(space.vectors))
-    cycles = every * (2.0 / space.lanes if r.stride(space.vector) == 1 else 1.0)
+    contiguous = r.stride(space.vector) == 1
+    cycles = every * (fit.packed_vector / space.lanes if contiguous else fit.packed_element)
     for i, axis in enumerate(space.rows):
         # tiles of lanes x lanes are transposed, of which a loop that packs for itself has only some lines
-        if r.stride(space.vector) != 1 and r.stride(axis) == 1 and space.shared(axis):
+        if not contiguous and r.stride(axis) == 1 and space.shared(axis):
             cycles = cycles * space.lanes / np.minimum(space.lanes, space.tiles[:, i])
     return {
         "packed": every * r.footprint({a.var: a.extent for a in space.facts.axes}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ....ir.buffer import Buffer
@@ -163,10 +164,7 @@ def _finish_pack(sch: Schedule, best: RegisterTile, pack: BlockRV) -> None:
 def _place_of(access: Access | None, best: RegisterTile) -> int:
     """The dimension of an access that the vector axis indexes."""
     assert access is not None
-    for i, e in enumerate(access.indices):
-        if e is best.space.vector.var:
-            return i
-    raise ScheduleError(f"the vector axis indexes no dimension of {access.buffer.name}")
+    return next(i for i, e in enumerate(access.indices) if e is best.space.vector.var)
 
 
 def _split_rows(
@@ -274,10 +272,7 @@ def _pack(sch: Schedule, facts: Facts, best: RegisterTile) -> BlockRV | None:
     index = next(i for i, r in enumerate(realize.block.reads) if r.buffer is read.buffer)
     pack = sch.cache_read(facts.rv, index, "global")
     for producer in sch.get_producers(pack):
-        try:
-            sch.compute_inline(producer)
-        except ScheduleError:
-            continue
+        sch.attempt(partial(sch.compute_inline, producer))  # else the panel is filled from memory
     if best.space.pack_free:
         _panels(sch, facts, best, index)
     elif read.stride(best.space.vector) != 1:
@@ -345,12 +340,11 @@ def _attach(
         if stage.write and r.buffer is stage.write.buffer
     ):
         again = -(-best.space.vector.extent // (best.vectors * best.space.lanes))
-    extra = (again - 1) * stage.points * (stage.work + 4) / lanes
+    extra = (again - 1) * stage.points * (stage.work + machine.fit.repeated_copy) / lanes
     if (extra <= machine.fit.repeated_work * best.cycles) is best.contrary:
         return False
-    try:
-        sch.compute_at(producer, around[0], preserve_unit_loops=True)
-    except ScheduleError:
+    move = partial(sch.compute_at, producer, around[0], preserve_unit_loops=True)
+    if isinstance(sch.attempt(move), ScheduleError):
         return False
     schedule_copy(sch, producer, lanes, skip=1)
     return True

@@ -259,7 +259,7 @@ def _packings(
     # packing pays only for a read that is reused along some row axis
     others = [a for a in facts.spatial if a is not axis and a.extent > 1]
     shared = [r for r in moving if any(not r.moves(a) for a in others)]
-    free = [r for r in shared if r.buffer in constants]
+    free = [r for r in shared if r.buffer in constants and any(e is axis.var for e in r.indices)]
     if free:
         return [(free[0], True)]
     return [(None, False)] + ([(shared[0], False)] if shared else [])

@@ -78,7 +78,7 @@ class Winograd:
         products = points * inputs * outputs / (machine.fma_ports * lanes * fit.winograd_peak)
         data, result = points * inputs, points * outputs
         # rows, then columns: a few additions for each element, a load and a store
-        work = (data * 2.0 + result * 2.0) / lanes * fit.winograd_work[0 if m == 2 else 1]
+        work = (data * 2.0 + result * 2.0) / lanes * (fit.winograd_work_2 if m == 2 else fit.winograd_work_4)
         pixels = math.prod(conv.extent(v) for v in conv.places) * others
         # The transformed kernel comes from DRAM: it is larger than the plain one, and in a model it is not in a cache.
         groups = math.prod(conv.extent(v) for v in conv.others if v in conv.weight_vars)
