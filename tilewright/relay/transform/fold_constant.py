@@ -9,7 +9,7 @@ from ..analysis import post_order
 from ..expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var, const
 from ..ty import TensorType, is_dynamic, tensor_fields
 from ..visitor import below
-from .rewriting import Mutator, is_call, is_pure_op, name_of, static_shape, type_of, typed_pass
+from .rewriting import Mutator, is_call, is_pure_op, name_of, rebuilt_lets, static_shape, type_of, typed_pass
 from .run_now import can_run, run_all
 
 __all__ = ["FoldConstant", "fold_constant", "fold_expr"]
@@ -75,11 +75,7 @@ class _Find(Mutator):
             else:
                 rows.append((at, value))
             at = at.body
-        body = self.visit(at)
-        for old, value in reversed(rows):
-            same = value is old.value and body is old.body
-            body = old if same else Let(old.var, value, body, span=old.span)
-        return body
+        return rebuilt_lets(rows, self.visit(at))
 
     def visit_if(self, if_: If) -> Any:
         cond = self.visit(if_.cond)

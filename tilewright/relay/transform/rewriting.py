@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ...ir.module import GlobalVar, IRModule
@@ -219,3 +219,11 @@ def let_chain(let: Any) -> tuple[list[Let], Any]:
         chain.append(let)
         let = let.body
     return chain, let
+
+
+def rebuilt_lets(rows: Sequence[tuple[Let, Any]], body: Any) -> Any:
+    """Lets with new values around a new body, each the same object where nothing changed."""
+    for old, value in reversed(rows):
+        same = value is old.value and body is old.body
+        body = old if same else Let(old.var, value, body, span=old.span)
+    return body
