@@ -248,7 +248,7 @@ class Schedule:
             if stage.env:
                 stage.replay_env(sch, handles)
         for stage in live:
-            stage.check_store(sch)
+            stage.check_store()
         for stage in live:
             stage.replay_tensorize(sch, handles)
         self._replayed = sch

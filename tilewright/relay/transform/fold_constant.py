@@ -12,7 +12,7 @@ from ..visitor import below
 from .rewriting import Mutator, is_call, is_pure_op, name_of, rebuilt_lets, static_shape, type_of, typed_pass
 from .run_now import can_run, run_all
 
-__all__ = ["FoldConstant", "fold_constant", "fold_expr"]
+__all__ = ["FoldConstant", "fold_constant"]
 
 # A result that is larger than this and larger than four times what it is made from, is cheaper to compute again.
 LARGE: Final = 1 << 20
@@ -29,11 +29,6 @@ def fold_constant(func: Function, fold_qnn: bool = False) -> Function:
     It is fused, compiled and run as at run time, so that there is one meaning of each operator.
     """
     return _folded(func, fold_qnn)  # type: ignore[no-any-return]
-
-
-def fold_expr(expr: Expr) -> Expr:
-    """An expression with its constant parts computed; the types of its free variables must be known."""
-    return _folded(expr, False)  # type: ignore[no-any-return]
 
 
 def _folded(expr: Any, fold_qnn: bool) -> Any:

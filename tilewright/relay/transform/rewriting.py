@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...ir.module import GlobalVar, IRModule
@@ -176,7 +176,6 @@ def typed_pass(
     *,
     name: str,
     opt_level: int = 0,
-    required: Iterable[str] = (),
     whole_module: bool = False,
     needs_types: bool = True,
 ) -> Callable[..., Pass]:
@@ -185,7 +184,7 @@ def typed_pass(
     Arguments of the factory go to the function after the first. With `whole_module` it is
     `IRModule -> IRModule`.
     """
-    info = PassInfo(opt_level, name, tuple(required))
+    info = PassInfo(opt_level, name)
 
     def factory(*args: Any, **kwargs: Any) -> Pass:
         def one(func: Any) -> Any:

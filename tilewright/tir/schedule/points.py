@@ -166,7 +166,7 @@ def check_runs_whole(sch: Schedule, me: BlockRealize, what: str) -> None:
                 hint="write the loop to its end, with the condition in the value that the block stores",
             )
     check_init_runs(sch, me, what)
-    if not _fills(sch, me, loops):
+    if not _fills(me, loops):
         refuse(
             f"it cannot be proved that the loops around block {name} come to all points of its iterators, and to each "
             f"step of a reduction once, as they would by {what}",
@@ -182,7 +182,7 @@ def runs_whole(sch: Schedule, me: BlockRealize) -> bool:
     driving = _driving(me)
     return not any(
         (vars_used(x.min) | vars_used(x.extent)) & variables for x in loops if x.loop_var in driving
-    ) and _fills(sch, me, loops)
+    ) and _fills(me, loops)
 
 
 def check_init_runs(sch: Schedule, me: BlockRealize, what: str) -> None:
@@ -203,7 +203,7 @@ def check_init_runs(sch: Schedule, me: BlockRealize, what: str) -> None:
                 hint="write the loop to its end, with the condition in the value that is combined",
             )
     spatial = {v for iv, e in _pairs(me) if iv.iter_type != IterVar.CommReduce for v in vars_used(e)}
-    if starts_at_first(me, reducing) and (not steps & spatial or _fills(sch, me, loops_around(sch, me))):
+    if starts_at_first(me, reducing) and (not steps & spatial or _fills(me, loops_around(sch, me))):
         return
     refuse(
         f"the loops of block {me.block.name_hint} do not come to the first values of its reduction iterators first, "
@@ -286,7 +286,7 @@ def _driving(me: BlockRealize) -> set[Var]:
     return {v for value in (*me.iter_values, me.predicate) for v in vars_used(value)}
 
 
-def _fills(sch: Schedule, me: BlockRealize, loops: Sequence[For]) -> bool:
+def _fills(me: BlockRealize, loops: Sequence[For]) -> bool:
     """Whether the values of the iterators fill a box as the loops run: each alone, or all together."""
     ranges = {x.loop_var: x for x in loops}
     values = list(zip(me.block.iter_vars, me.iter_values, strict=True))
