@@ -198,9 +198,6 @@ class Lin:
             g = gcd(g, c)
         return g
 
-    def without_const(self) -> Lin:
-        return Lin(self.terms, 0) if self.const else self
-
     def vars(self) -> set[Var]:
         out: set[Var] = set()
         for a in self.terms:

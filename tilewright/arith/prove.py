@@ -33,10 +33,6 @@ class Prover(Bounds):
         """Whether `a <= b` is known."""
         return self.nonneg(b - a)
 
-    def known_lt(self, a: Lin, b: Lin) -> bool:
-        """Whether `a < b` is known."""
-        return self.nonneg((b - a).shift(-1))
-
     def _worth_a_search(self, form: Lin) -> bool:
         about = self.about
         return any(a.kind != VAR or a in about for a in form.terms)

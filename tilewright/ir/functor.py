@@ -24,6 +24,7 @@ from .stmt import (
 
 __all__ = [
     "Mutator",
+    "Substitution",
     "Visitor",
     "buffers_accessed",
     "contains",
@@ -40,6 +41,7 @@ __all__ = [
     "undefined_vars",
     "uses_var",
     "vars_used",
+    "written_out",
 ]
 
 _N = TypeVar("_N")
@@ -247,7 +249,7 @@ def ir_transform(
     return go(stmt)
 
 
-class _Substitute(Mutator):
+class Substitution(Mutator):
     """Variables replaced by expressions, in buffers' shapes too."""
 
     def __init__(self, table: Mapping[Any, Any]) -> None:
@@ -295,7 +297,7 @@ class _Substitute(Mutator):
         return made
 
 
-class _SubstituteOnce(_Substitute):
+class _SubstituteOnce(Substitution):
     """The same, with each node rewritten once however often it is used: one table holds everywhere."""
 
     def __init__(self, table: Mapping[Any, Any]) -> None:
@@ -505,7 +507,7 @@ def buffers_accessed(n: Any) -> dict[Buffer, None]:
     return {m.buffer: None for m in distinct(n) if isinstance(m, (BufferLoad, BufferStore))}
 
 
-class _Renew(_Substitute):
+class _Renew(Substitution):
     """Every variable, buffer and block that the program defines made anew."""
 
     def __init__(self) -> None:

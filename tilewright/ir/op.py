@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any
+from typing import Any, Final
 
 __all__ = ["CallEffectKind", "Op", "register_op"]
 
@@ -80,178 +80,53 @@ _PURE, _READ = CallEffectKind.Pure, CallEffectKind.ReadState
 _UPDATE, _OPAQUE = CallEffectKind.UpdateState, CallEffectKind.Opaque
 
 # Functions of numbers whose result has the type of every argument.
-OF_ONE_TYPE = [
-    "exp",
-    "exp2",
-    "fast_exp2",
-    "exp10",
-    "log",
-    "log2",
-    "log10",
-    "log1p",
-    "sqrt",
-    "rsqrt",
-    "sin",
-    "cos",
-    "tan",
-    "asin",
-    "acos",
-    "atan",
-    "sinh",
-    "cosh",
-    "tanh",
-    "asinh",
-    "acosh",
-    "atanh",
-    "erf",
-    "sigmoid",
-    "floor",
-    "ceil",
-    "trunc",
-    "round",
-    "nearbyint",
-    "fabs",
-    "abs",
-    "pow",
-    "fmod",
-    "hypot",
-    "atan2",
-    "copysign",
-    "nextafter",
-    "fma",
-]
+OF_ONE_TYPE: Final = """
+    exp exp2 fast_exp2 exp10 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh
+    asinh acosh atanh erf sigmoid floor ceil trunc round nearbyint fabs abs pow fmod hypot atan2 copysign
+    nextafter fma
+""".split()
 
 # Element by element: a vector of arguments gives a vector of results.
-ELEMENTWISE = [
+ELEMENTWISE: Final = [
     *OF_ONE_TYPE,
-    "popcount",
-    "clz",
-    "isnan",
-    "isfinite",
-    "isinf",
-    "ldexp",
-    "bitwise_and",
-    "bitwise_or",
-    "bitwise_xor",
-    "bitwise_not",
-    "shift_left",
-    "shift_right",
-    "reinterpret",
-    "if_then_else",
-    "likely",
-    "large_uint_imm",
-    "q_multiply_shift",
-    "q_multiply_shift_per_axis",
+    *"""
+        popcount clz isnan isfinite isinf ldexp bitwise_and bitwise_or bitwise_xor bitwise_not shift_left
+        shift_right reinterpret if_then_else likely large_uint_imm q_multiply_shift
+        q_multiply_shift_per_axis
+    """.split(),
 ]
 
-_OTHERS = {
-    _PURE: [
-        "call_pure_extern",
-        "call_llvm_pure_intrin",
-        "call_spirv_pure_glsl450",
-        "address_of",
-        "isnullptr",
-        "tvm_access_ptr",
-        "tvm_struct_get",
-        "tvm_stack_alloca",
-        "tvm_thread_context",
-        "vscale",
-        "get_active_lane_mask",
-        "vectorlow",
-        "vectorhigh",
-        "vectorcombine",
-        "dp4a",
-        "assume_pure",
-        "type_annotation",
-        "checked",
-        "undef",
-        "tvm_tuple",
-        "start_profile_intrinsic_pure",
-        "anylist_getitem",
-        "lookup_param",
-        "ptx_cvta",
-    ],
-    _READ: ["tvm_warp_activemask"],
-    _UPDATE: [
-        "call_packed",
-        "tvm_call_packed",
-        "tvm_call_cpacked",
-        "call_cpacked",
-        "tvm_call_packed_lowered",
-        "tvm_call_cpacked_lowered",
-        "tvm_struct_set",
-    ],
-    _OPAQUE: [
-        "call_extern",
-        "call_llvm_intrin",
-        "ret",
-        "fail",
-        "assume",
-        "tvm_storage_sync",
-        "tvm_thread_allreduce",
-        "tvm_throw_last_error",
-        "tvm_warp_shuffle",
-        "tvm_warp_shuffle_up",
-        "tvm_warp_shuffle_down",
-        "tvm_load_matrix_sync",
-        "tvm_mma_sync",
-        "tvm_bmma_sync",
-        "tvm_fill_fragment",
-        "tvm_store_matrix_sync",
-        "tvm_stack_make_array",
-        "tvm_stack_make_shape",
-        "prefetch",
-        "tvm_thread_invariant",
-        "tvm_check_return",
-        "tvm_global_barrier_kinit",
-        "tvm_static_handle",
-        "tvm_context_id",
-        "coproc_sync",
-        "coproc_dep_push",
-        "coproc_dep_pop",
-        "coproc_uop_push",
-        "atomic_add",
-        "ptx_mma",
-        "ptx_ldmatrix",
-        "ptx_cp_async",
-        "ptx_cp_async_bulk",
-        "ptx_commit_group",
-        "ptx_wait_group",
-        "mma_store",
-        "mma_fill",
-        "ptx_mma_sp",
-        "ptx_wait_barrier",
-        "ptx_init_barrier_thread_count",
-        "ptx_arrive_barrier",
-        "ptx_arrive_barrier_expect_tx",
-        "create_barriers",
-        "ptx_cp_async_barrier",
-        "ptx_cp_async_bulk_tensor",
-        "ptx_wgmma",
-        "ptx_wgmma_wait",
-        "ptx_turn_fragment",
-        "ptx_wgmma_registers",
-        "ptx_reduce_rows",
-        "ptx_narrow_fragment",
-        "ptx_set_registers",
-        "tensor_map",
-        "TVMBackendAllocWorkspace",
-        "TVMBackendFreeWorkspace",
-        "start_profile_intrinsic",
-        "end_profile_intrinsic",
-        "texture2d_load",
-        "texture2d_store",
-        "dma_copy",
-        "dma_wait",
-        "dma_start_group",
-        "dma_end_group",
-        "break_loop",
-        "continue_loop",
-    ],
+_OTHERS: Final = {
+    _PURE: """
+        call_pure_extern call_llvm_pure_intrin call_spirv_pure_glsl450 address_of isnullptr tvm_access_ptr
+        tvm_struct_get tvm_stack_alloca tvm_thread_context vscale get_active_lane_mask vectorlow
+        vectorhigh vectorcombine dp4a assume_pure type_annotation checked undef tvm_tuple
+        start_profile_intrinsic_pure anylist_getitem lookup_param ptx_cvta
+    """,
+    _READ: "tvm_warp_activemask",
+    _UPDATE: """
+        call_packed tvm_call_packed tvm_call_cpacked call_cpacked tvm_call_packed_lowered
+        tvm_call_cpacked_lowered tvm_struct_set
+    """,
+    _OPAQUE: """
+        call_extern call_llvm_intrin ret fail assume tvm_storage_sync tvm_thread_allreduce
+        tvm_throw_last_error tvm_warp_shuffle tvm_warp_shuffle_up tvm_warp_shuffle_down
+        tvm_load_matrix_sync tvm_mma_sync tvm_bmma_sync tvm_fill_fragment tvm_store_matrix_sync
+        tvm_stack_make_array tvm_stack_make_shape prefetch tvm_thread_invariant tvm_check_return
+        tvm_global_barrier_kinit tvm_static_handle tvm_context_id coproc_sync coproc_dep_push
+        coproc_dep_pop coproc_uop_push atomic_add ptx_mma ptx_ldmatrix ptx_cp_async ptx_cp_async_bulk
+        ptx_commit_group ptx_wait_group mma_store mma_fill ptx_mma_sp ptx_wait_barrier
+        ptx_init_barrier_thread_count ptx_arrive_barrier ptx_arrive_barrier_expect_tx create_barriers
+        ptx_cp_async_barrier ptx_cp_async_bulk_tensor ptx_wgmma ptx_wgmma_wait ptx_turn_fragment
+        ptx_wgmma_registers ptx_reduce_rows ptx_narrow_fragment ptx_set_registers tensor_map
+        TVMBackendAllocWorkspace TVMBackendFreeWorkspace start_profile_intrinsic end_profile_intrinsic
+        texture2d_load texture2d_store dma_copy dma_wait dma_start_group dma_end_group break_loop
+        continue_loop
+    """,
 }
 
 for _name in ELEMENTWISE:
     register_op(f"tir.{_name}", _PURE, vectorizable=True)
 for _effect, _names in _OTHERS.items():
-    for _name in _names:
+    for _name in _names.split():
         register_op(f"tir.{_name}", _effect)

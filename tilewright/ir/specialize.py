@@ -9,7 +9,7 @@ from .buffer import Buffer
 from .equal import structural_equal
 from .expr import PrimExpr, Var, convert
 from .function import PrimFunc
-from .functor import _Substitute
+from .functor import Substitution
 from .ops import cast
 
 __all__ = ["specialize"]
@@ -27,7 +27,7 @@ def specialize(func: PrimFunc, param_map: Mapping[Var, Any]) -> PrimFunc:
             _match_buffer(func.buffer_map[param], value, table)
         else:
             table[param] = _of_type(param, value)
-    walk = _Substitute(table)
+    walk = Substitution(table)
     buffers = {p: walk.visit_buffer(b) for p, b in func.buffer_map.items()}
     params = tuple(p for p in func.params if p not in table)
     return func.replace(params=params, buffer_map=buffers, body=walk.visit(func.body))

@@ -20,7 +20,7 @@ from ..ir.node import node
 from ..ir.op import Op
 from ..ir.span import Span
 from ..runtime.ndarray import NDArray, array
-from .ty import FuncType, IncompleteType, TensorType, TupleType, Type
+from .ty import FuncType, IncompleteType, TensorType, Type
 
 if TYPE_CHECKING:
     import numpy as np
@@ -490,14 +490,6 @@ def type_of_function(f: Function) -> FuncType:
     if f.ret_type is None or any(a is None for a in args):
         raise TVMError("the function's type is not known yet: run relay.transform.InferType()")
     return FuncType(tuple(a for a in args if a is not None), f.ret_type, f.type_params)
-
-
-def tuple_size(expr: Expr) -> int | None:
-    """How many values a tuple has, where that is known."""
-    if isinstance(expr, Tuple):
-        return len(expr.fields)
-    kind = expr._checked_type
-    return len(kind.fields) if isinstance(kind, TupleType) else None
 
 
 __getattr__ = attributes(__name__)

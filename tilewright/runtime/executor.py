@@ -400,15 +400,6 @@ class Executor(Turns):
         with self.alone() as call:
             return time_evaluator(_Bound(call), self.device, **options)()
 
-    def time_steps(self, number: int = 1) -> list[tuple[StepInfo, float]]:
-        """Seconds for each step, the mean of `number` runs."""
-        out = []
-        with self.alone():
-            for step, call, _ in self.steps():
-                call()
-                out.append((step, self.seconds_of(call, number)))
-        return out
-
     def seconds_of(self, call: Callable[[], Any], number: int = 1) -> float:
         """How long a step takes, the mean of `number` runs."""
         start = time.perf_counter()

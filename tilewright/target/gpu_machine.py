@@ -381,6 +381,20 @@ def _shape(tile: TileRate) -> str:
     return f"{tile.rows}x{tile.columns}"
 
 
+def checked_figure(
+    name: str, value: Any, kind: type[int] | type[float], low: float, high: float, what: str
+) -> int | float:
+    """A figure in its type and in sensible bounds."""
+    try:
+        number = kind(value)
+    except (TypeError, ValueError, OverflowError):
+        number = kind(-1)
+    if isinstance(value, bool) or not low <= number <= high:
+        wanted = "a whole number" if kind is int else "a number"
+        raise TargetError(f"{what}: {name} takes {wanted} from {low:g} to {high:g}, not {value!r}")
+    return number
+
+
 def checked_gpu_figures(machine: GpuMachine, given: Mapping[str, Any], what: str) -> dict[str, int | float]:
     """Figures by name, each a number of the type of the machine's own, and within a factor of a thousand of it."""
     known = gpu_figures(machine)
@@ -390,14 +404,7 @@ def checked_gpu_figures(machine: GpuMachine, given: Mapping[str, Any], what: str
             raise TargetError(f"{what}: {name!r} is no figure of a GPU{near_matches(name, known)}")
         own = known[name]
         low, high = (own / _APART, own * _APART) if own else (0, _APART)
-        try:
-            number = type(own)(value)
-        except (TypeError, ValueError, OverflowError):
-            number = -1
-        if isinstance(value, bool) or not low <= number <= high:
-            wanted = "a whole number" if isinstance(own, int) else "a number"
-            raise TargetError(f"{what}: {name} takes {wanted} from {low:g} to {high:g}, not {value!r}")
-        out[name] = number
+        out[name] = checked_figure(name, value, type(own), low, high, what)
     return out
 
 

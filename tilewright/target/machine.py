@@ -11,7 +11,7 @@ from .calibration import calibrated, calibrations, unusable
 from .capabilities import arch_number, cuda_capabilities
 from .cpu_fit import FIT, FITTED, ZEN4, CpuFit
 from .cpus import architecture_of_cpu, architecture_of_triple, cpu_named
-from .gpu_machine import GpuMachine, checked_gpu_figures, with_gpu_figures
+from .gpu_machine import GpuMachine, checked_figure, checked_gpu_figures, with_gpu_figures
 from .gpus import GPUS, figures_of_arch, gpu_of
 from .host import (
     CacheSizes,
@@ -152,15 +152,7 @@ def checked_figures(given: Mapping[str, Any], what: str) -> dict[str, int | floa
     for name, value in given.items():
         if name not in FIGURES:
             raise TargetError(f"{what}: {name!r} is no figure of a processor{near_matches(name, FIGURES)}")
-        kind, low, high = FIGURES[name]
-        try:
-            number = kind(value)
-        except (TypeError, ValueError):
-            number = kind(-1)
-        if isinstance(value, bool) or not low <= number <= high:
-            wanted = "a whole number" if kind is int else "a number"
-            raise TargetError(f"{what}: {name} takes {wanted} from {low:g} to {high:g}, not {value!r}")
-        out[name] = number
+        out[name] = checked_figure(name, value, *FIGURES[name], what)
     return out
 
 

@@ -36,7 +36,6 @@ class _Stack(threading.local):
 
 
 _stack: Final = _Stack()
-_LISTS: Final = ("mattr", "libs", "cl-opt")
 
 
 class Target:

@@ -17,6 +17,7 @@ from ..tir.schedule import BlockRV, LoopRV
 from ..tir.schedule import Schedule as TirSchedule
 from ..tir.schedule.inline import short_first
 from .create_prim_func import build_prim_func
+from .graph import post_order
 from .stage import Group, Stage, StageOp, blamed, fresh_axes
 from .tensor import BaseComputeOp, ComputeOp, Operation, PlaceholderOp, ScanOp, Tensor
 
@@ -38,7 +39,7 @@ class Schedule:
 
     def __init__(self, outputs: Sequence[Operation]) -> None:
         self.outputs = list(outputs)
-        self.stages: list[Stage] = [Stage(self, op, op in self.outputs) for op in _post_order(self.outputs)]
+        self.stages: list[Stage] = [Stage(self, op, op in self.outputs) for op in post_order(self.outputs)]
         self.stage_map: dict[Operation, Stage] = {s.op: s for s in self.stages}
         self.groups: list[Group] = []
         self.threads: dict[Var, IterVar] = {}  # the thread axes that loops are bound to
@@ -248,7 +249,7 @@ class Schedule:
             if stage.env:
                 stage.replay_env(sch, handles)
         for stage in live:
-            stage.check_store(sch)
+            stage.check_store()
         for stage in live:
             stage.replay_tensorize(sch, handles)
         self._replayed = sch
@@ -299,22 +300,6 @@ def _check_reduction_only(stage: Stage) -> None:
                 f"reduced start anew\n  at {user_span()}\n\n"
                 "  hint: split the reduction axis, then rfactor, then schedule both stages"
             )
-
-
-def _post_order(outputs: Sequence[Operation]) -> list[Operation]:
-    """Operations before those that use them, without recursion."""
-    out: dict[Operation, None] = {}
-    stack: list[tuple[Operation, bool]] = [(op, False) for op in reversed(outputs)]
-    while stack:
-        op, done = stack.pop()
-        if op in out:
-            continue
-        if done:
-            out[op] = None
-            continue
-        stack.append((op, True))
-        stack.extend((t.op, False) for t in reversed(op.input_tensors) if t.op not in out)
-    return list(out)
 
 
 def create_schedule(ops: Any) -> Schedule:

@@ -478,7 +478,7 @@ class Stage:
                 made = sch.launch_around(handles[self.op.scan_axis], axis.thread_tag, size)
             handles.setdefault(axis, made)
 
-    def check_store(self, sch: TirSchedule) -> None:
+    def check_store(self) -> None:
         """Refuse a store predicate that is not about threads that share a result."""
         if self.store_predicate is None:
             return

@@ -1,5 +1,6 @@
 """Loop programs: their nodes and functions under the classic names, schedules, passes and the interpreter."""
 
+# ruff: noqa: F403  (the nodes of the IR are names of this package, all of them)
 from __future__ import annotations
 
 import importlib
@@ -9,47 +10,7 @@ from ..homes import home_of, lazily
 from ..ir.buffer import Buffer, BufferRegion, MatchBufferRegion, decl_buffer
 from ..ir.dtype import DataType
 from ..ir.errors import ScheduleError
-from ..ir.expr import (
-    EQ,
-    GE,
-    GT,
-    LE,
-    LT,
-    NE,
-    Add,
-    And,
-    Broadcast,
-    BufferLoad,
-    Call,
-    Cast,
-    CommReducer,
-    Div,
-    FloatImm,
-    FloorDiv,
-    FloorMod,
-    IntImm,
-    IterVar,
-    Let,
-    Max,
-    Min,
-    Mod,
-    Mul,
-    Not,
-    Or,
-    PrimExpr,
-    ProducerLoad,
-    Ramp,
-    Range,
-    Reduce,
-    Select,
-    Shuffle,
-    SizeVar,
-    StringImm,
-    Sub,
-    Var,
-    const,
-    convert,
-)
+from ..ir.expr import *
 from ..ir.function import PrimFunc
 from ..ir.op import CallEffectKind, _registry
 from ..ir.ops import (
@@ -132,26 +93,7 @@ from ..ir.ops import (
 )
 from ..ir.ops import max_of as max
 from ..ir.ops import min_of as min
-from ..ir.stmt import (
-    Allocate,
-    AllocateConst,
-    AssertStmt,
-    AttrStmt,
-    Block,
-    BlockRealize,
-    BufferRealize,
-    BufferStore,
-    DeclBuffer,
-    Evaluate,
-    For,
-    ForKind,
-    IfThenElse,
-    LetStmt,
-    Prefetch,
-    SeqStmt,
-    Stmt,
-    While,
-)
+from ..ir.stmt import *
 from ..ir.stmt import seq as stmt_seq
 from . import stmt_functor
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ..ir import ops
-from ..ir.buffer import Buffer
 from ..ir.expr import (
     EQ,
     GE,
@@ -35,9 +34,9 @@ from ..ir.expr import (
     Sub,
     Var,
 )
-from ..ir.functor import Mutator
+from ..ir.functor import Substitution
 from ..ir.op import Op
-from ..ir.stmt import Allocate, AllocateConst, AttrStmt, DeclBuffer, For, LetStmt, Stmt
+from ..ir.stmt import Allocate, AllocateConst, DeclBuffer, For, LetStmt, Stmt
 
 __all__ = ["Renewer", "Substituter", "copies", "folded", "renewed"]
 
@@ -94,12 +93,11 @@ def folded(e: Any) -> Any:
     return e
 
 
-class Substituter(Mutator):
+class Substituter(Substitution):
     """Variables replaced by expressions, in buffers too, with constants folded on the way."""
 
     def __init__(self, table: Mapping[Var, PrimExpr]) -> None:
-        self.table: dict[Any, Any] = dict(table)
-        self.buffers: dict[Buffer, Buffer] = {}
+        super().__init__(dict(table))
 
     def visit(self, n: Any) -> Any:
         handler = self._table.get(n.__class__.__name__)
@@ -107,38 +105,6 @@ class Substituter(Mutator):
             return handler(self, n)
         made = n.map_children(self.visit)
         return made if made is n else folded(made)
-
-    def visit_Var(self, n: Var) -> PrimExpr:
-        found = self.table.get(n)
-        return n if found is None else found  # type: ignore[no-any-return]
-
-    visit_SizeVar = visit_Var
-
-    def visit_buffer(self, b: Buffer) -> Buffer:
-        made = self.buffers.get(b)
-        if made is None:
-            made = b.map_children(self.visit)
-            data = self.table.get(b.data)
-            if isinstance(data, Var) and data is not b.data:
-                made = made.replace(data=data)
-            self.buffers[b] = made
-        return made
-
-    def _with_buffer(self, n: Any) -> Any:
-        made = n.map_children(self.visit)
-        buffer = self.visit_buffer(made.buffer)
-        return made if buffer is made.buffer else made.replace(buffer=buffer)
-
-    visit_BufferLoad = visit_BufferStore = visit_BufferRegion = visit_DeclBuffer = _with_buffer
-
-    def visit_AttrStmt(self, n: AttrStmt) -> AttrStmt:
-        made = n.map_children(self.visit)
-        if isinstance(n.node, Var) and isinstance(self.table.get(n.node), Var):
-            return made.replace(node=self.table[n.node])
-        if isinstance(n.node, Buffer):
-            buffer = self.visit_buffer(n.node)
-            return made if buffer is n.node else made.replace(node=buffer)
-        return made
 
 
 class Renewer(Substituter):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import platform
@@ -17,11 +16,9 @@ from ...forks import cached_property
 from ...ir.errors import BuildError
 from ...runtime import link
 from ...runtime.cheader import c_header
-from ...runtime.library import Library, join
 from ...runtime.metadata import LibraryInfo, parse_metadata
-from ...runtime.module import Module
-from .engine import JitLibrary, Machine, linking, pool_text
-from .module import _METADATA, LLVMModule, _pool
+from .engine import JitLibrary, Machine, pool_text
+from .module import _METADATA, Code, LLVMModule, MachineModule
 from .module_emitter import metadata_line
 from .objects import compiled, made_by_llvm
 from .polls import INTERRUPT_SYMBOLS, WATCHES
@@ -112,25 +109,7 @@ def data_object(machine: Machine, symbol: str, path: str, folder: str) -> str:
     return made
 
 
-class _Linked(Library):
-    """Object files linked into the process when a function is first wanted."""
-
-    def __init__(self, owner: LinkedModule, name: str) -> None:
-        self.name, self._owner_link, self.description = name, owner.link_here, owner.description
-        self._made: JitLibrary | None = None
-
-    def address(self, symbol: str) -> int:
-        if self._made is None:
-            with linking:
-                if self._made is None:
-                    self._made = self._owner_link()
-        return self._made.address(symbol) if symbol in self._made.symbols else 0
-
-    def metadata(self) -> Any:
-        return self.description
-
-
-class LinkedModule(Module):
+class LinkedModule(MachineModule):
     """Machine code from several object files, called here or exported as one library."""
 
     type_key = "llvm"
@@ -146,35 +125,19 @@ class LinkedModule(Module):
     ) -> None:
         self.units, self.machine, self.native = tuple(units), machine, native
         self.description = dict(description)
-        super().__init__(_Linked(self, name), name)
+        super().__init__(Code(self, name), name)
 
     @property
     def uses_parallel(self) -> bool:
         return any(u.uses_parallel for u in self.units)
 
     def link_here(self) -> JitLibrary:
-        """The code in this process."""
-        if not self.native:
-            raise BuildError(
-                f"{self.name} was built for {self.machine.triple} ({self.machine.cpu or 'generic'}), and this "
-                "is another machine: export_library it and run it there"
-            )
+        self._check_runs_here()
         own = {f["symbol"] for u in self.units for f in u.functions}
-        here = ctypes.CDLL(None)
-        for name in dict.fromkeys(n for u in self.units for n in u.needs if n not in own):
-            if not hasattr(here, name):
-                raise BuildError(
-                    f"{self.name} calls the C function {name}, which is not in this process: load the library "
-                    "that has it with ctypes.CDLL(path, ctypes.RTLD_GLOBAL) first"
-                )
-        imports: dict[str, int] = {}
-        join(_pool)  # for its memory too: what the system gives comes anew each time, page by page
-        if self.uses_parallel:
-            imports["__tw_parallel_launch"] = _pool.address("__tw_parallel_launch")
-        symbols = tuple(f["symbol"] for f in self.description["functions"])
-        codes = [u.code for u in self.units]
+        needs = dict.fromkeys(n for u in self.units for n in u.needs if n not in own)
         runtime = (*_RUNTIME_SYMBOLS, *(INTERRUPT_SYMBOLS if any(u.watches for u in self.units) else ()))
-        return JitLibrary(codes, exports=(*runtime, *symbols), imports=imports)
+        codes = [u.code for u in self.units]
+        return self._linked(codes, needs, runtime, memory=True, parallel=self.uses_parallel)
 
     @cached_property
     def _pool_code(self) -> bytes:
@@ -222,15 +185,3 @@ class LinkedModule(Module):
         if text and not is_stream(target):  # a model for a GPU has no function that C could call
             write_whole(Path(target).with_suffix(".h"), text)
         return target
-
-    @property
-    def format(self) -> str:
-        return "o"
-
-    @property
-    def is_runnable(self) -> bool:
-        return self.native
-
-    @property
-    def is_dso_exportable(self) -> bool:
-        return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,10 +62,10 @@ class _Pool(Library):
 _pool = _Pool()
 
 
-class _Code(Library):
+class Code(Library):
     """The code of one module, linked into the process when a function is first wanted."""
 
-    def __init__(self, owner: LLVMModule, name: str) -> None:
+    def __init__(self, owner: MachineModule, name: str) -> None:
         self.name, self.build, self.description = name, owner.link_here, owner.description
         self.native = owner.native
         self._linked: JitLibrary | None = None
@@ -84,8 +84,65 @@ class _Code(Library):
         return self.description
 
 
-class LLVMModule(Module):
+class MachineModule(Module):
     """Machine code for one target."""
+
+    machine: Machine
+    native: bool
+    description: dict[str, Any]
+
+    @property
+    def format(self) -> str:
+        return "o"
+
+    @property
+    def is_runnable(self) -> bool:
+        return self.native
+
+    @property
+    def is_dso_exportable(self) -> bool:
+        return True
+
+    def link_here(self) -> JitLibrary:
+        """The code in this process."""
+        raise NotImplementedError
+
+    def _check_runs_here(self) -> None:
+        if not self.native:
+            raise BuildError(
+                f"{self.name} was built for {self.machine.triple} ({self.machine.cpu or 'generic'}), and this "
+                "is another machine: export_library it and run it there"
+            )
+
+    def _linked(
+        self,
+        code: bytes | Sequence[bytes],
+        needs: Iterable[str],
+        runtime: Sequence[str],
+        *,
+        memory: bool,
+        parallel: bool,
+    ) -> JitLibrary:
+        """Object code that calls the C functions `needs`, linked; the functions of the module and those named in
+        `runtime` can be found in it."""
+        here = ctypes.CDLL(None)
+        for name in needs:
+            if not hasattr(here, name):
+                raise BuildError(
+                    f"{self.name} calls the C function {name}, which is not in this process: load the library "
+                    "that has it with ctypes.CDLL(path, ctypes.RTLD_GLOBAL) first"
+                )
+        imports: dict[str, int] = {}
+        if parallel or memory:
+            join(_pool)  # for its memory too: what the system gives comes anew each time, page by page
+        if parallel:
+            imports["__tw_parallel_launch"] = _pool.address("__tw_parallel_launch")
+        symbols = tuple(f["symbol"] for f in self.description["functions"])
+        return JitLibrary(code, exports=(*runtime, *symbols), imports=imports)
+
+
+class LLVMModule(MachineModule):
+    """Machine code of one program in LLVM IR."""
 
     type_key = "llvm"
 
@@ -97,7 +154,7 @@ class LLVMModule(Module):
         self.imported: tuple[str, ...] = ()  # LLVM IR from outside, linked in
         self.cache: DiskCache | None = None
         names = [f["name"] for f in description["functions"]]
-        super().__init__(_Code(self, names[0] if names else "module"), names[0] if names else "module")
+        super().__init__(Code(self, names[0] if names else "module"), names[0] if names else "module")
 
     # -- code ------------------------------------------------------------------------------------
     @cached_property
@@ -113,28 +170,11 @@ class LLVMModule(Module):
         return (self.text, *self.imported)
 
     def link_here(self) -> JitLibrary:
-        """The code in this process."""
-        if not self.native:
-            raise BuildError(
-                f"{self.name} was built for {self.machine.triple} ({self.machine.cpu or 'generic'}), and this "
-                "is another machine: export_library it and run it there"
-            )
+        self._check_runs_here()
         made = compiled(self.cache, self.machine, self._sources, lambda: self._optimized)
-        here = ctypes.CDLL(None)
-        for name in made.needs:
-            if not hasattr(here, name):
-                raise BuildError(
-                    f"{self.name} calls the C function {name}, which is not in this process: load the library "
-                    "that has it with ctypes.CDLL(path, ctypes.RTLD_GLOBAL) first"
-                )
-        imports: dict[str, int] = {}
-        if self.uses_parallel or _TAKES_MEMORY in self.text:
-            join(_pool)  # for its memory too: what the system gives comes anew each time, page by page
-        if self.uses_parallel:
-            imports["__tw_parallel_launch"] = _pool.address("__tw_parallel_launch")
-        symbols = tuple(f["symbol"] for f in self.description["functions"])
         runtime = (*_RUNTIME_SYMBOLS, *(INTERRUPT_SYMBOLS if WATCHES in self.text else ()))
-        return JitLibrary(made.code, exports=(*runtime, *symbols), imports=imports)
+        memory = _TAKES_MEMORY in self.text
+        return self._linked(made.code, made.needs, runtime, memory=memory, parallel=self.uses_parallel)
 
     def _whole(self, others: Sequence[LLVMModule] = ()) -> Any:
         """The optimised module with other modules and the thread pool in it: a file that stands alone."""
@@ -202,15 +242,3 @@ class LLVMModule(Module):
             header = c_header(parse_metadata(every, self.name), self.name)
             write_whole(Path(target).with_suffix(".h"), header)
         return target
-
-    @property
-    def format(self) -> str:
-        return "o"
-
-    @property
-    def is_runnable(self) -> bool:
-        return self.native
-
-    @property
-    def is_dso_exportable(self) -> bool:
-        return True

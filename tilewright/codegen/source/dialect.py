@@ -293,3 +293,38 @@ class Dialect:
 def _plain(text: str) -> str:
     """A number's text with a point or an exponent, so that C takes it for floating."""
     return text if any(c in text for c in ".en") else f"{text}.0"
+
+
+class Spaced(Dialect):
+    """Languages in which every pointer names its address space, and integers have short names: OpenCL C and Metal."""
+
+    types: ClassVar[Mapping[str, str]] = {
+        **Dialect.types,
+        "int8": "char",
+        "uint8": "uchar",
+        "uint16": "ushort",
+        "uint32": "uint",
+        "int64": "long",
+        "uint64": "ulong",
+        "float16": "ushort",
+        "bfloat16": "ushort",
+        "float8_e4m3fn": "uchar",
+        "float8_e5m2": "uchar",
+    }
+    spaces: ClassVar[Mapping[str, str]]  # by scope
+    own_space: ClassVar[str]  # of what a thread has for itself
+    long_suffix = "l"
+    math: ClassVar[Mapping[str, str]] = {"round": "rint", "nearbyint": "rint", "rsqrt": "rsqrt"}
+
+    def least(self, name: str, kind: DataType, a: str, b: str) -> tuple[str, str]:
+        if not kind.is_integral:
+            return super().least(name, kind, a, b)
+        if kind.bits < 32:  # a number among the arguments would be an int
+            a, b = f"({self.type(kind)})({a})", f"({self.type(kind)})({b})"
+        return f"{name}({a}, {b})", ""
+
+    def count_bits(self, name: str, kind: DataType, text: str) -> tuple[str, str]:
+        return f"(int){name}({text})", ""
+
+    def pointer(self, kind: DataType, scope: str, const: bool = False) -> str:
+        return f"{self.spaces.get(scope, self.own_space)} {super().pointer(kind, scope, const)}"

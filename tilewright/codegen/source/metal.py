@@ -7,35 +7,23 @@ from typing import ClassVar
 
 from ...ir.dtype import DataType
 from ...ir.errors import LoweringError
-from .dialect import Dialect, Packed, Parameter
+from .dialect import Dialect, Packed, Parameter, Spaced
 
 __all__ = ["Metal"]
 
-_SPACES = {"global": "device", "shared": "threadgroup", "shared.dyn": "threadgroup", "constant": "constant"}
 
-
-class Metal(Dialect):
+class Metal(Spaced):
     name = "metal"
-    types: ClassVar[Mapping[str, str]] = {
-        **{k: v for k, v in Dialect.types.items() if k != "float64"},
-        "int8": "char",
-        "uint8": "uchar",
-        "uint16": "ushort",
-        "uint32": "uint",
-        "int64": "long",
-        "uint64": "ulong",
-        "float16": "ushort",
-        "bfloat16": "ushort",
-        "float8_e4m3fn": "uchar",
-        "float8_e5m2": "uchar",
-    }
+    types: ClassVar[Mapping[str, str]] = {k: v for k, v in Spaced.types.items() if k != "float64"}
+    spaces: ClassVar[Mapping[str, str]] = {
+        "global": "device", "shared": "threadgroup", "shared.dyn": "threadgroup", "constant": "constant",
+    }  # fmt: skip
+    own_space = "thread"
     words = Dialect.words | frozenset(
         "device threadgroup thread constant kernel vertex fragment using namespace metal threadIdx blockIdx "
         "template class typename".split()
     )
-    long_suffix = "l"
     prefix = "static inline"
-    math: ClassVar[Mapping[str, str]] = {"round": "rint", "nearbyint": "rint", "rsqrt": "rsqrt"}
     helpers: ClassVar[Mapping[str, str]] = {
         "tw_h2f": "static inline float tw_h2f(ushort x) { return (float)as_type<half>(x); }",
         "tw_f2h": "static inline ushort tw_f2h(float x) { return as_type<ushort>((half)x); }",
@@ -61,21 +49,8 @@ class Metal(Dialect):
         found = None if name in self._missing else super().function(name, kind)
         return found if found is None else found.removesuffix("f")
 
-    def least(self, name: str, kind: DataType, a: str, b: str) -> tuple[str, str]:
-        if not kind.is_integral:
-            return super().least(name, kind, a, b)
-        if kind.bits < 32:  # a number among the arguments would be an int
-            a, b = f"({self.type(kind)})({a})", f"({self.type(kind)})({b})"
-        return f"{name}({a}, {b})", ""
-
     def reinterpret(self, new: DataType, old: DataType, text: str) -> tuple[str, str]:
         return f"as_type<{self.type(new)}>({text})", ""
-
-    def count_bits(self, name: str, kind: DataType, text: str) -> tuple[str, str]:
-        return f"(int){name}({text})", ""
-
-    def pointer(self, kind: DataType, scope: str, const: bool = False) -> str:
-        return f"{_SPACES.get(scope, 'thread')} {super().pointer(kind, scope, const)}"
 
     def packed(self, kind: DataType, lanes: int) -> Packed | None:
         if lanes not in (2, 4) or kind.is_bool or kind.bits == 64:
@@ -86,7 +61,7 @@ class Metal(Dialect):
         return f"{packed.type}({', '.join(values)})"
 
     def _packed_pointer(self, packed: Packed, scope: str, const: bool) -> str:
-        return f"{_SPACES[scope]} {super()._packed_pointer(packed, scope, const)}"
+        return f"{self.spaces[scope]} {super()._packed_pointer(packed, scope, const)}"
 
     def shared_array(self, kind: DataType, name: str, size: int) -> str:
         return f"threadgroup {self.memory_type(kind)} {name}[{size}] __attribute__((aligned(16)));"
@@ -113,7 +88,7 @@ class Metal(Dialect):
         held = {"int32": "atomic_int", "uint32": "atomic_uint", "float32": "atomic_float"}.get(kind)
         if held is None:
             raise LoweringError(f"metal has no atomic addition of {kind}")
-        place = f"({_SPACES.get(scope, 'device')} {held}*)({pointer})"
+        place = f"({self.spaces.get(scope, 'device')} {held}*)({pointer})"
         return f"atomic_fetch_add_explicit({place}, {value}, memory_order_relaxed)", ""
 
     def kernel_head(self, name: str, params: Sequence[Parameter], threads: int | None, noalias: bool) -> str:

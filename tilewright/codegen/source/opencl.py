@@ -7,16 +7,10 @@ from typing import ClassVar
 
 from ...ir.dtype import DataType
 from ...ir.errors import LoweringError
-from .dialect import Dialect, Packed, Parameter
+from .dialect import Dialect, Packed, Parameter, Spaced
 
 __all__ = ["OpenCL"]
 
-_SPACES = {
-    "global": "__global",
-    "shared": "__local",
-    "shared.dyn": "__local",
-    "constant": "__constant",
-}
 _ATOMIC_FLOAT = """inline float NAME(volatile SPACE float* p, float x) {
   union { uint u; float f; } before, after;
   do {
@@ -27,28 +21,17 @@ _ATOMIC_FLOAT = """inline float NAME(volatile SPACE float* p, float x) {
 }"""
 
 
-class OpenCL(Dialect):
+class OpenCL(Spaced):
     name = "opencl"
-    types: ClassVar[Mapping[str, str]] = {
-        **Dialect.types,
-        "int8": "char",
-        "uint8": "uchar",
-        "uint16": "ushort",
-        "uint32": "uint",
-        "int64": "long",
-        "uint64": "ulong",
-        "float16": "ushort",
-        "bfloat16": "ushort",
-        "float8_e4m3fn": "uchar",
-        "float8_e5m2": "uchar",
-    }
+    spaces: ClassVar[Mapping[str, str]] = {
+        "global": "__global", "shared": "__local", "shared.dyn": "__local", "constant": "__constant",
+    }  # fmt: skip
+    own_space = "__private"
     words = Dialect.words | frozenset(
         "global local private constant event_t barrier read_only write_only".split()
     )
-    long_suffix = "l"
     prefix = "inline"
     needs_alignment = False  # vloadn and vstoren take any address of an element
-    math: ClassVar[Mapping[str, str]] = {"round": "rint", "nearbyint": "rint", "rsqrt": "rsqrt"}
     helpers: ClassVar[Mapping[str, str]] = {
         # half is a type of memory everywhere, but of values only with an extension
         "tw_h2f": "inline float tw_h2f(ushort x) { return vload_half(0, (const __private half*)&x); }",
@@ -84,22 +67,8 @@ class OpenCL(Dialect):
         found = super().function(name, kind)
         return found if found is None or kind.bits != 32 else found.removesuffix("f")
 
-    def least(self, name: str, kind: DataType, a: str, b: str) -> tuple[str, str]:
-        if not kind.is_integral:
-            return super().least(name, kind, a, b)
-        if kind.bits < 32:  # a number among the arguments would be an int
-            a, b = f"({self.type(kind)})({a})", f"({self.type(kind)})({b})"
-        return f"{name}({a}, {b})", ""
-
     def reinterpret(self, new: DataType, old: DataType, text: str) -> tuple[str, str]:
         return f"as_{self.type(new)}({text})", ""
-
-    def count_bits(self, name: str, kind: DataType, text: str) -> tuple[str, str]:
-        return f"(int){name}({text})", ""
-
-    def pointer(self, kind: DataType, scope: str, const: bool = False) -> str:
-        space = _SPACES.get(scope, "__private")
-        return f"{space} {super().pointer(kind, scope, const)}"
 
     def packed(self, kind: DataType, lanes: int) -> Packed | None:
         if lanes not in (2, 4, 8, 16) or kind.is_bool:

@@ -22,7 +22,6 @@ from .registry import (
     ELEMWISE,
     FUSABLE,
     INJECTIVE,
-    Attr,
     Dtype,
     Numbers,
     Tensor,
@@ -31,10 +30,8 @@ from .registry import (
     given,
     integer,
     named,
-    number,
     operator,
     refuse,
-    text,
 )
 from .shapes import axis_of, differ, is_known, need_dtype, need_integers, need_rank, need_scalar
 
@@ -414,9 +411,6 @@ def _upsampling_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return [topi.image.resize2d(ins[0], None, size, attrs.layout, attrs.method, mode)]
 
 
-_SCALED: dict[str, Attr] = {"layout": text("NCHW"), "method": text("nearest_neighbor")}
-
-
 @operator(
     "dyn.nn.upsampling",
     rel=lambda types, attrs: _scales_rel(types, attrs, "HW"),
@@ -476,17 +470,6 @@ def _resize_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
             attrs.rounding_method, attrs.cubic_alpha, attrs.cubic_exclude, attrs.extrapolation_value, out.dtype,
         )
     ]  # fmt: skip
-
-
-RESIZE: dict[str, Attr] = {
-    "method": text("linear"),
-    "coordinate_transformation_mode": text("half_pixel"),
-    "rounding_method": text(""),
-    "cubic_alpha": number(-0.5),
-    "cubic_exclude": integer(0),
-    "extrapolation_value": number(0.0),
-    "out_dtype": dtype(None),
-}
 
 
 @operator(

@@ -10,17 +10,13 @@ from ..op import layouts
 from ..op.computes import topi
 from ..op.registry import (
     FUSABLE,
-    Attr,
     Dtype,
     Float32,
     Int32,
     Pair,
     Sides,
     Tensor,
-    dtype,
     given,
-    integer,
-    ints,
     operator,
     refuse,
     text,
@@ -58,21 +54,6 @@ def _conv_rel(types: list[Any], attrs: Any) -> Type:
     out = conv_rel([data, weight], attrs)
     _product_parameters(types[2:], layouts.sizes(attrs.kernel_layout, weight.shape)["O"], ("input", "kernel"))
     return out
-
-
-def _conv_attrs(kernel_layout: str) -> dict[str, Attr]:
-    return {
-        "strides": ints((1, 1)),
-        "padding": ints((0, 0, 0, 0)),
-        "dilation": ints((1, 1)),
-        "groups": integer(1),
-        "channels": integer(None),
-        "kernel_size": ints(None),
-        "data_layout": text("NCHW"),
-        "kernel_layout": text(kernel_layout),
-        "out_layout": text(""),
-        "out_dtype": dtype("int32"),
-    }
 
 
 @operator(

@@ -7,7 +7,7 @@ from typing import Any
 from ...ir.op import Op
 from ..expr import Call, Expr, Function, If, Let, Var
 from ..visitor import below
-from .rewriting import Mutator, is_pure_op, let_chain, typed_pass
+from .rewriting import Mutator, is_pure_op, let_chain, rebuilt_lets, typed_pass
 
 __all__ = ["DeadCodeElimination", "dead_code_elimination"]
 
@@ -126,11 +126,7 @@ class _Drop(Mutator):
                 self.inlined[at.var] = self.memo_map[at.var] = value
             else:
                 rows.append((at, value))
-        body = self.visit(tail)
-        for at, value in reversed(rows):
-            same = value is at.value and body is at.body
-            body = at if same else Let(at.var, value, body, span=at.span)
-        return body
+        return rebuilt_lets(rows, self.visit(tail))
 
 
 DeadCodeElimination = typed_pass(dead_code_elimination, name="DeadCodeElimination", opt_level=1)

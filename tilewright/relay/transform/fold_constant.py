@@ -9,10 +9,10 @@ from ..analysis import post_order
 from ..expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var, const
 from ..ty import TensorType, is_dynamic, tensor_fields
 from ..visitor import below
-from .rewriting import Mutator, is_call, is_pure_op, name_of, static_shape, type_of, typed_pass
+from .rewriting import Mutator, is_call, is_pure_op, name_of, rebuilt_lets, static_shape, type_of, typed_pass
 from .run_now import can_run, run_all
 
-__all__ = ["FoldConstant", "fold_constant", "fold_expr"]
+__all__ = ["FoldConstant", "fold_constant"]
 
 # A result that is larger than this and larger than four times what it is made from, is cheaper to compute again.
 LARGE: Final = 1 << 20
@@ -29,11 +29,6 @@ def fold_constant(func: Function, fold_qnn: bool = False) -> Function:
     It is fused, compiled and run as at run time, so that there is one meaning of each operator.
     """
     return _folded(func, fold_qnn)  # type: ignore[no-any-return]
-
-
-def fold_expr(expr: Expr) -> Expr:
-    """An expression with its constant parts computed; the types of its free variables must be known."""
-    return _folded(expr, False)  # type: ignore[no-any-return]
 
 
 def _folded(expr: Any, fold_qnn: bool) -> Any:
@@ -75,11 +70,7 @@ class _Find(Mutator):
             else:
                 rows.append((at, value))
             at = at.body
-        body = self.visit(at)
-        for old, value in reversed(rows):
-            same = value is old.value and body is old.body
-            body = old if same else Let(old.var, value, body, span=old.span)
-        return body
+        return rebuilt_lets(rows, self.visit(at))
 
     def visit_if(self, if_: If) -> Any:
         cond = self.visit(if_.cond)

@@ -8,7 +8,7 @@ from ...ir.module import GlobalVar, IRModule
 from ..binding import bind
 from ..expr import Call, Function, Let, Var
 from .inline import fresh
-from .rewriting import Mutator, is_kept_whole, typed_pass
+from .rewriting import Mutator, is_kept_whole, rebuilt_lets, typed_pass
 
 __all__ = ["LambdaLift", "lambda_lift"]
 
@@ -130,11 +130,7 @@ class _Lift(Mutator):
             else:
                 rows.append((at, self.visit(at.value)))
             at = at.body
-        body = self.visit(at)
-        for old, value in reversed(rows):
-            same = value is old.value and body is old.body
-            body = old if same else Let(old.var, value, body, span=old.span)
-        return body
+        return rebuilt_lets(rows, self.visit(at))
 
     def lift(self, fn: Function, hint: str, var: Var | None = None) -> tuple[GlobalVar, list[Var]]:
         free = self.uses.free[fn]

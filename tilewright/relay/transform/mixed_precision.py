@@ -13,7 +13,7 @@ from ..op import traits
 from ..op.registry import OpPattern
 from ..op.traits import traits_of
 from ..ty import TensorType, TupleType
-from .rewriting import Mutator, is_call, name_of, type_of, typed_pass
+from .rewriting import Mutator, is_call, name_of, rebuilt_lets, type_of, typed_pass
 
 __all__ = ["ToMixedPrecision", "to_mixed_precision"]
 
@@ -188,11 +188,7 @@ class _Mixed(Mutator):
         while isinstance(at, Let):
             rows.append((at, self.as_before(at.value)))
             at = at.body
-        body = self.as_before(at)
-        for old, value in reversed(rows):
-            same = value is old.value and body is old.body
-            body = old if same else Let(old.var, value, body, span=old.span)
-        return body
+        return rebuilt_lets(rows, self.as_before(at))
 
 
 ToMixedPrecision = typed_pass(to_mixed_precision, name="ToMixedPrecision", opt_level=4)

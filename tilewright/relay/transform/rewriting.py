@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...ir.module import GlobalVar, IRModule
@@ -176,7 +176,6 @@ def typed_pass(
     *,
     name: str,
     opt_level: int = 0,
-    required: Iterable[str] = (),
     whole_module: bool = False,
     needs_types: bool = True,
 ) -> Callable[..., Pass]:
@@ -185,7 +184,7 @@ def typed_pass(
     Arguments of the factory go to the function after the first. With `whole_module` it is
     `IRModule -> IRModule`.
     """
-    info = PassInfo(opt_level, name, tuple(required))
+    info = PassInfo(opt_level, name)
 
     def factory(*args: Any, **kwargs: Any) -> Pass:
         def one(func: Any) -> Any:
@@ -219,3 +218,11 @@ def let_chain(let: Any) -> tuple[list[Let], Any]:
         chain.append(let)
         let = let.body
     return chain, let
+
+
+def rebuilt_lets(rows: Sequence[tuple[Let, Any]], body: Any) -> Any:
+    """Lets with new values around a new body, each the same object where nothing changed."""
+    for old, value in reversed(rows):
+        same = value is old.value and body is old.body
+        body = old if same else Let(old.var, value, body, span=old.span)
+    return body

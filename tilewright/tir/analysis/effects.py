@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from ...ir.expr import (
     BufferLoad,
     Call,
@@ -55,14 +58,14 @@ def is_division(expr: object) -> bool:
     return isinstance(expr, _DIVISIONS) and not expr.a.dtype.is_float
 
 
-def can_trap(expr: PrimExpr) -> bool:
+def can_trap(expr: PrimExpr, guarded: Callable[[Any], bool] = lambda load: False) -> bool:
     """Whether evaluating the expression where the program would not might stop it.
 
-    That is: a load (the index may lie outside), an integer division whose divisor is not a constant
-    other than zero, and a call of anything but an element-wise function.
+    That is: a load (the index may lie outside) that is not `guarded` by a predicate, an integer division whose divisor
+    is not a constant other than zero, and a call of anything but an element-wise function.
     """
     for e in pre_order(expr):
-        if isinstance(e, (BufferLoad, ProducerLoad)):
+        if isinstance(e, (BufferLoad, ProducerLoad)) and not guarded(e):
             return True
         if is_division(e) and not const_value(e.b):
             return True

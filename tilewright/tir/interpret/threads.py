@@ -153,10 +153,6 @@ class AccessLog:
             self.clock.pending_in = self
         return True
 
-    def unwritten_span(self, cell: int, count: int, site: int) -> bool:
-        """The same for an element of several cells."""
-        return self.unwritten(cell, site)
-
     def read_span(self, cell: int, count: int, site: int) -> bool:
         """Note a read of several cells."""
         return all(self.read(c, site) for c in range(cell, cell + count))

@@ -102,7 +102,7 @@ def compute_at(
     entered = {x.loop_var for x in (*loops_around(sch, target), target)} - shared
     if _freed(me, domains, shared) is not None or any(vars_used(r.predicate) & entered for r in readers):
         _check_made_so_far(sch, me, target, domains)
-    _move(sch, me, target, domains, preserve_unit_loops, _place(sch, me, target, index, after=False))
+    _move(sch, me, target, domains, preserve_unit_loops, _place(sch, me, target, index))
 
 
 @primitive
@@ -167,7 +167,7 @@ def reverse_compute_at(
     made |= _exactly(sch, target, makers, buffers)
     domains = _domains_made(sch, me, target, makers, made)
     shared = _shared(sch, me, target)
-    _move(sch, me, target, domains, preserve_unit_loops, _place(sch, me, target, index, after=True))
+    _move(sch, me, target, domains, preserve_unit_loops, _place(sch, me, target, index))
     _check_shared(me, target, domains, shared)
 
 
@@ -415,7 +415,7 @@ def _domain(
 
 
 # ---------------------------------------------------------------------------- moving
-def _place(sch: Schedule, me: BlockRealize, target: For, index: int, *, after: bool) -> int:
+def _place(sch: Schedule, me: BlockRealize, target: For, index: int) -> int:
     """The position in the loop's body: after the producers of the block, before its consumers."""
     parts = stmt_list(target.body)
     needs = {r.buffer for r in me.block.reads}

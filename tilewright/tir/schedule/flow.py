@@ -373,7 +373,7 @@ def shared_loop(sch: Schedule, a: Stmt, b: Stmt) -> For | None:
     return None
 
 
-def driven_kinds(sch: Schedule, me: BlockRealize, loop: For) -> set[int]:
+def driven_kinds(me: BlockRealize, loop: For) -> set[int]:
     """The kinds of iterators that a loop drives; none if the loop only repeats the block."""
     out = {
         iv.iter_type

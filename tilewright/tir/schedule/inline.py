@@ -277,7 +277,7 @@ def reverse_compute_inline(sch: Schedule, block: BlockRV) -> None:
     fused = BufferStore(store.buffer, substitute(value, table), [substitute(i, table) for i in store.indices])
     domains = {iv.var: iv.dom for iv in me.block.iter_vars}
     inside = _inside(sch, maker, [(i, domains[v]) for v, i in zip(variables, made.indices, strict=True)])
-    _check_reached(sch, me, maker, made, variables)
+    _check_reached(me, maker, made, variables)
     if not covers_domain(sch, me):
         refuse(
             f"the loops of block {name} do not come to all values of its iterators, and in block "
@@ -366,9 +366,7 @@ def _inside(sch: Schedule, maker: BlockRealize, indices: list[tuple[PrimExpr, Ra
     return out
 
 
-def _check_reached(
-    sch: Schedule, me: BlockRealize, maker: BlockRealize, made: BufferStore, variables: list[Var]
-) -> None:
+def _check_reached(me: BlockRealize, maker: BlockRealize, made: BufferStore, variables: list[Var]) -> None:
     """Refuse if the consumer has points that no point of the producer stands for."""
     ana = Analyzer()
     own = {iv.var: iv.dom for iv in maker.block.iter_vars}

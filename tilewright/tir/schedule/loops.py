@@ -213,7 +213,7 @@ def _check_steps_choose(sch: Schedule, n: For) -> None:
     which there are no steps, and a reduction over nothing is its start."""
     used = vars_used(n.extent)
     for realize in sch.state.index.blocks_under(n) if used else ():
-        if realize.block.init is None or IterVar.DataPar not in driven_kinds(sch, realize, n):
+        if realize.block.init is None or IterVar.DataPar not in driven_kinds(realize, n):
             continue
         for x in reduction_loops(realize, sch.state.index.loops_of(realize)):
             if x.loop_var in used:
@@ -230,7 +230,7 @@ def _check_parted(sch: Schedule, n: For, body: Stmt, ana: Analyzer) -> None:
     predicate may leave out all steps of a point: then the init, which ran with the first step, would run by itself."""
     before = sch.state.index.blocks_under(n)
     both = {IterVar.DataPar, IterVar.CommReduce}
-    held = {r.block.key for r in before if r.block.init is not None and driven_kinds(sch, r, n) == both}
+    held = {r.block.key for r in before if r.block.init is not None and driven_kinds(r, n) == both}
     for realize in (m for m in pre_order(body) if isinstance(m, BlockRealize)) if held else ():
         if realize.block.key not in held:
             continue
@@ -350,11 +350,11 @@ def _check_starts(sch: Schedule, nest: list[For], ana: Analyzer) -> None:
     for realize in sch.state.index.blocks_under(nest[0]):
         if realize.block.init is None:
             continue
-        kinds = [driven_kinds(sch, realize, x) for x in nest]
+        kinds = [driven_kinds(realize, x) for x in nest]
         if not (any(IterVar.CommReduce in k for k in kinds) and any(IterVar.DataPar in k for k in kinds)):
             continue
         for x in sch.state.index.loops_of(realize):
-            if driven_kinds(sch, realize, x) != {IterVar.CommReduce}:
+            if driven_kinds(realize, x) != {IterVar.CommReduce}:
                 continue  # of loops fused before that is known
             if not ana.can_prove(less(const(0, x.extent.dtype), x.extent)):
                 name, loop = realize.block.name_hint, x.loop_var.name
@@ -457,7 +457,7 @@ def _check_init(sch: Schedule, realize: BlockRealize, old: list[For], new: list[
     """Refuse if the step that initialises an element would no longer be the first one to come to it."""
     name = realize.block.name_hint
     around = sch.state.index.loops_of(realize)
-    kinds = {x: driven_kinds(sch, realize, x) for x in old if x in around and not runs_once(sch, realize, x)}
+    kinds = {x: driven_kinds(realize, x) for x in old if x in around and not runs_once(sch, realize, x)}
     reducing = [x for x in kinds if IterVar.CommReduce in kinds[x]]
     for x in reducing:
         for y in kinds:

@@ -168,7 +168,7 @@ def check_full_domain(sch: Schedule, me: BlockRealize, what: str) -> None:
                 hint="give the loop its full extent, and put the condition into the value that the block stores",
             )
     check_init_runs(sch, me, what)
-    if not _fills_box(sch, me, loops):
+    if not _fills_box(me, loops):
         refuse(
             f"it cannot be proved that the loops around block {name} visit every point of its iterators, and each "
             "step of "
@@ -185,7 +185,7 @@ def runs_full_domain(sch: Schedule, me: BlockRealize) -> bool:
     driving = _driving(me)
     return not any(
         (vars_used(x.min) | vars_used(x.extent)) & variables for x in loops if x.loop_var in driving
-    ) and _fills_box(sch, me, loops)
+    ) and _fills_box(me, loops)
 
 
 def check_init_runs(sch: Schedule, me: BlockRealize, what: str) -> None:
@@ -206,7 +206,7 @@ def check_init_runs(sch: Schedule, me: BlockRealize, what: str) -> None:
                 hint="give the loop its full extent, and put the condition into the value that is combined",
             )
     spatial = {v for iv, e in _pairs(me) if iv.iter_type != IterVar.CommReduce for v in vars_used(e)}
-    if starts_at_first(me, reducing) and (not steps & spatial or _fills_box(sch, me, loops_around(sch, me))):
+    if starts_at_first(me, reducing) and (not steps & spatial or _fills_box(me, loops_around(sch, me))):
         return
     refuse(
         f"the loops of block {me.block.name_hint} do not begin with the first values of its reduction iterators, where "
@@ -298,7 +298,7 @@ def _driving(me: BlockRealize) -> set[Var]:
     return {v for value in (*me.iter_values, me.predicate) for v in vars_used(value)}
 
 
-def _fills_box(sch: Schedule, me: BlockRealize, loops: Sequence[For]) -> bool:
+def _fills_box(me: BlockRealize, loops: Sequence[For]) -> bool:
     """Whether the iterators take every value of a box as the loops run: each alone, or all together."""
     ranges = {x.loop_var: x for x in loops}
     values = list(zip(me.block.iter_vars, me.iter_values, strict=True))

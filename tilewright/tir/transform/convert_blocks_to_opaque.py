@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...ir.errors import LoweringError
 from ...ir.expr import PrimExpr, Var
 from ...ir.function import PrimFunc
-from ...ir.functor import _Substitute
+from ...ir.functor import Substitution
 from ...ir.stmt import Block, BlockRealize
 
 __all__ = ["convert_blocks_to_opaque"]
@@ -25,7 +25,7 @@ def convert_blocks_to_opaque(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.replace(body=body)
 
 
-class _Opaque(_Substitute):
+class _Opaque(Substitution):
     def __init__(self) -> None:
         super().__init__({})
         self.table: dict[Var, PrimExpr] = {}

@@ -9,7 +9,7 @@ from ...ir.buffer import Buffer
 from ...ir.errors import LoweringError
 from ...ir.expr import BufferLoad, IterVar, PrimExpr, Range, StringImm, Var, const, const_value, convert
 from ...ir.function import PrimFunc
-from ...ir.functor import _Substitute, pre_order, statements
+from ...ir.functor import Substitution, pre_order, statements
 from ...ir.ops import add, floordiv, is_one, is_zero, likely, mul
 from ...ir.stmt import (
     Allocate,
@@ -46,7 +46,7 @@ def lower_opaque_block(func: PrimFunc, *, keep_trivial_loops: bool = False) -> P
     return func if body is func.body else func.replace(body=body)
 
 
-class _LowerBlocks(_Substitute):
+class _LowerBlocks(Substitution):
     def __init__(self, keep_trivial_loops: bool) -> None:
         super().__init__({})
         self.keep_trivial_loops = keep_trivial_loops

@@ -154,7 +154,7 @@ def _check_global(kernel: For, nest: list[For]) -> None:
     for buffer, uses in found.items():
         if not uses or buffer.scope() != "global" or not any(u.write for u in uses):
             continue
-        if not _keeps_apart(nest, uses, found, buffer, ana):
+        if not _keeps_apart(nest, uses, buffer, ana):
             raise LoweringError(
                 f"{buffer.name} is written by a thread and used by another one of the kernel of loop "
                 f"`{kernel.loop_var.name}`, and blocks of threads cannot wait for each other; compute it in a "
@@ -163,9 +163,7 @@ def _check_global(kernel: For, nest: list[For]) -> None:
             )
 
 
-def _keeps_apart(
-    nest: list[For], uses: list[Use], found: dict[Buffer, Any], buffer: Buffer, ana: Analyzer
-) -> bool:
+def _keeps_apart(nest: list[For], uses: list[Use], buffer: Buffer, ana: Analyzer) -> bool:
     """Whether no thread touches an element that another one writes."""
     if all(u.same_place(uses[0]) and _same_conditions(u, uses[0]) for u in uses):
         return True  # a block writes each element once

@@ -9,7 +9,7 @@ from ...ir.buffer import Buffer, BufferRegion
 from ...ir.errors import LoweringError
 from ...ir.expr import BufferLoad, Call, IterVar, PrimExpr, Var, const, const_value
 from ...ir.function import PrimFunc
-from ...ir.functor import _Substitute, pre_order, statements, vars_used
+from ...ir.functor import Substitution, pre_order, statements, vars_used
 from ...ir.ops import add, equal, is_zero, less, logical_and
 from ...ir.stmt import Block, BlockRealize, BufferStore, Evaluate, For, ForKind, LetStmt, Stmt
 from ..analysis.carried import reads_are_covered, uses_under
@@ -50,7 +50,7 @@ class _Axis:
         self.var, self.extent, self.notes = var, extent, notes
 
 
-class _Unify(_Substitute):
+class _Unify(Substitution):
     def __init__(self, func: PrimFunc) -> None:
         super().__init__({})
         self.table: dict[Any, Any] = {}

@@ -52,7 +52,7 @@ from ...ir.stmt import (
     seq,
     stmt_list,
 )
-from ..analysis.effects import has_effect
+from ..analysis.effects import can_trap, has_effect
 from . import transpose_lanes
 
 __all__ = ["vectorize_loop"]
@@ -275,7 +275,7 @@ class _Lanes(Mutator):
         if any(isinstance(m, BufferLoad) for m in pre_order(n.condition)):
             raise _Scalar
         if any(
-            isinstance(m, BufferStore) and _may_trap(m.value, lambda _: True) for m in pre_order(n.then_case)
+            isinstance(m, BufferStore) and can_trap(m.value, lambda _: True) for m in pre_order(n.then_case)
         ):
             raise _Scalar
         some = self.some_lane(differ[0])
@@ -410,7 +410,7 @@ class _Lanes(Mutator):
     visit_Min = visit_Max = visit_EQ = visit_NE = visit_LT = visit_LE = visit_GT = visit_GE = binary
 
     def visit_And(self, n: Any) -> PrimExpr:
-        if self.varies(n) and _may_trap(n.b):
+        if self.varies(n) and can_trap(n.b):
             raise _Scalar  # the left side may be there to guard the right one
         return self.binary(n)
 
@@ -478,7 +478,7 @@ class _Lanes(Mutator):
                 lanes = max(a.dtype.lanes, b.dtype.lanes)
                 a, b = self.widen(a, lanes), self.widen(b, lanes)
                 return Call(a.dtype, op, (condition, a, b))
-            if any(_may_trap(side, lambda load: self.varies(load.indices[0])) for side in n.args[1:]):
+            if any(can_trap(side, lambda load: self.varies(load.indices[0])) for side in n.args[1:]):
                 raise _Scalar
             held, sides = self.mask, []
             for side_taken, side in ((condition, n.args[1]), (logical_not(condition), n.args[2])):
@@ -549,19 +549,3 @@ def _without_likely(e: PrimExpr) -> PrimExpr:
     if isinstance(e, Call) and e.op is _LIKELY:
         return _without_likely(e.args[0])
     return e.map_children(_without_likely) if isinstance(e, And) else e
-
-
-def _may_trap(e: PrimExpr, guarded: Callable[[BufferLoad], bool] = lambda load: False) -> bool:
-    """Whether evaluating it where it is not wanted may fault: a load, a division, an unknown call.
-
-    Loads that are `guarded` get a predicate.
-    """
-    for m in pre_order(e):
-        if isinstance(m, BufferLoad) and not guarded(m):
-            return True
-        if m.__class__.__name__ in ("Div", "Mod", "FloorDiv", "FloorMod") and not m.dtype.is_float:
-            if not const_value(m.b):
-                return True
-        if isinstance(m, Call) and not (isinstance(m.op, Op) and m.op.vectorizable):
-            return True
-    return False

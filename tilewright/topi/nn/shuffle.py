@@ -37,14 +37,14 @@ __all__ = [
 
 
 # ---------------------------------------------------------------------------- depth and space
-def _image(name: str, data: Any, layout: str, ndim: int = 4) -> tuple[te.Tensor, int, int, int]:
+def _image(name: str, data: Any, layout: str) -> tuple[te.Tensor, int, int, int]:
     """The tensor, and where its channels, rows and columns stand."""
     x = tensor_arg(name, "data", data)
     places = {"NCHW": (1, 2, 3), "NHWC": (3, 1, 2)}.get(layout)
     if places is None:
         raise fail(name, f"layout is {layout!r}", "it is NCHW or NHWC")
-    if len(x.shape) != ndim:
-        raise fail(name, f"`{x.name}` has {len(x.shape)} dimensions and must have {ndim}")
+    if len(x.shape) != 4:
+        raise fail(name, f"`{x.name}` has {len(x.shape)} dimensions and must have 4")
     return (x, *places)
 
 
