@@ -172,11 +172,7 @@ def _combines(sch: Schedule, loops: Sequence[For], uses: Sequence[Use]) -> bool:
 
 def _apart(sch: Schedule, loop: For, uses: list[Use], ana: Analyzer) -> bool:
     """Whether each iteration has elements of its own."""
-    return (
-        _told(sch, loop, uses, loop)
-        or own_part(loop, uses, ana)
-        or loop.loop_var in _told_together([loop], uses)
-    )
+    return _told(sch, loop, uses, loop) or own_part(loop, uses, ana)
 
 
 def _told(sch: Schedule, loop: For, uses: list[Use], outermost: For) -> bool:
