@@ -127,7 +127,10 @@ def _tiles(space: TileSpace, machine: CpuMachine) -> Array:
 
 
 def _parts(axis: Axis, tile: Array, least: float) -> Array:
-    return axis.extent // tile + last_part(axis, tile, least)
+    """The tiles along an axis, a partial one by its cost; if the size is dynamic, the mean over all remainders."""
+    if axis.known:
+        return axis.extent // tile + last_part(axis, tile, least)
+    return axis.extent / tile + np.where(tile > 1, least * least / 2, 0.0)
 
 
 def _far_apart(space: TileSpace, machine: CpuMachine, r: Access) -> Array:
