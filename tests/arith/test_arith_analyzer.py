@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from tilewright.arith import Analyzer, ConstIntBound, ModularSet
@@ -214,3 +217,22 @@ def test_digits_of_a_fused_loop_that_was_split_join() -> None:
     assert structural_equal(ana.simplify(whole), x)
     part = x // 56 % 56 * 56 + (k * 8 + lane) % 56
     assert structural_equal(ana.simplify(part), k % 49 * 64 + lane)
+
+
+@pytest.mark.parametrize(
+    ("least", "most"),
+    [
+        # tiles of 32 over every second of n elements: rounding both up leaves no element out
+        (lambda n: (n + 1) // 2, lambda n: (n + 63) // 64 * 32),
+        (lambda n: (n + 2) // 3, lambda n: ((n + 2) // 3 + 6) // 7 * 7),
+        (lambda n: n // 2, lambda n: (n + 15) // 16 * 8),
+        (lambda n: n // 32 * 16, lambda n: n // 2),
+    ],
+)
+def test_whole_numbers_above_minus_one_are_not_negative(
+    least: Callable[[Any], Any], most: Callable[[Any], Any]
+) -> None:
+    n, ana = Var("n", "int32"), Analyzer()
+    assert ana.can_prove(least(n) <= most(n))
+    assert all(least(k) <= most(k) for k in range(-100, 300))
+    assert not ana.can_prove(least(n) < most(n))

@@ -529,7 +529,10 @@ class TestRoom:
             for node in ast.walk(ast.parse(file.read_text())):
                 if isinstance(node, ast.ImportFrom):
                     names = {alias.name for alias in node.names}
-                    plain = node.module in ("files", "forks", "homes") or (node.module, names) == (None, {"config"})
+                    plain = node.module in ("files", "forks", "homes") or (node.module, names) == (
+                        None,
+                        {"config"},
+                    )
                     assert node.level < 2 or (node.level == 2 and plain), file
                     assert not (node.module or "").startswith("tilewright"), file
                 if isinstance(node, ast.Import):

@@ -56,7 +56,8 @@ class Prover(Bounds):
             for fact in self._facts_on(a):
                 k = fact.terms.get(a, 0)
                 if k * c > 0:
-                    left = form.scale(abs(k)) - fact.scale(abs(c))
+                    # a whole number above -1 is not negative: k times it may be k - 1 short of that
+                    left = form.scale(abs(k)).shift(abs(k) - 1) - fact.scale(abs(c))
                     if self._search(left, depth - 1, fuel, seen):
                         return True
         return False

@@ -88,7 +88,9 @@ class CpuFit:
         2.0, "extra cycles for each lane of a vector load with a larger stride", "conv 7x7/2, gathers"
     )
     strided_lane: float = _fitted(
-        0.6, "… if the elements are a few lines apart, in the L1 cache", "softmax 4096x10"
+        0.6,
+        "extra cycles for each lane of a vector load of elements that are a few lines apart, in the L1 cache",
+        "softmax 4096x10",
     )
     transposed_lane: float = _fitted(
         0.2, "cycles for each lane of a vector that is transposed in registers", "transpose 1024"
@@ -143,7 +145,9 @@ class CpuFit:
         "matmul 1024 cubed",
         _TOGETHER,
     )
-    conflict_square: float = _fitted(0.27, "… and for the square of their number", "matmul 1024 cubed")
+    conflict_square: float = _fitted(
+        0.27, "cycles in a step for the square of the number of such lines", "matmul 1024 cubed"
+    )
     near_page: int = _fitted(
         2048,
         "bytes of a stride from which the hardware prefetcher begins to lose the next line",
@@ -157,10 +161,20 @@ class CpuFit:
         "matmul, narrow tiles",
         _TOGETHER,
     )
-    page_wait_pair: float = _fitted(0.9, "… two lines", "matmul, narrow tiles", _TOGETHER)
-    page_wait_more: float = _fitted(0.3, "… more lines", "matmul", _TOGETHER)
+    page_wait_pair: float = _fitted(
+        0.9,
+        "cycles that a step waits for the next page if it reads two lines of it",
+        "matmul, narrow tiles",
+        _TOGETHER,
+    )
+    page_wait_more: float = _fitted(
+        0.3, "cycles that a step waits for the next page if it reads more lines of it", "matmul", _TOGETHER
+    )
     near_page_wait: float = _fitted(
-        0.1, "part of these for strides between `near_page` and `page`", "matmul", _TOGETHER
+        0.1,
+        "part of the waits for pages if the stride is between `near_page` and `page`",
+        "matmul",
+        _TOGETHER,
     )
     strip_wait: float = _fitted(
         0.4,
@@ -192,7 +206,9 @@ class CpuFit:
     winograd_work_2: float = _fitted(
         1.5, "operations of the transforms for each element, with tiles of 2", "conv 3x3", _CONSTANT
     )
-    winograd_work_4: float = _fitted(2.5, "… with tiles of 4", "conv 3x3", _CONSTANT)
+    winograd_work_4: float = _fitted(
+        2.5, "operations of the transforms for each element, with tiles of 4", "conv 3x3", _CONSTANT
+    )
 
 
 # All figures by their names.

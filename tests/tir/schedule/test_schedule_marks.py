@@ -676,3 +676,31 @@ def test_bound_programs_mean_the_same(agree):
     sch.bind(ii, "threadIdx.x")
     agree(matmul, sch.mod["main"], *arrays(matmul))
     assert np.prod([int(sch.get(x).extent) for x in (io, j, ii)]) == 48
+
+
+def test_parallel_over_a_dynamic_sum_with_lanes_of_its_own() -> None:
+    """The sum may have no terms, so that an iteration may not write its elements, which no other one uses either."""
+    n = te.var("n")
+    a = te.placeholder((24, n), name="a")
+    k = te.reduce_axis((0, n), name="k")
+    sch = tir.Schedule(
+        te.create_prim_func([a, te.compute((4, 6), lambda i, j: te.sum(a[i * 6 + j, k], k), name="c")])
+    )
+    i, j, step = sch.get_loops(sch.get_block("c"))
+    _, lane = sch.split(step, [None, 8])
+    partial = sch.rfactor(lane, factor_axis=2)
+    sch.set_scope(partial, 0, "local")
+    row = sch.fuse(*sch.get_loops(sch.get_block("c"))[:2])
+    sch.compute_at(partial, row)
+    sch.parallel(row)
+    assert sch.loop(row).kind is ForKind.PARALLEL and sch.verify()
+
+
+def test_tiles_over_every_second_element_of_a_dynamic_size() -> None:
+    n = te.var("n")
+    a = te.placeholder((n,), name="a")
+    b = te.compute(((n + 1) // 2,), lambda i: a[i * 2] + 1.0, name="b")
+    sch = tir.Schedule(te.create_prim_func([a, te.compute(b.shape, lambda i: b[i] * 2.0, name="c")]))
+    outer, _ = sch.split(sch.get_loops(sch.get_block("b"))[0], [None, 32])
+    sch.reverse_compute_at(sch.get_block("c"), outer)  # every tile of c has its tile of b
+    assert sch.verify()

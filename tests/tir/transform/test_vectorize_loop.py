@@ -664,3 +664,34 @@ def test_lanes_that_are_known_to_do_nothing_are_left_out(wanted, check):
 
     made = check(before, *data(size, size), loops=1)
     assert ("predicate" in made.script()) == (wanted not in (1, 2, 4, 8))
+
+
+def test_conditions_on_loads_that_nothing_guards() -> None:
+    """The right side of `or` reads only what is read anyway: it needs no guard, and lanes have no branch."""
+    n = 8
+    a = te.placeholder((4, n), name="a")
+    k = te.reduce_axis((0, 4), name="k")
+    largest = te.comm_reducer(
+        lambda x, y: (
+            tir.Select(tir.Or(x[1] > y[1], tir.And(x[1] == y[1], x[0] < y[0])), x[0], y[0]),
+            tir.Select(tir.Or(x[1] > y[1], tir.And(x[1] == y[1], x[0] < y[0])), x[1], y[1]),
+        ),
+        lambda i, v: (tir.const(-1, i), te.min_value(v)),
+        name="largest",
+    )
+    at, _ = te.compute((n,), lambda j: largest((k, a[k, j]), axis=k), name="at")
+    sch = tir.Schedule(te.create_prim_func([a, at]))
+    j, step = sch.get_loops(sch.get_block("at"))
+    sch.reorder(step, j)
+    sch.vectorize(j)
+    text = str(tvm.lower(sch.mod))
+    assert "in range(8)" not in text and "a_1[k * 8:k * 8 + 8]" in text
+    assert sch.verify()
+
+
+def test_conditions_that_guard_a_load_keep_their_loop() -> None:
+    a, b = te.placeholder((8,), name="a"), te.placeholder((4,), name="b")
+    c = te.compute((8,), lambda i: tir.Select(tir.And(i < 4, b[i] > 0.0), a[i], 0.0), name="c")
+    sch = tir.Schedule(te.create_prim_func([a, b, c]))
+    sch.vectorize(sch.get_loops(sch.get_block("c"))[0])
+    assert "in range(8)" in str(tvm.lower(sch.mod))

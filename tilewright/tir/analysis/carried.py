@@ -429,11 +429,21 @@ def _conditions(write: Use, ana: Analyzer) -> list[PrimExpr] | None:
     may be no such iteration."""
     told = {v for low, _ in write.ranges for v in vars_used(low)}
     first: dict[Any, Any] = {v: r.min for v, r in write.inner.items() if v not in told}
-    for v in first:
-        least = ana.const_int_bound(write.inner[v].extent).min_value
-        if -(1 << 31) < least < 1:
-            return None
+    if any(_may_be_empty(write.inner[v].extent, ana) for v in first):
+        return None
     return [substitute(c, first) for c in write.conditions]
+
+
+def _may_be_empty(extent: PrimExpr, ana: Analyzer) -> bool:
+    """Whether a loop may have no iteration although sizes of which nothing is known, `n` or that in `(n + 15) // 16`,
+    are not 0: where they are, no iteration of any loop around comes to the write."""
+    if not -(1 << 31) < ana.const_int_bound(extent).min_value < 1:
+        return False
+    with ana.scope():
+        for v in vars_used(extent):
+            if ana.const_int_bound(v).min_value <= -(1 << 31):
+                ana.assume(less(const(0, v.dtype), v))
+        return ana.const_int_bound(extent).min_value < 1
 
 
 def _comes_along(write: Use, read: Use, ana: Analyzer) -> bool:

@@ -343,6 +343,8 @@ def covers_domain(sch: Schedule, me: BlockRealize) -> bool:
         (found,) = relax_region(
             [Range.from_min_extent(value, const(1, value.dtype))], doms, me.predicate, analyzer=ana
         )
+        if not (found.has_lower_bound() and found.has_upper_bound()):
+            return False  # nothing is known of where the loops lead
         end = sub(add(iv.dom.min, iv.dom.extent), one)
         if not ana.can_prove(less_equal(found.min_value, iv.dom.min)) or not ana.can_prove(
             less_equal(end, found.max_value)

@@ -374,7 +374,9 @@ def _check_reached(me: BlockRealize, maker: BlockRealize, made: BufferStore, var
     for v, index in zip(variables, made.indices, strict=True):
         whole = relax_region([Range.from_min_extent(index, const(1, index.dtype))], own, analyzer=ana)[0]
         if not (
-            ana.can_prove(less_equal(whole.min_value, taken[v].min))
+            whole.has_lower_bound()
+            and whole.has_upper_bound()
+            and ana.can_prove(less_equal(whole.min_value, taken[v].min))
             and ana.can_prove(
                 less(add(taken[v].min, taken[v].extent), add(whole.max_value, const(2, index.dtype)))
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ...arith import Analyzer
@@ -23,6 +23,7 @@ from ...ir.expr import (
     Max,
     Min,
     Mul,
+    Or,
     PrimExpr,
     Ramp,
     Select,
@@ -196,6 +197,7 @@ class _Lanes(Mutator):
         self.ramp = Ramp(low, const(1, low.dtype), lanes)
         self.lets: dict[Var, Var] = {}
         self.mask: PrimExpr | None = None
+        self.sure: tuple[BufferLoad, ...] = ()  # loads of the statement that no condition guards
         self.ana = Analyzer()
 
     # -- statements ------------------------------------------------------------------------
@@ -211,12 +213,14 @@ class _Lanes(Mutator):
             # Lane by lane and statement by statement is the same if lanes are independent, as a
             # vectorised loop promises.
             return seq(*[self.statement(p) for p in parts])
-        saved, mask = dict(self.lets), self.mask
+        saved, mask, sure = dict(self.lets), self.mask, self.sure
         try:
             return self.visit(s)
         except _Scalar:
             self.lets, self.mask = saved, mask
             return self.scalar_loop(s)
+        finally:
+            self.sure = sure
 
     def shared_between(self, parts: list[Stmt]) -> bool:
         """Whether one statement reads what another leaves in one place for all lanes."""
@@ -346,6 +350,7 @@ class _Lanes(Mutator):
         return n.replace(body=self.statement(n.body))
 
     def visit_LetStmt(self, n: LetStmt) -> Stmt:
+        self.sure += tuple(_surely_loaded(n.value))
         value = self.visit(n.value)
         if value is n.value:
             return n.replace(body=self.statement(n.body))
@@ -361,6 +366,7 @@ class _Lanes(Mutator):
         if not self.varies(n.indices[0]) and n.indices[0].dtype.lanes == 1:
             # Every lane stores to one place: only a loop says which is last.
             raise _Scalar
+        self.sure += tuple(_surely_loaded(n.value))
         index, value = self.visit(n.indices[0]), self.visit(n.value)
         apart = isinstance(index, Ramp) and const_value(index.stride)
         if n.predicate is not None:
@@ -410,9 +416,13 @@ class _Lanes(Mutator):
     visit_Min = visit_Max = visit_EQ = visit_NE = visit_LT = visit_LE = visit_GT = visit_GE = binary
 
     def visit_And(self, n: Any) -> PrimExpr:
-        if self.varies(n) and can_trap(n.b):
+        if self.varies(n) and can_trap(n.b, self.loaded_anyway):
             raise _Scalar  # the left side may be there to guard the right one
         return self.binary(n)
+
+    def loaded_anyway(self, load: BufferLoad) -> bool:
+        """Whether the same element is also loaded where nothing guards it."""
+        return any(structural_equal(load, m) for m in self.sure if m.buffer is load.buffer)
 
     visit_Or = visit_And
 
@@ -509,6 +519,18 @@ class _Lanes(Mutator):
             parts[1] = logical_or(self.widen(parts[1], lanes), logical_not(mask))
         wide = [self.widen(p, lanes) for p in parts]
         return Call(wide[0].dtype, _CHECKED, (*wide[:2], kind, message, *wide[2:]))
+
+
+def _surely_loaded(e: PrimExpr) -> Iterator[BufferLoad]:
+    """The loads of an expression that are carried out whatever its conditions are."""
+    if isinstance(e, BufferLoad):
+        yield e
+    children = e.children()
+    if isinstance(e, (And, Or)) or (isinstance(e, Call) and e.op is _IF):
+        children = children[:1]
+    for c in children:
+        if isinstance(c, PrimExpr):
+            yield from _surely_loaded(c)
 
 
 def _idempotent(s: Stmt) -> bool:

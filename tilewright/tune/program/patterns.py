@@ -25,7 +25,7 @@ def main_read(f: Facts) -> Access | None:
 def one_line(f: Facts, axes: list[Axis]) -> bool:
     """Whether each read steps through the nested axes with a single stride, so that they can be fused."""
     pairs = zip(axes, axes[1:])
-    return all(a.known for a in axes) and all(r.in_line(*pair) for pair in pairs for r in f.reads)
+    return all(a.known for a in axes[1:]) and all(r.in_line(*pair) for pair in pairs for r in f.reads)
 
 
 def rows_of(last: Facts, group: list[Facts]) -> tuple[list[Axis], list[Axis]]:
@@ -41,14 +41,15 @@ def rows_of(last: Facts, group: list[Facts]) -> tuple[list[Axis], list[Axis]]:
     return [a for a in last.spatial if a.var in used], [a for a in last.spatial if a.var not in used]
 
 
-def joined(facts: Facts) -> int:
-    """How many of the last axes are contiguous with each other in every access, so that they can be one loop."""
+def joined(facts: Facts, dynamic: bool = False) -> int:
+    """How many of the last axes are contiguous with each other in every access, so that they can be one loop; the
+    outermost of them may have a dynamic size if `dynamic`."""
     axes, count = facts.spatial, 1
     while count < len(axes) and axes[-count].known and axes[-count].extent == 1:
         count += 1  # an axis of one element is contiguous with any other
     while count < len(axes):
         inner, outer = axes[-count], axes[-count - 1]
-        if not (inner.known and outer.known):
+        if not inner.known or not (outer.known or dynamic):
             break
         if not all(r.in_line(outer, inner) for r in facts.accesses):
             break

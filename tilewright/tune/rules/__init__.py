@@ -10,6 +10,7 @@ from .cpu.online import Online
 from .cpu.row_chain import RowChain
 from .cpu.rows import RowParts, Rows
 from .cpu.several import Several
+from .cpu.several_lanes import SeveralLanes
 from .cpu.short_rows import ShortRows
 from .cpu.short_sums import ShortSums
 from .cpu.stream import Stream
@@ -35,6 +36,7 @@ CPU: tuple[Rule, ...] = (
     Online(),
     Apart(),
     Several(),
+    SeveralLanes(),
     Transpose(),
     TransposedOperand(),
     Elementwise(),

@@ -44,5 +44,5 @@ class Elementwise:
         if not loops:
             return Applied({"loops": "none: a single element"})
         lanes = f.lanes(way)
-        around, note = in_lines(sch, f, loops, lanes, joined(f))
+        around, note = in_lines(sch, f, loops, lanes, joined(f, dynamic=True))
         return Applied({"lanes": lanes, **note, **given_out(sch, f, around, way)})

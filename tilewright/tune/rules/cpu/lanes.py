@@ -9,34 +9,44 @@ from ...program.facts import Facts, extent_of
 from ...program.patterns import one_line
 from .simple import Way
 
-__all__ = ["fused", "in_lanes", "lanes_of", "place_lanes", "vector_reduction"]
+__all__ = ["CHAINS", "fused", "in_lanes", "lane_count", "lanes_of", "place_lanes", "vector_reduction"]
 
 # Independent vectors of partial results, which hide the latency of an addition.
-_CHAINS = 4
-_WIDEST = 256  # the most lanes of partial results: _CHAINS vectors of bytes
+CHAINS = 4
+_WIDEST = 256  # the most lanes of partial results: CHAINS vectors of bytes
 
 
-def vector_reduction(sch: Schedule, f: Facts, way: Way) -> tuple[BlockRV | None, BlockRV]:
-    """Rewrite a reduction along a contiguous axis as lanes of partial results and their combination."""
+def vector_reduction(
+    sch: Schedule, f: Facts, way: Way, chains: int = CHAINS
+) -> tuple[BlockRV | None, BlockRV]:
+    """Rewrite a reduction along a contiguous axis as lanes of partial results, `chains` vectors of them, and their
+    combination."""
     loops = sch.get_loops(f.rv)
     spatial = len(f.spatial)
     reduces = loops[spatial:]
     if len(reduces) > 1 and one_line(f, f.reduce):
         reduces = [sch.fuse(*reduces)]
-    return lanes_of(sch, f, reduces[-1], way, spatial)
+    return lanes_of(sch, f, reduces[-1], way, spatial, chains)
 
 
-def lanes_of(sch: Schedule, f: Facts, loop: LoopRV, way: Way, spatial: int) -> tuple[BlockRV | None, BlockRV]:
+def lanes_of(
+    sch: Schedule, f: Facts, loop: LoopRV, way: Way, spatial: int, chains: int = CHAINS
+) -> tuple[BlockRV | None, BlockRV]:
     lanes = f.lanes(way)
     size = extent_of(sch, loop)
     if size is not None and size <= lanes:
         sch.annotate(loop, "reduce_lanes", 1)
         return None, f.rv
-    width = lanes * (_CHAINS if size is None or size >= 2 * _CHAINS * lanes else 1)
-    _, lane = sch.split(loop, [None, width])
+    _, lane = sch.split(loop, [None, lane_count(size, lanes, chains)])
     partial = sch.rfactor(lane, factor_axis=spatial)
-    sch.set_scope(partial, 0, "local")
+    for result in range(len(f.block.writes)):
+        sch.set_scope(partial, result, "local")
     return partial, f.rv
+
+
+def lane_count(size: int | None, lanes: int, chains: int) -> int:
+    """The lanes of partial results for a row of some size (None: dynamic): `chains` vectors unless it is short."""
+    return lanes * (chains if size is None or size >= 2 * chains * lanes else 1)
 
 
 def place_lanes(sch: Schedule, partial: BlockRV | None, final: BlockRV, row: LoopRV) -> None:

@@ -21,10 +21,10 @@ from ...program.facts import Facts, facts_of
 from ...program.patterns import in_line, one_line, reuses
 from ...program.stages import Stage
 from ..rule import Applied, Match, Refusal, Row
-from .lanes import fused, lanes_of, place_lanes, vector_reduction
-from .simple import Work, bytes_of, left_beside, row_end, simple_table, way_of
+from .lanes import CHAINS, fused, lanes_of, place_lanes, vector_reduction
+from .simple import Way, Work, bytes_of, left_beside, row_end, simple_table, way_of
 
-__all__ = ["RowParts", "Rows", "along_line"]
+__all__ = ["RowParts", "Rows", "along_line", "reduce_rows"]
 
 
 def along_line(f: Facts) -> bool:
@@ -70,14 +70,19 @@ class Rows:
 
     def apply(self, sch: Schedule, match: Match, row: Row) -> Applied:
         f, way = match.stage.facts, way_of(match, row)
-        partial, final = vector_reduction(sch, f, way)
-        loops = sch.get_loops(final)
-        around = loops[: len(f.spatial)]
-        first = fused(sch, around) if around else sch.add_unit_loop(loops[0])
-        place_lanes(sch, partial, final, first)
-        if way.parallel and around:
-            sch.parallel(first)
+        reduce_rows(sch, f, way)
         return Applied({"lanes": way.lanes(f.bits), "parallel": way.parallel})
+
+
+def reduce_rows(sch: Schedule, f: Facts, way: Way, chains: int = CHAINS) -> None:
+    """Reduce row by row, in lanes of `chains` vectors."""
+    partial, final = vector_reduction(sch, f, way, chains)
+    loops = sch.get_loops(final)
+    around = loops[: len(f.spatial)]
+    first = fused(sch, around) if around else sch.add_unit_loop(loops[0])
+    place_lanes(sch, partial, final, first)
+    if way.parallel and around:
+        sch.parallel(first)
 
 
 class RowParts:

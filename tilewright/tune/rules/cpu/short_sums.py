@@ -67,7 +67,7 @@ def _is_short_sum(facts: Facts, machine: CpuMachine) -> bool:
     along = [r for r in facts.reads if r.moves(line)]
     return (
         math.prod(a.extent for a in terms) <= _FEW
-        and all(a.known for a in facts.axes)
+        and all(a.known for a in facts.reduce)
         and line.extent >= facts.lanes(machine)
         and facts.write.stride(line) == 1
         and all(r.stride(line) == 1 for r in along)

@@ -33,7 +33,7 @@ from ..features import tile_features
 from ..rule import Applied, Match, Refusal, Row
 from .tile_counts import tile_counts
 from .tile_sketch import apply_tile, prepare_tile
-from .tile_space import RegisterTile, TileSpace, tile_spaces
+from .tile_space import RegisterTile, TileSpace, last_part, tile_spaces
 
 __all__ = ["Tile", "tile_table"]
 
@@ -222,10 +222,10 @@ def _effort(space: TileSpace) -> Array:
     code = np.maximum(8.0, space.vectors * space.tiles.prod(axis=1))
     for i, axis in enumerate(space.rows):
         tiles = space.tiles[:, i]
-        code = code * np.where(axis.extent % tiles == 0, 1.0, 1.6)
+        code = code * np.where(last_part(axis, tiles, 0.0) > 0, 1.6, 1.0)
         if space.transposes:
             code = code * np.where(tiles == 3, 64.0, 1.0)
-    return np.log2(code * np.where(space.vector.extent % (space.vectors * space.lanes) == 0, 1.0, 1.6))
+    return np.log2(code * np.where(last_part(space.vector, space.vectors * space.lanes, 0.0) > 0, 1.6, 1.0))
 
 
 def _unrolls(axis: Axis | None) -> list[int]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ....target.machine import CpuMachine
 from ...cost.table import Array
 from ...program.facts import Access, Axis
-from .tile_space import TileSpace, thread_share
+from .tile_space import TileSpace, last_part, thread_share
 
 __all__ = ["tile_counts"]
 
@@ -117,15 +119,18 @@ def _tiles(space: TileSpace, machine: CpuMachine) -> Array:
     """The number of tiles; partial tiles count by their cost relative to a whole one."""
     tiles = np.ones(len(space.vectors))
     for a, axis in enumerate(space.rows):
-        tiles = tiles * _parts(axis.extent, space.tiles[:, a], machine.fit.partial_tile)
+        tiles = tiles * _parts(axis, space.tiles[:, a], machine.fit.partial_tile)
     if space.dot:
         return tiles
-    return tiles * _parts(-(-space.vector.extent // space.lanes), space.vectors, machine.fit.partial_tile)
+    vectors = replace(space.vector, extent=-(-space.vector.extent // space.lanes))
+    return tiles * _parts(vectors, space.vectors, machine.fit.partial_tile)
 
 
-def _parts(extent: int, tile: Array, least: float) -> Array:
-    full, rest = extent // tile, extent % tile
-    return full + np.where(rest > 0, np.maximum(rest / tile, least), 0.0)
+def _parts(axis: Axis, tile: Array, least: float) -> Array:
+    """The tiles along an axis, a partial one by its cost; if the size is dynamic, the mean over all remainders."""
+    if axis.known:
+        return axis.extent // tile + last_part(axis, tile, least)
+    return axis.extent / tile + np.where(tile > 1, least * least / 2, 0.0)
 
 
 def _far_apart(space: TileSpace, machine: CpuMachine, r: Access) -> Array:

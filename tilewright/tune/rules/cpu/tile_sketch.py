@@ -189,10 +189,8 @@ def _around(
     """The loops around a tile (the axes that all reads move with, then vectors outside rows or rows outside vectors),
     and how many of the outermost ones are fused into the parallel loop."""
     share = thread_share(best.space, machine, cores)
-    shared = [outs[a.var] for a in best.space.rows if best.space.shared(a)]
-    rest = [outs[a.var] for a in best.space.rows if not best.space.shared(a)]
-    first = int(share.first[0])
-    rest = rest[first : first + 1] + rest[:first] + rest[first + 1 :]
+    loops = [outs[a.var] for a in best.space.rows]
+    shared, rest = ([loops[a] for a in order] for order in best.space.row_order(int(share.first[0])))
     around = [*shared, vo, *rest] if best.vector_outer else [*shared, *rest, vo]
     return around, int(share.fused[0])
 

@@ -24,7 +24,7 @@ from ....target.machine import CpuMachine
 from ...cost.table import Array
 from ...program.facts import Access, Axis, Facts
 
-__all__ = ["RegisterTile", "Share", "TileSpace", "thread_share", "tile_spaces"]
+__all__ = ["RegisterTile", "Share", "TileSpace", "last_part", "thread_share", "tile_spaces"]
 
 _MAX_ROWS = 32
 _WINDOW = 32  # the most points of a window that is unrolled
@@ -55,6 +55,14 @@ class TileSpace:
     def shared(self, axis: Axis) -> bool:
         """Whether all reads move with an axis: nothing is reused along it."""
         return all(r.moves(axis) for r in self.facts.reads)
+
+    def row_order(self, first: int) -> tuple[list[int], list[int]]:
+        """The loops over rows from the outside in, as numbers of `rows`: those along which nothing is reused, then the
+        others, number `first` of these at the beginning. Dynamic ones come before the others."""
+        order = sorted(range(len(self.rows)), key=lambda a: self.rows[a].known)
+        shared = [a for a in order if self.shared(self.rows[a])]
+        rest = [a for a in order if not self.shared(self.rows[a])]
+        return shared, rest[first : first + 1] + rest[:first] + rest[first + 1 :]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,27 +123,28 @@ def thread_share(space: TileSpace, machine: CpuMachine, cores: int) -> Share:
 
 def _share(space: TileSpace, cores: int, first: int, least: float) -> Share:
     """The share with row axis `first` outermost. A loop whose last tile is partial is not fused with others, so that
-    whole tiles need no condition."""
-    shared = [a for a, axis in enumerate(space.rows) if space.shared(axis)]
-    rest = [a for a, axis in enumerate(space.rows) if not space.shared(axis)]
-    rest = rest[first : first + 1] + rest[:first] + rest[first + 1 :]
+    whole tiles need no condition; a dynamic loop is not fused with those around it, so that no index is divided by its
+    extent."""
+    shared, rest = space.row_order(first)
     every = np.ones(len(space.vectors), dtype=bool)
-    rows = [_turns(axis.extent, space.tiles[:, a], least) for a, axis in enumerate(space.rows)]
-    loops: list[tuple[tuple[Array, Array], Array]] = [(rows[a], every) for a in shared]
+    rows = [_turns(axis, space.tiles[:, a], least) for a, axis in enumerate(space.rows)]
+    known = [np.full(len(every), axis.known) for axis in space.rows]
+    loops: list[tuple[tuple[Array, Array], Array]] = [(rows[a], known[a]) for a in shared]
     if space.dot:
-        loops += [(rows[a], every) for a in rest]
+        loops += [(rows[a], known[a]) for a in rest]
     else:
-        wide, outer = _turns(space.vector.extent, space.vectors * space.lanes, least), space.outer == 1
+        wide, outer = _turns(space.vector, space.vectors * space.lanes, least), space.outer == 1
         if rest:
             count, last = (np.where(outer, v, r) for v, r in zip(wide, rows[rest[0]], strict=True))
-            loops += [((count, last), every), *[(rows[a], ~outer) for a in rest[1:]]]
+            fixed = np.where(outer, space.vector.known, known[rest[0]])
+            loops += [((count, last), fixed), *[(rows[a], known[a] & ~outer) for a in rest[1:]]]
         else:
-            loops.append((wide, outer if shared else every))
+            loops.append((wide, (outer if shared else every) & space.vector.known))
     ones = np.ones(len(every))
     fused, turns, last, whole, open_ = ones.astype(np.int64), ones, ones, every, every
     for k, ((count, fraction), allowed) in enumerate(loops):
         # in the dot form all loops are fused
-        joins = open_ & allowed & ((whole & (fraction == 1)) | (turns == 1) | space.dot)
+        joins = open_ & (allowed | (k == 0)) & ((whole & (fraction == 1)) | (turns == 1) | space.dot)
         fused = np.where(joins, k + 1, fused)
         last = np.where(joins, np.where(turns == 1, fraction, 1.0), last)
         turns = np.where(joins, turns * count, turns)
@@ -146,10 +155,17 @@ def _share(space: TileSpace, cores: int, first: int, least: float) -> Share:
     return Share(np.full(len(every), first), fused, turns, last, longest)
 
 
-def _turns(extent: int, tile: Array, least: float) -> tuple[Array, Array]:
+def _turns(axis: Axis, tile: Array, least: float) -> tuple[Array, Array]:
     """How many tiles cover an axis, and the cost of the last one as a fraction of a whole one."""
-    rest = extent % tile
-    return -(-extent // tile), np.where(rest > 0, np.maximum(rest / tile, least), 1.0)
+    rest = last_part(axis, tile, least)
+    return -(-axis.extent // tile), np.where(rest > 0, rest, 1.0)
+
+
+def last_part(axis: Axis, tile: Array, least: float) -> Array:
+    """The cost of a partial tile at the end of an axis as a fraction of a whole one, 0 if there is none. The last tile
+    of a dynamic axis is partial, half a tile on average."""
+    rest = axis.extent % tile / tile if axis.known else np.where(tile > 1, 0.5, 0.0)
+    return np.where(rest > 0, np.maximum(rest, least), 0.0)
 
 
 def _row_tiles(rows: tuple[Axis, ...]) -> Array:

@@ -86,7 +86,7 @@ def _work(f: Facts, turned: Access, machine: CpuMachine) -> Work:
 def _read_across(facts: Facts) -> tuple[Access, int] | None:
     """The only transposed read of a stage that computes something, and the axis along which it is contiguous."""
     found = [(r, at) for r in facts.reads if (at := lies_across(facts, r)) is not None]
-    if len(found) != 1 or facts.guarded or not all(a.known for a in facts.spatial):
+    if len(found) != 1 or facts.guarded:
         return None
     read, at = found[0]
     once = sum(r.buffer is read.buffer for r in facts.reads) == 1
