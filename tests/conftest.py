@@ -60,7 +60,8 @@ _VALUES_ONLY = (
 # of ResNet-50, and other tests of the same models have its full attention.
 _VALUES_IN_SAMPLES = ("test_any_size_agrees_with_onnxruntime", "test_load_compile_run_of_resnet_50")
 
-# Rooms of tables of values: in a sampled run LLVM's passes see the case that leads a table, and take the others as they are.
+# Rooms of tables of values: in a sampled run LLVM optimizes the case that leads a table, and takes the others as they are;
+# in `make test-fast` it takes all as they are.
 _LED = frozenset({"topi"})
 
 
@@ -98,7 +99,7 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.disable()  # until all is collected, which makes no garbage and much that stays
     if config.getoption("--hide") and not hasattr(config, "workerinput"):  # workers have the same environment
         needs.hide()
-    if config.option.markexpr == "not slow":
+    if _is_fast(config):
         how_many.share = 8
     elif config.option.sample_seed is not None:
         how_many.share = 3
@@ -140,12 +141,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if (
         item.path.name.startswith(_VALUES_ONLY)
         or (sampled and item.name.startswith(_VALUES_IN_SAMPLES))
-        or (room in _LED and not sampling.leads(item))
+        or (room in _LED and (_is_fast(item.config) or not sampling.leads(item)))
     ):
         os.environ["TILEWRIGHT_LLVM_LEVEL"] = "0"
     else:
         os.environ.pop("TILEWRIGHT_LLVM_LEVEL", None)
     needs.skip_without(*needs.named_by(item))
+
+
+def _is_fast(config: pytest.Config) -> bool:
+    return bool(config.option.markexpr == "not slow")
 
 
 def _room(item: pytest.Item) -> str:

@@ -27,6 +27,7 @@ def ran(*words: str) -> Any:
     return CliRunner().invoke(app, ["calibrate", *words])
 
 
+@pytest.mark.slow
 def test_the_processor_is_measured_in_seconds(folder: Path) -> None:
     done = ran("--device", "cpu", "--rounds", "1", "--json")
     assert done.exit_code == 0, done.output
