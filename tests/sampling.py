@@ -4,6 +4,9 @@
 `make test-all`, all cases run. Every table keeps some cases in every run, and a short one all of them. All cases are
 known to pass: the seed decides which are looked at again, and no run makes cases that nobody has seen. A table whose
 cases take seconds each, such as one of models, says `@pytest.mark.sample(1)`: one case is enough for a run.
+
+The first case of each table that a sampled run takes leads it (`leads`). What need not be seen in every case, such as
+plain loops beside scheduled ones, and what LLVM's passes make of them, is seen in that one.
 """
 
 from __future__ import annotations
@@ -22,7 +25,10 @@ ROOMS = frozenset({
     "seeds", "te", "tir", "topi", "transform", "tune", "tvmc",
 })  # fmt: skip
 SHORT = 3  # cases of a table of which all are taken, unless it says `sample(fewer)`
-SHARE = 8  # one of so many cases of a longer table is taken, and at least `SHORT`
+LEAST = 2  # cases of a longer table that are taken at least
+SHARE = 8  # one of so many cases of a longer table is taken
+
+_LEADERS = pytest.StashKey[frozenset[str]]()  # of the tables of a sampled run
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -60,11 +66,30 @@ def sampled(items: Sequence[pytest.Item], seed: int) -> list[pytest.Item]:
     left: set[pytest.Item] = set()
     for name, cases in tables.items():
         asked = cases[0].get_closest_marker("sample")
-        taken = max(asked.args[0] if asked else SHORT, -(-len(cases) // SHARE))
+        least = SHORT if len(cases) <= SHORT else LEAST
+        taken = asked.args[0] if asked else max(least, -(-len(cases) // SHARE))
         # by its name too: else all tables of one length would take the same places
         order = random.Random(zlib.crc32(f"{seed} {name}".encode()))
         left.update(order.sample(cases, max(0, len(cases) - taken)))
     return [item for item in items if item not in left]
+
+
+def take(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the share of the seed, and note which case leads each table."""
+    taken = sampled(items, config.option.sample_seed)
+    held = set(taken)
+    config.hook.pytest_deselected(items=[item for item in items if item not in held])
+    items[:] = taken
+    first: dict[str, str] = {}
+    for item in taken:
+        first.setdefault(item.nodeid.partition("[")[0], item.nodeid)
+    config.stash[_LEADERS] = frozenset(first.values())
+
+
+def leads(item: pytest.Item) -> bool:
+    """Whether a test is the first case of its table in a sampled run; true of a test alone, and in a whole run."""
+    leaders = item.config.stash.get(_LEADERS, None)
+    return leaders is None or item.nodeid in leaders
 
 
 def told(config: pytest.Config) -> str:

@@ -274,6 +274,7 @@ def chosen(target: str, *sizes: int, **facts: Any) -> dict[str, Any]:
     return next((r for r in records if r["sketch"] == "tensor cores"), {})
 
 
+@pytest.mark.slow
 def test_large_products_take_large_tiles_and_small_ones_parts_of_the_sum() -> None:
     large = chosen(HOPPER, 4096, 4096, 4096, out="float16")
     assert large["tile"] == "128 x 256 x 64" and large["instructions"] == "wgmma_64x256x64_f16f16f32"

@@ -329,6 +329,7 @@ def test_a_missing_c_function_is_named() -> None:
         tvm.build(te.create_schedule(B.op), [A, B])(np.ones(4, "float32"), np.ones(4, "float32"))
 
 
+@pytest.mark.slow
 def test_a_long_chain_of_maxima_compiles_in_time() -> None:
     """LLVM's vectorizer once took time exponential in the number of steps, which all iterations of `i` share here."""
     program = """

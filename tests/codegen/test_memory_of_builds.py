@@ -48,6 +48,7 @@ print((resident() - before) // int(sys.argv[1]))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the memory of a process is read from /proc")
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_build_that_is_gone_leaves_no_memory_behind() -> None:
     """It was 66 KiB in LLVM's passes, and 9 KiB in its linker."""

@@ -14,16 +14,21 @@ from tilewright import config
 from tilewright.script import tir as T
 
 _seen: set[int] = set()
+_came = threading.Condition()
 
 
 @pytest.fixture(scope="module")
 def count() -> Iterator[object]:
-    """Counts the threads that calls of a parallel loop use."""
+    """Counts the threads that a call of a parallel loop uses: each waits until all that may come have come."""
+    limit = 0
 
     @tvm.register_func("test.thread_limits.seen", override=True)
     def seen() -> None:
-        _seen.add(threading.get_native_id())
-        time.sleep(0.001)  # others get a turn
+        with _came:
+            _seen.add(threading.get_native_id())
+            _came.notify_all()
+            assert _came.wait_for(lambda: len(_seen) >= limit, timeout=60)
+            _came.wait_for(lambda: len(_seen) > limit, timeout=0.001)  # one too many may come a little later
 
     @T.prim_func
     def loop(A: T.Buffer((48,), "float32")):
@@ -33,16 +38,14 @@ def count() -> Iterator[object]:
 
     f = tvm.build(loop)
 
-    def run(tries: int = 6) -> int:
-        """The most threads of several calls: on a busy machine one that is woken may come too late for a call."""
-        most = 0
-        for _ in range(tries):
-            _seen.clear()
-            x = np.ones(48, "float32")
-            f(x)
-            assert (x == 2).all()
-            most = max(most, len(_seen))
-        return most
+    def run() -> int:
+        nonlocal limit
+        limit = tvm.runtime.num_threads()
+        _seen.clear()
+        x = np.ones(48, "float32")
+        f(x)
+        assert (x == 2).all()
+        return len(_seen)
 
     yield run
     tvm.runtime.remove_global_func("test.thread_limits.seen")

@@ -53,6 +53,7 @@ def test_plain_loops_agree_with_the_interpreter(program: Program, seed: int) -> 
     compare(got[-1], want[-1], program.output.dtype)
 
 
+@pytest.mark.slow
 @settings(max_examples=EXAMPLES, **COMMON)
 @given(st.data(), st.integers(0, 3))
 def test_schedules_agree_with_the_interpreter(data: Any, seed: int) -> None:

@@ -70,6 +70,7 @@ def agrees(data: Any, seed: int) -> None:
         raise AssertionError(f"{error}\n{mod.get_source()}") from None
 
 
+@pytest.mark.slow
 @settings(max_examples=6, **COMMON)
 @given(st.data(), st.integers(0, 3))
 def test_a_few(data: Any, seed: int) -> None:

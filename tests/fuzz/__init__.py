@@ -39,7 +39,7 @@ class Fuzzer:
     attempt: Attempt
     seconds: float
     gib: float
-    short: int  # attempts in `make test`
+    short: int  # attempts in the tests; `make test` takes a third of them
     share: float  # of the time, where one is usual: more for what is slow, or has much to go through
 
     def run(self, seed: int) -> Outcome:

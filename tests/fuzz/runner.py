@@ -29,7 +29,10 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10, help="for all of them together")
     parser.add_argument("--attempts", type=int, help="for each of them, instead of --minutes")
     parser.add_argument(
-        "--short", action="store_true", help="as many attempts for each as it asks for in `make test`"
+        "--short",
+        type=int,
+        metavar="SHARE",
+        help="one of SHARE of the attempts that each asks for in the tests",
     )
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--seed", type=int, help="the first seed (default: another one each time)")
@@ -46,7 +49,7 @@ def main() -> int:
         while waiting or running:
             while waiting and len(running) < args.workers:
                 taken = waiting.pop(0)
-                attempts = taken.short if args.short else args.attempts
+                attempts = -(-taken.short // args.short) if args.short else args.attempts
                 running.append(_Run(taken, first, seconds * taken.share, attempts))
             for run in running[:]:
                 if run.step():

@@ -230,16 +230,19 @@ def cycle_of(edges: Mapping[str, set[str]]) -> set[str]:
         left = kept
 
 
+@pytest.mark.slow
 def test_imports_go_down_only() -> None:
     found = violations()
     assert not found, "\n".join(["imports against the table of layers:", *found])
 
 
+@pytest.mark.slow
 def test_no_rooms_import_each_other() -> None:
     assert not cycle_of(LAYERS_BY_ROOM)
     assert not cycle_of(graph(lambda module: module.split(".")[0]))
 
 
+@pytest.mark.slow
 def test_no_packages_of_a_room_import_each_other() -> None:
     assert not cycle_of(INSIDE)
     edges = graph(package_of)

@@ -57,6 +57,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Figures]:
 
 
 # -- the run ---------------------------------------------------------------------------------------
+@pytest.mark.long
 @pytest.mark.slow
 def test_all_phases_run_and_answer(found: dict[str, Figures]) -> None:
     assert list(found) == ["1", "2", "3", "4", "5"]

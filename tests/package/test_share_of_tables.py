@@ -42,7 +42,7 @@ def test_long_tables_alone_are_shortened() -> None:
     taken: Any = sampling.sampled(every, seed=7)
     assert [c for c in taken if c in WHOLE] == WHOLE
     assert len([c for c in taken if c in LONG]) == len(LONG) // sampling.SHARE
-    assert len([c for c in taken if c in MIDDLE]) == sampling.SHORT
+    assert len([c for c in taken if c in MIDDLE]) == sampling.LEAST
     assert len([c for c in taken if c in MODELS]) == 1
     assert taken == [c for c in every if c in taken]  # in their order
 

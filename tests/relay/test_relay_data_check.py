@@ -395,6 +395,7 @@ def test_a_scatter_checks_its_indices_as_it_reads_them() -> None:
     assert "node" not in str(both)
 
 
+@pytest.mark.slow
 def test_operators_that_write_by_data_check_as_they_read() -> None:
     """Segments, points of a sparse tensor and permutations: no pass over the indices comes before."""
     from tilewright.relay.transform import CheckData

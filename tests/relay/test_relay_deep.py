@@ -142,7 +142,7 @@ def test_scopes_inside_scopes(shape: str) -> None:
 
 @pytest.mark.slow
 def test_too_many_of_them_are_refused() -> None:
-    mod = typed(values_of_lets(60_000))
+    mod = typed(values_of_lets(30_000))
     with pytest.raises(
         tvm.TVMError, match="nested more deeply than can be walked; bind the inner ones to names"
     ):

@@ -93,6 +93,7 @@ def test_synthetic() -> None:
 
 
 @pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("level", [0, 3])
 def test_resnet_18(level: int) -> None:

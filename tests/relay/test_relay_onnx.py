@@ -416,6 +416,7 @@ SAMPLE = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_node_tests_of_onnx() -> None:
     """Those of SAMPLE pass. Of all others most do; none crashes or hangs, and only rounding in 16 bits may differ.

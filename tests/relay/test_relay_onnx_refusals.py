@@ -398,6 +398,7 @@ net (float[3] x) => (float[3] y) <int64 n = {%d}, bool c = {1}> {
 }"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turns", [3000, 100_000])
 def test_a_long_loop_is_a_loop_of_the_virtual_machine(turns: int) -> None:
     mod, _ = relay.frontend.from_onnx(onnx.parser.parse_model(LOOP % turns))

@@ -164,6 +164,7 @@ def test_without_fusion_each_operator_is_a_kernel():
     assert kernels and all(relay.analysis.count_calls(k.body) == 1 for k in kernels)
 
 
+@pytest.mark.slow
 def test_what_is_quantised_runs_on_integers():
     mod = optimised("quantised", 3)
     calls = [e for e in relay.analysis.post_order(mod["main"]) if isinstance(e, relay.Call)]

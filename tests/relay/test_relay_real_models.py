@@ -314,6 +314,7 @@ def test_any_size_agrees_with_onnxruntime(name: str) -> None:
 
 
 @pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("name", models_for("fixed"))
 def test_fixed_sizes_agree_with_onnxruntime(name: str) -> None:

@@ -95,6 +95,7 @@ def test_friendly_names_have_no_points(net: Any) -> None:
     assert sorted(params) == [n.replace(".", "_") for n in NAMES]
 
 
+@pytest.mark.slow
 def test_a_parameter_used_twice_is_one() -> None:
     class Tied(nn.Module):
         def __init__(self) -> None:
@@ -217,6 +218,7 @@ class Odd(nn.Module):
         return torch.igamma(self.block(x), x)
 
 
+@pytest.mark.slow
 def test_all_unsupported_operators_are_named_at_once() -> None:
     with pytest.raises(FrontendError) as caught:
         relay.frontend.from_exported_program(torch.export.export(Odd(), (torch.ones(2),)))

@@ -64,6 +64,16 @@ def opened(port: int, service: str, access: rpc.Access = OPEN, **what: Any) -> C
     return made
 
 
+def is_read(connection: Connection) -> bool:
+    """Whether the peer has read all that was sent: no byte waits in either socket's queue."""
+    mine, theirs = connection._socket.getsockname()[1], connection._socket.getpeername()[1]
+    waiting = {}
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        local, remote, _, queues = line.split()[1:5]
+        waiting[int(local[-4:], 16), int(remote[-4:], 16)] = queues.split(":")
+    return int(waiting[mine, theirs][0], 16) == 0 == int(waiting[theirs, mine][1], 16)
+
+
 def asked(connection: Connection, **message: Any) -> Any:
     connection.send(message)
     answer = connection.receive(20.0)[0]

@@ -299,6 +299,7 @@ def test_who_listens_with_tls_has_a_certificate(signed: dict[str, Access]) -> No
         Access(tls_ca="nope").context(listening=False)
 
 
+@pytest.mark.slow
 def test_a_plain_client_is_not_kept_by_a_server_that_says_nothing() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         threading.Thread(target=lambda: silent.accept()[0].sendall(b"\0"), daemon=True).start()

@@ -18,6 +18,7 @@ from rpc_peers import (
     children,
     framed,
     is_closed,
+    is_read,
     memory,
     opened,
     pid_of,
@@ -157,8 +158,7 @@ def test_memory_grows_with_what_has_arrived(server: rpc.Server) -> None:
     session = opened(server.port, "server", key="", timeout=0)
     session._socket.sendall(described(do="upload", name="x", drop=[], parts=[8 << 30]) + bytes(1 << 20))
     (child,) = until(lambda: children(pid_of(server)))
-    until(lambda: memory(child) > 0)
-    time.sleep(0.2)  # it would be cleared by now
+    until(lambda: is_read(session))
     assert memory(child) < 200
     session.close()
     assert served(server.port)

@@ -226,6 +226,7 @@ assert len(pages()) == len(before) <= 1, pages()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="the system does not tell")
 def test_compiled_code_is_not_writable() -> None:
     subprocess.run([sys.executable, "-c", WRITABLE_CODE], check=True)

@@ -632,6 +632,7 @@ class TestPackedCalls:
 
 
 class TestLifeAndCost:
+    @pytest.mark.slow
     def test_a_function_keeps_its_library(self, build: Build) -> None:
         mod = build("int32_t f(int32_t a, int32_t* r) { *r = a + 1; return 0; }",
                     [function("f", [scalar("a", "int32")], ret="int32")])  # fmt: skip

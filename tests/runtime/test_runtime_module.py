@@ -523,6 +523,7 @@ class TestHeader:
 
 
 class TestRoom:
+    @pytest.mark.slow
     def test_the_runtime_imports_no_compiler(self) -> None:
         """Neither in the text of its files, nor when everything in it is used."""
         for file in Path(runtime.__file__).parent.glob("*.py"):

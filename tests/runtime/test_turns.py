@@ -43,6 +43,7 @@ class Waiting:
         self.call()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "create", [executor, lambda lib: debug_executor.create(lib.get_graph_json(), lib, tvm.cpu())]
 )

@@ -103,6 +103,7 @@ def calls(function: Any) -> list[Any]:
     return out
 
 
+@pytest.mark.slow
 def test_nothing_but_ir_building_is_reachable() -> None:
     """Every name, every allowed attribute of what it stands for, every result of calling it, and so on."""
     names = _script_names()

@@ -112,6 +112,7 @@ def test_load_compile_run(
     np.testing.assert_allclose(scope["result"].get_output("output_0"), wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_load_compile_run_of_resnet_50(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

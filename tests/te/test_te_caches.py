@@ -86,6 +86,7 @@ def test_an_output_in_other_memory(expect):
     same(s, [A, B, C])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(10, 7, 9), (8, 8, 8), (5, 13, 3)])
 def test_a_blocked_matmul(sizes):
     A, B, C = matmul(*sizes)

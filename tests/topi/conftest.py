@@ -1,17 +1,16 @@
 """`check(outs, {placeholder: array}, expected)`: an operator compiled as plain loops and auto-scheduled.
 
-Where tables are sampled, the plain loops are compiled for the first case of a table in each process only.
+Where tables are sampled, the plain loops are compiled for the case alone that leads its table.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import how_many
 import numpy as np
 import pytest
+import sampling
 
 import tilewright as tvm
 from tilewright import te
@@ -30,16 +29,13 @@ def _plain(func: Any) -> Any:
         return tvm.build(func, target="llvm -opt-level=0")
 
 
-_PLAIN: dict[tuple[str, int], str] = {}  # the case that has compiled the plain loops of a table's n-th call
-
-
 @pytest.fixture
 def check(request: pytest.FixtureRequest) -> Callable[..., None]:
     """Compiles `outs` over the placeholders, runs it on the arrays and compares with NumPy's answer.
 
     Integers and bools must be equal; floats agree within `rtol` and `atol`, NaN where NaN is expected.
     """
-    table, calls = request.node.nodeid.partition("[")[0], itertools.count()
+    builds = (_plain, tvm.compile) if sampling.leads(request.node) else (tvm.compile,)
 
     def run(
         outs: Any, feed: Mapping[Any, Any], expected: Any, rtol: float = 1e-5, atol: float = 1e-5
@@ -49,9 +45,7 @@ def check(request: pytest.FixtureRequest) -> Callable[..., None]:
         assert len(outs) == len(wanted)
         func = te.create_prim_func([*feed, *outs])
         shapes = [(w.shape, element(str(o.dtype)).numpy) for o, w in zip(outs, wanted)]
-        first = _PLAIN.setdefault((table, next(calls)), request.node.nodeid)
-        builds = [_plain] if how_many.share == 1 or first == request.node.nodeid else []
-        for build in (*builds, tvm.compile):
+        for build in builds:
             got = _run(func, build, list(feed.values()), shapes)
             for g, w in zip(got, wanted, strict=True):
                 if g.dtype.kind in "fV" or str(g.dtype) == "bfloat16":

@@ -192,6 +192,7 @@ def test_convolutions_with_constant_kernels_take_fewer_products(layout: str, aft
     _agrees([x, w, out], sch)
 
 
+@pytest.mark.slow
 def test_how_large_tiles_may_be_is_for_the_user_to_say() -> None:
     x, w = te.placeholder((1, 64, 28, 28), name="x"), te.placeholder((64, 64, 3, 3), name="w")
     func = te.create_prim_func([x, w, topi.nn.conv2d(x, w, 1, 1, 1)])

@@ -48,6 +48,7 @@ def test_the_whole_is_one_kernel() -> None:
     assert places == sorted(places)  # the products of the part before are on their way during the softmax
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sizes", "facts", "target"),
     [

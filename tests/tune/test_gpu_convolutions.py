@@ -45,6 +45,7 @@ def check(target: str, data: Any, filters: int, window: Any, facts: dict[str, An
     assert sch.verify()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", FEW, ids=str)
 def test_they_mean_the_same(case: Any) -> None:
     check(*case)

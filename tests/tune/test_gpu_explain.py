@@ -117,6 +117,7 @@ def test_a_rival_with_a_lower_estimate_says_that_the_order_decides() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_other_gpus_of_the_family_keep_what_they_can_run() -> None:
     """sm_100a has TMA, but no wgmma; sm_90 without `a` has neither wgmma nor registers that move."""
     kinds = {}

@@ -89,6 +89,7 @@ def key_of(inp: MeasureInput) -> str:
     return stable_key(Sketches(inp.task).apply(inp.what).mod)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_every_fault_is_a_status_and_the_pool_goes_on(task: Task, measurer: Measurer, faults: Path) -> None:
     inputs = candidates(task, 2 * len(EXPECTED))

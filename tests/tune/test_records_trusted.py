@@ -131,6 +131,7 @@ def calls_of_rules() -> Iterator[tuple[str, str, ast.Call]]:
                     yield module, n.func.attr, n
 
 
+@pytest.mark.slow
 def test_the_table_has_all_that_the_rules_call() -> None:
     seen = set()
     for module, kind, call in calls_of_rules():

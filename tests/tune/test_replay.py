@@ -98,6 +98,7 @@ def test_what_one_recording_has_and_another_has_not(old: replay.Recording) -> No
     assert replay.narrowed(old, options).found().keys() == {(replay.sampled(old.programs, 1)[0], "sm_80")}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_recordings_do_not_depend_on_process_or_hashes(tmp_path: Path) -> None:
     """Ten operators, by one process and by two, with other hashes and another environment."""

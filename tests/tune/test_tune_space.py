@@ -192,6 +192,7 @@ def filtered() -> list[Any]:
     return [x, w, topi.nn.relu(topi.nn.conv2d(x, w, 1, 1, 1))]
 
 
+@pytest.mark.slow
 def test_rules_that_could_be_as_fast_are_searched_too() -> None:
     task = task_of(filtered(), TARGET, constants=("w",))
     sketches = Sketches(task)
@@ -215,6 +216,7 @@ def test_rules_that_could_be_as_fast_are_searched_too() -> None:
     assert len(space.everything()) == space.size
 
 
+@pytest.mark.slow
 def test_decisions_are_a_rule_and_a_row_for_each_stage() -> None:
     task = task_of(filtered(), TARGET, constants=("w",))
     sketches = Sketches(task)

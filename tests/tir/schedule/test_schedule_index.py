@@ -180,7 +180,7 @@ def scheduled(n: int) -> None:
 @pytest.mark.parametrize("make", [plain, inlined, scheduled])
 def test_the_work_for_a_chain_grows_as_it_does(make: Callable[[int], None]) -> None:
     make(2)
-    few, many = calls(lambda: make(150)), calls(lambda: make(600))
+    few, many = calls(lambda: make(100)), calls(lambda: make(400))
     assert many < 4 * 1.1 * few
 
 

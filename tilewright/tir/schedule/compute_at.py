@@ -501,17 +501,21 @@ def _move(
     parts.insert(position, nest)
     body = parts[0] if len(parts) == 1 else SeqStmt(tuple(parts))
     sch.state.replace(target, target.replace(body=body))
-    _check_marks(sch, sch.state.index.blocks[key])
-    recheck(sch, left)
+    checked = _check_marks(sch, sch.state.index.blocks[key])
+    recheck(sch, [v for v in left if v not in checked])
     scope = enclosing_block(sch, sch.state.index.blocks[key])
     assert scope is not None
     for b in {r.buffer: None for r in me.block.reads}:
         declare_reads(sch, scope.key, b, f"block {me.block.name_hint}")
 
 
-def _check_marks(sch: Schedule, me: BlockRealize) -> None:
-    """Refuse if a loop whose iterations run at once would have them compute the same, or need each other."""
-    for loop in concurrent_loops(sch, me):
+def _check_marks(sch: Schedule, me: BlockRealize) -> set[Var]:
+    """Refuse if a loop whose iterations run at once would have them compute the same, or need each other.
+
+    Gives the variables of the loops that were checked.
+    """
+    around = list(concurrent_loops(sch, me))
+    for loop in around:
         if const_value(loop.extent) == 1:
             continue
         if not all(lives_inside(sch, w.buffer, loop) for w in me.block.writes):
@@ -519,6 +523,7 @@ def _check_marks(sch: Schedule, me: BlockRealize) -> None:
         check_concurrent(
             sch, loop, f"choose another place, or move it before loop `{loop.loop_var.name}` is marked"
         )
+    return {loop.loop_var for loop in around}
 
 
 def _nest(me: BlockRealize, domains: Domains, keep_unit: bool) -> Stmt:
