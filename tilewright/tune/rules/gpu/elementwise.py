@@ -7,27 +7,74 @@ out[i, j] = if_then_else(j < 1000, a[i, j], b[i, j - 1000])      vectors of 4 al
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import replace
 
-from ..arith import Analyzer
-from ..ir.expr import GE, GT, LE, LT, Call, PrimExpr, Var, const, const_value
-from ..ir.functor import pre_order, substitute, vars_used
-from ..ir.op import Op
-from ..ir.ops import conjuncts, sub
-from ..tir.schedule.primitive import LoopRV
-from .program.facts import Axis, Facts, extent_of
-from .program.patterns import joined
+import numpy as np
 
-if TYPE_CHECKING:
-    from .gpu import GpuFunction
+from ....arith import Analyzer
+from ....ir.expr import GE, GT, LE, LT, Call, PrimExpr, Var, const, const_value
+from ....ir.functor import pre_order, substitute, vars_used
+from ....ir.op import Op
+from ....ir.ops import conjuncts, sub
+from ....target import Target
+from ....target.gpu_machine import GpuMachine
+from ....tir.schedule import Schedule
+from ....tir.schedule.primitive import LoopRV
+from ...cost.gpu import Counts
+from ...cost.table import Array, Table
+from ...program.facts import Axis, Facts, extent_of
+from ...program.patterns import joined, lies_across
+from ...program.stages import Stage
+from ..rule import Applied, Match, Refusal, Row
+from .figures import simple_table, stage_counts, stage_figures
+from .kernel import Kernel
 
-__all__ = ["by_elements"]
+__all__ = ["Elementwise", "by_elements", "strided_bytes"]
 
 _ROWS_OF_BLOCKS = 65535  # limit of blockIdx.y
 _WIDE = 16  # bytes of a vector load
 
 
-def by_elements(g: GpuFunction, f: Facts) -> dict[str, object]:
+class Elementwise:
+    """Threads over all elements, in vectors along the contiguous axis of the result.
+
+    costs        a sector of DRAM for each element that is read with a stride
+    """
+
+    name = "elementwise"
+    needs: frozenset[str] = frozenset()
+
+    def match(self, stage: Stage, target: Target) -> Match | Refusal:
+        if not stage.single or stage.facts.kind != "injective":
+            return Refusal("its elements are not computed one by one")
+        return Match(stage, target.gpu)
+
+    def table(self, match: Match, machine: GpuMachine, only: Mapping[str, int] | None = None) -> Table:
+        f = match.stage.facts
+        results = max(1, math.prod(a.extent for a in f.spatial))
+        widest, strided = max(1, 16 * 8 // max(8, f.bits)), strided_bytes(f, machine)
+
+        def counts(threads: Array, wide: Array) -> Counts:
+            blocks = np.maximum(1, -(-results // (threads * wide)))
+            c = stage_counts([f], machine, blocks, wide / widest)
+            return replace(c, dram=c.dram + strided)
+
+        return simple_table(match.stage, machine, counts, only, vectors=not strided)
+
+    def apply(self, sch: Schedule, match: Match, row: Row) -> Applied:
+        f, k = match.stage.facts, Kernel(match.stage, row.values["threads"], row.values["wide"])
+        note = by_elements(k, f)
+        return Applied(note, figures=stage_figures(sch, [f], f.rv, match.machine))
+
+
+def strided_bytes(f: Facts, gpu: GpuMachine) -> int:
+    """Bytes of DRAM beside those of the elements that are read with a stride: each costs a whole sector."""
+    read = [r for r in f.reads if lies_across(f, r) is not None]
+    return sum(f.touched(r) * (gpu.sector // r.bytes - 1) for r in read)
+
+
+def by_elements(g: Kernel, f: Facts) -> dict[str, object]:
     """Schedule an elementwise stage: threads over all its elements."""
     sch, wide, w = g.sch, _width(g, f), g.target.gpu.elementwise
     threads, several = min(g.most, w.threads), 1
@@ -49,7 +96,7 @@ def by_elements(g: GpuFunction, f: Facts) -> dict[str, object]:
     return {"threads": threads, "vector": wide}
 
 
-def _width(g: GpuFunction, f: Facts) -> int:
+def _width(g: Kernel, f: Facts) -> int:
     """The width of the vectors of a thread: they are contiguous where they are written, have small strides where they
     are read, and all their lanes take the same branches."""
     if not f.axes or f.write is None:
