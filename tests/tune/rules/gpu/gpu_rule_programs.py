@@ -16,10 +16,12 @@ def product(m: int, n: int, k: int, dtype: str = "float32") -> list[Any]:
     return [a, b, topi.nn.dense(a, b, None, "int32" if dtype == "int8" else "float32")]
 
 
-def conv(shape: tuple[int, ...], filters: int, window: int, dtype: str = "float32") -> list[Any]:
+def conv(
+    shape: tuple[int, ...], filters: int, window: int, dtype: str = "float32", pad: int = 0
+) -> list[Any]:
     """Channels last for narrow types, else first."""
     last = dtype != "float32"
-    channels, pad = shape[3] if last else shape[1], window // 2
+    channels = shape[3] if last else shape[1]
     kernel = (window, window, channels, filters) if last else (filters, channels, window, window)
     x, w = te.placeholder(shape, dtype, name="x"), te.placeholder(kernel, dtype, name="w")
     out = "int32" if dtype == "int8" else "float32"
@@ -47,12 +49,12 @@ PROGRAMS: dict[str, tuple[list[Any], str]] = {
     "SIMT with TMA": (product(64, 64, 32), H200),
     "SIMT": (product(64, 64, 32), A100),
     "dp4a": (product(32, 32, 64, "int8"), A100),
-    "im2col wgmma": (conv((1, 6, 6, 64), 64, 3, "float16"), H200),
+    "im2col wgmma": (conv((1, 6, 6, 64), 64, 3, "float16", 1), H200),
     "im2col lines wgmma": (conv((1, 6, 6, 8), 64, 3, "float16"), H200),
-    "im2col mma": (conv((1, 6, 6, 16), 32, 3, "float16"), A100),
-    "im2col dp4a": (conv((1, 6, 6, 16), 32, 3, "int8"), A100),
+    "im2col mma": (conv((1, 6, 6, 16), 32, 3, "float16", 1), A100),
+    "im2col dp4a": (conv((1, 6, 6, 16), 32, 3, "int8", 1), A100),
     "im2col SIMT with TMA": (conv((1, 32, 8, 8), 64, 1), H200),
-    "im2col SIMT": (conv((1, 8, 8, 8), 64, 3), A100),
+    "im2col SIMT": (conv((1, 8, 8, 8), 64, 3, pad=1), A100),
     "windows": (depthwise(), A100),
     "shared tile": (product(32, 32, 32), "opencl"),
     "row chain": (rows(topi.nn.softmax, 16, 64), A100),

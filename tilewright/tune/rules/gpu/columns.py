@@ -10,20 +10,20 @@ Where the rows are distributed over thread blocks, a second kernel sums over the
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from ....target import Target
 from ....target.gpu_machine import GpuMachine
-from ....tir.schedule import Schedule
 from ....tir.schedule.primitive import BlockRV
-from ...cost.table import Table
+from ...cost.gpu import Counts
+from ...cost.table import Array
 from ...program.facts import Axis, Facts
 from ...program.patterns import in_line
 from ...program.stages import Stage
-from ..rule import Applied, Match, Refusal, Row
-from .figures import simple_table, stage_counts, stage_figures
+from ..rule import Match, Refusal
+from .figures import SimpleRule, stage_counts
 from .kernel import Kernel, power
 from .rows import lone_reduction
 
@@ -33,7 +33,7 @@ _WIDE = 16  # bytes of a vector load
 _WARP = 32
 
 
-class Columns:
+class Columns(SimpleRule):
     """A thread block for neighbouring results and a part of the rows; a second kernel if all SMs need work.
 
     wins where   the reduction goes along a dimension that is not contiguous
@@ -41,6 +41,7 @@ class Columns:
 
     name = "columns"
     needs = frozenset({"shared_memory"})
+    free = False
 
     def match(self, stage: Stage, target: Target) -> Match | Refusal:
         why = lone_reduction(stage, target.gpu)
@@ -55,14 +56,13 @@ class Columns:
             return Refusal("its columns are short: one thread reduces each", near=True)
         return Match(stage, target.gpu, _Sizes(f, line, target.gpu))
 
-    def table(self, match: Match, machine: GpuMachine, only: Mapping[str, int] | None = None) -> Table:
+    def counts(self, match: Match, threads: Array, wide: Array) -> Counts:
         f, s = match.stage.facts, match.found
-        width = s.lanes * max(1, f.bits // 8) / _WIDE
-        c = stage_counts([f], machine, np.array([s.blocks * s.parts]), min(1.0, width))
-        return simple_table(match.stage, machine, lambda threads, wide: c, only, threads=False)
+        blocks, width = np.full(len(threads), s.blocks * s.parts), s.lanes * max(1, f.bits // 8) / _WIDE
+        return stage_counts([f], match.machine, blocks, min(1.0, width))
 
-    def apply(self, sch: Schedule, match: Match, row: Row) -> Applied:
-        f, s, k = match.stage.facts, match.found, Kernel(match.stage)
+    def steps(self, k: Kernel, match: Match) -> dict[str, Any]:
+        f, s, sch = match.stage.facts, match.found, k.sch
         consumer = k.fusable_consumer(f)
         loops = dict(zip([a.var for a in f.axes], sch.get_loops(f.rv), strict=True))
         others = [loops[a.var] for a in f.spatial if a is not s.line]
@@ -71,20 +71,15 @@ class Columns:
         kernel = f.rv
         if s.parts > 1:
             part, _ = sch.split(lines, [s.parts, None])
-            kernel = partial = sch.rfactor(part, factor_axis=0)
-            *around, part, lines = sch.get_loops(partial)
+            kernel = sch.rfactor(part, factor_axis=0)
+            *around, part, lines = sch.get_loops(kernel)
             sch.reorder(part, *around, lines)
-            _columns(k, partial, s.lanes, s.threads, s.high)
+            _columns(k, kernel, s.lanes, s.threads, s.high)
             _columns(k, f.rv, 1, s.threads, min(s.high, power(s.parts // 4)), consumer)
         else:
             _columns(k, f.rv, s.lanes, s.threads, s.high, consumer)
-        note = {
-            "columns": s.threads * s.lanes,
-            "threads": s.threads * s.high,
-            "parts": s.parts,
-            "vector": s.lanes,
-        }
-        return Applied(note, figures=stage_figures(sch, [f], kernel, match.machine))
+        note = {"columns": s.threads * s.lanes, "threads": s.threads * s.high, "parts": s.parts}
+        return {**note, "vector": s.lanes, "kernel": kernel}
 
 
 class _Sizes:

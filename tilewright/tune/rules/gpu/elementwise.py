@@ -7,8 +7,8 @@ out[i, j] = if_then_else(j < 1000, a[i, j], b[i, j - 1000])      vectors of 4 al
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -19,15 +19,14 @@ from ....ir.op import Op
 from ....ir.ops import conjuncts, sub
 from ....target import Target
 from ....target.gpu_machine import GpuMachine
-from ....tir.schedule import Schedule
 from ....tir.schedule.primitive import LoopRV
 from ...cost.gpu import Counts
-from ...cost.table import Array, Table
+from ...cost.table import Array
 from ...program.facts import Axis, Facts, extent_of
 from ...program.patterns import joined, lies_across
 from ...program.stages import Stage
-from ..rule import Applied, Match, Refusal, Row
-from .figures import simple_table, stage_counts, stage_figures
+from ..rule import Match, Refusal
+from .figures import SimpleRule, stage_counts
 from .kernel import Kernel
 
 __all__ = ["Elementwise", "by_elements", "strided_bytes"]
@@ -36,36 +35,31 @@ _ROWS_OF_BLOCKS = 65535  # limit of blockIdx.y
 _WIDE = 16  # bytes of a vector load
 
 
-class Elementwise:
+class Elementwise(SimpleRule):
     """Threads over all elements, in vectors along the contiguous axis of the result.
 
     costs        a sector of DRAM for each element that is read with a stride
     """
 
     name = "elementwise"
-    needs: frozenset[str] = frozenset()
 
     def match(self, stage: Stage, target: Target) -> Match | Refusal:
         if not stage.single or stage.facts.kind != "injective":
             return Refusal("its elements are not computed one by one")
         return Match(stage, target.gpu)
 
-    def table(self, match: Match, machine: GpuMachine, only: Mapping[str, int] | None = None) -> Table:
-        f = match.stage.facts
+    def counts(self, match: Match, threads: Array, wide: Array) -> Counts:
+        f, gpu = match.stage.facts, match.machine
         results = max(1, math.prod(a.extent for a in f.spatial))
-        widest, strided = max(1, 16 * 8 // max(8, f.bits)), strided_bytes(f, machine)
+        blocks = np.maximum(1, -(-results // (threads * wide)))
+        c = stage_counts([f], gpu, blocks, wide / max(1, 16 * 8 // max(8, f.bits)))
+        return replace(c, dram=c.dram + strided_bytes(f, gpu))
 
-        def counts(threads: Array, wide: Array) -> Counts:
-            blocks = np.maximum(1, -(-results // (threads * wide)))
-            c = stage_counts([f], machine, blocks, wide / widest)
-            return replace(c, dram=c.dram + strided)
+    def in_vectors(self, match: Match) -> bool:
+        return not strided_bytes(match.stage.facts, match.machine)
 
-        return simple_table(match.stage, machine, counts, only, vectors=not strided)
-
-    def apply(self, sch: Schedule, match: Match, row: Row) -> Applied:
-        f, k = match.stage.facts, Kernel(match.stage, row.values["threads"], row.values["wide"])
-        note = by_elements(k, f)
-        return Applied(note, figures=stage_figures(sch, [f], f.rv, match.machine))
+    def steps(self, k: Kernel, match: Match) -> dict[str, Any]:
+        return by_elements(k, match.stage.facts)
 
 
 def strided_bytes(f: Facts, gpu: GpuMachine) -> int:
@@ -74,7 +68,7 @@ def strided_bytes(f: Facts, gpu: GpuMachine) -> int:
     return sum(f.touched(r) * (gpu.sector // r.bytes - 1) for r in read)
 
 
-def by_elements(g: Kernel, f: Facts) -> dict[str, object]:
+def by_elements(g: Kernel, f: Facts) -> dict[str, Any]:
     """Schedule an elementwise stage: threads over all its elements."""
     sch, wide, w = g.sch, _width(g, f), g.target.gpu.elementwise
     threads, several = min(g.most, w.threads), 1

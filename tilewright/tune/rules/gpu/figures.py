@@ -13,6 +13,7 @@ import numpy as np
 
 from ....ir.expr import const_value
 from ....ir.stmt import ForKind
+from ....target import Target
 from ....target.gpu_machine import GpuMachine
 from ....tir.schedule import Schedule
 from ....tir.schedule.primitive import BlockRV
@@ -20,10 +21,14 @@ from ...cost.gpu import Count, Counts, bound_of, counts_of, seconds_of, stacked
 from ...cost.table import Array, Table
 from ...program.facts import Facts
 from ...program.stages import Stage
+from ..rule import Applied, Match, Refusal, Row
+from .kernel import Kernel
 
 __all__ = [
+    "SimpleRule",
     "bytes_of",
     "gpu_features",
+    "grid_of",
     "kernel_figures",
     "kernel_table",
     "machine_features",
@@ -35,6 +40,48 @@ __all__ = [
 
 
 # ---------------------------------------------------------------------------- stages without register tiles
+class SimpleRule:
+    """A rule without register tiles: its decisions are the threads of a block and the width of vectors."""
+
+    name = ""
+    sketch = ""  # how `explain()` calls it: by its name, if it is empty
+    needs: frozenset[str] = frozenset()
+    free = True  # whether the threads of a block can be decided
+
+    def match(self, stage: Stage, target: Target) -> Match | Refusal:
+        raise NotImplementedError
+
+    def counts(self, match: Match, threads: Array, wide: Array) -> Counts:
+        """The work of the kernel, for arrays of both decisions."""
+        raise NotImplementedError
+
+    def steps(self, k: Kernel, match: Match) -> dict[str, Any]:
+        """Make the kernel. Returns what `explain()` says of it, and `kernel`, the block that tells its grid."""
+        raise NotImplementedError
+
+    def more(self, match: Match) -> dict[str, float]:
+        """Counts that are the same for all rows: margins, and what is left to other rules."""
+        return {}
+
+    def in_vectors(self, match: Match) -> bool:
+        """Whether the width of vectors can be decided."""
+        return False
+
+    def table(self, match: Match, machine: GpuMachine, only: Mapping[str, int] | None = None) -> Table:
+        def counts(threads: Array, wide: Array) -> Counts:
+            return self.counts(match, threads, wide)
+
+        vectors, more = self.in_vectors(match), self.more(match)
+        return simple_table(match.stage, machine, counts, only, self.free, vectors, **more)
+
+    def apply(self, sch: Schedule, match: Match, row: Row) -> Applied:
+        k = Kernel(match.stage, row.values["threads"], row.values["wide"])
+        note = self.steps(k, match)
+        kernel, registers = note.pop("kernel", match.stage.facts.rv), note.get("registers", 0)
+        figures = stage_figures(sch, match.stage.chain, kernel, match.machine, registers)
+        return Applied(note, self.sketch, figures=figures)
+
+
 _MARGINS = ("prior", "margin")
 _COLUMNS = ("threads", "wide")  # 0 stands for the choice of the rule, which is the first row
 
@@ -153,7 +200,7 @@ def stage_figures(
     sch: Schedule, group: Sequence[Facts], rv: BlockRV, gpu: GpuMachine, registers: int = 0
 ) -> dict[str, Any]:
     """The figures of a kernel for some stages that hardly reuse what they read, with the grid that it has."""
-    blocks, threads = _grid_of(sch, rv)
+    blocks, threads = grid_of(sch, rv)
     held = max(1, min(gpu.limits.blocks, gpu.limits.threads // max(1, threads)))
     if registers:
         held = max(1, min(held, gpu.limits.registers // (registers * max(1, threads))))
@@ -163,7 +210,7 @@ def stage_figures(
     return kernel_figures(c, operations(group), bytes_of(group), gpu)
 
 
-def _grid_of(sch: Schedule, rv: BlockRV) -> tuple[int, int]:
+def grid_of(sch: Schedule, rv: BlockRV) -> tuple[int, int]:
     """The thread blocks of the kernel that a block is in, and the threads of each, from the loops around it. (Nothing
     is added to the trace.)"""
     sizes = {"blockIdx": 1, "threadIdx": 1, "clusterCtaIdx": 1}

@@ -26,15 +26,13 @@ from ....tir.schedule.primitive import BlockRV
 from ....tir.transform.bulk_views import VIEW, view_of
 from ....tir.transform.lower_bulk_copies import line_of
 from ...program.facts import Axis, Facts, facts_of
-from ...program.patterns import reuses
-from ...program.stages import Stage
 from ..rule import Refusal
 from .dp4a import Dp4a
 from .elementwise import by_elements
 from .kernel import Kernel
 from .mma import Mma
 from .product import factors, moves, product_of, some_of, sums_from_zero, takes
-from .product_rule import ProductRule, Source
+from .product_rule import RewrittenRule, Source
 from .wgmma import Wgmma
 
 __all__ = ["Im2colDp4a", "Im2colLines", "Im2colMma", "Im2colWgmma", "Windows", "windows_of"]
@@ -120,16 +118,13 @@ def _steps(e: PrimExpr, axes: dict[Var, Axis]) -> bool:
     return e in axes or const_value(e) is not None
 
 
-class _Im2col(ProductRule):
+class _Im2col(RewrittenRule):
     """A convolution that is rewritten as a product: `line` is the size of the pieces that are copied along a window, or
     1 if single elements are gathered."""
 
     warpgroups = False
 
-    def source(self, stage: Stage, target: Target) -> Source | Refusal:
-        f = stage.facts
-        if not stage.single or f.kind != "reduction" or not reuses(f):
-            return Refusal("no element is reused for several results")
+    def found(self, f: Facts, target: Target) -> Any:
         w = windows_of(f)
         if w is None:
             return Refusal("it is no convolution whose channels are the last dimension")
@@ -138,25 +133,18 @@ class _Im2col(ProductRule):
         kind = str(w.data.buffer.dtype)
         if kind not in self.types or not takes(target, kind) or (self.warpgroups and kind == "int8"):
             return Refusal(f"it does not multiply {kind}")
-        missing = [x for x in sorted(self.needs) if x != "shared_memory" and not target.has(x)]
-        if missing:
-            return Refusal(f"the target has no {', '.join(missing)}", near=True)
-        if len(f.axes) != len(f.block.iter_vars):
-            return Refusal(f"{f.name} has iterators with one value")
-        why = self.unfit(w)
-        if why:
-            return Refusal(why, near=True)
-        ahead = stage.program.look_ahead(lambda: self.rewritten(Kernel(stage), f, w))
-        if isinstance(ahead, str):
-            return Refusal(ahead, near=True)
-        source, position = ahead
-        return source if isinstance(source, Refusal) else replace(source, position=position)
+        why = (
+            self.unfit(w)
+            if len(f.axes) == len(f.block.iter_vars)
+            else f"{f.name} has iterators with one value"
+        )
+        return Refusal(why, near=True) if why else w
 
     def unfit(self, w: Windows) -> str:
         """Why a convolution cannot be copied so; empty if it can."""
         return ""
 
-    def rewritten(self, g: Kernel, f: Facts, w: Windows) -> Source | Refusal:
+    def rewritten(self, g: Kernel, f: Facts, w: Any) -> Source | Refusal:
         kind = w.data.buffer.dtype
         consumer = g.fusable_consumer(f)
         f, w = self.prepared(g, f, w)

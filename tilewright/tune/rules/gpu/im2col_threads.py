@@ -27,12 +27,10 @@ from ....target import Target
 from ....tir.schedule.primitive import BlockRV
 from ....tir.transform.bulk_views import VIEW, view_of
 from ...program.facts import Axis, Facts, facts_of
-from ...program.patterns import reuses
-from ...program.stages import Stage
 from ..rule import Refusal
 from .kernel import Kernel
 from .product import Product, Sketch, factors, product_of, sums_from_zero
-from .product_rule import ProductRule, Source, Way
+from .product_rule import RewrittenRule, Source, Way
 from .simt import Simt, Threads
 from .simt_tma import SimtTma
 
@@ -91,29 +89,12 @@ def contraction_of(f: Facts) -> Contraction | None:
     return Contraction(both, sides[0], sides[1], tuple(f.reduce), *loads)
 
 
-class _Contracted(ProductRule):
-    """A contraction that is rewritten as a product."""
-
-    def source(self, stage: Stage, target: Target) -> Source | Refusal:
-        f = stage.facts
-        if not stage.single or f.kind != "reduction" or not reuses(f):
-            return Refusal("no element is reused for several results")
+class _Contracted(RewrittenRule):
+    def found(self, f: Facts, target: Target) -> Any:
         c = contraction_of(f)
         if c is None:
             return Refusal("it is no contraction of float32 operands")
-        if product_of(f) is not None:
-            return Refusal("it is a product of matrices")
-        missing = [x for x in sorted(self.needs) if x != "shared_memory" and not target.has(x)]
-        if missing:
-            return Refusal(f"the target has no {', '.join(missing)}", near=True)
-        ahead = stage.program.look_ahead(lambda: self.rewritten(Kernel(stage), f, c))
-        if isinstance(ahead, str):
-            return Refusal(ahead, near=True)
-        source, position = ahead
-        return source if isinstance(source, Refusal) else replace(source, position=position)
-
-    def rewritten(self, g: Kernel, f: Facts, c: Contraction) -> Source | Refusal:
-        raise NotImplementedError
+        return c if product_of(f) is None else Refusal("it is a product of matrices")
 
 
 class Im2colSimt(_Contracted, Simt):
@@ -121,7 +102,7 @@ class Im2colSimt(_Contracted, Simt):
 
     name = "im2col SIMT"
 
-    def rewritten(self, g: Kernel, f: Facts, c: Contraction) -> Source | Refusal:
+    def rewritten(self, g: Kernel, f: Facts, c: Any) -> Source | Refusal:
         made, after = _as_product(g, f, c)
         p = product_of(made)
         if p is None:
@@ -143,7 +124,7 @@ class Im2colSimtTma(_Contracted, SimtTma):
         """Views are not in memory, and are not transposed."""
         return [way for way in super().ways(p, target) if not way.sides]
 
-    def rewritten(self, g: Kernel, f: Facts, c: Contraction) -> Source | Refusal:
+    def rewritten(self, g: Kernel, f: Facts, c: Any) -> Source | Refusal:
         lines = _lines(c)
         if lines is None:
             return Refusal("its windows have several pixels", near=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -13,26 +13,25 @@ from ....target import Target
 from ....target.gpu_machine import GpuMachine
 from ....tir.schedule import Schedule
 from ...cost.gpu import Counts
-from ...cost.table import Array, Table
+from ...cost.table import Array
 from ...program.facts import Facts, number
 from ...program.patterns import is_pooling, reuses
 from ...program.stages import Stage
 from ..rule import Applied, Match, Refusal, Row
-from .figures import simple_table, stage_counts, stage_figures
+from .figures import SimpleRule, stage_counts
 from .kernel import Kernel
 from .windows import is_depthwise
 
 __all__ = ["ParallelLoops", "Plain", "SingleThread"]
 
 
-class Plain:
+class Plain(SimpleRule):
     """A thread for each result, with the padding of its operands inlined.
 
     costs        a load for each operand of each term: nothing is kept near, and every step waits for its loads
     """
 
     name = "plain"
-    needs: frozenset[str] = frozenset()
 
     def match(self, stage: Stage, target: Target) -> Match | Refusal:
         f = stage.facts
@@ -45,27 +44,23 @@ class Plain:
             return Refusal("its parallel loops become threads")
         return Match(stage, target.gpu)
 
-    def table(self, match: Match, machine: GpuMachine, only: Mapping[str, int] | None = None) -> Table:
-        f = match.stage.facts
+    def counts(self, match: Match, threads: Array, wide: Array) -> Counts:
+        return _plain_counts(match.stage.facts, match.machine, threads)
 
-        def counts(threads: Array, wide: Array) -> Counts:
-            return _plain_counts(f, machine, threads)
-
+    def more(self, match: Match) -> dict[str, float]:
+        f, gpu = match.stage.facts, match.machine
         # The L1 cache serves windows of one tensor well.
         product = f.kind == "reduction" and reuses(f) and not (is_pooling(f) or is_depthwise(f))
-        if not product:
-            return simple_table(match.stage, machine, counts, only)
-        prior, margin = machine.elementwise.plain_prior, machine.tile.margin
-        return simple_table(match.stage, machine, counts, only, prior=prior, margin=margin)
+        return {"prior": gpu.elementwise.plain_prior, "margin": gpu.tile.margin} if product else {}
 
-    def apply(self, sch: Schedule, match: Match, row: Row) -> Applied:
-        f, k = match.stage.facts, Kernel(match.stage, row.values["threads"])
+    def steps(self, k: Kernel, match: Match) -> dict[str, Any]:
+        f, sch = match.stage.facts, k.sch
         k.inline_padding(f)
         loops = zip(sch.get_loops(f.rv), f.block.iter_vars, strict=False)
         spatial = [x for x, iv in loops if iv.iter_type == 0]
         sch.reorder(*spatial)
         k.spread(k.fused(spatial, f.rv), k.most)
-        return Applied({"threads": k.most}, figures=stage_figures(sch, [f], f.rv, match.machine))
+        return {"threads": k.most}
 
 
 def _plain_counts(f: Facts, gpu: GpuMachine, threads: Array) -> Counts:
@@ -92,11 +87,12 @@ def _plain_counts(f: Facts, gpu: GpuMachine, threads: Array) -> Counts:
     )
 
 
-class SingleThread:
+class SingleThread(SimpleRule):
     """One thread for all results."""
 
     name = "single thread"
-    needs: frozenset[str] = frozenset()
+    sketch = "plain"
+    free = False
 
     def match(self, stage: Stage, target: Target) -> Match | Refusal:
         if not stage.single:
@@ -105,37 +101,35 @@ class SingleThread:
             return Refusal("its parallel loops become threads")
         return Match(stage, target.gpu)
 
-    def table(self, match: Match, machine: GpuMachine, only: Mapping[str, int] | None = None) -> Table:
-        f, w = match.stage.facts, machine.elementwise
-        c = replace(
-            stage_counts([f], machine, np.array([1.0])),
-            steps=float(f.points),
-            compute=np.full(1, float(w.load_latency)),
-        )
-        margin = machine.tile.margin
-        return simple_table(match.stage, machine, lambda threads, wide: c, only, threads=False, margin=margin)
+    def counts(self, match: Match, threads: Array, wide: Array) -> Counts:
+        f, step = match.stage.facts, match.machine.elementwise.load_latency
+        c = stage_counts([f], match.machine, np.ones(len(threads)))
+        return replace(c, steps=float(f.points), compute=np.full(len(threads), float(step)))
 
-    def apply(self, sch: Schedule, match: Match, row: Row) -> Applied:
-        f, k = match.stage.facts, Kernel(match.stage)
-        sch.bind(k.fused([], f.rv), "blockIdx.x")
-        sch.bind(sch.add_unit_loop(f.rv), "threadIdx.x")
-        return Applied({"threads": 1}, "plain", figures=stage_figures(sch, [f], f.rv, match.machine))
+    def more(self, match: Match) -> dict[str, float]:
+        return {"margin": match.machine.tile.margin}
+
+    def steps(self, k: Kernel, match: Match) -> dict[str, Any]:
+        rv = match.stage.facts.rv
+        k.sch.bind(k.fused([], rv), "blockIdx.x")
+        k.sch.bind(k.sch.add_unit_loop(rv), "threadIdx.x")
+        return {"threads": 1}
 
 
-class ParallelLoops:
+class ParallelLoops(SimpleRule):
     """Loops that are marked parallel, in a block that is not analyzed: lowering makes threads of them."""
 
     name = "parallel loops"
-    needs: frozenset[str] = frozenset()
+    free = False
 
     def match(self, stage: Stage, target: Target) -> Match | Refusal:
         if not stage.single or not is_parallel(stage.facts, target.gpu):
             return Refusal("it has no parallel loops of its own")
         return Match(stage, target.gpu)
 
-    def table(self, match: Match, machine: GpuMachine, only: Mapping[str, int] | None = None) -> Table:
-        c = stage_counts([match.stage.facts], machine, np.array([machine.multiprocessors]))
-        return simple_table(match.stage, machine, lambda threads, wide: c, only, threads=False)
+    def counts(self, match: Match, threads: Array, wide: Array) -> Counts:
+        blocks = np.full(len(threads), match.machine.multiprocessors)
+        return stage_counts([match.stage.facts], match.machine, blocks)
 
     def apply(self, sch: Schedule, match: Match, row: Row) -> Applied:
         return Applied({"because": "its parallel loops become threads"}, "as it is")

@@ -25,7 +25,7 @@ from .figures import bytes_of, kernel_figures, kernel_table, operations
 from .kernel import Kernel
 from .product import Product, Sketch, Tile, product_of, transpose_cycles, transpose_operands
 
-__all__ = ["ProductRule", "Source", "Way", "hardly_reused", "transposed"]
+__all__ = ["ProductRule", "RewrittenRule", "Source", "Way", "hardly_reused", "transposed"]
 
 
 @dataclass(frozen=True)
@@ -83,25 +83,20 @@ class ProductRule:
     no_way = "it cannot copy its operands"
 
     # -- what a kind of kernel says of itself --------------------------------------------------------
-    def source(self, stage: Stage, target: Target) -> Source | Refusal:
-        """The product that a stage is; refused if it is none."""
-        f = stage.facts
-        if not stage.single or f.kind != "reduction" or not reuses(f):
-            return Refusal("no element is reused for several results")
+    def found(self, f: Facts, target: Target) -> Any:
+        """What a block is; refused if it is nothing that this kernel computes."""
         p = product_of(f)
         if p is None:
             return Refusal("it is no product of matrices")
         if hardly_reused(f, target.gpu):
             return Refusal("it is the product of a matrix with a few vectors")
-        if p.kind not in self.types:
-            return Refusal(f"it does not multiply {p.kind}")
-        missing = [x for x in sorted(self.needs) if x != "shared_memory" and not target.has(x)]
-        if missing:
-            return Refusal(f"the target has no {', '.join(missing)}", near=True)
-        consumer = stage.program.fusable_consumer(f)
-        if consumer is not None:
-            p = replace(p, after=facts_of(stage.program.sch, consumer).work)
-        return Source(f, p)
+        return p if p.kind in self.types else Refusal(f"it does not multiply {p.kind}")
+
+    def source(self, stage: Stage, found: Any) -> Source | Refusal:
+        """The product that is computed."""
+        consumer = stage.program.fusable_consumer(stage.facts)
+        work = 0 if consumer is None else facts_of(stage.program.sch, consumer).work
+        return Source(stage.facts, replace(found, after=work))
 
     def refusal(self, p: Product, target: Target) -> str:
         """Why a target does not compute a product with it; empty if it does."""
@@ -127,7 +122,16 @@ class ProductRule:
 
     # -- the rule ------------------------------------------------------------------------------------
     def match(self, stage: Stage, target: Target) -> Match | Refusal:
-        source = self.source(stage, target)
+        f = stage.facts
+        if not stage.single or f.kind != "reduction" or not reuses(f):
+            return Refusal("no element is reused for several results")
+        what = self.found(f, target)
+        if isinstance(what, Refusal):
+            return what
+        missing = [x for x in sorted(self.needs) if x != "shared_memory" and not target.has(x)]
+        if missing:
+            return Refusal(f"the target has no {', '.join(missing)}", near=True)
+        source = self.source(stage, what)
         if isinstance(source, Refusal):
             return source
         why = self.refusal(source.product, target)
@@ -194,6 +198,20 @@ class ProductRule:
             self.counts(steps.p, steps.tile, gpu), operations(group), bytes_of(group), gpu, before
         )
         return Applied(note, self.sketch, done=tuple(k.finished), figures=figures)
+
+
+class RewrittenRule(ProductRule):
+    """A stage that is rewritten as a product: the steps for that are taken ahead, when it is matched."""
+
+    def source(self, stage: Stage, found: Any) -> Source | Refusal:
+        ahead = stage.program.look_ahead(lambda: self.rewritten(Kernel(stage), stage.facts, found))
+        if isinstance(ahead, str):
+            return Refusal(ahead, near=True)
+        source, position = ahead
+        return source if isinstance(source, Refusal) else replace(source, position=position)
+
+    def rewritten(self, g: Kernel, f: Facts, found: Any) -> Source | Refusal:
+        raise NotImplementedError
 
 
 def _effort(tiles: Sequence[Tile], p: Product) -> Any:

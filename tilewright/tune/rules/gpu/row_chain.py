@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from operator import is_
 from typing import Any
 
@@ -18,15 +17,15 @@ from ....target.gpu_machine import GpuMachine
 from ....tir.schedule import Schedule
 from ....tir.schedule.primitive import BlockRV, LoopRV
 from ...cost.gpu import Counts, seconds_of
-from ...cost.table import Table
+from ...cost.table import Array
 from ...program.facts import Access, Axis, Facts, extent_of, facts_of
 from ...program.patterns import in_line, rows_of
 from ...program.stages import Stage
 from ..rule import Applied, Match, Refusal, Row
-from .figures import simple_table, stage_counts, stage_figures
+from .figures import SimpleRule, stage_counts
 from .kernel import Kernel, power
 from .rows import (
-    Made,
+    MadeAhead,
     Shares,
     combines,
     factored,
@@ -44,48 +43,22 @@ __all__ = ["Apart", "Chain", "RowChain", "SharedChain"]
 _WARP = 32
 
 
-class RowChain:
+class RowChain(MadeAhead):
     """One kernel for a chain of stages, with each row in the registers of the threads that share it. Results that are
     computed elementwise from its result are part of the same kernel if possible."""
 
     name = "row chain"
-    needs = frozenset({"shared_memory"})
+    sketch = "rows"
 
     def match(self, stage: Stage, target: Target) -> Match | Refusal:
         if stage.single:
             return Refusal("it is not a chain of stages")
-        beside, why = _beside(stage), ""
-        for extra in [beside, []] if beside else [[]]:
-            ahead = stage.program.look_ahead(partial(_chained, Kernel(stage), stage, extra))
-            if not isinstance(ahead, str) and not isinstance(ahead[0], str):
-                made = ahead[0]
-                return Match(stage, target.gpu, (extra, Made(made.note, made.figures, ahead[1])))
-            why = ahead if isinstance(ahead, str) else str(ahead[0])
-        return Refusal(why, near=True)
+        beside = _beside(stage)
+        return self.first_of(stage, [beside, []] if beside else [[]])
 
-    def table(self, match: Match, machine: GpuMachine, only: Mapping[str, int] | None = None) -> Table:
-        made: Table = match.found[1].table(match, machine, match.stage.chain, only)
-        return made
-
-    def apply(self, sch: Schedule, match: Match, row: Row) -> Applied:
-        beside, made = match.found
-        if row.values["threads"]:
-            made = _chained(Kernel(match.stage, row.values["threads"]), match.stage, beside)
-            if isinstance(made, str):
-                raise ScheduleError(made)
-        else:
-            sch.go_to(made.position)
-        return Applied(made.note, "rows", figures=made.figures)
-
-
-def _chained(k: Kernel, stage: Stage, beside: Sequence[BlockRV]) -> Made | str:
-    """Make the kernel of a chain; a sentence if that is not possible."""
-    last, group = stage.program.in_groups(stage.facts, list(stage.chain))
-    note = Chain(k, last, group, beside=beside).made()
-    if isinstance(note, str):
-        return note
-    registers: Any = note.get("registers", 0)
-    return Made(note, stage_figures(k.sch, stage.chain, stage.facts.rv, k.gpu, registers))
+    def made(self, k: Kernel, stage: Stage, form: Sequence[BlockRV]) -> dict[str, Any] | str:
+        last, group = stage.program.in_groups(stage.facts, list(stage.chain))
+        return Chain(k, last, group, beside=form).made()
 
 
 def _beside(stage: Stage) -> list[BlockRV]:
@@ -104,13 +77,14 @@ def _beside(stage: Stage) -> list[BlockRV]:
     return found
 
 
-class SharedChain:
+class SharedChain(SimpleRule):
     """One kernel for a chain, a thread block for each row, with the intermediate values in shared memory.
 
     costs        the intermediate values of a row, written to shared memory and read, with a barrier for each stage
     """
 
     name = "row chain in shared memory"
+    sketch = "rows"
     needs = frozenset({"shared_memory"})
 
     def match(self, stage: Stage, target: Target) -> Match | Refusal:
@@ -135,33 +109,32 @@ class SharedChain:
             )
         return Match(stage, target.gpu, count)
 
-    def table(self, match: Match, machine: GpuMachine, only: Mapping[str, int] | None = None) -> Table:
-        chain = match.stage.chain
-        c = stage_counts(chain, machine, np.array([match.found]), 0.0)
-        prior = machine.rows.shared_prior
-        return simple_table(match.stage, machine, lambda threads, wide: c, only, prior=prior)
+    def counts(self, match: Match, threads: Array, wide: Array) -> Counts:
+        return stage_counts(match.stage.chain, match.machine, np.full(len(threads), match.found), 0.0)
 
-    def apply(self, sch: Schedule, match: Match, row: Row) -> Applied:
-        stage, k = match.stage, Kernel(match.stage, row.values["threads"])
+    def more(self, match: Match) -> dict[str, float]:
+        return {"prior": match.machine.rows.shared_prior}
+
+    def steps(self, k: Kernel, match: Match) -> dict[str, Any]:
+        stage, sch = match.stage, k.sch
         last, group = stage.program.in_groups(stage.facts, list(stage.chain))
         rows, columns = rows_of(last, group)
         loops = dict(zip([a.var for a in last.axes], sch.get_loops(last.rv), strict=True))
         around = [loops[a.var] for a in rows]
         along = [loops[a.var] for a in (columns if last.kind != "reduction" else last.reduce)]
         sch.reorder(*around, *along)
-        one = k.fused(around, last.rv)
+        row = k.fused(around, last.rv)
         widest = max((extent_of(sch, x) or 1 for f in group for x in sch.get_loops(f.rv)), default=1)
         for f in reversed(group):
             if f is last:
                 continue
-            sch.compute_at(f.rv, one, preserve_unit_loops=True)
+            sch.compute_at(f.rv, row, preserve_unit_loops=True)
             sch.set_scope(f.rv, 0, "shared")
             own = sch.get_loops(f.rv)[1:]
             _across(k, k.fused(own[-len(f.reduce) :] if f.kind == "reduction" else own, f.rv))
         _across(k, k.fused(along, last.rv))
-        sch.bind(one, "blockIdx.x")
-        note = {"rows": [a.var.name for a in rows], "threads": min(k.most, power(widest))}
-        return Applied(note, "rows", figures=stage_figures(sch, stage.chain, stage.facts.rv, match.machine))
+        sch.bind(row, "blockIdx.x")
+        return {"rows": [a.var.name for a in rows], "threads": min(k.most, power(widest))}
 
 
 def _across(k: Kernel, loop: LoopRV) -> None:
@@ -171,7 +144,7 @@ def _across(k: Kernel, loop: LoopRV) -> None:
     k.sch.bind(thread, "threadIdx.x")
 
 
-class Apart:
+class Apart(SimpleRule):
     """The stages of a chain, a kernel for each.
 
     wins where   rows are too long for the registers of a cluster, or too few for all SMs
@@ -180,7 +153,7 @@ class Apart:
     """
 
     name = "apart"
-    needs: frozenset[str] = frozenset()
+    free = False
 
     def match(self, stage: Stage, target: Target) -> Match | Refusal:
         if stage.single:
@@ -195,21 +168,13 @@ class Apart:
         ahead = stage.program.look_ahead(prepared)
         return Match(stage, target.gpu, not isinstance(ahead, str) and ahead[0])
 
-    def table(self, match: Match, machine: GpuMachine, only: Mapping[str, int] | None = None) -> Table:
-        each = [
-            float(seconds_of(stage_counts([f], machine, _blocks(f, machine)), machine))
-            for f in match.stage.chain
-        ]
-        nothing = Counts(compute=np.zeros(1))
-        return simple_table(
-            match.stage,
-            machine,
-            lambda threads, wide: nothing,
-            only,
-            threads=False,
-            left=sum(each),
-            launches=0.0,
-        )
+    def counts(self, match: Match, threads: Array, wide: Array) -> Counts:
+        return Counts(compute=np.zeros(len(threads)))
+
+    def more(self, match: Match) -> dict[str, float]:
+        gpu = match.machine
+        each = [seconds_of(stage_counts([f], gpu, _blocks(f, gpu)), gpu) for f in match.stage.chain]
+        return {"left": float(sum(each)), "launches": 0.0}
 
     def apply(self, sch: Schedule, match: Match, row: Row) -> Applied:
         stage, k = match.stage, Kernel(match.stage)
@@ -250,7 +215,7 @@ class Chain:
         self.made_here: set[Buffer] = set()
         self.shares = Shares(1, 1, 1, 1)
 
-    def made(self) -> dict[str, object] | str:
+    def made(self) -> dict[str, Any] | str:
         """Make the kernel. Returns what `explain()` says of it; a sentence if it is not possible."""
         return self.prepare() or self.schedule()
 
@@ -393,7 +358,7 @@ class Chain:
         rest = [a for a in f.axes if a not in axes and a.extent > 1]
         return r.stride(axes[-1]) not in (0, None) and all(r.moves(a) for a in rest)
 
-    def schedule(self) -> dict[str, object]:
+    def schedule(self) -> dict[str, Any]:
         sch, last, s = self.sch, self.last, self.shares
         long, kept = self.long(), self.kept() if self.keep else []
         if not self.fits():

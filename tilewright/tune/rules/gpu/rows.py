@@ -16,7 +16,7 @@ and the threads that share a row are those along threadIdx.y.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -29,20 +29,19 @@ from ....ir.expr import const_value
 from ....target import Target
 from ....target.gpu_machine import ROWS, GpuMachine, RowFigures
 from ....tir.analysis.combiner import NotACombination, combination_of
-from ....tir.schedule import Schedule
 from ....tir.schedule.primitive import BlockRV, LoopRV
-from ....tir.schedule.schedule import Position
-from ...cost.table import Table
+from ...cost.gpu import Counts
+from ...cost.table import Array
 from ...program.facts import Axis, Facts, facts_of
 from ...program.patterns import in_line, is_contiguous, is_pooling, reuses
 from ...program.stages import Stage
-from ..rule import Applied, Match, Refusal, Row
-from .figures import simple_table, stage_counts, stage_figures
+from ..rule import Match, Refusal
+from .figures import SimpleRule, grid_of, stage_counts
 from .kernel import Kernel, power
 from .product_rule import hardly_reused
 
 __all__ = [
-    "Made", "Rows", "Shares", "combines", "factored", "joined_axes", "lone_reduction", "place", "share",
+    "MadeAhead", "Rows", "Shares", "combines", "factored", "joined_axes", "lone_reduction", "place", "share",
     "shares_across", "shares_in_cluster", "shares_of", "vector_lanes",
 ]  # fmt: skip
 
@@ -149,19 +148,45 @@ def joined_axes(sizes: Sequence[int]) -> Callable[..., list[Any]]:
     return mapped
 
 
-@dataclass(frozen=True)
-class Made:
-    """A kernel for rows that was made ahead: its note and figures for `explain()`, and where the schedule stands."""
+class MadeAhead(SimpleRule):
+    """A rule whose kernel is made when a stage is matched, in the first of its forms that is possible: applying it is
+    going there. It is made anew where the threads of a block are decided."""
 
-    note: Mapping[str, object]
-    figures: Mapping[str, Any]
-    position: Position | None = None
+    needs = frozenset({"shared_memory"})
 
-    def table(
-        self, match: Match, gpu: GpuMachine, group: Sequence[Facts], only: Mapping[str, int] | None
-    ) -> Table:
-        c = stage_counts(group, gpu, np.array([max(1, self.figures["blocks"])]))
-        return simple_table(match.stage, gpu, lambda threads, wide: c, only)
+    def made(self, k: Kernel, stage: Stage, form: Any) -> dict[str, Any] | str:
+        """Make the kernel. Returns what `explain()` says of it; a sentence if that is not possible."""
+        raise NotImplementedError
+
+    def first_of(self, stage: Stage, forms: Sequence[Any]) -> Match | Refusal:
+        why = ""
+        for form in forms:
+            ahead = stage.program.look_ahead(partial(self._grid, stage, form))
+            if not isinstance(ahead, str) and not isinstance(ahead[0], str):
+                (note, blocks), position = ahead
+                return Match(stage, stage.program.target.gpu, (form, note, blocks, position))
+            why = why or (ahead if isinstance(ahead, str) else str(ahead[0]))
+        return Refusal(why, near=True)
+
+    def _grid(self, stage: Stage, form: Any) -> tuple[dict[str, Any], int] | str:
+        note = self.made(Kernel(stage), stage, form)
+        if isinstance(note, str):
+            return note
+        return note, grid_of(stage.program.sch, note.get("kernel", stage.facts.rv))[0]
+
+    def counts(self, match: Match, threads: Array, wide: Array) -> Counts:
+        blocks = np.full(len(threads), max(1, match.found[2]))
+        return stage_counts(match.stage.chain, match.machine, blocks)
+
+    def steps(self, k: Kernel, match: Match) -> dict[str, Any]:
+        form, note, _, position = match.found
+        if not k.threads:
+            k.sch.go_to(position)
+            return dict(note)
+        made = self.made(k, match.stage, form)
+        if isinstance(made, str):
+            raise ScheduleError(made)
+        return made
 
 
 def lone_reduction(stage: Stage, gpu: GpuMachine) -> str:
@@ -177,11 +202,10 @@ def lone_reduction(stage: Stage, gpu: GpuMachine) -> str:
     return ""
 
 
-class Rows:
+class Rows(MadeAhead):
     """A thread block for each contiguous row, or for several short ones; two kernels for a few long rows."""
 
     name = "rows"
-    needs = frozenset({"shared_memory"})
 
     def match(self, stage: Stage, target: Target) -> Match | Refusal:
         why = lone_reduction(stage, target.gpu)
@@ -190,27 +214,19 @@ class Rows:
         line = in_line(stage.facts)
         if line is None or not line.reduce:
             return Refusal("it does not reduce along contiguous memory")
-        for form in _forms(stage, target.gpu):
-            ahead = stage.program.look_ahead(partial(_reduced, Kernel(stage), stage.facts, form))
-            if not isinstance(ahead, str) and not isinstance(ahead[0], str):
-                made = ahead[0]
-                return Match(stage, target.gpu, (form, Made(made.note, made.figures, ahead[1])))
-            why = why or (ahead if isinstance(ahead, str) else str(ahead[0]))
-        return Refusal(why, near=True)
+        return self.first_of(stage, _forms(stage, target.gpu))
 
-    def table(self, match: Match, machine: GpuMachine, only: Mapping[str, int] | None = None) -> Table:
-        made: Table = match.found[1].table(match, machine, [match.stage.facts], only)
-        return made
+    def made(self, k: Kernel, stage: Stage, form: _Form) -> dict[str, Any] | str:
+        from .row_chain import Chain  # it imports this file
 
-    def apply(self, sch: Schedule, match: Match, row: Row) -> Applied:
-        form, made = match.found
-        if row.values["threads"]:
-            made = _reduced(Kernel(match.stage, row.values["threads"]), match.stage.facts, form)
-            if isinstance(made, str):
-                raise ScheduleError(made)
-        else:
-            sch.go_to(made.position)
-        return Applied(made.note, figures=made.figures)
+        f = _in_one_axis(k, stage.facts)
+        consumer = k.fusable_consumer(f)
+        if form.straight:
+            return _straight(k, f)
+        if form.parts > 1:
+            return _in_parts(k, f, form, consumer)
+        group = [f, facts_of(k.sch, consumer)] if form.epilogue and consumer is not None else [f]
+        return Chain(k, group[-1], group, form.keep).made()
 
 
 @dataclass(frozen=True)
@@ -239,29 +255,7 @@ def _forms(stage: Stage, gpu: GpuMachine) -> list[_Form]:
     return [*(_Form(1, e, k) for e, k in product(groups, (True, False))), _Form(straight=True)]
 
 
-def _reduced(g: Kernel, f: Facts, form: _Form) -> Made | str:
-    """Make the kernels of a reduction; a sentence if that is not possible."""
-    from .row_chain import Chain  # it imports this file
-
-    sch, gpu, whole = g.sch, g.gpu, f
-    f = _in_one_axis(g, f)
-    consumer = g.fusable_consumer(f)
-    note: dict[str, object] | str
-    if form.straight:
-        note = _straight(g, f)
-    elif form.parts > 1:
-        note = _in_parts(g, f, form, consumer)
-    else:
-        group = [f, facts_of(sch, consumer)] if form.epilogue and consumer is not None else [f]
-        note = Chain(g, group[-1], group, form.keep).made()
-    if isinstance(note, str):
-        return note
-    kernel: Any = note.pop("kernel", f.rv)
-    registers: Any = note.get("registers", 0)
-    return Made(note, stage_figures(sch, [whole], kernel, gpu, registers))
-
-
-def _in_parts(g: Kernel, f: Facts, form: _Form, consumer: BlockRV | None) -> dict[str, object] | str:
+def _in_parts(g: Kernel, f: Facts, form: _Form, consumer: BlockRV | None) -> dict[str, Any] | str:
     """Two kernels: the parts of each row, then their combination, with the epilogue if possible."""
     from .row_chain import Chain  # as above
 
@@ -289,7 +283,7 @@ def _in_parts(g: Kernel, f: Facts, form: _Form, consumer: BlockRV | None) -> dic
     }
 
 
-def _straight(g: Kernel, f: Facts) -> dict[str, object] | str:
+def _straight(g: Kernel, f: Facts) -> dict[str, Any] | str:
     """A reduction straight from memory, a thread block for each row."""
     sch, spatial = g.sch, len(f.spatial)
     loops, known = sch.get_loops(f.rv), all(a.known for a in f.axes)

@@ -11,22 +11,21 @@ If sizes are not multiples of 4, threads move single elements, through shared me
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ....ir.functor import vars_used
 from ....target import Target
-from ....target.gpu_machine import GpuMachine
-from ....tir.schedule import Schedule
 from ....tir.schedule.primitive import BlockRV
-from ...cost.table import Table
+from ...cost.gpu import Counts
+from ...cost.table import Array
 from ...program.facts import Facts, facts_of
 from ...program.patterns import lies_across
 from ...program.stages import Stage
-from ..rule import Applied, Match, Refusal, Row
-from .figures import simple_table, stage_counts, stage_figures
+from ..rule import Match, Refusal
+from .figures import SimpleRule, stage_counts
 from .kernel import Kernel
 
 __all__ = ["Transpose", "transpose", "transposed_read"]
@@ -37,7 +36,7 @@ _SQUARE = 4  # rows and columns of the square that a thread transposes
 _NEAR = 2  # adjacent squares along a row that neighbouring threads have, so that they write longer pieces
 
 
-class Transpose:
+class Transpose(SimpleRule):
     """Tiles that are transposed in shared memory.
 
     wins where   one operand is contiguous along another axis than the result
@@ -45,6 +44,7 @@ class Transpose:
 
     name = "transpose"
     needs = frozenset({"shared_memory"})
+    free = False
 
     def match(self, stage: Stage, target: Target) -> Match | Refusal:
         if not stage.single or stage.facts.kind != "injective":
@@ -54,16 +54,13 @@ class Transpose:
             return Refusal("it has not one read that is contiguous along another axis than the result")
         return Match(stage, target.gpu, read)
 
-    def table(self, match: Match, machine: GpuMachine, only: Mapping[str, int] | None = None) -> Table:
+    def counts(self, match: Match, threads: Array, wide: Array) -> Counts:
         f = match.stage.facts
         blocks = max(1, math.prod(a.extent for a in f.spatial) // _SIDES[-1] ** 2)
-        c = stage_counts([f], machine, np.array([blocks]))
-        return simple_table(match.stage, machine, lambda threads, wide: c, only, threads=False)
+        return stage_counts([f], match.machine, np.full(len(threads), blocks))
 
-    def apply(self, sch: Schedule, match: Match, row: Row) -> Applied:
-        f, k = match.stage.facts, Kernel(match.stage)
-        note = transpose(k, f, *match.found)
-        return Applied(note, figures=stage_figures(sch, [f], f.rv, match.machine))
+    def steps(self, k: Kernel, match: Match) -> dict[str, Any]:
+        return transpose(k, match.stage.facts, *match.found)
 
 
 def transposed_read(f: Facts) -> tuple[int, int] | None:
@@ -78,7 +75,7 @@ def transposed_read(f: Facts) -> tuple[int, int] | None:
     return [r.buffer for r in f.block.reads].index(read.buffer), at
 
 
-def transpose(g: Kernel, f: Facts, read: int, across: int) -> dict[str, object]:
+def transpose(g: Kernel, f: Facts, read: int, across: int) -> dict[str, Any]:
     """Transpose a tensor: its source is contiguous along axis `across`, the result along the last one."""
     copy = g.sch.cache_read(f.rv, read, "shared")
     f, across = _joined(g, facts_of(g.sch, f.rv), read, across, copy)
@@ -137,7 +134,7 @@ def _fused_runs(runs: Sequence[Sequence[int]], sizes: Sequence[int]) -> Callable
     return mapped
 
 
-def _in_squares(g: Kernel, f: Facts, read: int, across: int, side: int, copy: BlockRV) -> dict[str, object]:
+def _in_squares(g: Kernel, f: Facts, read: int, across: int, side: int, copy: BlockRV) -> dict[str, Any]:
     sch, count = g.sch, side // _SQUARE
     square = sch.cache_read(f.rv, read, "local")
     loops = sch.get_loops(f.rv)
@@ -174,7 +171,7 @@ def _line_of(f: Facts, read: int, across: int) -> int:
     return found[0] - len(access.indices)
 
 
-def _by_elements(g: Kernel, f: Facts, read: int, across: int, copy: BlockRV) -> dict[str, object]:
+def _by_elements(g: Kernel, f: Facts, read: int, across: int, copy: BlockRV) -> dict[str, Any]:
     sch = g.sch
     loops = sch.get_loops(f.rv)
     others = [x for i, x in enumerate(loops) if i not in (across, len(loops) - 1)]

@@ -7,20 +7,19 @@ for kh, kw in grid(3, 3):                       windows overlap, but elements th
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ....target import Target
 from ....target.gpu_machine import GpuMachine
-from ....tir.schedule import Schedule
-from ...cost.table import Table
+from ...cost.gpu import Counts
+from ...cost.table import Array
 from ...program.facts import Access, Facts, facts_of
 from ...program.patterns import is_contiguous, is_pooling, reuses
 from ...program.stages import Stage
-from ..rule import Applied, Match, Refusal, Row
-from .figures import simple_table, stage_counts, stage_figures
+from ..rule import Match, Refusal
+from .figures import SimpleRule, stage_counts
 from .kernel import Kernel
 from .product import product_of
 
@@ -54,11 +53,10 @@ class _Share(NamedTuple):
     several: int
 
 
-class Windows:
+class Windows(SimpleRule):
     """Some neighbouring results for each thread; elements that several threads read are in the L1 cache."""
 
     name = "windows"
-    needs: frozenset[str] = frozenset()
 
     def match(self, stage: Stage, target: Target) -> Match | Refusal:
         f = stage.facts
@@ -80,19 +78,15 @@ class Windows:
             return Refusal("its results are not shared by whole warps", near=True)
         return Match(stage, target.gpu, (inside, position, share))
 
-    def table(self, match: Match, machine: GpuMachine, only: Mapping[str, int] | None = None) -> Table:
+    def counts(self, match: Match, threads: Array, wide: Array) -> Counts:
         f, (_, _, s) = match.stage.facts, match.found
-        results = math.prod(a.extent for a in f.spatial)
-        c = stage_counts([f], machine, np.array([max(1, results // (s.threads * s.wide * s.several))]))
-        return simple_table(match.stage, machine, lambda threads, wide: c, only)
+        blocks = max(1, math.prod(a.extent for a in f.spatial) // (s.threads * s.wide * s.several))
+        return stage_counts([f], match.machine, np.full(len(threads), blocks))
 
-    def apply(self, sch: Schedule, match: Match, row: Row) -> Applied:
-        k, (f, position, s) = Kernel(match.stage, row.values["threads"]), match.found
-        sch.go_to(position)
-        if k.threads:
-            s = _share(f, s.wide, s.several, k.most)
-        note = _shared(k, f, s)
-        return Applied(note, figures=stage_figures(sch, [match.stage.facts], f.rv, match.machine))
+    def steps(self, k: Kernel, match: Match) -> dict[str, Any]:
+        f, position, s = match.found
+        k.sch.go_to(position)
+        return _shared(k, f, _share(f, s.wide, s.several, k.most) if k.threads else s)
 
 
 def _pooled(f: Facts) -> int:
@@ -144,7 +138,7 @@ def _share(f: Facts, wide: int, several: int, most: int) -> _Share:
     return _Share(threads, wide, several)
 
 
-def _shared(g: Kernel, f: Facts, share: _Share) -> dict[str, object]:
+def _shared(g: Kernel, f: Facts, share: _Share) -> dict[str, Any]:
     """Distribute the results over threads."""
     sch, consumer, (threads, wide, several) = g.sch, g.fusable_consumer(f), share
     epilogue = consumer
