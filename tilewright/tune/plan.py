@@ -84,7 +84,8 @@ class Choice:
         for o in offers:
             row = ", ".join(f"{k} {v}" for k, v in o.table.values(o.best).items())
             applied = "  <- applied" if o is self.winner else ""
-            lines.append(f"  {o.rule.name:<{wide}}  {o.least * 1e6:9.2f} us  {row}{applied}")
+            time = o.row(o.best).predicted * 1e6
+            lines.append(f"  {o.rule.name:<{wide}}  {time:9.2f} us  {row}{applied}")
         lines += [f"  {name:<{wide}}  refused: {no.why}" for name, no in self.refused.items()]
         return "\n".join([self.stage.name, *lines])
 
