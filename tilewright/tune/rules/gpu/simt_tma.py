@@ -160,7 +160,7 @@ class TmaThreads(Sketch):
         (i, i1, *i_own), i_lane = self.divided(loops[p.m.var], 0)
         (j, j1, *j_own), j_lane = self.divided(loops[p.n.var], 1)
         depth, quad, k = sch.split(loops[p.k.var], [None, t.depth // _WIDE, _WIDE])
-        # The short side is the innermost, as in products whose threads do the copies (gpu_product.py).
+        # The short side is the innermost, as in products whose threads do the copies (simt.py).
         own = [*i_own, *j_own] if t.high > t.wide else [*j_own, *i_own]
         lanes = [i_lane[0], *j_lane, i_lane[1]]
         blocks = self.tiles(i, j, loops, i1, j1, *lanes, depth, quad, k, *own)
