@@ -352,7 +352,7 @@ def test_trials_are_the_tuners(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_targets_without_sketches() -> None:
     with pytest.raises(
-        ScheduleError, match="no sketches for targets of kind 'ext_dev'; there are some for c, cuda, llvm"
+        ScheduleError, match="no rules for targets of kind 'ext_dev'; there are some for c, cuda, llvm"
     ):
         tvm.auto_schedule(list(matmul()), "vta")
 

@@ -17,7 +17,7 @@ import tilewright as tvm
 from tilewright import te, topi
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.attention import attention_of
-from tilewright.tune.gpu_attention import Parts, _Sketch, refusal
+from tilewright.tune.rules.gpu.attention import Parts, _Sketch, refusal
 
 
 def scheduled(*sizes: int, target: str = HOPPER, **facts: Any) -> Any:
@@ -134,7 +134,7 @@ def test_nvrtc_takes_it(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("parts", [Parts(1, 64, 2, False), Parts(3, 64, 3, True)])
 def test_other_sizes_can_be_had(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tilewright.tune.gpu_attention.best_parts", lambda a, gpu: parts)
+    monkeypatch.setattr("tilewright.tune.rules.gpu.attention.best_parts", lambda a, gpu: parts)
     sch = scheduled(1, 2, 192, 64)
     text = tvm.build(sch.mod, target=HOPPER).imported_modules[0].get_source()
     assert f"__launch_bounds__({128 * (parts.groups + 1)}" in text
@@ -201,8 +201,6 @@ def test_rows_that_see_more_are_shared_out(sizes: Any, together: int) -> None:
     sch = Schedule(te.create_prim_func(attention(*sizes, is_causal=True)))
     found = attention_of(sch, sch.realize(sch.get_block("T_attention")))
     gpu = tvm.target.Target(HOPPER).gpu
-    made = SimpleNamespace(
-        a=found, parts=Parts(2, 128, 2, True), g=SimpleNamespace(target=SimpleNamespace(gpu=gpu))
-    )
+    made = SimpleNamespace(a=found, parts=Parts(2, 128, 2, True), g=SimpleNamespace(gpu=gpu))
     assert found.edges()[0] == [(1, 0)]
     assert _Sketch.heads(made, found.edges()[0]) == together  # type: ignore[arg-type]

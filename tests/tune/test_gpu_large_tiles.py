@@ -13,9 +13,9 @@ import pytest
 import tilewright as tvm
 from tilewright import te, topi
 from tilewright.target import Target
-from tilewright.tune import gpu_conv_threads, gpu_product
-from tilewright.tune.gpu_product import ThreadTile, best_thread_tile, possible_thread_tiles
-from tilewright.tune.gpu_tensor import product_of
+from tilewright.tune.cost.gpu import Counts
+from tilewright.tune.plan import plan_of
+from tilewright.tune.rules.gpu.simt import Simt, ThreadTile
 
 H200 = "cuda -model=h200"
 
@@ -52,9 +52,9 @@ def conv(
 
 def forced(monkeypatch: pytest.MonkeyPatch, tile: ThreadTile) -> None:
     """Let every product take a tile, however small it is."""
-    for module in (gpu_product, gpu_conv_threads):
-        monkeypatch.setattr(module, "best_thread_tile", lambda *_: tile)
-        monkeypatch.setattr(module, "can_run", lambda *_: None)
+    monkeypatch.setattr(Simt, "tiles", lambda *_: [tile])
+    monkeypatch.setattr(Simt, "counts", lambda *_: Counts())
+    monkeypatch.setattr(Simt, "refusal", lambda *_: "")
 
 
 # rows, columns, stages, parts, blocks of a processor, depth, rows and columns of a thread, lanes
@@ -134,14 +134,9 @@ def test_code_of_a_kernel() -> None:
     ("m", "n", "k", "parts"), [(4096, 4096, 4096, False), (512, 49, 4608, True), (64, 64, 64, False)]
 )
 def test_sizes_by_the_count_of_cycles(m: int, n: int, k: int, parts: bool) -> None:
-    from tilewright.tune.program.facts import facts_of
-
-    sch = tvm.tir.Schedule(te.create_prim_func(matmul(m, n, k)))
-    p = product_of(facts_of(sch, sch.get_block("T_matmul")))
-    assert p is not None
-    gpu = Target(H200).gpu
-    tile = best_thread_tile(p, gpu, 16)
-    assert tile in possible_thread_tiles(p, gpu, 16)
+    gpu, func = Target(H200).gpu, te.create_prim_func(matmul(m, n, k))
+    (choice,) = plan_of(func, Target(H200), forced={0: "SIMT"}).choices
+    tile = ThreadTile(**{k: v for k, v in choice.row.values.items() if k != "transposed"})
     assert (tile.parts > 1) is parts
     assert tile.threads % 32 == 0 and tile.shared <= gpu.dynamic_shared_memory_per_block
 

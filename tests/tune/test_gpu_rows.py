@@ -11,8 +11,8 @@ import pytest
 
 import tilewright as tvm
 from tilewright import te, tir, topi
-from tilewright.tune import gpu
-from tilewright.tune.gpu_rows import shares_across, shares_in_cluster, shares_of
+from tilewright.tune.rules.gpu.kernel import Kernel
+from tilewright.tune.rules.gpu.rows import shares_across, shares_in_cluster, shares_of
 
 CUDA = "cuda -arch=sm_90a"
 Array = np.ndarray[Any, Any]
@@ -140,7 +140,7 @@ CLUSTERS: dict[str, Case] = {
 @pytest.mark.parametrize("name", CLUSTERS)
 def test_clusters_share_long_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that are long for so few registers."""
-    monkeypatch.setattr(gpu.GpuFunction, "limit", 32)
+    monkeypatch.setattr(Kernel, "limit", 32)
     sch = computes(*CLUSTERS[name], f"{CUDA} -machine=rows.held_registers:4,rows.cluster_threads:32")
     record = next(r for r in sch.explanation.records if r["sketch"] == "rows")
     assert record["cluster"] > 1 and "x0" in record["in registers"]
@@ -148,9 +148,9 @@ def test_clusters_share_long_rows(name: str, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("name", ["softmax", "layernorm"])
 def test_stages_of_rows_that_nothing_holds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu.GpuFunction, "limit", 8)
-    sch = computes(*CLUSTERS[name], f"{CUDA} -machine=rows.held_registers:4")
-    stages = [r["stage"] for r in sch.explanation.records if r["sketch"] != "inline"]
+    monkeypatch.setattr(Kernel, "limit", 8)
+    sch = computes(*CLUSTERS[name], f"{CUDA} -machine=rows.held_registers:4,rows.shared_memory:64")
+    stages = [r["stage"] for r in sch.explanation.records if r["sketch"] not in ("inline", "apart")]
     assert len(stages) == 3 and "T_softmax_exp" not in stages
 
 
@@ -209,6 +209,7 @@ def test_rows_that_nothing_holds_are_read_by_a_kernel_for_each_stage() -> None:
     sch, _ = scheduled([(64, 1 << 20)], topi.nn.softmax)
     stages = [(r["stage"], r["sketch"]) for r in sch.explanation.records if r["sketch"] != "inline"]
     assert stages == [
+        ("T_softmax_norm", "apart"),
         ("T_softmax_maxelem", "rows"),
         ("T_softmax_expsum", "rows"),
         ("T_softmax_norm", "elementwise"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import pytest
@@ -11,12 +10,10 @@ import tilewright as tvm
 from tilewright import te, topi
 from tilewright.ir.errors import LoweringError
 from tilewright.target import Target
-from tilewright.tune import gpu_product_tma
 from tilewright.tune.cost.gpu import Counts
-from tilewright.tune.gpu_product import ThreadTile
-from tilewright.tune.gpu_product_tma import best_tma_tile, possible_tma_tiles
-from tilewright.tune.gpu_tensor import product_of
-from tilewright.tune.program.facts import facts_of
+from tilewright.tune.plan import plan_of
+from tilewright.tune.rules.gpu.simt import ThreadTile
+from tilewright.tune.rules.gpu.simt_tma import SimtTma
 
 H200 = "cuda -model=h200"
 # rows, columns, stages, parts, blocks of a processor, depth, rows and columns of a thread, lanes
@@ -44,10 +41,9 @@ def record_of(sch: Any) -> dict[str, Any]:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every product take a tile of one warp, and nothing be turned."""
-    monkeypatch.setattr(gpu_product_tma, "best_tma_tile", lambda *_: ONE_WARP)
-    monkeypatch.setattr(gpu_product_tma, "tma_counts", lambda *_: Counts())
-    monkeypatch.setattr(gpu_product_tma, "can_run", lambda *_: None)
-    monkeypatch.setattr(sys.modules[__name__], "H200", f"{H200} -machine=tma_simt.least_side:1")
+    monkeypatch.setattr(SimtTma, "tiles", lambda *_: [ONE_WARP])
+    monkeypatch.setattr(SimtTma, "counts", lambda *_: Counts())
+    monkeypatch.setattr(SimtTma, "refusal", lambda *_: "")
 
 
 @pytest.mark.parametrize(
@@ -116,12 +112,9 @@ def test_operands_are_turned_where_it_pays(shape: tuple[Any, ...], turned: list[
 @pytest.mark.parametrize("shape", [(4096, 4096, 4096), (1000, 3000, 500), (64, 4096, 4096), (64, 64, 64)])
 def test_sizes_by_the_count_of_cycles(shape: tuple[int, int, int]) -> None:
     a, b, *_ = matmul(*shape)
-    sch = tvm.tir.Schedule(te.create_prim_func([a, b, topi.matmul(a, b)]))
-    p = product_of(facts_of(sch, sch.get_block("T_matmul")))
-    assert p is not None
-    gpu = Target(H200).gpu
-    tile = best_tma_tile(p, gpu)
-    assert tile in possible_tma_tiles(p, gpu)
+    func = te.create_prim_func([a, b, topi.matmul(a, b)])
+    (choice,) = plan_of(func, Target(H200), forced={0: "SIMT with TMA"}).choices
+    tile = ThreadTile(**{k: v for k, v in choice.row.values.items() if k != "transposed"})
     assert tile.threads % 128 == 0
 
 

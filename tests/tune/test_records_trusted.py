@@ -123,7 +123,8 @@ def calls_of_rules() -> Iterator[tuple[str, str, ast.Call]]:
     """What the files of the search call on a schedule."""
     primitives = tir.Schedule(te.create_prim_func(matmul())).primitives
     for file in sorted(Path(tune.__file__).parent.rglob("*.py")):
-        module = f"tilewright.tune.{file.stem}"
+        inside = file.relative_to(Path(tune.__file__).parent).with_suffix("")
+        module = ".".join(("tilewright.tune", *inside.parts))
         for n in ast.walk(ast.parse(file.read_text())):
             if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr in primitives:
                 owner = n.func.value

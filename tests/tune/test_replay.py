@@ -14,7 +14,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 import replay
 import replay_record
 
-from tilewright.tune import gpu, plan
+from tilewright.tune.cost import cpu
+from tilewright.tune.rules.gpu.simt import Simt
 
 SCRIPT = Path(replay.__file__)
 TARGETS = ["znver4", "sm_80"]
@@ -34,7 +35,7 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> replay.Recording:
 
 def best_of_few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the scheduler take the first row of each table."""
-    monkeypatch.setattr(plan, "best_row", lambda table, machine, cycles: 0)
+    monkeypatch.setattr(cpu, "best_row", lambda table, machine, figures: 0)
 
 
 @pytest.mark.slow
@@ -57,7 +58,7 @@ def test_a_changed_decision_is_reported(
     old: replay.Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     best_of_few(monkeypatch)
-    monkeypatch.setattr(gpu.GpuFunction, "tile", lambda self, f: 1 / 0)
+    monkeypatch.setattr(Simt, "match", lambda self, stage, target: 1 / 0)
     new = written(tmp_path / "new")
     by_target = {
         t: [kinds for (_, of), kinds in replay.changes(old, new).items() if of == t] for t in TARGETS

@@ -6,7 +6,6 @@ import json
 import sqlite3
 import warnings
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +25,7 @@ from tilewright.relay.backend.tasks import extract
 from tilewright.target.machine import GpuMachine
 from tilewright.tir.analysis.measure import bytes_of, scope_of
 from tilewright.tir.transform.storage_rewrite import SMALL
-from tilewright.tune import gpu
 from tilewright.tune.errors import TuneError
-from tilewright.tune.gpu_space import SharedTile, shared_tile_table
 from tilewright.tune.measure import machines
 from tilewright.tune.measure.measurer import (
     MeasureInput,
@@ -38,12 +35,14 @@ from tilewright.tune.measure.measurer import (
     Timing,
     references,
 )
+from tilewright.tune.plan import plan_of
 from tilewright.tune.records.database import Database
 from tilewright.tune.records.history import History
+from tilewright.tune.rules.gpu.shared_tile import SharedTile
 from tilewright.tune.search import cost_models
 from tilewright.tune.search.cost_models import CorrectedModel, cost_model
 from tilewright.tune.search.search import SearchOptions, tune_task
-from tilewright.tune.space import Sketches
+from tilewright.tune.space import Sketches, Structures
 from tilewright.tune.workload import task_of
 
 needs_opencl = pytest.mark.needs("opencl")
@@ -93,31 +92,34 @@ def test_what_is_free_to_be_decided(name: str) -> None:
     some = space.sample(rng, 16)
     features = space.features(some)
     assert np.isfinite(features).all() and (space.seconds(some) > 0).all()
-    assert (
-        features.shape[1]
-        == Sketches(task_of(matmul(8), "opencl")).space.features(np.zeros((1, 1), int)).shape[1]
-    )
+    other = Sketches(task_of(matmul(8), "opencl")).space
+    assert features.shape[1] == other.features(other.beginnings).shape[1]
     for rows in some:
         assert (space.rows(space.decisions(rows)) == rows).all()
-    children = space.mutate(rng, space.cross(rng, some, some[::-1]))
-    assert (children >= 0).all() and (children < [len(s) for s in space.stages]).all()
+    first = space.first
+    some = first.sample(rng, 16)
+    children = first.mutate(rng, first.cross(rng, some, some[::-1]))
+    assert (children >= 0).all() and (children < [len(s) for s in first.stages]).all()
+    assert len(set(map(int, space.varied(space.sample(rng, 16), 8)))) == 8
 
 
-def test_kinds_of_sketches_stand_side_by_side() -> None:
-    (stage,) = Sketches(task_of(matmul(1024, "float16"), H200)).space.stages
-    kinds = {stage.decision(int(r))["sketch"] for r in np.linspace(0, len(stage) - 1, 400)}
-    assert {"warpgroups", "shared tile"} <= kinds
-    assert stage.decision(stage.default)["sketch"] == "warpgroups"
+def test_rules_that_could_be_as_fast_are_searched_too() -> None:
+    space = Sketches(task_of(matmul(1024, "float16"), H200)).space
+    assert isinstance(space, Structures) and space.names == [("wgmma",), ("mma",)]
+    for rows, rule in zip(space.beginnings, ("wgmma", "mma"), strict=True):
+        (decision,) = space.decisions(rows) or []
+        assert decision["rule"] == rule
+    assert (space.default == space.beginnings[0]).all()
 
 
 def test_limits_of_the_hardware_are_kept() -> None:
     task = task_of(matmul(256), "opencl")
-    (stage,) = Sketches(task).space.stages
+    (stage,) = Sketches(task).space.first.stages
     gpu = task.target.gpu
     assert isinstance(gpu, GpuMachine)
     rows = range(0, len(stage), 97)
     for decision in map(stage.decision, rows):
-        t = SharedTile(**{k: v for k, v in decision.items() if k not in ("stage", "sketch")})
+        t = SharedTile(**{k: v for k, v in decision.items() if k not in ("stage", "rule")})
         assert t.threads <= gpu.max_threads_per_block
         assert (t.side(True) + t.side(False)) * t.depth * 4 <= gpu.shared_memory_per_block
 
@@ -152,21 +154,16 @@ SHARED = {
 @pytest.mark.parametrize(
     "name", [n if n == "neighbours" else pytest.param(n, marks=pytest.mark.slow) for n in SHARED]
 )
-def test_shared_memory_is_what_the_table_says(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_memory_is_what_the_table_says(name: str) -> None:
     """Random decisions, and those that need most: what kernels declare is what was counted, and none has too much."""
-    task, tables = task_of(SHARED[name], "opencl"), []
-    monkeypatch.setattr(
-        gpu, "shared_tile_table", lambda *a: tables.append(shared_tile_table(*a)) or tables[-1]
-    )
+    task = task_of(SHARED[name], "opencl")
     sketches = Sketches(task)
-    stages = sketches.space.stages
-    (table,) = tables
-    said = table.figures["shared"]
+    choice = plan_of(task.func, task.target).choices[0]
+    table = choice.winner.table.whole()
+    said = table.count("shared_bytes")
     rows = np.random.default_rng(2).choice(len(table), examples(2), replace=False)
     for row in {*map(int, rows), int(np.argmax(said))}:
-        names = [x.name for x in fields(SharedTile)]
-        decision = {"stage": stages[0].name, "sketch": "shared tile"}
-        decision |= dict(zip(names, map(int, table.points[row]), strict=True))
+        decision = {"stage": choice.stage.name, "rule": "shared tile", **table.values(row)}
         (lowered,) = tvm.lower(sketches.apply([decision]).mod).functions.values()
         found: list[tuple[str, int]] = []
         for m in pre_order(lowered.body):
@@ -181,7 +178,7 @@ def test_shared_memory_is_what_the_table_says(name: str, monkeypatch: pytest.Mon
 def test_what_is_decided_is_done_or_refused() -> None:
     sketches = Sketches(task_of(matmul(64), "opencl"))
     decision = {
-        "stage": "T_matmul", "sketch": "shared tile", "high": 4, "wide": 8, "own_high": 2, "own_wide": 1,
+        "stage": "T_matmul", "rule": "shared tile", "high": 4, "wide": 8, "own_high": 2, "own_wide": 1,
         "groups_high": 1, "groups_wide": 2, "depth": 8, "fetch": 4, "unroll": 1,
     }  # fmt: skip
     sch = sketches.apply([decision])
@@ -189,10 +186,11 @@ def test_what_is_decided_is_done_or_refused() -> None:
     assert 'T.thread_binding(4, thread="threadIdx.y")' in text and 'thread="vthread.x"' in text
     assert sch.verify()
     for wrong, why in (
-        ({**decision, "sketch": "warps"}, "as decided: no sketch of the kind 'warps' is for it"),
-        ({**decision, "high": 0}, "cannot be scheduled as decided: a factor is 0; factors are at least 1"),
+        ({**decision, "rule": "mma"}, "mma cannot schedule T_matmul as decided: the target has no mma.f16"),
+        ({**decision, "rule": "warps"}, "names the rule 'warps'; there are wgmma, mma, SIMT with TMA,"),
+        ({**decision, "high": 0}, "shared tile has no such row for T_matmul"),
         ({**decision, "stage": "other"}, "the decision is for other, and the stage is T_matmul"),
-        ({"stage": "T_matmul", "sketch": "shared tile"}, "damaged"),
+        ({"stage": "T_matmul", "rule": "shared tile"}, "the decision for T_matmul is damaged: 'high'"),
     ):
         with pytest.raises(tvm.TVMError, match=why):
             sketches.apply([wrong])
@@ -200,17 +198,14 @@ def test_what_is_decided_is_done_or_refused() -> None:
         sketches.apply([decision, decision])
 
 
-def test_a_refusal_says_why_also_where_other_sketches_come_after_it() -> None:
+def test_a_decision_names_any_rule_that_matches() -> None:
     sketches = Sketches(task_of(matmul(256, "float16"), H200))
-    decision = {"stage": "T_matmul", "sketch": "warps", "rows": 128, "columns": 128, "stages": 2}
-    decision |= {"parts": 1, "per_processor": 2, "depth": 32}
-    sketches.apply([decision])
-    for wrong, why in (
-        ({**decision, "rows": 3}, "cannot be scheduled as decided: a factor is 0; factors are at least 1"),
-        ({**decision, "rows": 0}, "the decision for T_matmul is damaged: integer modulo by zero"),
-    ):
-        with pytest.raises(ScheduleError, match=why):
-            sketches.apply([wrong])
+    other = plan_of(sketches.task.func, sketches.task.target, forced={0: "mma"}).choices[0]
+    decision = {"stage": "T_matmul", "rule": "mma", **other.row.values}
+    assert sketches.apply([decision]).explanation.records[-1]["rule"] == "mma"
+    for rows in (3, 0):
+        with pytest.raises(ScheduleError, match="mma has no such row for T_matmul"):
+            sketches.apply([{**decision, "rows": rows}])
 
 
 @pytest.mark.slow
@@ -315,7 +310,7 @@ def tile(high: int, wide: int, **more: int) -> dict[str, Any]:
         "fetch": 1,
         "unroll": 0,
     }
-    return {"stage": "T_matmul", "sketch": "shared tile", "high": high, "wide": wide, **base, **more}
+    return {"stage": "T_matmul", "rule": "shared tile", "high": high, "wide": wide, **base, **more}
 
 
 def test_what_is_right_belongs_to_the_task_also_if_it_has_constants() -> None:

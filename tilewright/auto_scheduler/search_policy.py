@@ -417,14 +417,13 @@ class SketchPolicy(SearchPolicy):
         return states_of(self.search_task, sketches, rows[:out_size])
 
 
-# The columns that tell structures of a tiled stage apart: the vector axis and the packed operand; on GPUs the sketch.
-_HEAD = {"rule": 2}
+_HEAD = 2  # the columns that tell structures of a tile on a CPU apart: the vector axis and the packed operand
 
 
 def _first_rows(stage: Any) -> list[int]:
     """The best row of each structure of a stage, by the model of the machine."""
     order = np.argsort(stage.seconds, kind="stable")
-    heads = stage.points[order, : _HEAD.get(stage.key, 1) if stage.sketch == "tile" else 0]
+    heads = stage.points[order, : _HEAD if stage.rule == "tile" else 0]
     _, first = np.unique(heads, axis=0, return_index=True)
     return [int(order[i]) for i in first]
 

@@ -75,7 +75,7 @@ class KernelFigures:
 
 @dataclass(frozen=True, slots=True)
 class WgmmaFigures:
-    """Products by `wgmma` with TMA copies (tune/gpu_tensor.py); fitted on an H200."""
+    """Products by `wgmma` with TMA copies (tune/rules/gpu/wgmma.py); fitted on an H200."""
 
     kernel: KernelFigures = KernelFigures(3500, 4000, 0.85, 3.5, 4000, 1.0)
     cycles_per_column: float = 0.5  # of a `wgmma` of 64 rows and 32 bytes along the reduction
@@ -94,11 +94,14 @@ class WgmmaFigures:
     long_row: int = 128
     busy_sms: float = 0.8  # fraction of the SMs that must load to reach the DRAM bandwidth
     reserved_shared: int = 2048  # bytes of shared memory for mbarriers and for the driver
+    # Time with which it competes, relative to the predicted one. Not measured yet: the largest with which it keeps
+    # products of eight rows that `mma` is predicted to compute as fast.
+    prior: float = 0.93
 
 
 @dataclass(frozen=True, slots=True)
 class MmaFigures:
-    """Products by `mma`, whose warps copy by themselves (tune/gpu_warps.py); fitted on an H200."""
+    """Products by `mma`, whose warps copy by themselves (tune/rules/gpu/mma.py); fitted on an H200."""
 
     kernel: KernelFigures = KernelFigures(5800, 3000, 0.8, 3.0, 5000, 1.5)
     product: float = 0.94  # of the time that the tensor cores need at their peak
@@ -124,7 +127,7 @@ class MmaFigures:
 
 @dataclass(frozen=True, slots=True)
 class SimtFigures:
-    """float32 products whose threads copy operands ahead (tune/gpu_product.py); fitted on an H200."""
+    """float32 products whose threads copy operands ahead (tune/rules/gpu/simt.py); fitted on an H200."""
 
     kernel: KernelFigures = KernelFigures(2500, 3000, 0.7, 1.5, 4500, 1.5)
     rate: float = 0.7  # fraction of the peak multiply-adds that is reached at best
@@ -143,6 +146,10 @@ class SimtFigures:
     large_tile: int = 128 * 128  # results of a tile from which `stages_of_large` is better than `stages`
     stages: int = 3
     stages_of_large: int = 4
+    # Time with which it competes where TMA could copy the operands, relative to the predicted one. Not measured yet:
+    # the least with which TMA keeps the products of bench/ that threads which copy by themselves are predicted to
+    # compute faster.
+    prior: float = 1.67
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +166,7 @@ class TileRate:
 
 @dataclass(frozen=True, slots=True)
 class TmaSimtFigures:
-    """float32 products whose operands TMA copies (tune/gpu_product_tma.py); measured on an H200."""
+    """float32 products whose operands TMA copies (tune/rules/gpu/simt_tma.py); measured on an H200."""
 
     tiles: tuple[TileRate, ...] = (
         TileRate(256, 128, 1, 0.85, 0.75),
@@ -178,7 +185,7 @@ class TmaSimtFigures:
 
 @dataclass(frozen=True, slots=True)
 class Dp4aFigures:
-    """int8 products by `dp4a` (tune/gpu_dots.py)."""
+    """int8 products by `dp4a` (tune/rules/gpu/dp4a.py)."""
 
     # over float32: `dp4a` does four multiply-adds, and half of that is lost to other instructions
     speedup: float = 2.0
@@ -186,7 +193,7 @@ class Dp4aFigures:
 
 @dataclass(frozen=True, slots=True)
 class SharedTileFigures:
-    """Tiles in shared memory, and figures of candidates in general (tune/gpu_space.py); fitted on an H200."""
+    """Tiles in shared memory (tune/rules/gpu/shared_tile.py), and figures of kernels in general; fitted on an H200."""
 
     launch_seconds: float = 1e-6  # that a kernel takes at least
     shared_bytes: float = 128  # bytes that an SM reads from shared memory in a cycle
@@ -213,11 +220,16 @@ class SharedTileFigures:
     float32_rate: float = 0.8  # fraction of the float32 peak that a product without tensor cores reaches
     transpose_rate: float = 0.8  # fraction of the DRAM bandwidth of a kernel that transposes
     kernel_launch: float = 4000  # of a kernel that is added
+    least_side: int = 4  # rows, and columns, of a product that is worth tiles
+    # Cycles that tiles in shared memory, `dp4a` and single results must save before they take the place of a kernel
+    # with large tiles: the fixed costs of the two groups were fitted apart from each other. Not measured yet: the least
+    # with which large tiles keep the small products that they had before estimates decided.
+    margin: float = 12000
 
 
 @dataclass(frozen=True, slots=True)
 class RowFigures:
-    """Rows in registers (tune/gpu_rows.py); measured on an H200."""
+    """Rows in registers (tune/rules/gpu/rows.py); measured on an H200."""
 
     vectors: int = 4  # vectors of a row that a thread should have, all in flight at once
     held_registers: int = 64  # registers of a thread for its part of a row
@@ -233,6 +245,9 @@ class RowFigures:
     cluster_threads: int = 128  # threads of a thread block of a cluster, at least
     # bytes of shared memory of a thread block for the intermediate stages of a row
     shared_memory: int = 46 * 1024
+    # Time with which rows in shared memory compete, relative to the predicted one. Not measured yet: barriers between
+    # their stages are not counted.
+    shared_prior: float = 1.5
 
 
 ROWS: Final = RowFigures()
@@ -240,7 +255,7 @@ ROWS: Final = RowFigures()
 
 @dataclass(frozen=True, slots=True)
 class ColumnFigures:
-    """Reductions along a dimension that is not contiguous (tune/gpu_columns.py); measured on an H200."""
+    """Reductions along a dimension that is not contiguous (tune/rules/gpu/columns.py); measured on an H200."""
 
     threads: int = 256  # of a thread block
     rows_in_flight: int = 8  # rows whose loads a thread has in flight at once
@@ -251,7 +266,7 @@ class ColumnFigures:
 
 @dataclass(frozen=True, slots=True)
 class ElementwiseFigures:
-    """Elementwise stages (tune/gpu_elementwise.py) and stages without a better rule; measured on an H200."""
+    """Elementwise stages (tune/rules/gpu/elementwise.py) and stages without a better rule; measured on an H200."""
 
     threads: int = 128  # of a block
     plain_threads: int = 256  # of a block of other stages
@@ -262,11 +277,18 @@ class ElementwiseFigures:
     light_work: int = 8  # a stage with this work at most, in additions, is computed again …
     light_times: int = 64  # … by a stage with so many times its elements, at least
     parallel_iterations: int = 1024  # of a parallel loop that is worth a thread for each
+    loads_per_cycle: float = 32  # loads of single elements by an SM, from the L1 cache
+    load_latency: float = (
+        200  # until a load from the L1 or the L2 cache arrives, if nothing else is in flight
+    )
+    # Time with which a thread for each result competes for a product, relative to the predicted one. Not measured yet:
+    # the least with which tiles in shared memory keep the products of bench/ that they had before estimates decided.
+    plain_prior: float = 2.5
 
 
 @dataclass(frozen=True, slots=True)
 class WindowFigures:
-    """Pooling and depthwise convolutions (tune/gpu_windows.py); measured on an H200."""
+    """Pooling and depthwise convolutions (tune/rules/gpu/windows.py); measured on an H200."""
 
     busy_threads: int = 512  # threads of an SM that hide the latency of memory
     results: int = 32  # of a thread, at most
@@ -275,14 +297,14 @@ class WindowFigures:
 
 @dataclass(frozen=True, slots=True)
 class TransposeFigures:
-    """Transposes through shared memory (tune/gpu_transpose.py); measured on an H200."""
+    """Transposes through shared memory (tune/rules/gpu/transpose.py); measured on an H200."""
 
     busy_tiles: int = 1024  # that keep the SMs busy
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionFigures:
-    """Attention in one kernel (tune/gpu_attention.py); measured on an H200."""
+    """Attention in one kernel (tune/rules/gpu/attention.py); measured on an H200."""
 
     four_warpgroups: float = 0.88  # time for each row with four warpgroups, relative to the time with two
     l2_fraction: float = 0.75  # of the L2 cache that keys and values of heads may take

@@ -67,7 +67,7 @@ def auto_schedule(
     if not (chosen.is_cpu or chosen.is_gpu):
         able = ", ".join(kinds_with(lambda b: b.family in ("cpu", "gpu")))
         raise ScheduleError(
-            f"auto_schedule: there are no sketches for targets of kind {chosen.kind.name!r}; there are some for {able}"
+            f"auto_schedule: there are no rules for targets of kind {chosen.kind.name!r}; there are some for {able}"
         )
     mod = _module(func_or_tensors)
     sch = Schedule(mod)
@@ -122,11 +122,7 @@ def _schedule(
     sch: Schedule, func: PrimFunc, target: Target, notes: Explanation, constants: frozenset[str]
 ) -> None:
     """Schedule the function that `sch` works on, without trials."""
-    if target.is_cpu:
-        return Plan(Stages(sch, func, target, notes, constants)).run()
-    from .gpu import GpuFunction
-
-    return GpuFunction(sch, func, target, notes, constants).run()
+    Plan(Stages(sch, func, target, notes, constants)).run()
 
 
 def is_unscheduled(func: PrimFunc) -> bool:

@@ -20,10 +20,9 @@ class Outcome:
     """What became of a stage on a GPU, for decisions; the records of an explanation are for people."""
 
     stage: str
-    threads: int  # of a thread block; 0 if the sketch does not say
+    threads: int  # of a thread block; 0 if the rule does not say
     shared_memory: bool  # whether the kernel uses shared memory
-    refused: str  # why a better sketch was refused; empty if none was
-    gave_way: bool  # whether the plain sketch took the place of one that was refused
+    refused: str  # why a better rule was refused; empty if none was
 
 
 class Explanation:
@@ -59,13 +58,20 @@ class Explanation:
             told["stages"] = [f.name for f in stage.chain]
         told |= note
         told["rule"], told["row"] = choice.winner.rule.name, dict(choice.row.values)
+        told |= applied.figures
         told.setdefault("predicted_us", round(choice.row.own * 1e6, 2))
         rival = min(choice.rivals, key=lambda o: o.least, default=None)
         if rival is not None:
             told["rival"] = _rival(choice, rival)
+        own = choice.winner.rule.name
+        near = {name: no.why for name, no in choice.refused.items() if no.near and name != own}
+        if near:
+            told["refused"] = near
         if instead:
             told["instead"] = instead
         self.records.insert(at, told)
+        shared = "shared_memory" in choice.winner.rule.needs
+        self.outcomes.append(Outcome(stage.name, int(note.get("threads", 0)), shared, instead))  # type: ignore[call-overload]
 
     # -- output --------------------------------------------------------------------------------
     def to_json(self) -> str:
@@ -83,9 +89,9 @@ def _rival(choice: Choice, rival: Offer) -> dict[str, Any]:
     return {
         "rule": rival.rule.name,
         "row": dict(row.values),
-        "predicted_us": round(row.seconds * 1e6, 2),
-        "times": round(row.seconds / max(won.seconds, 1e-12), 2),
-        "why": f"more {worst}" if more[worst] > 0 else "its rounding has a price",
+        "predicted_us": round(row.predicted * 1e6, 2),
+        "times": round(row.predicted / max(won.predicted, 1e-12), 2),
+        "why": f"more {worst}" if more[worst] > 0 and row.predicted >= won.predicted else rival.family.doubt,
     }
 
 
@@ -117,15 +123,13 @@ def _kernel(r: dict[str, Any]) -> list[str]:
     held += f", {r['registers']} registers for each thread" if "registers" in r else ""
     held += f", {_bytes(r['shared_bytes'])} of shared memory for each block" if "shared_bytes" in r else ""
     lines = [
+        _rule(r),
         f"  memory         {_bytes(r['dram_bytes'])} of DRAM{near}; {r['intensity']} operations for each byte of DRAM",
         f"  occupancy      {r['blocks']} thread blocks, {held}",
         f"  predicted      {r['predicted_us']} us, {_speed(r['predicted_gflops'])}; bound by {r['bound']}",
     ]
-    if "rival" in r:
-        rival = r["rival"]
-        lines.append(f"  rival          {rival['kind']}: {rival['predicted_us']} us, {rival['because']}")
-    lines += [f"  refused        {kind}: {why}" for kind, why in r.get("refused", {}).items()]
-    return lines
+    lines += _lost(r)
+    return [*lines, *(f"  refused        {rule}: {why}" for rule, why in r.get("refused", {}).items())]
 
 
 # What is told at the end, in words.
@@ -136,9 +140,12 @@ def _chosen(r: dict[str, Any]) -> list[str]:
     """The rule, its row and its predicted time, then the best rival and why it lost."""
     if "rule" not in r:
         return []
+    return [_rule(r), f"  predicted      {r['predicted_us']} us", *_lost(r)]
+
+
+def _rule(r: dict[str, Any]) -> str:
     row = ", ".join(f"{k} {v}" for k, v in r["row"].items())
-    lines = [f"  rule           {r['rule']}: {row}", f"  predicted      {r['predicted_us']} us"]
-    return [*lines, *_lost(r)]
+    return f"  rule           {r['rule']}: {row}"
 
 
 def _lost(r: dict[str, Any]) -> list[str]:

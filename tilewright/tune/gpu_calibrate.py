@@ -21,15 +21,15 @@ from ..te import compute, placeholder, reduce_axis
 from ..te import sum as te_sum
 from ..te.create_prim_func import create_prim_func
 from ..tir.schedule import Schedule
-from .cost.gpu import Counts, seconds_of
-from .gpu_product import ThreadTile, best_thread_tile, thread_counts
-from .gpu_product_tma import possible_tma_tiles, tma_counts
-from .gpu_space import stage_counts
-from .gpu_tensor import Product, Tile, best_tile, product_of
-from .gpu_tensor import counts as wgmma_counts
-from .gpu_warps import WarpTile, warps_tile
-from .gpu_warps import counts as mma_counts
+from .cost.gpu import Counts, cycles_of, seconds_of
 from .program.facts import Facts, facts_of
+from .rules.gpu.figures import stage_counts
+from .rules.gpu.mma import Mma
+from .rules.gpu.product import Product, Tile, product_of
+from .rules.gpu.product_rule import ProductRule, Source
+from .rules.gpu.simt import Simt
+from .rules.gpu.simt_tma import SimtTma
+from .rules.gpu.wgmma import Wgmma
 
 __all__ = ["Found", "Probe", "calibrated_figures", "probes_of", "solved"]
 
@@ -148,7 +148,7 @@ def _copy(figure: str, size: int) -> Probe:
     return Probe(figure, tensors, counts)
 
 
-def _product(m: int, n: int, k: int, dtype: str, trans_a: bool = False) -> tuple[list[Any], Product]:
+def _product(m: int, n: int, k: int, dtype: str, trans_a: bool = False) -> tuple[list[Any], Source]:
     """C[m, n] = A * B, with A[m, k] or A[k, m] and B[k, n]."""
     a = placeholder((k, m) if trans_a else (m, k), dtype, name="a")
     b, steps = placeholder((k, n), dtype, name="b"), reduce_axis((0, k), name="k")
@@ -158,9 +158,10 @@ def _product(m: int, n: int, k: int, dtype: str, trans_a: bool = False) -> tuple
         return te_sum(left.astype("float32") * b[steps, j].astype("float32"), axis=steps)
 
     tensors = [a, b, compute((m, n), term, name="c")]
-    found = product_of(_facts(tensors))
+    facts = _facts(tensors)
+    found = product_of(facts)
     assert found is not None
-    return tensors, found
+    return tensors, Source(facts, found)
 
 
 def _facts(tensors: list[Any]) -> Facts:
@@ -169,56 +170,55 @@ def _facts(tensors: list[Any]) -> Facts:
     return facts_of(sch, block)
 
 
-def _tiled(
-    figure: str, tensors: list[Any], kind: str, tile: Tile, counts: Callable[[GpuMachine], Counts]
+def _probe(
+    rule: ProductRule,
+    target: Target,
+    figure: str,
+    sizes: tuple[int, int, int],
+    dtype: str,
+    wanted: dict[str, int] | None = None,
 ) -> Probe:
-    return Probe(figure, tensors, counts, [{"stage": "c", "sketch": kind, **asdict(tile)}])
+    """A product by a rule: with the best of all tiles, or of those with the `wanted` sizes."""
+    tensors, source = _product(*sizes, dtype)
+    p, gpu = source.product, target.gpu
+    tiles = rule.tiles(p, target, source, wanted is not None)
+    fits = [t for t in tiles if all(getattr(t, k) == v for k, v in (wanted or {}).items())]
+    tile = min(fits, key=lambda t: cycles_of(rule.counts(p, t, gpu), gpu))
+    return _tiled(rule, figure, tensors, p, tile)
+
+
+def _tiled(rule: ProductRule, figure: str, tensors: list[Any], p: Product, tile: Tile) -> Probe:
+    row = {"stage": "c", "rule": rule.name, "transposed": 0, **asdict(tile)}
+    return Probe(figure, tensors, lambda gpu: rule.counts(p, tile, gpu), [row])
 
 
 def _mma_probes(target: Target) -> Iterator[Probe]:
-    def probe(figure: str, m: int, n: int, k: int, tile: WarpTile | None = None) -> Probe:
-        tensors, p = _product(m, n, k, "float16")
-        chosen = tile or warps_tile(p, target)
-        return _tiled(figure, tensors, "warps", chosen, lambda gpu: mma_counts(p, chosen, gpu))
-
-    yield probe("mma.kernel.launch", 64, 64, 64)
+    yield _probe(Mma(), target, "mma.kernel.launch", (64, 64, 64), "float16")
     # One small tile for each SM, and one step ahead: the latency of copies is not hidden.
-    small = WarpTile(64, 64, 3, 1, 1, 32, 32, 32)
-    yield probe("mma.latency", 512, 64 * (target.gpu.multiprocessors // 8), 8192, small)
-    yield probe("mma.product", 4096, 4096, 4096)
+    stages = 3 if target.has("cp.async") else 2
+    small = {"rows": 64, "columns": 64, "stages": stages, "parts": 1, "depth": 32}
+    sizes = (512, 64 * (target.gpu.multiprocessors // 8), 8192)
+    yield _probe(Mma(), target, "mma.latency", sizes, "float16", small)
+    yield _probe(Mma(), target, "mma.product", (4096, 4096, 4096), "float16")
 
 
 def _wgmma_probes(target: Target) -> Iterator[Probe]:
-    def probe(figure: str, m: int, n: int, k: int, stages: int = 0) -> Probe:
-        tensors, p = _product(m, n, k, "float16")
-        tile = best_tile(p, target.gpu)
-        chosen = (
-            replace(tile, rows=64, columns=64, stages=stages, parts=1, per_processor=1) if stages else tile
-        )
-        return _tiled(figure, tensors, "warpgroups", chosen, lambda gpu: wgmma_counts(p, chosen, gpu))
-
-    yield probe("wgmma.kernel.launch", 64, 64, 64, 2)
-    yield probe("wgmma.latency", 512, 64 * (target.gpu.multiprocessors // 8), 8192, 2)
-    yield probe("wgmma.rate", 4096, 4096, 4096)
+    small = {"rows": 64, "columns": 64, "stages": 2, "parts": 1, "per_processor": 1}
+    yield _probe(Wgmma(), target, "wgmma.kernel.launch", (64, 64, 64), "float16", small)
+    sizes = (512, 64 * (target.gpu.multiprocessors // 8), 8192)
+    yield _probe(Wgmma(), target, "wgmma.latency", sizes, "float16", small)
+    yield _probe(Wgmma(), target, "wgmma.rate", (4096, 4096, 4096), "float16")
 
 
 def _simt_probes(target: Target) -> Iterator[Probe]:
-    def probe(figure: str, m: int, n: int, k: int) -> Probe:
-        tensors, p = _product(m, n, k, "float32")
-        tile = best_thread_tile(p, target.gpu, 16, (1,))
-        return _tiled(figure, tensors, "threads", tile, lambda gpu: thread_counts(p, tile, gpu))
-
-    yield probe("simt.kernel.launch", 64, 64, 32)
-    yield probe("simt.rate", 4096, 4096, 1024)
+    whole = {"parts": 1, "depth": 16, "lanes": 8}
+    yield _probe(Simt(), target, "simt.kernel.launch", (64, 64, 32), "float32", whole)
+    yield _probe(Simt(), target, "simt.rate", (4096, 4096, 1024), "float32", whole)
 
 
 def _tma_simt_probes(target: Target) -> Iterator[Probe]:
-    tensors, p = _product(4096, 4096, 1024, "float32", trans_a=True)
-    for tile in possible_tma_tiles(p, target.gpu):
+    tensors, source = _product(4096, 4096, 1024, "float32", trans_a=True)
+    for tile in SimtTma().tiles(source.product, target, source, False):
         if tile.parts == 1:
             figure = f"tma_simt.tiles.{tile.rows}x{tile.columns}.rate"
-            yield _tiled(figure, tensors, "streams", tile, _tma_counts(p, tile))
-
-
-def _tma_counts(p: Product, tile: ThreadTile) -> Callable[[GpuMachine], Counts]:
-    return lambda gpu: tma_counts(p, tile, gpu)
+            yield _tiled(SimtTma(), figure, tensors, source.product, tile)

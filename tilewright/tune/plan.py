@@ -22,17 +22,15 @@ from ..ir.errors import ScheduleError
 from ..ir.function import PrimFunc
 from ..ir.module import IRModule
 from ..target import Target
-from ..target.machine import CpuMachine
 from ..tir.schedule import Schedule
 from ..tir.schedule.primitive import BlockRV
 from ..tir.schedule.schedule import Position
-from .cost.cpu import best_row, evaluate, seconds
 from .cost.table import Table
 from .explain import Explanation
 from .program.facts import facts_of
 from .program.long_sums import bound_chains
 from .program.stages import Stage, Stages, reason_of
-from .rules import Applied, Match, Refusal, Row, Rule, rules_of
+from .rules import Applied, Family, Match, Refusal, Row, Rule, family_of
 
 __all__ = ["Choice", "Decisions", "Offer", "Plan", "Shared", "plan_of"]
 
@@ -50,7 +48,8 @@ class Offer:
     table: Table
     figures: Mapping[str, Any]
     seconds: Any  # the predicted times with which its rows compete
-    machine: CpuMachine
+    machine: Any
+    family: Family
     best: int  # the row that the rule would take
 
     @property
@@ -59,10 +58,13 @@ class Offer:
 
     def row(self, number: int) -> Row:
         figures = {k: float(v[number]) for k, v in self.figures.items()}
-        competing = own = float(self.seconds[number])
-        if self.table.left:
-            own = float(seconds(self.table.alone(), self.machine)[number])
-        return Row(self.table.values(number), figures, competing, own, len(self.seconds))
+        competing = predicted = own = float(self.seconds[number])
+        seconds, table = self.family.cost.seconds, self.table
+        if table.margins:
+            predicted = own = float(seconds(table.without(table.margins), self.machine)[number])
+        if table.left:
+            own = float(seconds(table.alone(), self.machine)[number])
+        return Row(table.values(number), figures, competing, predicted, own, len(self.seconds))
 
 
 @dataclass
@@ -73,7 +75,7 @@ class Choice:
     winner: Offer
     row: Row
     rivals: list[Offer] = field(default_factory=list)
-    refused: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, Refusal] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """The best row of each rule, cheapest first, then the refusals."""
@@ -83,19 +85,31 @@ class Choice:
         for o in offers:
             row = ", ".join(f"{k} {v}" for k, v in o.table.values(o.best).items())
             applied = "  <- applied" if o is self.winner else ""
-            lines.append(f"  {o.rule.name:<{wide}}  {o.least * 1e6:9.2f} us  {row}{applied}")
-        lines += [f"  {name:<{wide}}  refused: {why}" for name, why in self.refused.items()]
+            time = o.row(o.best).predicted * 1e6
+            lines.append(f"  {o.rule.name:<{wide}}  {time:9.2f} us  {row}{applied}")
+        lines += [f"  {name:<{wide}}  refused: {no.why}" for name, no in self.refused.items()]
         return "\n".join([self.stage.name, *lines])
 
 
-def plan_of(func: PrimFunc, target: Target, constants: Collection[str] = ()) -> Plan:
+def plan_of(
+    func: PrimFunc,
+    target: Target,
+    constants: Collection[str] = (),
+    forced: Mapping[int, str] | None = None,
+    lacking: Collection[str] = (),
+) -> Plan:
     """Schedule a function, and return the plan: its choices with their tables.
 
-    `constants` are the names of parameters whose values are known at compile time.
+    `constants` are the names of parameters whose values are known at compile time. `forced` maps numbers of stages to
+    the names of their rules. Rules that need one of the capabilities in `lacking` are left out.
     """
-    sch = Schedule(IRModule({"main": func}))
+    name = str(func.attrs.get("global_symbol", "main"))
+    sch = Schedule(IRModule({name: func}))
+    sch.work_on(name)
     sch.explanation = Explanation(str(target))
-    plan = Plan(Stages(sch, func, target, sch.explanation, frozenset(constants)))
+    plan = Plan(
+        Stages(sch, func, target, sch.explanation, frozenset(constants)), forced=forced, lacking=lacking
+    )
     plan.run()
     return plan
 
@@ -104,7 +118,8 @@ class Plan:
     """Schedules the stages of a function, one after the other.
 
     `decisions` name the rule and the row of each stage. `forced` maps numbers of stages to the names of their rules.
-    `shared` caches the first steps of schedules that begin with the same rows.
+    `shared` caches the first steps of schedules that begin with the same rows. Rules that need one of the capabilities
+    in `lacking` are left out.
     """
 
     def __init__(
@@ -113,35 +128,50 @@ class Plan:
         decisions: Decisions = None,
         forced: Mapping[int, str] | None = None,
         shared: Shared | None = None,
+        lacking: Collection[str] = (),
     ) -> None:
-        self.program, self.sch, self.machine = program, program.sch, program.target.cpu
-        self.rules = rules_of(program.target)
+        self.program, self.sch, self.target = program, program.sch, program.target
+        self.family = family_of(self.target)
+        self.machine = self.family.machine(self.target)
+        self.lacking = lacking
+        self.capabilities = self.family.capabilities(self.target).difference(lacking)
         self.decisions, self.forced, self.shared = decisions, forced or {}, shared
         self.choices: list[Choice] = []
 
     def run(self) -> None:
         """Schedule all stages."""
-        if not self.program.begin():
+        if not self.program.begin(self.early):
             return
         while left := self.program.stages():
             for stage in self.program.next_stages(left):
-                self.schedule(stage)
+                if stage.facts.rv.key not in self.program.done:  # it may be the epilogue of another by now
+                    self.schedule(stage)
         if self.decisions is not None and len(self.decisions) != len(self.choices):
             raise ScheduleError(
                 f"there are {len(self.decisions)} decisions for the {len(self.choices)} stages of "
                 f"{self.sch.func_working_on.name_hint}"
             )
-        self.program.notes.long_sums(bound_chains(self.sch))
+        if self.program.policy.bounds_sums:
+            self.program.notes.long_sums(bound_chains(self.sch))
+
+    def early(self) -> None:
+        """Schedule the stages that the family's early rules take, before others are inlined."""
+        able = any(rule.needs <= self.capabilities for rule in self.family.early)
+        for f in self.program.stages() if able else ():
+            if f.kind == "reduction" and f.rv.key not in self.program.done:
+                self.schedule(Stage(self.program, f, (f,)), early=True)
 
     # -- one stage -----------------------------------------------------------------------------------
-    def schedule(self, stage: Stage) -> None:
+    def schedule(self, stage: Stage, early: bool = False) -> None:
         """Apply the cheapest row to a stage; leave it as it is if there is none."""
         program, notes, number = self.program, self.program.notes, len(self.choices)
-        if stage.facts.kind == "opaque":
+        if stage.facts.kind == "opaque" and program.policy.leaves_opaque:
             program.done.add(stage.facts.rv.key)
             return notes.untouched(stage.facts)
+        offers, refused = self.offers(stage, number, early)
+        if early and not offers:
+            return None
         before, recorded = program.at_root(), len(notes.records)
-        offers, refused = self.offers(stage, number)
         failed = ""
         while offers:
             offer = min(offers, key=lambda o: o.least)
@@ -153,10 +183,10 @@ class Plan:
             if isinstance(applied, Applied):
                 return notes.chosen(choice, applied, failed, at=recorded)
             del self.choices[number:], notes.records[recorded:]
-            refused[offer.rule.name] = reason_of(applied)
+            refused[offer.rule.name] = Refusal(reason_of(applied), near=True)
             failed = failed or reason_of(applied)
             offers = self._without(offers, offer, number)
-            if not offers and self.decisions is not None:
+            if not offers and (self.decisions is not None or self._must(number)):
                 raise applied
         program.done.update(f.rv.key for f in stage.chain)
         return notes.untouched(stage.facts, failed)
@@ -173,13 +203,18 @@ class Plan:
         with program.all_or_nothing():
             self._taken(choice.stage, before, applied)
             for rv in applied.beside:
-                Plan(program).schedule(self._single(rv))
+                Plan(program, lacking=self.lacking).schedule(self._single(rv))
             for rv in applied.next:
-                self.schedule(self._single(rv))
+                if program.is_left(rv):
+                    self.schedule(self._single(rv))
             if applied.finish is not None:
                 applied.finish(self.sch)
                 program.take(program.at_root())
         return applied
+
+    def _must(self, number: int) -> bool:
+        """Whether a stage that nobody schedules is an error: there is no host that would run its loops."""
+        return not self.program.policy.leaves_opaque and number not in self.forced
 
     def _single(self, rv: BlockRV) -> Stage:
         f = facts_of(self.sch, rv)
@@ -207,28 +242,39 @@ class Plan:
         self.program.take(before | set(applied.keys))
 
     # -- offers --------------------------------------------------------------------------------------
-    def offers(self, stage: Stage, number: int) -> tuple[list[Offer], dict[str, str]]:
+    def offers(
+        self, stage: Stage, number: int, early: bool = False
+    ) -> tuple[list[Offer], dict[str, Refusal]]:
         """The offers of the rules that match a stage, and the reasons of the others."""
+        found: list[Offer] = []
+        refused: dict[str, Refusal] = {}
+        rules = self.family.early if early else self.family.rules
         if self.decisions is not None:
-            return [self._decided(stage, number)], {}
-        found, refused = [], {}
-        for rule in self.rules:
-            match = rule.match(stage, self.program.target)
+            return self._decided(stage, number, early), refused
+        for rule in rules:
+            match = self._match(rule, stage)
             if isinstance(match, Refusal):
-                refused[rule.name] = match.why
+                refused[rule.name] = match
             elif len(table := rule.table(match, self.machine)):
                 found.append(self._offer(rule, match, table))
             else:
-                refused[rule.name] = "it has no row for this stage"
+                refused[rule.name] = Refusal("it has no row for this stage", near=True)
         wanted = self.forced.get(number)
         if wanted is not None:
             found = [o for o in found if o.rule.name == wanted]
         return found, refused
 
+    def _match(self, rule: Rule, stage: Stage) -> Match | Refusal:
+        missing = rule.needs - self.capabilities
+        match = rule.match(stage, self.target)
+        if isinstance(match, Match) and missing:
+            return Refusal(f"the target has no {', '.join(sorted(missing))}", near=True)
+        return match
+
     def _offer(self, rule: Rule, match: Match, table: Table) -> Offer:
-        figures, hertz = evaluate(table, self.machine), self.machine.clock * 1e9
-        best = best_row(table, self.machine, figures["cycles"])
-        return Offer(rule, match, table, figures, figures["cycles"] / hertz, self.machine, best)
+        figures = self.family.cost.evaluate(table, self.machine)
+        best = self.family.cost.best_row(table, self.machine, figures)
+        return Offer(rule, match, table, figures, figures["seconds"], self.machine, self.family, best)
 
     def _without(self, offers: list[Offer], refused: Offer, number: int) -> list[Offer]:
         """The offers without one that was refused; the simpler match of its rule, if there is one, takes its place."""
@@ -245,27 +291,38 @@ class Plan:
         assert self.decisions is not None
         return {k: v for k, v in self.decisions[number].items() if k not in ("stage", "rule")}
 
-    def _decided(self, stage: Stage, number: int) -> Offer:
-        """The offer that a decision names, with its only row."""
+    def _decided(self, stage: Stage, number: int, early: bool) -> list[Offer]:
+        """The offer that a decision names, with its only row; none if no early rule is named."""
         decisions: Sequence[Mapping[str, Any]] = self.decisions or []
+        rules = self.family.early if early else self.family.rules
+        decision = decisions[number] if number < len(decisions) else {}
+        rule = next((r for r in rules if r.name == decision.get("rule")), None)
+        if early and (rule is None or decision.get("stage", stage.name) != stage.name):
+            return []
         if number >= len(decisions):
             raise ScheduleError(f"there is no decision for the stage {stage.name}")
-        decision = decisions[number]
         if decision.get("stage", stage.name) != stage.name:
             raise ScheduleError(f"the decision is for {decision.get('stage')}, and the stage is {stage.name}")
-        rule = next((r for r in self.rules if r.name == decision.get("rule")), None)
         if rule is None:
             raise ScheduleError(
                 f"the decision for {stage.name} names the rule {decision.get('rule')!r}; there are "
-                f"{', '.join(r.name for r in self.rules)}"
+                f"{', '.join(r.name for r in rules)}"
             )
-        match = rule.match(stage, self.program.target)
+        match = self._match(rule, stage)
         if isinstance(match, Refusal):
+            if early:
+                return []
             raise ScheduleError(f"{rule.name} cannot schedule {stage.name} as decided: {match.why}")
         try:
             table = rule.table(match, self.machine, self._values(number))
-        except (KeyError, TypeError, ValueError, IndexError, OverflowError) as why:  # somebody has edited it
+        except (
+            KeyError,
+            TypeError,
+            ValueError,
+            IndexError,
+            ArithmeticError,
+        ) as why:  # somebody has edited it
             raise ScheduleError(f"the decision for {stage.name} is damaged: {why}") from None
         if len(table) != 1:
             raise ScheduleError(f"{rule.name} has no such row for {stage.name}: {decision}")
-        return self._offer(rule, match, table)
+        return [self._offer(rule, match, table)]

@@ -21,13 +21,11 @@ import numpy as np
 
 from ..forks import cached_property
 from ..ir.errors import ScheduleError
-from ..target.machine import CpuMachine, GpuMachine
 from ..tir.schedule import Schedule
-from .cost.cpu import evaluate
 from .explain import Explanation
 from .plan import Choice, Decisions, Plan, Shared
 from .program.stages import Stages
-from .rules.features import machine_features
+from .rules import Family
 from .workload import Task
 
 __all__ = ["Decisions", "Sketches", "Space", "Stage", "Structures"]
@@ -44,14 +42,13 @@ class Stage:
     """
 
     name: str
-    sketch: str  # the rule; on GPUs "tile", or "simple" for rows and elementwise stages
+    rule: str
     columns: tuple[str, ...]
     points: Array
     features: Array
     seconds: Array
     effort: Array
     default: int
-    key: str = "sketch"  # what decisions call the rule
 
     def __len__(self) -> int:
         return len(self.points)
@@ -85,11 +82,11 @@ class Stage:
     def decision(self, row: int) -> dict[str, Any]:
         """A row as JSON."""
         point = dict(zip(self.columns, map(int, self.points[row]), strict=True))
-        return {"stage": self.name, self.key: self.sketch, **point}
+        return {"stage": self.name, "rule": self.rule, **point}
 
     def row(self, decision: dict[str, Any]) -> int | None:
         """The row of a decision; None if it is not in the table."""
-        if decision.get("stage") != self.name or decision.get(self.key) != self.sketch:
+        if decision.get("stage") != self.name or decision.get("rule") != self.rule:
             return None
         try:
             found = int(self.find(np.array([[decision[c] for c in self.columns]], np.int64))[0])
@@ -101,8 +98,8 @@ class Stage:
 class Space:
     """All stages of a function. Candidates are arrays of row numbers, one column for each stage."""
 
-    def __init__(self, stages: Sequence[Stage], machine: CpuMachine | GpuMachine) -> None:
-        self.stages, self.machine = list(stages), machine
+    def __init__(self, stages: Sequence[Stage], machine: Any, family: Family) -> None:
+        self.stages, self.machine, self.family = list(stages), machine, family
         # the two stages that take longest contribute their features, the others only their seconds
         order = sorted(range(len(stages)), key=lambda s: -float(stages[s].seconds[stages[s].default]))
         self._heavy = order[:2]
@@ -185,12 +182,29 @@ class Space:
         return np.concatenate(parts, axis=1)
 
     def varied(self, ranked: Array, count: int) -> Array:
-        """The positions of the candidates to measure, of candidates that are ranked with the best first."""
-        return np.arange(min(count, len(ranked)))
+        """The positions of the candidates to measure, of candidates that are ranked with the best first: the first
+        candidate of each coarse choice comes before the second ones, where the cost function hardly distinguishes
+        them."""
+        if not self.family.fine:
+            return np.arange(min(count, len(ranked)))
+        _, member = np.unique(self.coarse(ranked), axis=0, return_inverse=True)
+        member = member.ravel()
+        order = np.argsort(member, kind="stable")
+        starts = np.flatnonzero(np.r_[True, np.diff(member[order]) != 0])
+        place = np.empty(len(ranked), np.int64)
+        place[order] = np.arange(len(ranked)) - np.repeat(starts, np.diff(np.r_[starts, len(ranked)]))
+        return np.argsort(np.minimum(place, 64), kind="stable")[:count]
+
+    def coarse(self, candidates: Array) -> Array:
+        """The decisions of candidates without the fine ones."""
+        parts = [np.zeros((len(candidates), 0), np.int64)]
+        for s, stage in enumerate(self.stages):
+            kept = [c for c, name in enumerate(stage.columns) if name not in self.family.fine]
+            parts.append(stage.points[candidates[:, s]][:, kept])
+        return np.concatenate(parts, axis=1)
 
     def machine_features(self) -> Array:
-        assert isinstance(self.machine, CpuMachine)
-        return machine_features(self.machine)
+        return self.family.features(self.machine)
 
     # -- evolution -----------------------------------------------------------------------------------
     def mutate(self, rng: Any, candidates: Array) -> Array:
@@ -239,7 +253,7 @@ class Structures(Space):
         # that of the zero-trial schedule is the first
         self.names, self.spaces = list(structures), list(structures.values())
         self.width = max(len(s.stages) for s in self.spaces)
-        super().__init__(self.spaces[0].stages, self.spaces[0].machine)
+        super().__init__(self.spaces[0].stages, self.spaces[0].machine, self.spaces[0].family)
 
     @property
     def first(self) -> Space:
@@ -318,6 +332,14 @@ class Structures(Space):
         known = self.expected if zero is None else zero
         return self._told(candidates, lambda space, there: space.features(there, known))
 
+    def coarse(self, candidates: Array) -> Array:
+        each = [(which, space.coarse(there)) for _, space, which, there in self._each(candidates)]
+        out = np.zeros((len(candidates), 1 + max(c.shape[1] for _, c in each)), np.int64)
+        out[:, 0] = candidates[:, 0]
+        for which, columns in each:
+            out[which, 1 : 1 + columns.shape[1]] = columns
+        return out
+
     def mutate(self, rng: Any, candidates: Array) -> Array:
         out = candidates.copy()
         for number, space, which, there in self._each(candidates):
@@ -349,12 +371,7 @@ class Sketches:
 
     @cached_property
     def space(self) -> Space:
-        """The search space; stages without rows are left out."""
-        if self.task.target.is_gpu:
-            from .gpu_decided import GpuSpace  # it imports this file
-
-            found = self._gpu(None, tell=True).found
-            return GpuSpace([s for s in found if len(s)], self.task.target.gpu)
+        """The search space: the structure of the zero-trial schedule, and others with another rule for a stage."""
         first = self._plan()
         structures = {_rules(first): self._space(first)}
         for number, rule in _alternatives(first)[:_STRUCTURES]:
@@ -364,34 +381,21 @@ class Sketches:
         return Structures(structures) if len(structures) > 1 else structures[_rules(first)]
 
     def _space(self, plan: Plan) -> Space:
-        return Space([_stage(c, plan.machine) for c in plan.choices], plan.machine)
+        return Space([_stage(c, plan) for c in plan.choices], plan.machine, plan.family)
 
     def apply(self, decisions: Decisions = None) -> Schedule:
         """The schedule of some decisions; the zero-trial schedule if there are none."""
-        if self.task.target.is_gpu:
-            return self._gpu(decisions).sch
         return self._plan(decisions).sch
 
     def _plan(self, decisions: Decisions = None, forced: Mapping[int, str] | None = None) -> Plan:
-        task = self.task
-        if not task.target.is_cpu:
+        target = self.task.target
+        if not (target.is_cpu or target.is_gpu):
             raise ScheduleError(
-                f"there are no decisions to tune for targets of kind {task.target.kind.name!r} yet"
+                f"there are no decisions to tune for targets of kind {target.kind.name!r} yet"
             )
         plan = Plan(Stages(*self._begun()), decisions, forced, None if decisions is None else self.shared)
         plan.run()
         return plan
-
-    def _gpu(self, decisions: Decisions, tell: bool = False) -> Any:
-        from .gpu_decided import GpuDecided  # as above
-
-        run = GpuDecided(*self._begun(), decisions=decisions, tell=tell)
-        run.run()
-        if decisions and run.number != len(decisions):
-            raise ScheduleError(
-                f"there are {len(decisions)} decisions for the {run.number} stages of {self.task.name}"
-            )
-        return run
 
     def _begun(self) -> tuple[Any, ...]:
         """A schedule of the task, with what its stages are made from."""
@@ -416,11 +420,11 @@ def _alternatives(plan: Plan) -> list[tuple[int, str]]:
     return [(number, rule) for times, number, rule in sorted(found) if times < _HOPELESS]
 
 
-def _stage(choice: Choice, machine: CpuMachine) -> Stage:
+def _stage(choice: Choice, plan: Plan) -> Stage:
     """The table of a stage, for the tuner."""
     offer = choice.winner
     table = offer.table.whole().alone()
-    figures = evaluate(table, machine)
+    figures = plan.family.cost.evaluate(table, plan.machine)
     values = [choice.row.values[c] for c in table.columns]
     default = int(np.flatnonzero((table.points == values).all(axis=1))[0])
     assert table.shape is not None
@@ -430,8 +434,7 @@ def _stage(choice: Choice, machine: CpuMachine) -> Stage:
         table.columns,
         table.points,
         table.shape(figures),
-        figures["cycles"] / (machine.clock * 1e9),
+        figures["seconds"],
         np.broadcast_to(np.asarray(table.effort, np.float64), (len(table),)),
         default,
-        "rule",
     )

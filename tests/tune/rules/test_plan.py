@@ -123,5 +123,5 @@ def test_threads_must_save_more_than_their_margin() -> None:
     launch = TARGET.cpu.launch_us * 1e3 * TARGET.cpu.clock
     threads = np.array([[0], [1]])
     table = Table(("threads",), threads, {"threads": threads[:, 0], "margin": np.full(2, 2.0)})
-    assert best_row(table, TARGET.cpu, np.array([3.0, 1.5]) * launch) == 0
-    assert best_row(table, TARGET.cpu, np.array([4.0, 1.5]) * launch) == 1
+    assert best_row(table, TARGET.cpu, {"cycles": np.array([3.0, 1.5]) * launch}) == 0
+    assert best_row(table, TARGET.cpu, {"cycles": np.array([4.0, 1.5]) * launch}) == 1

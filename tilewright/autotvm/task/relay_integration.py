@@ -57,7 +57,7 @@ class StageSpace(TransformSpace):
         return (self[i] for i in range(len(self)))
 
     def __repr__(self) -> str:
-        return f"Stage({self.stage.name}, {self.stage.sketch}) len={len(self)}"
+        return f"Stage({self.stage.name}, {self.stage.rule}) len={len(self)}"
 
 
 class SketchSpace(ConfigSpace):

@@ -21,9 +21,7 @@ from ...tir.schedule import Schedule
 from ...tune import auto_schedule
 from ...tune.auto import unasked
 from ...tune.explain import Explanation
-from ...tune.gpu import GpuFunction
-from ...tune.gpu_elementwise import by_elements
-from ...tune.program.facts import Facts
+from ...tune.plan import plan_of
 from .lower import device_loops
 
 __all__ = ["device_code", "merged"]
@@ -72,32 +70,11 @@ def _built(func: PrimFunc, symbol: str, target: Target, record: Any) -> tuple[Sc
     except LoweringError:
         if not any(o.shared_memory for o in sch.explanation.outcomes):
             raise
-        notes = Explanation(str(target))
-        sch = Schedule(IRModule({symbol: func}))
-        sch.work_on(symbol)
-        _Untiled(sch, func, target, notes, frozenset()).run()
-        sch.explanation = notes
-        _refuse_serial(notes)
+        sch = plan_of(func, target, lacking=("shared_memory",)).sch
+        _refuse_serial(sch.explanation)
         module = build(IRModule({symbol: sch.mod[symbol]}), target=target)
     assert isinstance(module, KernelModule)
     return sch, module
-
-
-class _Untiled(GpuFunction):
-    """Sketches without shared memory."""
-
-    def tile(self, f: Facts) -> None:
-        self.alone(f)
-
-    def rows(self, last: Facts, group: list[Facts]) -> None:
-        for f in group:
-            self.alone(f)
-
-    def alone(self, f: Facts, refused: str = "") -> None:
-        self.done.add(f.rv.key)
-        self.declined = {}
-        simple = f.kind == "injective"
-        self.attempt(f, lambda: by_elements(self, f) if simple else self.plain(f), "plain", shared=False)
 
 
 def _refuse_serial(notes: Explanation) -> None:

@@ -45,7 +45,7 @@ def group_attention(func: Function) -> Function:
     target = Target.current(allow_none=True)
     if target is None or not target.has("tensor_cores"):
         return func
-    from ...tune.gpu_attention import refusal  # what only GPUs need is loaded when there is one
+    from ...tune.rules.gpu.attention import refusal  # what only GPUs need is loaded when there is one
 
     if refusal(target) is not None:
         return func
@@ -127,7 +127,7 @@ class _Search:
 
     def accepted(self, fn: Function) -> bool:
         """Whether the function becomes one kernel."""
-        from ...tune.gpu_attention import refusal
+        from ...tune.rules.gpu.attention import refusal
 
         loops, key = home_of("graph_kernels").loops_and_key(fn)
         if key not in self.known:

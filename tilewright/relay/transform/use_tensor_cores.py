@@ -56,7 +56,7 @@ def _has_tensor_cores(target: Target | None) -> bool:
 
 def _is_taken(at: Any) -> bool:
     """Whether tensor cores take products of a tensor."""
-    from ...tune.gpu_tensor import takes  # scheduling is loaded when something is compiled
+    from ...tune.rules.gpu.product import takes  # scheduling is loaded when something is compiled
 
     kind, target = tensor_type(at), Target.current(allow_none=True)
     name = "" if kind is None else str(kind.dtype)

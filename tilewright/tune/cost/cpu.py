@@ -38,13 +38,13 @@ __all__ = ["best_row", "bound_of", "evaluate", "level_of", "seconds"]
 
 def seconds(table: Table, machine: CpuMachine) -> Array:
     """The predicted time of each row, in seconds."""
-    return evaluate(table, machine)["cycles"] / (machine.clock * 1e9)
+    return evaluate(table, machine)["seconds"]
 
 
-def best_row(table: Table, machine: CpuMachine, cycles: Array) -> int:
+def best_row(table: Table, machine: CpuMachine, figures: Mapping[str, Array]) -> int:
     """The row of a table with the fewest cycles, the first of equals; with threads only if they save the margin."""
     launch = machine.launch_us * 1e3 * machine.clock
-    return int(np.argmin(cycles + table.count("margin") * table.count("threads") * launch))
+    return int(np.argmin(figures["cycles"] + table.count("margin") * table.count("threads") * launch))
 
 
 def evaluate(table: Table, machine: CpuMachine) -> dict[str, Array]:
@@ -69,6 +69,7 @@ def evaluate(table: Table, machine: CpuMachine) -> dict[str, Array]:
     whole = (whole + left) * np.where(count("prior") > 0, count("prior"), 1.0)
     return {
         "cycles": whole,
+        "seconds": whole / (machine.clock * 1e9),
         "compute": compute,
         "traffic": traffic,
         "first_touch": first,

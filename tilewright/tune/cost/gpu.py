@@ -6,19 +6,38 @@
     the GPU          at least as long as DRAM takes for what must be read once; and, for split-K, a second kernel
 
 Rules count the work of their kernels with the figures of the machine (`target/gpu_machine.py`); nothing here knows a
-rule. A count is a number, or an array with one entry for each candidate.
+rule. A count is a number, or an array with one entry for each candidate. The counts of a table are those of `Counts`
+and these:
+
+    before      cycles of kernels that run before this one: they transpose its operands
+    launches    kernels that the host launches; 1 if it is absent
+    left        seconds of the kernels of the stages that are left to other rules
+    prior       what time is multiplied with where rules are compared: what this model does not know yet
+    margin      cycles that are added there
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from ...target.gpu_machine import GpuMachine
+from .table import Array, Table
 
-__all__ = ["Counts", "bound_of", "cycles_of", "seconds_of"]
+__all__ = [
+    "Counts",
+    "best_row",
+    "bound_of",
+    "counts_of",
+    "cycles_of",
+    "evaluate",
+    "seconds",
+    "seconds_of",
+    "stacked",
+]
 
 Count = Any  # a number, or an array of numbers
 
@@ -52,6 +71,54 @@ class Counts:
     l2_bytes: Count = 0  # that all steps copy from global memory
 
 
+_NAMES = tuple(f.name for f in fields(Counts))
+
+
+def stacked(kernels: Sequence[Counts]) -> dict[str, Array]:
+    """The counts of several kernels, as the counts of a table with a row for each."""
+    return {name: np.array([float(getattr(c, name)) for c in kernels]) for name in _NAMES}
+
+
+def counts_of(c: Counts) -> dict[str, Count]:
+    """Counts that are arrays, or the same for all rows, as the counts of a table."""
+    return {name: getattr(c, name) for name in _NAMES}
+
+
+# ---------------------------------------------------------------------------- tables
+def evaluate(table: Table, gpu: GpuMachine) -> dict[str, Array]:
+    """The seconds of each row, and the seconds that each cause takes."""
+    c = Counts(**{n: table.count(n) for n in _NAMES if n in table.counts or n == "compute"})
+    hertz, before, left = gpu.clock * 1e9, table.count("before"), table.count("left")
+    launches = table.count("launches") if "launches" in table.counts else np.ones(len(table))
+    prior = np.where(table.count("prior") > 0, table.count("prior"), 1.0)
+    own = cycles_of(c, gpu) / hertz + launches * gpu.tile.launch_seconds + before / hertz
+    steps = c.rounds * c.steps / hertz
+    return {
+        "seconds": (own + left) * prior + table.count("margin") / hertz,
+        "for arithmetic": steps * c.compute,
+        "for shared memory": steps * c.shared,
+        "for the L2 cache": steps * c.l2,
+        "for the latency of copies": steps * c.latency,
+        "for DRAM": c.dram / (gpu.bandwidth * c.dram_rate) * 1e-9 + c.dram_launch / hertz,
+        "for the epilogue": c.rounds * c.ends / hertz,
+        "for launches": c.launch / hertz + launches * gpu.tile.launch_seconds,
+        "for split-K": np.zeros(len(table)) + _split_cycles(c, gpu) / hertz,
+        "for transposing": before / hertz,
+        "for other kernels": left,
+    }
+
+
+def seconds(table: Table, gpu: GpuMachine) -> Array:
+    """The predicted time of each row, in seconds."""
+    return evaluate(table, gpu)["seconds"]
+
+
+def best_row(table: Table, gpu: GpuMachine, figures: Mapping[str, Array]) -> int:
+    """The row of a table with the least time, the first of equals."""
+    return int(np.argmin(figures["seconds"]))
+
+
+# ---------------------------------------------------------------------------- one kernel
 def cycles_of(c: Counts, gpu: GpuMachine) -> Count:
     """The estimated cycles of a kernel."""
     most = np.maximum if isinstance(c.compute, np.ndarray) else max

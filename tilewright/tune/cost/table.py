@@ -24,7 +24,8 @@ class Table:
     `points` are the decisions, whole numbers by `columns`. `counts` are arrays by the names that the cost function
     documents; a count that is absent is 0. `operands` are the bytes that each operand has in all, and `left` names the
     counts of stages that the rule leaves to others: they count where rules are compared, and not in the time of this
-    stage. `finer` makes the same table with decisions that only measurements can tell apart.
+    stage. `margins` names the counts that are no time at all, but the doubt with which an estimate competes. `finer`
+    makes the same table with decisions that only measurements can tell apart.
     """
 
     columns: tuple[str, ...]
@@ -32,6 +33,7 @@ class Table:
     counts: Mapping[str, Array]
     operands: Sequence[int] = ()
     left: tuple[str, ...] = ()
+    margins: tuple[str, ...] = ()
     shape: Callable[[Mapping[str, Array]], Array] | None = (
         None  # features for a learned model, from the figures
     )
@@ -54,9 +56,13 @@ class Table:
         return dict(zip(self.columns, map(int, self.points[row]), strict=True))
 
     def alone(self) -> Table:
-        """The table without the work that is left to other stages."""
-        kept = {k: v for k, v in self.counts.items() if k not in self.left}
-        return replace(self, counts=kept) if self.left else self
+        """The table without the work that is left to other stages, and without margins."""
+        return self.without((*self.left, *self.margins))
+
+    def without(self, names: Sequence[str]) -> Table:
+        """The table without some counts."""
+        kept = {k: v for k, v in self.counts.items() if k not in names}
+        return replace(self, counts=kept) if names else self
 
     def whole(self) -> Table:
         """The table with all decisions that can be tuned."""

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 from ...ir.expr import BufferLoad, Var
 from ...ir.functor import vars_used
 from .facts import Access, Axis, Facts
 
-__all__ = ["across_of", "in_line", "joined", "lies_across", "main_read", "one_line", "reuses", "rows_of"]
+__all__ = [
+    "across_of", "in_line", "is_contiguous", "is_pooling", "joined", "lies_across", "main_read", "one_line", "reuses",
+    "rows_of",
+]  # fmt: skip
+
+_WINDOW = 64  # elements of a window, at most
 
 
 def in_line(f: Facts) -> Axis | None:
@@ -75,6 +82,16 @@ def lies_across(facts: Facts, read: Access) -> int | None:
         return None
     found = [i for i, a in enumerate(axes[:-1]) if read.stride(a) == 1 and a.extent >= 4]
     return found[-1] if found else None
+
+
+def is_pooling(f: Facts) -> bool:
+    """Whether a block reduces a small window of one tensor for each result."""
+    return len(f.reads) == 1 and math.prod(x.extent for x in f.reduce) <= _WINDOW
+
+
+def is_contiguous(f: Facts) -> bool:
+    """Whether a window is contiguous, as a whole image is: it is then reduced like a row."""
+    return all(map(f.reads[0].in_line, f.reduce, f.reduce[1:]))
 
 
 def reuses(f: Facts) -> bool:

@@ -23,9 +23,9 @@ from ...tir.schedule.schedule import Position
 from ..explain import Explanation
 from .facts import Access, Facts, divided, divisions, facts_of, is_plain
 from .links import Links
-from .patterns import reuses
+from .patterns import is_contiguous, is_pooling, reuses
 
-__all__ = ["Stage", "Stages", "reason_of"]
+__all__ = ["Policy", "Stage", "Stages", "reason_of"]
 
 T = TypeVar("T")
 
@@ -55,6 +55,29 @@ class Stage:
         return max(self.chain, key=lambda f: f.points * (f.work + 1))
 
 
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What differs between families of machines before rules are asked."""
+
+    leaves_opaque: bool = True  # stages that no rule takes keep their loops, which the host runs
+    bounds_sums: bool = True  # one thread adds up long sums, in blocks
+    alone_in_order: bool = (
+        False  # a reduction that is no chain is scheduled in program order with other stages
+    )
+    windows_first: bool = (
+        False  # windows that are no row are scheduled like reductions whose operands are reused
+    )
+    light_work: int = -1  # a stage of inputs with this work at most, in additions, is computed again …
+    light_times: int = 0  # … by an elementwise stage with so many times its elements, at least
+
+
+def policy_of(target: Target) -> Policy:
+    if not target.is_gpu:
+        return Policy()
+    w = target.gpu.elementwise
+    return Policy(False, False, True, True, w.light_work, w.light_times)
+
+
 class Stages:
     """The blocks of one function while they are scheduled: those that are left, and what is known of them."""
 
@@ -66,7 +89,7 @@ class Stages:
         notes: Explanation,
         constants: frozenset[str],
     ) -> None:
-        self.sch, self.target, self.notes = sch, target, notes
+        self.sch, self.target, self.notes, self.policy = sch, target, notes, policy_of(target)
         params = {v.name: func.buffer_map[v] for v in func.params if v in func.buffer_map}
         by_name = {b.name: b for b in params.values()}
         unknown = sorted(c for c in constants if c not in params and c not in by_name)
@@ -82,22 +105,8 @@ class Stages:
         self.made_links: Links | None = None
         self.empty = _is_empty(func)
 
-    def run(self) -> None:
-        """Schedule all stages, group by group."""
-        if self.begin():
-            while left := self.stages():
-                self.next_group(left)
-            self.finish()
-
-    def next_group(self, left: list[Facts]) -> None:
-        """Schedule some of the stages that are left."""
-        raise NotImplementedError
-
-    def finish(self) -> None:
-        """The last step, after all stages are scheduled."""
-
-    def begin(self) -> bool:
-        """Inline what is worth inlining. Returns whether there is anything to schedule."""
+    def begin(self, early: Callable[[], None] | None = None) -> bool:
+        """Inline what is worth inlining, after `early`. Returns whether there is anything to schedule."""
         name = self.sch.func_working_on.name_hint
         if not any(r.block.name_hint == "root" for r in self.sch.state.index.order):  # loops without blocks
             self.notes.left(name, "its loops are in no block named root")
@@ -106,6 +115,8 @@ class Stages:
         if self.empty:
             self.notes.left(name, "a size is 0: there is nothing to compute")
             return False
+        if early is not None:
+            early()
         self.inline()
         return True
 
@@ -134,7 +145,7 @@ class Stages:
             if f.kind != "injective" or self.is_output(f):
                 continue
             consumers = [facts_of(self.sch, c) for c in self.sch.get_consumers(rv)]
-            if consumers and self.wants_inline(f, consumers):
+            if consumers and (self.wants_inline(f, consumers) or self._is_light(f, consumers)):
                 refused = self.sch.attempt(partial(self.sch.compute_inline, rv))
                 if refused is None:
                     self.notes.inlined(f.name, [c.name for c in consumers])
@@ -185,6 +196,15 @@ class Stages:
         near = f.points * 2 > first.points or self.beside_more(f, consumers)
         return cheap or first.kind == "reduction" or near
 
+    def _is_light(self, f: Facts, consumers: list[Facts]) -> bool:
+        """Whether a stage that reads only inputs, as `1 / sqrt(variance)` of some channels, takes less time if each
+        element that needs it computes it than as a kernel of its own."""
+        if f.work > self.policy.light_work or f.guarded or len(consumers) != 1:
+            return False
+        (c,) = consumers
+        large = c.kind == "injective" and c.points >= self.policy.light_times * f.points
+        return large and not self.sch.get_producers(f.rv)
+
     def beside_more(self, f: Facts, consumers: list[Facts]) -> bool:
         """Whether its only reader also takes the results of long sums, beside which the work of `f` is negligible."""
         if len(consumers) != 1:
@@ -200,6 +220,15 @@ class Stages:
     def at_root(self) -> set[object]:
         """The keys of the outermost blocks."""
         return self.links.keys()
+
+    def is_left(self, rv: BlockRV) -> bool:
+        """Whether a block still has its plain loops: it was not scheduled on the way, as an epilogue for instance."""
+        index = self.sch.state.index
+        return any(
+            r.block.key is rv.key and is_plain(r, index.loops_of(r))
+            for part in self.links.parts
+            for r in self.links.blocks_in(part)
+        )
 
     def take(self, before: set[object]) -> None:
         """Mark the blocks that a sketch made or moved as done. `before` are the keys of the outermost blocks before
@@ -281,14 +310,16 @@ class Stages:
     def next_stages(self, left: list[Facts]) -> list[Stage]:
         """The stages to schedule next: the first reduction whose operands are reused; else the last chain of rows;
         else all that are left, one by one."""
+        windows = self.policy.windows_first
         for f in left:
-            if f.kind == "reduction" and reuses(f):
+            if f.kind == "reduction" and (reuses(f) or (windows and is_pooling(f) and not is_contiguous(f))):
                 return [Stage(self, f, (f,))]
+        least = 2 if self.policy.alone_in_order else 1
         if any(f.kind == "reduction" for f in left):
             for f in reversed(left):
                 if f.kind not in ("opaque", "several"):
                     group = self.row_group(f, left)
-                    if any(g.kind == "reduction" for g in group):
+                    if len(group) >= least and any(g.kind == "reduction" for g in group):
                         return [Stage(self, f, tuple(group))]
         return [Stage(self, f, (f,)) for f in left]
 

@@ -315,8 +315,8 @@ def _short(decision: Mapping[str, Any]) -> str:
 
 
 def steps_of(task: Task, record: Record) -> Any:
-    """The steps of a record, as JSON: those of its rules and rows. Records of GPUs, and of versions that knew no rules,
-    have the steps themselves.
+    """The steps of a record, as JSON: those of its rules and rows. Records of versions that knew no rules have the
+    steps themselves.
 
     A task may have other names for its stages than the record has: they are matched in order.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...target import Target
+from ..cost import cpu as cpu_cost
 from .cpu.apart import Apart
 from .cpu.elementwise import Elementwise
 from .cpu.lane_chain import LaneChain
@@ -17,9 +18,11 @@ from .cpu.stream import Stream
 from .cpu.tile import Tile
 from .cpu.transpose import Transpose, TransposedOperand
 from .cpu.winograd import Winograd
+from .family import Family
+from .features import machine_features
 from .rule import Applied, Match, Refusal, Row, Rule
 
-__all__ = ["CPU", "Applied", "Match", "Refusal", "Row", "Rule", "rules_of"]
+__all__ = ["CPU", "Applied", "Family", "Match", "Refusal", "Row", "Rule", "family_of", "rules_of"]
 
 # The order breaks ties: of two rows with the same predicted time, the row of the first rule is taken.
 CPU: tuple[Rule, ...] = (
@@ -43,6 +46,27 @@ CPU: tuple[Rule, ...] = (
 )
 
 
+_CPUS = Family(
+    CPU,
+    cpu_cost,
+    machine=lambda target: target.cpu,
+    capabilities=lambda target: frozenset(target.cpu.features),
+    features=machine_features,
+    doubt="its rounding has a price",
+)
+
+
+def family_of(target: Target) -> Family:
+    """The family of machines that a target belongs to; that of GPUs is loaded when there is a GPU."""
+    if not target.is_gpu:
+        return _CPUS
+    from .gpu import GPUS
+
+    return GPUS
+
+
 def rules_of(target: Target) -> tuple[Rule, ...]:
     """The rules whose required capabilities a target has."""
-    return tuple(r for r in CPU if r.needs <= target.cpu.features)
+    family = family_of(target)
+    have = family.capabilities(target)
+    return tuple(r for r in (*family.early, *family.rules) if r.needs <= have)

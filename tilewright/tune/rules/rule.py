@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ...target import Target
-from ...target.machine import CpuMachine
 from ...tir.schedule import Schedule
 from ...tir.schedule.primitive import BlockRV
 from ..cost.table import Table
@@ -18,9 +17,13 @@ __all__ = ["Applied", "Match", "Refusal", "Row", "Rule"]
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a rule does not apply to a stage, as a sentence without its full stop."""
+    """Why a rule does not apply to a stage, as a sentence without its full stop.
+
+    `near`: the rule is for such stages, and only the target or a size stands in its way; `explain()` tells that.
+    """
 
     why: str
+    near: bool = False
 
 
 @dataclass(frozen=True)
@@ -32,19 +35,20 @@ class Match:
     """
 
     stage: Stage
-    machine: CpuMachine
+    machine: Any
     found: Any = None
     simpler: Callable[[], Match | Refusal] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of a table: its decisions, the components of its predicted cost, the time with which it competes and the
-    predicted time of this stage alone, in seconds."""
+    """A row of a table: its decisions, the components of its predicted cost, the time with which it competes, the
+    predicted time without margins, and the predicted time of this stage alone, in seconds."""
 
     values: Mapping[str, int]
     figures: Mapping[str, float]
     seconds: float
+    predicted: float
     own: float
     candidates: int = 1  # the rows that it was chosen from
 
@@ -66,6 +70,9 @@ class Applied:
     keys: tuple[object, ...] = ()
     opened: bool = False
     done: tuple[object, ...] = ()  # keys of blocks that nobody has to schedule
+    figures: Mapping[str, object] = field(
+        default_factory=dict
+    )  # of the kernel, where these are not the row's
 
 
 class Rule(Protocol):
@@ -84,6 +91,6 @@ class Rule(Protocol):
 
     def match(self, stage: Stage, target: Target) -> Match | Refusal: ...
 
-    def table(self, match: Match, machine: CpuMachine, only: Mapping[str, int] | None = None) -> Table: ...
+    def table(self, match: Match, machine: Any, only: Mapping[str, int] | None = None) -> Table: ...
 
     def apply(self, sch: Schedule, match: Match, row: Row) -> Applied: ...

@@ -1,4 +1,4 @@
-"""The sketch for int8 products on GPUs without tensor cores for them: dot products of four elements (`dp4a`).
+"""Products of int8 without tensor cores: dot products of four elements (`dp4a`).
 
 thread block   rows x columns of the results; both operands are in shared memory, contiguous along the reduction. The
                stride of their rows is an odd number of words, so that a column of words is spread over all banks
@@ -8,50 +8,22 @@ thread         a register tile of high x wide results: neighbouring rows, column
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..ir.errors import ScheduleError
-from ..target import Target
-from ..target.gpu_machine import GpuMachine
-from ..tir.schedule.primitive import BlockRV, LoopRV
-from ..tir.tensor_intrin.dot_product_common import DP4A_S8S8S32_INTRIN
-from .cost.gpu import Counts, cycles_of
-from .gpu_space import Table, product_table
-from .gpu_tensor import Product, Sketch, Tile, across, applied, contiguous
-from .program.facts import Facts
+from ....target import Target
+from ....target.gpu_machine import GpuMachine
+from ....tir.schedule.primitive import LoopRV
+from ....tir.tensor_intrin.dot_product_common import DP4A_S8S8S32_INTRIN
+from ...cost.gpu import Counts
+from .product import Product, Sketch, Tile, across
+from .product_rule import ProductRule, Source, Way, transposed
 
-if TYPE_CHECKING:
-    from .gpu import GpuFunction
-
-__all__ = ["by_dots", "dp4a_estimate"]
+__all__ = ["Dp4a"]
 
 _WORD = 4  # elements of int8 that one `dp4a` multiplies
 _SIDE = 16  # threads along a side of a tile
 _DEPTH = 64  # depth of a tile: steps of the reduction that are copied at once
 _SIZES = ((128, 128), (64, 128), (64, 64), (32, 64), (32, 32))  # rows and columns of tiles
-
-
-def by_dots(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = None) -> dict[str, Any]:
-    """Schedule a product of int8 by `dp4a`, four steps of the reduction at a time."""
-    gpu = g.target.gpu
-    _check(g.target, p)
-    transposed = across(p)
-    if transposed:
-        f, p = contiguous(g, f, p, lambda made: cycles_of(counts(made, None, gpu), gpu))
-    tile = g.choose(f, "dots", _tile(p, gpu), lambda: _table(p, gpu))
-    note = applied(Dots, g, f, p, tile, after)
-    return {"sketch": "dot products", **note, **({"transposed": transposed} if transposed else {})}
-
-
-def _check(target: Target, p: Product) -> None:
-    if p.kind != "int8" or not target.has("dp4a"):
-        raise ScheduleError(f"{target.gpu.arch or target.kind.name} has no dot products of four {p.kind}")
-
-
-def dp4a_estimate(target: Target, p: Product) -> Counts:
-    """The work of the tile that the rule takes; refused if there are no such dot products."""
-    _check(target, p)
-    return counts(p, _tile(p, target.gpu), target.gpu)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +43,35 @@ class DotTile(Tile):
         return self.columns // _SIDE
 
 
-def _tile(p: Product, gpu: GpuMachine) -> DotTile:
+class Dp4a(ProductRule):
+    """Tiles of 16 x 16 threads, four steps of the reduction at a time."""
+
+    name = "dp4a"
+    sketch = "dot products"
+    needs = frozenset({"dp4a", "shared_memory"})
+    types = ("int8",)
+    tile = DotTile
+
+    def ways(self, p: Product, target: Target) -> list[Way]:
+        sides = across(p)
+        return [transposed(p, sides)] if sides else [Way(p)]
+
+    def tiles(self, p: Product, target: Target, source: Source, finer: bool) -> list[DotTile]:
+        if finer:
+            return [DotTile(r, c, 1, 1, 1, d) for r, c in _SIZES for d in (_DEPTH, _DEPTH // 2)]
+        return [_largest(p, target.gpu)]
+
+    def counts(self, p: Product, t: Any, gpu: GpuMachine) -> Counts:
+        return counts(p, t, gpu)
+
+    def steps(self, *given: Any) -> Sketch:
+        return Dots(*given)
+
+    def margins(self, target: Target) -> dict[str, float]:
+        return {"margin": target.gpu.tile.margin}
+
+
+def _largest(p: Product, gpu: GpuMachine) -> DotTile:
     """The largest tile that leaves at least one for each SM."""
     for rows, columns in _SIZES:
         tiles = -(-p.m.extent // rows) * -(-p.n.extent // columns) * p.batch
@@ -80,18 +80,10 @@ def _tile(p: Product, gpu: GpuMachine) -> DotTile:
     return DotTile(rows, columns, 1, 1, 1, _DEPTH)
 
 
-def _table(p: Product, gpu: GpuMachine) -> Table:
-    """All tiles for the tuner."""
-    tiles = [DotTile(r, c, 1, 1, 1, d) for r, c in _SIZES for d in (_DEPTH // 2, _DEPTH)]
-    return product_table(tiles, p, gpu, lambda t: counts(p, t, gpu), gpu.dp4a.speedup * gpu.fma_per_cycle)
-
-
-def counts(p: Product, t: DotTile | None, gpu: GpuMachine) -> Counts:
-    """The work of a product by `dp4a`; without a tile, as if all SMs had the same and operands cost nothing."""
+def counts(p: Product, t: DotTile, gpu: GpuMachine) -> Counts:
+    """The work of a product by `dp4a`."""
     flops = 2 * p.batch * p.m.extent * p.n.extent * p.k.extent
     cycles = flops / (gpu.dp4a.speedup * gpu.peak_flops) * gpu.clock * 1e9
-    if t is None:
-        return Counts(compute=cycles)
     blocks = -(-p.m.extent // t.rows) * -(-p.n.extent // t.columns) * p.batch
     even = -(-blocks // gpu.multiprocessors) * gpu.multiprocessors / blocks
     steps, fetched = -(-p.k.extent // t.depth), (t.rows + t.columns) * t.depth
@@ -109,9 +101,6 @@ def counts(p: Product, t: DotTile | None, gpu: GpuMachine) -> Counts:
 class Dots(Sketch):
     fragment = "local"
     tile: DotTile
-
-    def counts(self) -> Counts:
-        return counts(self.p, self.tile, self.g.target.gpu)
 
     def apply(self) -> dict[str, Any]:
         sch, p, t = self.sch, self.p, self.tile

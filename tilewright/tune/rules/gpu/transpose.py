@@ -12,22 +12,55 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..ir.functor import vars_used
-from ..tir.schedule.primitive import BlockRV
-from .program.facts import Facts, facts_of
-from .program.patterns import lies_across
+import numpy as np
 
-if TYPE_CHECKING:
-    from .gpu import GpuFunction
+from ....ir.functor import vars_used
+from ....target import Target
+from ....tir.schedule.primitive import BlockRV
+from ...cost.gpu import Counts
+from ...cost.table import Array
+from ...program.facts import Facts, facts_of
+from ...program.patterns import lies_across
+from ...program.stages import Stage
+from ..rule import Match, Refusal
+from .figures import SimpleRule, stage_counts
+from .kernel import Kernel
 
-__all__ = ["transpose", "transposed_read"]
+__all__ = ["Transpose", "transpose", "transposed_read"]
 
 _TILE = 32  # rows and columns of a tile of single elements
 _SIDES = (64, 32)  # rows and columns of a tile of squares
 _SQUARE = 4  # rows and columns of the square that a thread transposes
 _NEAR = 2  # adjacent squares along a row that neighbouring threads have, so that they write longer pieces
+
+
+class Transpose(SimpleRule):
+    """Tiles that are transposed in shared memory.
+
+    wins where   one operand is contiguous along another axis than the result
+    """
+
+    name = "transpose"
+    needs = frozenset({"shared_memory"})
+    free = False
+
+    def match(self, stage: Stage, target: Target) -> Match | Refusal:
+        if not stage.single or stage.facts.kind != "injective":
+            return Refusal("its elements are not computed one by one")
+        read = transposed_read(stage.facts)
+        if read is None:
+            return Refusal("it has not one read that is contiguous along another axis than the result")
+        return Match(stage, target.gpu, read)
+
+    def counts(self, match: Match, threads: Array, wide: Array) -> Counts:
+        f = match.stage.facts
+        blocks = max(1, math.prod(a.extent for a in f.spatial) // _SIDES[-1] ** 2)
+        return stage_counts([f], match.machine, np.full(len(threads), blocks))
+
+    def steps(self, k: Kernel, match: Match) -> dict[str, Any]:
+        return transpose(k, match.stage.facts, *match.found)
 
 
 def transposed_read(f: Facts) -> tuple[int, int] | None:
@@ -42,7 +75,7 @@ def transposed_read(f: Facts) -> tuple[int, int] | None:
     return [r.buffer for r in f.block.reads].index(read.buffer), at
 
 
-def transpose(g: GpuFunction, f: Facts, read: int, across: int) -> dict[str, object]:
+def transpose(g: Kernel, f: Facts, read: int, across: int) -> dict[str, Any]:
     """Transpose a tensor: its source is contiguous along axis `across`, the result along the last one."""
     copy = g.sch.cache_read(f.rv, read, "shared")
     f, across = _joined(g, facts_of(g.sch, f.rv), read, across, copy)
@@ -59,7 +92,7 @@ def transpose(g: GpuFunction, f: Facts, read: int, across: int) -> dict[str, obj
     return _by_elements(g, f, read, across, copy)
 
 
-def _joined(g: GpuFunction, f: Facts, read: int, across: int, copy: BlockRV) -> tuple[Facts, int]:
+def _joined(g: Kernel, f: Facts, read: int, across: int, copy: BlockRV) -> tuple[Facts, int]:
     """Fuse axes that are contiguous with each other in all accesses, in the stage and in the copy that it reads: the
     sides of tiles are then not limited by the extent of a single axis.
 
@@ -101,9 +134,7 @@ def _fused_runs(runs: Sequence[Sequence[int]], sizes: Sequence[int]) -> Callable
     return mapped
 
 
-def _in_squares(
-    g: GpuFunction, f: Facts, read: int, across: int, side: int, copy: BlockRV
-) -> dict[str, object]:
+def _in_squares(g: Kernel, f: Facts, read: int, across: int, side: int, copy: BlockRV) -> dict[str, Any]:
     sch, count = g.sch, side // _SQUARE
     square = sch.cache_read(f.rv, read, "local")
     loops = sch.get_loops(f.rv)
@@ -140,7 +171,7 @@ def _line_of(f: Facts, read: int, across: int) -> int:
     return found[0] - len(access.indices)
 
 
-def _by_elements(g: GpuFunction, f: Facts, read: int, across: int, copy: BlockRV) -> dict[str, object]:
+def _by_elements(g: Kernel, f: Facts, read: int, across: int, copy: BlockRV) -> dict[str, Any]:
     sch = g.sch
     loops = sch.get_loops(f.rv)
     others = [x for i, x in enumerate(loops) if i not in (across, len(loops) - 1)]

@@ -13,37 +13,29 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..arith import Analyzer
-from ..ir.equal import structural_equal
-from ..ir.errors import LoweringError, ScheduleError
-from ..ir.expr import Add, BufferLoad, Mul, PrimExpr, Var, const, const_value
-from ..ir.functor import substitute, vars_used
-from ..ir.stmt import BufferStore
-from ..tir.schedule.primitive import BlockRV
-from ..tir.transform.bulk_views import VIEW, view_of
-from ..tir.transform.lower_bulk_copies import line_of
-from .gpu_dots import by_dots
-from .gpu_elementwise import by_elements
-from .gpu_tensor import (
-    Product,
-    by_warpgroups,
-    factors,
-    has_warpgroups,
-    moves,
-    product_of,
-    some_of,
-    sums_from_zero,
-    takes,
-)
-from .gpu_warps import by_warps
-from .program.facts import Axis, Facts, facts_of
+from ....arith import Analyzer
+from ....ir.equal import structural_equal
+from ....ir.errors import LoweringError
+from ....ir.expr import Add, BufferLoad, Mul, PrimExpr, Var, const, const_value
+from ....ir.functor import substitute, vars_used
+from ....ir.stmt import BufferStore
+from ....target import Target
+from ....tir.schedule.primitive import BlockRV
+from ....tir.transform.bulk_views import VIEW, view_of
+from ....tir.transform.lower_bulk_copies import line_of
+from ...program.facts import Axis, Facts, facts_of
+from ..rule import Refusal
+from .dp4a import Dp4a
+from .elementwise import by_elements
+from .kernel import Kernel
+from .mma import Mma
+from .product import factors, moves, product_of, some_of, sums_from_zero, takes
+from .product_rule import RewrittenRule, Source
+from .wgmma import Wgmma
 
-if TYPE_CHECKING:
-    from .gpu import GpuFunction
-
-__all__ = ["FORMS", "Windows", "by_tensor_cores", "windows_of"]
+__all__ = ["Im2colDp4a", "Im2colLines", "Im2colMma", "Im2colWgmma", "Windows", "windows_of"]
 
 
 # The types of the operands by the type of the accumulators.
@@ -76,14 +68,6 @@ class Windows:
         """How many channels a vector copy can have; 16 if there is no such vector and they are copied one by one."""
         together = math.gcd(self.c.extent, 16) if self.window[-1] is self.c else 1
         return together if together > 1 else 16
-
-    def as_product(self) -> Product:
-        """The product that the convolution is (im2col), for estimates of its time."""
-        m = replace(self.pixels[0], extent=math.prod(x.extent for x in self.pixels))
-        k = replace(self.c, extent=math.prod(x.extent for x in self.window))
-        windows = math.prod(x.extent for x in self.window if x is not self.c)
-        a, b = self.data.buffer, self.weights.buffer
-        return Product(m, self.f, k, (), a, b, False, self.transposed, windows, self.contiguous)
 
 
 def windows_of(f: Facts) -> Windows | None:
@@ -134,66 +118,121 @@ def _steps(e: PrimExpr, axes: dict[Var, Axis]) -> bool:
     return e in axes or const_value(e) is not None
 
 
-# By warpgroups (TMA), which copy rows of windows if there are few channels, or channels; by warps (`mma`); by `dp4a`.
-FORMS = ("lines", "channels", "warps", "words")
+class _Im2col(RewrittenRule):
+    """A convolution that is rewritten as a product: `line` is the size of the pieces that are copied along a window, or
+    1 if single elements are gathered."""
+
+    warpgroups = False
+
+    def found(self, f: Facts, target: Target) -> Any:
+        w = windows_of(f)
+        if w is None:
+            return Refusal("it is no convolution whose channels are the last dimension")
+        if len(w.pixels) == 1 and product_of(f) is not None:
+            return Refusal("it is a product of matrices")
+        kind = str(w.data.buffer.dtype)
+        if kind not in self.types or not takes(target, kind) or (self.warpgroups and kind == "int8"):
+            return Refusal(f"it does not multiply {kind}")
+        why = (
+            self.unfit(w)
+            if len(f.axes) == len(f.block.iter_vars)
+            else f"{f.name} has iterators with one value"
+        )
+        return Refusal(why, near=True) if why else w
+
+    def unfit(self, w: Windows) -> str:
+        """Why a convolution cannot be copied so; empty if it can."""
+        return ""
+
+    def rewritten(self, g: Kernel, f: Facts, w: Any) -> Source | Refusal:
+        kind = w.data.buffer.dtype
+        consumer = g.fusable_consumer(f)
+        f, w = self.prepared(g, f, w)
+        contiguous = (
+            w.transposed or kind == "int8" or (self.warpgroups and kind == "float32")
+        )  # these require it
+        line = line_of(kind) if self.warpgroups else 1
+        made, view, after = _as_product(g, f, w, line, consumer, contiguous)
+        p = product_of(made)
+        if p is None:
+            return Refusal(f"{f.name} is no product of matrices over its windows", near=True)
+        windows = math.prod(x.extent for x in w.window if x is not w.c)
+        p = replace(p, windows=windows, contiguous=w.contiguous, after=facts_of(g.sch, after).work)
+        if self.warpgroups:
+            g.sch.annotate(view, VIEW, [x.extent for x in w.pixels])
+            g.finished.append(view.key)
+            block = g.sch.get(view)
+            try:
+                view_of(block, [(iv.var, iv.dom) for iv in block.iter_vars])
+            except LoweringError as why:
+                return Refusal(str(why), near=True)
+        return Source(made, p, after, done=tuple(g.finished))
+
+    def prepared(self, g: Kernel, f: Facts, w: Windows) -> tuple[Facts, Windows]:
+        return f, w
 
 
-def by_tensor_cores(g: GpuFunction, f: Facts, w: Windows, form: str) -> dict[str, Any]:
-    """Schedule a convolution as a product, in one of the forms."""
-    kind, warpgroups = w.data.buffer.dtype, form in ("lines", "channels")
-    if not takes(g.target, str(kind)) or (warpgroups and (kind == "int8" or not has_warpgroups(g.target))):
-        raise ScheduleError(f"tensor cores take no products of {kind} here")
-    if len(w.pixels) == 1 and product_of(f) is not None:
-        raise ScheduleError("it is a product of matrices, and was refused as one")
-    line, piece = line_of(kind), 16 // kind.nbytes
-    across = (
-        not w.transposed and kind != "float32"
-    )  # weights are contiguous along the channels of the results
-    if warpgroups and (w.window[-1] is not w.c or w.c.extent % piece or (across and w.f.extent % piece)):
-        raise ScheduleError("TMA copies whole pieces of 16 bytes")
-    if form == "lines" and not (w.wide and 3 * w.c.extent < line):
-        raise ScheduleError(f"{w.c.extent} channels are enough for a line")
-    # The form for warps needs no padding.
-    if form == "channels" and w.wide and (8 if kind == "float32" else 3) * w.c.extent < line:
-        raise ScheduleError(f"lines of {w.c.extent} channels would be mostly padding")
-    consumer = g.fusable_consumer(f)
-    if form == "lines":
-        f, w = _joined(g, f, w)
-    contiguous = w.transposed or kind == "int8" or (warpgroups and kind == "float32")  # these require it
-    made, view, after = _as_product(g, f, w, line if warpgroups else 1, consumer, contiguous)
-    product = product_of(made)
-    if product is None:
-        raise ScheduleError(f"{f.name} is no product of matrices over its windows")
-    windows = math.prod(x.extent for x in w.window if x is not w.c)
-    product = replace(product, windows=windows, contiguous=w.contiguous)
-    if form == "words":
-        return by_dots(g, made, product, after)
-    if form == "warps":
-        return by_warps(g, made, product, after)
-    g.sch.annotate(view, VIEW, [x.extent for x in w.pixels])
-    g.done.add(view.key)
-    block = g.sch.get(view)
-    try:
-        view_of(block, [(iv.var, iv.dom) for iv in block.iter_vars])
-    except LoweringError as why:
-        raise ScheduleError(str(why)) from None
-    return by_warpgroups(g, made, product, after)
+class Im2colWgmma(_Im2col, Wgmma):
+    """By warpgroups: TMA copies the channels of windows."""
+
+    name = "im2col wgmma"
+    warpgroups = True
+
+    def unfit(self, w: Windows) -> str:
+        kind = w.data.buffer.dtype
+        piece, line = 16 // kind.nbytes, line_of(kind)
+        across = (
+            not w.transposed and kind != "float32"
+        )  # weights are contiguous along the channels of the results
+        if w.window[-1] is not w.c or w.c.extent % piece or (across and w.f.extent % piece):
+            return "TMA copies whole pieces of 16 bytes"
+        return self.padded(w, line)
+
+    def padded(self, w: Windows, line: int) -> str:
+        """Why most of what is copied would be padding, which `mma` does not need."""
+        few = (8 if w.data.buffer.dtype == "float32" else 3) * w.c.extent < line
+        return f"lines of {w.c.extent} channels would be mostly padding" if w.wide and few else ""
 
 
-def _joined(g: GpuFunction, f: Facts, w: Windows) -> tuple[Facts, Windows]:
+class Im2colLines(Im2colWgmma):
+    """By warpgroups: TMA copies rows of windows, because there are few channels."""
+
+    name = "im2col lines wgmma"
+
+    def padded(self, w: Windows, line: int) -> str:
+        few = w.c.extent
+        if not (w.wide and 3 * few < line):
+            return f"{few} channels are enough for a line"
+        t = w.window[-2]
+        column = Analyzer().simplify(substitute(w.data.indices[-2], {t.var: const(0)}) + t.var)
+        same = structural_equal(column, Analyzer().simplify(w.data.indices[-2]))
+        if const_value(w.data.buffer.shape[-1]) != few or 3 * t.extent * few < line or not same:
+            return f"lines of {few} channels would be mostly padding"
+        return ""
+
+    def prepared(self, g: Kernel, f: Facts, w: Windows) -> tuple[Facts, Windows]:
+        return _joined(g, f, w)
+
+
+class Im2colMma(_Im2col, Mma):
+    """By warps, which gather the elements that they copy."""
+
+    name = "im2col mma"
+
+
+class Im2colDp4a(_Im2col, Dp4a):
+    """By `dp4a`, for int8 without tensor cores."""
+
+    name = "im2col dp4a"
+
+
+def _joined(g: Kernel, f: Facts, w: Windows) -> tuple[Facts, Windows]:
     """Fuse the last axis of the windows with the channels, of which there are few: both together are contiguous.
 
     Out[n, y, x, f] += Data[n, y + r, x + t, c] * W[f, r, t, c]
         ->   Out[n, y, x, f] += Lines[n, y, x, r, tc] * V[f, r, tc]     Lines[…] = Data[n, y + r, x + tc // C, tc % C]
     """
     few, t = w.c.extent, w.window[-2]
-    column = Analyzer().simplify(substitute(w.data.indices[-2], {t.var: const(0)}) + t.var)
-    if (
-        const_value(w.data.buffer.shape[-1]) != few
-        or 3 * t.extent * few < line_of(w.data.buffer.dtype)
-        or not structural_equal(column, Analyzer().simplify(w.data.indices[-2]))
-    ):
-        raise ScheduleError(f"lines of {few} channels would be mostly padding")
     sch, rv = g.sch, f.rv
     axes = [x.var for x in f.axes]
     at, last = axes.index(t.var), axes.index(w.c.var)
@@ -217,7 +256,7 @@ def _joined(g: GpuFunction, f: Facts, w: Windows) -> tuple[Facts, Windows]:
 
 
 def _as_product(
-    g: GpuFunction, f: Facts, w: Windows, line: int, consumer: BlockRV | None, contiguous: bool
+    g: Kernel, f: Facts, w: Windows, line: int, consumer: BlockRV | None, contiguous: bool
 ) -> tuple[Facts, BlockRV, BlockRV]:
     """Rewrite a block as C[m, f] += View[m, k] * W[k, f], and its epilogue as a block over m and f. The weights are
     read as W[f, k] if they must be contiguous along the reduction (`contiguous`)."""
@@ -225,8 +264,6 @@ def _as_product(
     if consumer is None:
         consumer = sch.cache_write(rv, 0, "global")
     axes = [x.var for x in f.axes]
-    if len(axes) != len(f.block.iter_vars):
-        raise ScheduleError(f"{f.name} has iterators with one value")
     ends = [w.data.buffer, w.weights.buffer]
     if w.wide and w.c.extent % line:
         _pad_channels(sch, rv, axes, w, line)
@@ -265,7 +302,7 @@ def _as_product(
             pass
     if contiguous and not w.transposed:  # a separate kernel transposes the weights
         by_elements(g, facts_of(sch, panel))
-        g.done.add(panel.key)
+        g.finished.append(panel.key)
     return facts_of(sch, rv), view, consumer
 
 
@@ -286,10 +323,10 @@ def _pad_channels(sch: Any, rv: BlockRV, axes: list[Var], w: Windows, line: int)
     sch.pad_einsum(rv, [line if v is w.c.var else 1 for v in axes])
 
 
-def _dissolve(g: GpuFunction, copy: BlockRV, producer: BlockRV) -> bool:
+def _dissolve(g: Kernel, copy: BlockRV, producer: BlockRV) -> bool:
     """Inline a stage that only moves elements, or pads them with zeros; whether it was one."""
     body = g.sch.get(producer).body
-    if producer.key in g.done or not isinstance(body, BufferStore) or not moves(body.value):
+    if g.is_done(producer) or not isinstance(body, BufferStore) or not moves(body.value):
         return False
     if [c.key for c in g.sch.get_consumers(producer)] != [copy.key]:
         return False

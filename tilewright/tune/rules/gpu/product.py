@@ -1,9 +1,4 @@
-"""Sketches for tensor cores: matrix products, alone or in batches, with their epilogues.
-
-The operands are float16, bfloat16 or int8, or float32 if the target allows rounding to ten bits (`-tf32`).
-
-    wgmma    one warpgroup copies tiles by TMA, others multiply them (sm_90a)
-    mma      every warp copies, loads fragments and multiplies (`gpu_warps`)
+"""Matrix products, alone or in batches: what they are, and the steps that all kernels for them share.
 
 Sizes that are not multiples of a tile are padded with zeros by the copies to shared memory.
 """
@@ -12,50 +7,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
-from ..ir.buffer import Buffer
-from ..ir.errors import ScheduleError
-from ..ir.expr import Add, BufferLoad, Call, Cast, Mul, PrimExpr, Var, const_value
-from ..ir.functor import pre_order
-from ..ir.op import Op
-from ..ir.stmt import BufferStore
-from ..target import Target
-from ..target.gpu_machine import GpuMachine, KernelFigures, register_split
-from ..tir.schedule import Schedule
-from ..tir.schedule.primitive import BlockRV, LoopRV
-from ..tir.tensor_intrin.cuda import get_wgmma_intrin
-from ..tir.transform.lower_bulk_copies import BULK_COPY, TF32, line_of
-from ..tir.transform.specialize_warps import PERSISTENT, SPECIALIZE
-from .cost.gpu import Counts, cycles_of
-from .gpu_space import Table, product_table
-from .gpu_transpose import transpose, transposed_read
-from .program.facts import Axis, Facts, facts_of
-
-if TYPE_CHECKING:
-    from .gpu import GpuFunction
+from ....ir.buffer import Buffer
+from ....ir.errors import ScheduleError
+from ....ir.expr import Add, BufferLoad, Call, Cast, Mul, PrimExpr, Var, const_value
+from ....ir.functor import pre_order
+from ....ir.op import Op
+from ....ir.stmt import BufferStore
+from ....target import Target
+from ....target.gpu_machine import GpuMachine, KernelFigures
+from ....tir.schedule import Schedule
+from ....tir.schedule.primitive import BlockRV, LoopRV
+from ....tir.transform.lower_bulk_copies import line_of
+from ...program.facts import Axis, Facts, facts_of
+from .kernel import Kernel
+from .transpose import transpose, transposed_read
 
 __all__ = [
     "Product",
     "Sketch",
     "Tile",
     "across",
-    "applied",
-    "by_warpgroups",
     "can_be_copied",
     "factors",
-    "has_warpgroups",
-    "contiguous",
     "moves",
     "product_of",
     "some_of",
     "split_counts",
     "sums_from_zero",
     "takes",
-    "transpose_operands",
     "transpose_cycles",
-    "wgmma_estimate",
+    "transpose_operands",
 ]
 
 
@@ -172,75 +156,6 @@ class Tile:
         return max(32, self.rows * self.columns // 128)
 
 
-def best_tile(p: Product, gpu: GpuMachine) -> Tile:
-    """The tile with the fewest estimated cycles; the smallest of several such."""
-    return min(possible_tiles(p, gpu), key=lambda t: (cycles_of(counts(p, t, gpu), gpu), t.rows * t.columns))
-
-
-def possible_tiles(p: Product, gpu: GpuMachine, fewer_stages: bool = False) -> list[Tile]:
-    """The tiles of warpgroups that fit, with as many pipeline stages as there is room for, or with fewer too."""
-    found: list[Tile] = []
-    steps, size_of = -(-p.k.extent // p.line), p.a.dtype.nbytes
-    for rows, columns in ((128, 256), (128, 128), (128, 64), (64, 256), (64, 128), (64, 64)):
-        if rows >= 2 * max(64, p.m.extent) or columns >= 2 * max(64, p.n.extent):
-            continue
-        size = (rows + columns) * p.line * size_of
-        for per in (1, 2):
-            kept = gpu.wgmma.reserved_shared
-            room = (gpu.dynamic_shared_memory_per_block - kept) // per - (kept if per > 1 else 0)
-            stages = min(8, room // size, max(2, steps))
-            # Larger tiles need more accumulators than the registers of an SM can hold twice.
-            if stages < 2 or (per == 2 and (rows > 64 or columns > 128)):
-                continue
-            for parts in (1, 2, 3, 4, 6, 8, 12, 16):
-                if parts > 1 and (steps < 2 * parts or (p.windows > 1 and steps % parts)):
-                    continue  # the windows of im2col cannot be padded with zeros along the reduction
-                counts = range(stages, 1, -1) if fewer_stages else (stages,)
-                found += [Tile(rows, columns, n, parts, per, p.line) for n in counts]
-    return found
-
-
-def counts(p: Product, t: Tile, gpu: GpuMachine) -> Counts:
-    """The work of a product by warpgroups."""
-    w = gpu.wgmma
-    down, across = -(-p.m.extent // t.rows), -(-p.n.extent // t.columns)
-    tiles = down * across * p.batch * t.parts
-    steps, size = math.ceil(p.k.extent / p.line / t.parts), p.a.dtype.nbytes
-    at_once = min(t.per_processor, -(-tiles // gpu.multiprocessors))
-    # Four `wgmma` of 32 bytes for each 64 rows; or as long as their operands take out of shared memory.
-    one = max(t.columns * w.cycles_per_column, w.operand_cycles + t.columns * w.operand_cycles_per_column)
-    fetched = (t.rows + t.columns) * p.line * size
-    # All warpgroups store at once, 64 rows each. Results of whole tiles are stored eight at a time, those of partial
-    # tiles four at a time under predicates.
-    whole = t.parts > 1 or (p.m.extent % t.rows == 0 and p.n.extent % t.columns == 0)
-    column = w.store_column if whole else w.store_column_by_one if p.n.extent % 4 else w.store_column_by_four
-    epilogue = max(1.0, (p.after if t.parts == 1 else 0) / w.hidden_epilogue)
-    # Both operands come from DRAM at least once. They reach its full bandwidth only if most SMs load, and load long
-    # pieces of rows.
-    long = t.columns >= w.long_row or p.trans_b
-    return Counts(
-        rounds=-(-tiles // (gpu.multiprocessors * at_once)),
-        steps=steps,
-        compute=at_once * (t.rows // 64 * 4 * one / w.rate),
-        shared=at_once * (fetched / w.tma_bytes),
-        l2=at_once * (fetched / (gpu.dram_bytes * w.kernel.l2_ratio)),
-        latency=w.latency / t.stages,  # the stages in flight must cover it
-        ends=t.columns * column * epilogue + w.store,
-        launch=w.kernel.launch,
-        dram=size * p.batch * p.k.extent * (p.m.extent // p.windows + p.n.extent),
-        dram_rate=(w.kernel.dram_rate if long else w.short_row_dram_rate)
-        * min(1, tiles / (w.busy_sms * gpu.multiprocessors)),
-        dram_launch=w.kernel.dram_launch,
-        **split_counts(p, down * t.rows * across * t.columns, t.parts, w.kernel),
-        blocks=tiles,
-        at_once=at_once,
-        threads=128 * (t.rows // 64 + 1),
-        registers=register_split(t.rows // 64, t.per_processor)[1],
-        shared_bytes=fetched * t.stages,
-        l2_bytes=fetched * steps * tiles,
-    )
-
-
 def split_counts(p: Product, results: int, parts: int, kernel: KernelFigures) -> dict[str, Any]:
     """The counts of split-K: partial sums in float32 are written, and another kernel reads and adds them."""
     if parts == 1:
@@ -252,12 +167,7 @@ def split_counts(p: Product, results: int, parts: int, kernel: KernelFigures) ->
     }
 
 
-# ---------------------------------------------------------------------------- warpgroups
-def has_warpgroups(target: Target) -> bool:
-    """Whether a target has `wgmma` and TMA."""
-    return target.has("wgmma") and target.has("tma")
-
-
+# ---------------------------------------------------------------------------- operands
 def takes(target: Target, kind: str) -> bool:
     """Whether a target multiplies a type on tensor cores: float32 only if it may be rounded to tf32."""
     return kind != "float32" or bool(target.attrs.get("tf32"))
@@ -269,68 +179,9 @@ def can_be_copied(b: Buffer) -> bool:
     return all(s is not None and int(s) * b.dtype.nbytes % 16 == 0 for s in sizes) and len(b.shape) <= 5
 
 
-def by_warpgroups(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = None) -> dict[str, Any]:
-    """Schedule a product by `wgmma`, with its results stored from registers."""
-    _check(g.target, p)
-    gpu = g.target.gpu
-    transposed = across(p) if p.kind == "float32" else []
-    before = transpose_cycles(_across(p), gpu) if transposed else 0.0
-    if transposed:
-        f, p = contiguous(g, f, p, lambda made: cycles_of(counts(made, best_tile(made, gpu), gpu), gpu))
-    if not can_be_copied(p.a) or not can_be_copied(p.b):
-        raise ScheduleError("TMA cannot copy its operands")
-    taker = after or g.fusable_consumer(f)
-    if taker is not None:
-        p = replace(p, after=facts_of(g.sch, taker).work)
-    tile = g.choose(f, "warpgroups", best_tile(p, gpu), lambda: _warpgroups_table(p, gpu))
-    note = applied(Warpgroups, g, f, p, tile, after)
-    return {**note, "transposed": transposed, "before": before} if transposed else note
-
-
-def _check(target: Target, p: Product) -> None:
-    """Refuse what `wgmma` does not multiply on a target."""
-    if p.kind == "int8":
-        raise ScheduleError("`wgmma` multiplies floats here, no integers")
-    if not has_warpgroups(target) or not takes(target, p.kind):
-        raise ScheduleError(f"the target has no `wgmma` for {p.kind}")
-
-
-def wgmma_estimate(target: Target, p: Product) -> Counts:
-    """The work of the best tile; refused if `wgmma` cannot compute the product."""
-    _check(target, p)
-    if not can_be_copied(p.a) or not can_be_copied(p.b):
-        raise ScheduleError("TMA cannot copy its operands")
-    return counts(p, best_tile(p, target.gpu), target.gpu)
-
-
-def across(p: Product) -> list[str]:
-    """The names of the operands that are not contiguous along the reduction."""
-    return [b.name for b in _across(p)]
-
-
-def _across(p: Product) -> list[Buffer]:
+def across(p: Product) -> list[Buffer]:
+    """The operands that are not contiguous along the reduction."""
     return [b for b, apart in ((p.a, p.trans_a), (p.b, not p.trans_b)) if apart]
-
-
-def contiguous(
-    g: GpuFunction, f: Facts, p: Product, time: Callable[[Product], float], otherwise: float = 0
-) -> tuple[Facts, Product]:
-    """A product whose operands are contiguous along the reduction, which some instructions require. The other operands
-    are transposed by separate kernels, if that takes less time than it saves: `time` gives the cycles of the product
-    with transposed operands, `otherwise` its cycles without (0: those of float32 without tensor cores).
-
-        C[i, j] += A[i, k] * B[k, j]     ->     T[j, k] = B[k, j];   C[i, j] += A[i, k] * T[j, k]
-    """
-    gpu = g.target.gpu
-    made = replace(p, trans_a=False, trans_b=True)
-    sides = _across(p)
-    # cycles: float32 does not reach its peak, and its kernel has to be launched too
-    flops = 2 * p.batch * p.m.extent * p.n.extent * p.k.extent
-    plain = flops / (gpu.tile.float32_rate * gpu.peak_flops) * gpu.clock * 1e9 + gpu.tile.kernel_launch
-    transposing = transpose_cycles(sides, gpu)
-    if (otherwise or not g.free) and transposing + time(made) > (otherwise or plain):
-        raise ScheduleError("transposing its operands would take longer than it saves")
-    return transpose_operands(g, f, p, sides, True)
 
 
 def transpose_cycles(sides: Sequence[Buffer], gpu: GpuMachine) -> float:
@@ -340,7 +191,7 @@ def transpose_cycles(sides: Sequence[Buffer], gpu: GpuMachine) -> float:
 
 
 def transpose_operands(
-    g: GpuFunction, f: Facts, p: Product, sides: Sequence[Buffer], along: bool
+    g: Kernel, f: Facts, p: Product, sides: Sequence[Buffer], along: bool
 ) -> tuple[Facts, Product]:
     """Transpose the operands `sides` of a product by separate kernels, so that they are contiguous `along` the
     reduction, or else along the results."""
@@ -359,7 +210,7 @@ def transpose_operands(
         if read is None:
             raise ScheduleError(f"{b.name} cannot be transposed")
         transpose(g, facts, *read)
-        g.done.add(copy.key)
+        g.finished.append(copy.key)
     f = facts_of(sch, f.rv)
     found = product_of(f)
     if found is None:
@@ -378,20 +229,14 @@ def _indices(f: Facts, b: Buffer) -> set[object]:
     return {i for r in f.reads if r.buffer is b for i in r.indices}
 
 
-def _warpgroups_table(p: Product, gpu: GpuMachine) -> Table:
-    tiles, rate = possible_tiles(p, gpu, True), 16.0 * p.line
-    return product_table(tiles, p, gpu, lambda t: counts(p, t, gpu), rate)
-
-
+# ---------------------------------------------------------------------------- the sketch
 class Sketch:
     """The common part of the sketches for products: padding, split-K, the order of tiles, the epilogue."""
 
     fragment = ""  # the scope of the accumulators
     lines = 0  # rows of results that one instruction transposes between threads
 
-    def __init__(
-        self, g: GpuFunction, f: Facts, p: Product, tile: Tile, after: BlockRV | None = None
-    ) -> None:
+    def __init__(self, g: Kernel, f: Facts, p: Product, tile: Tile, after: BlockRV | None = None) -> None:
         self.g, self.sch, self.f, self.p, self.tile = g, g.sch, f, p, tile
         self.after = after or g.fusable_consumer(f)  # the epilogue
         self.block = f.rv
@@ -423,7 +268,7 @@ class Sketch:
     def only_moves(self, rv: BlockRV) -> bool:
         """Whether a stage that is not scheduled yet only moves elements, or pads them with zeros."""
         body = self.sch.get(rv).body
-        return rv.key not in self.g.done and isinstance(body, BufferStore) and moves(body.value)
+        return not self.g.is_done(rv) and isinstance(body, BufferStore) and moves(body.value)
 
     def tiles(self, i: LoopRV, j: LoopRV, loops: dict[Var | None, LoopRV], *inner: LoopRV) -> LoopRV:
         """One loop over all tiles. Tiles that run at the same time share operands in the L2 cache: bands of some rows
@@ -510,14 +355,6 @@ class Sketch:
         """Schedule the product. Returns what `explain()` says of it."""
         raise NotImplementedError
 
-    def counts(self) -> Counts:
-        """The work of the product with the tile that was applied."""
-        raise NotImplementedError
-
-    def run(self) -> dict[str, Any]:
-        """Schedule the product. Returns what `explain()` says of it, with its work."""
-        return {**self.apply(), "counts": self.counts()}
-
     def spread(self, epilogue: BlockRV, wide: int = 2) -> None:
         """Bind the results to the threads that hold them, `wide` neighbours at a time."""
         raise NotImplementedError
@@ -525,88 +362,3 @@ class Sketch:
 
 def _sizes(sch: Schedule, loops: Sequence[LoopRV]) -> list[int]:
     return [int(const_value(sch.get(x).extent) or 1) for x in loops]
-
-
-def applied(
-    kind: type[Sketch], g: GpuFunction, f: Facts, p: Product, tile: Tile, after: BlockRV | None
-) -> dict[str, Any]:
-    """Apply a sketch; without split-K if that is refused."""
-    try:
-        with g.sch.all_or_nothing():
-            return kind(g, f, p, tile, after).run()
-    except ScheduleError:
-        if tile.parts == 1:
-            raise
-    return kind(g, f, p, replace(tile, parts=1), after).run()
-
-
-class Warpgroups(Sketch):
-    fragment, lines = "wgmma.accumulator", 64
-
-    def counts(self) -> Counts:
-        return counts(self.p, self.tile, self.g.target.gpu)
-
-    def apply(self) -> dict[str, Any]:
-        sch, p, t = self.sch, self.p, self.tile
-        epilogue, loops = self.prepare()
-        i, group, i2 = sch.split(loops[p.m.var], [None, t.rows // 64, 64])
-        j, j1 = sch.split(loops[p.n.var], [None, t.columns])
-        depth, k1 = sch.split(loops[p.k.var], [None, t.depth])
-        blocks = self.tiles(i, j, loops, group, depth, i2, j1, k1)
-        sch.bind(blocks, "blockIdx.x")
-        sch.bind(group, "threadIdx.y")
-        for which in (0, 1):
-            copy = self.inputs(which, "shared.dyn")
-            sch.compute_at(copy, depth, preserve_unit_loops=True)
-            around = len(sch.get_loops(self.block)) - 3
-            how = TF32 if p.kind == "float32" else 1
-            sch.annotate(sch.blockize(sch.get_loops(copy)[around]), BULK_COPY, how)
-        sch.annotate(depth, SPECIALIZE, t.stages)
-        grid = const_value(sch.get(blocks).extent)
-        if t.per_processor == 1 and (grid or 0) > self.g.target.gpu.multiprocessors:
-            sch.annotate(depth, PERSISTENT, self.g.target.gpu.multiprocessors)
-        intrinsics = get_wgmma_intrin(t.columns, p.kind, p.trans_a, p.trans_b)
-        self.store(epilogue, group, intrinsics.get("turn", ""), intrinsics.get("turn_sums", ""))
-        init = sch.decompose_reduction(self.block, depth)
-        sch.tensorize(sch.get_loops(init)[-2], intrinsics["init"])
-        sch.tensorize(i2, intrinsics["compute"])
-        return {
-            "tile": f"{t.rows} x {t.columns} x {t.depth}",
-            "stages": t.stages,
-            "threads": 128 * (t.rows // 64 + 1),
-            **({"split-K": t.parts} if t.parts > 1 else {}),
-            "instructions": intrinsics["compute"],
-        }
-
-    def store(self, epilogue: BlockRV, at: LoopRV, transposing: str, first: str = "") -> None:
-        """As in the base class. Results that cannot be stored eight at a time are transposed between threads as
-        accumulators, before the epilogue: four are stored at once, and the epilogue reads its operands in fours too."""
-        sch, t, p = self.sch, self.tile, self.p
-        whole = p.m.extent % t.rows == 0 and p.n.extent % t.columns == 0
-        eight = transposing and whole and str(sch.get(epilogue).writes[0].buffer.dtype) == p.kind
-        if eight or not first or p.n.extent % 4:
-            return super().store(epilogue, at, transposing)
-        rows = sch.cache_write(self.block, 0, self.fragment)
-        sch.set_scope(rows, 0, "wgmma.rows")
-        for block in (rows, epilogue):
-            sch.reverse_compute_at(block, at, preserve_unit_loops=True)
-        sch.tensorize(sch.get_loops(rows)[-2], first)
-        return self.spread(epilogue, 4)
-
-    def spread(self, epilogue: BlockRV, wide: int = 2) -> None:
-        """Bind the results of a warpgroup to the threads that hold them: pairs of neighbours, in rows eight apart."""
-        sch = self.sch
-        i, j = sch.get_loops(epilogue)[-2:]
-        warp, half, row = sch.split(i, [4, 2, 8])
-        if wide == 4:  # every second thread has the second half of 16 columns
-            eight, second, quad, pair = sch.split(j, [None, 2, 2, wide])
-            sch.reorder(warp, row, quad, second, eight, half, pair)
-            sch.bind(sch.fuse(warp, row, quad, second), "threadIdx.x")
-        else:
-            eight, quad, pair = sch.split(j, [None, 4, wide])
-            sch.reorder(warp, row, quad, eight, half, pair)
-            sch.bind(sch.fuse(warp, row, quad), "threadIdx.x")
-        for x in (eight, half):
-            sch.unroll(x)
-        if self.p.n.extent % 2 == 0:
-            sch.vectorize(pair)

@@ -1,4 +1,4 @@
-"""A sketch for attention in one kernel: scores, softmax and the product with the values, by `wgmma` (sm_90a).
+"""Attention in one kernel: scores, softmax and the product with the values, by `wgmma`.
 
 a thread block   tiles of rows of the queries, one after the other
 a warpgroup      64 rows: scores in registers, their softmax as the operand of the second product, accumulators in
@@ -9,30 +9,31 @@ another          copies parts of the keys and values by TMA, ahead of the others
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields, replace
+from typing import Any
 
-from ..ir.errors import ScheduleError
-from ..ir.expr import BufferLoad, const_value
-from ..ir.function import PrimFunc
-from ..target import Target
-from ..target.gpu_machine import GpuMachine, register_split
-from ..tir.schedule import Schedule
-from ..tir.schedule.attention import Attention, attention_of
-from ..tir.schedule.primitive import BlockRV, LoopRV
-from ..tir.schedule.stream import ROLES
-from ..tir.tensor_intrin.cuda import get_wgmma_intrin, get_wgmma_rows_intrin
-from ..tir.transform.lower_bulk_copies import BULK_COPY
-from ..tir.transform.specialize_warps import EARLY, OVERLAP, PERSISTENT, SPECIALIZE
-from .cost.gpu import Counts, seconds_of
-from .gpu_explain import Rival
-from .gpu_tensor import can_be_copied, has_warpgroups
-from .program.facts import Facts, facts_of
+from ....ir.expr import BufferLoad, const_value
+from ....ir.function import PrimFunc
+from ....target import Target
+from ....target.gpu_machine import GpuMachine, register_split
+from ....tir.schedule import Schedule
+from ....tir.schedule.attention import Attention, attention_of
+from ....tir.schedule.primitive import BlockRV, LoopRV
+from ....tir.schedule.stream import ROLES
+from ....tir.tensor_intrin.cuda import get_wgmma_intrin, get_wgmma_rows_intrin
+from ....tir.transform.lower_bulk_copies import BULK_COPY
+from ....tir.transform.specialize_warps import EARLY, OVERLAP, PERSISTENT, SPECIALIZE
+from ...cost.gpu import Counts
+from ...cost.table import Table
+from ...program.facts import Facts, facts_of
+from ...program.stages import Stage
+from ..rule import Applied, Match, Refusal, Row
+from .figures import kernel_figures, kernel_table
+from .kernel import Kernel
+from .product import can_be_copied
 
-if TYPE_CHECKING:
-    from .gpu import GpuFunction
-
-__all__ = ["Parts", "attention", "attentions", "best_parts", "refusal"]
+__all__ = ["AttentionApart", "FusedAttention", "Parts", "best_parts", "refusal"]
 
 _LINE = 64  # elements of 16 bits in a row of a TMA tile
 _LANES = 4  # threads that share a row
@@ -46,20 +47,27 @@ class Parts:
     groups: int
     columns: int
     stages: int
-    overlap: bool  # whether the second product of a step overlaps with the softmax of the next step
+    overlap: int  # 1 if the second product of a step overlaps with the softmax of the next step
     queries: int = 1  # tiles of queries that shared memory has room for
 
 
-def best_parts(a: Attention, gpu: GpuMachine) -> Parts:
-    """The sizes for an attention, within the limits of registers and shared memory."""
+_COLUMNS = tuple(x.name for x in fields(Parts))
+
+
+def _decided(values: Mapping[str, int]) -> Parts:
+    return Parts(**{name: int(values[name]) for name in _COLUMNS})
+
+
+def best_parts(a: Attention, gpu: GpuMachine) -> Parts | str:
+    """The sizes for an attention, within the limits of registers and shared memory; a sentence if there are none."""
     deep, across = (_up(a.size(iv)) for iv in (a.deep, a.column))
     if max(deep, across) > 256:
-        raise ScheduleError(f"heads of {max(a.size(a.deep), a.size(a.column))} are too wide for a warpgroup")
+        return f"heads of {max(a.size(a.deep), a.size(a.column))} are too wide for a warpgroup"
     # Wide heads leave no registers for more than two warpgroups, and very wide ones leave none to overlap the product
     # of one step with the scores of the next. In narrow heads the exponentials take longer than the products: more
     # warpgroups hide that. If there are few tiles, smaller ones keep all SMs busy.
     groups = 1 if a.size(a.row) <= 64 or _rounds(a, 1, gpu) == 1 else 2
-    columns, overlap = (128, True) if across <= 128 else (64, False)
+    columns, overlap = (128, 1) if across <= 128 else (64, 0)
     if (
         deep == across == _LINE
         and a.logit is a.score
@@ -70,7 +78,7 @@ def best_parts(a: Attention, gpu: GpuMachine) -> Parts:
     room = gpu.dynamic_shared_memory_per_block - gpu.wgmma.reserved_shared - tile
     stages = min(4, room // part, max(2, -(-a.size(a.key) // columns)))
     if stages < 2:
-        raise ScheduleError("shared memory has no room for two parts of the keys and values")
+        return "shared memory has no room for two parts of the keys and values"
     return Parts(groups, columns, stages, overlap, 2 if stages * part + tile <= room else 1)
 
 
@@ -86,7 +94,7 @@ def _up(size: int) -> int:
 
 def refusal(target: Target, func: PrimFunc | None = None) -> str | None:
     """Why a target has no attention kernel, or none for the attention in `func`; None if it has one."""
-    if not has_warpgroups(target):
+    if not all(map(target.has, ("wgmma", "tma"))):
         return f"{target} has no `wgmma`"
     if func is None:
         return None
@@ -95,46 +103,86 @@ def refusal(target: Target, func: PrimFunc | None = None) -> str | None:
     for rv in sch.get_child_blocks(sch.get_block("root")):
         if sch.get(rv).init is None:
             continue
-        try:
-            _checked(attention_of(sch, sch.realize(rv)), target)
-        except ScheduleError as said:
-            why = str(said)
-            continue
-        return None
+        found = _fitting(attention_of(sch, sch.realize(rv)), target)
+        if not isinstance(found, str):
+            return None
+        why = found
     return why
 
 
-def _checked(found: Attention | str, target: Target) -> tuple[Attention, Parts]:
-    """An attention that the kernel can compute, and its sizes; refused if it cannot."""
+def _fitting(found: Attention | str, target: Target) -> tuple[Attention, Parts] | str:
+    """An attention that the kernel can compute, and its sizes; a sentence if it cannot."""
     if isinstance(found, str):
-        raise ScheduleError(found)
-    if not has_warpgroups(target) or not all(can_be_copied(x.buffer) for x in (found.q, found.k, found.v)):
-        raise ScheduleError("TMA cannot copy its operands")
-    return found, best_parts(found, target.gpu)
+        return found
+    if not all(can_be_copied(x.buffer) for x in (found.q, found.k, found.v)):
+        return "TMA cannot copy its operands"
+    parts = best_parts(found, target.gpu)
+    return parts if isinstance(parts, str) else (found, parts)
 
 
-def attentions(g: GpuFunction) -> None:
-    """Schedule each attention of a function as one kernel, before anything else is decided."""
-    if not has_warpgroups(g.target):
-        return
-    for f in g.stages():
-        if f.kind != "reduction" or len(f.reduce) != 1 or len(f.spatial) < 2:
-            continue
-        before = g.at_root()
-        try:
-            with g.sch.all_or_nothing():
-                note = attention(g, f)
-        except ScheduleError:
-            continue
-        g.record(f, "attention", note, rivals=note.pop("rivals"))
-        g.take(before)
+def _matched(stage: Stage, target: Target) -> Match | Refusal:
+    f, sch = stage.facts, stage.program.sch
+    if f.kind != "reduction" or len(f.reduce) != 1 or len(f.spatial) < 2:
+        return Refusal("it is no product")
+    if not all(map(target.has, ("wgmma", "tma"))):
+        return Refusal("the target has no tma, wgmma")
+    found = _fitting(attention_of(sch, sch.realize(f.rv)), target)
+    return Refusal(found) if isinstance(found, str) else Match(stage, target.gpu, found)
 
 
-def attention(g: GpuFunction, f: Facts) -> dict[str, Any]:
-    """Schedule the attention whose second product is the block `f`."""
-    found, parts = _checked(attention_of(g.sch, g.sch.realize(f.rv)), g.target)
-    note = _Sketch(g, f, found, parts).apply()
-    return {**note, "counts": counts(found, parts, g.target.gpu), "rivals": [apart(found, g.target.gpu)]}
+class FusedAttention:
+    """One kernel for the scores, their softmax and the product with the values.
+
+    wins where   the scores are larger than the queries, keys and values
+    costs        registers: wide heads leave none for more than two warpgroups
+    """
+
+    name = "attention"
+    needs = frozenset({"wgmma", "tma", "shared_memory"})
+
+    def match(self, stage: Stage, target: Target) -> Match | Refusal:
+        return _matched(stage, target)
+
+    def table(self, match: Match, machine: GpuMachine, only: Mapping[str, int] | None = None) -> Table:
+        a, best = match.found
+        every = [replace(best, stages=n) for n in range(best.stages, 1, -1)]
+
+        def made(parts: Sequence[Parts], finer: Callable[[], Table] | None = None) -> Table:
+            work = [counts(a, p, machine) for p in parts]
+            return kernel_table(match.stage, _COLUMNS, [astuple(p) for p in parts], work, finer=finer)
+
+        if only is not None:
+            return made([p for p in every if p == _decided(only)])
+        return made([best], lambda: made(every))
+
+    def apply(self, sch: Schedule, match: Match, row: Row) -> Applied:
+        (a, _), gpu, k = match.found, match.machine, Kernel(match.stage)
+        p = _decided(row.values)
+        note = _Sketch(k, match.stage.facts, a, p).apply()
+        c = counts(a, p, gpu)
+        figures = kernel_figures(c, int(c.flop), int(c.dram), gpu)
+        return Applied(note, done=tuple(k.finished), figures=figures)
+
+
+class AttentionApart:
+    """Three kernels: the scores are written, read and written by the softmax, and read again by the second product.
+
+    costs        the bytes of the scores, four times
+    """
+
+    name = "attention apart"
+    needs = frozenset({"wgmma", "tma"})
+
+    def match(self, stage: Stage, target: Target) -> Match | Refusal:
+        return _matched(stage, target)
+
+    def table(self, match: Match, machine: GpuMachine, only: Mapping[str, int] | None = None) -> Table:
+        kernels = 3 if only is None else only["kernels"]
+        work = [_apart(match.found[0], machine)] if kernels == 3 else []
+        return kernel_table(match.stage, ("kernels",), [(3,)] if work else [], work)
+
+    def apply(self, sch: Schedule, match: Match, row: Row) -> Applied:
+        return Applied({}, opened=True)
 
 
 def counts(a: Attention, p: Parts, gpu: GpuMachine) -> Counts:
@@ -166,24 +214,23 @@ def counts(a: Attention, p: Parts, gpu: GpuMachine) -> Counts:
     )
 
 
-def apart(a: Attention, gpu: GpuMachine) -> Rival:
-    """The same in three kernels: the scores are written, read and written by the softmax, and read again."""
+def _apart(a: Attention, gpu: GpuMachine) -> Counts:
+    """The work of three kernels."""
     heads, (rows, keys) = math.prod(a.size(iv) for iv in a.others), (a.size(iv) for iv in (a.row, a.key))
     own = 2 * heads * (rows + keys) * (a.size(a.deep) + a.size(a.column))
     moved = own + 4 * 2 * heads * rows * keys
     per_cycle = 64 * 16 / gpu.wgmma.cycles_per_column * gpu.wgmma.rate * gpu.multiprocessors
-    c = Counts(
+    return Counts(
         compute=heads * rows * keys * (a.size(a.deep) + a.size(a.column)) / per_cycle,
         launch=3 * gpu.wgmma.kernel.launch,
         dram=moved,
         dram_rate=gpu.wgmma.kernel.dram_rate,
         dram_launch=3 * gpu.wgmma.kernel.launch,
     )
-    return Rival("three kernels for scores, softmax and product", float(seconds_of(c, gpu)))
 
 
 class _Sketch:
-    def __init__(self, g: GpuFunction, f: Facts, a: Attention, parts: Parts) -> None:
+    def __init__(self, g: Kernel, f: Facts, a: Attention, parts: Parts) -> None:
         self.g, self.sch, self.f, self.a, self.parts = g, g.sch, f, a, parts
         self.row: int | None = None  # the dimension of the rows in the result, if an epilogue transposes it
 
@@ -235,8 +282,8 @@ class _Sketch:
         else:
             block = sch.fuse(*others, tile) if others else tile
         grid = int(const_value(sch.get(block).extent) or 1)
-        if grid > self.g.target.gpu.multiprocessors:
-            sch.annotate(part, PERSISTENT, self.g.target.gpu.multiprocessors)
+        if grid > self.g.gpu.multiprocessors:
+            sch.annotate(part, PERSISTENT, self.g.gpu.multiprocessors)
         return block, group, part
 
     def heads(self, edges: list[tuple[int, int]]) -> int:
@@ -251,8 +298,8 @@ class _Sketch:
         )
         parts = np.clip(-(-last // p.columns), 1, -(-a.size(a.key) // p.columns))
         each = a.size(a.key) * (a.size(a.deep) + a.size(a.column)) * 2
-        most = max(1, int(self.g.target.gpu.l2_cache * self.g.target.gpu.attention.l2_fraction) // each)
-        place = np.arange(count * len(parts)) % self.g.target.gpu.multiprocessors
+        most = max(1, int(self.g.gpu.l2_cache * self.g.gpu.attention.l2_fraction) // each)
+        place = np.arange(count * len(parts)) % self.g.gpu.multiprocessors
 
         def longest(n: int) -> float:
             return float(np.bincount(place, np.tile(np.repeat(parts, n), count // n)).max())

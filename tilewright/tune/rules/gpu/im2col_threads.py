@@ -16,24 +16,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..arith import Analyzer
-from ..ir.errors import LoweringError, ScheduleError
-from ..ir.expr import BufferLoad, const
-from ..ir.functor import substitute, vars_used
-from ..ir.stmt import BufferStore
-from ..tir.schedule.primitive import BlockRV
-from ..tir.transform.bulk_views import VIEW, view_of
-from .gpu_product import Threads, applied, best_thread_tile, can_run, thread_table
-from .gpu_product_tma import by_tma
-from .gpu_tensor import Product, factors, product_of, sums_from_zero
-from .program.facts import Axis, Facts, facts_of
+from ....arith import Analyzer
+from ....ir.errors import LoweringError
+from ....ir.expr import BufferLoad, const
+from ....ir.functor import substitute, vars_used
+from ....ir.stmt import BufferStore
+from ....target import Target
+from ....tir.schedule.primitive import BlockRV
+from ....tir.transform.bulk_views import VIEW, view_of
+from ...program.facts import Axis, Facts, facts_of
+from ..rule import Refusal
+from .kernel import Kernel
+from .product import Product, Sketch, factors, product_of, sums_from_zero
+from .product_rule import RewrittenRule, Source, Way
+from .simt import Simt, Threads
+from .simt_tma import SimtTma
 
-if TYPE_CHECKING:
-    from .gpu import GpuFunction
-
-__all__ = ["Contraction", "by_gathering", "contraction_of"]
+__all__ = ["Contraction", "Im2colSimt", "Im2colSimtTma", "contraction_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,31 +89,51 @@ def contraction_of(f: Facts) -> Contraction | None:
     return Contraction(both, sides[0], sides[1], tuple(f.reduce), *loads)
 
 
-def by_gathering(g: GpuFunction, f: Facts, c: Contraction) -> dict[str, Any]:
-    """Schedule a contraction as a matrix product."""
-    lines = _lines(c)
-    if lines is not None:
-        try:
-            with g.sch.all_or_nothing():
-                made, after = _as_product(g, f, lines)
-                found = product_of(made)
-                if found is None:
-                    raise ScheduleError(f"{f.name} is no product of matrices")
-                _leave(g, made, found)
-                return by_tma(g, made, found, after, views=True)
-        except ScheduleError as why:
-            g.refused(why)
-    made, after = _as_product(g, f, c)
-    p = product_of(made)
-    if p is None:
-        raise ScheduleError(f"{f.name} is no product of matrices")
-    can_run(g.target, p)
-    # data that is read in windows is smaller than its im2col view
-    window = math.prod(x.extent for x in c.steps[1:])
-    p = replace(p, windows=window)
-    gpu, depth = g.target.gpu, c.depth
-    tile = g.choose(f, "threads", best_thread_tile(p, gpu, depth), lambda: thread_table(p, gpu, depth))
-    return applied(Gathered, g, made, p, tile, after)
+class _Contracted(RewrittenRule):
+    def found(self, f: Facts, target: Target) -> Any:
+        c = contraction_of(f)
+        if c is None:
+            return Refusal("it is no contraction of float32 operands")
+        return c if product_of(f) is None else Refusal("it is a product of matrices")
+
+
+class Im2colSimt(_Contracted, Simt):
+    """By threads, which gather the elements of windows when they copy them."""
+
+    name = "im2col SIMT"
+
+    def rewritten(self, g: Kernel, f: Facts, c: Any) -> Source | Refusal:
+        made, after = _as_product(g, f, c)
+        p = product_of(made)
+        if p is None:
+            return Refusal(f"{f.name} is no product of matrices", near=True)
+        # data that is read in windows is smaller than its im2col view
+        p = replace(p, windows=math.prod(x.extent for x in c.steps[1:]))
+        return Source(made, p, after, depth=c.depth)
+
+    def steps(self, *given: Any) -> Sketch:
+        return Gathered(*given)
+
+
+class Im2colSimtTma(_Contracted, SimtTma):
+    """By threads, with TMA copies of windows of one pixel: nothing is gathered."""
+
+    name = "im2col SIMT with TMA"
+
+    def ways(self, p: Product, target: Target) -> list[Way]:
+        """Views are not in memory, and are not transposed."""
+        return [way for way in super().ways(p, target) if not way.sides]
+
+    def rewritten(self, g: Kernel, f: Facts, c: Any) -> Source | Refusal:
+        lines = _lines(c)
+        if lines is None:
+            return Refusal("its windows have several pixels", near=True)
+        made, after = _as_product(g, f, lines)
+        p = product_of(made)
+        if p is None:
+            return Refusal(f"{f.name} is no product of matrices", near=True)
+        why = _leave(g, made, p)
+        return Refusal(why, near=True) if why else Source(made, p, after, done=tuple(g.finished))
 
 
 def _lines(c: Contraction) -> Contraction | None:
@@ -135,21 +156,21 @@ def _lines(c: Contraction) -> Contraction | None:
     return replace(c, both=c.columns[:at], columns=c.columns[at:])
 
 
-def _leave(g: GpuFunction, f: Facts, p: Product) -> None:
-    """Make the wide operand a view that is never in memory: TMA reads its source with other dimensions."""
+def _leave(g: Kernel, f: Facts, p: Product) -> str:
+    """Make the wide operand a view that is never in memory: TMA reads its source with other dimensions. Returns why
+    that is not possible; empty if it is."""
     sch = g.sch
     (view,) = [b for b in sch.get_producers(f.rv) if sch.get(b).writes[0].buffer is p.b]
     # The iterators in the order of the dimensions.
     sch.transform_block_layout(view, lambda *its: (*its[:-2], its[-1], its[-2]))
     sch.annotate(view, VIEW, [x.extent for x in (*p.others, p.n)])
-    g.done.add(view.key)
+    g.finished.append(view.key)
     block = sch.get(view)
     try:
         windows = view_of(block, [(iv.var, iv.dom) for iv in block.iter_vars]).windows
     except LoweringError as why:
-        raise ScheduleError(str(why)) from None
-    if windows is not None:
-        raise ScheduleError(f"{p.b.name} is gathered from its source")
+        return str(why)
+    return "" if windows is None else f"{p.b.name} is gathered from its source"
 
 
 class Gathered(Threads):
@@ -167,7 +188,7 @@ def _joined(axes: Sequence[Axis], at: Callable[[Axis], Any]) -> Any:
     return total
 
 
-def _as_product(g: GpuFunction, f: Facts, c: Contraction) -> tuple[Facts, BlockRV]:
+def _as_product(g: Kernel, f: Facts, c: Contraction) -> tuple[Facts, BlockRV]:
     """Rewrite a block as C[…, m, n] += A[m, k] * B[k, n], and its epilogue as a block over m and n."""
     sch, rv = g.sch, f.rv
     consumer = g.fusable_consumer(f)
@@ -208,12 +229,8 @@ def _placed(count: int, at: int, along: bool) -> Callable[..., tuple[Any, ...]]:
     return place
 
 
-def _dissolve(g: GpuFunction, copy: BlockRV, producer: BlockRV) -> bool:
+def _dissolve(g: Kernel, copy: BlockRV, producer: BlockRV) -> bool:
     """Inline a stage that only `copy` reads; whether that was possible."""
-    if producer.key in g.done or [c.key for c in g.sch.get_consumers(producer)] != [copy.key]:
+    if g.is_done(producer) or [c.key for c in g.sch.get_consumers(producer)] != [copy.key]:
         return False
-    try:
-        g.sch.compute_inline(producer)
-    except ScheduleError:
-        return False
-    return True
+    return g.inlines(producer)

@@ -1,4 +1,4 @@
-"""The sketch for tensor cores by `mma` (GPUs without `wgmma`): every warp copies, loads fragments and multiplies.
+"""Products by `mma`: every warp copies, loads fragments and multiplies.
 
 threads     cp.async ──▶ tiles of later steps in shared memory, swizzled
 a warp      ldmatrix ──▶ fragments of the next 16 of k │ mma ──▶ register tile of 64 x 64 ──▶ results
@@ -10,23 +10,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..ir.errors import ScheduleError
-from ..target import Target
-from ..target.gpu_machine import GpuMachine
-from ..tir.schedule.primitive import BlockRV, LoopRV
-from ..tir.tensor_intrin.cuda import get_wmma_intrin_group, get_wmma_turn_intrin
-from ..tir.transform.inject_permuted_layout import PERMUTED
-from .cost.gpu import Counts, cycles_of
-from .gpu_space import Table, product_table
-from .gpu_tensor import Product, Sketch, Tile, across, applied, contiguous, split_counts, takes
-from .program.facts import Facts
+from ....target import Target
+from ....target.gpu_machine import GpuMachine
+from ....tir.schedule.primitive import BlockRV, LoopRV
+from ....tir.tensor_intrin.cuda import get_wmma_intrin_group, get_wmma_turn_intrin
+from ....tir.transform.inject_permuted_layout import PERMUTED
+from ...cost.gpu import Counts
+from .product import Product, Sketch, Tile, across, split_counts, takes
+from .product_rule import ProductRule, Source, Way, transposed
 
-if TYPE_CHECKING:
-    from .gpu import GpuFunction
-
-__all__ = ["by_warps", "mma_estimate"]
+__all__ = ["Mma"]
 
 _SMALL = (64, 64, 32, 32)
 # rows and columns of a thread block, and of each of its warps
@@ -47,42 +42,6 @@ _LINE = 32  # bytes of an operand along the reduction that one `mma` takes
 _TYPES = {"float16": "f16", "bfloat16": "bf16", "float32": "tf32", "int8": "s8"}
 
 
-def by_warps(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = None) -> dict[str, Any]:
-    """Schedule a product by `mma`: the warps copy tiles of later steps while they multiply."""
-    gpu = g.target.gpu
-    _check(g.target, p)
-    transposed = across(p) if p.kind in ("int8", "float32") else []
-
-    def time(made: Product) -> float:
-        return float(cycles_of(counts(made, warps_tile(made, g.target), gpu), gpu))
-
-    if transposed and p.kind == "int8":  # fragments of int8 must be contiguous along the reduction
-        f, p = contiguous(g, f, p, time)
-    elif transposed:  # otherwise fragments of float32 are loaded element by element
-        try:
-            with g.sch.all_or_nothing():
-                f, p = contiguous(g, f, p, time, time(p))
-        except ScheduleError:
-            transposed = []
-    tile = g.choose(f, "warps", warps_tile(p, g.target), lambda: _table(p, g.target))
-    note = applied(Warps, g, f, p, tile, after)
-    return {**note, "transposed": transposed} if transposed else note
-
-
-def _check(target: Target, p: Product) -> None:
-    """Refuse what `mma` does not multiply on a target."""
-    if not target.has(f"mma.{_TYPES[p.kind]}"):
-        raise ScheduleError(f"{target.gpu.arch or target.kind.name} has no `mma` for {p.kind}")
-    if not takes(target, p.kind):
-        raise ScheduleError("the target does not let float32 be rounded: cuda -tf32=1 does")
-
-
-def mma_estimate(target: Target, p: Product) -> Counts:
-    """The work of the best tile; refused if `mma` cannot compute the product."""
-    _check(target, p)
-    return counts(p, warps_tile(p, target), target.gpu)
-
-
 # ---------------------------------------------------------------------------- sizes
 @dataclass(frozen=True, slots=True)
 class WarpTile(Tile):
@@ -94,18 +53,6 @@ class WarpTile(Tile):
     @property
     def threads(self) -> int:
         return 32 * self.rows * self.columns // (self.high * self.wide)
-
-
-def warps_tile(p: Product, target: Target) -> WarpTile:
-    """The tile with the fewest estimated cycles."""
-    gpu = target.gpu
-    return min(_tiles(p, target, False), key=lambda t: cycles_of(counts(p, t, gpu), gpu))
-
-
-def _table(p: Product, target: Target) -> Table:
-    """All tiles for the tuner."""
-    gpu = target.gpu
-    return product_table(_tiles(p, target, True), p, gpu, lambda t: counts(p, t, gpu), _rate(p, gpu))
 
 
 def _tiles(p: Product, target: Target, fewer_stages: bool) -> list[WarpTile]:
@@ -204,13 +151,44 @@ def counts(p: Product, t: WarpTile, gpu: GpuMachine) -> Counts:
     )
 
 
+class Mma(ProductRule):
+    """Tiles of warps, which copy their operands by themselves."""
+
+    name = "mma"
+    sketch = "tensor cores"
+    needs = frozenset({"mma.f16", "shared_memory"})
+    types = tuple(_TYPES)
+    tile = WarpTile
+    no_way = "its operands are too short to be transposed"
+
+    def refusal(self, p: Product, target: Target) -> str:
+        if not target.has(f"mma.{_TYPES[p.kind]}"):
+            return f"{target.gpu.arch or target.kind.name} has no `mma` for {p.kind}"
+        if not takes(target, p.kind):
+            return "the target does not let float32 be rounded: cuda -tf32=1 does"
+        return ""
+
+    def ways(self, p: Product, target: Target) -> list[Way]:
+        """Fragments of int8 must be contiguous along the reduction; those of float32 are loaded element by element if
+        they are not."""
+        sides = across(p) if p.kind in ("int8", "float32") else []
+        as_it_is = [] if sides and p.kind == "int8" else [Way(p)]
+        return [*as_it_is, *([transposed(p, sides)] if sides else [])]
+
+    def tiles(self, p: Product, target: Target, source: Source, finer: bool) -> list[WarpTile]:
+        return _tiles(p, target, finer)
+
+    def counts(self, p: Product, t: Any, gpu: GpuMachine) -> Counts:
+        return counts(p, t, gpu)
+
+    def steps(self, *given: Any) -> Sketch:
+        return Warps(*given)
+
+
 # ---------------------------------------------------------------------------- the sketch
 class Warps(Sketch):
     fragment, lines = "wmma.accumulator", 16
     tile: WarpTile
-
-    def counts(self) -> Counts:
-        return counts(self.p, self.tile, self.g.target.gpu)
 
     def apply(self) -> dict[str, Any]:
         sch, p, t = self.sch, self.p, self.tile

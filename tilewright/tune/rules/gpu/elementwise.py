@@ -7,27 +7,68 @@ out[i, j] = if_then_else(j < 1000, a[i, j], b[i, j - 1000])      vectors of 4 al
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import Any
 
-from ..arith import Analyzer
-from ..ir.expr import GE, GT, LE, LT, Call, PrimExpr, Var, const, const_value
-from ..ir.functor import pre_order, substitute, vars_used
-from ..ir.op import Op
-from ..ir.ops import conjuncts, sub
-from ..tir.schedule.primitive import LoopRV
-from .program.facts import Axis, Facts, extent_of
-from .program.patterns import joined
+import numpy as np
 
-if TYPE_CHECKING:
-    from .gpu import GpuFunction
+from ....arith import Analyzer
+from ....ir.expr import GE, GT, LE, LT, Call, PrimExpr, Var, const, const_value
+from ....ir.functor import pre_order, substitute, vars_used
+from ....ir.op import Op
+from ....ir.ops import conjuncts, sub
+from ....target import Target
+from ....target.gpu_machine import GpuMachine
+from ....tir.schedule.primitive import LoopRV
+from ...cost.gpu import Counts
+from ...cost.table import Array
+from ...program.facts import Axis, Facts, extent_of
+from ...program.patterns import joined, lies_across
+from ...program.stages import Stage
+from ..rule import Match, Refusal
+from .figures import SimpleRule, stage_counts
+from .kernel import Kernel
 
-__all__ = ["by_elements"]
+__all__ = ["Elementwise", "by_elements", "strided_bytes"]
 
 _ROWS_OF_BLOCKS = 65535  # limit of blockIdx.y
 _WIDE = 16  # bytes of a vector load
 
 
-def by_elements(g: GpuFunction, f: Facts) -> dict[str, object]:
+class Elementwise(SimpleRule):
+    """Threads over all elements, in vectors along the contiguous axis of the result.
+
+    costs        a sector of DRAM for each element that is read with a stride
+    """
+
+    name = "elementwise"
+
+    def match(self, stage: Stage, target: Target) -> Match | Refusal:
+        if not stage.single or stage.facts.kind != "injective":
+            return Refusal("its elements are not computed one by one")
+        return Match(stage, target.gpu)
+
+    def counts(self, match: Match, threads: Array, wide: Array) -> Counts:
+        f, gpu = match.stage.facts, match.machine
+        results = max(1, math.prod(a.extent for a in f.spatial))
+        blocks = np.maximum(1, -(-results // (threads * wide)))
+        c = stage_counts([f], gpu, blocks, wide / max(1, 16 * 8 // max(8, f.bits)))
+        return replace(c, dram=c.dram + strided_bytes(f, gpu))
+
+    def in_vectors(self, match: Match) -> bool:
+        return not strided_bytes(match.stage.facts, match.machine)
+
+    def steps(self, k: Kernel, match: Match) -> dict[str, Any]:
+        return by_elements(k, match.stage.facts)
+
+
+def strided_bytes(f: Facts, gpu: GpuMachine) -> int:
+    """Bytes of DRAM beside those of the elements that are read with a stride: each costs a whole sector."""
+    read = [r for r in f.reads if lies_across(f, r) is not None]
+    return sum(f.touched(r) * (gpu.sector // r.bytes - 1) for r in read)
+
+
+def by_elements(g: Kernel, f: Facts) -> dict[str, Any]:
     """Schedule an elementwise stage: threads over all its elements."""
     sch, wide, w = g.sch, _width(g, f), g.target.gpu.elementwise
     threads, several = min(g.most, w.threads), 1
@@ -49,7 +90,7 @@ def by_elements(g: GpuFunction, f: Facts) -> dict[str, object]:
     return {"threads": threads, "vector": wide}
 
 
-def _width(g: GpuFunction, f: Facts) -> int:
+def _width(g: Kernel, f: Facts) -> int:
     """The width of the vectors of a thread: they are contiguous where they are written, have small strides where they
     are read, and all their lanes take the same branches."""
     if not f.axes or f.write is None:

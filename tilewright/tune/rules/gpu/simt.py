@@ -1,4 +1,4 @@
-"""A sketch for float32 matrix products on GPUs without tensor cores: large register tiles.
+"""float32 products without tensor cores: large register tiles, whose threads copy operands some steps ahead.
 
     thread block   rows x columns of the results; both operands are in shared memory, contiguous along the results,
                    some steps of the reduction ahead (cp.async)
@@ -16,38 +16,20 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..ir.errors import ScheduleError
-from ..ir.expr import const_value
-from ..target import Target
-from ..target.gpu_machine import GpuMachine
-from ..tir.schedule.primitive import BlockRV, LoopRV
-from ..tir.transform.inject_permuted_layout import PERMUTED
-from ..tir.transform.inject_software_pipeline import GUARDED
-from ..tir.transform.run_back_and_forth import BACK_AND_FORTH
-from .cost.gpu import Counts, cycles_of
-from .gpu_space import Table, product_table
-from .gpu_tensor import Product, Sketch, Tile, split_counts
-from .program.facts import Facts
+from ....ir.expr import const_value
+from ....target import Target
+from ....target.gpu_machine import GpuMachine
+from ....tir.schedule.primitive import BlockRV, LoopRV
+from ....tir.transform.inject_permuted_layout import PERMUTED
+from ....tir.transform.inject_software_pipeline import GUARDED
+from ....tir.transform.run_back_and_forth import BACK_AND_FORTH
+from ...cost.gpu import Counts
+from .product import Product, Sketch, Tile, split_counts
+from .product_rule import ProductRule, Source
 
-if TYPE_CHECKING:
-    from .gpu import GpuFunction
-
-__all__ = [
-    "PARTS",
-    "ThreadTile",
-    "Threads",
-    "applied",
-    "best_thread_tile",
-    "by_threads",
-    "can_run",
-    "simt_counts",
-    "simt_estimate",
-    "thread_counts",
-    "thread_table",
-    "tiles_of",
-]
+__all__ = ["PARTS", "Simt", "ThreadTile", "Threads", "simt_counts", "tiles_of", "too_small"]
 
 _WIDE = 4  # elements of a vector load: 16 bytes
 _SPREAD = (16, 8)  # steps that neighbouring threads transpose: the first number that divides the depth
@@ -96,49 +78,48 @@ _MORE_SHAPES = (
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # parts of split-K
 
 
-def by_threads(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = None) -> dict[str, Any]:
-    """Schedule a product with register tiles, whose threads copy operands some steps ahead."""
-    can_run(g.target, p)
-    gpu = g.target.gpu
-    tile = g.choose(f, "threads", best_thread_tile(p, gpu, 16), lambda: thread_table(p, gpu, 16))
-    return applied(Threads, g, f, p, tile, after)
+class Simt(ProductRule):
+    """Register tiles of about 8 x 8 results."""
+
+    name = "SIMT"
+    sketch = "large tile"
+    needs = frozenset({"cp.async", "shared_memory"})
+    types = ("float32",)
+    tile = ThreadTile
+
+    def refusal(self, p: Product, target: Target) -> str:
+        return too_small(p, target.gpu)
+
+    def tiles(self, p: Product, target: Target, source: Source, finer: bool) -> list[ThreadTile]:
+        coarse = possible_thread_tiles(p, target.gpu, source.depth)
+        return all_thread_tiles(p, target.gpu, source.depth, coarse) if finer else coarse
+
+    def counts(self, p: Product, t: Any, gpu: GpuMachine) -> Counts:
+        return thread_counts(p, t, gpu)
+
+    def steps(self, *given: Any) -> Sketch:
+        return Threads(*given)
+
+    def margins(self, target: Target) -> dict[str, float]:
+        return {"prior": target.gpu.simt.prior} if target.has("tma") and target.has("setmaxnreg") else {}
 
 
-def applied(
-    sketch: type[Threads], g: GpuFunction, f: Facts, p: Product, tile: ThreadTile, after: BlockRV | None
-) -> dict[str, Any]:
-    """Apply a sketch; without split-K if that is refused (threads that add the parts would write the same result)."""
-    try:
-        with g.sch.all_or_nothing():
-            return sketch(g, f, p, tile, after).run()
-    except ScheduleError:
-        if tile.parts == 1:
-            raise
-    tile = best_thread_tile(p, g.target.gpu, tile.depth, (1,))
-    return sketch(g, f, p, tile, after).run()
-
-
-def can_run(target: Target, p: Product) -> None:
-    """Refuse targets without asynchronous copies to shared memory, and products that are too small."""
-    if not target.has("cp.async"):
-        raise ScheduleError("it has no asynchronous copies")
-    least, results = target.gpu.simt, p.m.extent * p.n.extent * p.batch
+def too_small(p: Product, gpu: GpuMachine) -> str:
+    """Why a product is too small for large register tiles; empty if it is not."""
+    least, results = gpu.simt, p.m.extent * p.n.extent * p.batch
     small = results < least.least_results or min(p.m.extent, p.n.extent) < least.least_side
-    if small or p.k.extent < least.least_depth:
-        raise ScheduleError("there are too few results for tiles in registers")
-
-
-def simt_estimate(target: Target, p: Product) -> Counts:
-    """The work of the best tile; refused if threads cannot compute the product with register tiles."""
-    can_run(target, p)
-    return thread_counts(p, best_thread_tile(p, target.gpu, 16), target.gpu)
+    return (
+        "there are too few results for tiles in registers" if small or p.k.extent < least.least_depth else ""
+    )
 
 
 # ---------------------------------------------------------------------------- sizes
-def thread_table(p: Product, gpu: GpuMachine, depth: int) -> Table:
-    """All tiles for a product, with their predicted times: more than the zero-trial scheduler chooses from."""
-    tiles: list[Tile] = list(possible_thread_tiles(p, gpu, depth))
-    seen = set(tiles)
+def all_thread_tiles(
+    p: Product, gpu: GpuMachine, depth: int, tiles: Sequence[ThreadTile]
+) -> list[ThreadTile]:
+    """More tiles than zero-trial schedules are chosen from."""
+    found = list(tiles)
+    seen = set(found)
     for rows, columns, high, wide in (*_SHAPES, *_MORE_SHAPES):
         if rows >= 2 * max(32, p.m.extent) or columns >= 2 * max(64, p.n.extent):
             continue
@@ -149,28 +130,19 @@ def thread_table(p: Product, gpu: GpuMachine, depth: int) -> Table:
             for stages, lanes in product(range(2, max(3, min(6, steps + 1))), (8, 4)):
                 tile = ThreadTile(rows, columns, stages, parts, 2, deep, high, wide, lanes)
                 if tile not in seen and tile.can_fetch and tile.shared <= gpu.dynamic_shared_memory_per_block:
-                    tiles.append(tile)
-    return product_table(tiles, p, gpu, lambda t: thread_counts(p, t, gpu), float(gpu.fma_per_cycle))
+                    found.append(tile)
+                    seen.add(tile)
+    return found
 
 
-def best_thread_tile(p: Product, gpu: GpuMachine, depth: int, parts: Sequence[int] = PARTS) -> ThreadTile:
-    """The tile with the fewest estimated cycles."""
-    possible = possible_thread_tiles(p, gpu, depth, parts)
-    if not possible:
-        raise ScheduleError(f"no tile can be fetched in steps of {depth}")
-    return min(possible, key=lambda t: cycles_of(thread_counts(p, t, gpu), gpu))
-
-
-def possible_thread_tiles(
-    p: Product, gpu: GpuMachine, depth: int, possible: Sequence[int] = PARTS
-) -> list[ThreadTile]:
+def possible_thread_tiles(p: Product, gpu: GpuMachine, depth: int) -> list[ThreadTile]:
     """Tiles that are not much larger than the results, with each split-K whose parts are long enough."""
     found: list[ThreadTile] = []
     steps = -(-p.k.extent // depth)
     for rows, columns, high, wide in _SHAPES:
         if rows > 2 * max(32, p.m.extent) or columns > 2 * max(64, p.n.extent):
             continue
-        for parts in possible:
+        for parts in PARTS:
             if parts > 1 and steps < 4 * parts:
                 break
             large = rows * columns >= gpu.simt.large_tile
@@ -262,9 +234,6 @@ class Threads(Sketch):
     fragment = "local"
     asynchronous = True  # copies to shared memory overlap with arithmetic
     tile: ThreadTile
-
-    def counts(self) -> Counts:
-        return thread_counts(self.p, self.tile, self.g.target.gpu)
 
     def apply(self) -> dict[str, Any]:
         sch, p, t = self.sch, self.p, self.tile

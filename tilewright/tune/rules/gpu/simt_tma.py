@@ -1,4 +1,4 @@
-"""A sketch for float32 matrix products without tensor cores, whose operands TMA copies to shared memory (`sm_90a`).
+"""float32 products without tensor cores, whose operands TMA copies to shared memory.
 
     thread block   rows x columns of the results; a warpgroup of its own starts the TMA copies of both operands, in the
                    layout that they have in memory, some steps of the reduction ahead
@@ -17,38 +17,25 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..arith import Analyzer
-from ..ir.buffer import Buffer
-from ..ir.errors import ScheduleError
-from ..ir.expr import Var, const_value
-from ..ir.stmt import BufferStore
-from ..target import Target
-from ..target.gpu_machine import GpuMachine, TileRate, register_split
-from ..tir.schedule.primitive import BlockRV, LoopRV
-from ..tir.transform.bulk_views import guarded_load, only_ends
-from ..tir.transform.lower_bulk_copies import BULK_COPY, THREADS
-from ..tir.transform.run_back_and_forth import BACK_AND_FORTH
-from ..tir.transform.specialize_warps import MIN_BLOCKS, SPECIALIZE
-from .cost.gpu import Counts, cycles_of
-from .gpu_product import PARTS, ThreadTile, can_run, simt_counts, tiles_of
-from .gpu_space import Table, product_table
-from .gpu_tensor import (
-    Product,
-    Sketch,
-    Tile,
-    applied,
-    can_be_copied,
-    transpose_cycles,
-    transpose_operands,
-)
-from .program.facts import Facts
+from ....arith import Analyzer
+from ....ir.errors import ScheduleError
+from ....ir.expr import Var, const_value
+from ....ir.stmt import BufferStore
+from ....target import Target
+from ....target.gpu_machine import GpuMachine, TileRate, register_split
+from ....tir.schedule.primitive import BlockRV, LoopRV
+from ....tir.transform.bulk_views import guarded_load, only_ends
+from ....tir.transform.lower_bulk_copies import BULK_COPY, THREADS
+from ....tir.transform.run_back_and_forth import BACK_AND_FORTH
+from ....tir.transform.specialize_warps import MIN_BLOCKS, SPECIALIZE
+from ...cost.gpu import Counts
+from .product import Product, Sketch, Tile, can_be_copied
+from .product_rule import ProductRule, Source, Way
+from .simt import PARTS, ThreadTile, simt_counts, tiles_of, too_small
 
-if TYPE_CHECKING:
-    from .gpu import GpuFunction
-
-__all__ = ["TmaThreads", "best_tma_tile", "by_tma", "possible_tma_tiles", "tma_estimate"]
+__all__ = ["SimtTma", "TmaThreads", "possible_tma_tiles"]
 
 _WIDE = 4  # elements of a vector load: 16 bytes
 _STAGES = (4, 3, 2)  # stages of the pipeline, the best first
@@ -59,59 +46,43 @@ _DEPTH = 16  # depth of a tile: rows of 64 bytes of an operand that is contiguou
 _SHAPES = ((256, 128, 16, 8, 4), (128, 64, 8, 8, 8), (64, 128, 8, 8, 8), (64, 64, 8, 4, 8))
 
 
-def by_tma(
-    g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = None, views: bool = False
-) -> dict[str, Any]:
-    """Schedule a product with TMA copies and register tiles. With `views`, its operands are views of other tensors
-    (im2col), which are not in memory and are not transposed."""
-    _check(g.target, p)
-    gpu = g.target.gpu
-    ways = [
-        (best_tma_tile(made, gpu), made, sides)
-        for made, sides in _ways(p)[: 1 if views else None]
-        if _copied(made)
-    ]
-    if not ways:
-        raise ScheduleError("TMA cannot copy its operands")
-    takes = [
-        cycles_of(tma_counts(made, t, gpu), gpu) + transpose_cycles(sides, gpu) for t, made, sides in ways
-    ]
-    least = min(range(len(ways)), key=takes.__getitem__)
-    tile, _, sides = ways[least]
-    names, before = [b.name for b in sides], transpose_cycles(sides, gpu)
-    if sides:
-        f, p = transpose_operands(g, f, p, sides, False)
-    tile = g.choose(f, "streams", tile, lambda: _table(p, gpu))
-    note = applied(TmaThreads, g, f, p, tile, after)
-    return {**note, "transposed": names, "before": before} if names else note
+class SimtTma(ProductRule):
+    """Register tiles, with a warpgroup of its own that starts the TMA copies."""
 
+    name = "SIMT with TMA"
+    sketch = "large tile"
+    needs = frozenset({"cp.async", "tma", "setmaxnreg", "shared_memory"})
+    types = ("float32",)
+    tile = ThreadTile
+    no_way = "TMA cannot copy its operands"
 
-def _check(target: Target, p: Product) -> None:
-    """Refuse targets without TMA, and products that are too small."""
-    if p.kind != "float32" or not (target.has("tma") and target.has("setmaxnreg")):
-        raise ScheduleError("the target has no TMA beside threads that multiply")
-    can_run(target, p)
-    if min(p.m.extent, p.n.extent) <= target.gpu.tma_simt.least_side:
-        raise ScheduleError("most of a tile would be padding")
+    def refusal(self, p: Product, target: Target) -> str:
+        small = min(p.m.extent, p.n.extent) <= target.gpu.tma_simt.least_side
+        return too_small(p, target.gpu) or ("most of a tile would be padding" if small else "")
 
+    def ways(self, p: Product, target: Target) -> list[Way]:
+        """The product as it is, and with the operands transposed that are contiguous along the reduction."""
+        out = []
+        for a, b in product((False, True), repeat=2):
+            if (a and p.trans_a) or (b and not p.trans_b):
+                continue
+            made = replace(p, trans_a=p.trans_a or a, trans_b=p.trans_b and not b)
+            sides = tuple(x for x, transposed in ((p.a, a), (p.b, b)) if transposed)
+            if _copied(made):
+                out.append(Way(made, sides, False))
+        return out
 
-def tma_estimate(target: Target, p: Product) -> Counts:
-    """The work of the best tile; refused if TMA cannot copy the operands."""
-    _check(target, p)
-    if not _copied(p):
-        raise ScheduleError("TMA cannot copy its operands")
-    return tma_counts(p, best_tma_tile(p, target.gpu), target.gpu)
+    def tiles(self, p: Product, target: Target, source: Source, finer: bool) -> list[ThreadTile]:
+        possible = possible_tma_tiles(p, target.gpu)
+        if not finer:
+            return possible
+        return [replace(t, stages=n) for t, n in product(possible, _STAGES) if n <= t.stages]
 
+    def counts(self, p: Product, t: Any, gpu: GpuMachine) -> Counts:
+        return tma_counts(p, t, gpu)
 
-def _ways(p: Product) -> list[tuple[Product, list[Buffer]]]:
-    """The product as it is, and with the operands transposed that are contiguous along the reduction."""
-    out = []
-    for a, b in product((False, True), repeat=2):
-        if (a and p.trans_a) or (b and not p.trans_b):
-            continue
-        made = replace(p, trans_a=p.trans_a or a, trans_b=p.trans_b and not b)
-        out.append((made, [x for x, transposed in ((p.a, a), (p.b, b)) if transposed]))
-    return out
+    def steps(self, *given: Any) -> Sketch:
+        return TmaThreads(*given)
 
 
 def _copied(p: Product) -> bool:
@@ -121,14 +92,6 @@ def _copied(p: Product) -> bool:
 
 
 # ---------------------------------------------------------------------------- sizes
-def best_tma_tile(p: Product, gpu: GpuMachine) -> ThreadTile:
-    """The tile with the fewest estimated cycles."""
-    possible = possible_tma_tiles(p, gpu)
-    if not possible:
-        raise ScheduleError(f"no tile fits {gpu.dynamic_shared_memory_per_block} bytes of shared memory")
-    return min(possible, key=lambda t: cycles_of(tma_counts(p, t, gpu), gpu))
-
-
 def possible_tma_tiles(p: Product, gpu: GpuMachine) -> list[ThreadTile]:
     """Tiles that are not much larger than the results, with each split-K whose parts are long enough."""
     found = []
@@ -182,19 +145,10 @@ def _rounds(p: Product, t: Tile, gpu: GpuMachine) -> float:
     return whole * t.per_processor + last
 
 
-def _table(p: Product, gpu: GpuMachine) -> Table:
-    possible = possible_tma_tiles(p, gpu)
-    tiles: list[Tile] = [replace(t, stages=n) for t, n in product(possible, _STAGES) if n <= t.stages]
-    return product_table(tiles, p, gpu, lambda t: tma_counts(p, t, gpu), float(gpu.fma_per_cycle))
-
-
 # ---------------------------------------------------------------------------- the sketch
 class TmaThreads(Sketch):
     fragment = "local"
     tile: ThreadTile
-
-    def counts(self) -> Counts:
-        return tma_counts(self.p, self.tile, self.g.target.gpu)
 
     def apply(self) -> dict[str, Any]:
         sch, p, t = self.sch, self.p, self.tile
@@ -206,7 +160,7 @@ class TmaThreads(Sketch):
         (i, i1, *i_own), i_lane = self.divided(loops[p.m.var], 0)
         (j, j1, *j_own), j_lane = self.divided(loops[p.n.var], 1)
         depth, quad, k = sch.split(loops[p.k.var], [None, t.depth // _WIDE, _WIDE])
-        # The short side is the innermost, as in products whose threads do the copies (gpu_product.py).
+        # The short side is the innermost, as in products whose threads do the copies (simt.py).
         own = [*i_own, *j_own] if t.high > t.wide else [*j_own, *i_own]
         lanes = [i_lane[0], *j_lane, i_lane[1]]
         blocks = self.tiles(i, j, loops, i1, j1, *lanes, depth, quad, k, *own)
