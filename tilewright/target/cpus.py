@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from .cpu_fit import NEOVERSE, ZEN4, CpuFit
 
@@ -141,19 +141,19 @@ _X280 = _core(1.8, "1x256/4", "1x256", "1x256", "3 20 40 130", "16 12", (6, 12))
 _X60 = _core(1.6, "1x256/4", "1x256", "1x128", "3 20 40 140", "10 8", (3, 6))
 
 
-def _x86(core: Core, features: frozenset[str], **sizes: int) -> Cpu:
+def _x86(core: Core, features: frozenset[str], **sizes: Any) -> Cpu:
     return Cpu("x86_64", core, features, **sizes)
 
 
-def _arm(core: Core, features: frozenset[str], **sizes: int) -> Cpu:
+def _arm(core: Core, features: frozenset[str], **sizes: Any) -> Cpu:
     return Cpu("aarch64", core, features, **sizes)
 
 
-def _neoverse(core: Core, features: frozenset[str], **sizes: int) -> Cpu:
+def _neoverse(core: Core, features: frozenset[str], **sizes: Any) -> Cpu:
     return Cpu("aarch64", core, features, l1d=64 * _K, **sizes, fit=NEOVERSE)
 
 
-def _other(arch: str, core: Core, features: str, **sizes: int) -> Cpu:
+def _other(arch: str, core: Core, features: str, **sizes: Any) -> Cpu:
     return Cpu(arch, core, frozenset(features.split()), **sizes)
 
 

@@ -184,7 +184,7 @@ def text_of_figures(figures: Mapping[str, int | float]) -> str:
 def with_figures(machine: CpuMachine, figures: Mapping[str, int | float], source: str) -> CpuMachine:
     """The machine with some figures replaced."""
     sizes = {k: int(v) for k, v in figures.items() if k in CacheSizes._fields}
-    fitted = {k.removeprefix(FIT): v for k, v in figures.items() if k.startswith(FIT)}
+    fitted: dict[str, Any] = {k.removeprefix(FIT): v for k, v in figures.items() if k.startswith(FIT)}
     plain: dict[str, Any] = {k: v for k, v in figures.items() if k in OWN_FIGURES and k not in sizes}
     caches, fit = machine.cache_sizes._replace(**sizes), replace(machine.fit, **fitted)
     return replace(machine, **plain, cache_sizes=caches, fit=fit, source=source)

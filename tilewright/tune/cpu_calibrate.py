@@ -5,7 +5,7 @@
 
     gather_lane    y[i] = x[17 * i] + 1            beside    y[i] = x[i] + 1
     row_entry      96 sums of 64 elements          beside    one sum of 6144 elements
-    partial_tile   a register tile and one row     beside    the register tile alone
+    tile_store     products of few terms           beside    the same tiles of products of many terms
 
 A ratio is independent of the clock, and of what both kernels have in common. Each time is that of the kernel without
 the call, which a kernel of one element shows. Figures that no pair shows give the reason in `target/cpu_fit.py`.
@@ -150,7 +150,6 @@ def _tile_pairs(machine: CpuMachine) -> Iterator[_Pair]:
         return _product(m, n, k, k), "tile", tile
 
     yield "tile_store", product(8 * rows, wide, lanes), product(8 * rows, wide, 16 * lanes)
-    yield "partial_tile", product(rows + 1, wide, 512), product(rows, wide, 512)
     # Lines that are a multiple of the sets of the L1 cache apart, more of them than a set has ways.
     rows, apart = min(20, held - 3), machine.fit.l1_sets * machine.cache_sizes.line // _FLOAT
     column = {"tile0": rows, "vectors": 1, "outer": 1, "packed": 0}
