@@ -511,7 +511,7 @@ def _check_marks(sch: Schedule, me: BlockRealize) -> set[Var]:
 
     Gives the variables of the loops that were checked.
     """
-    around = marked_loops(sch, me)
+    around = list(marked_loops(sch, me))
     for loop in around:
         if const_value(loop.extent) == 1:
             continue
