@@ -5,8 +5,8 @@
 known to pass: the seed decides which are looked at again, and no run makes cases that nobody has seen. A table whose
 cases take seconds each, such as one of models, says `@pytest.mark.sample(1)`: one case is enough for a run.
 
-The first case of each table that a sampled run takes leads it (`leads`). What need not be seen in every case, such as
-plain loops beside scheduled ones, and what LLVM's passes make of them, is seen in that one.
+The first case of each table that a sampled run takes leads it (`leads`). Checks that need not be made in every case, such
+as plain loops beside scheduled ones and LLVM's optimizations, are made in that one.
 """
 
 from __future__ import annotations

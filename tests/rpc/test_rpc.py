@@ -8,13 +8,13 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from rpc_peers import until
 
 import tilewright as tvm
 from tilewright import rpc, te
@@ -39,9 +39,7 @@ def tracker() -> Iterator[rpc.Tracker]:
 @pytest.fixture(scope="module")
 def server(tracker: rpc.Tracker) -> Iterator[rpc.Server]:
     with rpc.Server(port=9500, port_end=9900, key="board", tracker_addr=("127.0.0.1", tracker.port)) as made:
-        deadline = time.monotonic() + 120
-        while not servers_here("board", "127.0.0.1", tracker.port) and time.monotonic() < deadline:
-            time.sleep(0.02)
+        until(lambda: servers_here("board", "127.0.0.1", tracker.port))
         yield made
 
 
@@ -164,8 +162,7 @@ def test_servers_are_handed_out_in_turn(server: rpc.Server, tracker: rpc.Tracker
 
     waiting = threading.Thread(target=other)
     waiting.start()
-    while known.summary()["queue_info"]["board"]["pending"] == 0:
-        time.sleep(0.01)
+    until(lambda: known.summary()["queue_info"]["board"]["pending"])
     assert not got and f"127.0.0.1:{server.port}" in known.text_summary()
     first.close()
     waiting.join()
@@ -177,9 +174,7 @@ def test_a_session_that_dies_takes_nothing_along(tracker: rpc.Tracker, server: r
     known = rpc.connect_tracker("127.0.0.1", tracker.port)
     session = known.request("board", session_timeout=0.2)
     with pytest.raises(tvm.TVMError, match=r"has closed the connection|connection broke"):
-        while True:
-            session.listdir()
-            time.sleep(0.05)
+        until(lambda: session.listdir() is None)  # which it never is
     assert known.request_and_run("board", lambda again: again.listdir()) == []
 
 
@@ -190,9 +185,7 @@ def test_a_server_ends_with_its_session() -> None:
         session = rpc.connect("127.0.0.1", made.port, key="own")
         os.kill(made._process.pid, signal.SIGTERM)
         with pytest.raises(tvm.TVMError, match=r"has closed the connection|connection broke"):
-            while True:
-                session.listdir()
-                time.sleep(0.02)
+            until(lambda: session.listdir() is None)
     with pytest.raises(tvm.TVMError, match=r"no connection .*is a server running there"):
         rpc.connect("127.0.0.1", made.port)
 

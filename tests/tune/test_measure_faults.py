@@ -195,7 +195,9 @@ def test_a_killed_search_loses_nothing_and_leaves_nobody_behind(tmp_path: Path) 
     finally:
         search.send_signal(signal.SIGKILL)
         search.wait()
+    end = time.monotonic() + 120
     while any(os.path.exists(f"/proc/{w}") and not is_zombie(w) for w in workers):
+        assert time.monotonic() < end, "workers outlive the search"
         time.sleep(0.05)
     left = Path(tempfile.gettempdir())
     assert list(left.glob(f"tilewright-measure-{search.pid}-*"))

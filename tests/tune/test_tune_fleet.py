@@ -509,7 +509,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
 def _killed_in_the_midst(cluster: Processes, device: str, task: Task, trials: int) -> list[Any]:
     """Search on a fleet, one of whose workers is killed over a piece of work: the records of it."""
     with Fleet(cluster.address, device, MeasureOptions(builders=1), wait=120) as fleet:
+        end = time.monotonic() + 120
         while len(fleet.workers) < 2:
+            assert time.monotonic() < end, "no second worker came"
             time.sleep(0.05)
             fleet._greet(fleet._alive())
         orders = _kill_at_the_fifth_order(fleet, fleet._client.run(os.getpid))

@@ -31,6 +31,8 @@ import tilewright as tvm
 from tilewright import tir
 from tilewright.ir.errors import ScheduleError
 from tilewright.script import tir as T
+from tilewright.tir.schedule import compute_at, dependence
+from tilewright.tir.schedule.dependence import check_at_once
 
 
 # ---------------------------------------------------------------------------- compute_at: expect
@@ -322,6 +324,23 @@ def test_under_marked_loops(mark, first):
     if not first:
         getattr(sch, mark)(loop)
     same(stencil, sch)
+
+
+def test_a_marked_loop_around_the_old_place_and_the_new_one_is_checked_once(monkeypatch):
+    sch, (outer, _), _ = tiled(blur, "D", 4, 3)
+    sch.compute_at("B", outer)
+    sch.parallel(outer)
+    checked = []
+
+    def check(sch, loop, *rest):
+        checked.append(loop.loop_var.name)
+        return check_at_once(sch, loop, *rest)
+
+    for module in (compute_at, dependence):
+        monkeypatch.setattr(module, "check_at_once", check)
+    sch.compute_at("B", sch.get_loops("D")[1])
+    assert checked == ["i_0"]
+    same(blur, sch)
 
 
 def test_the_moved_block_can_be_scheduled_further():
