@@ -23,6 +23,7 @@ from .stmt import (
 )
 
 __all__ = [
+    "LeafKeeper",
     "Mutator",
     "Substitution",
     "Visitor",
@@ -110,6 +111,15 @@ class Mutator:
         """The function with its body rewritten; itself if nothing changed."""
         body = self.visit(func.body)
         return func if body is func.body else func.replace(body=body)
+
+
+class LeafKeeper(Mutator):
+    """Rewrites the statements around stores and calls, which it does not enter."""
+
+    def visit_leaf(self, n: Any) -> Any:
+        return n
+
+    visit_BufferStore = visit_Evaluate = visit_leaf
 
 
 def pre_order(root: Any) -> Iterator[Any]:
@@ -282,9 +292,7 @@ class Substitution(Mutator):
     def visit_Block(self, n: Block) -> Block:
         made = n.map_children(self.visit)
         allocs = tuple([self.visit_buffer(b) for b in made.alloc_buffers])
-        if all(a is b for a, b in zip(allocs, made.alloc_buffers, strict=True)):
-            return made
-        return made.replace(alloc_buffers=allocs)
+        return made.updated(alloc_buffers=allocs)
 
     def visit_AttrStmt(self, n: Any) -> Any:
         made = n.map_children(self.visit)

@@ -34,9 +34,7 @@ class AnalyzedMutator(Mutator):
         return self.rebuild_for(n, low, size, body)
 
     def rebuild_for(self, n: For, low: PrimExpr, size: PrimExpr, body: Stmt) -> Stmt:
-        if low is n.min and size is n.extent and body is n.body:
-            return n
-        return n.replace(min=low, extent=size, body=body)
+        return n.updated(min=low, extent=size, body=body)
 
     def visit_IfThenElse(self, n: IfThenElse) -> Stmt:
         condition = self.visit(n.condition)

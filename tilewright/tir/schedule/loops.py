@@ -59,9 +59,7 @@ class _Rebind(Mutator):
                 self.ana.bind_loop(n.loop_var, low, size)
             self.counters.add(n.loop_var)
             body = self.visit(n.body)
-        if low is n.min and size is n.extent and body is n.body:
-            return n
-        return n.replace(min=low, extent=size, body=body)
+        return n.updated(min=low, extent=size, body=body)
 
     def visit_BlockRealize(self, n: BlockRealize) -> Stmt:
         values = [self.moved(v) for v in n.iter_values]

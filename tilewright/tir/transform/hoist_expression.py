@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...ir.expr import IterVar, PrimExpr, Var
 from ...ir.function import PrimFunc
-from ...ir.functor import Mutator, uses_var
+from ...ir.functor import LeafKeeper, uses_var
 from ...ir.stmt import (
     Allocate,
     AllocateConst,
@@ -45,17 +45,12 @@ def hoist_expression(
     return _Hoist(conditionals, lets, block_scope).run(func)
 
 
-class _Hoist(Mutator):
+class _Hoist(LeafKeeper):
     """Inner loops first, so that a condition rises as far as it can."""
 
     def __init__(self, conditionals: bool, lets: bool, block_scope: bool) -> None:
         self.conditionals, self.lets, self.block_scope = conditionals, lets, block_scope
         self.threads: set[Var] = set()
-
-    def visit_leaf(self, n: Stmt) -> Stmt:
-        return n  # there is no loop in an expression
-
-    visit_BufferStore = visit_Evaluate = visit_leaf
 
     def visit_AttrStmt(self, n: AttrStmt) -> AttrStmt:
         if isinstance(n.node, IterVar):

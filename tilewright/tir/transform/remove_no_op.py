@@ -136,9 +136,7 @@ class _Remove(Mutator):
         if is_no_op(body):
             return _effect_of(n.min, n.extent)
         low, extent = self.visit(n.min), self.visit(n.extent)
-        if body is n.body and low is n.min and extent is n.extent:
-            return n
-        return n.replace(min=low, extent=extent, body=body)
+        return n.updated(min=low, extent=extent, body=body)
 
     def visit_While(self, n: While) -> Stmt:
         if isinstance(n.condition, IntImm) and not n.condition.value:
@@ -158,9 +156,7 @@ class _Remove(Mutator):
                 return _effect_of(n.condition)
             return n.replace(condition=logical_not(self.visit(n.condition)), then_case=other, else_case=None)
         condition = self.visit(n.condition)
-        if condition is n.condition and then is n.then_case and other is n.else_case:
-            return n
-        return n.replace(condition=condition, then_case=then, else_case=other)
+        return n.updated(condition=condition, then_case=then, else_case=other)
 
     def visit_AssertStmt(self, n: AssertStmt) -> Stmt:
         if isinstance(n.condition, IntImm) and n.condition.value:

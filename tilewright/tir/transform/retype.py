@@ -78,9 +78,7 @@ class Retyper(Mutator):
     def visit_LetStmt(self, n: LetStmt) -> LetStmt:
         value, var = self.bound(n)
         body = self.visit(n.body)
-        if var is n.var and value is n.value and body is n.body:
-            return n
-        return n.replace(var=var, value=value, body=body)
+        return n.updated(var=var, value=value, body=body)
 
     def buffer(self, b: Buffer) -> Buffer:
         """The buffer over the new variables; its shape keeps its type."""
