@@ -22,29 +22,6 @@ from .stmt import (
     Stmt,
 )
 
-__all__ = [
-    "LeafKeeper",
-    "Mutator",
-    "Substitution",
-    "Visitor",
-    "buffers_accessed",
-    "contains",
-    "distinct",
-    "ir_transform",
-    "post_order_visit",
-    "pre_order",
-    "pre_order_visit",
-    "renew_defs",
-    "renew_defs_in",
-    "rewrite",
-    "statements",
-    "substitute",
-    "undefined_vars",
-    "uses_var",
-    "vars_used",
-    "written_out",
-]
-
 _N = TypeVar("_N")
 _LEAVES = (BufferStore, Evaluate)  # statements without statements
 

@@ -17,8 +17,6 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from .span import Span
 
-__all__ = ["Node", "field_kinds", "node", "register_converter"]
-
 _CHECK = os.environ.get("TILEWRIGHT_CHECK", "0") == "1"
 _T = TypeVar("_T")
 _converters: dict[str, Any] = {}

@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final, NamedTuple
 
-__all__ = ["Core", "Cpu", "Pipes", "architecture_of_cpu", "architecture_of_triple", "cpu_named"]
-
 _K, _M = 1024, 1024 * 1024
 
 

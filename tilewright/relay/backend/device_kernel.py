@@ -26,8 +26,6 @@ from ...tune.gpu_elementwise import by_elements
 from ...tune.program.facts import Facts
 from .lower import device_loops
 
-__all__ = ["device_code", "merged"]
-
 _CONSTANT: Final = re.compile(r"\btw_constant_(\d+)\b")
 
 

@@ -17,8 +17,6 @@ from ...ir.stmt import (
     Stmt,
 )
 
-__all__ = ["AnalyzedMutator"]
-
 
 class AnalyzedMutator(Mutator):
     """A rewrite that knows the ranges of loops, the iterators of blocks and the conditions around it."""

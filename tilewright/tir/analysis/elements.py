@@ -31,17 +31,6 @@ from ...ir.functor import pre_order, rewrite, substitute, vars_used
 from ...ir.ops import add, conjuncts, floormod, greater_equal, is_one, less, less_equal, logical_and, mul, sub
 from ...ir.stmt import Block, BlockRealize, For
 
-__all__ = [
-    "come_once",
-    "evaluated",
-    "fill_box",
-    "filled_box",
-    "is_gapless",
-    "of_one_number",
-    "rejoined",
-    "untold",
-]
-
 
 def untold(block: Block, region: BufferRegion) -> IterVar | None:
     """A spatial iterator of a block of which the elements in a region do not say the value; None if there is none.

@@ -24,16 +24,6 @@ from .regions import touched
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = [
-    "check_any_order",
-    "check_at_once",
-    "check_inputs_stay",
-    "check_reads_made_before",
-    "lives_inside",
-    "recheck",
-    "recheck_uses",
-]
-
 
 def check_at_once(sch: Schedule, loop: For, hint: str, only: Buffer | None = None) -> None:
     """Refuse if an iteration of the loop uses what another one writes, of one buffer or of all.

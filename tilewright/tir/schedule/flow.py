@@ -31,27 +31,6 @@ from ..renew import Substituter
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = [
-    "Box",
-    "Domains",
-    "box_of_values",
-    "check_reads_made",
-    "covered",
-    "covers_domain",
-    "driven_kinds",
-    "leaves_out",
-    "loops_around",
-    "marked_loops",
-    "made_box",
-    "points_once",
-    "read_box",
-    "runs_at_once",
-    "runs_once",
-    "shared_loop",
-    "unmade",
-    "written_box",
-]
-
 Box = list[tuple[PrimExpr, PrimExpr]]  # the first and last index along each dimension
 # For each iterator the first value, the number of values, and whether they may leave its domain at either end.
 Domains = Mapping[Var, tuple[PrimExpr, PrimExpr, tuple[bool, bool]]]

@@ -33,8 +33,6 @@ from .primitive import BlockRV, LoopRV, primitive, refuse
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = ["add_unit_loop", "fuse", "reorder", "split", "tile"]
-
 
 class _Rebind(Mutator):
     """A rewriter that replaces loop variables in bindings and bounds."""

@@ -34,8 +34,6 @@ from ...ir.ops import add, cast, equal, is_one, logical_and, sub
 from ...ir.stmt import BlockRealize, BufferStore, For, ForKind, IfThenElse, Stmt, seq
 from .primitive import Refusal
 
-__all__ = ["Different", "Matched", "Unlike", "match_bodies"]
-
 _COLUMN = 60  # characters of a body that is shown beside another
 _HEAD = re.compile(
     r"$|# from |\w+ = T\."

@@ -25,19 +25,6 @@ from .regions import touched
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = [
-    "check_comes_once",
-    "check_element_stays",
-    "check_elements_told",
-    "check_init_runs",
-    "check_reads_own",
-    "check_runs_anew",
-    "check_runs_whole",
-    "check_starts_itself",
-    "check_unnoticed",
-    "runs_whole",
-]
-
 
 def check_runs_anew(sch: Schedule, me: BlockRealize, target: For, what: str) -> None:
     """Refuse if a block may not be run under other loops, over its iterators in their order.

@@ -41,8 +41,6 @@ from .state import ScheduleState
 from .trace import Trace
 from .verify import Report, verify
 
-__all__ = ["Position", "Schedule"]
-
 
 @primitive
 def work_on(sch: Schedule, func_name: str) -> None:

@@ -11,8 +11,6 @@ from ...ir.functor import LeafKeeper, Mutator, pre_order
 from ...ir.op import Op
 from ...ir.stmt import BufferStore, LetStmt, SeqStmt, Stmt, seq
 
-__all__ = ["check_first"]
-
 _CHECKED, _IF = Op.get("tir.checked"), Op.get("tir.if_then_else")
 
 

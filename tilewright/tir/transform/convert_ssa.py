@@ -10,8 +10,6 @@ from ...ir.function import PrimFunc
 from ...ir.functor import Mutator
 from ...ir.stmt import Allocate, AllocateConst, AttrStmt, DeclBuffer, For, LetStmt, Stmt
 
-__all__ = ["convert_ssa"]
-
 
 def convert_ssa(func: PrimFunc) -> PrimFunc:
     """Give every definition a variable of its own.

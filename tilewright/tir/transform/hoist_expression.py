@@ -20,8 +20,6 @@ from ..analysis.effects import can_trap, is_pure
 from ..renew import renewed
 from .remove_no_op import is_no_op
 
-__all__ = ["hoist_expression"]
-
 _WRAPPERS = (LetStmt, Allocate, AllocateConst, DeclBuffer)
 
 

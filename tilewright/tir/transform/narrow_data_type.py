@@ -31,8 +31,6 @@ from ...ir.stmt import Allocate, AttrStmt, BufferStore, Evaluate, For, IfThenEls
 from ..renew import folded
 from .retype import Retyper
 
-__all__ = ["force_narrow_index_to_int32", "narrow_data_type"]
-
 _IF_THEN_ELSE, _LIKELY = Op.get("tir.if_then_else"), Op.get("tir.likely")
 
 

@@ -29,8 +29,6 @@ from ...ir.stmt import (
 )
 from ..analysis.effects import has_effect
 
-__all__ = ["is_no_op", "remove_no_op"]
-
 
 def remove_no_op(func: PrimFunc) -> PrimFunc:
     """Take out what does nothing: empty loops and branches, unused names and memory, idle stores.

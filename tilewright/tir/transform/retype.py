@@ -11,8 +11,6 @@ from ...ir.functor import Mutator
 from ...ir.stmt import DeclBuffer, LetStmt
 from ..renew import Substituter
 
-__all__ = ["Retyper"]
-
 
 class Retyper(Mutator):
     """Rewrites bottom up: an integer expression may come back in another type than it had."""

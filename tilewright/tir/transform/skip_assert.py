@@ -6,8 +6,6 @@ from ...ir.function import PrimFunc
 from ...ir.functor import LeafKeeper
 from ...ir.stmt import AssertStmt, Stmt
 
-__all__ = ["skip_assert"]
-
 
 def skip_assert(func: PrimFunc) -> PrimFunc:
     """Leave out assertions.

@@ -12,8 +12,6 @@ from ...ir.function import PrimFunc
 from ...ir.functor import LeafKeeper, Mutator, pre_order, vars_used
 from ...ir.stmt import Allocate, BufferStore, DeclBuffer, For, LetStmt, Stmt
 
-__all__ = ["unmask_scratch"]
-
 Access = BufferLoad | BufferStore
 _ACCESSES: frozenset[Any] = frozenset((BufferLoad, BufferStore))
 

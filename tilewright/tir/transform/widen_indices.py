@@ -42,8 +42,6 @@ from ...runtime.limits import LARGEST_SIZE
 from ..renew import folded
 from .retype import Retyper
 
-__all__ = ["widen_indices"]
-
 _INT64 = DataType("int64")
 _LOW, _HIGH = int(INT32.low), int(INT32.high)
 _IF_THEN_ELSE, _LIKELY, _ACCESS_PTR = (
