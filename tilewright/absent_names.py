@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["TABLE"]
-
 _ADT = "graphs have no algebraic data types and no pattern matching"
 _REFS = "graphs have no references to memory that changes"
 _TRAINING = "models are compiled to be run, not trained"

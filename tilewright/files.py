@@ -16,8 +16,6 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-__all__ = ["is_stream", "write_whole", "written_whole"]
-
 Name = str | os.PathLike[str]
 _STREAMS = ("/dev", "/proc")  # folders whose names stand for what is open, whatever kind it is
 

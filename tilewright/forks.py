@@ -20,15 +20,6 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, Generic, NoReturn, TypeVar, overload
 
-__all__ = [
-    "at_start_of_child",
-    "cached_property",
-    "held_by_forks",
-    "is_interruptible",
-    "new_in_child",
-    "result_of_child",
-]
-
 _Lock = TypeVar("_Lock")
 _Value = TypeVar("_Value")
 

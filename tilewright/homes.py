@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any, Final
 
-__all__ = ["declare_homes", "home_of", "homes_of", "lazily"]
-
 _homes: Final[dict[str, tuple[str, ...]]] = {}
 
 

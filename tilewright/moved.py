@@ -16,8 +16,6 @@ from importlib.util import find_spec, spec_from_file_location
 from types import ModuleType
 from typing import Final
 
-__all__ = ["MOVED"]
-
 # classic name -> where it is; what is below goes along
 MOVED: Final = {
     "driver.automatic": "tune.auto",

@@ -8,8 +8,6 @@ from importlib import metadata
 
 from .runtime.devices import DRIVERS, Device
 
-__all__ = ["describe", "libinfo"]
-
 _PACKAGES = ("llvmlite", "numpy", "onnx", "torch", "xgboost-cpu", "cuda-bindings", "pyopencl", "distributed")
 
 

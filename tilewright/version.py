@@ -1,6 +1,4 @@
 """The version of the package: pyproject.toml reads it here."""
 
-__all__ = ["VERSION", "__version__"]
-
 __version__ = "0.1.0"
 VERSION = f"tilewright {__version__}"  # in what it writes, and in the keys of what it keeps

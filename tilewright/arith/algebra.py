@@ -24,8 +24,6 @@ from .form import (
 )
 from .prove import Prover
 
-__all__ = ["Algebra"]
-
 _LEAST = -(1 << 31)  # of the least index type; what is above it can be negated
 _MOST_TERMS = 12  # a product of sums is multiplied out up to this many terms
 

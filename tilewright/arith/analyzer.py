@@ -15,8 +15,6 @@ from .form import Lin, is_index
 from .logic import NONNEG, ZERO, Cmp
 from .vector import Vectors
 
-__all__ = ["Analyzer", "ConstIntBound", "ModularSet", "ProofStrength"]
-
 
 class _Ends(NamedTuple):
     min_value: int

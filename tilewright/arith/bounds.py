@@ -24,8 +24,6 @@ from .form import (
     Lin,
 )
 
-__all__ = ["Bounds"]
-
 
 def _trunc(a: int, b: int) -> int:
     q = abs(a) // abs(b)

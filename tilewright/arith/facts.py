@@ -13,8 +13,6 @@ from typing import Any, Final
 from ..ir.expr import Var
 from .form import Atom, Forms, Lin
 
-__all__ = ["BIG", "Facts", "Interval", "Residue", "clip"]
-
 Interval = tuple[int, int]
 Residue = tuple[int, int]  # (coeff, base): base modulo coeff; coeff 0 means exactly base
 

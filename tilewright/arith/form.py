@@ -41,8 +41,6 @@ from ..ir.node import Node, field_kinds
 from ..ir.op import CallEffectKind, Op
 from ..ir.ops import if_then_else
 
-__all__ = ["Atom", "DoesNotFit", "Forms", "Lin", "is_index", "same"]
-
 VAR: Final = 0  # (var,)
 SPLIT: Final = 1  # (e, lower, upper): (e // lower) % (upper // lower); no upper, no remainder
 SYMDIV: Final = 2  # (e, d): e // d, where d is no constant

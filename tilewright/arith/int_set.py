@@ -32,18 +32,6 @@ from .form import (
 if TYPE_CHECKING:
     from .analyzer import Analyzer
 
-__all__ = [
-    "IntSet",
-    "IntervalSet",
-    "eval_set",
-    "intersect",
-    "neg_inf",
-    "pos_inf",
-    "region_union",
-    "union",
-    "union_lower_bound",
-]
-
 # The ends of sets that have none. They are variables only so that they can stand where expressions do.
 _POS: Final = Var("pos_inf", "handle")
 _NEG: Final = Var("neg_inf", "handle")

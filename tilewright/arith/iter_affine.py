@@ -22,8 +22,6 @@ from .iter_map import (
     map_indices,
 )
 
-__all__ = ["inverse_affine_iter_map", "subspace_divide"]
-
 
 def inverse_affine_iter_map(iter_map: Sequence[IterSumExpr], outputs: Sequence[Any]) -> dict[Var, PrimExpr]:
     """The iterators in terms of the indices of a bijective map.

@@ -13,8 +13,6 @@ from ..ir.expr import PrimExpr
 from ..ir.node import Node, node
 from ..ir.ops import add, floordiv, floormod, mul
 
-__all__ = ["IterMapExpr", "IterMark", "IterSplitExpr", "IterSumExpr", "normalize_iter_map_to_expr"]
-
 
 class IterMapExpr(PrimExpr):
     """An expression over iterators."""

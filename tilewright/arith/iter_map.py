@@ -30,14 +30,6 @@ from .form import MIN, PROD, SPLIT, SYMDIV, SYMMOD, VAR, Atom, DoesNotFit, Lin, 
 from .iter_expr import IterMark, IterSplitExpr, IterSumExpr, normalize_iter_map_to_expr
 from .logic import NONNEG, Cmp
 
-__all__ = [
-    "IterMapLevel",
-    "IterMapResult",
-    "detect_iter_map",
-    "iter_map_simplify",
-    "normalize_to_iter_sum",
-]
-
 
 class IterMapLevel(IntEnum):
     """What a map must be: one to one, onto, or anything."""

@@ -14,14 +14,6 @@ from .form import MAX, MIN, PROD, Atom, DoesNotFit, Lin, constant, dtype_of, exp
 from .int_set import _NEG, _POS, End, IntervalSet, IntSet, SetEval, intersect
 from .logic import NONNEG, NONZERO, ZERO, Cmp
 
-__all__ = [
-    "IntConstraintsTransform",
-    "deduce_bound",
-    "detect_clip_bound",
-    "detect_linear_equation",
-    "solve_linear_equations",
-]
-
 
 def _vars(items: Iterable[Any]) -> list[Var]:
     return [v.var if isinstance(v, IterVar) else v for v in items]

@@ -14,8 +14,6 @@ from .algebra import Algebra
 from .facts import BIG
 from .form import SPLIT, Atom, DoesNotFit, Lin, expr_vars, is_index, reads_state, same, skey
 
-__all__ = ["Cmp", "Logic", "flatten"]
-
 NONNEG: Final = 0  # form >= 0
 ZERO: Final = 1  # form == 0
 NONZERO: Final = 2  # form != 0

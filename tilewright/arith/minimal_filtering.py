@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-__all__ = ["LARGEST", "Matrix", "filter_matrices"]
-
 # Where the polynomials are evaluated, the best conditioned first; one more point lies at infinity.
 _POINTS = (0, 1, -1, 2, -2, Fraction(1, 2), Fraction(-1, 2), 4, -4, Fraction(1, 4), Fraction(-1, 4))
 

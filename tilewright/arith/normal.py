@@ -63,8 +63,6 @@ from .form import (
 )
 from .logic import FALSE, TRUE, Logic
 
-__all__ = ["Normalizer"]
-
 _ITE = "tir.if_then_else"
 
 

@@ -12,8 +12,6 @@ from typing import Any
 from .bounds import Bounds
 from .form import MAX, MIN, PROD, SELECT, SPLIT, SYMDIV, SYMMOD, VAR, Atom, Lin, of_atom
 
-__all__ = ["Prover"]
-
 _FUEL = 48
 _DEPTH = 5
 

@@ -18,13 +18,6 @@ from .iter_expr import IterSplitExpr
 from .iter_map import IterMapLevel, detect_iter_map
 from .logic import NONNEG, ZERO, Cmp
 
-__all__ = [
-    "estimate_region_lower_bound",
-    "estimate_region_strict_bound",
-    "estimate_region_upper_bound",
-    "relax_region",
-]
-
 
 def _ranges(region: Any) -> list[Range]:
     """The ranges of a region, which may be a `BufferRegion`."""

@@ -33,8 +33,6 @@ from .facts import BIG, Interval
 from .form import MAX, MIN, DoesNotFit, Lin, constant, is_index, same
 from .normal import Normalizer
 
-__all__ = ["Vectors"]
-
 
 class Vec:
     """The vector whose lane l is `base + l * stride`."""

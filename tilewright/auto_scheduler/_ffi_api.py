@@ -10,14 +10,6 @@ from ..te.broadcast import same_size
 from ..te.tensor import BaseComputeOp, ComputeOp
 from .loop_state import State
 
-__all__ = [
-    "SearchPolicyUtilsGetConsumers",
-    "SearchPolicyUtilsHasCacheReadStage",
-    "SearchPolicyUtilsHasCacheWriteStage",
-    "SearchPolicyUtilsIsElementwiseMatch",
-    "SearchPolicyUtilsIsTiled",
-]
-
 
 def _readers(state: State, op: Any) -> list[int]:
     """The stages that read an operation; of an inlined one, those that read that."""

@@ -25,8 +25,6 @@ from ..tune.workload import Task
 from .loop_state import State
 from .workload_registry import workload_key_to_tensors
 
-__all__ = ["ComputeDAG", "LayoutRewriteOption", "get_shape_from_rewritten_layout"]
-
 
 class LayoutRewriteOption(enum.IntEnum):
     """Whether weights are laid out anew. The sketches decide that by themselves, as part of the schedule: panels are

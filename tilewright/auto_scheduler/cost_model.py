@@ -21,8 +21,6 @@ from .measure import MeasureInput, MeasureResult, time_of
 if TYPE_CHECKING:
     from .search_task import SearchTask
 
-__all__ = ["CostModel", "PythonBasedModel", "RandomModel", "XGBModel"]
-
 Array = Any
 _SPREAD = 0.3  # how far the times of candidates are thought to lie apart: their logarithms
 

@@ -23,8 +23,6 @@ from .relay_integration import reduces
 from .search_policy import SketchPolicy
 from .search_task import SearchTask, TuningOptions
 
-__all__ = ["ApplyHistoryBest", "ApplyHistoryBestOrSample", "DispatchContext"]
-
 
 class DispatchContext:
     """Is asked for the schedule of a program. `current` is the innermost one that is open."""

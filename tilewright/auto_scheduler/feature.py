@@ -16,12 +16,6 @@ from .measure_record import RecordReader
 if TYPE_CHECKING:
     from .search_task import SearchTask
 
-__all__ = [
-    "get_per_store_features_from_file",
-    "get_per_store_features_from_measure_pairs",
-    "get_per_store_features_from_states",
-]
-
 Array = Any
 
 

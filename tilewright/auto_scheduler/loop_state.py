@@ -35,8 +35,6 @@ from ..tir.schedule import Schedule
 if TYPE_CHECKING:
     from .compute_dag import ComputeDAG
 
-__all__ = ["Iterator", "Stage", "State", "StateObject"]
-
 
 @dataclass(frozen=True)
 class Iterator:

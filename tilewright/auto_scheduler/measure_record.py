@@ -40,21 +40,6 @@ from .measure import MeasureCallback, MeasureInput, MeasureResult
 from .search_task import SearchTask
 from .workload_registry import is_registered
 
-__all__ = [
-    "Journal",
-    "RecordReader",
-    "RecordToFile",
-    "distill_record_file",
-    "dump_record_to_string",
-    "load_best_record",
-    "load_record_from_string",
-    "load_records",
-    "read_records",
-    "record_of",
-    "save_records",
-]
-
-
 _STARTS = tuple(f'{{"{key}":'.encode() for key in ("format", "machine", "workload", "record"))
 
 

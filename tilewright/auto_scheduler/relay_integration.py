@@ -14,8 +14,6 @@ from ..target import Target
 from ..tune.workload import Task
 from .search_task import HardwareParams, SearchTask
 
-__all__ = ["extract_tasks", "is_auto_scheduler_enabled", "reduces"]
-
 
 def extract_tasks(
     mod: Any,

@@ -31,16 +31,6 @@ from .measure import ProgramMeasurer, opened
 from .measure_record import Journal, RecordToFile
 from .search_task import SearchTask, TuningOptions
 
-__all__ = [
-    "EmptyPolicy",
-    "PreloadCustomSketchRule",
-    "PreloadMeasuredStates",
-    "SearchCallback",
-    "SearchPolicy",
-    "SketchPolicy",
-    "search_options",
-]
-
 _BATCH = 16  # candidates between two looks at the model, at most: it learns in milliseconds
 _STRUCTURES, _SHOWN = 4096, 64  # that are looked at, and given, by `generate_sketches`
 _SLOW_MODEL = 48  # candidates of a generation, for a model written in Python

@@ -21,8 +21,6 @@ from .compute_dag import ComputeDAG, LayoutRewriteOption
 from .measure import builder_of, register_task_input_buffer, runner_of, special_inputs, task_input_buffers
 from .workload_registry import WORKLOAD_FUNC_REGISTRY, is_registered, make_workload_key, workload_func_name
 
-__all__ = ["HardwareParams", "SearchTask", "TuningOptions", "auto_schedule", "create_task"]
-
 
 class HardwareParams:
     """Figures of the hardware. They are those of the target, where they are not given.

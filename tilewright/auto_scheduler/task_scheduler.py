@@ -25,8 +25,6 @@ from .search_policy import (
 )
 from .search_task import SearchTask, TuningOptions
 
-__all__ = ["LogEstimatedLatency", "PrintTableInfo", "TaskScheduler", "TaskSchedulerCallback"]
-
 
 class TaskSchedulerCallback:
     """Is told of each round, before and after."""

@@ -19,18 +19,6 @@ from ..te.create_prim_func import create_prim_func
 from ..te.tensor import Tensor
 from .utils import decode_workload_key, deserialize_args, get_func_name, serialize_args
 
-__all__ = [
-    "WORKLOAD_FUNC_REGISTRY",
-    "deserialize_workload_registry_entry",
-    "is_registered",
-    "make_workload_key",
-    "register_workload",
-    "register_workload_tensors",
-    "serialize_workload_registry_entry",
-    "workload_func_name",
-    "workload_key_to_tensors",
-]
-
 # By name: a function from arguments to tensors, the tensors themselves, a program or a ComputeDAG.
 WORKLOAD_FUNC_REGISTRY: dict[str, Any] = {}
 

@@ -9,8 +9,6 @@ from ..absent import absent
 from .measure import MeasureInput, MeasureResult
 from .record import decode, encode, load_from_file, measure_str_key
 
-__all__ = ["Database", "DummyDatabase", "RedisDatabase", "filter_inputs"]
-
 
 class Database:
     """Results by inputs."""

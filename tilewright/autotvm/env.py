@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["GLOBAL_SCOPE", "AutotvmGlobalScope"]
-
 
 class AutotvmGlobalScope:
     """Switches of the process: `in_tuning` while a tuner measures, `silent` to keep warnings of fallbacks back,

@@ -37,14 +37,6 @@ from ..ir.module import IRModule
 from ..ir.stmt import BlockRealize, BufferStore, For, ForKind
 from .task.task import program_of
 
-__all__ = [
-    "ana_lower",
-    "get_buffer_curve_sample_flatten",
-    "get_flatten_name",
-    "get_itervar_feature",
-    "get_itervar_feature_flatten",
-]
-
 _ATTR = ("length", "nest_level", "topdown", "bottomup")
 _KINDS = ("serial", "parallel", "vectorized", "unrolled", "block", "thread", "vthread")
 _ARITH = ("add", "mul", "div")

@@ -10,8 +10,6 @@ from ..ir.errors import UnsupportedError
 from .task.dispatcher import ApplyHistoryBest, DispatchContext, FallbackContext
 from .utils import EmptyContext
 
-__all__ = ["check_backend", "context", "download_package", "load_reference_log"]
-
 logger = logging.getLogger("autotvm")
 _told: set[str] = set()
 

@@ -10,16 +10,6 @@ import numpy as np
 
 from ..ir.expr import const_value
 
-__all__ = [
-    "EmptyContext",
-    "format_si_prefix",
-    "get_const_int",
-    "get_const_tuple",
-    "get_func_name",
-    "get_rank",
-    "sample_ints",
-]
-
 _PREFIXES = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0, "K": 1e3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 

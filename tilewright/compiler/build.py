@@ -19,8 +19,6 @@ from ..target import Target
 from ..tir.analysis.measure import scope_of
 from .lower import lower_in_parts, lower_to_build
 
-__all__ = ["build"]
-
 
 def build(
     inputs: Any,

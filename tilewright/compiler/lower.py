@@ -24,8 +24,6 @@ from ..tir.analysis.threads import is_hardware_loop
 from ..tir.transform.outline_nests import outline_nests
 from ..tir.transform.plan_allocations import plan_buffer_allocation
 
-__all__ = ["lower", "lower_in_parts", "lower_kernels", "lower_to_build", "phases", "with_planned_memory"]
-
 
 def phases(target: Target | None = None, mod: IRModule | None = None) -> list[list[Pass]]:
     """The passes of the four phases for a target (else the current one) under the current context.

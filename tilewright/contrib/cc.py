@@ -12,15 +12,6 @@ from typing import Any
 from ..runtime.errors import TVMError
 from ..runtime.link import find_cc, link_shared, run_cc
 
-__all__ = [
-    "create_executable",
-    "create_shared",
-    "create_staticlib",
-    "cross_compiler",
-    "get_cc",
-    "get_target_by_dump_machine",
-]
-
 
 def get_cc() -> str | None:
     """The command of the compiler that is used by default; None without any."""

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from ..runtime.errors import TVMError
 from .utils import tempdir
 
-__all__ = ["create_llvm", "find_clang"]
-
 
 def find_clang(required: bool = True) -> list[str]:
     """The clang programs on the path, the plain one first, then the newest."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["exists"]
-
 
 def exists() -> bool:
     """Whether operators may be handed to cuDNN: never."""

@@ -7,8 +7,6 @@ from typing import Any
 
 from ..runtime.ndarray import from_dlpack
 
-__all__ = ["convert_func", "to_pytorch_func"]
-
 
 def convert_func(
     tvm_func: Callable[..., Any], tensor_type: type, to_dlpack_func: Callable[[Any], Any]

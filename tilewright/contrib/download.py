@@ -9,8 +9,6 @@ from pathlib import Path
 
 from ..files import written_whole
 
-__all__ = ["download", "download_testdata"]
-
 
 def download(
     url: str,

@@ -20,8 +20,6 @@ from ..runtime.json_reader import read_json
 from ..runtime.ndarray import NDArray
 from ..runtime.timing import BenchmarkResult, time_evaluator
 
-__all__ = ["GraphModule", "create"]
-
 
 def create(graph_json_str: str, libmod: Any, device: Device | list[Device]) -> GraphModule:
     """An executor for a graph and the library that was compiled with it."""

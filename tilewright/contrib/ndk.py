@@ -10,8 +10,6 @@ from .cc import create_shared as _create_shared
 from .cc import create_staticlib as _create_staticlib
 from .cc import get_target_by_dump_machine
 
-__all__ = ["create_shared", "create_staticlib", "get_target_triple"]
-
 
 def _compiler() -> str:
     found = os.environ.get("TVM_NDK_CC")

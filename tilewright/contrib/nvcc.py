@@ -12,20 +12,6 @@ from typing import Any
 from ..runtime.errors import TVMError
 from .utils import tempdir
 
-__all__ = [
-    "compile_cuda",
-    "find_cuda_path",
-    "get_cuda_version",
-    "get_target_compute_version",
-    "have_bf16",
-    "have_cudagraph",
-    "have_fp16",
-    "have_fp8",
-    "have_int8",
-    "have_tensorcore",
-    "parse_compute_version",
-]
-
 
 def find_cuda_path() -> str:
     """The folder of the CUDA toolkit."""

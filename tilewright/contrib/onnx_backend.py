@@ -28,8 +28,6 @@ from ..runtime.devices import cpu
 from ..runtime.ndarray import NDArray, array
 from .graph_executor import GraphModule
 
-__all__ = ["TilewrightBackend", "TilewrightRep", "prepare", "run_model", "run_node", "supports_device"]
-
 _FEW = 1024  # an integer input of more elements is data and no shape
 
 

@@ -6,8 +6,6 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-__all__ = ["memoize"]
-
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _results: dict[tuple[str, str, tuple[Any, ...]], Any] = {}
 

@@ -14,8 +14,6 @@ from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any
 
-__all__ = ["MapResult", "PopenPoolExecutor", "PopenWorker", "StatusKind"]
-
 
 class StatusKind(Enum):
     """How a call in a worker ended."""

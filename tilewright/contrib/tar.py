@@ -8,8 +8,6 @@ from collections.abc import Sequence
 
 from ..runtime.link import pack_objects
 
-__all__ = ["tar", "untar"]
-
 
 def tar(
     output: str | os.PathLike[str], files: str | Sequence[str], options: Sequence[str] | None = None

@@ -8,8 +8,6 @@ import tempfile
 import weakref
 from collections.abc import Iterator
 
-__all__ = ["TempDirectory", "tempdir"]
-
 
 class TempDirectory:
     """A folder that goes with this object, unless `keep` asks for it to stay."""

@@ -12,8 +12,6 @@ from .node import Node, node
 from .ops import add, call, floordiv, mul, product, sub
 from .types import PointerType, PrimType
 
-__all__ = ["Buffer", "BufferRegion", "MatchBufferRegion", "decl_buffer"]
-
 
 @node
 class Buffer(Node):

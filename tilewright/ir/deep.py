@@ -11,8 +11,6 @@ from typing import Any, Final, TypeVar
 from ..runtime.recursion import deep_calls
 from .errors import NestingError
 
-__all__ = ["deep_programs", "deeply"]
-
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 # A walk takes up to ten calls for each level.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["BOOL", "FLOAT32", "FLOAT64", "HANDLE", "INT32", "INT64", "VOID", "DataType"]
-
 _PATTERN = re.compile(
     r"(?P<code>float8_e4m3fn|float8_e5m2|bfloat|float|uint|int|custom|bool|handle|void|)"
     r"(?P<bits>\d*)(?P<lanes>x(?P<scale>vscalex)?(?P<n>\d+))?"

@@ -16,18 +16,6 @@ from .op import Op
 from .stmt import Block, BufferRealize, DeclBuffer, For
 from .types import Type
 
-__all__ = [
-    "Comparer",
-    "Hasher",
-    "Mismatch",
-    "assert_structural_equal",
-    "first_mismatch",
-    "register_graph",
-    "structural_equal",
-    "structural_hash",
-]
-
-
 # How expressions over whole tensors are compared and hashed: (their class, comparison, hash).
 _graph: list[tuple[type, Callable[..., None], Callable[..., int]]] = []
 

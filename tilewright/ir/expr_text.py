@@ -31,18 +31,6 @@ from .expr import (
     Sub,
 )
 
-__all__ = [
-    "ATOM",
-    "C_INFIX",
-    "PYTHON_INFIX",
-    "UNARY",
-    "ExprText",
-    "Infix",
-    "Piece",
-    "float_text",
-    "quoted",
-]
-
 UNARY: Final = 20
 ATOM: Final = 30
 

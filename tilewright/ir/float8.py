@@ -10,8 +10,6 @@ from typing import Final, NamedTuple
 
 from .dtype import DataType
 
-__all__ = ["FORMS", "Form", "is_float8"]
-
 
 class Form(NamedTuple):
     """A format: how a float32 is rounded to it, and made of it."""

@@ -10,8 +10,6 @@ from typing import Any
 from .dtype import FLOAT32, FLOAT64, INT32, DataType
 from .expr import Broadcast, Cast, FloatImm, IntImm, PrimExpr, const, convert
 
-__all__ = ["cast", "common_type", "folded", "int_value", "match", "odd_float32", "rounded", "wrap"]
-
 
 # ---------------------------------------------------------------------------- types
 def _as_type(value: int | float, other: PrimExpr) -> PrimExpr:

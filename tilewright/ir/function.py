@@ -11,8 +11,6 @@ from .node import Node, node
 from .stmt import Stmt
 from .types import TupleType, Type
 
-__all__ = ["BaseFunc", "PrimFunc"]
-
 
 class BaseFunc(Node):
     """A function of a module, with attributes."""

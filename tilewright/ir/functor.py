@@ -22,28 +22,6 @@ from .stmt import (
     Stmt,
 )
 
-__all__ = [
-    "Mutator",
-    "Substitution",
-    "Visitor",
-    "buffers_accessed",
-    "contains",
-    "distinct",
-    "ir_transform",
-    "post_order_visit",
-    "pre_order",
-    "pre_order_visit",
-    "renew_defs",
-    "renew_defs_in",
-    "rewrite",
-    "statements",
-    "substitute",
-    "undefined_vars",
-    "uses_var",
-    "vars_used",
-    "written_out",
-]
-
 _N = TypeVar("_N")
 _LEAVES = (BufferStore, Evaluate)  # statements without statements
 
@@ -110,6 +88,15 @@ class Mutator:
         """The function with its body rewritten; itself if nothing changed."""
         body = self.visit(func.body)
         return func if body is func.body else func.replace(body=body)
+
+
+class LeafKeeper(Mutator):
+    """Rewrites the statements around stores and calls, which it does not enter."""
+
+    def visit_leaf(self, n: Any) -> Any:
+        return n
+
+    visit_BufferStore = visit_Evaluate = visit_leaf
 
 
 def pre_order(root: Any) -> Iterator[Any]:
@@ -282,9 +269,7 @@ class Substitution(Mutator):
     def visit_Block(self, n: Block) -> Block:
         made = n.map_children(self.visit)
         allocs = tuple([self.visit_buffer(b) for b in made.alloc_buffers])
-        if all(a is b for a, b in zip(allocs, made.alloc_buffers, strict=True)):
-            return made
-        return made.replace(alloc_buffers=allocs)
+        return made.updated(alloc_buffers=allocs)
 
     def visit_AttrStmt(self, n: Any) -> Any:
         made = n.map_children(self.visit)

@@ -12,16 +12,6 @@ if TYPE_CHECKING:
     from .module import IRModule
     from .transform import PassInfo
 
-__all__ = [
-    "DumpIR",
-    "PassInstrument",
-    "PassPrintingInstrument",
-    "PassTimingInstrument",
-    "PrintAfterAll",
-    "PrintBeforeAll",
-    "pass_instrument",
-]
-
 _C = TypeVar("_C", bound=type)
 
 

@@ -12,11 +12,10 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from operator import is_
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from .span import Span
-
-__all__ = ["Node", "field_kinds", "node", "register_converter"]
 
 _CHECK = os.environ.get("TILEWRIGHT_CHECK", "0") == "1"
 _T = TypeVar("_T")
@@ -58,6 +57,18 @@ class Node:
         made = cls(*values)
         made.span = self.span  # type: ignore[attr-defined]
         return made  # type: ignore[no-any-return]
+
+    def updated(self: _T, **values: Any) -> _T:
+        """A copy with these values of fields; the node itself if it has them already."""
+        for name, value in values.items():
+            own = getattr(self, name)
+            if value is not own and not (
+                value.__class__ is own.__class__ is tuple
+                and len(value) == len(own)
+                and all(map(is_, value, own))
+            ):
+                return self.replace(**values)  # type: ignore[attr-defined, no-any-return]
+        return self
 
     def same_as(self, other: object) -> bool:
         """Whether `other` is this very node."""

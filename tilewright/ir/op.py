@@ -5,8 +5,6 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any, Final
 
-__all__ = ["CallEffectKind", "Op", "register_op"]
-
 _registry: dict[str, Op] = {}
 # The operators of the graph IR; some have the name of a scalar one without its `tir.`.
 graph_operators: dict[str, Op] = {}

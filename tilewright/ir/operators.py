@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .expr import PrimExpr
 
-__all__ = ["ExprOp", "bind"]
-
 # The functions behind the operators; they need the nodes, which need the operators.
 _ops: Any = None
 

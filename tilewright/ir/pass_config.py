@@ -14,8 +14,6 @@ from .errors import TVMError, near_matches
 from .expr import IntImm, StringImm
 from .say_once import say_once
 
-__all__ = ["OPTIONS", "Option", "PassConfigError", "check_config", "config_options", "register_config_option"]
-
 
 class PassConfigError(TVMError, ValueError):
     """An option of a PassContext that does not exist or has a value of the wrong type."""

@@ -10,8 +10,6 @@ from ..homes import homes_of
 from .errors import TVMError, UnsupportedError, near_matches
 from .say_once import say_once
 
-__all__ = ["UnknownPassError", "as_named_here", "check_pass_names", "note_pass_name"]
-
 # Passes that the classic API calls by another name in a context than in its factories.
 _OTHER_NAMES: Final = {
     "CombineParallelConv2d": "CombineParallelConv2D",

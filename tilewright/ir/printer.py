@@ -21,8 +21,6 @@ from .sharing import check_written_out, too_shared
 from .stmt import Stmt
 from .types import PointerType, PrimType, TupleType
 
-__all__ = ["expr_text", "script", "script_lines", "script_marked", "show"]
-
 # Options of the classic printer that change nothing here.
 _WITHOUT_EFFECT = {
     "verbose_expr",

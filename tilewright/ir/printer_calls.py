@@ -19,8 +19,6 @@ from .dtype import INT32, DataType
 from .expr import Call, convert
 from .op import ELEMENTWISE, Op
 
-__all__ = ["DTYPE_FIRST", "DTYPE_LAST", "INFERRED", "default_dtype", "infers_back"]
-
 _FIRST = (
     "call_extern call_pure_extern call_llvm_intrin call_llvm_pure_intrin call_spirv_pure_glsl450 reinterpret "
     "type_annotation large_uint_imm ptx_mma ptx_mma_sp ptx_ldmatrix ptx_cp_async ptx_cp_async_bulk mma_store "

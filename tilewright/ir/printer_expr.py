@@ -40,8 +40,6 @@ from .printer_names import Names
 from .printer_ranges import difference, stop_after
 from .types import PointerType, PrimType, TupleType, Type
 
-__all__ = ["MARK_END", "MARK_START", "ScriptExpr"]
-
 MARK_START, MARK_END = "\x01", "\x02"
 _CONSTANTS = (IntImm, FloatImm)
 # Python reads 200 brackets inside each other, fewer where they are calls, and recurses along chains.

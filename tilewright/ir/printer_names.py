@@ -9,8 +9,6 @@ from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["Names", "free_name", "function_names"]
-
 _BAD = re.compile(r"\W", re.ASCII)
 _RESERVED = frozenset(
     [*keyword.kwlist, "T", "I", "range", "print", "True", "False", "None", "min", "max", "float", "int"]

@@ -13,8 +13,6 @@ from .equal import structural_equal
 from .expr import Add, FloorDiv, IntImm, Mul, PrimExpr, Sub, const
 from .ops import add, floordiv, mul, sub
 
-__all__ = ["difference", "stop_after"]
-
 
 def difference(stop: PrimExpr, start: PrimExpr) -> PrimExpr:
     """`stop - start` as simply as can be said by collecting equal terms."""

@@ -36,8 +36,6 @@ from .stmt import (
 )
 from .types import PointerType, PrimType
 
-__all__ = ["MARK_LINE", "ScriptStmt", "block_is_implicit_root", "launch_key", "needs_root"]
-
 MARK_LINE = "\x03"
 _LEVELS = 90  # of indentation; Python reads a hundred
 _KINDS = {

@@ -6,8 +6,6 @@ import sys
 import warnings
 from typing import Final
 
-__all__ = ["IgnoredWarning", "say_once"]
-
 _PACKAGE: Final = __name__.partition(".")[0]
 _said: Final[set[str]] = set()
 

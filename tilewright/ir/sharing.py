@@ -17,8 +17,6 @@ from typing import Any, Final
 from .errors import TVMError
 from .function import PrimFunc
 
-__all__ = ["SharedExpressionError", "check_written_out", "too_shared", "written_out"]
-
 _MOST: Final = 50_000
 _FACTOR: Final = 8
 

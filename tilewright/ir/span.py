@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-__all__ = ["Span", "at_node", "user_span"]
-
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 
 

@@ -12,8 +12,6 @@ from .function import PrimFunc
 from .functor import Substitution
 from .ops import cast
 
-__all__ = ["specialize"]
-
 
 def specialize(func: PrimFunc, param_map: Mapping[Var, Any]) -> PrimFunc:
     """The function with scalars given values, or buffers given shapes; those parameters go or shrink."""

@@ -15,8 +15,6 @@ from .module import GlobalVar, IRModule
 from .node import Node
 from .op import Op
 
-__all__ = ["stable_key"]
-
 _NAMES = {"name", "name_hint", "span", "key"}  # fields that do not matter for equality
 
 

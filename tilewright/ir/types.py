@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from .dtype import DataType
 
-__all__ = ["FuncType", "PointerType", "PrimType", "TupleType", "Type"]
-
 
 class Type:
     """The base of types. Types are compared by what they say."""

@@ -11,8 +11,6 @@ from .analysis import post_order
 from .expr import Expr, Function, Var, as_expr, const
 from .visitor import ExprMutator
 
-__all__ = ["bind", "bind_params_by_name", "bind_params_in_module"]
-
 
 class _Substitute(ExprMutator):
     def __init__(self, values: Mapping[Var, Any]) -> None:

@@ -15,8 +15,6 @@ from .expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, 
 from .ty import FuncType, RefType, TensorType, TupleType, Type, TypeVar
 from .visitor import below
 
-__all__ = ["compare", "hash_of"]
-
 
 def compare(comparer: Comparer, a: Expr, b: Any, path: Path) -> None:
     """Go through both side by side; the comparer's `fail` where they part."""

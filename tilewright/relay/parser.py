@@ -25,8 +25,6 @@ from .expr import Call, Constant, Function, If, Let, Tuple, TupleGetItem, Var, c
 from .ty import Any as AnySize
 from .ty import FuncType, IncompleteType, RefType, TensorType, TupleType, Type, TypeVar
 
-__all__ = ["ParseError", "fromtext", "parse", "parse_expr"]
-
 
 class ParseError(ScriptError):
     """A text that is no graph program."""

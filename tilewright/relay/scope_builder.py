@@ -9,8 +9,6 @@ from typing import Any
 from ..ir.errors import TVMError
 from .expr import Expr, If, Let, Var, as_expr
 
-__all__ = ["ScopeBuilder"]
-
 
 class ScopeBuilder:
     """A block under construction.

@@ -20,8 +20,6 @@ from .transform.infer_type import infer_type
 from .ty import TensorType, TupleType
 from .visitor import ExprMutator
 
-__all__ = ["free_sizes", "retyped", "size_values", "sizes_in", "with_sizes"]
-
 
 def size_values(fn: Function, shapes: Sequence[Sequence[int]]) -> dict[SizeVar, int]:
     """What each symbolic size of the parameters is, where these tensors are passed."""

@@ -29,8 +29,6 @@ from .analysis import free_vars, post_order
 from .expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var
 from .ty import FuncType, RefType, TensorType, TupleType
 
-__all__ = ["attrs_text", "expr_text", "module_text"]
-
 VERSION = "0.0.5"
 _PLAIN = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\Z")
 _INFIX: dict[type, str] = {Add: " + ", Sub: " - ", Mul: " * "}

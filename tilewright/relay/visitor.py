@@ -23,16 +23,6 @@ from ..ir.op import Op
 from .expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var
 from .ty import FuncType, IncompleteType, RefType, TensorType, TupleType, Type, TypeVar
 
-__all__ = [
-    "ExprFunctor",
-    "ExprMutator",
-    "ExprVisitor",
-    "TypeFunctor",
-    "TypeMutator",
-    "TypeVisitor",
-    "flow_inputs",
-]
-
 _METHODS: dict[type, str] = {
     Call: "visit_call",
     Var: "visit_var",

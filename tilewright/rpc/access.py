@@ -27,16 +27,6 @@ from .base import PATIENCE, PROTOCOL, BrokenError, Connection, ProtocolError, RP
 if TYPE_CHECKING:
     import ssl
 
-__all__ = [
-    "Access",
-    "add_listening_options",
-    "add_options",
-    "greeted",
-    "is_loopback",
-    "listening_address",
-    "new_nonce",
-]
-
 _SECRET, _SECRET_FILE = "TILEWRIGHT_RPC_SECRET", "TILEWRIGHT_RPC_SECRET_FILE"
 _TLS = {
     "tls_cert": "TILEWRIGHT_RPC_TLS_CERT",

@@ -23,8 +23,6 @@ from .access import Access, failed, greeted
 from .base import BrokenError, Connection, RPCError
 from .children import Child
 
-__all__ = ["Announcer"]
-
 _FIRST, _LONGEST = 0.1, 5.0  # seconds between attempts to reach a tracker: twice as long each time
 _ANSWER = 10.0  # seconds that a tracker may take for an answer
 

@@ -23,23 +23,6 @@ from typing import Any
 
 from ..runtime.errors import TVMError
 
-__all__ = [
-    "GREETING",
-    "MESSAGE",
-    "PATIENCE",
-    "PROTOCOL",
-    "RPC_SESS_MASK",
-    "BrokenError",
-    "Connection",
-    "LateError",
-    "ProtocolError",
-    "RPCError",
-    "decoded",
-    "encoded",
-    "listen",
-    "told",
-]
-
 PROTOCOL = 2
 RPC_SESS_MASK = 128  # a device's number times this is the session that it belongs to, plus one
 GREETING = 1 << 16  # bytes of a message from somebody who has not shown yet who it is

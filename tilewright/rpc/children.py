@@ -8,8 +8,6 @@ import os
 import signal
 import sys
 
-__all__ = ["Child", "die_with_parent"]
-
 
 class Child:
     """A process that this one has forked; it may lead a group, of what it has started itself."""

@@ -22,18 +22,6 @@ from .access import Access, answered, greeted
 from .base import MESSAGE, RPC_SESS_MASK, BrokenError, Connection, LateError, ProtocolError, RPCError
 from .worker import Worker
 
-__all__ = [
-    "LocalSession",
-    "RPCSession",
-    "RemoteModule",
-    "RemoteObject",
-    "TrackerSession",
-    "connect",
-    "connect_tracker",
-    "request_remote",
-    "servers_here",
-]
-
 _SUMMARY = 1 << 26  # bytes of an answer of a tracker
 _sessions = 0
 _lock = threading.Lock()

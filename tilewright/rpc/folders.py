@@ -14,8 +14,6 @@ import stat
 import tempfile
 from pathlib import Path
 
-__all__ = ["Folder", "remove_leftovers"]
-
 _PREFIX = "tilewright-session-"
 
 

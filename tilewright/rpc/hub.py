@@ -22,8 +22,6 @@ from typing import Any
 from .access import Access, is_nonce, new_nonce
 from .base import GREETING, PROTOCOL, ProtocolError, RPCError, decoded, encoded, keep_alive, told
 
-__all__ = ["Hub", "Peer"]
-
 _GREETING = 256  # connections that may be in their greeting at once; the oldest gives way to a new one
 _ACCEPTED = 64  # connections that are taken in one turn
 _UNSENT = 1 << 22  # bytes that may wait for a peer that does not read

@@ -13,8 +13,6 @@ from ..homes import home_of
 from .access import Access, is_loopback
 from .base import RPCError
 
-__all__ = ["Process", "started"]
-
 
 class Process:
     """A process that has said where it listens."""

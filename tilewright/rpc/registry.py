@@ -20,8 +20,6 @@ from typing import Any
 
 from .base import ProtocolError, RPCError, told
 
-__all__ = ["ABSENT", "LEASE", "Registry"]
-
 LEASE = 10.0  # seconds in which a server that was handed out must be taken
 ABSENT = 30.0  # seconds after which a key that no server has is an error
 _LONGEST = 256  # characters of keys, names of hosts and matches

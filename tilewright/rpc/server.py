@@ -29,8 +29,6 @@ from .hub import Hub, Peer
 from .process import Process, started
 from .worker import Worker
 
-__all__ = ["Server", "main"]
-
 SESSION = 4 * 3600.0  # seconds that a session may last, unless the server is started with another limit
 _QUEUE = 16  # clients that may wait for a session
 _MOST = 512  # connections at once

@@ -15,8 +15,6 @@ from .hub import Hub, Peer
 from .process import Process, started
 from .registry import Answer, Registry
 
-__all__ = ["Tracker", "main"]
-
 _MOST = 4096  # connections: servers, clients that wait, clients that may ask again
 _TURN = 60.0  # seconds after which the loop turns when nothing happens
 

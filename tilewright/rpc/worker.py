@@ -17,8 +17,6 @@ from ..runtime.registry import get_global_func
 from ..runtime.timing import BenchmarkResult, time_evaluator
 from .base import RPCError
 
-__all__ = ["Worker"]
-
 Answer = tuple[Any, list[bytes]]
 
 

@@ -20,8 +20,6 @@ from .layout import Layout, layout_of
 from .metadata import BufferParam, Dim, FunctionInfo, dim_text, names_in, overlap_text
 from .ndarray import NDArray, host_layout, refuse_masked
 
-__all__ = ["ArgumentErrors", "decoder", "scalar_range"]
-
 _REMEMBERED = 1024
 # Layouts by NumPy's and torch's own terms, for speed. Of NumPy only what the buffer protocol can hand out:
 # dense, writable, not empty, of a built-in type. That way to the address costs a fifth of the other.

@@ -7,8 +7,6 @@ from typing import Any
 
 from .module import Module
 
-__all__ = ["BoundModule"]
-
 
 class BoundModule:
     """A module of one function whose last arguments, constants packed when it was compiled, are held here."""

@@ -26,8 +26,6 @@ from pathlib import Path
 from .. import config
 from ..forks import new_in_child
 
-__all__ = ["DiskCache", "compiled_code", "digest", "make_private", "shared_with"]
-
 _MAGIC = b"tilewright cache 1\n"
 _SUM = hashlib.sha256().digest_size
 _HOUR = 3600.0

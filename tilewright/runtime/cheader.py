@@ -7,8 +7,6 @@ import re
 from .dtypes import ELEMENTS
 from .metadata import BufferParam, FunctionInfo, LibraryInfo, ScalarParam, dim_text
 
-__all__ = ["c_header"]
-
 
 def c_header(info: LibraryInfo, name: str = "library") -> str:
     """The header of a library: one documented prototype for each function."""

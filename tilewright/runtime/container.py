@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-__all__ = ["ADT", "Array", "Map", "ShapeTuple", "String", "tuple_object"]
-
 
 class String(str):
     """A string. Classic programs wrap names in it; here Python's own serves."""

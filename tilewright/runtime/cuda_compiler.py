@@ -15,18 +15,6 @@ from typing import Any, NamedTuple
 from .cache import compiled_code, digest
 from .errors import TVMError
 
-__all__ = [
-    "CompilerMissing",
-    "Image",
-    "Piece",
-    "after_others",
-    "compile_program",
-    "compiled",
-    "number_of",
-    "pieces_of",
-    "supported",
-]
-
 _HEAD = re.compile(r'^extern "C" __global__ void (?:__\w+__\([^)]*\)\s*)*(\w+)\(', re.MULTILINE)
 _CONSTANT = re.compile(r"\btw_constant_\w+")
 _NAME = "tw_kernel"  # of every kernel that is compiled by itself

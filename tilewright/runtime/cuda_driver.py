@@ -19,8 +19,6 @@ from .errors import TVMError
 from .host_program import Launch
 from .reports import BLOCK, Report
 
-__all__ = ["CudaApi", "CudaGraph", "capture_graph", "compile_cubin", "compile_ptx", "make_api"]
-
 _FORMATS = {
     "ptr": "Q",
     "map": "128s",

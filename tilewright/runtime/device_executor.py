@@ -29,8 +29,6 @@ from .reports import Report, within
 from .timing import BenchmarkResult, time_evaluator
 from .turns import Turns
 
-__all__ = ["DeviceExecutor", "DeviceModelModule"]
-
 Work = Callable[[], Any]
 
 

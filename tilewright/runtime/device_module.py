@@ -21,8 +21,6 @@ from .module import Module
 from .reports import Report
 from .seal import check_seal, sealed, sealed_text, unsealed_text
 
-__all__ = ["DEVICES", "PROGRAMS", "DeviceModule", "HostModule", "load_device_module"]
-
 _SOURCE_NAMES = {"cuda": ("cu", "cuda"), "opencl": ("cl", "opencl")}
 PROGRAMS, DEVICES = (
     "programs",

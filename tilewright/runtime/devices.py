@@ -9,26 +9,6 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from .reports import DeviceBlock, ReportBlock, look
 
-__all__ = [
-    "Device",
-    "DeviceApi",
-    "DriverMissing",
-    "cl",
-    "cpu",
-    "cuda",
-    "device",
-    "device_api",
-    "ext_dev",
-    "gpu",
-    "hexagon",
-    "metal",
-    "opencl",
-    "register_device_api",
-    "rocm",
-    "vulkan",
-    "webgpu",
-]
-
 
 class DeviceApi(ABC):
     """What a device other than the CPU must offer so that arrays can live on it."""

@@ -15,17 +15,6 @@ from .devices import Device, device_api
 from .dtypes import Element, element_of_dlpack
 from .layout import Layout, dense_strides, layout_of
 
-__all__ = [
-    "DEFAULT_STREAM",
-    "Borrowed",
-    "DLTensor",
-    "borrow",
-    "export_device",
-    "export_host",
-    "host_array",
-    "tensor_parts",
-]
-
 
 class DLDevice(ctypes.Structure):
     _fields_ = [("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32)]

@@ -13,8 +13,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-__all__ = ["ELEMENTS", "DataType", "Element", "dtype_name", "element", "name_of_numpy"]
-
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Element:

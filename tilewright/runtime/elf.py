@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from .errors import LoadError
 from .seal import check_seal
 
-__all__ = ["check_object", "check_shared_object", "file_kind", "machine_of"]
-
 _MACHINES = {
     3: "x86",
     8: "mips",

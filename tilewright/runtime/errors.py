@@ -4,16 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = [
-    "BAD_DATA",
-    "CHECK_CODES",
-    "DivisionByZeroError",
-    "LoadError",
-    "OutOfBoundsError",
-    "TVMError",
-    "UnsupportedError",
-]
-
 
 class TVMError(RuntimeError):
     """The base of every error that tilewright raises on its own account."""

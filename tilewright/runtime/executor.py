@@ -24,8 +24,6 @@ from .threads import num_threads
 from .timing import BenchmarkResult, time_evaluator
 from .turns import Turns
 
-__all__ = ["Executor", "MemoryReport", "ModelModule", "model_or"]
-
 
 @dataclass(frozen=True, slots=True)
 class MemoryReport:

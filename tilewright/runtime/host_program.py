@@ -23,8 +23,6 @@ from .errors import LoadError, TVMError
 from .metadata import FunctionInfo
 from .reports import Report, reporting
 
-__all__ = ["Launch", "Launcher", "host_function", "host_source"]
-
 Launch = Callable[..., None]  # (grid x, y, z, block x, y, z, dynamic shared bytes, arguments)
 
 _INFIX = {"+": "+", "-": "-", "*": "*", "//": "//", "%": "%", "<": "<", "<=": "<=", "==": "==", "!=": "!="}

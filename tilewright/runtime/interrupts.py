@@ -16,8 +16,6 @@ from typing import Any
 
 from ..forks import at_start_of_child
 
-__all__ = ["join"]
-
 _INTERRUPT, _CHAINED, _HANDLER = "__tw_interrupt", "__tw_chained", "__tw_signal"
 
 

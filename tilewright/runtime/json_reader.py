@@ -12,8 +12,6 @@ from typing import Any, Final
 
 from .errors import LoadError
 
-__all__ = ["as_table", "read_json"]
-
 DEPTH: Final = 256  # brackets inside each other: what the package writes needs about a dozen
 SIZE: Final = 1 << 30  # bytes
 _OTHER_BYTES: Final = bytes(set(range(256)) - set(b"[]{}"))

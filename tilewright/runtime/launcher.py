@@ -25,8 +25,6 @@ from .metadata import BufferParam, Dim, FunctionInfo, ScalarParam, dim_text, dim
 from .ndarray import NDArray
 from .registry import PackedFunc
 
-__all__ = ["BoundCall", "NativeFunction"]
-
 _MOST = 1024  # arguments that ctypes passes on
 _REMEMBERED = 256  # combinations of layouts; beyond this the memory starts afresh
 

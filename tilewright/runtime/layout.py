@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from .dtypes import ELEMENTS
 
-__all__ = ["Layout", "dense_strides", "layout_of"]
-
 _LIMIT = 4096  # more layouts than this are forgotten and made again when met
 _known: dict[tuple[object, ...], Layout] = {}
 

@@ -21,8 +21,6 @@ from . import elf, interrupts
 from .errors import BAD_DATA, LoadError, TVMError
 from .packed import CALLBACK_ADDRESS, NOT_FOUND, RAISED, take_exception
 
-__all__ = ["Library", "SharedLibrary", "error_of"]
-
 METADATA = "__tw_metadata"
 PACKED_CALL = "__tw_packed_call"
 PARALLEL_LAUNCH = "__tw_parallel_launch"

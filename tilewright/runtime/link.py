@@ -18,18 +18,6 @@ from ..files import written_whole
 from .errors import LoadError, TVMError
 from .seal import check_seal, seal
 
-__all__ = [
-    "check_archive",
-    "find_cc",
-    "find_cross_cc",
-    "link_shared",
-    "pack_objects",
-    "run_cc",
-    "seal_archive",
-    "unpack_objects",
-    "write_library",
-]
-
 _END = bytes(1024)  # how a tar archive ends
 _CANDIDATES = ("cc", "gcc", "clang", "g++", "clang++")
 

@@ -13,19 +13,6 @@ from .dtypes import ELEMENTS
 from .errors import LoadError
 from .json_reader import read_json
 
-__all__ = [
-    "BufferParam",
-    "Dim",
-    "FunctionInfo",
-    "LibraryInfo",
-    "ScalarParam",
-    "Symbol",
-    "dim_text",
-    "names_in",
-    "overlap_text",
-    "parse_metadata",
-]
-
 FORMAT = 1
 _OPERATIONS = ("+", "-", "*", "//", "%", "min", "max")
 Dim = int | str | tuple[str, Any, Any]

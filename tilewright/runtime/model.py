@@ -16,19 +16,6 @@ from typing import Any
 from .dtypes import ELEMENTS
 from .errors import LoadError
 
-__all__ = [
-    "LAUNCHES",
-    "LINE",
-    "MODEL",
-    "ModelInfo",
-    "ParamInfo",
-    "PlaceInfo",
-    "StepInfo",
-    "TensorInfo",
-    "graph_json",
-    "parse_model",
-]
-
 MODEL = "model"  # the key in a library's metadata
 LAUNCHES = "launches"  # of a device's model: the functions that launch its kernels
 FORMAT = 1

@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["ObjectPath"]
-
 _STEP = re.compile(r"\.(?P<attr>\w+)|\[(?P<index>\d+)\]|\[(?P<quote>['\"])(?P<key>.*?)(?P=quote)\]")
 
 

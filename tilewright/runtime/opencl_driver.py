@@ -13,8 +13,6 @@ from .devices import DeviceApi, DriverMissing
 from .errors import TVMError
 from .host_program import Launch
 
-__all__ = ["OpenCLApi", "make_api"]
-
 _FORMATS = {
     "int8": "b",
     "uint8": "B",

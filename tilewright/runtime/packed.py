@@ -16,8 +16,6 @@ from .errors import TVMError
 from .ndarray import of_tensor
 from .registry import get_global_func
 
-__all__ = ["CALLBACK_ADDRESS", "NOT_FOUND", "RAISED", "take_exception"]
-
 RAISED = 2
 NOT_FOUND = 3
 

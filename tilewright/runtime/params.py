@@ -25,8 +25,6 @@ from .json_reader import read_json
 from .ndarray import NDArray, array, numpyasarray
 from .seal import checksum
 
-__all__ = ["load_param_dict", "load_param_dict_from_file", "save_param_dict", "save_param_dict_to_file"]
-
 _TO_NAME = {
     "float16": "F16",
     "float32": "F32",

@@ -14,8 +14,6 @@ import numpy as np
 
 from .ndarray import ALIGNMENT
 
-__all__ = ["Pool", "PoolReport", "Storage"]
-
 _LEAST = 64
 _KEPT = 64 << 20  # so much that is free is kept in any case
 _UPWARD = 4  # so many larger sizes are looked through before the system is asked: half as much again, at most

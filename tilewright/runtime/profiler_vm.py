@@ -9,8 +9,6 @@ from typing import Any
 from .profiling import Report, Row
 from .vm import Tensor, VirtualMachine
 
-__all__ = ["VirtualMachineProfiler", "enabled"]
-
 
 def enabled() -> bool:
     """Whether there is a profiler: always."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-__all__ = ["Report", "Row"]
-
 
 @dataclass(frozen=True, slots=True)
 class Row:

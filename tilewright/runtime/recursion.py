@@ -10,8 +10,6 @@ from typing import Final
 
 from ..forks import new_in_child
 
-__all__ = ["deep_calls"]
-
 _lock: Final = new_in_child(threading.Lock())
 _held: Final[list[int]] = []
 _before = 0

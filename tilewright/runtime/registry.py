@@ -5,16 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar, overload
 
-__all__ = [
-    "PackedFunc",
-    "convert",
-    "get_global_func",
-    "list_global_func_names",
-    "register_converter",
-    "register_func",
-    "remove_global_func",
-]
-
 
 class PackedFunc:
     """A callable with a name: Python's or compiled, one looks like the other."""

@@ -19,8 +19,6 @@ from typing import Any, Protocol
 
 from .errors import BAD_DATA, CHECK_CODES
 
-__all__ = ["BLOCK", "MOST_VALUES", "DeviceBlock", "Report", "ReportBlock", "look", "reporting", "within"]
-
 BLOCK = 256  # bytes: the number of the check, then the values of its message, in 64 bits each
 MOST_VALUES = BLOCK // 8 - 1
 

@@ -16,8 +16,6 @@ from typing import Final
 
 from .errors import LoadError
 
-__all__ = ["MARK", "check_seal", "checksum", "seal", "sealed", "sealed_text", "unsealed_text"]
-
 MARK: Final = b"\0\0tilewright sum\n"
 _TAIL: Final = b"wright sum"  # of the marks of both kinds of seals; the name alone may stand in any file
 _ENOUGH: Final = 6  # bytes of it, with the space, that are no chance

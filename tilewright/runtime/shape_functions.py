@@ -15,8 +15,6 @@ from typing import Any
 
 from .errors import TVMError
 
-__all__ = ["SHAPE_FUNCTIONS", "Shape", "ShapeError", "ShapeFunction"]
-
 Shape = tuple[int, ...]
 ShapeFunction = Callable[[Any, list[Any]], list[Shape]]
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from .. import config
 
-__all__ = ["num_threads"]
-
 
 def num_threads() -> int:
     """What `config.num_threads` says: its `with` form, else `TILEWRIGHT_NUM_THREADS`, else the usable CPUs."""

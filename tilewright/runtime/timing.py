@@ -12,8 +12,6 @@ from typing import Any
 from .devices import Device, cpu, device_api
 from .registry import get_global_func, register_func
 
-__all__ = ["BenchmarkResult", "time_evaluator"]
-
 _LAST_LEVEL = 1 << 26  # bytes that push out what lies in a processor's caches
 _UNITS = (("s", 1.0), ("ms", 1e3), ("us", 1e6), ("ns", 1e9))
 

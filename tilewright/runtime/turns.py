@@ -18,8 +18,6 @@ from typing import Any, NoReturn
 
 from .errors import TVMError
 
-__all__ = ["Turns"]
-
 _REMEDY = (
     'an executor has one memory, which is for one thread at a time: make one for each thread, lib["default"](device) '
     "(they share the weights), or take turns with a lock around set_input, run and get_output"

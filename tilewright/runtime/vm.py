@@ -37,8 +37,6 @@ from .vm_code import Program, program_source
 from .vm_sizes import LARGEST
 from .vm_verify import parse_program, verify
 
-__all__ = ["Closure", "Executable", "VMMemoryReport", "VirtualMachine"]
-
 VM: Final = "vm"  # the key in a library's metadata
 _MAGIC = b"TWVM\x01\x00\x00\x00"
 _DEPTH: Final = 50_000  # calls in calls

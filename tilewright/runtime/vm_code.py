@@ -30,8 +30,6 @@ from typing import Any
 from .dtypes import ELEMENTS
 from .metadata import Dim, FunctionInfo, dim_text
 
-__all__ = ["FunctionCode", "Program", "Tests", "ValueType", "program_source"]
-
 FORMAT = 1
 
 ValueType = Any  # ["tensor", dtype, [int | None, …]], ["tuple", [type, …]] or ["function"]

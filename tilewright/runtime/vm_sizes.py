@@ -11,8 +11,6 @@ from typing import Any, Final
 
 from .metadata import Dim
 
-__all__ = ["LARGEST", "ONE", "Poly", "Sizes", "constant", "known"]
-
 Poly = tuple[tuple[tuple[int, ...], int], ...]  # (atoms of a product, its factor), in order
 
 ONE: Final[Poly] = (((), 1),)

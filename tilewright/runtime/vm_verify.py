@@ -28,8 +28,6 @@ from .shape_functions import SHAPE_FUNCTIONS
 from .vm_code import FORMAT, FunctionCode, Program, Tests, ValueType, block_ends, operand_text, size_text
 from .vm_sizes import LARGEST, Poly, Sizes, constant, known
 
-__all__ = ["parse_program", "verify"]
-
 _DEEPEST_BLOCK: Final = 90  # Python's parser takes a hundred levels of indentation
 _DEEPEST_SIZE: Final = 150  # and two hundred of parentheses
 _RANK: Final = 32

@@ -23,8 +23,6 @@ from ..ir.say_once import say_once
 from ..ir.serialize import read_json
 from ..version import __version__
 
-__all__ = ["Calibration", "calibrated", "calibrations", "folder", "keep", "read", "unusable"]
-
 _FORMAT: Final = 1
 _CPU, _CUDA = "cpu", "cuda"
 

@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from .target import Target
 
-__all__ = ["CUDA_CAPABILITIES", "arch_number", "capabilities_of", "cuda_capabilities"]
-
 # The first architecture with each.
 _SINCE: Final = {
     "dp4a": 61,

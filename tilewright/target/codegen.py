@@ -10,16 +10,6 @@ from ..ir.errors import TargetError
 from .machine import cpu_features
 from .target import Target
 
-__all__ = [
-    "llvm_get_intrinsic_name",
-    "llvm_get_system_cpu",
-    "llvm_get_system_triple",
-    "llvm_get_vector_width",
-    "llvm_lookup_intrinsic_id",
-    "llvm_version_major",
-    "target_has_features",
-]
-
 
 def llvm_version_major(allow_none: bool = False) -> int | None:
     """The major version of LLVM; None if it is missing and that is allowed."""

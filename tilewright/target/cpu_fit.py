@@ -13,8 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, NamedTuple
 
-__all__ = ["FIT", "FITTED", "NEOVERSE", "ZEN4", "CpuFit", "Fitted"]
-
 FIT: Final = "fit."  # the beginning of the names of these figures in targets and calibrations
 
 

@@ -12,8 +12,6 @@ from typing import Any, Final, NamedTuple
 
 from .cpu_fit import NEOVERSE, ZEN4, CpuFit
 
-__all__ = ["Core", "Cpu", "Pipes", "architecture_of_cpu", "architecture_of_triple", "cpu_named"]
-
 _K, _M = 1024, 1024 * 1024
 
 

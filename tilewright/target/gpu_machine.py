@@ -18,30 +18,6 @@ from typing import Any, Final
 
 from ..ir.errors import TargetError, near_matches
 
-__all__ = [
-    "AttentionFigures",
-    "ColumnFigures",
-    "Dp4aFigures",
-    "ElementwiseFigures",
-    "GpuMachine",
-    "KernelFigures",
-    "MmaFigures",
-    "ROWS",
-    "RowFigures",
-    "SharedTileFigures",
-    "SimtFigures",
-    "SmLimits",
-    "TileRate",
-    "TmaSimtFigures",
-    "TransposeFigures",
-    "WgmmaFigures",
-    "WindowFigures",
-    "checked_gpu_figures",
-    "gpu_figures",
-    "register_split",
-    "with_gpu_figures",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class SmLimits:

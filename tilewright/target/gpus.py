@@ -19,8 +19,6 @@ from typing import Any, Final
 from .capabilities import arch_number
 from .gpu_machine import SmLimits
 
-__all__ = ["GPUS", "Gpu", "figures_of_arch", "figures_of_model", "gpu_of"]
-
 _K, _M = 1024, 1024 * 1024
 
 

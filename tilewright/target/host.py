@@ -8,16 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = [
-    "CacheSizes",
-    "host_cache_sizes",
-    "host_cores",
-    "host_cpu_name",
-    "host_feature_string",
-    "host_features",
-    "host_triple",
-]
-
 
 class CacheSizes(NamedTuple):
     """Bytes of the data caches, as seen by one core, and of a cache line; 0 for a missing level."""

@@ -12,8 +12,6 @@ from typing import Any, Final
 from ..homes import home_of
 from ..ir.errors import TargetError, near_matches
 
-__all__ = ["CPU_CODE", "GPU", "Option", "TargetKind", "count", "kind_named", "kind_names", "register_kind"]
-
 
 @dataclass(frozen=True, slots=True)
 class Option:

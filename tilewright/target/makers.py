@@ -8,8 +8,6 @@ from ..absent import absent
 from ..ir.errors import TargetError, near_matches
 from .target import Target
 
-__all__ = ["arm_cpu", "bifrost", "cuda", "hexagon", "intel_graphics", "mali", "riscv_cpu", "rocm", "vta"]
-
 
 def _options(options: str | list[str] | None) -> str:
     if options is None:

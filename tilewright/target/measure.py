@@ -20,8 +20,6 @@ from .machine import CpuMachine, checked_figures, with_figures
 from .probes import Memory, Probes, best, probes
 from .target import Target
 
-__all__ = ["Tell", "calibrate_cpu", "measure", "measured_file", "stream"]
-
 _K, _M = 1024, 1024 * 1024
 _ROUNDS: Final = 9
 _FORMAT: Final = 1

@@ -13,8 +13,6 @@ from .cpus import architecture_of_cpu, architecture_of_triple
 from .kinds import OPTION_ALIASES, Option, TargetKind, kind_named
 from .machine import figures_of_text
 
-__all__ = ["Parsed", "check_target", "parse_target"]
-
 
 class Parsed(NamedTuple):
     """A target as it was given: kind, options (checked), keys in order, and the host as it was written."""

@@ -21,8 +21,6 @@ from .target import Target
 if TYPE_CHECKING:
     from ..codegen.llvm.engine import JitLibrary
 
-__all__ = ["Memory", "Probes", "best", "probes"]
-
 _ACCUMULATORS: Final = 12  # hides four cycles of latency on three pipes, and fits sixteen registers
 _STRIDE: Final = 16  # vectors that one turn of a memory loop touches
 

@@ -11,8 +11,6 @@ from .gpus import GPUS, figures_of_arch
 if TYPE_CHECKING:
     from .target import Target
 
-__all__ = ["list_tags", "register_tag", "tag_config", "tag_names"]
-
 
 def _cpu(triple: str, cpu: str, cores: int, *features: str, **more: Any) -> dict[str, Any]:
     made: dict[str, Any] = {"kind": "llvm", "mtriple": triple, "mcpu": cpu, "num-cores": cores, **more}

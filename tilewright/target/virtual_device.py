@@ -7,8 +7,6 @@ from typing import Any
 
 from .target import Target
 
-__all__ = ["VirtualDevice"]
-
 
 @dataclass(frozen=True, slots=True, init=False)
 class VirtualDevice:

@@ -9,8 +9,6 @@ from ..ir.equal import structural_equal
 from ..ir.expr import IntImm, PrimExpr, Var, const
 from .errors import refuse, shape_text
 
-__all__ = ["broadcast_indices", "broadcast_shape", "same_size"]
-
 
 def same_size(a: PrimExpr, b: PrimExpr) -> bool:
     """Whether two dimensions are known to be equal."""

@@ -23,8 +23,6 @@ from .lower_expr import LowerExpr
 from .regions import read_regions
 from .tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, ScanOp, Tensor, unique_nodes
 
-__all__ = ["PrimFuncBuilder", "build_prim_func", "create_prim_func"]
-
 
 @dataclass(slots=True)
 class _Axis:

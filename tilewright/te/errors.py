@@ -12,8 +12,6 @@ from typing import Any
 from ..ir.errors import TensorExpressionError
 from ..ir.span import Span, user_span
 
-__all__ = ["blame", "building", "refuse", "shape_text", "shown"]
-
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 # The operation whose lambda is running, so that an error inside it can name it.
 _current: ContextVar[str] = ContextVar("tilewright_te_operation", default="")

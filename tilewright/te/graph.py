@@ -9,8 +9,6 @@ from .broadcast import same_size
 from .errors import refuse
 from .tensor import ComputeOp, Operation, ScanOp, Tensor, unique_nodes
 
-__all__ = ["OpGraph", "post_order"]
-
 
 def post_order(roots: Iterable[Operation]) -> list[Operation]:
     """Every operation that `roots` need and `roots` themselves, each after those it reads."""

@@ -34,8 +34,6 @@ from ..tir.ir_builder import BufferVar, IRBuilder, create
 from .operation import extern, thread_axis
 from .tensor import Tensor
 
-__all__ = ["build", "script"]
-
 _LOOPS = {
     "range": "serial",
     "serial": "serial",

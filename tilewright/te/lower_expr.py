@@ -28,8 +28,6 @@ from ..ir.expr import (
 from ..ir.functor import Mutator
 from .tensor import Tensor
 
-__all__ = ["LowerExpr"]
-
 _INDEX_OPS = (Add, Sub, Mul, FloorDiv, FloorMod, Min, Max)
 
 

@@ -29,20 +29,6 @@ from .tensor import (
     reduction_vars,
 )
 
-__all__ = [
-    "TagScope",
-    "compute",
-    "extern",
-    "extern_primfunc",
-    "placeholder",
-    "reduce_axis",
-    "scan",
-    "size_var",
-    "tag_scope",
-    "thread_axis",
-    "var",
-]
-
 _F = TypeVar("_F", bound=Callable[..., Any])
 _tag: ContextVar[TagScope | None] = ContextVar("tilewright_te_tag", default=None)
 

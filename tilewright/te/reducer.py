@@ -24,8 +24,6 @@ from ..ir.expr import (
 from .errors import blame, refuse, shown
 from .tensor import Tensor, elementwise
 
-__all__ = ["Reducer", "all", "any", "comm_reducer", "max", "min", "prod", "sum"]
-
 
 class Reducer:
     """A commutative, associative combination with an identity, as `te.sum` is one.

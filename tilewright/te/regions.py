@@ -11,8 +11,6 @@ from ..ir.expr import BufferLoad, Call, IntImm, Let, PrimExpr, Range, Var, const
 from ..ir.ops import sub
 from .tensor import unique_nodes
 
-__all__ = ["read_regions"]
-
 
 def read_regions(values: Iterable[PrimExpr]) -> list[BufferRegion]:
     """The box of each buffer that `values` load from, in the order in which they are met.

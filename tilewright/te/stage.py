@@ -25,8 +25,6 @@ from .tensor_intrin import TensorIntrin
 if TYPE_CHECKING:
     from .schedule import Replay, Schedule
 
-__all__ = ["Group", "Stage", "StageOp", "Step", "blamed", "fresh_axes"]
-
 
 class StageOp(BaseComputeOp):
     """The operation of a stage after cache_write or rfactor: axes to schedule, without an expression."""

@@ -17,23 +17,6 @@ from ..ir.stmt import Stmt
 from .broadcast import broadcast_indices, broadcast_shape
 from .errors import blame, building, refuse, shown
 
-__all__ = [
-    "ComputeOp",
-    "ExternOp",
-    "HybridOp",
-    "Operation",
-    "PlaceholderOp",
-    "ScanOp",
-    "Tensor",
-    "TensorComputeOp",
-    "TensorSlice",
-    "checked_dtype",
-    "checked_shape",
-    "elementwise",
-    "reduction_vars",
-    "unique_nodes",
-]
-
 # The variables made by te.reduce_axis: one that no reduction runs over is an error.
 reduction_vars: WeakKeyDictionary[Var, None] = WeakKeyDictionary()
 

@@ -15,8 +15,6 @@ from .create_prim_func import build_prim_func
 from .errors import refuse
 from .tensor import ComputeOp, Operation, PlaceholderOp, Tensor
 
-__all__ = ["TensorIntrin", "decl_tensor_intrin"]
-
 Declared = tuple[PrimFunc, PrimFunc]
 
 

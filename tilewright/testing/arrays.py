@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["assert_allclose"]
-
 
 def assert_allclose(
     actual: Any, desired: Any, rtol: float = 1e-7, atol: float = 1e-7, verbose: bool = True

@@ -10,18 +10,6 @@ from ..auto_scheduler.loop_state import State
 from ..te import compute, placeholder, reduce_axis
 from ..te import sum as te_sum
 
-__all__ = [
-    "conv2d_nchw_bn_relu_auto_scheduler_test",
-    "get_tiled_matmul",
-    "invalid_compute_definition",
-    "matmul_auto_scheduler_test",
-    "max_pool2d_auto_scheduler_test",
-    "parallel_matmul_auto_scheduler_test",
-    "softmax_nm_auto_scheduler_test",
-    "zero_rank_compute_auto_scheduler_test",
-    "zero_rank_reduce_auto_scheduler_test",
-]
-
 
 @register_workload
 def matmul_auto_scheduler_test(N: int, M: int, K: int) -> list[Any]:

@@ -12,8 +12,6 @@ from .. import autotvm, te
 from ..autotvm.measure import MeasureInput, MeasureResult, Runner
 from ..target import Target
 
-__all__ = ["DummyRunner", "bad_matmul", "get_sample_records", "get_sample_task", "matmul"]
-
 
 class DummyRunner(Runner):
     """Every configuration takes some time between 0 and 1 s, by chance."""

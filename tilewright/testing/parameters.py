@@ -9,8 +9,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["fixture", "main", "parameter", "parameters", "together"]
-
 # fixtures made by one call of `parameters` -> the values they take together
 together: dict[int, tuple[tuple[Any, ...], tuple[tuple[Any, ...], ...], Sequence[str] | None]] = {}
 

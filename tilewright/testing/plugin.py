@@ -7,8 +7,6 @@ from typing import Any
 from .parameters import together
 from .targets import enabled_targets
 
-__all__ = ["pytest_configure", "pytest_generate_tests"]
-
 
 def pytest_configure(config: Any) -> None:
     """Make the mark for slow tests known."""

@@ -4,6 +4,4 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["BULK_COPY"]
-
 BULK_COPY: Final = "tilewright.bulk_copy"  # of a block: TMA copies its tile into shared memory

@@ -26,8 +26,6 @@ from ..ir.stmt import (
 )
 from ..ir.types import PointerType, PrimType
 
-__all__ = ["BufferVar", "IRBuilder", "WithScope", "create"]
-
 _KINDS = {
     "serial": ForKind.SERIAL,
     "parallel": ForKind.PARALLEL,

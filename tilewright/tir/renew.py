@@ -38,8 +38,6 @@ from ..ir.functor import Substitution
 from ..ir.op import Op
 from ..ir.stmt import Allocate, AllocateConst, DeclBuffer, For, LetStmt, Stmt
 
-__all__ = ["Renewer", "Substituter", "copies", "folded", "renewed"]
-
 _FOLDS: dict[type, Callable[[Any, Any], PrimExpr]] = {
     Add: ops.add,
     Sub: ops.sub,

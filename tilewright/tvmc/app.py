@@ -16,8 +16,6 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["app", "main", "with_target_options"]
-
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,

@@ -16,8 +16,6 @@ from ..runtime.json_reader import read_json
 from ..runtime.link import check_archive, seal_archive
 from .errors import TVMCException
 
-__all__ = ["METADATA", "PACKAGE", "SAVED_MODEL", "parts_of", "read_metadata", "unpack", "write"]
-
 METADATA = "metadata.json"
 PACKAGE, SAVED_MODEL = "package", "model"
 FORMAT = 1

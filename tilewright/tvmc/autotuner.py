@@ -20,8 +20,6 @@ from .model import TVMCModel
 from .tune_display import ModelDisplay
 from .tuning import Found, Outcome, chosen_tasks, kept_records, model_tasks, tunable, tune_all
 
-__all__ = ["DEFAULT_TRIALS", "measurer_for", "model_of", "patient", "timing_of", "tune_model"]
-
 DEFAULT_TRIALS = 1000  # over all tasks; the search ends sooner by itself where little is to be won
 _MODELS = {"xgb": "auto", "ga": "analytical", "gridsearch": "analytical"}
 

@@ -24,8 +24,6 @@ from ..tune.space import Decisions, Sketches
 from ..tune.workload import task_of
 from .command_line import Desk
 
-__all__ = ["calibrate_command"]
-
 _DEVICES = ("all", "cpu", "cuda")
 _UNITS = {
     "clock": "GHz", "memory_bandwidth": "GB/s", "memory_bandwidth_all": "GB/s", "memory_latency": "ns",

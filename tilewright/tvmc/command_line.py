@@ -22,8 +22,6 @@ from typing import Any
 from ..files import is_stream
 from ..ir.errors import InternalError, TVMError
 
-__all__ = ["Desk", "compile_command", "run_command", "show_command"]
-
 FAILED, FAULT, INTERRUPTED, TERMINATED = 1, 70, 130, 143
 
 

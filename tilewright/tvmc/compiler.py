@@ -25,8 +25,6 @@ from ..target.machine import cpu_features
 from .history import applied
 from .model import TVMCException, TVMCModel, TVMCPackage, write_package
 
-__all__ = ["LAYOUT_OPS", "check_path", "compile_model", "in_layout", "wants_machine"]
-
 _FORMATS = ("so", "tar")
 _LAYOUTS = ("NCHW", "NHWC")
 LAYOUT_OPS = ("nn.conv2d", "nn.conv2d_transpose", "qnn.conv2d")

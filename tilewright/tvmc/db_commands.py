@@ -14,15 +14,6 @@ from .errors import TVMCException
 if TYPE_CHECKING:
     from ..tune.records.database import Database, Record
 
-__all__ = [
-    "best_command",
-    "export_command",
-    "import_command",
-    "merge_command",
-    "prune_command",
-    "show_command",
-]
-
 
 def _existing(path: Path) -> Database:
     """A database that is there: what writes to one does not make another by mistake."""

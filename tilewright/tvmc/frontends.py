@@ -18,8 +18,6 @@ from ..relay.ty import TensorType
 from .model import TVMCModel
 from .pt2 import load_exported
 
-__all__ = ["SUFFIXES", "get_frontend_names", "load_model"]
-
 Shapes = Mapping[str, Sequence[Any]]
 
 

@@ -11,8 +11,6 @@ from typing import Any
 from ..runtime.json_reader import read_json
 from ..tune.records.history import History
 
-__all__ = ["Records", "applied", "records_of"]
-
 Path = str | os.PathLike[str]
 
 

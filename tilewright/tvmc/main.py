@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from .app import main as _main
 
-__all__ = ["main"]
-
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a command, as given here or on the command line."""

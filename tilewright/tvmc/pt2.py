@@ -19,8 +19,6 @@ from typing import Any, Final
 from ..ir.errors import FrontendError
 from ..runtime.json_reader import read_json
 
-__all__ = ["load_exported"]
-
 # The members of an archive that are data. Others are compiled code, or objects of classes that somebody wrote.
 _MEMBERS: Final = re.compile(
     r"(.*/)?(models/[^/]+\.json|data/weights/[^/]+|data/constants/(tensor_[^/]+|[^/]+\.json)|data/sample_inputs/[^/]+\.pt"

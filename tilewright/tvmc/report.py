@@ -24,8 +24,6 @@ from ..runtime.dtypes import ELEMENTS
 from ..tir.analysis import estimate_tir_flops
 from .model import TVMCModel
 
-__all__ = ["Kernel", "ModelReport", "describe"]
-
 
 @dataclass(frozen=True, slots=True)
 class Kernel:

@@ -19,8 +19,6 @@ from ..runtime.dtypes import ELEMENTS
 from ..runtime.profiler_vm import VirtualMachineProfiler
 from .model import TVMCException, TVMCPackage, TVMCResult
 
-__all__ = ["FILL_MODES", "generate_tensor_data", "load_inputs", "run_module"]
-
 Array = np.ndarray[Any, Any]
 FILL_MODES = ("random", "zeros", "ones")
 

@@ -9,8 +9,6 @@ from ..relay.ty import Any as AnySize
 from ..runtime.dtypes import ELEMENTS
 from .errors import TVMCException
 
-__all__ = ["parse_shape_string"]
-
 _ONE = re.compile(
     r"\s*,?\s*(?P<name>[^\s,\[\]]+)\s*:\s*(?P<dtype>[a-z][a-z0-9_]*)?\s*\[(?P<sizes>[^\[\]]*)\]"
 )

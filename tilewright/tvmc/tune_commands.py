@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ..tune.records.database import Database
     from .tuning import Found, Outcome
 
-__all__ = ["TuneSettings", "train_command", "tune_command"]
-
 _NAMES = ("auto", "trees", "analytical", "random")
 
 

@@ -18,8 +18,6 @@ from ..tune.search.display import speed_text, time_text
 from ..tune.search.search import Progress
 from .tuning import Found
 
-__all__ = ["ModelDisplay"]
-
 
 class ModelDisplay:
     """Shows how the tuning of a model goes on; to be used in a `with` block, and told by `tune_all`."""

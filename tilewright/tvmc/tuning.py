@@ -33,18 +33,6 @@ from .compiler import in_layout, wants_machine
 from .errors import TVMCException
 from .model import TVMCModel
 
-__all__ = [
-    "Outcome",
-    "TaskAccount",
-    "chosen_tasks",
-    "database_for",
-    "kept_records",
-    "measured_before",
-    "model_tasks",
-    "tunable",
-    "tune_all",
-]
-
 _LINES = (".json", ".jsonl", ".log", ".txt")  # files that hold records in lines, not in a database
 Found = list[tuple[Task, int]]
 Told = Callable[[Sequence[Allocation], Progress], None]

@@ -25,8 +25,6 @@ from ..measure import MeasureInput, MeasureResult
 from ..record import encode, load_from_file
 from ..task.relay_integration import extract_from_program, operators_of
 
-__all__ = ["BaseGraphTuner", "DPTuner", "PBQPTuner"]
-
 logger = logging.getLogger("autotvm")
 Pair = tuple[MeasureInput, MeasureResult]
 

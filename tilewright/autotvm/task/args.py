@@ -11,8 +11,6 @@ from ...te import placeholder
 from ...te.tensor import Tensor
 from ..utils import get_const_tuple
 
-__all__ = ["args_to_workload", "deserialize_args", "serialize_args", "sketch_args", "sketch_key"]
-
 _SKETCH = "SKETCH"
 
 

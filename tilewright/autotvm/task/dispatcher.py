@@ -25,18 +25,6 @@ from ..env import GLOBAL_SCOPE
 from .args import sketch_key
 from .space import FallbackConfigEntity
 
-__all__ = [
-    "ApplyConfig",
-    "ApplyFixedConfig",
-    "ApplyGraphBest",
-    "ApplyHistoryBest",
-    "DispatchContext",
-    "FallbackContext",
-    "apply_history_best",
-    "clear_fallback_cache",
-    "engine_record",
-]
-
 logger = logging.getLogger("autotvm")
 Workload = tuple[Any, ...]
 

@@ -27,8 +27,6 @@ from ...ir.op import Op
 from ...te.tensor import ComputeOp, ExternOp, PlaceholderOp
 from ..utils import get_const_int
 
-__all__ = ["FlopCalculationError", "compute_flop"]
-
 
 class FlopCalculationError(TVMError, RuntimeError):
     """The operations of a program cannot be counted."""

@@ -21,14 +21,6 @@ from .knobs import OtherOptionEntity, TransformSpace
 from .space import ConfigSpace
 from .task import Task
 
-__all__ = [
-    "SketchSpace",
-    "SketchTask",
-    "extract_from_multiple_program",
-    "extract_from_program",
-    "operators_of",
-]
-
 Array = Any
 
 

@@ -21,8 +21,6 @@ from .args import args_to_workload
 from .dispatcher import DispatchContext
 from .task import Task, create, register_template
 
-__all__ = ["TaskExtractEnv", "get_workload", "register_topi_compute", "register_topi_schedule"]
-
 _ATTR = "workload"
 
 

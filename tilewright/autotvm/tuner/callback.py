@@ -19,8 +19,6 @@ from ..record import encode
 from ..utils import format_si_prefix
 from .tuner import flops_of
 
-__all__ = ["Monitor", "log_to_database", "log_to_file", "progress_bar"]
-
 Inputs = Sequence[MeasureInput]
 Results = Sequence[MeasureResult]
 

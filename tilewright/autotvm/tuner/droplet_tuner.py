@@ -11,8 +11,6 @@ import numpy as np
 from ..measure import MeasureInput, MeasureResult
 from .tuner import Tuner
 
-__all__ = ["DropletTuner"]
-
 
 class DropletTuner(Tuner):
     """The neighbours of the best so far are measured, one knob up or down each; where one is faster, and not by chance

@@ -11,8 +11,6 @@ import numpy as np
 from ..measure import MeasureInput, MeasureResult
 from .tuner import Tuner, flops_of
 
-__all__ = ["GATuner"]
-
 _TRIES = 32  # mutations of a child until it is one that was not measured
 
 

@@ -8,8 +8,6 @@ import numpy as np
 
 from .tuner import Tuner
 
-__all__ = ["GridSearchTuner", "IndexBaseTuner", "RandomTuner"]
-
 _WHOLE = 1 << 20  # spaces up to this size are shuffled as a whole
 
 

@@ -9,8 +9,6 @@ import numpy as np
 
 from ..utils import get_rank
 
-__all__ = ["average_recall", "max_curve", "mean_curve", "recall_curve"]
-
 
 def max_curve(trial_scores: Sequence[float]) -> Any:
     """The best so far, trial by trial."""

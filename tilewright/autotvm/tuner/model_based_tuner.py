@@ -16,8 +16,6 @@ from ..measure import MeasureInput, MeasureResult
 from .sa_model_optimizer import ModelOptimizer
 from .tuner import Tuner, flops_of
 
-__all__ = ["CostModel", "ModelBasedTuner", "point2knob", "submodular_pick"]
-
 _EPSILON = 0.15
 _FIRST = 8  # measurements after which the model is asked for the first time
 

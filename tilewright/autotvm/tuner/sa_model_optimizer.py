@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["ModelOptimizer", "SimulatedAnnealingOptimizer"]
-
 _WHOLE = 2048  # spaces up to this size are scored whole, where that costs little
 
 

@@ -18,8 +18,6 @@ from ..env import GLOBAL_SCOPE
 from ..measure import MeasureErrorNo, MeasureInput, MeasureResult, create_measure_batch
 from ..utils import format_si_prefix
 
-__all__ = ["Tuner"]
-
 logger = logging.getLogger("autotvm")
 Callback = Callable[[Any, Sequence[MeasureInput], Sequence[MeasureResult]], None]
 

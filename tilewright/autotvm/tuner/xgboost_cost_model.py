@@ -20,8 +20,6 @@ from ..task.space import ConfigSpace, flatten_entity
 from .model_based_tuner import CostModel
 from .tuner import flops_of
 
-__all__ = ["XGBoostCostModel"]
-
 Array = Any
 _FEATURES = ("knob", "itervar", "curve")
 _LOSSES = ("reg", "rank", "rank-binary")

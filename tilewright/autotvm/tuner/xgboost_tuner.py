@@ -8,8 +8,6 @@ from .model_based_tuner import ModelBasedTuner
 from .sa_model_optimizer import ModelOptimizer, SimulatedAnnealingOptimizer
 from .xgboost_cost_model import XGBoostCostModel
 
-__all__ = ["XGBTuner"]
-
 
 class XGBTuner(ModelBasedTuner):
     """Plans of `plan_size` configurations by simulated annealing on a model of trees.

@@ -17,8 +17,6 @@ from .module_emitter import ModuleEmitter
 from .objects import VERSION, cache_of_this_build, keep_code
 from .signature import external_names, signature_of
 
-__all__ = ["build_llvm"]
-
 
 def build_llvm(mod: IRModule, target: Any) -> LLVMModule:
     """Machine code for the functions of a lowered module."""

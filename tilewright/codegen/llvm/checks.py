@@ -15,8 +15,6 @@ from .types import reg_type
 if TYPE_CHECKING:
     from .emit import FunctionEmitter
 
-__all__ = ["Waiting", "checked", "failed", "greatest_place"]
-
 _CHECKED = Op.get("tir.checked")
 
 

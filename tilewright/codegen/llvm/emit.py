@@ -25,8 +25,6 @@ from .types import constant, is_small_float, mem_type, reg_type
 if TYPE_CHECKING:
     from .module_emitter import ModuleEmitter
 
-__all__ = ["FunctionEmitter"]
-
 # Allocations up to this many bytes live on the stack.
 _STACK_BYTES = 64 * 1024
 _ERROR_ASSERT, _ERROR_MEMORY = 1, 4

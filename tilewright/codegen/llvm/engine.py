@@ -15,8 +15,6 @@ from typing import Any
 from ...forks import held_by_forks, new_in_child
 from ...ir.errors import BuildError, TargetError
 
-__all__ = ["POOL_SYMBOLS", "JitLibrary", "Machine", "linking", "llvm_version", "pool_text", "process_triple"]
-
 _lock = threading.RLock()
 linking = new_in_child(
     threading.RLock()

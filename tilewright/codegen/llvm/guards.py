@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from .emit import FunctionEmitter
     from .signature import Guard, Signature
 
-__all__ = ["refuse_overlaps"]
-
 
 def refuse_overlaps(f: FunctionEmitter, signature: Signature) -> None:
     """Leave the function if an array that it writes overlaps another; all are compared before the one branch."""

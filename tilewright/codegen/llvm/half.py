@@ -14,8 +14,6 @@ from .types import constant, reg_type
 if TYPE_CHECKING:
     from .emit import FunctionEmitter
 
-__all__ = ["from_float", "to_float"]
-
 
 class _Bits:
     """Straight-line integer arithmetic on 32 bits, for any number of lanes."""

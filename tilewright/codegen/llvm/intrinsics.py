@@ -16,8 +16,6 @@ from .types import constant, is_small_float, mem_type, reg_type
 if TYPE_CHECKING:
     from .emit import FunctionEmitter
 
-__all__ = ["INTRINSICS"]
-
 Handler = Callable[["FunctionEmitter", Call], str]
 INTRINSICS: dict[str, Handler] = {}
 

@@ -11,8 +11,6 @@ from ...ir.expr import LT, Broadcast, BufferLoad, Let, PrimExpr, Ramp, Var, cons
 from ...ir.functor import distinct, vars_used
 from ...ir.stmt import Allocate, BufferStore, For, LetStmt, Stmt
 
-__all__ = ["contiguous", "private", "unmasked"]
-
 _ACCESSES: frozenset[Any] = frozenset((BufferLoad, BufferStore))
 
 

@@ -23,8 +23,6 @@ from .module_emitter import metadata_line
 from .objects import compiled, made_by_llvm
 from .polls import INTERRUPT_SYMBOLS, WATCHES
 
-__all__ = ["LinkedModule", "Unit", "data_object", "unit_of"]
-
 _RUNTIME_SYMBOLS = ("__tw_packed_call", "__tw_memory", "__tw_last_error")
 
 

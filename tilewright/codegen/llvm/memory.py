@@ -16,8 +16,6 @@ from .types import mem_type, reg_type, suffix
 if TYPE_CHECKING:
     from .emit import FunctionEmitter
 
-__all__ = ["fence", "load", "store", "streamed"]
-
 
 def load(f: FunctionEmitter, e: BufferLoad) -> str:
     """The value of a load, by the cheapest instructions that its index allows."""

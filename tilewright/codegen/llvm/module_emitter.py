@@ -18,8 +18,6 @@ from .memory import fence
 from .signature import Signature
 from .types import mem_type, reg_type
 
-__all__ = ["ModuleEmitter", "metadata_line"]
-
 _RUNTIME = """
 @__tw_error_message = weak_odr global ptr null
 @__tw_packed_call = weak_odr global ptr null

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from .linked import Unit
 
-__all__ = ["Nests"]
-
 _MOST = 256  # that are kept
 
 

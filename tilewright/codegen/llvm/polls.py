@@ -21,8 +21,6 @@ from ...runtime.library import INTERRUPTED
 if TYPE_CHECKING:
     from .emit import FunctionEmitter
 
-__all__ = ["INTERRUPT_SYMBOLS", "LONG", "RUNTIME", "WATCHES", "has_word", "look", "places"]
-
 INTERRUPT_SYMBOLS = ("__tw_interrupt", "__tw_chained", "__tw_signal")
 WATCHES = "define weak_odr ptr @__tw_watch()"  # in the text of a module that does
 

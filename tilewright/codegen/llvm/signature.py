@@ -31,8 +31,6 @@ from ...ir.op import Op
 from ...ir.printer_names import free_name
 from ...ir.stmt import BufferStore, Evaluate
 
-__all__ = ["Argument", "Guard", "Signature", "external_names", "signature_of"]
-
 _OPS = {Add: "+", Sub: "-", Mul: "*", FloorDiv: "//", FloorMod: "%", Min: "min", Max: "max"}
 # Names that belong to C: its words, and functions whose place one of ours would take in a program.
 _RESERVED = frozenset(

@@ -8,8 +8,6 @@ from functools import cache
 from ...ir.dtype import DataType
 from ...ir.fold import rounded
 
-__all__ = ["constant", "is_small_float", "mem_type", "reg_type", "suffix"]
-
 _FLOATS = {"float32": "float", "float64": "double"}
 
 

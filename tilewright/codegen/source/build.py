@@ -30,8 +30,6 @@ from .dialect import Dialect
 from .host import host_program
 from .kernel import Program
 
-__all__ = ["SourceModule", "build_c", "build_source"]
-
 
 class KernelModule(HostModule):
     """Functions that launch kernels, as they were built: they can be saved and exported."""

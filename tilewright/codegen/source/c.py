@@ -8,8 +8,6 @@ from typing import ClassVar
 from ...ir.dtype import DataType
 from .dialect import Dialect, Parameter
 
-__all__ = ["C"]
-
 
 class C(Dialect):
     name = "c"

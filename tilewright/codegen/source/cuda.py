@@ -10,8 +10,6 @@ from ...ir.errors import LoweringError
 from . import mma, ptx, tensor_cores
 from .dialect import Dialect, Packed, Parameter
 
-__all__ = ["Cuda"]
-
 _BUILTIN = {  # element -> name of the built-in vectors, and how many lanes they have
     "float32": ("float", (2, 4)),
     "float64": ("double", (2,)),

@@ -10,8 +10,6 @@ from ...ir.dtype import DataType
 from ...ir.errors import LoweringError
 from . import float8
 
-__all__ = ["Dialect", "Packed", "Parameter", "is_small_float", "widening_helper"]
-
 
 class Packed(NamedTuple):
     """A type that several elements travel through memory in: its name, and how a lane of a value is named."""

@@ -41,8 +41,6 @@ from ...runtime.reports import MOST_VALUES
 from .dialect import Dialect, is_small_float, widening_helper
 from .float8 import narrowing, widening
 
-__all__ = ["Expressions"]
-
 UINT32 = DataType("uint32")
 REPORT, FIRST_CHECK = "tw_report", "tw_first_check"  # parameters of kernels that check their data
 _TERNARY = 0

@@ -11,9 +11,6 @@ from typing import Any
 from ...ir.dtype import FLOAT32, DataType
 from ...ir.float8 import FORMS
 
-__all__ = ["narrowing", "reading", "widening"]
-
-
 _UINT32, _UINT8 = DataType("uint32"), DataType("uint8")
 
 

@@ -9,8 +9,6 @@ from ...ir.dtype import DataType
 from .cuda import Cuda
 from .dialect import Dialect, Packed
 
-__all__ = ["Hip"]
-
 _HEAD = "static __device__ __forceinline__"
 
 

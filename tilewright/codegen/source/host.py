@@ -16,8 +16,6 @@ from ...ir.printer_names import free_name
 from ...ir.stmt import Evaluate, Stmt
 from .kernel import TENSOR_MAP
 
-__all__ = ["host_program"]
-
 # What the pass that cuts kernels out writes: `tir.transform.SplitHostDevice`.
 LAUNCH_PARAMS, DYNAMIC_SHARED = "tir.kernel_launch_params", "tir.use_dyn_shared_memory"
 CLUSTER = "clusterCtaIdx.x"

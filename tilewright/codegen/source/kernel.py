@@ -22,8 +22,6 @@ from .dialect import Dialect, Parameter
 from .expressions import FIRST_CHECK, REPORT
 from .vectors import Vectors
 
-__all__ = ["TENSOR_MAP", "Kernel", "Program", "SourceWriter"]
-
 _STACK_BYTES = 64 * 1024  # what functions of C keep on the stack
 _MOST_UNROLLED = 64  # iterations
 _OFFSET = "tilewright.dynamic_shared_offset"

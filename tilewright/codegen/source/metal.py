@@ -9,8 +9,6 @@ from ...ir.dtype import DataType
 from ...ir.errors import LoweringError
 from .dialect import Dialect, Packed, Parameter, Spaced
 
-__all__ = ["Metal"]
-
 
 class Metal(Spaced):
     name = "metal"

@@ -14,8 +14,6 @@ from ...ir.expr import Call, PrimExpr, StringImm, const_value
 from ...ir.expr_text import Piece
 from .vectors import Vectors
 
-__all__ = ["HELPERS", "INTRINSICS", "helper"]
-
 _HEAD = "static __device__ __forceinline__"
 # classic names of types -> PTX's, bits, and the constraint of a register that holds sums of it
 _TYPES = {

@@ -9,8 +9,6 @@ from ...ir.dtype import DataType
 from ...ir.errors import LoweringError
 from .dialect import Dialect, Packed, Parameter, Spaced
 
-__all__ = ["OpenCL"]
-
 _ATOMIC_FLOAT = """inline float NAME(volatile SPACE float* p, float x) {
   union { uint u; float f; } before, after;
   do {

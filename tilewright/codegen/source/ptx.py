@@ -10,8 +10,6 @@ from ...ir.expr import Call, PrimExpr, Var, const_value
 from ...ir.expr_text import Piece
 from .vectors import Vectors
 
-__all__ = ["HELPERS", "INTRINSICS"]
-
 _HEAD = "static __device__ __forceinline__"
 _EARLY = 1  # the cache of a `tir.prefetch` that the pass FetchEarly has made
 HELPERS = {

@@ -20,8 +20,6 @@ from ...ir.expr_text import Piece
 from ...ir.ops import mul
 from .vectors import Vectors
 
-__all__ = ["HELPERS", "INTRINSICS", "helper"]
-
 _HEAD = "static __device__ __forceinline__"
 _LANE = '  int lane;\n  asm("mov.u32 %0, %%laneid;" : "=r"(lane));\n'
 _SHORT = {"float16": "f16", "bfloat16": "bf16", "int8": "s8", "float32": "f32", "int32": "s32"}

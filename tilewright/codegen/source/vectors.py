@@ -42,8 +42,6 @@ from ...ir.ops import add, mul
 from ...ir.stmt import BufferStore
 from .expressions import Expressions
 
-__all__ = ["Vectors"]
-
 _PACKED_BYTES = 16
 _MANY = 64  # numbers that a thread has in registers, from which on their banks matter
 

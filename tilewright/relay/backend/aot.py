@@ -14,8 +14,6 @@ from ...ir.ops import call_extern
 from ...ir.stmt import Evaluate, Stmt, seq
 from ...runtime.model import PlaceInfo, StepInfo, TensorInfo
 
-__all__ = ["aot_function"]
-
 
 def aot_function(
     name: str,

@@ -23,8 +23,6 @@ from .kernel import Kernel
 from .program import Program, Step, Value
 from .weights import Packers, Weights
 
-__all__ = ["assemble"]
-
 _MOST = 1000  # what a call from Python can pass, with room for weights and workspace
 
 

@@ -9,8 +9,6 @@ from ...runtime.cheader import c_header
 from ...runtime.metadata import LibraryInfo
 from ...runtime.model import ModelInfo
 
-__all__ = ["model_header", "standalone_unit"]
-
 
 def standalone_unit(model: ModelInfo, library: LinkedModule) -> Unit:
     """A function over the inputs and results alone: the weights and the workspace are in the library."""

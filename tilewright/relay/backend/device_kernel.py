@@ -24,8 +24,6 @@ from ...tune.explain import Explanation
 from ...tune.plan import plan_of
 from .lower import device_loops
 
-__all__ = ["device_code", "merged"]
-
 _CONSTANT: Final = re.compile(r"\btw_constant_(\d+)\b")
 
 

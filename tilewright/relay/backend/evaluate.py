@@ -21,8 +21,6 @@ from ..transform.fuse_ops import is_primitive
 from ..transform.infer_type import infer_module
 from ..ty import TensorType, TupleType, is_dynamic
 
-__all__ = ["Evaluator", "make_evaluator"]
-
 _KINDS = ("graph", "aot", "debug", "vm")
 
 

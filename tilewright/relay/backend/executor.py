@@ -7,8 +7,6 @@ from typing import Any
 
 from ...ir.errors import BuildError
 
-__all__ = ["Executor", "Runtime"]
-
 
 class _Choice:
     """A name from a list, with options."""

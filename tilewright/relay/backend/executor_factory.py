@@ -19,8 +19,6 @@ from ...target import Target
 from .deploy import model_header, standalone_unit
 from .executor import Executor
 
-__all__ = ["AOTExecutorFactoryModule", "ExecutorFactoryModule", "GraphExecutorFactoryModule"]
-
 
 class ExecutorFactoryModule(ModelModule):
     """A compiled model that holds its weights in memory."""

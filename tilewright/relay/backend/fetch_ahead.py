@@ -40,8 +40,6 @@ from ...runtime.model import LINE
 from ...target import Target
 from ...tir.transform.inject_prefetch import asked_for
 
-__all__ = ["FetchAhead", "plan_fetches", "wants_fetches"]
-
 _SLOT: Final = 8  # vector operations of a slot: enough time for one cache line to arrive
 _LEAST: Final = 8  # vector operations of an iteration that has room for a slot
 _MOST: Final = 8  # slots in an iteration: more prefetches at once would wait for each other

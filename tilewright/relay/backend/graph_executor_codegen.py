@@ -8,8 +8,6 @@ from ...ir.module import IRModule
 from ...runtime.ndarray import NDArray
 from ..expr import Function
 
-__all__ = ["GraphExecutorCodegen"]
-
 
 class GraphExecutorCodegen:
     """Compiles a function to a graph, its kernels and its parameters."""

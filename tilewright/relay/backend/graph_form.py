@@ -11,9 +11,6 @@ from ..expr import Call, Constant, Function, If, Let
 from ..transform.fuse_ops import is_primitive
 from ..visitor import ExprMutator
 
-__all__ = ["USE_MACHINE", "graph_form"]
-
-
 USE_MACHINE: Final = (
     "use the virtual machine, which runs loops and branches: relay.vm.compile(mod, target), "
     'or relay.create_executor("vm", …)'

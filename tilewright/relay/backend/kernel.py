@@ -29,8 +29,6 @@ from .fetch_ahead import FetchAhead
 from .lower import inner_order, lower_function, task_of_function
 from .scratch import Scratch
 
-__all__ = ["Job", "Kernel", "compile_kernel", "description", "job_of", "label_of", "producer"]
-
 
 @dataclass(frozen=True, slots=True)
 class Job:

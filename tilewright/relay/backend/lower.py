@@ -25,19 +25,6 @@ from ..ty import Any as AnySize
 from ..ty import TensorType, TupleType, Type, tensor_fields
 from ..visitor import in_order
 
-__all__ = [
-    "Lowered",
-    "device_loops",
-    "inner_order",
-    "lift_constants",
-    "loops_of",
-    "lower_function",
-    "missing_computes",
-    "scalar_sizes",
-    "task_of_function",
-    "te_of",
-]
-
 
 class Lowered(NamedTuple):
     """A kernel as scheduled loops.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["ALIGNMENT", "DEVICE_ALIGNMENT", "Lifetime", "arena_peak", "plan_arena", "round_up"]
-
 ALIGNMENT = 64
 _SMALL = 8  # times such a tensor is no larger than the whole
 DEVICE_ALIGNMENT = 512  # where a part of a device's memory may begin, whosever device it is

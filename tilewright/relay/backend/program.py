@@ -18,8 +18,6 @@ from .graph_form import USE_MACHINE
 from .lower import field_range, inner_order, lift_constants, missing_computes
 from .memory_plan import ALIGNMENT, Lifetime, arena_peak, plan_arena
 
-__all__ = ["Program", "Step", "Storage", "Value", "make_program", "plan_scratch"]
-
 
 @dataclass(eq=False, slots=True)
 class Storage:

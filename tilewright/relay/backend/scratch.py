@@ -12,8 +12,6 @@ from ...ir.module import IRModule
 from ...ir.stmt import Allocate, AttrStmt, DeclBuffer, LetStmt, SeqStmt, Stmt
 from ...ir.transform import ModulePass, Pass, PassContext, PassInfo
 
-__all__ = ["LEAST", "Scratch"]
-
 LEAST: Final = 4096  # bytes: what is smaller lies on the stack
 _INFO: Final = PassInfo(0, "TakeScratch")
 

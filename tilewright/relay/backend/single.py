@@ -16,8 +16,6 @@ from .kernel import Kernel, description, job_of
 from .lower import loops_of
 from .te_compiler import compile_all
 
-__all__ = ["kernels_of", "linked", "loops_and_key"]
-
 _ready: Final[dict[str, Any]] = {}
 
 

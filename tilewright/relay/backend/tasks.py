@@ -15,8 +15,6 @@ from ..binding import bind_params_in_module
 from ..build_module import as_graph_module, as_target, to_compile
 from . import vm as machine
 
-__all__ = ["extract"]
-
 
 class _Census(History):
     """Counts what is asked for, and answers nothing."""

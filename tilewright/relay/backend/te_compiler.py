@@ -22,8 +22,6 @@ from ...ir.errors import BuildError, InternalError, TVMError
 from ...target import Target
 from .kernel import Job, Kernel, compile_kernel
 
-__all__ = ["compile_all"]
-
 _FEW = 3  # so few are compiled here sooner than processes start
 
 # What the workers compile. They are forks of this process, so that nothing need be sent to them.

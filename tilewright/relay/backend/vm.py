@@ -50,8 +50,6 @@ from .vm_emit import Emitter, PendingOpen, PendingRun
 from .vm_tidy import tidy
 from .weights import Packers
 
-__all__ = ["CompiledExecutable", "compile_program"]
-
 _SMALL = 64  # elements: a tensor of sizes, which may decide the shape of a result
 
 

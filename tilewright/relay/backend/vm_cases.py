@@ -25,8 +25,6 @@ from ..transform.infer_type import infer_type
 from ..ty import TensorType, TupleType, tensor_fields
 from .lower import lift_constants, scalar_sizes
 
-__all__ = ["Case", "Check", "Site", "find_cases", "replaced"]
-
 _MOST = 9  # cases of one call
 
 

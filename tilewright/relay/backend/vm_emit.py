@@ -30,8 +30,6 @@ from .lower import inner_order
 from .program import _is_view
 from .vm_cases import Case, Check, Site, find_cases, replaced
 
-__all__ = ["Emitter", "FunctionBuilder", "PendingOpen", "PendingRun", "dim_of"]
-
 _OPS = {Add: "+", Sub: "-", Mul: "*", FloorDiv: "//", FloorMod: "%", Min: "min", Max: "max"}
 _DEEP = 40  # branches in branches
 

@@ -14,8 +14,6 @@ from typing import Any
 
 from ...runtime.metadata import Dim, names_in
 
-__all__ = ["tidy"]
-
 _PURE = frozenset(("size", "let", "view", "tuple", "get", "move", "closure"))
 Used = set[str]
 

@@ -18,8 +18,6 @@ from ..expr import Constant
 from .kernel import Kernel
 from .memory_plan import ALIGNMENT, round_up
 
-__all__ = ["Packers", "Weights"]
-
 
 class Packers:
     """The functions that pack constants, linked into this process when the first one is wanted."""

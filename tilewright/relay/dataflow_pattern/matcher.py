@@ -13,8 +13,6 @@ from ..ty import TensorType
 from ..visitor import flow_inputs
 from . import pattern as P
 
-__all__ = ["Matcher", "match"]
-
 _COMMUTATIVE: Final = (
     "add",
     "multiply",

@@ -19,8 +19,6 @@ from .pattern import (
     _Narrowed,
 )
 
-__all__ = ["partition"]
-
 
 def partition(
     pattern: DFPattern,

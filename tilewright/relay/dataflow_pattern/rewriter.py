@@ -13,8 +13,6 @@ from ..visitor import ExprMutator
 from .matcher import Matcher
 from .pattern import DFPattern
 
-__all__ = ["DFPatternCallback", "rewrite"]
-
 ROUNDS: Final = 100
 
 

@@ -22,8 +22,6 @@ from .tensorflow import (
 if TYPE_CHECKING:
     from ...ir.module import IRModule
 
-__all__ = ["from_keras"]
-
 
 def from_keras(
     model: Any, shape: Shapes | None = None, layout: str = "NCHW"

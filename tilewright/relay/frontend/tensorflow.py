@@ -19,17 +19,6 @@ from ...ir.errors import FrontendError
 if TYPE_CHECKING:
     from ...ir.module import IRModule
 
-__all__ = [
-    "LAYOUTS",
-    "check_names",
-    "chosen_sizes",
-    "convert_function",
-    "from_tensorflow",
-    "import_converted",
-    "need",
-    "open_sizes",
-]
-
 Shapes = Mapping[str, Sequence[Any]]
 
 OPSET: Final = 18  # the newest that tf2onnx writes

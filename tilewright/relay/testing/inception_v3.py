@@ -13,8 +13,6 @@ from ..op.rearrange import concatenate
 from .init import create_workload
 from .layers import classifier, conv_bn_relu
 
-__all__ = ["get_net", "get_workload"]
-
 Kernel = tuple[int, int]
 
 

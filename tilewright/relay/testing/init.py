@@ -11,8 +11,6 @@ from ...runtime.ndarray import NDArray, array
 from ..expr import Function, Var
 from ..transform.infer_type import infer_module
 
-__all__ = ["create_workload"]
-
 
 def create_workload(
     net: Function, initializer: Any = None, seed: int = 0

@@ -7,8 +7,6 @@ from typing import Any
 from ..expr import Expr, Var, var
 from ..op import nn
 
-__all__ = ["batch_norm", "classifier", "conv2d", "conv_bn_relu", "dense"]
-
 
 def conv2d(data: Expr, name: str, channels: int, kernel: int | tuple[int, int], **options: Any) -> Expr:
     """A convolution with the weight `{name}_weight`; its shape is found when the data's is known."""

@@ -12,8 +12,6 @@ from ..op import nn
 from .init import create_workload
 from .layers import dense
 
-__all__ = ["get_net", "get_workload"]
-
 
 def get_net(
     batch_size: int, num_classes: int = 10, image_shape: tuple[int, ...] = (1, 28, 28), dtype: str = "float32"

@@ -9,8 +9,6 @@ from ..expr import Expr, Function, var
 from .init import create_workload
 from .layers import classifier, conv_bn_relu
 
-__all__ = ["get_net", "get_workload"]
-
 # For each block: channels that come out (of a network of width 1), and the stride.
 _BLOCKS = (
     (64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2),

@@ -10,8 +10,6 @@ from ..op import nn
 from .init import create_workload
 from .layers import batch_norm, classifier, conv2d
 
-__all__ = ["get_net", "get_workload"]
-
 _UNITS = {
     18: (2, 2, 2, 2),
     34: (3, 4, 6, 3),

@@ -11,8 +11,6 @@ from ..op.rearrange import concatenate
 from .init import create_workload
 from .layers import conv2d
 
-__all__ = ["get_net", "get_workload"]
-
 # For each fire module (squeeze, expand); None is a pooling.
 _FIRES = {
     "1.0": ((16, 64), (16, 64), (32, 128), None, (32, 128), (48, 192), (48, 192), (64, 256), None, (64, 256)),

@@ -12,8 +12,6 @@ from ..op import nn
 from .init import create_workload
 from .layers import batch_norm, conv2d
 
-__all__ = ["get_net", "get_workload"]
-
 
 def get_net(
     input_shape: tuple[int, ...] = (1, 3, 24, 12), dtype: str = "float32", wtype: str = "float32"

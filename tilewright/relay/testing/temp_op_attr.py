@@ -6,8 +6,6 @@ from typing import Any
 
 from ..op.registry import get
 
-__all__ = ["TempOpAttr"]
-
 
 class TempOpAttr:
     """`with TempOpAttr("nn.conv2d", "FTVMLegalize", f): …` gives the operator a property inside the block."""

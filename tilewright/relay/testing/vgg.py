@@ -10,8 +10,6 @@ from ..op import nn
 from .init import create_workload
 from .layers import batch_norm, conv2d, dense
 
-__all__ = ["get_net", "get_workload"]
-
 _LAYERS = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
 _CHANNELS = (64, 128, 256, 512, 512)
 

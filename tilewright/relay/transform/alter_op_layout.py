@@ -11,8 +11,6 @@ from .layout_rules import rule_of
 from .layouts import LayoutRewriter
 from .rewriting import is_call, shape_of, static_shape, type_of, typed_pass
 
-__all__ = ["AlterOpLayout", "alter_op_layout", "pack_conv2d"]
-
 BLOCKS: Final = (16, 8, 4)  # lanes of a vector, the widest first
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from ...ir.module import IRModule
 from .rewriting import typed_pass
 
-__all__ = ["AnnotateSpans", "annotate_spans"]
-
 
 def annotate_spans(mod: IRModule) -> IRModule:
     """Write the module as text and read it back: every call then knows its line there."""

@@ -12,8 +12,6 @@ from ..expr import Call, Constant, TupleGetItem
 from ..op.traits import traits_of
 from .rewriting import is_call, static_shape, type_of
 
-__all__ = ["Part", "View", "number_of", "ordered", "regrouped", "shown", "source_of", "transposed", "used_as"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:

@@ -10,8 +10,6 @@ from ..expr import Call, Function
 from ..op.registry import OpPattern, RelayOp
 from .rewriting import Mutator, is_call, typed_pass
 
-__all__ = ["CanonicalizeCast", "canonicalize_cast"]
-
 
 def canonicalize_cast(func: Function) -> Function:
     """Convert anew for each call that reads a conversion to wider elements.

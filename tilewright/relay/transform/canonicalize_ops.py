@@ -8,8 +8,6 @@ from .. import op as R
 from ..expr import Call, Expr, Function
 from .rewriting import CallRewriter, ndim_of, typed_pass
 
-__all__ = ["CanonicalizeOps", "along_axis", "canonicalize_ops"]
-
 
 def along_axis(vector: Any, axis: int, ndim: int) -> Expr:
     """A vector with dimensions of 1 after it, so that it broadcasts along one axis."""

@@ -19,8 +19,6 @@ from .canonicalize_ops import along_axis
 from .legalize import Legalize as legalize_pass
 from .rewriting import CallRewriter, name_of, ndim_of, static_shape, type_of, typed_pass
 
-__all__ = ["CanonicalizeOps", "Legalize", "canonicalize_qnn_ops"]
-
 
 def canonicalize_qnn_ops(func: Function) -> Function:
     """Write operators of quantised numbers as plain ones.

@@ -18,8 +18,6 @@ from ..op.registry import OpPattern, Place, RelayOp
 from ..ty import Any as AnySize
 from .rewriting import Mutator, type_of, typed_pass
 
-__all__ = ["CheckData", "check_data", "is_checked"]
-
 
 def is_checked() -> bool:
     """Whether models that are compiled now check their indices and divisors."""

@@ -13,16 +13,6 @@ from ..op.traits import is_regular
 from ..visitor import below
 from .rewriting import Mutator, is_call, shape_of, static_shape, type_of, typed_pass
 
-__all__ = [
-    "CombineParallelBatchMatmul",
-    "CombineParallelConv2D",
-    "CombineParallelDense",
-    "combine_dense_of",
-    "combine_parallel_batch_matmul",
-    "combine_parallel_conv2d",
-    "combine_parallel_dense",
-]
-
 
 def combine_parallel_conv2d(func: Function, min_num_branches: int = 3) -> Function:
     """Convolve once where several convolutions read the same data.

@@ -13,8 +13,6 @@ from .layout_rules import rule_of
 from .layouts import LayoutRewriter, inner_letters
 from .rewriting import name_of, static_shape, typed_pass
 
-__all__ = ["ConvertLayout", "convert_call", "convert_layout", "default_kernel_layout", "fits_layout"]
-
 
 def convert_layout(func: Function, desired_layouts: Mapping[str, Sequence[str]]) -> Function:
     """Let operators work in the layouts named, and keep what lies between in them too.

@@ -9,8 +9,6 @@ from ..expr import Call, Expr, Function, If, Let, Var
 from ..visitor import below
 from .rewriting import Mutator, is_pure_op, let_chain, rebuilt_lets, typed_pass
 
-__all__ = ["DeadCodeElimination", "dead_code_elimination"]
-
 
 def dead_code_elimination(
     func: Function, inline_once: bool = False, ignore_impurity: bool = False

@@ -12,8 +12,6 @@ from ..visitor import ExprMutator
 from .fuse_ops import is_primitive
 from .infer_type import infer_module
 
-__all__ = ["DefuseOps", "defuse_ops"]
-
 
 class _Defuse(ExprMutator):
     def visit_call(self, call: Call) -> Any:

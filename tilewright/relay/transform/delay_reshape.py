@@ -12,8 +12,6 @@ from ..op.traits import is_regular, traits_of
 from .axis_parts import shown
 from .rewriting import CallRewriter, is_call, static_shape, typed_pass
 
-__all__ = ["DelayReshape", "delay_reshape"]
-
 
 def delay_reshape(func: Function) -> Function:
     """For a GPU, let a product's kernel have what follows it element by element, where a reshape stands between.

@@ -11,8 +11,6 @@ from .fold_constant import fold_constant
 from .infer_type import infer_type
 from .rewriting import CallRewriter, typed_pass
 
-__all__ = ["DynamicToStatic", "dynamic_to_static"]
-
 ROUNDS: Final = 16
 
 

@@ -9,8 +9,6 @@ from typing import Any, Final
 from ..expr import Call, Constant, Function, If, Let, Tuple, TupleGetItem
 from .rewriting import Mutator, is_pure_op, typed_pass
 
-__all__ = ["EliminateCommonSubexpr", "eliminate_common_subexpr"]
-
 SMALL: Final = 64  # elements: constants up to this many are compared by value
 
 

@@ -8,8 +8,6 @@ from ...ir.module import GlobalVar, IRModule
 from ..expr import Call, Function, Var
 from .rewriting import Mutator, is_kept_whole, typed_pass
 
-__all__ = ["EtaExpand", "eta_expand"]
-
 
 def eta_expand(mod: IRModule, expand_constructor: bool = False, expand_global_var: bool = True) -> IRModule:
     """Write a global name that is used as a value as a function that calls it.

@@ -29,8 +29,6 @@ from .rewriting import (
     typed_pass,
 )
 
-__all__ = ["FakeQuantizationToInteger", "fake_quantization_to_integer"]
-
 MOST: Final = 64  # operators of a region: those of two regions may be the same, and are done twice then
 
 

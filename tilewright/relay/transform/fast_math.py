@@ -8,8 +8,6 @@ from ..expr import Call, Function
 from ..op.traits import traits_of
 from .rewriting import CallRewriter, call, tensor_type, typed_pass
 
-__all__ = ["FastMath", "fast_math"]
-
 
 def fast_math(func: Function) -> Function:
     """Take the quicker form of exp, tanh, erf and softmax on float32.

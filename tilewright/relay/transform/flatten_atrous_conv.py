@@ -9,8 +9,6 @@ from ..expr import Call, Expr, Function
 from ..op import layouts as names
 from .rewriting import CallRewriter, is_call, static_shape, typed_pass
 
-__all__ = ["FlattenAtrousConv", "flatten_atrous_conv"]
-
 
 def flatten_atrous_conv(func: Function) -> Function:
     """Write a convolution over parts of the image as one with dilation.

@@ -12,8 +12,6 @@ from ..visitor import below
 from .rewriting import Mutator, is_call, is_pure_op, name_of, rebuilt_lets, static_shape, type_of, typed_pass
 from .run_now import can_run, run_all
 
-__all__ = ["FoldConstant", "fold_constant"]
-
 # A result that is larger than this and larger than four times what it is made from, is cheaper to compute again.
 LARGE: Final = 1 << 20
 _SHAPES: Final = (R.shape_of, R.ndarray_size)

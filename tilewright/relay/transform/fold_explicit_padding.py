@@ -8,8 +8,6 @@ from .. import op as R
 from ..expr import Call, Constant, Expr, Function
 from .rewriting import CallRewriter, is_call, typed_pass
 
-__all__ = ["FoldExplicitPadding", "fold_explicit_padding"]
-
 _CONVS: Final = (R.nn.conv1d, R.nn.conv2d, R.nn.conv3d)
 _MAXIMA: Final = (R.nn.max_pool1d, R.nn.max_pool2d, R.nn.max_pool3d)
 _AVERAGES: Final = (R.nn.avg_pool1d, R.nn.avg_pool2d, R.nn.avg_pool3d)

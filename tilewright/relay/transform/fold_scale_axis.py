@@ -14,14 +14,6 @@ from .canonicalize_ops import along_axis
 from .rewriting import Mutator, is_call, static_shape, tensor_type, type_of, typed_pass
 from .scaled_ops import channels_of, weight_axes
 
-__all__ = [
-    "BackwardFoldScaleAxis",
-    "FoldScaleAxis",
-    "ForwardFoldScaleAxis",
-    "backward_fold_scale_axis",
-    "forward_fold_scale_axis",
-]
-
 # How far a factor is followed; without a bound, long chains would be walked again for each factor in them.
 REACH: Final = 64
 

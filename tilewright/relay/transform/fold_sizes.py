@@ -19,8 +19,6 @@ from ..ty import Any as AnySize
 from .infer_type import infer_module
 from .rewriting import by_operator, is_call, typed_pass
 
-__all__ = ["FoldSizes", "fold_sizes"]
-
 _ROUNDS: Final = 16
 _MANY: Final = 64  # a list of sizes has no more elements
 

@@ -8,8 +8,6 @@ from typing import Any, Final
 from ...ir.transform import FunctionPass, Pass, PassInfo, function_pass_for, register_pass, snake
 from ..expr import Function
 
-__all__ = ["as_function_pass", "function_pass"]
-
 function_pass: Final = function_pass_for(Function)
 function_pass.__doc__ = (
     "Make a pass of a function `(func, mod, ctx) -> func`, or of a class with `transform_function`."

@@ -18,8 +18,6 @@ from .infer_type import infer_module
 from .join_results import join_results
 from .split_args import short_joins
 
-__all__ = ["FuseOps", "fuse_ops", "is_primitive"]
-
 _ELEMWISE, _BROADCAST, _INJECTIVE, _REDUCE, _FUSABLE, _TUPLE, _OPAQUE = (
     int(p)
     for p in (

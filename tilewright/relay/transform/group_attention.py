@@ -20,8 +20,6 @@ from .fold_constant import fold_constant
 from .infer_type import infer_type
 from .rewriting import Mutator, is_call, is_kept_whole, name_of, static_shape, type_of, typed_pass
 
-__all__ = ["GroupAttention", "group_attention"]
-
 _HIDDEN: Final = -1e4  # what is added to a score, or stands for it, where a key is not seen: this or less
 _LOW: Final = -1e30  # for all of them: so low that a row of nothing else has equal weights
 _ROWS: Final = 16  # queries that are worth a tile

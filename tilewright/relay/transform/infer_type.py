@@ -24,8 +24,6 @@ from ..op.shapes import same_size
 from ..ty import Any as AnySize
 from ..ty import FuncType, TensorType, TupleType, Type, TypeVar
 
-__all__ = ["InferType", "InferTypeLocal", "infer_module", "infer_type"]
-
 _VISIT: Final = 0
 _FINISH: Final = 1
 _BIND: Final = 2

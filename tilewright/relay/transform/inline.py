@@ -10,8 +10,6 @@ from ..expr import Call, Expr, Function, Let, Var
 from ..visitor import ExprMutator
 from .rewriting import typed_pass
 
-__all__ = ["Inline", "fresh", "inline", "substituted"]
-
 
 class _Fresh(ExprMutator):
     """A copy in which all that is bound has variables of its own, and some variables have values."""

@@ -13,8 +13,6 @@ from ..op.traits import traits_of
 from ..ty import TensorType, is_dynamic
 from ..visitor import in_order
 
-__all__ = ["join_results"]
-
 
 def join_results(func: Function, keeps_rows: Callable[[Function], bool]) -> Function:
     """Let a kernel that holds rows give what is made of its result, element by element, as further results.

@@ -10,8 +10,6 @@ from ..expr import Call, Function, Let, Var
 from .inline import fresh
 from .rewriting import Mutator, is_kept_whole, rebuilt_lets, typed_pass
 
-__all__ = ["LambdaLift", "lambda_lift"]
-
 
 def lambda_lift(mod: IRModule) -> IRModule:
     """Make functions of the module from functions in expressions; what they capture becomes parameters.

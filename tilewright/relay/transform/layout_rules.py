@@ -14,8 +14,6 @@ from .canonicalize_ops import along_axis
 from .layouts import Laid, LayoutRewriter, axis_in, inner_letters, plain_part
 from .rewriting import by_operator, is_call, ndim_of, static_shape, tensor_type, type_of
 
-__all__ = ["rule_of"]
-
 Rule = Callable[[LayoutRewriter, Call, list[Laid]], Laid | None]
 
 

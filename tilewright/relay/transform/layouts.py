@@ -19,8 +19,6 @@ from ..expr import Call, Expr, Tuple, TupleGetItem
 from ..op import layouts as names
 from .rewriting import Mutator, name_of
 
-__all__ = ["Laid", "LayoutRewriter", "axis_in", "inner_letters", "plain_part"]
-
 Choose = Callable[[Call, Call], Call | None]
 
 

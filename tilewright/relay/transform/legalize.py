@@ -9,8 +9,6 @@ from ..expr import Call, Function
 from ..op.registry import RelayOp
 from .rewriting import CallRewriter, type_of, typed_pass
 
-__all__ = ["Legalize", "legalize"]
-
 
 def legalize(func: Function, legalize_map_attr_name: str = "FTVMLegalize") -> Function:
     """Replace each call by what an attribute of its operator makes of it.

@@ -10,8 +10,6 @@ from ...ir.errors import TVMError
 from ..expr import Function
 from .rewriting import typed_pass
 
-__all__ = ["MergeComposite", "merge_composite"]
-
 
 def merge_composite(func: Function, pattern_table: Sequence[Sequence[Any]]) -> Function:
     """Put each part that a pattern of the table describes into a function marked with the pattern's name.

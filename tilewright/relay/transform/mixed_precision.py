@@ -15,8 +15,6 @@ from ..op.traits import traits_of
 from ..ty import TensorType, TupleType
 from .rewriting import Mutator, is_call, name_of, rebuilt_lets, type_of, typed_pass
 
-__all__ = ["ToMixedPrecision", "to_mixed_precision"]
-
 ALWAYS, FOLLOW, NEVER = 0, 1, 2
 _KEEP: Final = "relay.ToMixedPrecision.keep_orig_output_dtype"
 

@@ -9,15 +9,6 @@ from ..visitor import ExprMutator
 from .rewriting import is_kept_whole, let_chain, typed_pass
 from .scopes import Scopes
 
-__all__ = [
-    "ToANormalForm",
-    "ToBasicBlockNormalForm",
-    "ToGraphNormalForm",
-    "to_a_normal_form",
-    "to_basic_block_normal_form",
-    "to_graph_normal_form",
-]
-
 
 def to_a_normal_form(func: Function) -> Function:
     """Name every value that is computed, in the scope where it belongs.

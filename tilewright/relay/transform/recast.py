@@ -11,8 +11,6 @@ from ..expr import Call, Tuple
 from .infer_type import infer_module, infer_type
 from .rewriting import Mutator, name_of, tensor_type
 
-__all__ = ["recast"]
-
 _PRODUCTS: Final = ("nn.conv2d",)  # as the classic function has it
 
 

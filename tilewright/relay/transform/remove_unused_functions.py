@@ -10,8 +10,6 @@ from ..analysis import post_order
 from ..expr import Function
 from .rewriting import typed_pass
 
-__all__ = ["RemoveUnusedFunctions", "remove_unused_functions"]
-
 
 def remove_unused_functions(mod: IRModule, entry_functions: Sequence[str] = ("main",)) -> IRModule:
     """Keep the entry functions and what they call, directly or not."""

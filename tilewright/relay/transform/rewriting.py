@@ -14,24 +14,6 @@ from ..ty import FuncType, TensorType, TupleType, Type
 from ..visitor import ExprMutator, flow_inputs
 from .infer_type import infer_module, infer_type
 
-__all__ = [
-    "CallRewriter",
-    "Mutator",
-    "by_operator",
-    "call",
-    "is_call",
-    "is_kept_whole",
-    "is_pure_op",
-    "name_of",
-    "ndim_of",
-    "scalar_like",
-    "shape_of",
-    "static_shape",
-    "tensor_type",
-    "type_of",
-    "typed_pass",
-]
-
 
 # ---------------------------------------------------------------------------- questions
 def name_of(expr: Any) -> str:

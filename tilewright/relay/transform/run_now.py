@@ -18,8 +18,6 @@ from .check_data import check_data
 from .fuse_ops import fuse_ops, is_primitive
 from .infer_type import infer_type
 
-__all__ = ["can_run", "run_all", "run_call"]
-
 # Of so many operators at most is one kernel: long chains of numbers would else be one very deep expression.
 DEPTH: Final = 32
 _kernels: Final[dict[Any, Any]] = {}

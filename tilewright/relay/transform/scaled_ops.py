@@ -9,8 +9,6 @@ from ..expr import Call
 from ..op.traits import traits_of
 from .rewriting import static_shape, type_of
 
-__all__ = ["Channels", "channels_of", "weight_axes"]
-
 
 class Channels(NamedTuple):
     """Where an operator with weights has its channels."""

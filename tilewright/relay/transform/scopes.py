@@ -7,8 +7,6 @@ from typing import Any
 from ..expr import Call, Expr, Function, If, Let, Var
 from ..visitor import below, in_order
 
-__all__ = ["Scopes"]
-
 
 class Scopes:
     """The scopes under an expression. A function's body and the branches of an `if` are scopes; a let is none.

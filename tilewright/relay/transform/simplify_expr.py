@@ -20,8 +20,6 @@ from .rewriting import (
     typed_pass,
 )
 
-__all__ = ["SimplifyExpr", "simplify_expr"]
-
 
 def simplify_expr(func: Function) -> Function:
     """Write expressions in a shorter form that gives the same.

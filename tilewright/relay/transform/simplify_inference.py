@@ -9,8 +9,6 @@ from ..expr import Call, Expr, Function, Tuple
 from .canonicalize_ops import along_axis
 from .rewriting import CallRewriter, ndim_of, scalar_like, static_shape, typed_pass
 
-__all__ = ["SimplifyInference", "simplify_inference"]
-
 
 def simplify_inference(func: Function) -> Function:
     """Write normalisations as arithmetic and leave dropout out.

@@ -9,8 +9,6 @@ from .. import op as R
 from ..expr import Function, TupleGetItem
 from .rewriting import Mutator, is_call, static_shape, typed_pass
 
-__all__ = ["SlicesOfSplits", "slices_of_splits"]
-
 
 def slices_of_splits(func: Function) -> Function:
     """For a GPU, let each part of a split be a slice.

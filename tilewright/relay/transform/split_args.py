@@ -11,8 +11,6 @@ from ..expr import Call, Expr, Function, Tuple, Var
 from .infer_type import infer_type
 from .rewriting import CallRewriter, call, type_of, typed_pass
 
-__all__ = ["SplitArgs", "short_joins", "split_args"]
-
 _MANY = 256  # tensors that one kernel joins; its code grows with them, and compiling it by more
 
 

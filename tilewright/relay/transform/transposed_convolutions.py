@@ -9,8 +9,6 @@ from .. import op as R
 from ..expr import Call, Constant, const
 from .rewriting import static_shape, tensor_type, type_of
 
-__all__ = ["as_convolution"]
-
 _MORE: Final = 4  # times the products, at most: those with the zeros that fill windows up
 
 

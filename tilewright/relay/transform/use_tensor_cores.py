@@ -20,8 +20,6 @@ from .rewriting import (
 )
 from .transposed_convolutions import as_convolution
 
-__all__ = ["UseTensorCores", "use_tensor_cores"]
-
 _HALVES: Final = ("float16", "bfloat16")
 _PRODUCTS: Final = (R.nn.conv2d, R.nn.dense, R.nn.batch_matmul, R.nn.matmul)
 _TOGETHER: Final = 4  # channels of one place that are fetched at once, at least

@@ -17,8 +17,6 @@ from ...ir.stmt import (
     Stmt,
 )
 
-__all__ = ["AnalyzedMutator"]
-
 
 class AnalyzedMutator(Mutator):
     """A rewrite that knows the ranges of loops, the iterators of blocks and the conditions around it."""
@@ -34,9 +32,7 @@ class AnalyzedMutator(Mutator):
         return self.rebuild_for(n, low, size, body)
 
     def rebuild_for(self, n: For, low: PrimExpr, size: PrimExpr, body: Stmt) -> Stmt:
-        if low is n.min and size is n.extent and body is n.body:
-            return n
-        return n.replace(min=low, extent=size, body=body)
+        return n.updated(min=low, extent=size, body=body)
 
     def visit_IfThenElse(self, n: IfThenElse) -> Stmt:
         condition = self.visit(n.condition)

@@ -17,8 +17,6 @@ from ...ir.ops import add, conjuncts, is_one, less, less_equal, logical_and, log
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, IfThenElse, Stmt
 from .elements import Box, filled_box, is_gapless
 
-__all__ = ["Use", "is_disjoint", "reads_are_covered", "uses_under"]
-
 
 class Use:
     """A read or a write of a buffer by a block, in terms of the loops around it."""

@@ -52,16 +52,6 @@ from ...ir.stmt import (
     stmt_list,
 )
 
-__all__ = [
-    "ANY_ORDER",
-    "ON_NUMBERS",
-    "Combination",
-    "NotACombination",
-    "combination_of",
-    "guarded_step",
-    "steps_commute",
-]
-
 ANY_ORDER = "tir.any_order"  # of a block: its author says that its steps may run in any order
 _SAYING = (EQ, NE, LT, LE, GT, GE, And, Or, Not)
 _COMBINERS: tuple[type[BinaryOp], ...] = (Add, Mul, Max, Min, And, Or)

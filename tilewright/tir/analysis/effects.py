@@ -19,8 +19,6 @@ from ...ir.expr import (
 from ...ir.functor import pre_order
 from ...ir.op import CallEffectKind, Op
 
-__all__ = ["can_trap", "has_effect", "is_division", "is_pure", "reads_memory", "side_effect"]
-
 _DIVISIONS = (FloorDiv, FloorMod, Div, Mod)
 
 

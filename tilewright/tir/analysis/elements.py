@@ -31,17 +31,6 @@ from ...ir.functor import pre_order, rewrite, substitute, vars_used
 from ...ir.ops import add, conjuncts, floormod, greater_equal, is_one, less, less_equal, logical_and, mul, sub
 from ...ir.stmt import Block, BlockRealize, For
 
-__all__ = [
-    "loops_injective",
-    "evaluated",
-    "fill_box",
-    "filled_box",
-    "is_gapless",
-    "unify_dividends",
-    "unify_remainders",
-    "undetermined_iterator",
-]
-
 
 def undetermined_iterator(block: Block, region: BufferRegion) -> IterVar | None:
     """A spatial iterator of a block whose value the elements of a region do not determine; None if they determine all.

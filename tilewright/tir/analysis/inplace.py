@@ -22,8 +22,6 @@ from ...ir.functor import pre_order
 from ...ir.ops import add, mul
 from ...ir.stmt import BlockRealize, BufferStore, For, SeqStmt, Stmt
 
-__all__ = ["INPLACE", "inplace_pairs", "with_inplace_pairs"]
-
 # An attribute of functions: pairs of parameters by number, one that is written and one that may be the same array.
 INPLACE = "tir.inplace"
 Place = tuple[PrimExpr, ...] | None  # indices, or somewhere

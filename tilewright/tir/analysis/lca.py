@@ -12,8 +12,6 @@ from ...ir.module import IRModule
 from ...ir.stmt import AttrStmt, Block, BlockRealize, BufferStore, DeclBuffer, For, Stmt
 from .measure import estimate_tir_flops
 
-__all__ = ["common_place", "detect_buffer_access_lca", "find_anchor_block"]
-
 
 class _Place:
     """A loop or block on the way from the root."""

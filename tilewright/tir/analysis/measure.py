@@ -34,15 +34,6 @@ from ...ir.stmt import (
     Stmt,
 )
 
-__all__ = [
-    "bytes_of",
-    "calculate_allocated_bytes",
-    "calculate_constant_bytes",
-    "calculate_workspace_bytes",
-    "estimate_tir_flops",
-    "scope_of",
-]
-
 _IF_THEN_ELSE = Op.get("tir.if_then_else")
 
 

@@ -11,8 +11,6 @@ from ...ir.stmt import BufferStore
 from ...ir.transform import as_pass
 from .analyzed import AnalyzedMutator
 
-__all__ = ["OOBChecker", "check_bounds"]
-
 
 class _Check(AnalyzedMutator):
     def __init__(self) -> None:

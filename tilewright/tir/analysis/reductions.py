@@ -12,8 +12,6 @@ from ...ir.ops import add, conjuncts, greater_equal, is_one, less, less_equal, l
 from ...ir.stmt import Block, BlockRealize, For, ForKind, Stmt
 from .regions import get_block_read_write_region
 
-__all__ = ["init_nest", "inside_domains", "reduction_loops", "starts_at_first"]
-
 
 def starts_at_first(realize: BlockRealize, loops: list[For], held: Set[Var] = frozenset()) -> bool:
     """Whether the first iteration of the loops is the one that has all reduction iterators at their start."""

@@ -15,8 +15,6 @@ from ...ir.op import Op
 from ...ir.ops import add, sub
 from ...ir.stmt import AttrStmt, Block, BlockRealize, BufferStore, For, LetStmt
 
-__all__ = ["get_block_access_region", "get_block_read_write_region", "reads_elsewhere"]
-
 _ACCESS_PTR = Op.get("tir.tvm_access_ptr")
 _Sets = list[IntervalSet]
 

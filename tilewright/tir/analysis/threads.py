@@ -6,8 +6,6 @@ from typing import Any
 
 from ...ir.stmt import For
 
-__all__ = ["AXES", "is_fragment", "is_hardware_loop", "is_shared_by_warp"]
-
 AXES = ("blockIdx", "clusterCtaIdx", "threadIdx")  # of the hardware, from the outermost on
 
 

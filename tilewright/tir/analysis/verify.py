@@ -23,8 +23,6 @@ from ...ir.stmt import (
 )
 from .measure import bytes_of, scope_of
 
-__all__ = ["verify_gpu_code", "verify_memory", "verify_ssa", "verify_well_formed"]
-
 
 def _functions(func_or_mod: Any) -> list[PrimFunc]:
     if isinstance(func_or_mod, IRModule):

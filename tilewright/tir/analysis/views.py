@@ -11,8 +11,6 @@ from ...ir.functor import pre_order
 from ...ir.ops import cast, is_one, mul
 from ...ir.stmt import BufferStore, Stmt
 
-__all__ = ["rows_apart", "used_whole"]
-
 
 def used_whole(view: Buffer, body: Stmt) -> str | None:
     """How statements use a buffer other than element by element, or row by row, if they do."""

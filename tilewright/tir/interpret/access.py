@@ -11,8 +11,6 @@ from .source import Code, plus, times
 if TYPE_CHECKING:
     from .expressions import ExprTranslator
 
-__all__ = ["Place", "Regions", "View", "locate"]
-
 
 @dataclass
 class View:

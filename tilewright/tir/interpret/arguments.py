@@ -15,8 +15,6 @@ from ...ir.functor import undefined_vars
 from . import scalars
 from .memory import Memory, Pointer
 
-__all__ = ["Arguments", "as_array"]
-
 
 def as_array(value: Any) -> np.ndarray[Any, Any] | None:
     """The NumPy array over the memory of an array of any origin; None if it is no array."""

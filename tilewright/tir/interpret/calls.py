@@ -12,8 +12,6 @@ from . import scalars
 from .expressions import ExprTranslator
 from .source import Code
 
-__all__ = ["translate_call"]
-
 Handler = Callable[[ExprTranslator, Call, "str | None"], Code]
 _CALLS: dict[str, Handler] = {}
 

@@ -17,8 +17,6 @@ from .facts import Facts
 from .report import InterpreterError
 from .source import Code, Frame, times
 
-__all__ = ["ExprTranslator", "Options"]
-
 _DEEP = 40  # nesting at which an expression gets a function of its own: Python's parser allows about 200
 
 

@@ -22,8 +22,6 @@ from ...ir.stmt import (
     LetStmt,
 )
 
-__all__ = ["Facts", "has_barrier", "thread_axes", "virtual"]
-
 _ADDRESS, _ALLREDUCE = Op.get("tir.address_of"), Op.get("tir.tvm_thread_allreduce")
 _COLLECTIVE = {
     "tir.tvm_storage_sync",

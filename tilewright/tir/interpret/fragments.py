@@ -12,8 +12,6 @@ import numpy as np
 from .memory import Pointer
 from .report import InterpreterError
 
-__all__ = ["run_fragments"]
-
 Tile = np.ndarray[Any, Any]
 
 

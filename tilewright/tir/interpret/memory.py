@@ -11,8 +11,6 @@ from .report import InterpreterError
 from .scalars import numpy_type
 from .threads import AccessLog, Clock
 
-__all__ = ["Memory", "Pointer", "element_name"]
-
 
 class Memory:
     """One allocation or one argument.

@@ -20,8 +20,6 @@ from .running import HELPERS, Left, Run
 from .source import render
 from .statements import StmtTranslator
 
-__all__ = ["Program", "evaluate", "run_function"]
-
 _numbers = itertools.count()
 _programs: weakref.WeakKeyDictionary[PrimFunc, dict[Options, Program]] = weakref.WeakKeyDictionary()
 

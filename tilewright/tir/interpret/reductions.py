@@ -28,8 +28,6 @@ from ...ir.stmt import AttrStmt, Block, BlockRealize, BufferStore, For, SeqStmt
 from ..analysis.reductions import reduction_loops
 from ..analysis.regions import get_block_read_write_region
 
-__all__ = ["Steps", "steps_below"]
-
 
 @dataclass(slots=True)
 class Steps:

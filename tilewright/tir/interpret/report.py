@@ -22,8 +22,6 @@ from ...ir.stmt import (
     While,
 )
 
-__all__ = ["InterpreterError", "statement_text"]
-
 
 class InterpreterError(TVMError):
     """A program did something that has no meaning. `kind` says what:

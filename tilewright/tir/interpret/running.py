@@ -15,8 +15,6 @@ from .memory import Memory, Pointer
 from .report import InterpreterError
 from .threads import Clock, Request, launch, lockstep
 
-__all__ = ["HELPERS", "Left", "Run"]
-
 
 class Left(Exception):
     """The function was left with a value, by `T.ret`."""

@@ -23,8 +23,6 @@ from ...ir.dtype import DataType
 from ...ir.fold import odd_float32
 from .report import InterpreterError
 
-__all__ = ["FUNCTIONS", "numpy_type", "rounding", "wrapped"]
-
 
 @cache
 def numpy_type(kind: DataType) -> np.dtype[Any]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["Code", "Frame", "plus", "render", "times"]
-
 
 class Code(NamedTuple):
     """An expression as Python source, with the range of an integer (None: not an integer)."""

@@ -19,8 +19,6 @@ from .facts import has_barrier, pointer_scope, several_threads, thread_axes, thr
 from .reductions import Steps, steps_below
 from .source import Code, Frame, plus, times
 
-__all__ = ["StmtTranslator"]
-
 _MANY_LOOPS = 12  # loops in one Python function (it may have 20); the rest go to functions of their own
 _DEEP = 40  # levels of indentation in one Python function, likewise
 

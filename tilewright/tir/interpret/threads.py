@@ -24,8 +24,6 @@ from .report import InterpreterError, statement_text
 if TYPE_CHECKING:
     from .memory import Memory
 
-__all__ = ["AccessLog", "Clock", "Stamp", "Thread", "launch", "lockstep"]
-
 _WARP = 32
 Program = Generator[Any, Any, None]
 

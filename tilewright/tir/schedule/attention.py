@@ -41,8 +41,6 @@ from .blocks import check_dominant, consumers_of, enclosing_block
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = ["Attention", "attention_of"]
-
 _WIDE = DataType("float32")
 
 

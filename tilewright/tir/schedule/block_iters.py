@@ -16,8 +16,6 @@ from .primitive import BlockRV, LoopRV, primitive, refuse
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = ["reorder_block_iter_var", "transform_block_layout"]
-
 
 def block_map(sch: Schedule, block: BlockRV, function: Any) -> IndexMap:
     """The map that a function over the iterators of a block is."""

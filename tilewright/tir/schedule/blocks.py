@@ -18,25 +18,6 @@ from .state import without_buffer
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = [
-    "check_dominant",
-    "check_movable",
-    "check_no_pointer",
-    "check_not_read_before",
-    "check_predicate",
-    "check_writes",
-    "consumers_of",
-    "declare_reads",
-    "enclosing_block",
-    "is_output",
-    "is_reduction",
-    "producers_of",
-    "refresh_regions",
-    "remove_stmt",
-    "reduction_vars",
-    "scope_buffers",
-]
-
 _ADDRESS_OF = Op.get("tir.address_of")
 
 

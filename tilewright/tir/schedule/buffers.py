@@ -14,8 +14,6 @@ from .primitive import refuse
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = ["check_plain_accesses", "chosen_buffer", "holder_of", "named_buffer", "swap_buffer"]
-
 _ADDRESS_OF = Op.get("tir.address_of")
 
 

@@ -48,8 +48,6 @@ if TYPE_CHECKING:
 
 _IF_THEN_ELSE = Op.get("tir.if_then_else")
 
-__all__ = ["cache_read", "cache_write", "set_scope", "storage_align"]
-
 SCOPES = (
     "global",
     "shared",

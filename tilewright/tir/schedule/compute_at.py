@@ -45,8 +45,6 @@ from .regions import touched, unclipped
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = ["compute_at", "reverse_compute_at"]
-
 
 @primitive
 def compute_at(

@@ -24,16 +24,6 @@ from .regions import touched
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = [
-    "check_any_order",
-    "check_concurrent",
-    "check_inputs_unchanged",
-    "check_no_later_writes",
-    "lives_inside",
-    "recheck",
-    "recheck_uses",
-]
-
 
 def check_concurrent(sch: Schedule, loop: For, hint: str, only: Buffer | None = None) -> None:
     """Refuse if an iteration of the loop uses elements that another one writes, of one buffer or of all.

@@ -31,27 +31,6 @@ from ..renew import Substituter
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = [
-    "Box",
-    "Domains",
-    "box_of_values",
-    "unwritten_read",
-    "covered",
-    "covers_domain",
-    "driven_kinds",
-    "may_leave_unwritten",
-    "loops_around",
-    "concurrent_loops",
-    "must_write_box",
-    "points_injective",
-    "read_box",
-    "runs_concurrently",
-    "runs_once",
-    "shared_loop",
-    "may_read_unwritten",
-    "written_box",
-]
-
 Box = list[tuple[PrimExpr, PrimExpr]]  # the first and last index along each dimension
 # For each iterator the first value, the number of values, and whether they may leave its domain at either end.
 Domains = Mapping[Var, tuple[PrimExpr, PrimExpr, tuple[bool, bool]]]

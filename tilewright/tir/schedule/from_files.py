@@ -17,8 +17,6 @@ from ...ir.errors import ScheduleError
 from ...ir.function import PrimFunc
 from ...ir.module import IRModule
 
-__all__ = ["ANNOTATIONS", "STEPS", "UntrustedStep", "check_rounding", "check_steps", "interface", "untrusted"]
-
 
 class UntrustedStep(ScheduleError):
     """A trace from a file has a step that no search writes."""

@@ -53,8 +53,6 @@ from ...ir.ops import (
 from ...ir.printer_names import free_name
 from ..analysis.elements import evaluated
 
-__all__ = ["IndexMap"]
-
 
 class IndexMap:
     """A function from the indices of one layout to those of another: `lambda i, j: (i // 4, j, i % 4)`."""

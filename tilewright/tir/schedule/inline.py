@@ -32,8 +32,6 @@ from .primitive import BlockRV, primitive, refuse
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = ["MANY", "compute_inline", "reverse_compute_inline", "short_first"]
-
 _T = TypeVar("_T")
 MANY = 64  # blocks to be inlined: with fewer, any order will do
 

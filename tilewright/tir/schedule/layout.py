@@ -24,8 +24,6 @@ from .primitive import BlockRV, Refusal, primitive, refuse
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = ["set_axis_separator", "transform_layout", "unsafe_set_dtype"]
-
 
 def relayout(
     sch: Schedule,

@@ -33,8 +33,6 @@ from .primitive import BlockRV, LoopRV, primitive, refuse
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = ["add_unit_loop", "fuse", "reorder", "split", "tile"]
-
 
 class _Rebind(Mutator):
     """A rewriter that replaces loop variables in bindings and bounds."""
@@ -59,9 +57,7 @@ class _Rebind(Mutator):
                 self.ana.bind_loop(n.loop_var, low, size)
             self.counters.add(n.loop_var)
             body = self.visit(n.body)
-        if low is n.min and size is n.extent and body is n.body:
-            return n
-        return n.replace(min=low, extent=size, body=body)
+        return n.updated(min=low, extent=size, body=body)
 
     def visit_BlockRealize(self, n: BlockRealize) -> Stmt:
         values = [self.moved(v) for v in n.iter_values]

@@ -19,8 +19,6 @@ from .primitive import BlockRV, LoopRV, Refusal, primitive, refuse
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = ["annotate", "bind", "launch_around", "parallel", "unannotate", "unroll", "vectorize"]
-
 _THREADS = ("blockIdx", "threadIdx", "clusterCtaIdx", "vthread", "cthread")
 
 

@@ -34,8 +34,6 @@ from ...ir.ops import add, cast, equal, is_one, logical_and, sub
 from ...ir.stmt import BlockRealize, BufferStore, For, ForKind, IfThenElse, Stmt, seq
 from .primitive import Refusal
 
-__all__ = ["Different", "Matched", "Unlike", "match_bodies"]
-
 _COLUMN = 60  # width in characters of a body in a side-by-side listing
 # Declarations that the printer puts before a statement for names from outside of it.
 _HEAD = re.compile(r"$|# from |\w+ = T\.")

@@ -16,8 +16,6 @@ from .primitive import refuse
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = ["loop_nest", "simplified", "spatial_nest", "trivial_nest"]
-
 
 def loop_nest(variables: Sequence[Var], extents: Sequence[PrimExpr], body: Stmt) -> Stmt:
     """Serial loops from 0 around a statement, the first outermost."""

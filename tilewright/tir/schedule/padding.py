@@ -58,8 +58,6 @@ from .primitive import BlockRV, LoopRV, Refusal, primitive, refuse
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = ["decompose_padding", "pad_einsum"]
-
 _IF = Op.get("tir.if_then_else")
 
 

@@ -21,8 +21,6 @@ from .primitive import BlockRV, LoopRV, primitive, refuse
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = ["loop_partition", "merge"]
-
 
 @primitive
 def loop_partition(

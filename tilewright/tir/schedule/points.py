@@ -25,19 +25,6 @@ from .regions import touched
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = [
-    "check_steps_once",
-    "check_fixed_element",
-    "check_distinct_writes",
-    "check_init_runs",
-    "check_reads_own_element",
-    "check_recomputable",
-    "check_full_domain",
-    "check_self_initialized",
-    "check_unobserved",
-    "runs_full_domain",
-]
-
 
 def check_recomputable(sch: Schedule, me: BlockRealize, target: For, what: str) -> None:
     """Refuse if a block may not be run again under other loops, over its iterators in their order.

@@ -17,8 +17,6 @@ from .verify import check_step
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = ["PRIMITIVES", "BlockRV", "Elsewhere", "ExprRV", "LoopRV", "Refusal", "primitive", "refuse"]
-
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 

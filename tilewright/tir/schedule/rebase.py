@@ -28,8 +28,6 @@ from .primitive import BlockRV, primitive, refuse
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = ["rebase"]
-
 _EXPONENTIALS = ("exp", "exp2", "exp10")
 
 

@@ -44,8 +44,6 @@ from .primitive import BlockRV, LoopRV, primitive, refuse
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = ["cascade_reduction", "decompose_reduction", "merge_reduction", "rfactor"]
-
 
 @primitive
 def decompose_reduction(sch: Schedule, block: BlockRV, loop: LoopRV) -> BlockRV:

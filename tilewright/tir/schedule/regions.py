@@ -16,8 +16,6 @@ from ...ir.stmt import Block, BlockRealize, For, Stmt
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = ["box", "last_of", "touched", "unclipped", "with_ends"]
-
 
 def touched(
     sch: Schedule,

@@ -45,8 +45,6 @@ from .regions import box, touched
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = ["cache_inplace", "reindex", "reindex_cache_read", "reindex_cache_write"]
-
 
 @primitive
 def reindex(sch: Schedule, block: BlockRV, buffer: Any) -> BlockRV:

@@ -19,8 +19,6 @@ from .regions import touched
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = ["rolling_buffer"]
-
 
 class _Roll(NamedTuple):
     """A dimension whose window moves by less than its size with each iteration of a loop."""

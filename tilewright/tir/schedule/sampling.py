@@ -15,8 +15,6 @@ from .primitive import BlockRV, Elsewhere, ExprRV, LoopRV, Refusal, primitive, r
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = ["sample_categorical", "sample_compute_location", "sample_partitioned_tile", "sample_perfect_tile"]
-
 ROOT, INLINE = -1, -2
 
 

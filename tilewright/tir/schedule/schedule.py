@@ -42,8 +42,6 @@ from .state import ScheduleState
 from .trace import Trace
 from .verify import Report, verify
 
-__all__ = ["Position", "Schedule"]
-
 T = TypeVar("T")
 
 

@@ -11,9 +11,6 @@ from ...ir.function import PrimFunc
 from ...ir.module import GlobalVar, IRModule
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, SeqStmt, Stmt
 
-__all__ = ["Index", "ScheduleState", "outermost_blocks", "without_buffer"]
-
-
 _MANY = 256  # statements: in fewer it is as fast to look at all of them again
 
 

@@ -54,8 +54,6 @@ from .primitive import BlockRV, LoopRV, primitive, refuse
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = ["ROLES", "stream"]
-
 _LOG2_E = math.log2(math.e)
 _WIDE = 64  # sizes of heads are padded to multiples of this
 

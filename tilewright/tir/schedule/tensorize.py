@@ -47,8 +47,6 @@ from .reduction import decompose_reduction
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = ["blockize", "tensorize", "tensorize_declared"]
-
 
 @primitive
 def blockize(sch: Schedule, target: LoopRV | Sequence[BlockRV], preserve_unit_iters: bool = True) -> BlockRV:

@@ -11,8 +11,6 @@ from ...ir.module import IRModule
 from .schedule import Schedule
 from .trace import Trace
 
-__all__ = ["assert_structural_equal_ignore_global_symbol", "verify_trace_roundtrip"]
-
 
 def assert_structural_equal_ignore_global_symbol(
     func1: PrimFunc | IRModule, func2: PrimFunc | IRModule, *args: Any, **kwargs: Any

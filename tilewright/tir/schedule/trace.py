@@ -18,8 +18,6 @@ from .primitive import PRIMITIVES, BlockRV, LoopRV
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = ["Instruction", "Trace"]
-
 FORMAT = "tilewright-trace-1"
 
 

@@ -22,8 +22,6 @@ from ..annotations import BULK_COPY
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = ["Report", "check_step", "verify"]
-
 LIMIT = 100_000  # block runs that the interpreter is asked for; larger programs run as machine code
 _SIZES = (5, 7, 6, 9, 4, 8)  # what symbols in shapes are taken to be
 _TOLERANCE = {"float16": 2e-2, "bfloat16": 5e-2, "float32": 1e-4, "float64": 1e-9}

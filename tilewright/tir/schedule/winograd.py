@@ -30,8 +30,6 @@ from .primitive import BlockRV, LoopRV, primitive, refuse
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = ["KEY", "Convolution", "convolution_of", "winograd"]
-
 # The annotation of the stages that transform: how many of their last iterators are to be unrolled.
 KEY = "winograd.small"
 

@@ -20,8 +20,6 @@ from ...ir.expr import const_value
 from ...ir.node import Node
 from .specs import LoopSpec
 
-__all__ = ["BUILTINS", "METHODS", "Budget", "OverBudget"]
-
 _STEPS: Final = 200_000  # expressions that are evaluated, and 20 more for each character
 _SECONDS: Final = 5.0  # and one more for each 2,000 characters
 _SIZE: Final = (

@@ -22,8 +22,6 @@ from .reach import Namespace, OutOfReach
 from .regions import as_load
 from .source import Source, near
 
-__all__ = ["Evaluator", "load_of"]
-
 _COMPARE: dict[type, tuple[Callable[[Any, Any], Any], Callable[..., PrimExpr] | None]] = {
     ast.Eq: (operator.eq, ops.equal),
     ast.NotEq: (operator.ne, ops.not_equal),

@@ -29,8 +29,6 @@ from .reach import Namespace, Reach
 from .source import Source, class_source, decorator_name, function_source, text_source
 from .specs import BufferSpec
 
-__all__ = ["from_source", "ir_module", "macro", "parse_class", "parse_function", "prim_func"]
-
 
 # -------------------------------------------------------------------------------- functions
 @dataclass(frozen=True, slots=True)

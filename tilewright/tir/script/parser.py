@@ -58,8 +58,6 @@ from .specs import (
     RemapSpec,
 )
 
-__all__ = ["BlockFrame", "Macro", "StmtParser", "type_of"]
-
 Wrap = Callable[[Stmt], Stmt]
 
 

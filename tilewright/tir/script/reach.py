@@ -26,8 +26,6 @@ from ...ir.node import Node
 from .budget import BUILTINS, METHODS, Budget
 from .namespace import Axis, Scalar
 
-__all__ = ["Namespace", "OutOfReach", "Reach"]
-
 # What a text may ask of an object beside a node's fields, which are data. Methods here build IR or give numbers.
 _ATTRIBUTES: Final[Mapping[type, frozenset[str]]] = {
     owner: frozenset(names.split())

@@ -8,8 +8,6 @@ from ...ir.buffer import Buffer, BufferRegion
 from ...ir.expr import BufferLoad, PrimExpr, Ramp, Range, const, const_value
 from ...ir.ops import mul
 
-__all__ = ["as_load", "region_of"]
-
 
 def region_of(value: Any) -> BufferRegion:
     """A buffer, a load or a slice as a region."""

@@ -16,8 +16,6 @@ from ...ir import Span
 from ...ir.errors import ScriptError
 from .reach import Reach
 
-__all__ = ["Source", "class_source", "decorator_name", "function_source", "near", "text_source"]
-
 _parsed: dict[tuple[str, int], tuple[list[str], ast.Module]] = {}
 
 

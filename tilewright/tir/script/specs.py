@@ -16,29 +16,6 @@ from ...ir.dtype import INT32, DataType
 from ...ir.expr import IntImm, SizeVar, Var, convert
 from ...ir.stmt import ForKind
 
-__all__ = [
-    "AllocateSpec",
-    "AllocBuffer",
-    "AssertSpec",
-    "AttrSpec",
-    "AxisSpec",
-    "BlockSpec",
-    "BufferSpec",
-    "DeclSpec",
-    "Directive",
-    "EnvThread",
-    "InitSpec",
-    "LaunchSpec",
-    "LetSpec",
-    "LoopSpec",
-    "MatchSpec",
-    "MetaVar",
-    "RealizeSpec",
-    "RemapSpec",
-    "fresh_var",
-]
-
-
 LONGEST = 1_000_000  # iterations of a loop that runs while a script is read
 
 

@@ -17,14 +17,6 @@ from ...ir.function import PrimFunc
 from ..script import from_source
 from .intrin import built_in_later
 
-__all__ = [
-    "get_mma_intrin_group",
-    "ldmatrix_32x8_to_shared_16x16_layout",
-    "shared_16x16_to_ldmatrix_32x8_layout",
-    "shared_16x32_to_ldmatrix_32x16_layout",
-    "shared_32x16_to_ldmatrix_32x16_layout",
-]
-
 WARP_SIZE = 32
 M_DIM = N_DIM = 16
 _SHORT = {"float16": "f16", "float32": "f32", "int8": "i8", "int32": "i32"}

@@ -7,14 +7,6 @@ from typing import Any
 from ..script import from_source
 from .intrin import built_in
 
-__all__ = [
-    "DP4A_S8S8S32_INTRIN",
-    "DP4A_S8U8S32_INTRIN",
-    "DP4A_U8S8S32_INTRIN",
-    "DP4A_U8U8S32_INTRIN",
-    "register_dot",
-]
-
 _DOT = """
 @T.prim_func
 def dot(

@@ -12,8 +12,6 @@ from ...ir.equal import structural_equal
 from ...ir.function import PrimFunc
 from ...ir.stmt import Block, BlockRealize
 
-__all__ = ["TensorIntrin"]
-
 _BUILT_IN: tuple[str, ...] = ("x86", "arm_cpu", "dot_product_common", "cuda")
 _table: dict[str, TensorIntrin] = {}
 _later: dict[str, Callable[[], tuple[PrimFunc, PrimFunc]]] = {}  # those that are made when somebody asks

@@ -11,8 +11,6 @@ from ...ir.functor import Mutator, statements
 from ...ir.ops import add, floormod, mul, sub
 from ...ir.stmt import Block
 
-__all__ = ["align_storage"]
-
 _KEY = "buffer_dim_align"
 
 

@@ -11,8 +11,6 @@ from ...ir.ops import add, floordiv, less, logical_and, mul
 from ...ir.stmt import BlockRealize, For, ForKind, IfThenElse, Stmt
 from ..analysis.threads import is_hardware_loop
 
-__all__ = ["bind_parallel_loops"]
-
 _THREADS = 64  # of a block
 
 

@@ -16,8 +16,6 @@ from ...ir.op import Op
 from ...ir.ops import add, conjuncts, floordiv, floormod, mul, sub
 from ...ir.stmt import Block, BufferStore
 
-__all__ = ["VIEW", "View", "Windows", "guarded_load", "line_of", "only_ends", "view_of"]
-
 VIEW = "tilewright.view"  # of a block: the sizes of the results' axes that its first index counts, the last one fastest
 _LINE = 128  # bytes of a line, across which bulk copies swizzle
 _PIECE = 16  # bytes at whose multiples the pixels of an image begin

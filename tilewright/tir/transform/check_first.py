@@ -7,11 +7,9 @@ from typing import Any
 
 from ...ir.expr import BufferLoad, Call, Cast, Let, PrimExpr, Var
 from ...ir.function import PrimFunc
-from ...ir.functor import Mutator, pre_order
+from ...ir.functor import LeafKeeper, Mutator, pre_order
 from ...ir.op import Op
 from ...ir.stmt import BufferStore, LetStmt, SeqStmt, Stmt, seq
-
-__all__ = ["check_first"]
 
 _CHECKED, _IF = Op.get("tir.checked"), Op.get("tir.if_then_else")
 
@@ -35,12 +33,7 @@ def check_first(func: PrimFunc) -> PrimFunc:
     return _CheckFirst().run(func)
 
 
-class _CheckFirst(Mutator):
-    def visit_leaf(self, n: Stmt) -> Stmt:
-        return n
-
-    visit_BufferStore = visit_Evaluate = visit_leaf
-
+class _CheckFirst(LeafKeeper):
     def visit_SeqStmt(self, n: SeqStmt) -> Stmt:
         parts: list[Stmt] = []
         run: list[BufferStore] = []

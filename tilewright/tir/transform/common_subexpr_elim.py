@@ -56,8 +56,6 @@ from ...ir.stmt import (
 from ..analysis.effects import is_division
 from ..analysis.lca import common_place
 
-__all__ = ["common_subexpr_elim"]
-
 _ADDRESS_OF, _LIKELY = Op.get("tir.address_of"), Op.get("tir.likely")
 _IF_THEN_ELSE = Op.get("tir.if_then_else")
 _COMMUTATIVE = (Add, Mul, Min, Max)

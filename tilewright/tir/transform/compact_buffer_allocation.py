@@ -26,8 +26,6 @@ from ...ir.stmt import (
     stmt_list,
 )
 
-__all__ = ["compact_buffer_allocation"]
-
 _ADDRESS = Op.get("tir.address_of")
 
 

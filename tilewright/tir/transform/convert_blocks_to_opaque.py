@@ -8,8 +8,6 @@ from ...ir.function import PrimFunc
 from ...ir.functor import Substitution
 from ...ir.stmt import Block, BlockRealize
 
-__all__ = ["convert_blocks_to_opaque"]
-
 
 def convert_blocks_to_opaque(func: PrimFunc) -> PrimFunc:
     """Replace block iterators by the values that they are bound to.

@@ -6,8 +6,6 @@ from ...ir.function import PrimFunc
 from ...ir.functor import rewrite
 from ...ir.stmt import For, ForKind
 
-__all__ = ["convert_for_loops_to_serial"]
-
 
 def convert_for_loops_to_serial(func: PrimFunc) -> PrimFunc:
     """Make parallel loops serial, for targets that have one thread.

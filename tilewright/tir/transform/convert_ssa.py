@@ -10,8 +10,6 @@ from ...ir.function import PrimFunc
 from ...ir.functor import Mutator
 from ...ir.stmt import Allocate, AllocateConst, AttrStmt, DeclBuffer, For, LetStmt, Stmt
 
-__all__ = ["convert_ssa"]
-
 
 def convert_ssa(func: PrimFunc) -> PrimFunc:
     """Give every definition a variable of its own.
@@ -96,18 +94,14 @@ class _Convert(Mutator):
         var, mark = self.define(n.loop_var)
         body = self.visit(n.body)
         self.undo(mark)
-        if var is n.loop_var and low is n.min and extent is n.extent and body is n.body:
-            return n
-        return n.replace(loop_var=var, min=low, extent=extent, body=body)
+        return n.updated(loop_var=var, min=low, extent=extent, body=body)
 
     def visit_LetStmt(self, n: LetStmt | Let) -> LetStmt | Let:
         value = self.visit(n.value)
         var, mark = self.define(n.var)
         body = self.visit(n.body)
         self.undo(mark)
-        if var is n.var and value is n.value and body is n.body:
-            return n
-        return n.replace(var=var, value=value, body=body)
+        return n.updated(var=var, value=value, body=body)
 
     visit_Let = visit_LetStmt
 
@@ -116,9 +110,7 @@ class _Convert(Mutator):
         var, mark = self.define(n.buffer_var)
         body = self.visit(n.body)
         self.undo(mark)
-        if var is n.buffer_var and body is n.body and all(a is b for a, b in zip(extents, n.extents)):
-            return n
-        return n.replace(buffer_var=var, extents=extents, body=body)
+        return n.updated(buffer_var=var, extents=extents, body=body)
 
     visit_AllocateConst = visit_Allocate
 
@@ -151,6 +143,4 @@ class _Convert(Mutator):
 
     @staticmethod
     def _rebuilt_attr(n: AttrStmt, node: Any, value: PrimExpr, body: Stmt) -> AttrStmt:
-        if node is n.node and value is n.value and body is n.body:
-            return n
-        return n.replace(node=node, value=value, body=body)
+        return n.updated(node=node, value=value, body=body)

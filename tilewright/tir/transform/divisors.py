@@ -32,8 +32,6 @@ from ...ir.expr import (
 from ...ir.function import PrimFunc
 from ...ir.functor import pre_order
 
-__all__ = ["Divisors", "Named", "by_zero_or_minus_one", "safe_divisor", "safe_quotient"]
-
 
 class Divisors:
     """What is known of divisors in a function: the sizes of its arrays are not zero where anything is done."""

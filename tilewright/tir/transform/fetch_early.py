@@ -11,8 +11,6 @@ from ...ir.ops import less
 from ...ir.stmt import Allocate, AttrStmt, BufferStore, DeclBuffer, IfThenElse, SeqStmt, Stmt, seq
 from .inject_prefetch import asked_for
 
-__all__ = ["EARLY", "FETCH_EARLY", "fetch_early"]
-
 FETCH_EARLY = "pragma_fetch_early"  # on a block or a loop: how many thread blocks, the first ones, prefetch
 EARLY = 1  # the cache argument of such a `tir.prefetch`, which no other prefetch has
 _CLUSTER = "clusterCtaIdx.x"

@@ -12,8 +12,6 @@ from ...ir.functor import Mutator
 from ...ir.ops import add, mul, product, sub
 from ...ir.stmt import Allocate, DeclBuffer, Stmt
 
-__all__ = ["flatten_buffer", "reach"]
-
 
 def flatten_buffer(func: PrimFunc) -> PrimFunc:
     """Make every access one-dimensional.

@@ -26,8 +26,6 @@ from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, pre_order
 from ...ir.op import Op
 
-__all__ = ["compute_float8", "narrowed", "widened"]
-
 
 def compute_float8(func: PrimFunc) -> PrimFunc:
     """Compute with floats of eight bits in float32, and convert them by integer operations.

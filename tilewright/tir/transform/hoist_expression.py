@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...ir.expr import IterVar, PrimExpr, Var
 from ...ir.function import PrimFunc
-from ...ir.functor import Mutator, uses_var
+from ...ir.functor import LeafKeeper, uses_var
 from ...ir.stmt import (
     Allocate,
     AllocateConst,
@@ -19,8 +19,6 @@ from ...ir.stmt import (
 from ..analysis.effects import can_trap, is_pure
 from ..renew import renewed
 from .remove_no_op import is_no_op
-
-__all__ = ["hoist_expression"]
 
 _WRAPPERS = (LetStmt, Allocate, AllocateConst, DeclBuffer)
 
@@ -45,17 +43,12 @@ def hoist_expression(
     return _Hoist(conditionals, lets, block_scope).run(func)
 
 
-class _Hoist(Mutator):
+class _Hoist(LeafKeeper):
     """Inner loops first, so that a condition rises as far as it can."""
 
     def __init__(self, conditionals: bool, lets: bool, block_scope: bool) -> None:
         self.conditionals, self.lets, self.block_scope = conditionals, lets, block_scope
         self.threads: set[Var] = set()
-
-    def visit_leaf(self, n: Stmt) -> Stmt:
-        return n  # there is no loop in an expression
-
-    visit_BufferStore = visit_Evaluate = visit_leaf
 
     def visit_AttrStmt(self, n: AttrStmt) -> AttrStmt:
         if isinstance(n.node, IterVar):

@@ -5,8 +5,6 @@ from __future__ import annotations
 from ...ir.function import PrimFunc
 from .hoist_expression import hoist_expression
 
-__all__ = ["hoist_if_then_else"]
-
 
 def hoist_if_then_else(func: PrimFunc, variant: str | None = None, *, block_scope: bool = False) -> PrimFunc:
     """Ask a question that has the same answer in every iteration once.

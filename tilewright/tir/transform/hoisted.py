@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from enum import IntFlag
 from typing import Any
 
-__all__ = ["HoistedConditionals", "HoistedLetBindings", "hoisted"]
-
 
 class HoistedConditionals(IntFlag):
     """Which conditions leave a loop. Those inside of expressions never do, whatever the flags say."""

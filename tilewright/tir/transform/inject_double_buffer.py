@@ -25,8 +25,6 @@ from ...ir.stmt import (
 )
 from ..renew import renewed
 
-__all__ = ["inject_double_buffer"]
-
 _ACCESS_PTR = Op.get("tir.tvm_access_ptr")
 _KEY = "double_buffer_scope"
 

@@ -17,8 +17,6 @@ from ...ir.ops import add, bitwise_xor, floordiv, floormod, mul, sub
 from ...ir.stmt import AttrStmt, Block, For, Stmt
 from ..analysis.measure import scope_of
 
-__all__ = ["PERMUTED", "inject_permuted_layout"]
-
 PERMUTED = "permuted_layout"
 _PIECE = 16  # bytes that stay together: what a thread copies at once, and a row of ldmatrix
 _LINE = 8  # pieces that all banks of shared memory have beside each other

@@ -12,8 +12,6 @@ from ...ir.functor import Mutator, pre_order, substitute, vars_used
 from ...ir.ops import add, call, less, mul, sub
 from ...ir.stmt import Evaluate, For, ForKind, IfThenElse, Stmt, seq
 
-__all__ = ["SECOND_CACHE", "asked_for", "inject_prefetch"]
-
 KEY = "prefetch_"
 PAST = "past_"
 _LINE = 64  # bytes that come at once

@@ -10,8 +10,6 @@ from ...ir.ops import logical_and
 from ...ir.stmt import AttrStmt, BufferStore, Evaluate, Stmt
 from ..analysis.measure import scope_of
 
-__all__ = ["inject_ptx_async_copy"]
-
 
 def inject_ptx_async_copy(func: PrimFunc) -> PrimFunc:
     """Let copies from global to shared memory under `async_scope` be asynchronous, where 4, 8 or 16 bytes go at once.

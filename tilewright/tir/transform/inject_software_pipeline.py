@@ -28,8 +28,6 @@ from ...ir.stmt import (
 )
 from ..analysis.measure import scope_of
 
-__all__ = ["GUARDED", "inject_software_pipeline"]
-
 STAGE, ORDER = "software_pipeline_stage", "software_pipeline_order"
 ASYNC = "software_pipeline_async_stages"
 GUARDED = "software_pipeline_guarded"  # of the same loop: its last turns are in the loop too

@@ -29,8 +29,6 @@ from ...ir.stmt import (
 from ..analysis.effects import has_effect
 from ..renew import renewed
 
-__all__ = ["inject_virtual_thread"]
-
 _ACCESS_PTR = Op.get("tir.tvm_access_ptr")
 _MOST_COPIES = 16
 

@@ -12,8 +12,6 @@ from ...ir.op import Op
 from ...ir.ops import add, greater_equal, less, logical_and, logical_not, mul
 from ...ir.stmt import AssertStmt, BufferStore, Evaluate, Stmt, While, seq
 
-__all__ = ["instrument_bound_checkers"]
-
 _IF, _ADDRESS = Op.get("tir.if_then_else"), Op.get("tir.address_of")
 _Check = tuple[PrimExpr, str]
 

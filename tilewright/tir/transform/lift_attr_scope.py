@@ -18,8 +18,6 @@ from ...ir.stmt import (
     seq,
 )
 
-__all__ = ["lift_attr_scope"]
-
 
 def lift_attr_scope(func: PrimFunc, attr_key: str) -> PrimFunc:
     """Move the attribute `attr_key` outwards, and join statements that carry the same one.

@@ -29,8 +29,6 @@ from ..analysis.analyzed import AnalyzedMutator
 from ..analysis.effects import can_trap
 from . import transpose_lanes
 
-__all__ = ["loop_partition"]
-
 _LIKELY, _IF = Op.get("tir.likely"), Op.get("tir.if_then_else")
 # A partitioned program may be this many nodes larger than the original one.
 _GROWTH = 30_000

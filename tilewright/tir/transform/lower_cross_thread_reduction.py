@@ -22,8 +22,6 @@ from .thread_allreduce import (
     with_regions,
 )
 
-__all__ = ["lower_cross_thread_reduction"]
-
 
 def lower_cross_thread_reduction(func: PrimFunc, *, warp: int = 0) -> PrimFunc:
     """Let each thread reduce its part, and combine the parts through shared memory.

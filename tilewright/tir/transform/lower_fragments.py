@@ -18,9 +18,6 @@ from ..analysis.measure import scope_of
 from ..analysis.threads import is_fragment
 from .thread_registers import ThreadRegisters
 
-__all__ = ["lower_fragments"]
-
-
 _CHOICE = Op.get("tir.if_then_else")
 _HELD = ("accumulator", "rows", "lanes")  # the forms of fragments whose elements threads can use
 

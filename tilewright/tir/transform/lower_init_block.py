@@ -14,8 +14,6 @@ from ..analysis.elements import loops_injective, undetermined_iterator
 from ..analysis.reductions import init_nest, reduction_loops, starts_at_first
 from ..analysis.regions import reads_elsewhere
 
-__all__ = ["lower_init_block"]
-
 
 def lower_init_block(func: PrimFunc) -> PrimFunc:
     """Run the `init` of a reduction before its outermost reduction loop.

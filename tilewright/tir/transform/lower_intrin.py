@@ -34,8 +34,6 @@ from .math import expand_call
 from .round_once import round_once
 from .simplify import simplify
 
-__all__ = ["lower_intrin"]
-
 
 def lower_intrin(
     func: PrimFunc,

@@ -14,8 +14,6 @@ from ...ir.ops import add
 from ...ir.stmt import Block
 from ..analysis.views import rows_apart, used_whole
 
-__all__ = ["lower_match_buffer"]
-
 
 def lower_match_buffer(func: PrimFunc) -> PrimFunc:
     """Replace the buffers that `match_buffer` makes of regions by accesses of the regions' sources.

@@ -27,8 +27,6 @@ from ...ir.stmt import (
 from .flatten_buffer import reach
 from .inject_software_pipeline import ORDER, STAGE
 
-__all__ = ["lower_opaque_block"]
-
 
 def lower_opaque_block(func: PrimFunc, *, keep_trivial_loops: bool = False) -> PrimFunc:
     """Dissolve blocks: predicates become conditions, their buffers allocations, bound loops thread extents.

@@ -14,8 +14,6 @@ from ...ir.stmt import Allocate, BufferStore, Stmt
 from ..analysis.measure import scope_of
 from .thread_registers import ThreadRegisters
 
-__all__ = ["lower_warp_memory"]
-
 _WARP = 32
 _SHUFFLE = Op.get("tir.tvm_warp_shuffle")
 # Where instructions take pointers to memory of a warp, each followed by an offset.

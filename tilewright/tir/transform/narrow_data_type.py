@@ -31,8 +31,6 @@ from ...ir.stmt import Allocate, AttrStmt, BufferStore, Evaluate, For, IfThenEls
 from ..renew import folded
 from .retype import Retyper
 
-__all__ = ["force_narrow_index_to_int32", "narrow_data_type"]
-
 _IF_THEN_ELSE, _LIKELY = Op.get("tir.if_then_else"), Op.get("tir.likely")
 
 
@@ -208,9 +206,7 @@ class _Narrower(Retyper):
                 self.define(var, var.dtype),
             )
         body = self.visit(n.body)
-        if var is n.loop_var and low is n.min and extent is n.extent and body is n.body:
-            return n
-        return n.replace(loop_var=var, min=low, extent=extent, body=body)
+        return n.updated(loop_var=var, min=low, extent=extent, body=body)
 
     def visit_AttrStmt(self, n: AttrStmt) -> AttrStmt:
         node, value = n.node, self.visit(n.value)
@@ -225,17 +221,13 @@ class _Narrower(Retyper):
         elif n.value.dtype is not value.dtype:
             value = self.widened(value, n.value)
         body = self.visit(n.body)
-        if node is n.node and value is n.value and body is n.body:
-            return n
-        return n.replace(node=node, value=value, body=body)
+        return n.updated(node=node, value=value, body=body)
 
     # -- other statements ------------------------------------------------------------------
     def visit_BufferStore(self, n: BufferStore) -> Stmt:
         buffer = self.buffer(n.buffer)
         value, where = self.same(n.value), [self.visit(i) for i in n.indices]
-        if buffer is n.buffer and value is n.value and all(a is b for a, b in zip(where, n.indices)):
-            return n
-        return n.replace(buffer=buffer, value=value, indices=tuple(where))
+        return n.updated(buffer=buffer, value=value, indices=tuple(where))
 
     def visit_Evaluate(self, n: Evaluate) -> Stmt:
         return n.map_children(self.same)
@@ -248,9 +240,7 @@ class _Narrower(Retyper):
         with self.ana.constraint_scope(n.condition):
             then_case = self.visit(n.then_case)
         else_case = None if n.else_case is None else self.visit(n.else_case)
-        if condition is n.condition and then_case is n.then_case and else_case is n.else_case:
-            return n
-        return n.replace(condition=condition, then_case=then_case, else_case=else_case)
+        return n.updated(condition=condition, then_case=then_case, else_case=else_case)
 
 
 class _Forced(_Narrower):

@@ -14,8 +14,6 @@ from ...ir.module import GlobalVar
 from ...ir.stmt import Allocate, BufferStore, DeclBuffer, Evaluate, For, ForKind, LetStmt, SeqStmt, Stmt
 from ..analysis.measure import scope_of
 
-__all__ = ["outline_nests"]
-
 _ACCESSES: frozenset[Any] = frozenset((BufferLoad, BufferStore))
 _AROUND = (Allocate, DeclBuffer, LetStmt)
 

@@ -13,8 +13,6 @@ from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, Stmt
 from ..analysis.carried import reads_are_covered, uses_under
 from ..analysis.threads import is_shared_by_warp
 
-__all__ = ["access_sites", "plan_buffer_allocation"]
-
 
 def plan_buffer_allocation(func: PrimFunc) -> PrimFunc:
     """Allocate each buffer at the innermost loop or block around all of its accesses.

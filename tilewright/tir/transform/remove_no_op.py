@@ -29,8 +29,6 @@ from ...ir.stmt import (
 )
 from ..analysis.effects import has_effect
 
-__all__ = ["is_no_op", "remove_no_op"]
-
 
 def remove_no_op(func: PrimFunc) -> PrimFunc:
     """Take out what does nothing: empty loops and branches, unused names and memory, idle stores.
@@ -136,9 +134,7 @@ class _Remove(Mutator):
         if is_no_op(body):
             return _effect_of(n.min, n.extent)
         low, extent = self.visit(n.min), self.visit(n.extent)
-        if body is n.body and low is n.min and extent is n.extent:
-            return n
-        return n.replace(min=low, extent=extent, body=body)
+        return n.updated(min=low, extent=extent, body=body)
 
     def visit_While(self, n: While) -> Stmt:
         if isinstance(n.condition, IntImm) and not n.condition.value:
@@ -158,9 +154,7 @@ class _Remove(Mutator):
                 return _effect_of(n.condition)
             return n.replace(condition=logical_not(self.visit(n.condition)), then_case=other, else_case=None)
         condition = self.visit(n.condition)
-        if condition is n.condition and then is n.then_case and other is n.else_case:
-            return n
-        return n.replace(condition=condition, then_case=then, else_case=other)
+        return n.updated(condition=condition, then_case=then, else_case=other)
 
     def visit_AssertStmt(self, n: AssertStmt) -> Stmt:
         if isinstance(n.condition, IntImm) and n.condition.value:

@@ -11,8 +11,6 @@ from ...ir.functor import Mutator
 from ...ir.stmt import DeclBuffer, LetStmt
 from ..renew import Substituter
 
-__all__ = ["Retyper"]
-
 
 class Retyper(Mutator):
     """Rewrites bottom up: an integer expression may come back in another type than it had."""
@@ -78,9 +76,7 @@ class Retyper(Mutator):
     def visit_LetStmt(self, n: LetStmt) -> LetStmt:
         value, var = self.bound(n)
         body = self.visit(n.body)
-        if var is n.var and value is n.value and body is n.body:
-            return n
-        return n.replace(var=var, value=value, body=body)
+        return n.updated(var=var, value=value, body=body)
 
     def buffer(self, b: Buffer) -> Buffer:
         """The buffer over the new variables; its shape keeps its type."""

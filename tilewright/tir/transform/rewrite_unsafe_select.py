@@ -12,8 +12,6 @@ from ...ir.ops import if_then_else
 from ..analysis.analyzed import AnalyzedMutator
 from ..analysis.effects import is_division
 
-__all__ = ["rewrite_unsafe_select"]
-
 
 def rewrite_unsafe_select(func: PrimFunc) -> PrimFunc:
     """Turn a `Select` that might trap in the side it does not choose into `if_then_else`.

@@ -8,8 +8,6 @@ from ...ir.expr import Cast, Let, Mul, PrimExpr, Select, Sub, Var, const
 from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, pre_order
 
-__all__ = ["round_once"]
-
 _EXACT = 24  # bits of an integer that a float32 holds exactly
 _STEP = (
     14  # bits that are taken away at a time: of a number beyond _EXACT bits, enough are left to round from

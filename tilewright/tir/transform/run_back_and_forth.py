@@ -9,8 +9,6 @@ from ...ir.functor import Mutator, statements, substitute
 from ...ir.ops import add, floormod, mul, sub
 from ...ir.stmt import For, ForKind, Stmt
 
-__all__ = ["BACK_AND_FORTH", "run_back_and_forth"]
-
 BACK_AND_FORTH = "tilewright.back_and_forth"  # of a loop: it runs backwards in every second turn
 
 

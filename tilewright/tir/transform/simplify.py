@@ -23,8 +23,6 @@ from ...ir.stmt import (
 )
 from ..analysis.analyzed import AnalyzedMutator
 
-__all__ = ["simplify"]
-
 
 def simplify(func: PrimFunc, *, done: Set[Stmt] = frozenset(), keep_trivial_loops: bool = False) -> PrimFunc:
     """Bring every expression to its normal form, knowing the loops and conditions around it.

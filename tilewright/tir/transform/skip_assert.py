@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from ...ir.function import PrimFunc
-from ...ir.functor import Mutator
+from ...ir.functor import LeafKeeper
 from ...ir.stmt import AssertStmt, Stmt
-
-__all__ = ["skip_assert"]
 
 
 def skip_assert(func: PrimFunc) -> PrimFunc:
@@ -20,11 +18,6 @@ def skip_assert(func: PrimFunc) -> PrimFunc:
     return _Skip().run(func)
 
 
-class _Skip(Mutator):
+class _Skip(LeafKeeper):
     def visit_AssertStmt(self, n: AssertStmt) -> Stmt:
         return self.visit(n.body)  # type: ignore[no-any-return]
-
-    def visit_leaf(self, n: Stmt) -> Stmt:
-        return n  # there is no assertion in an expression
-
-    visit_BufferStore = visit_Evaluate = visit_leaf

@@ -36,8 +36,6 @@ from ..analysis.measure import scope_of
 from .lower_bulk_copies import BULK_COPY, THREADS, access_ptr, line_of
 from .warpgroup_products import PRODUCTS, apart, in_order, is_product, written_out
 
-__all__ = ["EARLY", "OVERLAP", "PERSISTENT", "SPECIALIZE", "specialize_warps"]
-
 # Annotations of the loop over the reduction:
 SPECIALIZE = "tilewright.specialize_warps"  # the stages of its pipeline: iterations that may be in flight
 PERSISTENT = "tilewright.persistent_blocks"  # the number of thread blocks that share all tiles

@@ -31,8 +31,6 @@ from ...ir.stmt import (
 )
 from ..analysis.measure import bytes_of, scope_of
 
-__all__ = ["CLUSTER", "DYNAMIC_SHARED", "LAUNCH_PARAMS", "OFFSET", "KernelLimits", "split_host_device"]
-
 LAUNCH_PARAMS = "tir.kernel_launch_params"
 OFFSET = "tilewright.dynamic_shared_offset"  # of an allocation: where in dynamic shared memory it starts
 DYNAMIC_SHARED = "tir.use_dyn_shared_memory"

@@ -28,8 +28,6 @@ from ..analysis.measure import bytes_of
 from ..renew import Substituter
 from .convert_ssa import convert_ssa
 
-__all__ = ["SMALL", "storage_rewrite"]
-
 _SHAREABLE = ("global", "local", "shared", "warp")
 _SCOPE_ATTRS = ("virtual_thread", "compute_scope", "extern_scope", "device_id", "device_type", "device_scope")
 _STORES_POINTERS = (Op.get("tir.tvm_struct_set"), Op.get("tir.tvm_static_handle"))

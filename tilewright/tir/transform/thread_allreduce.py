@@ -15,15 +15,6 @@ from ...ir.stmt import Block, BlockRealize, BufferStore, For, IfThenElse, Stmt, 
 from ..analysis.combiner import Combination, store_all
 from ..analysis.regions import get_block_read_write_region
 
-__all__ = [
-    "Exchange",
-    "exchange_by_warps",
-    "exchange_in_cluster",
-    "exchange_in_shared_memory",
-    "opaque_block",
-    "with_regions",
-]
-
 _SHUFFLE = Op.get("tir.tvm_warp_shuffle")
 
 

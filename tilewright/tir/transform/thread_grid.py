@@ -25,8 +25,6 @@ from ...ir.op import Op
 from ...ir.ops import add, sub
 from ..analysis.combiner import ON_NUMBERS
 
-__all__ = ["Between", "ThreadGrid"]
-
 Between = tuple[float, float, int, range]  # the least, the largest, steps, and what is left of them
 _LIKELY, _XOR = Op.get("tir.likely"), Op.get("tir.bitwise_xor")
 _MOST = 2048  # threads that are looked at one by one

@@ -15,8 +15,6 @@ from ...ir.stmt import Block, BlockRealize, BufferStore, For, Stmt
 from ..analysis.carried import Use, is_disjoint, reads_are_covered, uses_under
 from ..analysis.threads import is_hardware_loop, is_shared_by_warp
 
-__all__ = ["place_thread_memory"]
-
 
 def place_thread_memory(func: PrimFunc) -> PrimFunc:
     """Allocate shared memory in the kernel that uses it; refuse memory that its threads would not all see.

@@ -10,8 +10,6 @@ from ...ir.functor import Mutator
 from ...ir.stmt import Allocate, AttrStmt, DeclBuffer, For, Stmt
 from ...ir.types import PointerType, PrimType
 
-__all__ = ["ThreadRegisters"]
-
 
 class ThreadRegisters(Mutator):
     """What passes have in common that give each thread its part of an allocation: new pointers, buffers over them,

@@ -49,8 +49,6 @@ from ...ir.stmt import (
 from ..analysis.measure import scope_of
 from .thread_grid import Between, ThreadGrid
 
-__all__ = ["thread_sync"]
-
 _LIKELY = Op.get("tir.likely")
 _SYNC, _ACCESS_PTR = Op.get("tir.tvm_storage_sync"), Op.get("tir.tvm_access_ptr")
 _COPY, _XOR = Op.get("tir.ptx_cp_async"), Op.get("tir.bitwise_xor")

@@ -12,8 +12,6 @@ from ...ir.ops import add, conjuncts, less, logical_and, min_of, sub
 from ...ir.stmt import BufferStore, For, ForKind, IfThenElse, LetStmt, Stmt, seq
 from .inject_prefetch import asked_for
 
-__all__ = ["AHEAD", "KEY", "transposed"]
-
 # The annotation of a loop around a vectorised one that copies a tile across.
 KEY = "transpose_lanes"
 # One more: so many tiles further along the lines that are read, the second cache is asked to fetch.

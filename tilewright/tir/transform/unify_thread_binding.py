@@ -15,8 +15,6 @@ from ...ir.stmt import Block, BlockRealize, BufferStore, Evaluate, For, ForKind,
 from ..analysis.carried import reads_are_covered, uses_under
 from ..analysis.threads import AXES, is_hardware_loop, is_shared_by_warp
 
-__all__ = ["unify_thread_binding"]
-
 
 def unify_thread_binding(func: PrimFunc) -> PrimFunc:
     """Open each thread axis of a kernel once, around all of it, and say which threads run a block.

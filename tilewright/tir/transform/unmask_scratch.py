@@ -9,10 +9,8 @@ from ...arith import eval_set
 from ...ir.equal import structural_equal
 from ...ir.expr import BufferLoad, Let, PrimExpr, Ramp, Range, Var, const_value
 from ...ir.function import PrimFunc
-from ...ir.functor import Mutator, pre_order, vars_used
+from ...ir.functor import LeafKeeper, Mutator, pre_order, vars_used
 from ...ir.stmt import Allocate, BufferStore, DeclBuffer, For, LetStmt, Stmt
-
-__all__ = ["unmask_scratch"]
 
 Access = BufferLoad | BufferStore
 _ACCESSES: frozenset[Any] = frozenset((BufferLoad, BufferStore))
@@ -39,14 +37,9 @@ def unmask_scratch(func: PrimFunc) -> PrimFunc:
     return _Unmask(masked - whole).run(func) if masked - whole else func
 
 
-class _Unmask(Mutator):
+class _Unmask(LeafKeeper):
     def __init__(self, masked: Set[Var]) -> None:
         self.masked = masked  # memory that is accessed under predicates only
-
-    def visit_leaf(self, n: Stmt) -> Stmt:
-        return n
-
-    visit_BufferStore = visit_Evaluate = visit_leaf
 
     def visit_Allocate(self, n: Allocate) -> Stmt:
         made = n.map_children(self.visit)

@@ -11,8 +11,6 @@ from ...ir.op import Op
 from ...ir.stmt import AttrStmt, BufferStore, Evaluate, For, ForKind, SeqStmt, Stmt, seq
 from ..renew import copies
 
-__all__ = ["unroll_loop"]
-
 _JUMPS = (Op.get("tir.break_loop"), Op.get("tir.continue_loop"))
 
 

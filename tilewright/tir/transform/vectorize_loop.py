@@ -56,8 +56,6 @@ from ...ir.stmt import (
 from ..analysis.effects import can_trap, has_effect
 from . import transpose_lanes
 
-__all__ = ["vectorize_loop"]
-
 # A serial loop with this annotation reduces over lanes, and may combine them in any order.
 LANES = "reduce_lanes"
 _COMBINES = (Add, Mul, Min, Max)

@@ -11,8 +11,6 @@ from ...ir.op import Op
 from ...ir.ops import add
 from ...ir.stmt import Evaluate, For, ForKind, Stmt, stmt_list
 
-__all__ = ["PRODUCTS", "apart", "in_order", "is_product", "written_out"]
-
 _SHARED, _REGISTERS, _FILL = (
     Op.get(f"tir.{n}") for n in ("ptx_wgmma", "ptx_wgmma_registers", "tvm_fill_fragment")
 )

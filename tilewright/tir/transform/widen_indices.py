@@ -42,8 +42,6 @@ from ...runtime.limits import LARGEST_SIZE
 from ..renew import folded
 from .retype import Retyper
 
-__all__ = ["widen_indices"]
-
 _INT64 = DataType("int64")
 _LOW, _HIGH = int(INT32.low), int(INT32.high)
 _IF_THEN_ELSE, _LIKELY, _ACCESS_PTR = (
@@ -406,17 +404,13 @@ class _Widen(Retyper):
             var = self.define(var, _INT64)
         low, extent = cast(var.dtype, low), cast(var.dtype, extent)
         body = self.visit(n.body)
-        if var is n.loop_var and low is n.min and extent is n.extent and body is n.body:
-            return n
-        return n.replace(loop_var=var, min=low, extent=extent, body=body)
+        return n.updated(loop_var=var, min=low, extent=extent, body=body)
 
     def visit_AttrStmt(self, n: AttrStmt) -> AttrStmt:
         node = self.table.get(n.node, n.node) if isinstance(n.node, Var) else n.node
         value = self.same(n.value) if isinstance(n.value, PrimExpr) else n.value
         body = self.visit(n.body)
-        if node is n.node and value is n.value and body is n.body:
-            return n
-        return n.replace(node=node, value=value, body=body)
+        return n.updated(node=node, value=value, body=body)
 
     # -- other statements ------------------------------------------------------------------------
     def visit_BufferStore(self, n: BufferStore) -> Stmt:
@@ -424,6 +418,4 @@ class _Widen(Retyper):
 
     def visit_Allocate(self, n: Allocate) -> Allocate:
         extents, body = tuple([self.address(e) for e in n.extents]), self.visit(n.body)
-        if body is n.body and all(a is b for a, b in zip(extents, n.extents)):
-            return n
-        return n.replace(extents=extents, body=body)
+        return n.updated(extents=extents, body=body)

@@ -12,23 +12,6 @@ from ...expr import Call, Constant, Expr, Tuple, TupleGetItem, const, set_checke
 from ...op.registry import RelayTypeError
 from ...ty import TupleType
 
-__all__ = [
-    "R",
-    "Refusal",
-    "cast",
-    "constant",
-    "dtype_of",
-    "is_static",
-    "permute",
-    "rank",
-    "reshape",
-    "scalar",
-    "shape_of",
-    "static_shape",
-    "take_rows",
-    "typed",
-]
-
 # All constructors of operators: `R.add`, `R.nn.conv2d`.
 R: Any = op
 

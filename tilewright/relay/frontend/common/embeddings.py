@@ -6,8 +6,6 @@ from typing import Any
 
 from .build import R, Refusal, rank, reshape, shape_of
 
-__all__ = ["rotary"]
-
 
 def rotary(
     x: Any, cos: Any, sin: Any, positions: Any = None, interleaved: bool = False, heads: int = 0

@@ -8,8 +8,6 @@ from typing import Any
 from ...op.shapes import broadcast, same_size
 from .build import R, cast, dtype_of, rank, reshape, shape_of
 
-__all__ = ["SHORT", "matmul"]
-
 # Sums of products of these are kept in 32 bits.
 SHORT = ("float16", "bfloat16")
 

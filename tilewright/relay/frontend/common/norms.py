@@ -7,8 +7,6 @@ from typing import Any
 
 from .build import R, rank, reshape, scalar, shape_of
 
-__all__ = ["grouped", "over_channels", "scaled", "standardised"]
-
 
 def standardised(x: Any, axes: Sequence[int], epsilon: float) -> tuple[Any, Any, Any]:
     """(x - mean) / sqrt(variance + ε), the mean, and 1 / sqrt(variance + ε)."""

@@ -9,8 +9,6 @@ import numpy as np
 
 from .build import R, Refusal, shape_of, take_rows
 
-__all__ = ["padded"]
-
 
 def padded(x: Any, widths: Sequence[tuple[int, int]], mode: str = "constant", value: Any = 0) -> Any:
     """A tensor with (before, after) more along each dimension; a negative width cuts instead.

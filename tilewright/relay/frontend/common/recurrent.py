@@ -14,8 +14,6 @@ import numpy as np
 
 from .build import R, Refusal, cast, constant, dtype_of, scalar, shape_of, static_shape
 
-__all__ = ["Layer", "run"]
-
 _LONGEST = 4096
 _UNROLLED = 128  # a longer sequence is one operator, if it can be
 Curve = Callable[[Any], Any]

@@ -8,8 +8,6 @@ from typing import Any
 
 from .build import R, permute, reshape, static_shape
 
-__all__ = ["resized"]
-
 
 def resized(x: Any, axes: Sequence[int], sizes: Sequence[int], **how: Any) -> Any:
     """Up to three axes resized together, by the attributes of `image.resize2d`; the others are moved before them."""

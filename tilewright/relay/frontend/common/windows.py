@@ -11,8 +11,6 @@ import numpy as np
 
 from .build import R, Refusal, cast, constant, dtype_of, reshape, scalar, static_shape, typed
 
-__all__ = ["Windows", "convolve", "folded", "max_with_places", "pool", "transposed", "unpooled"]
-
 
 @dataclass(frozen=True, slots=True)
 class Windows:

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .context import Node
 
-__all__ = ["ELEMS", "body_of", "defaults_of", "has_body"]
-
 
 @cache
 def _schema(domain: str, op_type: str, opset: int) -> Any:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from importlib import import_module
 
-__all__ = ["load"]
-
 _FAMILIES = (
     "math", "shape", "reduce", "nn", "norm", "index", "image", "quant", "rnn", "control", "scan", "sequence", "signal",
     "counting", "training", "microsoft",

@@ -17,8 +17,6 @@ from ....ir.expr import PrimExpr
 from .context import Node, Value
 from .load import storage_dtype
 
-__all__ = ["fold"]
-
 _MANY = 4096  # integers up to so many elements are folded
 _FEW = 64  # and floats up to so many
 

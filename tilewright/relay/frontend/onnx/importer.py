@@ -29,8 +29,6 @@ from .fold import fold
 from .load import array_of, load_model, storage_dtype
 from .survey import DEEPEST, MOST_NODES, ordered, refuse_endless, refuse_missing
 
-__all__ = ["Importer", "from_onnx"]
-
 families.load()
 
 _GREATEST = 1 << 33  # elements of one tensor

@@ -11,8 +11,6 @@ import numpy as np
 from ....ir.errors import FrontendError
 from ...ty import MOST_DIMENSIONS
 
-__all__ = ["array_of", "load_model", "storage_dtype"]
-
 # Element types of ONNX by number, as they are stored here. The small ones are widened: an int4 lies in an int8, a
 # float8 as its byte.
 _STORED = {

@@ -29,8 +29,6 @@ from .build import R, constant, rank, typed
 from .context import NeedsValue, Node, Value
 from .survey import names_read
 
-__all__ = ["MOST", "MOST_WRITTEN", "Step", "given", "nodes_of", "outside", "run_time_loop"]
-
 MOST = 4096  # turns that are written out one after the other
 MOST_WRITTEN = (
     8192  # nodes of all turns, where the virtual machine can run them as a loop: compiling takes longer

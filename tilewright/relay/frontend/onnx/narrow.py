@@ -13,8 +13,6 @@ import numpy as np
 from .build import R, cast, constant, dtype_of, is_float, scalar
 from .context import Refusal, Value
 
-__all__ = ["decode", "encode", "numpy_type"]
-
 _INTEGERS = {21: (0, 15), 22: (-8, 7), 25: (0, 3), 26: (-2, 1)}
 _FLOATS = {
     17: "float8_e4m3fn",

@@ -13,8 +13,6 @@ from .context import find_converter
 if TYPE_CHECKING:
     from .importer import Importer
 
-__all__ = ["DEEPEST", "MOST_NODES", "names_read", "ordered", "refuse_endless", "refuse_missing"]
-
 DEEPEST = 64  # how deep functions and graphs within graphs may nest
 MOST_NODES = 250_000  # of a model whose functions and loops are written out
 

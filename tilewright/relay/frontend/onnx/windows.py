@@ -8,8 +8,6 @@ from typing import Any
 from ..common.windows import Windows
 from .context import Node, Refusal
 
-__all__ = ["windows_of"]
-
 _MOST = 1 << 31
 
 

@@ -9,8 +9,6 @@ from ...expr import Expr
 from .build import NN, R, literal, rank, reshape, shape_of
 from .table import Refusal, Site, aten
 
-__all__: list[str] = []
-
 
 @aten("relu")
 def relu(n: Site, x: Expr) -> Expr:

@@ -13,8 +13,6 @@ from ..common.pads import padded
 from .build import R, cast, constant, full, literal, permute, places, rank, reshape, shape_of, sizes_of
 from .table import Refusal, Site, aten
 
-__all__: list[str] = []
-
 
 # ---------------------------------------------------------------------------- shapes
 @aten("view", "reshape", "_unsafe_view", "_reshape_alias", "view_copy", "_reshape_copy", "unflatten", "flatten",

@@ -16,8 +16,6 @@ from ....ir.errors import FrontendError
 from .build import torch_dtype
 from .table import find
 
-__all__ = ["as_program", "decomposed", "parameter_names"]
-
 
 def as_program(model: Any, infos: Sequence[Any], default_dtype: str) -> Any:
     """An exported program of a model: itself, or that of a traced, scripted or plain module at some inputs."""

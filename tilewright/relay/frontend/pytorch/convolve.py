@@ -14,8 +14,6 @@ from ..common.windows import Windows, folded
 from .build import NN, R, permute, places, rank, reshape, shape_of, sizes_of
 from .table import Site, aten
 
-__all__: list[str] = []
-
 
 @aten("convolution", "_convolution")
 def convolution(

@@ -10,8 +10,6 @@ from ...expr import Expr
 from .build import R, cast, dtype_of, full, is_float, is_int, literal, rank, reshape, shape_of
 from .table import Refusal, Site, aten
 
-__all__: list[str] = []
-
 
 # ---------------------------------------------------------------------------- one argument
 def _float_unary(build: Callable[[Any], Any]) -> Callable[[Site, Any], Any]:

@@ -23,8 +23,6 @@ from .capture import _fields, as_program, decomposed, parameter_names, place
 from .symbols import Symbols
 from .table import CONVERTERS, Refusal, Site, find
 
-__all__ = ["from_exported_program", "from_pytorch", "supported_operators"]
-
 _ = families  # they fill the table
 
 # Results of at most this many elements are computed at import where all that goes in is known.

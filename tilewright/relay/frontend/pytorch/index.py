@@ -11,8 +11,6 @@ from ...op.shapes import broadcast
 from .build import R, cast, dtype_of, full, literal, permute, places, rank, reshape, shape_of
 from .table import Refusal, Site, aten
 
-__all__: list[str] = []
-
 
 # ---------------------------------------------------------------------------- several indices
 def _places(x: Expr, indices: list[Any]) -> tuple[list[int], list[Expr], tuple[Any, ...]]:

@@ -13,8 +13,6 @@ from .build import constant, permute, rank, shape_of, sizes_of
 from .build import image_ops as image
 from .table import Refusal, Site, aten
 
-__all__: list[str] = []
-
 _LAYOUT = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 
 

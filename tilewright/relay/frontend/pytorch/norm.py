@@ -11,8 +11,6 @@ from ..common.norms import grouped, over_channels, scaled, standardised
 from .build import NN, R, cast, dtype_of, full, literal, rank, reshape, shape_of
 from .table import Refusal, Site, aten
 
-__all__: list[str] = []
-
 
 # ---------------------------------------------------------------------------- batch
 def _batch_norm(

@@ -11,8 +11,6 @@ from ..common.windows import Windows, max_with_places, pool, unpooled
 from .build import NN, R, literal, places, rank, reshape, shape_of
 from .table import Refusal, Site, aten
 
-__all__: list[str] = []
-
 
 def _dims(n: Site) -> int:
     """How many spatial dimensions the operator's name says."""

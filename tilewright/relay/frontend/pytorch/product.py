@@ -15,8 +15,6 @@ from ..common.matrices import matmul
 from .build import NN, R, cast, constant, dtype_of, full, literal, permute, places, rank, reshape, shape_of
 from .table import Refusal, Site, aten
 
-__all__: list[str] = []
-
 
 def _three(e: Expr, lead: Sequence[Any]) -> Expr:
     """A stack of matrices with its leading dimensions repeated to some sizes and made one."""

@@ -9,8 +9,6 @@ from ..common.recurrent import Layer, run
 from .build import NN, R, permute
 from .table import Refusal, Site, aten
 
-__all__: list[str] = []
-
 
 def _layers(
     layout: str,

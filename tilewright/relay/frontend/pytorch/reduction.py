@@ -8,8 +8,6 @@ from ...expr import Expr
 from .build import R, cast, dtype_of, full, is_float, literal, rank, reshape, shape_of, sizes_of
 from .table import Refusal, Site, aten
 
-__all__: list[str] = []
-
 
 def _axes(x: Expr, dim: Any) -> list[int]:
     """The dimensions that `dim` names; None and [] are all."""

@@ -11,8 +11,6 @@ from ....ir import ops
 from ....ir.expr import IntImm, PrimExpr, SizeVar, convert
 from .table import Refusal
 
-__all__ = ["Symbols"]
-
 
 class Symbols:
     """The size variables of a program, by the names that torch gave them."""

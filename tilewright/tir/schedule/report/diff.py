@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from ..schedule import Schedule
 
-__all__ = ["print_diff"]
-
 _STYLES = {" ": ("dim", "dim"), "~": ("red", "green"), "-": ("red", ""), "+": ("", "green")}
 
 

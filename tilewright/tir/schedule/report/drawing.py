@@ -19,8 +19,6 @@ from ....ir.expr import IterVar, const_value
 from ....ir.stmt import Block
 from .touches import Array, Run, Touches
 
-__all__ = ["Grid", "encoded_run", "grid_for", "runs_of"]
-
 SIDE = 64  # the most cells of a grid along one side
 CELLS = 8192  # and in all
 SHARED = -1  # the worker of a cell that several workers touch at once

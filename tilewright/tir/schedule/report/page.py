@@ -20,8 +20,6 @@ from .touches import Run, sizes_of, touches_of
 if TYPE_CHECKING:
     from ..schedule import Schedule
 
-__all__ = ["report_data", "write_html"]
-
 STEPS = 4096  # the longest run that is played
 _CLIP = 2048  # of a longer one, so many first steps are played one by one
 _KINDS = {ForKind.PARALLEL: "parallel", ForKind.VECTORIZED: "vectorized", ForKind.UNROLLED: "unrolled"}

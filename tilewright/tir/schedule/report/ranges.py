@@ -40,8 +40,6 @@ from ....ir.expr import (
 )
 from ....ir.op import Op
 
-__all__ = ["Env", "Value", "exact", "may_hold", "negated", "value_of"]
-
 Value = tuple[Any, Any]
 Env = Mapping[Var, Value]
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from ..schedule import Schedule
     from ..trace import Instruction
 
-__all__ = ["Call", "Change", "Program", "Step", "changes", "steps_of"]
-
 _SOURCE_LINES = 8  # a longer call is cut
 
 

@@ -26,8 +26,6 @@ from ....ir.stmt import (
 )
 from .ranges import Env, exact, value_of
 
-__all__ = ["WORKERS", "Timed", "depth_of", "timeline"]
-
 WORKERS = 8  # a parallel loop is drawn with at most so many workers
 
 

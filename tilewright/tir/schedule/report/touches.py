@@ -17,8 +17,6 @@ from ....ir.stmt import Block, BlockRealize, BufferStore, Evaluate, For, IfThenE
 from .ranges import Env, Value, exact, may_hold, negated, value_of
 from .timeline import Timed, timeline
 
-__all__ = ["Run", "Touches", "sizes_of", "touches_of"]
-
 Array = np.ndarray[Any, Any]
 SIZE = 32  # what a symbolic size is drawn as
 _POINTS = 1_500_000  # accesses computed for one run

@@ -10,8 +10,6 @@ from ....ir.dtype import DataType
 from ....ir.expr import Broadcast, Call, Cast, FloatImm, IntImm, Let, PrimExpr, Select, StringImm, Var, const
 from ....ir.op import Op
 
-__all__ = ["EXPANSIONS", "MAX_ULP", "Builder", "Expansion", "expansion"]
-
 Expansion = Callable[..., PrimExpr]
 
 EXPANSIONS: dict[str, Expansion] = {}

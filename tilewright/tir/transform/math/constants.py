@@ -5,8 +5,6 @@ Without a fused multiply-add the first must be short (15 bits), so that its prod
 
 from __future__ import annotations
 
-__all__ = ["HALF_PI", "LN2", "LN2_SHORT", "LOG10E", "LOG10_2", "LOG10_2_SHORT", "LOG2E", "PI"]
-
 LN2 = (0.6931471824645996, -1.9046542121259336e-09)
 LN2_SHORT = (0.693145751953125, 1.428606765330187e-06)
 LOG10_2 = (0.3010300099849701, -1.432098883924482e-08)

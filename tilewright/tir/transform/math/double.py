@@ -12,8 +12,6 @@ from ....ir.expr import PrimExpr, Select, const
 from ....ir.ops import call_pure_extern
 from .builder import Builder
 
-__all__ = ["MAX_ULP_DOUBLE", "call_library", "expand_double"]
-
 MAX_ULP_DOUBLE = {"exp": 1.2, "exp2": 1.2, "log": 1.0, "sigmoid": 2.5, "tanh": 2.75}
 """The greatest error of each float64 expansion, in units in the last place."""
 

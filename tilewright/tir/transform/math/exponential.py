@@ -12,17 +12,6 @@ from ....ir.expr import PrimExpr, Select
 from .builder import Builder, expansion
 from .constants import LN2, LN2_SHORT, LOG10_2, LOG10_2_SHORT
 
-__all__ = [
-    "exp_parts",
-    "expand_cosh",
-    "expand_exp",
-    "expand_exp10",
-    "expand_exp2",
-    "expand_sinh",
-    "expm1_bounded",
-    "scaled",
-]
-
 # e^r = 1 + r + r²·Q(r) on |r| ≤ ln2/2: 2^-28.0 with degree 4, 2^-23.2 with degree 3.
 _EXP = (1.0, 1.0, 0.5, 0.16666533, 0.04166722, 0.008367582, 0.0013865444)
 _EXP_FAST = (1.0, 1.0, 0.49999228, 0.16667113, 0.041890603, 0.008312772)

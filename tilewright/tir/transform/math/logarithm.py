@@ -14,17 +14,6 @@ from ....ir.expr import PrimExpr, Select, const
 from .builder import Builder, expansion
 from .constants import LN2, LN2_SHORT, LOG2E, LOG10_2, LOG10_2_SHORT, LOG10E
 
-__all__ = [
-    "expand_acosh",
-    "expand_asinh",
-    "expand_atanh",
-    "expand_log",
-    "expand_log10",
-    "expand_log1p",
-    "expand_log2",
-    "split_exponent",
-]
-
 # log_b(1 + f) = f·log_b(e) + f²·Q(f) on |f| ≤ 1/3: 2^-27.7 each.
 _LOG = (
     -0.5,

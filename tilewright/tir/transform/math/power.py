@@ -14,15 +14,6 @@ from ....ir.ops import bitwise_and, logical_and, logical_not, logical_or, reinte
 from .builder import EXPANSIONS, MAX_ULP, Builder, expansion
 from .logarithm import split_exponent
 
-__all__ = [
-    "expand_fmod",
-    "expand_hypot",
-    "expand_ldexp",
-    "expand_nextafter",
-    "expand_pow",
-    "expand_rsqrt",
-]
-
 # log2((1 + s)/(1 - s)) = s·L(s²) on |s| ≤ 3 - √8: 2^-36.3; 2^r on |r| ≤ 1/2: 2^-29.0. Minimax fits of the
 # relative error by Remez exchange.
 _LOG2 = (2.8853900817900926, 0.961796673333305, 0.5770835865914822, 0.4116726188256859, 0.3407320279652708)

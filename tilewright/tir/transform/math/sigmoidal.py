@@ -14,8 +14,6 @@ from ....ir.expr import PrimExpr, Select
 from .builder import Builder, expansion
 from .exponential import exp_parts, expm1_bounded, scaled
 
-__all__ = ["expand_erf", "expand_sigmoid", "expand_tanh"]
-
 # g(a) = a + a·G(a) on a ≤ 3.95, fitted (a linear program over Chebyshev points, coefficients rounded to
 # float32 one after the other) for the least relative error of erf: 2^-27.8.
 _ERF = (

@@ -20,16 +20,6 @@ from ....ir.expr import PrimExpr, Select
 from .builder import ROUND64, Builder, expansion
 from .constants import HALF_PI, PI
 
-__all__ = [
-    "expand_acos",
-    "expand_asin",
-    "expand_atan",
-    "expand_atan2",
-    "expand_cos",
-    "expand_sin",
-    "expand_tan",
-]
-
 # sin(r) = r + r³·S(r²), cos(r) = 1 - r²/2 + r⁴·C(r²) on |r| ≤ π/4: 2^-27.9 and 2^-33.0.
 _SIN = (-0.16666655, 0.008332188, -0.00019518095)
 _COS = (0.041666646, -0.001388731, 2.4432327e-05)
