@@ -261,7 +261,7 @@ def test_more_shared_memory_than_may_be_declared_is_asked_for_at_the_launch(expe
     with pytest.raises(LoweringError) as caught:
         tvm.build(large_shared(102400), target="cuda -arch=sm_80")
     assert str(caught.value) == (
-        "main_kernel: a block uses 409600 bytes of shared memory that its launch asks for, and target cuda (sm_80) "
+        "main_kernel: a block uses 409600 bytes of dynamic shared memory, and target cuda (sm_80) "
         "allows 166912; make the tiles that are cached in it smaller"
     )
 

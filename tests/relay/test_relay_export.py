@@ -130,7 +130,7 @@ def test_a_c_program_runs_a_model(tmp_path: Path) -> None:
         ({"params": [["p0", "float32", [1 << 40], 0]]}, "'p0' ends behind the weights"),
         ({"steps": [["s", "k", [["arena", 0, "float32", [1 << 30]]], [0]]]}, "outside of arena memory"),
         ({"steps": [["s", "k", [["input", 5, "float32", [1]]], [0]]]}, "outside of input memory"),
-        ({"steps": [["s", "k", [["moon", 5, "float32", [1]]], [0]]]}, "'moon' is no kind of memory"),
+        ({"steps": [["s", "k", [["moon", 5, "float32", [1]]], [0]]]}, "'moon' is not a kind of memory"),
         ({"inputs": [["x", "float99", [1]]]}, "'float99' is unknown"),
         ({"steps": [["s", "k", [], [3]]]}, "a result that is no argument"),
         ({"steps": [["s", "k", [], [], [1 << 40, 64]]]}, "fetches what lies behind the weights"),

@@ -88,7 +88,7 @@ def test_arrays_are_forgotten_there(remote: rpc.RPCSession) -> None:
     place = first.data_ptr
     del first
     remote.listdir()  # what is not needed goes with the next request
-    with pytest.raises(tvm.TVMError, match=f"array {place} is not of this session"):
+    with pytest.raises(tvm.TVMError, match=f"array {place} does not belong to this session"):
         remote.ask("read", array=place, nbytes=4)
 
 

@@ -82,7 +82,7 @@ def test_a_proof_cannot_be_made_up(tracker: rpc.Tracker, proof: Any) -> None:
     put = {"do": "put", "name": "n", "key": "board", "port": 1, "match": "m", "busy": False}
     data = encoded(greeting("a" * 64, "tracker")) + encoded({"proof": proof}) + encoded(put)
     error = refusal(said(tracker.port, data))
-    assert error["text"] == "the secret is not that of this side; give all the same --secret-file"
+    assert error["text"] == "the secrets of the two sides differ; use the same --secret-file on all machines"
     assert rpc.connect_tracker("127.0.0.1", tracker.port, access=SECRET).summary()["server_info"] == []
 
 

@@ -103,7 +103,7 @@ def test_a_refusal_is_printed_without_a_traceback(capfd: Any) -> None:
         assert served(made.port)
     lines = capfd.readouterr().err.splitlines()
     assert len(lines) == 10  # strangers do not fill a disk
-    assert all(" is refused: the description is not JSON that can be read" in line for line in lines)
+    assert all(" is refused: the description is not valid JSON" in line for line in lines)
 
 
 def test_silence_is_not_waited_for(listener: Any) -> None:
@@ -170,7 +170,7 @@ def test_memory_grows_with_what_has_arrived(server: rpc.Server) -> None:
         ({}, "there is no request None"),
         ({"do": "answer"}, "there is no request 'answer'"),
         ({"do": "upload"}, "the request 'upload' lacks `name`"),
-        ({"do": "call", "object": 7, "drop": []}, "object 7 is not of this session"),
+        ({"do": "call", "object": 7, "drop": []}, "object 7 does not belong to this session"),
         ({"do": "allocate", "nbytes": -1, "device": [1, 0]}, ""),
         ({"do": "allocate", "nbytes": 1 << 62, "device": [1, 0]}, ""),
         ({"do": "read", "array": [], "nbytes": 0}, ""),

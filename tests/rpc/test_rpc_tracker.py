@@ -98,7 +98,7 @@ def test_a_place_that_was_given_to_another_is_refused(known: rpc.TrackerSession,
     late = opened(known._place[1], "tracker")
     place = asked(late, do="request", key="board")
     first = rpc.connect("127.0.0.1", server.port, place["match"])
-    with pytest.raises(tvm.TVMError, match="another client has taken this server meanwhile"):
+    with pytest.raises(tvm.TVMError, match="another client is using this server now"):
         rpc.connect("127.0.0.1", server.port, place["match"])
     first.close()
     until(lambda: free(known) == 1)

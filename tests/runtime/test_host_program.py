@@ -158,7 +158,7 @@ def test_refusals(program: Any, n: int, reason: str) -> None:
 @pytest.mark.parametrize(
     ("steps", "reason"),
     [
-        (["launch", "k", ["Z"], [1, 1, 1], [1, 1, 1], 0], "the host program uses 'Z', which nothing defines"),
+        (["launch", "k", ["Z"], [1, 1, 1], [1, 1, 1], 0], "the host program uses 'Z', which is not defined"),
         (["__init__", []], "the host program has the unknown step '__init__'"),
         (["let", "x", ["system", 1], []], "the host program has the unknown operation 'system'"),
     ],

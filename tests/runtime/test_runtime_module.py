@@ -157,7 +157,7 @@ class TestMetadata:
             ),
             (
                 metadata([function("f", [buffer("A", "int8", [2], align=3)])]),
-                "function 'f': parameter 'A' has alignment 3, which is no power of two",
+                "function 'f': parameter 'A' has alignment 3, which is not a power of two",
             ),
             (
                 metadata([function("f", [buffer("A", "int8", [2], access="x")])]),

@@ -13,7 +13,9 @@ from .inject_prefetch import asked_for
 
 __all__ = ["EARLY", "FETCH_EARLY", "fetch_early"]
 
-FETCH_EARLY = "pragma_fetch_early"  # on a block or a loop: how many thread blocks, the first ones, prefetch
+FETCH_EARLY = (
+    "pragma_fetch_early"  # on a block or a loop: how many thread blocks, from the first on, prefetch
+)
 EARLY = 1  # the cache argument of such a `tir.prefetch`, which no other prefetch has
 _CLUSTER = "clusterCtaIdx.x"
 _IF = Op.get("tir.if_then_else")
@@ -27,7 +29,7 @@ def fetch_early(func: PrimFunc) -> PrimFunc:
                 B_local[0] = A[b*64 + t]               B_local[0] = A[b*64 + t]
 
     The elements come from memory into the L2 cache while the previous kernel is still finishing. A prefetch gives no
-    value, so that it may come before the writes of that kernel. There is no prefetch for loads in loops, in
+    value, so it may be issued before the writes of that kernel. There is no prefetch for loads in loops, in
     conditional expressions, or with indices that are loaded from memory.
     Needs: flat buffers, unrolled loops, simple conditions. Gives: no such mark.
     """

@@ -10,7 +10,7 @@ __all__ = ["skip_assert"]
 
 
 def skip_assert(func: PrimFunc) -> PrimFunc:
-    """Leave out assertions.
+    """Remove assertions.
 
         assert n < 8, "too large"        ->        A[n] = 0
         A[n] = 0
