@@ -307,13 +307,13 @@ class FalseServer(threading.Thread):
 def test_a_client_is_safe_from_false_answers() -> None:
     ok = described(ok={"timeout": "soon"}, parts=[])
     session = rpc.connect("127.0.0.1", FalseServer(ok, described(parts=[])).port)
-    with pytest.raises(rpc.ProtocolError, match="what it says is not an answer"):
+    with pytest.raises(rpc.ProtocolError, match="its reply is not an answer"):
         session.listdir()
     session.close()
     short = described(ok=None, parts=[3]) + b"abc"
     session = rpc.connect("127.0.0.1", FalseServer(ok, described(ok=1, parts=[]), short).port)
     array = tvm.nd.empty((1000,), "float32", session.cpu())
-    with pytest.raises(rpc.ProtocolError, match="3 bytes came for an array of 4000"):
+    with pytest.raises(rpc.ProtocolError, match="3 bytes arrived for an array of 4000"):
         array.numpy()
     session.close()
     for place in (None, [], {}, {"host": "x", "port": "y", "match": "z"}):

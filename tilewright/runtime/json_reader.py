@@ -40,7 +40,7 @@ def read_json(
     except (ValueError, RecursionError) as bad:
         if isinstance(bad, error):
             raise
-        raise error(f"{where}: this is no JSON: {bad}") from None
+        raise error(f"{where}: this is not JSON: {bad}") from None
 
 
 def as_table(data: Any, where: str) -> dict[str, Any]:

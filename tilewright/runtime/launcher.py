@@ -255,7 +255,7 @@ def _alias_tests(info: FunctionInfo) -> list[str]:
     lines = []
     if info.all_apart is not None:
         arrays = [i for i, param in enumerate(info.params) if isinstance(param, BufferParam)]
-        lines.append(f"    errors.all_alias_tests(({', '.join(f'({i}, s{i}, p{i})' for i in arrays)},))")
+        lines.append(f"    errors.all_apart(({', '.join(f'({i}, s{i}, p{i})' for i in arrays)},))")
     for i, j, same in info.apart:
         lines += [
             f"    if p{i} + s{i}.low < p{j} + s{j}.high and p{j} + s{j}.low < p{i} + s{i}.high:",

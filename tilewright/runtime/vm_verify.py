@@ -112,13 +112,13 @@ def _number(value: Any) -> int:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{value!r} is no text")
+        raise ValueError(f"{value!r} is not text")
     return value
 
 
 def _list(value: Any) -> list[Any]:
     if not isinstance(value, (list, tuple)):
-        raise ValueError(f"{value!r} is no list")
+        raise ValueError(f"{value!r} is not a list")
     return value  # type: ignore[return-value]
 
 
@@ -300,7 +300,7 @@ class _Check:
     # -- operands ------------------------------------------------------------------------------------
     def kind(self, state: State, x: Any) -> Kind:
         if x.__class__ is not int:
-            raise ValueError(f"{x!r} is no operand")
+            raise ValueError(f"{x!r} is not an operand")
         if x < 0:
             if -x > len(self.world.constants):
                 raise ValueError(f"there is no constant {-x - 1}")
@@ -364,7 +364,7 @@ class _Check:
             raise ValueError(f"a size nests deeper than {_DEEPEST_SIZE}")
         if dim.__class__ is int:
             if abs(dim) >= LARGEST:
-                raise ValueError(f"{dim} is no size")
+                raise ValueError(f"{dim} is not a size")
             return constant(dim)
         if isinstance(dim, str):
             return self.size(state, dim)
