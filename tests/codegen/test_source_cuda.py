@@ -56,7 +56,7 @@ def test_vector_add(expect) -> None:
 
 
 def test_wide_loads_and_stores(expect) -> None:
-    """A copy of sixteen bytes; eight of them where the start is no multiple of sixteen."""
+    """A copy of sixteen bytes; eight of them where the start is not a multiple of sixteen."""
     A = te.placeholder((1026,), name="A")
     B = te.compute((1024,), lambda i: A[i], name="B")
     C = te.compute((1024,), lambda i: A[i + 2] * B[i], name="C")
@@ -381,7 +381,7 @@ def test_the_source_can_be_changed_and_compiled_by_others(registered, tmp_path) 
     assert inner.get_source("ptx") == ".version 8.0\n.entry default_function_kernel"
     inner.save(tmp_path / "x.ptx")
     loaded = tvm.runtime.load_module(tmp_path / "x.ptx")
-    with pytest.raises(tvm.TVMError, match=r"default_function_kernel is PTX here, and no machine code"):
+    with pytest.raises(tvm.TVMError, match=r"default_function_kernel is PTX here, not machine code"):
         loaded.save(tmp_path / "x.cubin")
 
 

@@ -50,7 +50,7 @@ class OpenCL(Dialect):
     needs_alignment = False  # vloadn and vstoren take any address of an element
     math: ClassVar[Mapping[str, str]] = {"round": "rint", "nearbyint": "rint", "rsqrt": "rsqrt"}
     helpers: ClassVar[Mapping[str, str]] = {
-        # half is a type of memory everywhere, but of values only with an extension
+        # half is a storage type everywhere, but an arithmetic type only with an extension
         "tw_h2f": "inline float tw_h2f(ushort x) { return vload_half(0, (const __private half*)&x); }",
         "tw_f2h": (
             "inline ushort tw_f2h(float x) {\n"
@@ -124,7 +124,7 @@ class OpenCL(Dialect):
 
     def barrier(self, scope: str) -> str:
         if scope == "warp":
-            raise LoweringError("opencl: threads of a warp cannot wait for each other alone")
+            raise LoweringError("opencl has no barrier for a single warp")
         return f"barrier(CLK_{'GLOBAL' if scope == 'global' else 'LOCAL'}_MEM_FENCE);"
 
     def dynamic_shared(self) -> str:
