@@ -241,7 +241,7 @@ def test_inputs_from_everywhere(small: Any) -> None:
     executor.set_output_zero_copy(0, out)
     executor.run()
     close([out.numpy()], wanted[1])
-    with pytest.raises(ValueError, match=r"'x' must be an array on opencl\(0\) to be used where it lies"):
+    with pytest.raises(ValueError, match=r"'x' must be an array on opencl\(0\) to be used without a copy"):
         executor.set_input_zero_copy("x", first["x"])
     with pytest.raises(
         ValueError, match=r"input 'x' must be float32\[3, 20\], and float32\[20, 3\] was given"

@@ -223,7 +223,7 @@ def test_layout_transform(check: Check) -> None:
     outs = [topi.layout_transform(a, "NCHW", "NHWC"), there, topi.layout_transform(there, "NCHW2c", "NCHW")]
     outs += [topi.layout_transform(there, "NCHW2c", "NHWC"), topi.layout_transform(a, "NCHW", "NCHW4c")]
     check(outs, {a: x}, [x.transpose(0, 2, 3, 1), blocked, x, x.transpose(0, 2, 3, 1), padded])
-    with pytest.raises(TensorExpressionError, match=r"topi\.layout_transform: 'NCHWc' is no layout"):
+    with pytest.raises(TensorExpressionError, match=r"topi\.layout_transform: 'NCHWc' is not a layout"):
         topi.layout_transform(a, "NCHW", "NCHWc")
 
 

@@ -174,7 +174,7 @@ def _maps(told: Any) -> list[Any]:
 
 
 def test_refusals() -> None:
-    with pytest.raises(ValueError, match="turn the other operand first"):
+    with pytest.raises(ValueError, match="transpose the other operand first"):
         get_wgmma_intrin(64, "float32")
     with pytest.raises(ValueError, match="in_dtype one of float16, bfloat16, float32"):
         get_wgmma_intrin(64, "int8", trans_b=True)

@@ -1,4 +1,4 @@
-"""FastMath: functions in their quicker and less exact form."""
+"""FastMath: faster and less accurate mathematical functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["FastMath", "fast_math"]
 
 
 def fast_math(func: Function) -> Function:
-    """Take the quicker form of exp, tanh, erf and softmax on float32.
+    """Use the fast forms of exp, tanh, erf and softmax on float32.
 
     exp(%x)     ->     fast_exp(%x)
     """

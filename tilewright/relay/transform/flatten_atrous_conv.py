@@ -13,7 +13,7 @@ __all__ = ["FlattenAtrousConv", "flatten_atrous_conv"]
 
 
 def flatten_atrous_conv(func: Function) -> Function:
-    """Write a convolution over parts of the image as one with dilation.
+    """Rewrite a convolution of space_to_batch as a dilated convolution.
 
     %0 = nn.space_to_batch_nd(%x, block_shape=[d, d], …);
     %1 = nn.conv2d(%0, %w);                                      ->   nn.conv2d(%x, %w, dilation=[d, d], …)

@@ -13,7 +13,7 @@ from .rewriting import Mutator, name_of, tensor_type
 
 __all__ = ["recast"]
 
-_PRODUCTS: Final = ("nn.conv2d",)  # as the classic function has it
+_PRODUCTS: Final = ("nn.conv2d",)  # the default of the classic function
 
 
 def recast(

@@ -1,4 +1,4 @@
-"""SimplifyInference: what only training needs goes, and normalisations become arithmetic that fuses."""
+"""SimplifyInference: training-only operators are removed, and normalizations become arithmetic that fuses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["SimplifyInference", "simplify_inference"]
 
 
 def simplify_inference(func: Function) -> Function:
-    """Write normalisations as arithmetic and leave dropout out.
+    """Expand normalizations into arithmetic and remove dropout.
 
     nn.batch_norm(%x, %gamma, %beta, %mean, %var).0
         ->   %s = gamma / sqrt(var + eps);  add(multiply(%x, %s), beta - mean * %s)
