@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and what is no file and must stay what it is."""
+"""Files that are written whole or not at all, and what is not a file and must stay what it is."""
 
 from __future__ import annotations
 

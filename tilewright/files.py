@@ -4,8 +4,8 @@
         link(part)
     # now net.so is the new file; had `link` failed, it would be as it was
 
-A symbolic link is followed, so that the file it names is replaced. What is no plain file (a device, a pipe, a socket,
-/dev/stdout) is never replaced: it gets the bytes.
+A symbolic link is followed, so that the file it names is replaced. What is not a plain file (a device, a pipe, a
+socket, /dev/stdout) is never replaced: it gets the bytes.
 """
 
 from __future__ import annotations

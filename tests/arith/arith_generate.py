@@ -62,7 +62,7 @@ VARS: list[Any] = [x, y, i, j, n, m]
 
 
 class Generator:
-    """Expressions over a fixed set of variables; `symbolic` turns divisors that are no constants on."""
+    """Expressions over a fixed set of variables; `symbolic` turns divisors that are not constants on."""
 
     def __init__(self, seed: int, symbolic: bool = True) -> None:
         self.rnd = Random(seed)

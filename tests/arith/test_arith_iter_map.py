@@ -81,8 +81,8 @@ def test_recognised(indices: Any, iters: Any, predicate: Any, level: Any, want: 
         ([x, x], BOX, True, SURJECTIVE, "overlap"),
         ([x], BOX, True, BIJECTIVE, "y is not used"),
         ([x // 2, y], BOX, True, BIJECTIVE, "part of an iterator is not used"),
-        ([x // 3, x % 3, y], BOX, True, BIJECTIVE, "no multiple of its divisor"),
-        ([x, y], BOX, x * 4 + y < 30, SURJECTIVE, "apart from the sum that the predicate bounds"),
+        ([x // 3, x % 3, y], BOX, True, BIJECTIVE, "not a multiple of its divisor"),
+        ([x, y], BOX, x * 4 + y < 30, SURJECTIVE, "outside of the sum that the predicate bounds"),
         ([(x + 1) // 2], BOX, True, SURJECTIVE, "do not start at a multiple"),
     ],
     ids=str,
@@ -181,7 +181,7 @@ def test_normalize_to_iter_sum() -> None:
     s = normalize_to_iter_sum(y * 3 + x * 7 + z + 1, BOX)
     assert [(str(p.scale), str(p.extent)) for p in s.args] == [("7", "8"), ("3", "4")]
     assert str(s.base) == "z + 1"
-    with pytest.raises(ValueError, match="no sum of iterators"):
+    with pytest.raises(ValueError, match="not a sum of iterators"):
         normalize_to_iter_sum(x * y, BOX)
 
 

@@ -124,7 +124,7 @@ def test_half_a_line_at_the_end(log: Path, tmp_path: Path) -> None:
         auto_scheduler.save_records(path, [pairs[0][0]], [pairs[0][1]])
     assert len(list(auto_scheduler.load_records(path))) == 6
     path.write_text("".join(lines[:3]) + lines[3][:200] + "\n" + lines[4])
-    with pytest.raises(RecordError, match="line 4: this is no tuning record"):
+    with pytest.raises(RecordError, match="line 4: this is not a tuning record"):
         list(auto_scheduler.load_records(path))
 
 
@@ -156,7 +156,7 @@ def test_a_record_as_a_line(log: Path) -> None:
             measure_record.load_record_from_string(without)
     finally:
         workload_registry.WORKLOAD_FUNC_REGISTRY.update(held)
-    with pytest.raises(RecordError, match="this is no line of a tuning record"):
+    with pytest.raises(RecordError, match="this is not a line of a tuning record"):
         measure_record.load_record_from_string("[]")
 
 

@@ -87,7 +87,7 @@ def test_splits_from_outside_and_by_what_others_did() -> None:
     fused = s.follow_fused_split(C, s[C].iters[3], [1], 1, True)
     assert [int(it.range.extent) for it in fused] == [4, 4]  # type: ignore[union-attr]
     right(dag, s)
-    with pytest.raises(ScheduleError, match="step 9 is no split that could be followed"):
+    with pytest.raises(ScheduleError, match="step 9 is not a split that could be followed"):
         s.follow_split(C, s[C].iters[0], 9, 1)
 
 
@@ -214,7 +214,7 @@ def test_wrong_calls_are_refused() -> None:
         s[te.placeholder((3,), name="X")]
     gone = s[C].iters[0]
     s.split(C, gone, [4])
-    with pytest.raises(ValueError, match=r"i is no loop of the stage; its loops are i.0, i.1, j, k"):
+    with pytest.raises(ValueError, match=r"i is not a loop of the stage; its loops are i.0, i.1, j, k"):
         s.unroll(C, gone)
 
 

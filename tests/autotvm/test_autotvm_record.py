@@ -93,9 +93,9 @@ def test_damaged_and_foreign_lines(tmp_path: Path) -> None:
     path.write_text(f"# a comment\n\n{good}\n{good[:40]}\n")
     records = load_from_file(path)
     next(records)
-    with pytest.raises(RecordError, match=r"log\.json, line 4: this is no record: JSONDecodeError"):
+    with pytest.raises(RecordError, match=r"log\.json, line 4: this is not a record: JSONDecodeError"):
         next(records)
-    with pytest.raises(RecordError, match=r"this is no record: KeyError: 'input'"):
+    with pytest.raises(RecordError, match=r"this is not a record: KeyError: 'input'"):
         decode("{}")
     assert decode('{"version": 0.1}') is None
     assert [i.config.index for i, _ in load_from_file(io.StringIO(good))] == [0]

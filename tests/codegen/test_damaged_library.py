@@ -70,7 +70,9 @@ def test_every_flipped_bit_is_noticed(library: Path, tmp_path: Path) -> None:
 
 def test_the_error_says_so(library: Path, tmp_path: Path) -> None:
     (tmp_path / "f.so").write_bytes(flipped(library.read_bytes(), 5000, 0))
-    with pytest.raises(LoadError, match=r"f\.so: the file is damaged: its content does not fit the checksum"):
+    with pytest.raises(
+        LoadError, match=r"f\.so: the file is damaged: its content does not match the checksum"
+    ):
         load_module(tmp_path / "f.so")
 
 

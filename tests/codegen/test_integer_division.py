@@ -145,7 +145,7 @@ def test_by_a_number_that_is_passed() -> None:
 
 
 def test_index_arithmetic_is_as_short_as_before() -> None:
-    """Sizes and constants are no data: nothing is added for them."""
+    """Sizes and constants are not data: nothing is added for them."""
     n, m = te.size_var("n"), te.var("m")
     x = te.placeholder((n, m), "float32", "x")
     flat = te.compute((n * m,), lambda i: x[te.floormod(i, n), te.floordiv(i, n)], "flat")

@@ -56,7 +56,7 @@ def test_vector_add(expect) -> None:
 
 
 def test_wide_loads_and_stores(expect) -> None:
-    """A copy of sixteen bytes; eight of them where the start is no multiple of sixteen."""
+    """A copy of sixteen bytes; eight of them where the start is not a multiple of sixteen."""
     A = te.placeholder((1026,), name="A")
     B = te.compute((1024,), lambda i: A[i], name="B")
     C = te.compute((1024,), lambda i: A[i + 2] * B[i], name="C")
@@ -261,7 +261,7 @@ def test_more_shared_memory_than_may_be_declared_is_asked_for_at_the_launch(expe
     with pytest.raises(LoweringError) as caught:
         tvm.build(large_shared(102400), target="cuda -arch=sm_80")
     assert str(caught.value) == (
-        "main_kernel: a block uses 409600 bytes of shared memory that its launch asks for, and target cuda (sm_80) "
+        "main_kernel: a block uses 409600 bytes of dynamic shared memory, and target cuda (sm_80) "
         "allows 166912; make the tiles that are cached in it smaller"
     )
 
@@ -381,7 +381,7 @@ def test_the_source_can_be_changed_and_compiled_by_others(registered, tmp_path) 
     assert inner.get_source("ptx") == ".version 8.0\n.entry default_function_kernel"
     inner.save(tmp_path / "x.ptx")
     loaded = tvm.runtime.load_module(tmp_path / "x.ptx")
-    with pytest.raises(tvm.TVMError, match=r"default_function_kernel is PTX here, and no machine code"):
+    with pytest.raises(tvm.TVMError, match=r"default_function_kernel is PTX here, not machine code"):
         loaded.save(tmp_path / "x.cubin")
 
 

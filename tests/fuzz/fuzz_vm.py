@@ -214,7 +214,7 @@ class _Slow(Exception):
 
 @contextmanager
 def _no_longer(seconds: float) -> Iterator[None]:
-    """Programs may loop for ever, which is no harm: they are interrupted."""
+    """Programs may loop for ever, which does no harm: they are interrupted."""
 
     def stop(*_: Any) -> None:
         raise _Slow

@@ -211,7 +211,7 @@ def _by_rules(target: str, *sizes: int, sketch: str = "tensor cores", **facts: A
 
 
 def special_values() -> Program:
-    """What is no number, and what is larger than all, goes through products of float32 that are rounded."""
+    """What is not a number, and what is larger than all, goes through products of float32 that are rounded."""
     args = product(64, 64, 64, kind="float32")
     given, _ = arrays(args)
     for row, bits in enumerate((0x7FFFFFFF, 0xFFFFFFFF, 0x7FC00000, 0x7F800000, 0xFF800000)):
@@ -506,7 +506,7 @@ HOPPER_PROGRAMS: dict[str, Callable[[], Program]] = {
     "convolution by wgmma, parts": _convolution(
         HOPPER, (1, 7, 7, 512), 512, (3, 3), padding=1, fused=True, instructions="wgmma"
     ),
-    "convolution by wgmma, channels that are no lines": _convolution(
+    "convolution by wgmma, channels that are not lines": _convolution(
         HOPPER, (1, 9, 8, 40), 48, (3, 3), padding=1, instructions="wgmma"
     ),
     "convolution by wgmma, one dimension": _convolution(
@@ -536,7 +536,7 @@ HOPPER_PROGRAMS: dict[str, Callable[[], Program]] = {
         fused=True,
         instructions="tf32",
     ),
-    "convolution by tf32, channels that are no lines": _convolution(
+    "convolution by tf32, channels that are not lines": _convolution(
         TF32, (3, 13, 15, 20), 44, (3, 2), strides=(2, 1), kind="float32", turned=True, instructions="tf32"
     ),
     "convolution by tf32, 1x1 with strides": _convolution(

@@ -54,7 +54,7 @@ def test_object_path() -> None:
     assert str(runtime.ObjectPath.root("mod").attr("x")) == "mod.x"
     with pytest.raises(IndexError, match="no prefix of 5"):
         path.get_prefix(5)
-    with pytest.raises(ValueError, match="is no path"):
+    with pytest.raises(ValueError, match="is not a path"):
         runtime.ObjectPath.parse(".a..b")
 
 

@@ -37,7 +37,7 @@ def test_what_is_shared_stays_shared() -> None:
 
 def test_damaged_text_is_refused() -> None:
     for text, reason in (
-        ("{", "this is no JSON"),
+        ("{", "this is not JSON"),
         ("[]", "its format must be"),
         ('{"format": "tilewright-ir-1", "nodes": [["Nope", 1]], "root": null}', "no node of kind 'Nope'"),
         ('{"format": "tilewright-ir-1", "nodes": [], "root": {"node": 3}}', "damaged"),

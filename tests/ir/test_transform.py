@@ -324,7 +324,7 @@ def test_unknown_passes_are_told() -> None:
         ({"opt_level": True}, TypeError, "not True"),
         ({"opt_level": None}, TypeError, "not None"),
         ({"opt_level": -1}, ValueError, "a whole number, 0 to 3, not -1"),
-        ({"disabled_pass": [3]}, TypeError, "disabled_pass is a list of names of passes; 3 is no name"),
+        ({"disabled_pass": [3]}, TypeError, "disabled_pass is a list of names of passes; 3 is not a name"),
         ({"required_pass": 3}, TypeError, "required_pass is a list of names of passes, not 3"),
         ({"instruments": 3}, TypeError, "instruments is a list of instruments, not 3"),
         ({"config": ["tir.UnrollLoop"]}, PassConfigError, "config is a dict of options, not"),

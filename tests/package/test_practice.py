@@ -207,7 +207,7 @@ def test_threads_are_praised_only_where_they_helped(practice: Any) -> None:
     assert "from the smallest size measured, 16" in early
     busy = said(2, n16=(1e-6, 3e-6), n64=(8e-6, 9e-6))
     assert "Threads did not help clearly" in busy and "help from" not in busy
-    # A gain in the middle that is gone at the end is no gain from there on.
+    # A gain in the middle that is gone at the end is not a gain from there on.
     assert "did not help" in said(2, n16=(1e-6, 3e-6), n64=(8e-6, 5e-6), n256=(4e-4, 5e-4))
     assert "There is one thread here" in said(1, n16=(1e-6, 1e-6), n64=(8e-6, 8e-6))
 

@@ -247,7 +247,7 @@ def test_regions_name_images() -> None:
             check(images, wrong)
         assert held(images, wrong).numpy().max() == 1
     wrong = rois.copy()
-    wrong[1, 1:] = np.nan  # a side that is no number names no pixel
+    wrong[1, 1:] = np.nan  # a side that is not a number names no pixel
     held(images, wrong)
 
 

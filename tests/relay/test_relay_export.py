@@ -126,14 +126,14 @@ def test_a_c_program_runs_a_model(tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({"format": 9}, "format 9, this runtime reads 1"),
-        ({"weights": -1}, "damaged.*-1 is no size"),
-        ({"params": [["p0", "float32", [1 << 40], 0]]}, "'p0' ends behind the weights"),
+        ({"weights": -1}, "damaged.*-1 is not a size"),
+        ({"params": [["p0", "float32", [1 << 40], 0]]}, "'p0' ends past the end of the weights"),
         ({"steps": [["s", "k", [["arena", 0, "float32", [1 << 30]]], [0]]]}, "outside of arena memory"),
         ({"steps": [["s", "k", [["input", 5, "float32", [1]]], [0]]]}, "outside of input memory"),
-        ({"steps": [["s", "k", [["moon", 5, "float32", [1]]], [0]]]}, "'moon' is no kind of memory"),
+        ({"steps": [["s", "k", [["moon", 5, "float32", [1]]], [0]]]}, "'moon' is not a kind of memory"),
         ({"inputs": [["x", "float99", [1]]]}, "'float99' is unknown"),
-        ({"steps": [["s", "k", [], [3]]]}, "a result that is no argument"),
-        ({"steps": [["s", "k", [], [], [1 << 40, 64]]]}, "fetches what lies behind the weights"),
+        ({"steps": [["s", "k", [], [3]]]}, "a result that is not an argument"),
+        ({"steps": [["s", "k", [], [], [1 << 40, 64]]]}, "prefetches past the end of the weights"),
     ],
 )
 def test_a_damaged_description_is_refused(model: Any, change: dict[str, Any], message: str) -> None:

@@ -151,7 +151,7 @@ def test_explain_says_where_a_step_runs(small: Any) -> None:
     assert text.startswith("fused_nn_dense_nn_bias_add_nn_relu: opencl\n") and "T_matmul_NT: rows" in text
     with pytest.warns(RuntimeWarning, match="fused_argsort is done by the host, between copies"):
         lib = relay.build(with_a_sort(), "opencl")
-    assert "\nfused_argsort: the host, between copies: argsort would be done by one thread" in lib.explain()
+    assert "\nfused_argsort: the host, between copies: argsort would be computed by one thread" in lib.explain()
 
 
 def test_what_depends_on_constants_alone_is_done_by_the_host() -> None:
@@ -241,7 +241,7 @@ def test_inputs_from_everywhere(small: Any) -> None:
     executor.set_output_zero_copy(0, out)
     executor.run()
     close([out.numpy()], wanted[1])
-    with pytest.raises(ValueError, match=r"'x' must be an array on opencl\(0\) to be used where it lies"):
+    with pytest.raises(ValueError, match=r"'x' must be an array on opencl\(0\) to be used without a copy"):
         executor.set_input_zero_copy("x", first["x"])
     with pytest.raises(
         ValueError, match=r"input 'x' must be float32\[3, 20\], and float32\[20, 3\] was given"

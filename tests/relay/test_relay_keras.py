@@ -267,7 +267,7 @@ def test_refusals(tmp_path: Path) -> None:
         (lambda: relay.frontend.from_keras(tmp_path / "no.keras"), "no.keras: there is no such file"),
         (
             lambda: relay.frontend.from_keras(tmp_path / "bad.keras"),
-            "bad.keras: is no model of Keras, or a damaged",
+            "bad.keras: is not a model of Keras, or a damaged",
         ),
     ]:
         with pytest.raises(FrontendError) as caught:

@@ -60,9 +60,9 @@ def test_a_truncated_file(tmp_path: Any) -> None:
     path = tmp_path / "net.onnx"
     whole = model_of([node("Relu", "x")]).SerializeToString()
     path.write_bytes(whole[: len(whole) // 2])
-    assert refusal(path).startswith(f"{path}: is no ONNX model, or a damaged one")
+    assert refusal(path).startswith(f"{path}: is not an ONNX model, or a damaged one")
     path.write_bytes(b"")
-    assert refusal(path) == f"{path}: is no ONNX model: it has no graph (0 bytes)"
+    assert refusal(path) == f"{path}: is not an ONNX model: it has no graph (0 bytes)"
     assert "cannot be read" in refusal(tmp_path / "none.onnx")
 
 

@@ -79,7 +79,7 @@ MODELS = {
     "text-direction": Model(
         RAPIDOCR,
         "ch_ppocr_mobile_v2.0_cls_infer.onnx",
-        # not lower than 48: its last pool would get one row for windows of two, which is no window by ONNX's formula
+        # not lower than 48: its last pool would get one row for windows of two, which is not a window by ONNX's formula
         # (floor) and one by onnxruntime's (towards zero)
         [{"x": (1, 3, 48, 192)}, {"x": (3, 3, 64, 96)}],
         heavy="any",

@@ -135,9 +135,9 @@ def test_refusals(tmp_path: Path) -> None:
         (lambda f: f(concrete, shape={"x": (1, 5)}), "shape['x'] is [1, 5], and the model takes (None, 4)"),
         (lambda f: f(tf.function(lambda x: x)), "give function.get_concrete_function(tf.TensorSpec("),
         (lambda f: f(3), "takes a GraphDef, the folder of a SavedModel or a concrete function, not int"),
-        (lambda f: f(tmp_path / "bad.pb"), "bad.pb: is no GraphDef, or a damaged one"),
+        (lambda f: f(tmp_path / "bad.pb"), "bad.pb: is not a GraphDef, or a damaged one"),
         (lambda f: f(tmp_path / "no.pb"), "no.pb: there is no such file or folder"),
-        (lambda f: f(tmp_path / "folder"), "folder: is no SavedModel, or a damaged one"),
+        (lambda f: f(tmp_path / "folder"), "folder: is not a SavedModel, or a damaged one"),
     ]:
         with pytest.raises(FrontendError) as caught:
             work(relay.frontend.from_tensorflow)

@@ -173,7 +173,7 @@ def test_the_classic_grammar() -> None:
         ("exp(1f", "')' was expected"),
         ("%3", "%3 is not defined here"),
         ("clip(1f, a_mim=0f)", "has no attribute 'a_mim'"),
-        ("fn (%x: Tensor[(3), floatt]) { %x }", "'floatt' is no type of elements"),
+        ("fn (%x: Tensor[(3), floatt]) { %x }", "'floatt' is not a type of elements"),
         ("meta[relay.Constant][0]", "no metadata"),
         ("exp(1f) exp", "nothing was expected after"),
         ("def @f() { 1 } def @f() { 2 }", "two functions @f"),

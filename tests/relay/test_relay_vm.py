@@ -463,7 +463,7 @@ def test_code_and_library(tmp_path: Path) -> None:
     about, rest = json.loads(bytes(code[16 : 16 + int(length)])), code[16 + int(length) : -len(sealed(b""))]
     worn = bytearray(code)
     worn[int(length)] ^= 1
-    with pytest.raises(tvm.TVMError, match="does not fit the checksum"):
+    with pytest.raises(tvm.TVMError, match="does not match the checksum"):
         Executable.load_exec(worn, kernels)
 
     def damaged(change: Any) -> bytes:
@@ -479,7 +479,7 @@ def test_code_and_library(tmp_path: Path) -> None:
         (lambda d: d.update(format=9), "format 9"),
         (lambda d: first(d).insert(0, ["fly"]), "no instruction 'fly'"),
         (lambda d: first(d).insert(0, ["ret", 99]), "register 99 is read and has no value"),
-        (lambda d: first(d).insert(0, ["let", 5, ["+", "__import__", 1]]), "'__import__' is no size"),
+        (lambda d: first(d).insert(0, ["let", 5, ["+", "__import__", 1]]), "'__import__' is not a size"),
         (lambda d: first(d).insert(0, ["move", 5, -99]), "no constant 98"),
         (lambda d: d["kernels"].__setitem__(0, "nope"), "'nope' is unknown"),
         (lambda d: d["functions"][0].update(body=[]), "ends without a result"),

@@ -86,7 +86,7 @@ def test_arrays_are_forgotten_there(remote: rpc.RPCSession) -> None:
     place = first.data_ptr
     del first
     remote.listdir()  # what is not needed goes with the next request
-    with pytest.raises(tvm.TVMError, match=f"array {place} is not of this session"):
+    with pytest.raises(tvm.TVMError, match=f"array {place} does not belong to this session"):
         remote.ask("read", array=place, nbytes=4)
 
 
@@ -96,7 +96,7 @@ def test_what_is_wrong_is_told(remote: rpc.RPCSession, library: Path) -> None:
         remote.load_module("nope.so")
     with pytest.raises((tvm.TVMError, ValueError), match=r"there is no global function 'no\.such'"):
         remote.get_function("no.such")
-    with pytest.raises(tvm.TVMError, match="files of a session lie in its folder"):
+    with pytest.raises(tvm.TVMError, match="files of a session must be in its folder"):
         remote.upload(b"x", "../escape")
     with pytest.raises(ValueError, match=r"bytes need a name"):
         remote.upload(b"x")

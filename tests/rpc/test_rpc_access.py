@@ -53,8 +53,8 @@ def test_who_has_the_secret_is_served(tracker: rpc.Tracker, monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        (OPEN, "it asks for a secret; give its file in TILEWRIGHT_RPC_SECRET_FILE"),
-        (OTHER, "there has another secret, and so may be a false one; start it with the same --secret-file"),
+        (OPEN, "it requires a secret; set TILEWRIGHT_RPC_SECRET_FILE to its file"),
+        (OTHER, "there has another secret, and so may be an impostor; start it with the same --secret-file"),
     ],
 )
 def test_who_has_another_secret_or_none_is_not(
@@ -68,7 +68,7 @@ def test_who_has_another_secret_or_none_is_not(
 
 def test_a_false_server_is_found_out() -> None:
     with rpc.Server(port=0, silent=True) as false:
-        with pytest.raises(tvm.TVMError, match="the server there has no secret, and so may be a false one"):
+        with pytest.raises(tvm.TVMError, match="the server there has no secret, and so may be an impostor"):
             rpc.connect("127.0.0.1", false.port, access=SECRET)
         assert served(false.port)
 
@@ -82,7 +82,7 @@ def test_a_proof_cannot_be_made_up(tracker: rpc.Tracker, proof: Any) -> None:
     put = {"do": "put", "name": "n", "key": "board", "port": 1, "match": "m", "busy": False}
     data = encoded(greeting("a" * 64, "tracker")) + encoded({"proof": proof}) + encoded(put)
     error = refusal(said(tracker.port, data))
-    assert error["text"] == "the secret is not that of this side; give all the same --secret-file"
+    assert error["text"] == "the secrets of the two sides differ; use the same --secret-file on all machines"
     assert rpc.connect_tracker("127.0.0.1", tracker.port, access=SECRET).summary()["server_info"] == []
 
 
@@ -102,7 +102,7 @@ def test_a_proof_is_good_for_one_greeting_on_one_side(server: rpc.Server, tracke
         again = link.receive(10.0)[0]
         assert again["nonce"] != first["nonce"] and again["proof"] != first["proof"]
         link.send({"proof": proof, "key": "", "timeout": 0})
-        assert "the secret is not" in link.receive(10.0)[0]["error"]["text"]
+        assert "the secrets of the two sides differ" in link.receive(10.0)[0]["error"]["text"]
         link.close()
 
 
@@ -130,7 +130,7 @@ def test_where_a_secret_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert Access.of().secret == b"0123456789abcdef"
     file.chmod(0o644)
     with pytest.raises(
-        tvm.TVMError, match=f"every user of this machine can use the secret; chmod 600 {file}"
+        tvm.TVMError, match=f"every user of this machine can read the secret; chmod 600 {file}"
     ):
         Access.of()
     file.chmod(0o600)
@@ -183,12 +183,10 @@ def test_a_server_listens_where_it_can_be_reached(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(tvm.TVMError) as error:
         listening_address(None, there, OPEN, None)
     assert str(error.value) == (
-        "--tracker tracker:9190: other machines could reach this server, and whoever does runs any code as its user: give "
+        "--tracker tracker:9190: other machines could reach this server, and could run any code as its user: give "
         "the secret that all share (--secret-file FILE), or say where to listen without one (--host 0.0.0.0)"
     )
-    with pytest.raises(
-        tvm.TVMError, match="nobody who finds this server by the tracker at tracker could reach"
-    ):
+    with pytest.raises(tvm.TVMError, match="clients of the tracker at tracker could not reach this server"):
         listening_address("127.0.0.1", there, SECRET, None)
 
 

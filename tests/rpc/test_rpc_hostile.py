@@ -104,7 +104,7 @@ def test_a_refusal_is_printed_without_a_traceback(capfd: Any) -> None:
         assert served(made.port)
     lines = capfd.readouterr().err.splitlines()
     assert len(lines) == 10  # strangers do not fill a disk
-    assert all(" is refused: the description is not JSON that can be read" in line for line in lines)
+    assert all(" is refused: the description is not valid JSON" in line for line in lines)
 
 
 def test_silence_is_not_waited_for(listener: Any) -> None:
@@ -170,7 +170,7 @@ def test_memory_grows_with_what_has_arrived(server: rpc.Server) -> None:
         ({}, "there is no request None"),
         ({"do": "answer"}, "there is no request 'answer'"),
         ({"do": "upload"}, "the request 'upload' lacks `name`"),
-        ({"do": "call", "object": 7, "drop": []}, "object 7 is not of this session"),
+        ({"do": "call", "object": 7, "drop": []}, "object 7 does not belong to this session"),
         ({"do": "allocate", "nbytes": -1, "device": [1, 0]}, ""),
         ({"do": "allocate", "nbytes": 1 << 62, "device": [1, 0]}, ""),
         ({"do": "read", "array": [], "nbytes": 0}, ""),
@@ -305,13 +305,13 @@ class FalseServer(threading.Thread):
 def test_a_client_is_safe_from_false_answers() -> None:
     ok = described(ok={"timeout": "soon"}, parts=[])
     session = rpc.connect("127.0.0.1", FalseServer(ok, described(parts=[])).port)
-    with pytest.raises(rpc.ProtocolError, match="what it says is not an answer"):
+    with pytest.raises(rpc.ProtocolError, match="its reply is not an answer"):
         session.listdir()
     session.close()
     short = described(ok=None, parts=[3]) + b"abc"
     session = rpc.connect("127.0.0.1", FalseServer(ok, described(ok=1, parts=[]), short).port)
     array = tvm.nd.empty((1000,), "float32", session.cpu())
-    with pytest.raises(rpc.ProtocolError, match="3 bytes came for an array of 4000"):
+    with pytest.raises(rpc.ProtocolError, match="3 bytes arrived for an array of 4000"):
         array.numpy()
     session.close()
     for place in (None, [], {}, {"host": "x", "port": "y", "match": "z"}):

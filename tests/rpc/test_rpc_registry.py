@@ -106,14 +106,14 @@ def test_who_waits_is_told_when_there_is_no_hope() -> None:
     assert registry.tick(1.0) == ([], ABSENT - 1.0)
     (((peer, answer),), _) = registry.tick(ABSENT)
     assert peer == "client" and answer["error"]["text"] == (
-        "no server of the key 'k' has come in 30 s (keys of servers that are here: 'another'); start one: "
+        "no server of the key 'k' has registered in 30 s (keys of registered servers: 'another'); start one: "
         "python -m tilewright.exec.rpc_server --tracker HOST:PORT --key k"
     )
     put(registry, "server", busy=True)
     request(registry, "client", 100.0, wait=50)
     (((_, answer),), _) = registry.tick(150.0)
     assert answer["error"]["text"] == (
-        "no server of the key 'k' became free in 50 s (1 are here, 1 of them busy); request(…, wait=SECONDS) "
+        "no server of the key 'k' became free in 50 s (1 are registered, 1 of them busy); request(…, wait=SECONDS) "
         "waits longer"
     )
     assert queue(registry, 150.0)["pending"] == 0

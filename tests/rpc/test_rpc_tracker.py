@@ -98,11 +98,11 @@ def test_a_place_that_was_given_to_another_is_refused(known: rpc.TrackerSession,
     late = opened(known._place[1], "tracker")
     place = asked(late, do="request", key="board")
     first = rpc.connect("127.0.0.1", server.port, place["match"])
-    with pytest.raises(tvm.TVMError, match="another client has taken this server meanwhile"):
+    with pytest.raises(tvm.TVMError, match="another client is using this server now"):
         rpc.connect("127.0.0.1", server.port, place["match"])
     first.close()
     until(lambda: free(known) == 1)
-    with pytest.raises(tvm.TVMError, match="or its tracker has given it to another since"):
+    with pytest.raises(tvm.TVMError, match="or its tracker has assigned it to another client since"):
         rpc.connect("127.0.0.1", server.port, place["match"])
     late.close()
 
@@ -111,7 +111,7 @@ def test_nobody_waits_for_ever(known: rpc.TrackerSession, monkeypatch: pytest.Mo
     session = known.request("board")
     began = time.monotonic()
     with pytest.raises(
-        tvm.TVMError, match=r"no server of the key 'board' became free in 0\.\d+ s \(1 are here, 1 of"
+        tvm.TVMError, match=r"no server of the key 'board' became free in 0\.\d+ s \(1 are registered, 1 of"
     ):
         known.request("board", wait=0.3)
     assert time.monotonic() - began < 60
@@ -141,7 +141,7 @@ def test_a_key_that_no_server_has_is_an_error(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(registry, "ABSENT", 0.2)
     with tracking() as port:
         known = rpc.connect_tracker("127.0.0.1", port)
-        with pytest.raises(tvm.TVMError, match=r"no server of the key 'bord' .*servers that are here: none"):
+        with pytest.raises(tvm.TVMError, match=r"no server of the key 'bord' .*registered servers: none"):
             known.request("bord", wait=600)
         known.close()
 

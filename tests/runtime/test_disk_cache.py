@@ -101,7 +101,7 @@ def test_what_a_process_left_half_written_is_cleared_up(store: DiskCache) -> Non
 def test_a_folder_that_cannot_be_written_is_told_once(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     store = DiskCache(tmp_path / "file" / "cache", 1000)
-    with pytest.warns(RuntimeWarning, match="nothing can be kept in .*cache: .*TILEWRIGHT_CACHE_DIR"):
+    with pytest.warns(RuntimeWarning, match="nothing can be stored in .*cache: .*TILEWRIGHT_CACHE_DIR"):
         store.put(digest(1), b"x")
     with warnings.catch_warnings():
         warnings.simplefilter("error")

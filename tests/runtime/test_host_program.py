@@ -158,7 +158,7 @@ def test_refusals(program: Any, n: int, reason: str) -> None:
 @pytest.mark.parametrize(
     ("steps", "reason"),
     [
-        (["launch", "k", ["Z"], [1, 1, 1], [1, 1, 1], 0], "the host program uses 'Z', which nothing defines"),
+        (["launch", "k", ["Z"], [1, 1, 1], [1, 1, 1], 0], "the host program uses 'Z', which is not defined"),
         (["__init__", []], "the host program has the unknown step '__init__'"),
         (["let", "x", ["system", 1], []], "the host program has the unknown operation 'system'"),
     ],
@@ -281,7 +281,7 @@ def test_copies_and_views_on_a_device(api: HostMemory) -> None:
     np.testing.assert_array_equal(y.numpy(), a)
     np.testing.assert_array_equal(x.reshape(3, -1).numpy(), a.reshape(3, 8))
     np.testing.assert_array_equal(x._create_view((24,), "int32").numpy(), a.reshape(-1).view("int32"))
-    with pytest.raises(ValueError, match="96 bytes cannot be seen as float32 of shape"):
+    with pytest.raises(ValueError, match="96 bytes cannot be viewed as float32 of shape"):
         x.reshape(5, 5)
 
 

@@ -155,7 +155,7 @@ def test_parameters_carry_a_checksum(tmp_path: Path) -> None:
     data[-3] ^= 1
     path = tmp_path / "net.params"
     path.write_bytes(data)
-    with pytest.raises(LoadError, match=r"net\.params: damaged: its content does not fit the checksum"):
+    with pytest.raises(LoadError, match=r"net\.params: damaged: its content does not match its checksum"):
         tvm.runtime.load_param_dict_from_file(str(path))
 
 
@@ -170,7 +170,7 @@ def test_a_parameter_whose_shape_is_no_array(shape: list[int]) -> None:
     size = 0 if 0 in shape else 4
     text = f'{{"w":{{"dtype":"F32","shape":{shape},"data_offsets":[0,{size}]}}}}'.encode()
     with pytest.raises(
-        LoadError, match=r"parameter 'w'.* is not made of sizes|parameter .w. has 100 dimensions"
+        LoadError, match=r"parameter 'w' are not non-negative integers|parameter .w. has 100 dimensions"
     ):
         relay.load_param_dict(struct.pack("<Q", len(text)) + text + bytes(size))
 
@@ -270,9 +270,9 @@ def test_what_is_wrong_with_a_member_is_said_of_the_archive(files: Path, tmp_pat
 @pytest.mark.parametrize(
     "part, data, reason",
     [
-        ("model.relay", b"\xa6", "a part of it is no text"),
+        ("model.relay", b"\xa6", "a part of it is not text"),
         ("model.relay", b"def @main(", "expected"),
-        ("mod.params", b"\x08" + bytes(7) + b"nonsense", "this is no JSON"),
+        ("mod.params", b"\x08" + bytes(7) + b"nonsense", "this is not JSON"),
         ("mod.params", None, "it lacks mod.params"),
     ],
 )

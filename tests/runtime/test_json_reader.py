@@ -32,11 +32,11 @@ def test_depth(text: str | bytes) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("nul", "this is no JSON"),
-        (b"\xff", "no UTF-8"),
-        ('"\ud800"', "no UTF-8"),
-        ("9" * 5000, "this is no JSON"),
-        ("", "no JSON"),
+        ("nul", "this is not JSON"),
+        (b"\xff", "not UTF-8"),
+        ('"\ud800"', "not UTF-8"),
+        ("9" * 5000, "this is not JSON"),
+        ("", "not JSON"),
     ],
 )
 def test_refusals(text: str | bytes, why: str) -> None:
@@ -79,7 +79,7 @@ def test_texts_of_programs_and_graphs() -> None:
         relay.fromtext(f"fn () {{ 1 }}\n#[metadata]\n{DEEP}")
     with pytest.raises(LoadError, match="lib: the library's metadata is damaged: the JSON is nested"):
         parse_metadata(DEEP, "lib")
-    with pytest.raises(ValueError, match="'1x' is no number"):
+    with pytest.raises(ValueError, match="'1x' is not a number"):
         relay.parser._split_number("1x")
     with pytest.raises(TVMError):
         relay.fromtext("fn () { 99999999999999999999 }")
@@ -117,7 +117,7 @@ def test_databases(tmp_path: Path, value: Any) -> None:
             db.machines()
     import sqlite3
 
-    with sqlite3.connect(tmp_path / "t.db") as raw:  # text that is no UTF-8
+    with sqlite3.connect(tmp_path / "t.db") as raw:  # text that is not UTF-8
         raw.execute("INSERT INTO workloads VALUES ('w', CAST(x'ff' AS TEXT), 'p', '[]', '{}')")
     with Database(tmp_path / "t.db") as db, pytest.raises(TVMError, match=r"t\.db"):
         db.export_json(tmp_path / "out.json")

@@ -78,7 +78,7 @@ class TestFunctions:
 
     def test_a_symbol_that_is_missing(self, build: Build) -> None:
         mod = build("", [function("f", [])])
-        with pytest.raises(LoadError, match="'f' is announced, but symbol 'f' is missing"):
+        with pytest.raises(LoadError, match="'f' is declared, but symbol 'f' is missing"):
             mod["f"]
 
     def test_account_of_itself(self, add: Module) -> None:
@@ -125,7 +125,7 @@ class TestMetadata:
     @pytest.mark.parametrize(
         ("described", "text"),
         [
-            ("{", "the library's metadata is damaged: this is no JSON: Expecting property name"),
+            ("{", "the library's metadata is damaged: this is not JSON: Expecting property name"),
             ("[]", "the library's metadata has no format number"),
             (
                 metadata([], format=2),
@@ -157,7 +157,7 @@ class TestMetadata:
             ),
             (
                 metadata([function("f", [buffer("A", "int8", [2], align=3)])]),
-                "function 'f': parameter 'A' has alignment 3, which is no power of two",
+                "function 'f': parameter 'A' has alignment 3, which is not a power of two",
             ),
             (
                 metadata([function("f", [buffer("A", "int8", [2], access="x")])]),

@@ -209,7 +209,7 @@ class TestSharing:
             x[:] = 1
 
     def test_what_is_no_tensor(self) -> None:
-        with pytest.raises(TypeError, match="int does not speak DLPack"):
+        with pytest.raises(TypeError, match="int does not support DLPack"):
             nd.from_dlpack(3)
 
     @pytest.mark.parametrize("name", ALL)

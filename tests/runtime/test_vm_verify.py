@@ -73,15 +73,15 @@ def test_an_honest_program_runs_and_needs_one_test(honest: tuple[Any, Any]) -> N
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        ([["view", 9, 1, [100000, 4]], ["ret", 9]], "elements less than it is used for"),
-        ([["view", 9, 1, [-1, -4]], ["ret", 9]], "is no number of a register or a size"),
-        ([["get", 9, 0, 1], ["ret", 9]], "register 0 is no tuple with a field 1"),
+        ([["view", 9, 1, [100000, 4]], ["ret", 9]], "elements fewer than its use needs"),
+        ([["view", 9, 1, [-1, -4]], ["ret", 9]], "is not the number of a register or a size"),
+        ([["get", 9, 0, 1], ["ret", 9]], "register 0 is not a tuple with a field 1"),
         ([["tuple", 9, [0]], ["size", 0, 9, 0], ["ret", 9]], "register 9 holds a tuple, and a tensor is needed"),
         ([["size", 0, 0, 2], ["ret", 0]], "register 0 has no dimension 2"),
         ([["let", 0, ["//", 4, 0]], ["ret", 0]], "a size is divided by 0"),
         ([["let", 0, ["-", 4, 5]], ["ret", 0]], "a size is -1"),
-        ([["let", 0, 2**70], ["ret", 0]], "is no size"),
-        ([["apply", 9, 0, []], ["ret", 9]], "register 0 holds no function"),
+        ([["let", 0, 2**70], ["ret", 0]], "is not a size"),
+        ([["apply", 9, 0, []], ["ret", 9]], "register 0 does not hold a function"),
         ([["recur", 9, [1, 0]], ["ret", 9]], "'x' of function 'main' is given a value of another type"),
         ([["recur", 9, [0]], ["ret", 9]], "called with another number of arguments"),
         ([["open", 0, [0], [9]], ["ret", 9]], "cannot compile kernels"),
@@ -105,15 +105,15 @@ def test_a_kernel_with_other_arguments(honest: tuple[Any, Any]) -> None:
         (["run", number, args, [[*outs[0][:2], [1, 1]]], ["s0"]], None),
         (["run", number, args, [[outs[0][0], "float64", ["s0", 4]]], ["s0"]], "is given float64"),
         (["run", number, args[:-1], outs, ["s0"]], "another number of arguments"),
-        (["run", number, [0 if a == ["o", 0] else a for a in args], [], ["s0"]], "only a result may be"),
-        (["run", number, args, [[0, "float32", ["s0", 4]]], ["s0"]], "takes the place of another value"),
+        (["run", number, [0 if a == ["o", 0] else a for a in args], [], ["s0"]], "only results may be"),
+        (["run", number, args, [[0, "float32", ["s0", 4]]], ["s0"]], "overwrites another value"),
         (["run", number, args, [*outs, [8, "float32", [4]]], ["s0"]], "does not write each of its results"),
         (["run", number, args, outs, [2**31]], "for a number of int32"),
     ):
         body = [size, bad, ["ret", outs[0][0]]]
         if reason is None:  # known only when it runs
             machine = with_body(honest, *body)
-            with pytest.raises(tvm.TVMError, match="should have enough memory, and has not"):
+            with pytest.raises(tvm.TVMError, match="should have enough memory, and does not"):
                 machine.run(X, X[0])
         else:
             with pytest.raises(LoadError, match=reason):

@@ -114,7 +114,7 @@ CASES = {
     "remap of an expression": (
         "for i in range(8):\n    with T.block('A'):\n        vi = T.axis.remap('S', [i + 1])\n        A[vi, 0] = 0.0",
         """
-        <script>:5: T.axis.remap takes the variables of the loops around the block; `i + 1` is none
+        <script>:5: T.axis.remap takes the variables of the loops around the block; `i + 1` is not one
           |             vi = T.axis.remap('S', [i + 1])
           |             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
           hint: for an expression write T.axis.spatial(extent, value) or T.axis.reduce(extent, value)
@@ -131,7 +131,7 @@ CASES = {
     "reads outside of a block": (
         "T.reads(A[0, 0])",
         """
-        <script>:3: T.reads stands outside of any block
+        <script>:3: T.reads is outside of any block
           |     T.reads(A[0, 0])
           |     ^^^^^^^^^^^^^^^^
           hint: put it under `with T.block(…):`
@@ -204,10 +204,10 @@ CASES = {
           |     ^^^^^^^^^^^^^^^^^^^^^
         """,
     ),
-    "a slice where a value must stand": (
+    "a slice where a value is expected": (
         "A[0, 0] = A[0:4, 0]",
         """
-        <script>:3: `A` is sliced where a value must stand: only the last index may be a slice, and of constant length
+        <script>:3: `A` is sliced where a value is expected: only the last index may be a slice, and of constant length
           |     A[0, 0] = A[0:4, 0]
           |     ^^^^^^^^^^^^^^^^^^^
         """,
@@ -218,7 +218,7 @@ CASES = {
         <script>:3: a script has no Try statements
           |     try:
           |     ^^^^
-          hint: for, while, if, with, assert, assignments and calls are what it has
+          hint: use for, while, if, with, assert, assignments and calls
         """,
     ),
     "expressions that scripts do not have": (
@@ -237,7 +237,7 @@ CASES = {
           |     ^^^^
         """,
     ),
-    "a call of what is no function": (
+    "a call of what is not a function": (
         "n(3)",
         """
         <script>:3: `n` is n and cannot be called
@@ -264,7 +264,7 @@ def test_parameters() -> None:
     )
     assert refused("pass", "A: T.grid") == textwrap.dedent(
         """\
-        <script>:2: `T.grid` is no type of a parameter
+        <script>:2: `T.grid` is not a type of a parameter
           | def f(A: T.grid):
           |          ^^^^^^
           hint: T.Buffer((8,), "float32"), T.handle, T.int32 and the like are"""
@@ -291,7 +291,7 @@ def test_text_without_a_program() -> None:
         from_source("x = 3")
     with pytest.raises(ScriptError, match="imports only tir and ir"):
         from_source("import numpy\n@T.prim_func\ndef f():\n    pass")
-    with pytest.raises(ScriptError, match=r"function f of a module is no prim_func"):
+    with pytest.raises(ScriptError, match=r"function f of a module is not a prim_func"):
         from_source("@I.ir_module\nclass M:\n    def f():\n        pass")
 
 

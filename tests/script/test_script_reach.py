@@ -56,7 +56,7 @@ def test_refused(expression: str) -> None:
         from_source(text(expression))
     named = REFUSED[expression]
     if not named.startswith("T has"):
-        named = f"<script>:3: `{named}` is out of reach of a script given as text"
+        named = f"<script>:3: `{named}` is not accessible to a script given as text"
     assert named in str(caught.value)
 
 
@@ -64,10 +64,10 @@ def test_the_whole_refusal() -> None:
     with pytest.raises(ScriptError) as caught:
         from_source(text("n + open('x')"))
     assert str(caught.value) == (
-        "<script>:3: `open` is out of reach of a script given as text\n"
+        "<script>:3: `open` is not accessible to a script given as text\n"
         "  |     T.evaluate(n + open('x'))\n"
         "  |                    ^^^^\n"
-        "  hint: it sees the names of T and I and what it is given: from_source(text, extra_vars={…})"
+        "  hint: it sees the names of T and I and those in extra_vars: from_source(text, extra_vars={…})"
     )
 
 
@@ -86,7 +86,7 @@ def test_no_place_reaches_further(place: str) -> None:
         "class": f"@I.ir_module\nclass M:\n    I.module_attrs({{'a': {bad}}})\n",
         "lambda": plain.replace("T.evaluate(n)", f"T.evaluate((lambda x: {bad})(n))"),
     }
-    with pytest.raises(ScriptError, match="`open` is out of reach"):
+    with pytest.raises(ScriptError, match="`open` is not accessible"):
         from_source(programs[place])
 
 
@@ -154,13 +154,13 @@ def test_extra_vars_are_the_callers() -> None:
     assert isinstance(made, PrimFunc)
     assert made.body.value.value == 8 + 4 + 3 + 6 + 3 + 2
     for bad in ("config.__class__", "double.__globals__", "math.__loader__", "Config.double.__globals__"):
-        with pytest.raises(ScriptError, match="out of reach"):
+        with pytest.raises(ScriptError, match="not accessible"):
             from_source(text(bad), given)
 
 
 def test_frames_are_out_of_reach_even_if_given_away() -> None:
     frame = sys._getframe()
-    with pytest.raises(ScriptError, match=r"`holder\.frame\.f_builtins` is out of reach"):
+    with pytest.raises(ScriptError, match=r"`holder\.frame\.f_builtins` is not accessible"):
         from_source(text("holder.frame.f_builtins"), {"holder": types.SimpleNamespace(frame=frame)})
 
 
@@ -176,7 +176,7 @@ def test_a_macro_of_the_callers_sees_what_he_sees() -> None:
     made = from_source(program, {"mine": mine})
     assert [int(s.value) for s in made.body.seq] == [3, 4]
     # the function that the text hands over is still the text's
-    with pytest.raises(ScriptError, match="`open` is out of reach"):
+    with pytest.raises(ScriptError, match="`open` is not accessible"):
         from_source(program.replace("n + 1", "open('x')"), {"mine": mine})
 
 

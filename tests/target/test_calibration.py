@@ -90,7 +90,7 @@ GOOD: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("{", "this is no JSON"),
+        ("{", "this is not JSON"),
         ("[]", "is not a calibration of format 1"),
         (json.dumps({**GOOD, "format": 2}), "is not a calibration of format 1"),
         (json.dumps({**GOOD, "kind": "abacus"}), "says `kind`, `machine` and `figures`"),

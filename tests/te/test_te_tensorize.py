@@ -528,7 +528,7 @@ def test_what_decl_tensor_intrin_refuses(expect, told):
     expect(
         told(caught),
         """
-        intrinsic tensor_intrin is no reduction, so it has no reduce_init and reduce_update
+        intrinsic tensor_intrin is not a reduction, so it has no reduce_init and reduce_update
         """,
     )
     with pytest.raises(TypeError) as caught:

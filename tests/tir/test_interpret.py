@@ -258,7 +258,7 @@ def test_arity_read_only_and_non_arrays_are_refused():
         interpret(func, 1)
     with pytest.raises(ValueError, match="argument n is a int8, which cannot be 300"):
         interpret(func, 300, np.zeros(2, "f"))
-    with pytest.raises(TypeError, match="buffer B: str is no array"):
+    with pytest.raises(TypeError, match="buffer B: str is not an array"):
         interpret(func, 1, "text")
     frozen = np.zeros(2, "f")
     frozen.flags.writeable = False

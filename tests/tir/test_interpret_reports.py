@@ -228,7 +228,7 @@ def test_shift_by_too_much():
     a = decl_buffer((2,), "int32", "A")
     func = PrimFunc([a], BufferStore(a, call("int32", "tir.shift_left", a[0], a[1]), [0]))
     assert report(func, np.array([1, 40], "int32")).message == (
-        "shift by 40 of a value of 32 bits has no meaning"
+        "shift by 40 of a value of 32 bits is undefined"
     )
 
 
@@ -263,7 +263,7 @@ def test_undefined_variables_are_named():
     a = decl_buffer((4,), "int32", "A")
     func = PrimFunc([a], BufferStore(a, Var("ghost"), [0]))
     assert str(report(func, zeros(4))) == (
-        "variable ghost is used where nothing gives it a value\n  statement: A[0] = ghost\n  function: main"
+        "variable ghost is used outside of its definition\n  statement: A[0] = ghost\n  function: main"
     )
     y = Var("y")
     func = PrimFunc([a], BufferStore(a, Let(y, const(1), y) + y, [0]))
@@ -277,7 +277,7 @@ def test_race_between_iterations_of_a_parallel_loop():
     body = For(j, 0, 2, ForKind.SERIAL, BufferStore(total, total[1] + a[i], [1]))
     func = PrimFunc([a, total], For(i, 0, 4, ForKind.PARALLEL, body))
     assert str(report(func, zeros(4), zeros(2))) == (
-        "race: two iterations of a parallel loop touch total[1]\n"
+        "race: two iterations of a parallel loop access total[1]\n"
         "  iteration i = 0 writes it in: total[1] = total[1] + A[i]\n"
         "  iteration i = 1 reads it in: total[1] = total[1] + A[i]\n"
         "  function: main"
@@ -292,7 +292,7 @@ def test_race_of_a_read_before_the_write():
     i = Var("i")
     body = seq(BufferStore(b, a[(i + 1) % 4], [i]), BufferStore(a, i, [i]))
     error = report(PrimFunc([a, b], For(i, 0, 4, ForKind.PARALLEL, body)), zeros(4), zeros(4))
-    assert error.message == "race: two iterations of a parallel loop touch A[1]"
+    assert error.message == "race: two iterations of a parallel loop access A[1]"
     assert error.notes == [
         "iteration i = 0 reads it in: B[i] = A[(i + 1) % 4]",
         "iteration i = 1 writes it in: A[i] = i",

@@ -89,7 +89,7 @@ def test_shared_memory_reduction_without_barriers_is_a_race():
     func = tree_sum(False)
     a, out = np.ones(128, "int32"), np.zeros(2, "int32")
     assert str(report(func, a, out)) == (
-        "race: two threads touch S[1] (shared memory) with no barrier between\n"
+        "race: two threads access S[1] (shared memory) with no barrier between\n"
         "  thread (blockIdx.x = 0, threadIdx.x = 0) reads it in: S[tx] = S[tx] + S[tx + 1]\n"
         "  thread (blockIdx.x = 0, threadIdx.x = 1) writes it in: S[tx] = A[bx * 64 + tx]\n"
         "  function: main"
@@ -132,7 +132,7 @@ def test_a_loop_needs_the_barrier_at_its_end_too():
     error = report(rounds(), out)
     assert (error.kind, error.message) == (
         "race",
-        "race: two threads touch S[1] (shared memory) with no barrier between",
+        "race: two threads access S[1] (shared memory) with no barrier between",
     )
 
 
@@ -140,7 +140,7 @@ def test_blocks_are_never_ordered():
     k = Kernel(2, 1)
     out = decl_buffer((1,), "int32", "out")
     error = report(k([out], BufferStore(out, k.bx, [0]), BARRIER), np.zeros(1, "int32"))
-    assert error.message == "race: two threads touch out[0] with no barrier between"
+    assert error.message == "race: two threads access out[0] with no barrier between"
     assert error.notes == [
         "thread (blockIdx.x = 0, threadIdx.x = 0) writes it in: out[0] = bx",
         "thread (blockIdx.x = 1, threadIdx.x = 0) writes it in: out[0] = bx",
@@ -295,7 +295,7 @@ def test_atomic_additions_do_not_race():
     interpret(k([out], add(k.tx)), got)
     assert got.tolist() == [0, 5 + 2 * 28]
     error = report(k([out], add(k.tx), IfThenElse(k.tx.equal(3), BufferStore(out, const(0), [1]))), got)
-    assert error.message == "race: two threads touch out[1] with no barrier between"
+    assert error.message == "race: two threads access out[1] with no barrier between"
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ def test_warp_barriers_order_a_warp_and_no_more():
     interpret(neighbours(32, 1), got)
     np.testing.assert_array_equal(got, np.roll(np.arange(32), -1))
     error = report(neighbours(64, 32), np.zeros(64, "int32"))
-    assert error.message == "race: two threads touch S[32] (shared memory) with no barrier between"
+    assert error.message == "race: two threads access S[32] (shared memory) with no barrier between"
 
 
 def test_reduction_across_threads():
@@ -367,7 +367,7 @@ def test_vector_accesses_are_logged_lane_by_lane():
     interpret(func, got)
     assert got.tolist() == [1] * 8
     close = k([out], BufferStore(out, const(1, "int32x4"), [Ramp(k.tx * 3, 1, 4)]))
-    assert report(close, got).message == "race: two threads touch out[3] with no barrier between"
+    assert report(close, got).message == "race: two threads access out[3] with no barrier between"
 
 
 def test_asynchronous_copies_fill_shared_memory():
@@ -467,7 +467,7 @@ def test_a_read_before_another_threads_write_is_a_race(read: object) -> None:
     """Whatever follows from the value that was not there, the report names the two threads."""
     error = report(_reversed_without_barrier(read), np.zeros(4, "int32"))
     assert error.kind == "race"
-    assert error.message == "race: two threads touch S[2] (shared memory) with no barrier between"
+    assert error.message == "race: two threads access S[2] (shared memory) with no barrier between"
     does = "writes" if read is READS["added to"] else "reads"
     assert error.notes[0].startswith(f"thread (blockIdx.x = 0, threadIdx.x = 1) {does} it in: ")
     assert error.notes[1] == "thread (blockIdx.x = 0, threadIdx.x = 2) writes it in: S[tx] = tx + 1"

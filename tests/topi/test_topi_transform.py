@@ -223,7 +223,7 @@ def test_layout_transform(check: Check) -> None:
     outs = [topi.layout_transform(a, "NCHW", "NHWC"), there, topi.layout_transform(there, "NCHW2c", "NCHW")]
     outs += [topi.layout_transform(there, "NCHW2c", "NHWC"), topi.layout_transform(a, "NCHW", "NCHW4c")]
     check(outs, {a: x}, [x.transpose(0, 2, 3, 1), blocked, x, x.transpose(0, 2, 3, 1), padded])
-    with pytest.raises(TensorExpressionError, match=r"topi\.layout_transform: 'NCHWc' is no layout"):
+    with pytest.raises(TensorExpressionError, match=r"topi\.layout_transform: 'NCHWc' is not a layout"):
         topi.layout_transform(a, "NCHW", "NCHWc")
 
 
@@ -278,7 +278,7 @@ def test_refusals() -> None:
         (lambda: topi.stack([a, b]), r"topi\.stack: tensor 1 has shape \(3, 5\)"),
         (lambda: topi.concatenate([a, topi.cast(a, "int32")]), r"topi\.concatenate: tensor 1 is int32"),
         (lambda: topi.concatenate([]), r"topi\.concatenate: there are no tensors"),
-        (lambda: topi.split(a, 3, 1), r"topi\.split: dimension 1 is 4 and does not part into 3"),
+        (lambda: topi.split(a, 3, 1), r"topi\.split: dimension 1 is 4 and cannot be reshaped to 3"),
         (lambda: topi.flip(a, 2), r"topi\.flip: axis is 2"),
         (lambda: topi.strided_slice(a, [0], [1], [0]), r"topi\.strided_slice: strides has 0"),
         (lambda: topi.strided_slice(a, [0, 0, 0], [1]), r"topi\.strided_slice: begin has 3 entries"),

@@ -156,7 +156,7 @@ def test_constants_that_no_tile_packs_are_passed_along() -> None:
 
 
 def test_a_wrong_name_of_a_constant() -> None:
-    with pytest.raises(ScheduleError, match="'W' is no parameter; there are A, B, C"):
+    with pytest.raises(ScheduleError, match="'W' is not a parameter; there are A, B, C"):
         tvm.auto_schedule(te.create_prim_func(list(matmul())), MACHINE, constants=["W"])
 
 
@@ -203,7 +203,7 @@ def test_a_sum_over_lines_adds_up_whole_lines() -> None:
 
 
 def test_sums_over_other_rows_are_no_chain() -> None:
-    """What is summed twice, over different axes, is no row-by-row program."""
+    """What is summed twice, over different axes, is not a row-by-row program."""
     x = te.placeholder((64, 64, 64), name="x")
     inner = topi.sum(x, axis=2)
     sch = schedule([x, topi.sum(inner, axis=1)])

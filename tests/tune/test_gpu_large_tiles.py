@@ -61,7 +61,7 @@ def forced(monkeypatch: pytest.MonkeyPatch, tile: ThreadTile) -> None:
 ONE_WARP = ThreadTile(32, 16, 2, 1, 2, 8, 4, 4, 8)
 CASES: dict[str, tuple[list[Any], ThreadTile]] = {
     "plain": (matmul(16, 32, 32), ThreadTile(16, 32, 2, 1, 2, 8, 4, 4, 4)),
-    "sizes that are no tiles": (matmul(30, 15, 25, bias=True), ONE_WARP),
+    "sizes that are not tiles": (matmul(30, 15, 25, bias=True), ONE_WARP),
     "both turned": (matmul(32, 16, 24, True, True), ONE_WARP),
     "pieces that change places": (matmul(32, 32, 16, True), ThreadTile(32, 32, 2, 1, 2, 8, 8, 4, 4)),
     "convolution": (conv((1, 4, 4, 4), 30, 3, padding=1), ThreadTile(32, 16, 2, 1, 2, 18, 4, 4, 8)),

@@ -235,7 +235,7 @@ def test_shares() -> None:
     assert (short.chunks, short.threads, short.rows) == (1, 16, 16)
     assert shares_of(1000, 4096, 4, 1024).rows == 4  # of 64 threads each
     assert shares_of(16384, 4096, 4, 1024).threads == 512 and shares_of(32768, 4096, 4, 1024).threads == 1024
-    assert shares_of(64, 3, 4, 1024).rows == 1  # three rows are no multiple of two
+    assert shares_of(64, 3, 4, 1024).rows == 1  # three rows are not a multiple of two
     part = shares_in_cluster(65536, 4, 1024, 8)
     assert (part.blocks, part.chunks, part.threads, part.rows) == (8, 16, 128, 1)
     assert shares_in_cluster(1 << 18, 4, 1024, 8).threads == 512  # 64 elements each

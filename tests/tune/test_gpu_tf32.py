@@ -174,7 +174,7 @@ def _maps(told: Any) -> list[Any]:
 
 
 def test_refusals() -> None:
-    with pytest.raises(ValueError, match="turn the other operand first"):
+    with pytest.raises(ValueError, match="transpose the other operand first"):
         get_wgmma_intrin(64, "float32")
     with pytest.raises(ValueError, match="in_dtype one of float16, bfloat16, float32"):
         get_wgmma_intrin(64, "int8", trans_b=True)
@@ -185,7 +185,7 @@ def test_only_float32_is_rounded() -> None:
     copy = sch.get_block("A_shared_dyn_o")
     sch.unannotate(copy, "tilewright.bulk_copy")
     sch.annotate(copy, "tilewright.bulk_copy", "tf32")
-    with pytest.raises(tvm.TVMError, match="float32 is what it rounds to tf32, not float16"):
+    with pytest.raises(tvm.TVMError, match="only float32 is rounded to tf32, not float16"):
         tvm.build(sch.mod, target=HOPPER)
 
 

@@ -182,7 +182,7 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
     "a negative value": (noted("reduce_lanes", -1), "takes a whole number from 0"),
     "a truth value": (noted("reduce_lanes", True), "takes a whole number from 0"),
     "a long list": (noted("software_pipeline_stage", [0] * 65), "takes a list of at most 64"),
-    "a key that is no text": (
+    "a key that is not text": (
         {"step": "annotate", "kwargs": {"block_or_loop": {"ref": "l0"}, "ann_key": 3, "ann_val": 1}},
         "the key of an annotation is text",
     ),

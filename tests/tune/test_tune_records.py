@@ -244,7 +244,7 @@ def test_the_table(task: Task) -> None:
     "text, told",
     [
         (
-            b"this is no database at all, and long enough to be looked at",
+            b"this is not a database at all, and long enough to be looked at",
             "no file of tuning records, or a damaged",
         ),
         (None, "a database of something else"),
@@ -286,9 +286,9 @@ def test_damaged_and_newer_files_are_refused(task: Task, tmp_path: Path) -> None
     "lines, told",
     [
         ([], "the file is empty"),
-        (["{"], "line 1: this is no tuning record"),
-        (['{"format": "other"}'], "line 1: this is no tuning record: the first line must say"),
-        (['{"format": "tilewright-records-1"}', '{"record": {}}'], "line 2: this is no tuning record"),
+        (["{"], "line 1: this is not a tuning record"),
+        (['{"format": "other"}'], "line 1: this is not a tuning record: the first line must say"),
+        (['{"format": "tilewright-records-1"}', '{"record": {}}'], "line 2: this is not a tuning record"),
     ],
 )
 def test_bad_json_lines_are_refused(lines: list[str], told: str, tmp_path: Path) -> None:

@@ -272,7 +272,7 @@ def test_a_model_begins_with_what_another_learned(sketches: Sketches, tmp_path: 
     second.update(features[:20], truth[:20])
     assert _agreement(second.predict(features), truth) > 0.9
     (tmp_path / "bad.json").write_text("nothing")
-    with pytest.raises(TuneError, match="this is no cost model"):
+    with pytest.raises(TuneError, match="this is not a cost model"):
         TreeModel(pretrained=str(tmp_path / "bad.json"))
 
 

@@ -182,7 +182,7 @@ def test_a_task_is_one_function() -> None:
     func = te.create_prim_func(matmul())
     with pytest.raises(tvm.TVMError, match="a task is one function, and this module has 2"):
         task_of(tvm.IRModule({"a": func, "b": func}), TARGET)
-    with pytest.raises(tvm.TVMError, match="'Q' is no parameter; there are A, B, "):
+    with pytest.raises(tvm.TVMError, match="'Q' is not a parameter; there are A, B, "):
         task_of(func, TARGET, constants=("Q",))
 
 

@@ -164,7 +164,7 @@ def test_errors_as_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["--shapes", "data"], "'data' is no shape"),
+        (["--shapes", "data"], "'data' is not a shape"),
         (["--shapes", "date:[1]"], "and the inputs of the model are ['data']"),
         (["--target", "toaster"], "toaster"),
         (["--output-format", "zip"], "it must be one of so, tar"),

@@ -81,8 +81,8 @@ def test_a_saved_model_is_the_same_model(
         ("no.onnx", None, "no.onnx: there is no such file"),
         ("net.tflite", b"x", "net.tflite: .tflite files are read through ONNX: python -m tf2onnx.convert"),
         ("net.model", b"x", "net.model: the name does not say what kind of model it is"),
-        ("bad.onnx", b"\xff" * 40, "bad.onnx: is no ONNX model, or a damaged one"),
-        ("bad.tar", b"\xff" * 40, "bad.tar: is no package and no saved model of tilewright"),
+        ("bad.onnx", b"\xff" * 40, "bad.onnx: is not an ONNX model, or a damaged one"),
+        ("bad.tar", b"\xff" * 40, "bad.tar: is neither a package nor a saved model of tilewright"),
     ],
 )
 def test_what_cannot_be_loaded(name: str, content: bytes | None, reason: str, tmp_path: Path) -> None:
@@ -247,8 +247,8 @@ HEAD = member("metadata.json", ABOUT)
         ([HEAD, member("mod.so", b"x"), member("mod.so", b"y")], "'mod.so' is there twice"),
         ([HEAD, member("mod.so", b"x")], "damaged: it lacks mod.json, mod.params"),
         ([member("mod.so", b"x"), HEAD], "it does not begin with metadata.json"),
-        ([member("metadata.json", b"{")], "metadata.json: this is no JSON"),
-        ([member("metadata.json", b"[]")], "is no package and no saved model"),
+        ([member("metadata.json", b"{")], "metadata.json: this is not JSON"),
+        ([member("metadata.json", b"[]")], "is neither a package nor a saved model"),
         (
             [member("metadata.json", b'{"kind": "package", "format": 9}')],
             "has format 9, and this version reads 1",
@@ -261,7 +261,7 @@ HEAD = member("metadata.json", ABOUT)
             [member("metadata.json", b'{"kind": "package", "format": 1, "executor": "rocket"}')],
             "is for the executor 'rocket', which is not known here",
         ),
-        ([], "is no package and no saved model"),
+        ([], "is neither a package nor a saved model"),
     ],
 )
 def test_foreign_packages_are_refused(members: list[Any], reason: str, tmp_path: Path) -> None:
@@ -337,14 +337,14 @@ def test_shapes_as_text() -> None:
     ("text", "reason"),
     [
         ("", "there is no shape in it"),
-        ("data", "'data' is no shape"),
-        ("data:[1,3", "'data:[1,3' is no shape"),
-        ("data:[1,x]", "'x' is no size"),
-        ("data:[1,-2]", "'-2' is no size"),
-        ("data:[1,]", "'' is no size"),
+        ("data", "'data' is not a shape"),
+        ("data:[1,3", "'data:[1,3' is not a shape"),
+        ("data:[1,x]", "'x' is not a size"),
+        ("data:[1,-2]", "'-2' is not a size"),
+        ("data:[1,]", "'' is not a size"),
         ("a:[1] a:[2]", "'a' is there twice"),
-        ("a:[1] tail", "'tail' is no shape"),
-        ("a:int3[1]", "'int3' is no type of elements"),
+        ("a:[1] tail", "'tail' is not a shape"),
+        ("a:int3[1]", "'int3' is not a type of elements"),
     ],
 )
 def test_shapes_that_are_none(text: str, reason: str) -> None:

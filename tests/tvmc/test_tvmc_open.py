@@ -129,7 +129,7 @@ def test_a_library_of_another_kind_is_refused(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "bad.tar", "w") as tar:
         tar.add(tmp_path / "metadata.json", "metadata.json")
         tar.add(made.lib_path, "mod.so")
-    with pytest.raises(tvmc.TVMCException, match=r"bad\.tar: damaged: mod\.so is no program"):
+    with pytest.raises(tvmc.TVMCException, match=r"bad\.tar: damaged: mod\.so is not a program"):
         tvmc.run(tvmc.TVMCPackage(tmp_path / "bad.tar"), inputs={"data": image()})
 
 

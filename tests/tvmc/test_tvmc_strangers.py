@@ -133,7 +133,7 @@ def test_sizes_and_functions_run_nothing(good: Path) -> None:
     with pytest.raises(TVMError, match="is more than arithmetic"):
         tvmc.load(changed(good, "models/model.json", sizes))
     assert not mark.exists()
-    with pytest.raises(TVMError, match=r"calls 'torch\.os\.system', which is no operator"):
+    with pytest.raises(TVMError, match=r"calls 'torch\.os\.system', which is not an operator"):
         tvmc.load(
             changed(
                 good,

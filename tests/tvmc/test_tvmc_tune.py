@@ -522,7 +522,9 @@ def test_which_record_is_meant(database: Path) -> None:
     assert "there is no record 'zz'; `tilewright db show " in call("replay", "zz", "--db", database).stderr
     result = call("replay", "", "--db", database)
     assert re.search(r"\d+ records begin with ''.*; give more of it", result.stderr)
-    assert "this is no record as JSON" in call("replay", "-", "--db", database, stdin='{"record": {}}').stderr
+    assert (
+        "this is not a record as JSON" in call("replay", "-", "--db", database, stdin='{"record": {}}').stderr
+    )
     with Database(database) as db:
         record = db.records()[1]
     damaged = {k: getattr(record, k) for k in records_module._COLUMNS} | {

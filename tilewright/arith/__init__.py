@@ -1,4 +1,4 @@
-"""What is known about integers: bounds, residues, normal forms, sets and maps of iterations."""
+"""Integer arithmetic analysis: bounds, residues, normal forms, integer sets and iteration maps."""
 
 from . import int_set
 from .analyzer import Analyzer, ConstIntBound, ModularSet, ProofStrength

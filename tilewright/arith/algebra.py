@@ -24,7 +24,7 @@ from .form import (
 )
 from .prove import Prover
 
-_LEAST = -(1 << 31)  # of the least index type; what is above it can be negated
+_LEAST = -(1 << 31)  # of the smallest index type; greater values can be negated
 _MOST_TERMS = 12  # a product of sums is multiplied out up to this many terms
 
 
@@ -33,7 +33,7 @@ class Algebra(Prover):
 
     # -- sums ------------------------------------------------------------------------------
     def finish(self, terms: dict[Atom, int], const: int) -> Lin:
-        """A form from collected terms: digits of one number that stand side by side become one."""
+        """A form from collected terms: adjacent digits of one number are merged."""
         splits = mods = 0
         for a in terms:
             kind = a.kind
@@ -257,7 +257,7 @@ class Algebra(Prover):
         return of_atom(self.forms.split(e, 1, m))
 
     def _reduced(self, e: Lin, m: int) -> Lin:
-        """The form with whatever is a multiple of m left out."""
+        """The form without the multiples of m."""
         terms: dict[Atom, int] = {}
         const = e.const
         more: list[Lin] = []
@@ -400,7 +400,7 @@ class Algebra(Prover):
         return of_atom(self.forms.extreme(kind, kept))
 
     def _beats(self, kind: int, x: Lin, y: Lin) -> bool:
-        """Whether y need not be looked at beside x."""
+        """Whether x makes y redundant."""
         return self.known_le(x, y) if kind == MIN else self.known_le(y, x)
 
 
@@ -443,7 +443,7 @@ def _coarse(e: Lin, g: int) -> tuple[Lin, Lin]:
 
 
 def _ratio(a: Atom, by: Atom) -> tuple[Atom, ...] | None:
-    """The factors of a product that remain when those of another are taken out, or None."""
+    """The quotient of two products of factors, or None if it is not a product."""
     have = list(a.args) if a.kind == PROD else [a]
     for f in by.args if by.kind == PROD else (by,):
         if f not in have:

@@ -1,4 +1,4 @@
-"""The analyzer: what is known about integers, and what follows from it."""
+"""The analyzer: facts about integers, simplification and proofs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ModularSet(NamedTuple):
 
 
 class ProofStrength(IntEnum):
-    """How hard to try. Symbolic bounds are always used here; the classic API asks for them."""
+    """The effort of a proof. Symbolic bounds are always used here; the classic API has an option for them."""
 
     DEFAULT = 0
     SYMBOLIC_BOUND = 1
@@ -46,13 +46,12 @@ class ProofStrength(IntEnum):
 class Analyzer(Vectors):
     """Facts about integer variables, and simplification and proof by means of them.
 
-    Signed 32 and 64 bit arithmetic is taken not to overflow; narrower and unsigned types wrap around and
-    are treated with care.
+    Signed 32 and 64 bit arithmetic is assumed not to overflow; narrower and unsigned types wrap around.
     """
 
     # -- facts -----------------------------------------------------------------------------
     def bind(self, var: Any, expr: Any, override: bool = False) -> None:
-        """Let a variable stand for an expression, or range over a `Range`. What was known of it is gone."""
+        """Bind a variable to an expression, or to a `Range`. Earlier facts about it are dropped."""
         v = var.var if isinstance(var, IterVar) else var
         if v in self.values or self.forms.var(v) in self.bounds or self.forms.var(v) in self.about:
             self._forget_var(v)
@@ -66,7 +65,7 @@ class Analyzer(Vectors):
             self._set(self.bounds, self.forms.var(v), self.value_bound(value))
 
     def bind_loop(self, var: Var, min_value: Any, extent: Any) -> None:
-        """Let a loop's variable start at `min_value` and take `extent` values."""
+        """Bind a loop variable to `extent` values from `min_value` on."""
         self.bind(var, Range.from_min_extent(min_value, extent))
 
     def bind_range(self, var: Var, dom: Range) -> None:
@@ -91,7 +90,7 @@ class Analyzer(Vectors):
                 self._add_fact(fact)
 
     def update(self, var: Var, info: Any, override: bool = False) -> None:
-        """Set what is known of a variable: a `ConstIntBound` or a `ModularSet`."""
+        """Set a fact about a variable: a `ConstIntBound` or a `ModularSet`."""
         atom = self.forms.var(var)
         if isinstance(info, ConstIntBound):
             low = -BIG if info.min_value <= ConstIntBound.NEG_INF else info.min_value
@@ -104,12 +103,12 @@ class Analyzer(Vectors):
 
     @contextmanager
     def constraint_scope(self, constraint: Any) -> Iterator[None]:
-        """Inside, the condition is known to hold. What it says about memory is left out."""
+        """A scope in which the condition is assumed. Its parts that read memory are ignored."""
         with self.assuming(convert(constraint), True, False):
             yield
 
     def copy(self) -> Analyzer:
-        """An analyzer that knows the same and goes its own way."""
+        """An independent analyzer with the same facts."""
         made = Analyzer()
         self._copy_into(made)
         return made
@@ -124,12 +123,12 @@ class Analyzer(Vectors):
         return ConstIntBound(max(low, -inf), min(high, inf))
 
     def const_int_bound_is_bound(self, var: Var) -> bool:
-        """Whether anything was said of the bounds of a variable."""
+        """Whether bounds of a variable are known."""
         return var in self.values or self.forms.var(var) in self.bounds
 
     @deeply
     def modular_set(self, expr: Any) -> ModularSet:
-        """What the expression is modulo some number."""
+        """The residue class of the expression."""
         self._memo = {}
         e = convert(expr)
         if not is_index(e.dtype):
@@ -151,7 +150,7 @@ class Analyzer(Vectors):
     canonical_simplify = simplify
 
     def can_prove(self, cond: Any, strength: ProofStrength = ProofStrength.DEFAULT) -> bool:
-        """Whether the condition always holds here, as far as can be told."""
+        """Whether the condition provably holds here."""
         if isinstance(cond, bool):
             return cond
         made = self.simplify(cond)
@@ -159,7 +158,7 @@ class Analyzer(Vectors):
 
     @deeply
     def can_prove_equal(self, lhs: Any, rhs: Any) -> bool:
-        """Whether both are always the same."""
+        """Whether both are provably equal."""
         a, b = convert(lhs), convert(rhs)
         if a is b:
             return True
@@ -169,15 +168,15 @@ class Analyzer(Vectors):
         return self.can_prove(a.equal(b))
 
     def can_prove_less(self, lhs: Any, rhs: Any) -> bool:
-        """Whether `lhs < rhs` always holds."""
+        """Whether `lhs < rhs` provably holds."""
         return self._nonneg_difference(rhs, lhs, -1)
 
     def can_prove_less_equal(self, lhs: Any, rhs: Any) -> bool:
-        """Whether `lhs <= rhs` always holds."""
+        """Whether `lhs <= rhs` provably holds."""
         return self._nonneg_difference(rhs, lhs, 0)
 
     def can_prove_greater_equal(self, expr: Any, lower_bound: Any) -> bool:
-        """Whether `expr >= lower_bound` always holds."""
+        """Whether `expr >= lower_bound` provably holds."""
         return self._nonneg_difference(expr, lower_bound, 0)
 
     @deeply
@@ -189,7 +188,7 @@ class Analyzer(Vectors):
         return self.decide(Cmp(NONNEG, (self.norm(x) - self.norm(y)).shift(shift))) is True
 
     def equivalent(self, lhs: Any, rhs: Any) -> bool:
-        """Whether both are always the same (another name for `can_prove_equal`)."""
+        """Whether both are provably equal (another name for `can_prove_equal`)."""
         return self.can_prove_equal(lhs, rhs)
 
     @deeply

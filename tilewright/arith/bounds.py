@@ -60,7 +60,7 @@ def mul_residues(x: Residue, y: Residue) -> Residue:
 
 
 def join_residues(x: Residue, y: Residue) -> Residue:
-    """The residue that holds for whatever either holds for."""
+    """The join of two residue classes: it contains both."""
     c = gcd(gcd(x[0], y[0]), x[1] - y[1])
     return (c, x[1] % c if c else x[1])
 
@@ -68,7 +68,7 @@ def join_residues(x: Residue, y: Residue) -> Residue:
 class Bounds(Facts):
     """Bounds and residues of forms, from those of variables upwards."""
 
-    # The way from expressions to forms and conditions lies above; opaque atoms ask for it.
+    # Defined by the subclass: conversion of expressions to forms and conditions, for opaque atoms.
     def norm(self, e: PrimExpr) -> Lin:
         raise NotImplementedError
 
@@ -141,7 +141,7 @@ class Bounds(Facts):
         whole = _dtype_bound(a)
         if a in self._asked:
             return whole
-        self._asked.add(a)  # its parts may be compared with what is known of the whole
+        self._asked.add(a)  # its parts may be compared with facts about the whole
         low, high = self._opaque_bound(args[0])
         self._asked.discard(a)
         return (max(low, whole[0]), min(high, whole[1]))
@@ -175,7 +175,7 @@ class Bounds(Facts):
 
     # -- residues --------------------------------------------------------------------------
     def residue(self, form: Lin) -> Residue:
-        """What is known of the form modulo some number."""
+        """The residue class of the form."""
         c, b = 0, form.const
         for a, k in form.terms.items():
             x, y = self.atom_residue(a)

@@ -1,7 +1,7 @@
-"""What is known at a place of the program: bindings of variables and conditions that hold there.
+"""Facts at a point of the program: bindings of variables and conditions that hold there.
 
-Everything is kept in dictionaries with an undo log, so that passes can bind a loop's variable, walk its
-body and leave again at the cost of what they bound.
+Everything is stored in dictionaries with an undo log, so that entering and leaving the body of a loop costs no more
+than its bindings.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MISSING: Final = object()
 
 
 def clip(low: int, high: int) -> Interval:
-    """An interval with what is beyond all numbers made infinite."""
+    """An interval with ends beyond the representable range made infinite."""
     return (-BIG if low < -_EDGE else low, BIG if high > _EDGE else high)
 
 
@@ -35,17 +35,17 @@ class Facts:
         self.forms = Forms()
         self.bounds: dict[Atom, Interval] = {}
         self.residues: dict[Atom, Residue] = {}
-        self.values: dict[Var, Lin] = {}  # variables that stand for a form
+        self.values: dict[Var, Lin] = {}  # variables bound to a form
         self.about: dict[Atom, tuple[Lin, ...]] = {}  # forms known not to be negative, by atom
         self.sums: dict[Any, Interval] = {}  # bounds of sums of several atoms
-        self.truths: dict[Any, tuple[frozenset[Var], bool]] = {}  # conditions known as they stand
+        self.truths: dict[Any, tuple[frozenset[Var], bool]] = {}  # opaque conditions with known truth values
         self._log: list[tuple[dict[Any, Any], Any, Any]] = []
         self._depth = 0
         self._bound_cache: dict[Atom, Interval] = {}
         self._residue_cache: dict[Atom, Residue] = {}
         self._var_cache: dict[Var, Lin] = {}
         self._memo: dict[int, tuple[Any, Lin]] = {}
-        self._loads: dict[int, tuple[Any, Any]] = {}  # what loads are simplified to
+        self._loads: dict[int, tuple[Any, Any]] = {}  # simplified loads
         self._asked: set[Atom] = set()
 
     def _set(self, table: dict[Any, Any], key: Any, value: Any) -> None:
@@ -75,7 +75,7 @@ class Facts:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """What is bound or assumed inside is forgotten at the end."""
+        """Bindings and assumptions made inside are undone at the end."""
         mark = len(self._log)
         memo, self._memo = self._memo, {}
         self._depth += 1
@@ -95,7 +95,7 @@ class Facts:
             self._memo = memo
 
     def _forget_var(self, v: Var) -> None:
-        """Drop all that is known of a variable, which is bound anew."""
+        """Drop all facts about a variable, which is bound again."""
         self._drop(self.values, v)
         for table in (self.bounds, self.residues):
             for a in [a for a in table if v in a.vars]:

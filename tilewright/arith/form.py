@@ -2,7 +2,7 @@
 
     (i * 4 + j // 2) * 3 + 1   is   {i: 12, S(j, 2): 3} + 1
 
-An atom is whatever addition cannot look into: a variable, a digit `(e // l) % m` of a sum, a product of
+An atom is a term that is opaque to addition: a variable, a digit `(e // l) % m` of a sum, a product of
 atoms, a minimum, or an opaque expression. Atoms are unique within a table, so like terms meet by identity.
 """
 
@@ -43,7 +43,7 @@ from ..ir.ops import if_then_else
 
 VAR: Final = 0  # (var,)
 SPLIT: Final = 1  # (e, lower, upper): (e // lower) % (upper // lower); no upper, no remainder
-SYMDIV: Final = 2  # (e, d): e // d, where d is no constant
+SYMDIV: Final = 2  # (e, d): e // d, where d is not a constant
 SYMMOD: Final = 3  # (e, d): e % d
 MIN: Final = 4  # two or more forms
 MAX: Final = 5
@@ -56,16 +56,16 @@ OPAQUE: Final = 11  # (expr,)
 
 
 class DoesNotFit(Exception):
-    """A constant that came up does not fit its type: the expression is left alone."""
+    """A constant overflows its type: the expression is left unchanged."""
 
 
 def is_index(dtype: DataType) -> bool:
-    """Whether arithmetic of this type is that of mathematics: signed, wide, and assumed not to overflow."""
+    """Whether arithmetic of this type is that of the integers: signed, wide, and assumed not to overflow."""
     return dtype.code == "int" and dtype.bits >= 32 and dtype.lanes == 1
 
 
 class Atom:
-    """Something that a linear form counts multiples of."""
+    """A term of a linear form."""
 
     __slots__ = ("_vars", "args", "dtype", "expr", "index", "kind", "reads")
 
@@ -148,7 +148,7 @@ def reads_state(n: Any) -> bool:
 
 
 class Lin:
-    """A sum of atoms times constants, plus a constant. Never changed once it is made."""
+    """A sum of atoms times constants, plus a constant. Immutable."""
 
     __slots__ = ("_key", "const", "terms")
 
@@ -251,7 +251,7 @@ class Forms:
         return self.table.get((SPLIT, e.key, lower, upper))
 
     def pair(self, kind: int, a: Lin, b: Lin) -> Atom:
-        """A division or remainder whose divisor is no constant, or one that rounds towards zero."""
+        """A division or remainder whose divisor is not a constant, or one that rounds towards zero."""
         dtype = dtype_of(a if a.terms else b)
         return self._make((kind, a.key, b.key), kind, (a, b), dtype)
 
@@ -400,7 +400,7 @@ def skey(n: Any) -> Any:
 
 
 class _ById:
-    """A key for something that is itself only, kept alive by the key."""
+    """A key by identity, which keeps its object alive."""
 
     __slots__ = ("value",)
 

@@ -1,4 +1,4 @@
-"""Sets of integers with symbolic bounds, and the sets that expressions take over domains.
+"""Integer sets with symbolic bounds, and the value sets of expressions over domains.
 
 eval_set(i * 4 + j, {j: Range(0, 4)})   is   [i * 4, i * 4 + 3]
 """
@@ -32,7 +32,7 @@ from .form import (
 if TYPE_CHECKING:
     from .analyzer import Analyzer
 
-# The ends of sets that have none. They are variables only so that they can stand where expressions do.
+# The ends of unbounded sets. They are variables so that they can be used as expressions.
 _POS: Final = Var("pos_inf", "handle")
 _NEG: Final = Var("neg_inf", "handle")
 
@@ -65,7 +65,7 @@ class IntSet:
         return False
 
     def is_everything(self) -> bool:
-        """Whether nothing is known of it."""
+        """Whether it is the set of all integers."""
         return False
 
     @staticmethod
@@ -142,7 +142,7 @@ class IntervalSet(IntSet):
         return self._min is _NEG and self._max is _POS
 
     def is_single_point(self) -> bool:
-        """Whether it holds one number, as far as its bounds look alike."""
+        """Whether its bounds are structurally equal, so that it holds one number."""
         from .form import same
 
         return same(self._min, self._max)
@@ -162,11 +162,11 @@ class IntervalSet(IntSet):
         low, high = (const_value(_simplify(e)) for e in (self._min, self._max))
         kind = self._min.dtype
         if low is not None and (low < kind.low // 4 or (high is not None and high - low >= kind.high)):
-            return None  # what is known of it is its type
+            return None  # only its type is known
         return Range.from_min_extent(self._min, _simplify(add(sub(self._max, self._min), 1)))
 
     def cover_range(self, dom: Range) -> Range:
-        """A range that holds the set: `dom` if the set has no ends."""
+        """A range that contains the set: `dom` if the set is unbounded."""
         return self.as_range() or dom
 
     def __repr__(self) -> str:
@@ -204,10 +204,12 @@ class SetEval:
         self.layers = self._layers()
         self.vars = frozenset(self.domains)
         self._ends: dict[Var, Ends] = {}
-        self.narrowed: Callable[[Lin, End, End], Ends] | None = None  # ends by what else is known of a form
+        self.narrowed: Callable[[Lin, End, End], Ends] | None = (
+            None  # tighter ends from other facts about a form
+        )
 
     def _layers(self) -> list[frozenset[Var]]:
-        """The variables in the order they are to be relaxed: those that others' domains mention come last."""
+        """The variables in the order of relaxation: those that other domains depend on come last."""
         held = {v: _domain_vars(dom) for v, dom in self.domains.items()}
         if all(not d.intersection(held) for d in held.values()):
             return [frozenset(held)] if held else []
@@ -221,7 +223,7 @@ class SetEval:
         return out
 
     def bind_domains(self) -> None:
-        """Tell the analyzer the domains that it does not know, so that forms come out smaller."""
+        """Bind the domains in the analyzer that it does not know, for smaller forms."""
         ana = self.ana
         for v, dom in self.domains.items():
             atom = ana.forms.var(v)
@@ -335,7 +337,7 @@ class SetEval:
         return of_atom(self.ana.forms.cast(a.dtype, e)) if e.terms else e
 
     def _extreme(self, kind: int, ends: list[End], side: int) -> End:
-        """The least or greatest of some ends; an infinite one counts by the side it is on."""
+        """The minimum or maximum of some ends, with infinite ones."""
         finite = [e for e in ends if e is not None]
         if len(finite) < len(ends) and (kind == side or not finite):
             return None
@@ -446,12 +448,12 @@ def _mentions(e: PrimExpr, dom_map: Mapping[Any, Any]) -> bool:
 
 # ---------------------------------------------------------------------------- sets of sets
 def union(sets: Iterable[IntSet], analyzer: Analyzer | None = None) -> IntervalSet:
-    """The least interval that holds all of the sets."""
+    """The smallest interval that contains all of the sets."""
     return _combine(sets, MIN, MAX, analyzer)
 
 
 def intersect(sets: Iterable[IntSet], analyzer: Analyzer | None = None) -> IntervalSet:
-    """What all of the sets share."""
+    """The intersection of the sets."""
     return _combine(sets, MAX, MIN, analyzer)
 
 
@@ -483,7 +485,7 @@ def _combine(sets: Iterable[IntSet], low_kind: int, high_kind: int, analyzer: An
 
 
 def union_lower_bound(sets: Iterable[IntSet], analyzer: Analyzer | None = None) -> IntervalSet:
-    """An interval inside the union: sets that touch are joined, those apart from the first left out."""
+    """An interval inside the union: adjoining sets are joined, those disjoint from the first are dropped."""
     from .analyzer import Analyzer
 
     ana = analyzer or Analyzer()
@@ -499,7 +501,7 @@ def union_lower_bound(sets: Iterable[IntSet], analyzer: Analyzer | None = None) 
 
 
 def _touch(ana: Analyzer, upper: IntSet, lower: IntSet) -> bool:
-    """Whether nothing lies between the end of `lower` and the start of `upper`."""
+    """Whether there is no gap between the end of `lower` and the start of `upper`."""
     if upper.min_value is _NEG or lower.max_value is _POS:
         return True
     if upper.min_value is _POS or lower.max_value is _NEG:
@@ -508,7 +510,7 @@ def _touch(ana: Analyzer, upper: IntSet, lower: IntSet) -> bool:
 
 
 def region_union(regions: Iterable[Iterable[Range]], analyzer: Analyzer | None = None) -> list[Range]:
-    """For each dimension, the least range that holds those of all regions."""
+    """For each dimension, the smallest range that contains those of all regions."""
     columns = list(zip(*[list(r) for r in regions], strict=True))
     out = []
     for dims in columns:

@@ -1,4 +1,4 @@
-"""What iteration maps are good for: inverses, and division into an outer and an inner space."""
+"""Applications of iteration maps: inverses, and division into an outer and an inner space."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ def _var_of(source: PrimExpr) -> tuple[Var, PrimExpr]:
     while not isinstance(e, Var):
         e = getattr(e, "a", None)
         if e is None:
-            raise ValueError(f"{source} is no iterator less its minimum")
+            raise ValueError(f"{source} is not an iterator minus its minimum")
     return e, sub(e, source)
 
 
 def _give(s: IterSumExpr, value: PrimExpr, values: dict[IterMark, PrimExpr]) -> None:
-    """Hand the value of a sum down to the marks of its splits."""
+    """Distribute the value of a sum to the marks of its splits."""
     value = sub(value, s.base)
     for n, p in enumerate(s.args):
         assert isinstance(p, IterSplitExpr)
@@ -148,7 +148,7 @@ class _Divider:
             a, b = self.split(p)
             if a is not None:
                 if inner:
-                    raise NotAffine("an inner iterator lies outside of an outer one")
+                    raise NotAffine("an inner iterator is outside of an outer one")
                 outer.append(a)
             if b is not None:
                 inner.append(b)

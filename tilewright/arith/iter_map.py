@@ -1,4 +1,4 @@
-"""Iteration maps: which indices are fusions and splits of loop iterators, and what they cover.
+"""Iteration maps: indices as fusions and splits of loop iterators, and the sets that they cover.
 
 i in [0, 8), j in [0, 4):   (i * 4 + j) // 2   is the split  [2, 16)  of the fused iterator of extent 32
 """
@@ -32,7 +32,7 @@ from .logic import NONNEG, Cmp
 
 
 class IterMapLevel(IntEnum):
-    """What a map must be: one to one, onto, or anything."""
+    """The required property of a map: bijective, surjective, or none."""
 
     Bijective = 0
     Surjective = 1
@@ -47,7 +47,7 @@ class IterMapLevel(IntEnum):
 
 
 class IterMapResult(NamedTuple):
-    """What was found: one sum for each index, or none and the reasons why."""
+    """The result: one sum for each index, or none and the reasons."""
 
     indices: list[IterSumExpr]
     errors: list[str]
@@ -90,7 +90,7 @@ class Sum:
 
 
 class NotAffine(Exception):
-    """An index that is no map of iterators; the message says why."""
+    """An index that is not an affine map of iterators; the message is the reason."""
 
 
 ONE = constant(1)
@@ -139,7 +139,7 @@ class Mapper:
     def index(self, e: PrimExpr, as_written: bool) -> Sum:
         """An index as splits and a base, from its normal form or (first) as it is written.
 
-        The normal form knows more, but takes `(x * 4 + y) % 3` for `(x + y) % 3`, which is no split.
+        The normal form is more precise, but turns `(x * 4 + y) % 3` into `(x + y) % 3`, which is not a split.
         """
         ways = [self.written, lambda e: self.sum(self.ana.norm(e))]
         for way in ways if as_written else reversed(ways):
@@ -205,14 +205,14 @@ class Mapper:
         if kind in (SYMDIV, SYMMOD) and self.free(args[1]):
             made = self.sum(args[0])
             return self.divided(made, args[1]) if kind == SYMDIV else self.remainder(made, args[1])
-        raise NotAffine(f"{self.text(a)} is no sum, quotient or remainder of iterators")
+        raise NotAffine(f"{self.text(a)} is not a sum, quotient or remainder of iterators")
 
     def text(self, a: Atom) -> str:
         return str(self.ana.forms.expr(a))
 
     # -- fusion ----------------------------------------------------------------------------
     def chain(self, parts: list[Split]) -> list[Split] | None:
-        """The splits from the innermost to the outermost, each taking up where the one before it ends."""
+        """The splits from the innermost to the outermost, each scale the product of the scale and extent before it."""
         left = list(parts)
         mul = self.ana.mul
         for first in sorted(parts, key=lambda p: (bool(p.scale.terms), p.scale.const)):
@@ -232,7 +232,7 @@ class Mapper:
         return None
 
     def fuse(self, s: Sum) -> tuple[Split, Lin]:
-        """One split that stands for all, and what is to be added to it."""
+        """One split for the fusion of all, and its base."""
         for keys, bound, mark, low in self.bounded:
             found = self._match(s, keys, bound)
             if found is not None:
@@ -294,10 +294,10 @@ class Mapper:
             raise NotAffine("a quotient of iterators that run backwards")
         units = self._exact(d, scale)
         if units is None:
-            raise NotAffine("a divisor that is no multiple of the scale of what it divides")
+            raise NotAffine("a divisor that is not a multiple of the scale of its dividend")
         start = self._exact(base, scale)
         if start is None:
-            raise NotAffine("a base that is no multiple of the scale of the iterators")
+            raise NotAffine("a base that is not a multiple of the scale of the iterators")
         return one.scaled(ONE), start, units
 
     def divided(self, s: Sum, d: Lin) -> Sum:
@@ -335,12 +335,12 @@ class Mapper:
         return Sum([Split(one.mark, one.lower, units, scale)], ZERO)
 
     def pad(self, one: Split, d: Lin) -> Split:
-        """The split with an extent that d divides: as it is, or padded where that is allowed."""
+        """The split with an extent that d divides, padded if that is needed and allowed."""
         if self._exact(one.extent, d) is not None:
             return one
         ana, mark = self.ana, one.mark
         if not self.padding or ana.mul(one.lower, one.extent).key != mark.extent.key:
-            raise NotAffine("an extent that is no multiple of its divisor")
+            raise NotAffine("an extent that is not a multiple of its divisor")
         extent = ana.mul(ana.div((one.extent + d).shift(-1), d), d)
         mark.extent = ana.mul(extent, one.lower)
         self.padded[id(mark)] = mark
@@ -348,12 +348,12 @@ class Mapper:
 
     # -- predicates ------------------------------------------------------------------------
     def constrain(self, predicate: PrimExpr) -> None:
-        """Take in the bounds that a predicate sets to sums of iterators, the smallest sums first."""
+        """Apply the bounds of a predicate to sums of iterators, the smallest sums first."""
         found: list[tuple[int, Cmp]] = []
         for c in conjuncts(predicate):
             cmp = self.ana.comparison(c)
             if cmp is None or cmp.op != NONNEG:
-                raise NotAffine(f"the predicate {c} is no bound of iterators")
+                raise NotAffine(f"the predicate {c} is not a bound of iterators")
             made = self.ana.reduced(cmp)
             if made is False:
                 raise NotAffine(f"the predicate {c} never holds")
@@ -365,7 +365,7 @@ class Mapper:
             self._bound(cmp.form)
 
     def _bound(self, form: Lin) -> None:
-        """Take in `form >= 0`."""
+        """Apply `form >= 0`."""
         inner = {a: c for a, c in form.terms.items() if not self.vars.isdisjoint(a.vars)}
         outer = Lin({a: c for a, c in form.terms.items() if a not in inner}, form.const)
         if not inner:
@@ -406,9 +406,9 @@ class Mapper:
         build = self.ana.forms.build
         self.ana.bind(var, Range.from_min_extent(build(new.shift, dtype), build(new.extent, dtype)))
 
-    # -- what is covered -------------------------------------------------------------------
+    # -- coverage --------------------------------------------------------------------------
     def check(self, sums: Sequence[Sum], level: IterMapLevel) -> None:
-        """Whether the splits of each mark lie side by side, and (for bijective) cover all of it."""
+        """Whether the splits of each mark are adjacent, and (for bijective) cover all of it."""
         splits: dict[int, list[Split]] = {}
         marks: dict[int, Mark] = {}
         seen: set[Var] = set()
@@ -491,7 +491,7 @@ class Mapper:
         return IterSumExpr(tuple(parts), self.ana.forms.build(s.base, dtype))
 
     def padding_predicate(self, sums: Sequence[Sum], memo: dict[int, IterMark]) -> PrimExpr:
-        """What holds for the iterations that padding added."""
+        """The condition of the iterations that padding added."""
         out: PrimExpr = IntImm(BOOL, 0)
         splits: dict[int, dict[Any, Split]] = {}
         stack = [p for s in sums for p in s.parts]
@@ -546,7 +546,7 @@ def map_indices(
     exprs = [convert(e) for e in indices]
     for e in exprs:
         if not is_index(e.dtype):
-            raise NotAffine(f"{e} of type {e.dtype} is no index")
+            raise NotAffine(f"{e} of type {e.dtype} is not an index")
     first: Any = None
     for as_written in (False, True):
         mapper = Mapper(as_iters(input_iters), level != IterMapLevel.Bijective, trivial)
@@ -575,7 +575,7 @@ def _used_bounds(mapper: Mapper, sums: list[Sum]) -> None:
     tied: dict[int, Mark] = {}
     for _, bound, mark, _ in mapper.bounded:
         for p in bound.parts:
-            tied.setdefault(id(p.mark), mark)  # the last bound holds all that was known before
+            tied.setdefault(id(p.mark), mark)  # the last bound contains all earlier ones
     if not tied:
         return
     stack = [(p, None) for s in sums for p in s.parts]
@@ -583,18 +583,18 @@ def _used_bounds(mapper: Mapper, sums: list[Sum]) -> None:
         p, inside = stack.pop()
         owner = tied.get(id(p.mark))
         if owner is not None and inside is not owner:
-            raise NotAffine("an iterator is used apart from the sum that the predicate bounds")
+            raise NotAffine("an iterator is used outside of the sum that the predicate bounds")
         stack.extend((q, p.mark) for q in p.mark.parts)  # type: ignore[misc]
 
 
 def normalize_to_iter_sum(index: Any, input_iters: Mapping[Any, Range]) -> IterSumExpr:
-    """The index as a sum of splits, the widest first, fused or not; raises ValueError if it is none."""
+    """The index as a sum of splits, the widest first, fused or not; raises ValueError if it is not one."""
     e = convert(index)
     mapper = Mapper(as_iters(input_iters), True, True)
     try:
         s = mapper.sum(mapper.ana.norm(e))
     except NotAffine as why:
-        raise ValueError(f"{e} is no sum of iterators: {why}") from None
+        raise ValueError(f"{e} is not a sum of iterators: {why}") from None
     reach = lambda p: mapper.ana.bound(mapper.ana.mul(p.scale, p.extent))[1]
     return mapper.to_sum(Sum(sorted(s.parts, key=reach, reverse=True), s.base), e.dtype, {})
 
@@ -606,7 +606,7 @@ def iter_map_simplify(
     check_level: IterMapLevel = IterMapLevel.Surjective,
     simplify_trivial_iterators: bool = True,
 ) -> list[PrimExpr]:
-    """The indices simplified with what the iteration map says of them."""
+    """The indices simplified by their iteration map."""
     exprs = [convert(e) for e in indices]
     ana = Analyzer()
     for v, dom in as_iters(input_iters).items():

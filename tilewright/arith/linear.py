@@ -1,4 +1,4 @@
-"""Linear equations and bounds: coefficients of variables, and what conditions say of one variable."""
+"""Linear equations and bounds: coefficients of variables, and the bounds that conditions set to one variable."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def detect_linear_equation(expr: Any, vars: Any) -> list[PrimExpr]:
 def detect_clip_bound(expr: Any, vars: Any) -> list[PrimExpr | None]:
     """`[min0, max0, min1, max1, …]`: the constant-coefficient bounds that a conjunction sets to variables.
 
-    A bound that is not set is None; the list is empty if a part of the condition is no bound of them.
+    A bound that is not set is None; the list is empty if a part of the condition is not a bound of them.
     """
     variables = _vars(vars if isinstance(vars, (list, tuple)) else [vars])
     ana = Analyzer()
@@ -103,10 +103,10 @@ def detect_clip_bound(expr: Any, vars: Any) -> list[PrimExpr | None]:
 def deduce_bound(
     var: Any, cond: Any, hint_map: Mapping[Any, Any], relax_map: Mapping[Any, Any]
 ) -> IntervalSet:
-    """The values of `var` for which the condition holds, whatever the variables of `relax_map` are.
+    """The values of `var` for which the condition holds for all values of the variables in `relax_map`.
 
-    `hint_map` says where variables lie, `var` included; it only helps to find signs. Nothing is returned
-    (the empty set) if the condition cannot be solved.
+    `hint_map` has the ranges of variables, `var` included; it is used to determine signs. The empty set is returned if
+    the condition cannot be solved.
     """
     v = _vars([var])[0]
     parts = conjuncts(convert(cond))
@@ -185,7 +185,7 @@ def solve_linear_equations(
 
         x + y == 20, x - y == 10   gives   {x: 15, y: 5}
 
-    Variables that stay free are named anew in `dst`; equations that cannot be used stay there as relations.
+    Variables that stay free are renamed in `dst`; equations that cannot be used stay there as relations.
     """
     items = list(equations) if isinstance(equations, (list, tuple)) else [equations]
     parts = [c for e in items for c in conjuncts(convert(e))]
@@ -217,7 +217,7 @@ def solve_linear_equations(
 def _equation(ana: Analyzer, e: PrimExpr) -> Lin:
     cmp = ana.comparison(e)
     if cmp is None or cmp.op != ZERO:
-        raise ValueError(f"solve_linear_equations: {e} is no equation of integers")
+        raise ValueError(f"solve_linear_equations: {e} is not an equation of integers")
     return cmp.form
 
 
@@ -235,7 +235,7 @@ class _System:
         self.fresh = 0
 
     def run(self) -> bool:
-        """Whether the system has a solution, as far as can be told."""
+        """Eliminate variables; returns False if the system provably has no solution."""
         while self.todo:
             eq = self.todo.pop(0)
             current = list(self.origin)
@@ -271,7 +271,7 @@ class _System:
         return True
 
     def _shrink(self, v: Var, ks: dict[Var, int], eq: Lin) -> None:
-        """Replace v so that the coefficients of the others shrink below its own, as Euclid does."""
+        """Substitute v so that the coefficients of the others become smaller than its own, as in Euclid's algorithm."""
         forms = self.ana.forms
         w = Var(f"n{self.fresh}", v.dtype)
         self.fresh += 1

@@ -1,4 +1,4 @@
-"""Conditions: comparisons in normal form, conjunctions, and what follows from assuming them."""
+"""Conditions: comparisons in normal form, conjunctions, and assumptions."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Logic(Algebra):
         return Cmp(made.op, form, made.strict, made.greater_first)
 
     def reduced(self, c: Cmp) -> Cmp | bool:
-        """The comparison divided through by what its coefficients share, or its truth."""
+        """The comparison divided by the common factor of its coefficients, or its truth value."""
         form = c.form
         if not form.terms:
             return (form.const >= 0, form.const == 0, form.const != 0)[c.op]
@@ -214,7 +214,7 @@ class Logic(Algebra):
 
     # -- and, or, not ----------------------------------------------------------------------
     def simp_junction(self, e: Any) -> PrimExpr:
-        """`And` or `Or`: each operand is looked at knowing how the ones before it came out."""
+        """`And` or `Or`: each operand is simplified under the assumption of the ones before it."""
         cls = e.__class__
         conj = cls is And
         stop, skip = (0, 1) if conj else (1, 0)
@@ -241,7 +241,7 @@ class Logic(Algebra):
         return out
 
     def _keep(self, e: PrimExpr, kept: list[PrimExpr], forms: list[Cmp | None], conj: bool) -> None:
-        """Add an operand, in place of an earlier one that it makes superfluous."""
+        """Add an operand, replacing an earlier one that it makes redundant."""
         c = self.comparison(unlikely(e))
         if c is not None and c.op == NONNEG and c.form.terms:
             for n, other in enumerate(forms):
@@ -271,9 +271,9 @@ class Logic(Algebra):
             yield
 
     def assume(self, condition: PrimExpr, holds: bool = True, reads: bool = True) -> None:
-        """Take the condition for granted from now on.
+        """Assume the condition from now on.
 
-        With `reads` off, what it says about memory is left out: memory may change while it holds.
+        With `reads` off, its parts that read memory are ignored: memory may change.
         """
         e: Any = unlikely(condition)
         if e.dtype.lanes != 1:
@@ -326,7 +326,7 @@ class Logic(Algebra):
             form = Lin({a: k // g for a, k in form.terms.items()}, form.const // g)
         if len(form.terms) > 1:
             self._add_fact(form)
-        # What the fact says of each of its atoms, given the bounds of the others.
+        # The bound that the fact sets to each of its atoms, given the bounds of the others.
         high = form.const
         for a, k in form.terms.items():
             low_a, high_a = self.atom_bound(a)
@@ -360,7 +360,7 @@ class Logic(Algebra):
             return
         low, high = max(low, old[0]), min(high, old[1])
         if low > high:
-            return  # a contradiction: the place is never reached, and anything may be said of it
+            return  # a contradiction: the statement is never reached
         self._set(self.bounds, a, (low, high))
         if a.kind == SPLIT and a.args[2] is None:
             e, lower, _ = a.args
@@ -390,7 +390,7 @@ class Logic(Algebra):
 
 
 def _meet(x: tuple[int, int], y: tuple[int, int]) -> tuple[int, int] | None:
-    """The residue of what has both residues, if there is such a number."""
+    """The intersection of two residue classes, if it is not empty."""
     (m, a), (n, b) = x, y
     if n == 0:
         return y

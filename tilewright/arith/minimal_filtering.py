@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-# Where the polynomials are evaluated, the best conditioned first; one more point lies at infinity.
+# Evaluation points of the polynomials, the best conditioned first; the last point is infinity.
 _POINTS = (0, 1, -1, 2, -2, Fraction(1, 2), Fraction(-1, 2), 4, -4, Fraction(1, 4), Fraction(-1, 4))
 
 Matrix = list[list[Fraction]]
 
-# The most that a tile and a kernel may be together.
+# The greatest sum of the sizes of a tile and a kernel.
 LARGEST = len(_POINTS) + 2
 
 
@@ -38,7 +38,7 @@ def filter_matrices(tile: int, kernel: int) -> tuple[Matrix, Matrix, Matrix]:
     """A, B, G with  y = A^T [(G g) * (B^T d)]  for y[i] = sum of d[i + j] g[j].
 
     Products of polynomials are products of their values, so V_n^-1 ((V_m a) * (V_r g)) multiplies them;
-    transposed, the same is a filter. Rows of B are scaled to whole numbers where that can be, G by the inverse.
+    transposed, the same is a filter. Rows of B are scaled to integers where possible, G by the inverse.
     """
     size = tile + kernel - 1
     points = [Fraction(p) for p in _POINTS[: size - 1]]

@@ -71,9 +71,9 @@ def _callee(e: Any) -> str:
 
 
 def _reads(e: PrimExpr) -> bool:
-    """Whether a side of `select` reads memory at places that are computed, or checks data.
+    """Whether an operand of `select` reads memory at computed indices, or checks data.
 
-    Both sides are computed whatever the condition is, so an index may not become one that is legal under it alone:
+    Both operands are evaluated for any condition, so an index may not become one that is legal only under it:
     `select(i < 0, 0, A[max(i, 0)])` is not `select(i < 0, 0, A[i])`.
     """
     for m in pre_order(e):
@@ -120,7 +120,7 @@ class Normalizer(Logic):
         return made
 
     def _collect(self, e: Any, k: int, terms: dict[Atom, int]) -> int:
-        """Add k times the expression to the terms; what is constant in it comes back."""
+        """Add k times the expression to the terms; returns its constant part."""
         cls = e.__class__
         if cls is Add:
             return self._collect(e.a, k, terms) + self._collect(e.b, k, terms)
@@ -154,7 +154,7 @@ class Normalizer(Logic):
         handler = self._leaves.get(e.__class__)
         made = self._opaque(e) if handler is None else handler(self, e)
         if len(made.terms) == 1:
-            # An atom that can take one value only is that value.
+            # An atom with only one possible value is that value.
             ((a, c),) = made.terms.items()
             if a.kind != VAR:
                 low, high = self.atom_bound(a)
@@ -202,7 +202,7 @@ class Normalizer(Logic):
             return True
         only = b.single()
         known = None if only is None or only.kind != VAR else self.bounds.get(only)
-        return known is not None and known[0] <= 0 <= known[1] < BIG  # of a size no end is known
+        return known is not None and known[0] <= 0 <= known[1] < BIG  # a size has no known upper bound
 
     def _extreme(self, e: Any) -> Lin:
         kind = MIN if e.__class__ is Min else MAX
@@ -378,13 +378,13 @@ class Normalizer(Logic):
         raise NotImplementedError
 
     def simp_truth(self, e: Any) -> PrimExpr:
-        """A truth value that nothing looks into."""
+        """A boolean value that is opaque to further analysis."""
         made = self.simp_children(e)
         known = self._known_truth(made)
         return made if known is None else known
 
     def simp_arith(self, e: Any) -> PrimExpr:
-        """Arithmetic on floats and on integers that wrap around: only what is exact in every case."""
+        """Arithmetic on floats and on integers that wrap around: only rewrites that are exact in every case."""
         made: Any = self.simp_children(e)
         cls = made.__class__
         if cls is not e.__class__:
@@ -450,7 +450,7 @@ class Normalizer(Logic):
                 return known
         return made  # type: ignore[no-any-return]
 
-    # -- bounds of what is no index --------------------------------------------------------
+    # -- bounds of values that are not indices ---------------------------------------------
     def value_bound(self, e: Any) -> Interval:
         """The bounds of any integer expression; those of its type if it may wrap around."""
         if is_index(e.dtype):

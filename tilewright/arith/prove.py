@@ -1,7 +1,7 @@
 """Proofs that a form is not negative: a short search for known facts that add up to it.
 
 To show `g >= 0`, take a fact `f >= 0` that shares an atom with g and the sign of its coefficient, subtract
-the multiple of f that removes the atom, and go on with what is left, until its bounds are enough.
+the multiple of f that removes the atom, and continue with the remainder, until its bounds suffice.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Prover(Bounds):
 
 
 def _cases(a: Atom, c: int) -> tuple[Lin, ...]:
-    """The forms of which a term is always one, where all must be looked at."""
+    """The forms that a term may equal, all of which must be checked."""
     if a.kind == SELECT:
         return (a.args[1], a.args[2])
     if (a.kind == MIN and c > 0) or (a.kind == MAX and c < 0):

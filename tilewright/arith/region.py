@@ -1,4 +1,4 @@
-"""Regions of buffers: the boxes that accesses cover while loops run.
+"""Regions of buffers: the boxes that accesses cover over loops.
 
 A[i * 4 + j] over j in [0, 4)   covers   A[i * 4 : i * 4 + 4]
 """
@@ -27,7 +27,7 @@ def _ranges(region: Any) -> list[Range]:
 def estimate_region_strict_bound(
     region: Any, var_dom: Mapping[Any, Range], predicate: Any = True
 ) -> list[IntervalSet] | None:
-    """The box that is covered exactly, or None if what is covered is no box or cannot be told."""
+    """The box that is covered exactly, or None if the covered set is not a box or unknown."""
     ranges = _ranges(region)
     domains = {(v.var if isinstance(v, IterVar) else v): d for v, d in var_dom.items()}
     if any(_uses(r.extent, domains) for r in ranges):
@@ -44,7 +44,7 @@ def estimate_region_strict_bound(
             continue
         (p,) = s.args
         assert isinstance(p, IterSplitExpr)
-        # Steps must not be longer than what each of them covers.
+        # Strides must not exceed the range of one step.
         if not (ana.can_prove(p.scale >= 1) and ana.can_prove(p.scale <= r.extent)):
             return None
         last = add(s.base, mul(sub(p.extent, 1), p.scale))
@@ -55,14 +55,14 @@ def estimate_region_strict_bound(
 def estimate_region_lower_bound(
     region: Any, var_dom: Mapping[Any, Range], predicate: Any = True
 ) -> list[IntervalSet] | None:
-    """A box that is covered for certain, or None if none can be told."""
+    """A box that is definitely covered, or None if none is known."""
     return estimate_region_strict_bound(region, var_dom, predicate)
 
 
 def estimate_region_upper_bound(
     region: Any, var_dom: Mapping[Any, Range], predicate: Any = True
 ) -> list[IntervalSet]:
-    """A box that holds all that is covered, as small as can be told."""
+    """A box that contains every covered element, as small as can be proved."""
     return relax_region(region, var_dom, predicate)
 
 
@@ -85,7 +85,7 @@ def relax_region(
 
 
 class _Predicate:
-    """The bounds that a predicate sets to what depends on relaxed variables."""
+    """The bounds that a predicate sets to expressions of relaxed variables."""
 
     def __init__(self, walk: SetEval, predicate: PrimExpr) -> None:
         self.walk = walk
@@ -129,7 +129,7 @@ class _Predicate:
         return Lin({a: c for a, c in form.terms.items() if not held.isdisjoint(a.vars)}, 0)
 
     def upper(self, form: Lin, high: End, spent: frozenset[int] = frozenset()) -> End:
-        """The upper end, lowered by what the predicate says; each fact is used once.
+        """The upper end, tightened by the predicate; each fact is used once.
 
         fact  63 - i * 4 - j >= 0       form  i * 4 + j + k      form = 63 + k - fact  <=  63 + k
         fact  63 - i * 4 - j >= 0       form  i                  i * 4 = 63 - j - fact <=  63 - j
@@ -142,7 +142,7 @@ class _Predicate:
         unit = Lin({a: c // step for a, c in loose.terms.items()}, 0)
         for n, f in enumerate(self.facts):
             for s, t in _weights(f, unit) if n not in spent else ():
-                # t * unit <= s * f + t * unit, where something cancels
+                # t * unit <= s * f + t * unit, where terms cancel
                 total = self._unfolded(f.scale(s) + unit.scale(t))
                 left = self._loose(total)
                 top = self.upper(total, self._top(total), spent | {n}) if left.terms else total
@@ -153,12 +153,12 @@ class _Predicate:
                     high = made
                 elif left.terms.keys() <= unit.terms.keys():
                     high = ana.extreme(MIN, [high, made])
-                elif ana.nonneg(high - made):  # what the fact brought along may be what counts in it
+                elif ana.nonneg(high - made):  # the terms that the fact added may decide
                     high = made
         return high
 
     def _top(self, form: Lin) -> End:
-        """The upper end of a form, as far as domains alone tell it."""
+        """The upper end of a form by domains alone."""
         walk = self.walk
         walk.narrowed = None
         try:
@@ -167,7 +167,7 @@ class _Predicate:
             walk.narrowed = self.ends
 
     def _unfolded(self, form: Lin) -> Lin:
-        """`i // 4 * 4 - i -> -(i % 4)`: what was divided meets what was not."""
+        """`i // 4 * 4 - i -> -(i % 4)`: quotients cancel against their dividends."""
         ana = self.walk.ana
         for a, c in form.terms.items():
             if a.kind == SPLIT and a.args[2] is None and c % a.args[1] == 0:
@@ -178,11 +178,11 @@ class _Predicate:
         return ana.finish(form.terms, form.const)
 
     def ends(self, form: Lin, low: End, high: End) -> tuple[End, End]:
-        """Both ends of a form, narrowed by what the predicate says."""
+        """Both ends of a form, tightened by the predicate."""
         return self.lower(form, low), self.upper(form, high)
 
     def lower(self, form: Lin, low: End) -> End:
-        """The lower end, raised by what the predicate says."""
+        """The lower end, tightened by the predicate."""
         made = self.upper(form.scale(-1), None if low is None else low.scale(-1))
         return None if made is None else made.scale(-1)
 

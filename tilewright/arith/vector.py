@@ -147,7 +147,7 @@ class Vectors(Normalizer):
             return None
         d = b.base
         if any(atom.reads for atom in d.terms) or d.const < 0:
-            return None  # as it is written: see `_as_written`
+            return None  # kept as written: see `_as_written`
         if a.uniform:
             op = self.div if cls is FloorDiv else self.mod
             return Vec(op(a.base, d), constant(0), a.lanes)
@@ -161,7 +161,7 @@ class Vectors(Normalizer):
         rest = self.mod_const(a.base, c)
         low, high = self.bound(rest)
         if low + min(0, s * (a.lanes - 1)) >= 0 and high + max(0, s * (a.lanes - 1)) < c:
-            # No lane leaves the multiple of c that the first one is in.
+            # All lanes have the same quotient by c.
             if cls is FloorDiv:
                 return Vec(self.div_const(a.base, c), constant(0), a.lanes)
             return Vec(rest, a.stride, a.lanes)

@@ -386,7 +386,7 @@ class State:
             found = [i for i, iv in enumerate(leaves) if self._names[iv] == iterator.name]
         if not found:
             names = ", ".join(self._names[iv] for iv in leaves)
-            raise ValueError(f"{iterator.name} is no loop of the stage; its loops are {names}")
+            raise ValueError(f"{iterator.name} is not a loop of the stage; its loops are {names}")
         return found[0]
 
     def _call(self, kind: str, stage: Any, iters: Sequence[Iterator], *more: Any) -> list[Iterator]:
@@ -451,7 +451,7 @@ class State:
 
     def _source(self, number: int) -> tuple[int | None, ...]:
         if not 0 <= number < len(self.transform_steps) or self.transform_steps[number].kind != "split":
-            raise ScheduleError(f"step {number} is no split that could be followed")
+            raise ScheduleError(f"step {number} is not a split that could be followed")
         return _lengths(self.transform_steps[number])
 
     def _do_fuse(self, step: _Step, stage: TeStage, axes: list[IterVar]) -> IterVar:

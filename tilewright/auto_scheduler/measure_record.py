@@ -217,7 +217,7 @@ def load_record_from_string(record: str) -> tuple[MeasureInput, MeasureResult]:
     except UntrustedStep as error:
         raise RecordError(f"record {uid_of(data)}: {error}") from None
     except (ValueError, KeyError, TypeError) as error:
-        raise RecordError(f"this is no line of a tuning record: {error}") from None
+        raise RecordError(f"this is not a line of a tuning record: {error}") from None
     return _pair(made, _Programs(rows))
 
 

@@ -114,7 +114,7 @@ def decode(row: str, protocol: str = "json") -> tuple[MeasureInput, MeasureResul
             tuple(float(c) for c in costs), int(error_no), float(all_cost), float(timestamp)
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise RecordError(f"this is no record: {type(error).__name__}: {error}: {row[:120]!r}") from None
+        raise RecordError(f"this is not a record: {type(error).__name__}: {error}: {row[:120]!r}") from None
     return MeasureInput(task.target, task, config), result
 
 

@@ -263,7 +263,7 @@ greater_equal = _compare(GE, operator.ge)
 
 
 def equal_or_not(a: Any, b: Any, same: bool) -> Any:
-    """What `==` and `!=` give: an expression, or NotImplemented for what is no operand."""
+    """What `==` and `!=` give: an expression, or NotImplemented for what is not an operand."""
     if b is None or isinstance(b, (str, tuple, list, dict)):
         return NotImplemented
     try:

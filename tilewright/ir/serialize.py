@@ -55,7 +55,7 @@ def load_json(json_str: str) -> Any:
     """What `save_json` wrote. Nodes whose parts are of the wrong kinds are refused."""
     data = read_json(json_str, "the program in JSON", TVMError)
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise TVMError(f"this is no program in JSON: its format must be {FORMAT!r}")
+        raise TVMError(f"this is not a program in JSON: its format must be {FORMAT!r}")
     record: Any = None
     try:
         reader = _Reader()
@@ -178,7 +178,7 @@ class _Reader:
             functions = {self.global_var(name): self.value(f) for name, f in v["module"].items()}
             for gv, f in functions.items():
                 if not isinstance(f, (function.BaseFunc, GraphNode)):
-                    raise TypeError(f"`{gv.name_hint}` of the module is no function")
+                    raise TypeError(f"`{gv.name_hint}` of the module is not a function")
             return IRModule(functions, attrs=self.value(v["attrs"]))
         if "dtype" in v:
             return DataType(v["dtype"])
@@ -356,7 +356,7 @@ def _check_function(func: function.PrimFunc) -> None:
         if not isinstance(v, expr.Var) or not isinstance(b, buffer.Buffer):
             raise TypeError("the buffer map of a function takes variables to buffers")
         if v not in func.params:
-            raise ValueError(f"the buffer map names `{v.name}`, which is no parameter")
+            raise ValueError(f"the buffer map names `{v.name}`, which is not a parameter")
 
 
 _TOGETHER: dict[type, Callable[[Any], None]] = {

@@ -213,7 +213,7 @@ def _names(given: Iterable[str] | None, what: str) -> frozenset[str]:
     for name in found:
         if not isinstance(name, str):
             hint = f": write {name.info.name!r}" if isinstance(name, Pass) else ""
-            raise TypeError(f"{what} is a list of names of passes; {name!r} is no name{hint}")
+            raise TypeError(f"{what} is a list of names of passes; {name!r} is not a name{hint}")
     return frozenset(map(as_named_here, found))
 
 

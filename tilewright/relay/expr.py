@@ -184,7 +184,7 @@ def as_expr(value: Any) -> Any:
         return Tuple([as_expr(v) for v in value])
     if isinstance(value, (bool, int, float, NDArray)) or hasattr(value, "__array__"):
         return const(value)
-    raise TypeError(f"{value!r} ({type(value).__name__}) is no expression, and no constant either")
+    raise TypeError(f"{value!r} ({type(value).__name__}) is neither an expression nor a constant")
 
 
 @node
@@ -470,7 +470,7 @@ def const(value: Any, dtype: str | None = None, span: Span | None = None) -> Con
         small = {"int64": "int32", "float64": "float32"}.get(made.dtype.name)
         made = made if small is None else made.astype(small)
     if made.dtype == object:
-        raise ValueError(f"relay.const: {value!r} is no array of numbers")
+        raise ValueError(f"relay.const: {value!r} is not an array of numbers")
     return Constant(array(made), span)
 
 

@@ -27,7 +27,7 @@ from .ty import FuncType, IncompleteType, RefType, TensorType, TupleType, Type, 
 
 
 class ParseError(ScriptError):
-    """A text that is no graph program."""
+    """A text that is not a graph program."""
 
 
 class _Token(NamedTuple):
@@ -483,7 +483,7 @@ class _Reader:
         try:
             return DataType(token.text)
         except (TypeError, ValueError):
-            raise self.error(f"{token.text!r} is no type of elements", token.at) from None
+            raise self.error(f"{token.text!r} is not a type of elements", token.at) from None
 
     def size(self, level: int = 0) -> Any:
         """A size: an integer, `?`, or an expression over names."""
@@ -532,7 +532,7 @@ def _var_name(text: str) -> str:
 def _split_number(text: str) -> tuple[str, str]:
     found = re.match(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)((?:f|i|u)?\d*)\Z", text)
     if found is None:
-        raise ValueError(f"{text!r} is no number")
+        raise ValueError(f"{text!r} is not a number")
     return found.group(1), found.group(2)
 
 

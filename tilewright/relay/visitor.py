@@ -106,7 +106,7 @@ class ExprFunctor:
                 return self.visit_op(expr)
             name = next((m for c, m in _METHODS.items() if isinstance(expr, c)), None)
             if name is None:
-                raise TypeError(f"{expr!r} ({type(expr).__name__}) is no graph expression")
+                raise TypeError(f"{expr!r} ({type(expr).__name__}) is not a graph expression")
         return getattr(self, name)(expr)
 
     def _missing(self, expr: Any) -> Any:
@@ -244,7 +244,7 @@ class TypeFunctor:
         for kind, method in methods:
             if isinstance(typ, kind):
                 return method(typ)
-        raise TypeError(f"{typ!r} is no type of the graph IR")
+        raise TypeError(f"{typ!r} is not a type of the graph IR")
 
     def _missing(self, typ: Type) -> Any:
         raise NotImplementedError(f"{type(self).__name__} does not say what to do with {typ}")

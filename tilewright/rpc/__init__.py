@@ -1,4 +1,4 @@
-"""Running on other machines: files are sent there, loaded, called and measured, as if they were here.
+"""Remote execution: files are uploaded to another machine, loaded, called and measured there.
 
     board:  python -m tilewright.exec.rpc_server --host 0.0.0.0 --port 9090 --secret-file secret
 
@@ -8,8 +8,8 @@
     a = tvm.nd.array(values, remote.cpu())
     module(a, b)
 
-Whoever has a session can run any code as the server's user. A server listens on loopback unless told otherwise, and
-asks for a secret where it was given one (`access`).
+A client with a session can run any code as the server's user. A server listens on loopback by default, and requires the
+shared secret if it has one (`access`).
 """
 
 from . import base, client, server, tracker

@@ -1,10 +1,10 @@
-"""Who may talk to whom: a shared secret, TLS, and where a server listens.
+"""Access control: a shared secret, TLS, and the address that a server listens on.
 
-The secret itself never travels. Each side proves that it has it, by an HMAC over what both have just made up:
+The secret itself is never sent. Each side proves that it has it, by an HMAC over the nonces of both:
 
     proof = HMAC-SHA256(secret, [protocol, who proves it, to what, the client's nonce, the server's nonce])
 
-A secret keeps strangers out. It does not keep them from reading or changing what goes over the wire: TLS does.
+A secret authenticates both sides. It does not protect the traffic from being read or changed: TLS does.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ _TLS = {
     "tls_key": "TILEWRIGHT_RPC_TLS_KEY",
     "tls_ca": "TILEWRIGHT_RPC_TLS_CA",
 }
-_SHORTEST = 16  # bytes of a secret
+_SHORTEST = 16  # least bytes of a secret
 _NONCE = 64  # characters of a nonce
 
 
 @dataclass(frozen=True)
 class Access:
-    """What a process shows to others, and wants to be shown by them.
+    """The credentials of a process, and those that it requires of others.
 
     `secret` is shared by all. `tls_cert` and `tls_key` are the files of this side's certificate and its key, `tls_ca`
     is that of the authority which must have signed the others': with it, clients must show a certificate too. "system"
-    stands for the authorities that this machine trusts. Whoever is not given one takes what the environment variables
+    stands for the authorities that this machine trusts. Defaults come from the environment variables
     TILEWRIGHT_RPC_SECRET_FILE (or TILEWRIGHT_RPC_SECRET), TILEWRIGHT_RPC_TLS_CERT, TILEWRIGHT_RPC_TLS_KEY and
-    TILEWRIGHT_RPC_TLS_CA say.
+    TILEWRIGHT_RPC_TLS_CA.
     """
 
     secret: bytes | str = field(default=b"", repr=False)
@@ -66,7 +66,7 @@ class Access:
 
     @staticmethod
     def of(given: argparse.Namespace | None = None) -> Access:
-        """What options of a command line say, and environment variables where those say nothing."""
+        """The access of command-line options, with defaults from environment variables."""
         file = getattr(given, "secret_file", None) or os.environ.get(_SECRET_FILE, "")
         secret = _secret_in(file) if file else os.environ.get(_SECRET, "").strip().encode()
         tls = {
@@ -76,7 +76,7 @@ class Access:
         return Access(secret, **tls)
 
     def environment(self) -> dict[str, str]:
-        """Environment variables that say the same to a process that is started."""
+        """Environment variables that pass this access to a child process."""
         unset = {_SECRET_FILE: "", _SECRET: os.fsdecode(self.secret)}
         return unset | {variable: getattr(self, name) for name, variable in _TLS.items()}
 
@@ -87,35 +87,35 @@ class Access:
 
     @property
     def closed(self) -> bool:
-        """Whether strangers are kept out."""
+        """Whether clients must authenticate."""
         return bool(self.secret or (self.tls_ca and self.tls_ca != "system"))
 
     def proof(self, who: str, service: str, client: str, server: str) -> str:
-        """What shows, in answer to two nonces, that somebody has the secret."""
+        """The proof, for two nonces, that a side has the secret."""
         said = json.dumps(["tilewright", PROTOCOL, who, service, client, server]).encode()
         assert isinstance(self.secret, bytes)
         return hmac.new(self.secret, said, hashlib.sha256).hexdigest()
 
     def proves(self, proof: Any, who: str, service: str, client: str, server: str) -> bool:
-        """Whether it does."""
+        """Whether a proof is valid."""
         mine = self.proof(who, service, client, server).encode()
         return isinstance(proof, str) and hmac.compare_digest(proof.encode("utf-8", "replace"), mine)
 
     def context(self, listening: bool) -> ssl.SSLContext | None:
-        """How connections are encrypted, for the side that listens or the one that connects; None: they are not."""
+        """The TLS context of the side that listens or the one that connects; None without TLS."""
         if not self.tls:
             return None
         import ssl
 
         if listening and not self.tls_cert:
-            raise RPCError("who listens with TLS needs a certificate of its own: --tls-cert and --tls-key")
+            raise RPCError("a server with TLS needs a certificate of its own: --tls-cert and --tls-key")
         made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if listening else ssl.PROTOCOL_TLS_CLIENT)
         try:
             if self.tls_cert:
                 made.load_cert_chain(self.tls_cert, self.tls_key)
             if self.tls_ca and self.tls_ca != "system":
                 made.load_verify_locations(self.tls_ca)
-                # who has a certificate of the fleet's own authority is of the fleet, at whatever address
+                # a certificate of the fleet's own authority is accepted at any address
                 made.check_hostname = False
                 made.verify_mode = ssl.CERT_REQUIRED
             elif not listening:
@@ -126,7 +126,7 @@ class Access:
         return made
 
     def connect(self, host: str, port: int, timeout: float = 60.0) -> Connection:
-        """A connection, encrypted if asked for; nobody has been greeted yet."""
+        """A connection, with TLS if configured, before the greeting."""
         try:
             sock = socket.create_connection((host, port), timeout)
         except OSError as error:
@@ -157,14 +157,14 @@ def _secret_in(file: str) -> bytes:
     except OSError as error:
         raise RPCError(f"{file}: the secret cannot be read ({error})") from None
     if stat.S_ISREG(mode) and mode & 0o007:
-        raise RPCError(f"{file}: every user of this machine can use the secret; chmod 600 {file}")
+        raise RPCError(f"{file}: every user of this machine can read the secret; chmod 600 {file}")
     if not secret:
         raise RPCError(f"{file}: the file is empty, and should hold the secret")
     return secret
 
 
 def new_nonce() -> str:
-    """Something that was never said before."""
+    """A new nonce."""
     return secrets.token_hex(_NONCE // 2)
 
 
@@ -173,7 +173,7 @@ def is_nonce(said: Any) -> TypeGuard[str]:
 
 
 def greeted(connection: Connection, access: Access, service: str, **what: Any) -> Connection:
-    """Greet a "server" or a "tracker": show who we are and see who it is, then say what is wanted of it."""
+    """Greet a "server" or a "tracker": authenticate both sides, then send the request."""
     mine = new_nonce()
     try:
         connection.send({"hello": PROTOCOL, "to": service, "nonce": mine})
@@ -182,15 +182,15 @@ def greeted(connection: Connection, access: Access, service: str, **what: Any) -
         theirs = answer.get("nonce")
         if answer.get("hello") != PROTOCOL or not is_nonce(theirs):
             raise ProtocolError(
-                f"{connection.name}: what answers there is not tilewright's, or of another version"
+                f"{connection.name}: the other side is not tilewright, or has another version"
             )
         if not access.secret and "proof" in answer:
-            raise RPCError(f"{connection.name}: it asks for a secret; give its file in {_SECRET_FILE}")
+            raise RPCError(f"{connection.name}: it requires a secret; set {_SECRET_FILE} to its file")
         if access.secret:
             if not access.proves(answer.get("proof"), "server", service, mine, theirs):
                 how = "has another secret" if "proof" in answer else "has no secret"
                 raise RPCError(
-                    f"{connection.name}: the {service} there {how}, and so may be a false one; start it with the same "
+                    f"{connection.name}: the {service} there {how}, and so may be an impostor; start it with the same "
                     "--secret-file"
                 )
             what["proof"] = access.proof("client", service, mine, theirs)
@@ -202,15 +202,15 @@ def greeted(connection: Connection, access: Access, service: str, **what: Any) -
 
 
 def answered(answer: dict[str, Any], name: str) -> Any:
-    """What the other side has answered; or raise what it has told of."""
+    """The answer of the other side; raises the error that it reports."""
     failed(answer, name)
     if "ok" not in answer:
-        raise ProtocolError(f"{name}: what it says is not an answer")
+        raise ProtocolError(f"{name}: its reply is not an answer")
     return answer["ok"]
 
 
 def failed(answer: dict[str, Any], name: str) -> None:
-    """Raise what the other side has told of."""
+    """Raise the error that the other side reports."""
     if "error" not in answer:
         return
     about = answer["error"] if isinstance(answer["error"], dict) else {"text": answer["error"]}
@@ -264,20 +264,19 @@ def is_loopback(host: str) -> bool:
 def listening_address(
     host: str | None, tracker: tuple[str, int] | None, access: Access, custom: str | None
 ) -> str:
-    """Where a server listens: where somebody says, else where those reach it who find it by its tracker, else on
-    loopback."""
+    """The address to listen on: the given one, else the one that clients of its tracker can reach, else loopback."""
     if host is not None:
         if tracker is not None and custom is None and is_loopback(host) and not is_loopback(tracker[0]):
             raise RPCError(
-                f"--host {host}: nobody who finds this server by the tracker at {tracker[0]} could reach it there; "
-                "leave --host out, or say with --custom-addr how others reach it"
+                f"--host {host}: clients of the tracker at {tracker[0]} could not reach this server there; "
+                "omit --host, or give the address that others can reach with --custom-addr"
             )
         return host
     if tracker is None or is_loopback(tracker[0]):
         return "127.0.0.1"
     if not access.closed:
         raise RPCError(
-            f"--tracker {tracker[0]}:{tracker[1]}: other machines could reach this server, and whoever does runs any "
+            f"--tracker {tracker[0]}:{tracker[1]}: other machines could reach this server, and could run any "
             "code as its user: give the secret that all share (--secret-file FILE), or say where to listen without one "
             "(--host 0.0.0.0)"
         )
@@ -286,4 +285,4 @@ def listening_address(
             probe.connect(tracker)
             return str(probe.getsockname()[0])
     except OSError as error:
-        raise RPCError(f"--tracker {tracker[0]}:{tracker[1]}: there is no way to it ({error})") from None
+        raise RPCError(f"--tracker {tracker[0]}:{tracker[1]}: it cannot be reached ({error})") from None

@@ -1,4 +1,4 @@
-"""How a server keeps itself known to its tracker: a process of its own, which may wait, as the server may not.
+"""The announcer of a server to its tracker: a process of its own, which may block, as the server may not.
 
 server ──▶ "free as MATCH" / "busy as MATCH" ──▶ announcer ──▶ tracker
                                                     └── connects again, and tells again, whenever it must
@@ -24,11 +24,11 @@ from .base import BrokenError, Connection, RPCError
 from .children import Child
 
 _FIRST, _LONGEST = 0.1, 5.0  # seconds between attempts to reach a tracker: twice as long each time
-_ANSWER = 10.0  # seconds that a tracker may take for an answer
+_ANSWER = 10.0  # timeout of an answer of the tracker, in seconds
 
 
 class Announcer:
-    """Tells a tracker of a server: `about` is what it says of itself each time."""
+    """Announces a server to a tracker: `about` is the description that it sends each time."""
 
     def __init__(
         self, tracker: tuple[str, int], access: Access, about: dict[str, Any], alone: Callable[[], None]
@@ -50,7 +50,7 @@ class Announcer:
         theirs.close()
 
     def tell(self, match: str, busy: bool) -> None:
-        """Say that the server is free, or that somebody has a session."""
+        """Announce that the server is free, or busy with a session."""
         line = json.dumps({"match": match, "busy": busy}) + "\n"
         with contextlib.suppress(OSError):  # it has ended, and another is started
             self._orders.sendall(line.encode())
@@ -75,7 +75,7 @@ class Announcer:
             ready = select.select(heard, [], [], wait)[0]
             if woken in ready:
                 woken.recv(1 << 16)
-            elif ready and link is not None:  # a tracker says nothing unasked: it is gone
+            elif ready and link is not None:  # a tracker sends nothing on its own: the connection is closed
                 link.close()
                 link = None
                 continue
@@ -91,7 +91,7 @@ class Announcer:
                 why = self._complain(str(error), why, isinstance(error, BrokenError))
 
     def _obey(self, orders: socket.socket, wakes: socket.socket) -> None:
-        """Take what the server says, also while a tracker is waited for; end with the server."""
+        """Read the server's messages, also while waiting for a tracker; end with the server."""
         held = b""
         while more := orders.recv(1 << 16):
             *whole, held = (held + more).split(b"\n")
@@ -108,7 +108,7 @@ class Announcer:
         return link
 
     def _complain(self, why: str, before: str, again: bool) -> str:
-        """Print once what keeps the server from being known."""
+        """Print once why the server cannot be announced."""
         if why != before:
             what = "cannot be reached, and is tried again" if again else "refuses this server"
             print(f"rpc_server: the tracker {what}: {why}", file=sys.stderr, flush=True)

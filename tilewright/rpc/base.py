@@ -1,4 +1,4 @@
-"""What goes over the wire: a description in JSON, and the bytes that belong to it. Nothing is pickled.
+"""The wire format: a description in JSON, and the bytes that belong to it. Nothing is pickled.
 
     length of the JSON (4 bytes) │ JSON with the lengths of the parts │ the parts, one after the other
 
@@ -9,7 +9,7 @@ Every connection, to a server or to a tracker, begins with a greeting (`access`)
            ──▶ {"proof": …, "key": …, "timeout": …}          of a tracker: {"proof": …}
            ◀── {"ok": …} or {"error": {"kind": …, "text": …}}
 
-Until it is over a message has at most `GREETING` bytes, and takes at most `PATIENCE` seconds.
+During the greeting a message has at most `GREETING` bytes, and takes at most `PATIENCE` seconds.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from ..runtime.errors import TVMError
 
 PROTOCOL = 2
 RPC_SESS_MASK = 128  # a device's number times this is the session that it belongs to, plus one
-GREETING = 1 << 16  # bytes of a message from somebody who has not shown yet who it is
-PATIENCE = 5.0  # seconds that a greeting may take
-MESSAGE = 16 << 30  # bytes of a message in a session, unless somebody asks for another limit
+GREETING = 1 << 16  # most bytes of a message before authentication
+PATIENCE = 5.0  # timeout of a greeting, in seconds
+MESSAGE = 16 << 30  # default limit of a message in a session, in bytes
 _TEXT = 1 << 26  # bytes of a description in a session
-_CHUNK = 1 << 20  # bytes that are allocated for a part before any of it has arrived
+_CHUNK = 1 << 20  # bytes that are allocated for a part before its data arrives
 _HEAD = struct.Struct(">I")
 _ALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 
 
 class RPCError(TVMError):
-    """Something went wrong on the other side, or on the way to it."""
+    """An error on the other side, or of the connection."""
 
 
 class ProtocolError(RPCError):
@@ -43,7 +43,7 @@ class ProtocolError(RPCError):
 
 
 class BrokenError(RPCError):
-    """A connection that could not be made, or is no more: another attempt may succeed."""
+    """A connection that could not be opened, or is closed: another attempt may succeed."""
 
 
 class LateError(BrokenError):
@@ -51,14 +51,14 @@ class LateError(BrokenError):
 
 
 def encoded(message: dict[str, Any], parts: Sequence[bytes | memoryview] = ()) -> bytes:
-    """A description as it goes over the wire, in front of its parts."""
+    """An encoded description, which precedes its parts on the wire."""
     text = json.dumps({**message, "parts": [len(p) for p in parts]}, separators=(",", ":")).encode()
     return _HEAD.pack(len(text)) + text
 
 
 def decoded(head: bytes, text: bytes | None, most: int) -> tuple[int, dict[str, Any], list[int]]:
-    """The length of a description by its first bytes and, once it is there, what it says and the lengths of its
-    parts. Anything that is not a message of ours, and all that would have more than `most` bytes, is refused."""
+    """The length of a description by its first bytes and, once it has arrived, its contents and the lengths of its
+    parts. Refuses anything that is not a message of this protocol, or has more than `most` bytes."""
     (length,) = _HEAD.unpack(head)
     if length > min(most, _TEXT):
         raise ProtocolError(
@@ -69,7 +69,7 @@ def decoded(head: bytes, text: bytes | None, most: int) -> tuple[int, dict[str, 
     try:
         message = json.loads(text)
     except (ValueError, RecursionError):
-        raise ProtocolError("the description is not JSON that can be read") from None
+        raise ProtocolError("the description is not valid JSON") from None
     sizes = message.pop("parts", None) if isinstance(message, dict) else None
     if not isinstance(sizes, list) or any(type(n) is not int or n < 0 for n in sizes):
         raise ProtocolError("the description does not give the lengths of its parts")
@@ -79,7 +79,7 @@ def decoded(head: bytes, text: bytes | None, most: int) -> tuple[int, dict[str, 
 
 
 def told(error: BaseException) -> dict[str, Any]:
-    """An error as the other side hears of it."""
+    """An error in the form that is sent to the other side."""
     return {"error": {"kind": type(error).__name__, "text": str(error)}}
 
 
@@ -93,7 +93,7 @@ def keep_alive(sock: socket.socket) -> None:
 
 
 class Connection:
-    """A socket that carries messages of at most `most` bytes, one after the other; whoever calls it waits."""
+    """A blocking socket for messages of at most `most` bytes."""
 
     def __init__(self, sock: socket.socket, name: str, most: int = GREETING) -> None:
         self._socket, self.name, self.most = sock, name, most
@@ -110,7 +110,7 @@ class Connection:
             raise BrokenError(f"{self.name}: the connection broke while sending ({error})") from None
 
     def receive(self, within: float | None = None) -> tuple[dict[str, Any], list[bytes]]:
-        """The next message, within some seconds (None: whenever it comes); an RPCError when there will be none."""
+        """The next message, within a timeout in seconds (None: no limit); an RPCError if the connection ends."""
         until = None if within is None else time.monotonic() + within
         try:
             head = self._exactly(_HEAD.size, until)
@@ -121,7 +121,7 @@ class Connection:
         return message, [self._exactly(n, until) for n in sizes]
 
     def _exactly(self, count: int, until: float | None) -> bytes:
-        """So many bytes; memory grows with what has arrived, whatever was announced."""
+        """Exactly `count` bytes; memory grows with the data that has arrived, not with the announced length."""
         got: list[bytearray] = []
         try:
             while (left := count - sum(map(len, got))) > 0:
@@ -154,7 +154,7 @@ class Connection:
 
 
 def listen(host: str, port: int, port_end: int) -> socket.socket:
-    """A socket that waits for others, at the first free port from `port` up to `port_end`."""
+    """A listening socket at the first free port from `port` up to `port_end`."""
     last: OSError | None = None
     for number in range(port, max(port_end, port + 1)):
         made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)

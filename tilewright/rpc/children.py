@@ -10,7 +10,7 @@ import sys
 
 
 class Child:
-    """A process that this one has forked; it may lead a group, of what it has started itself."""
+    """A forked process; it may lead a process group."""
 
     def __init__(self, pid: int) -> None:
         self.pid, self._status = pid, None if pid else 0
@@ -20,14 +20,14 @@ class Child:
         return self._wait(os.WNOHANG)
 
     def kill(self) -> None:
-        """Have it ended at once, with its group; that of a child which has ended may still be there."""
+        """Kill it with its group, which may outlive the child."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         if not self.ended():
             os.kill(self.pid, signal.SIGKILL)
 
     def end(self) -> int:
-        """Kill it, and wait for it: its exit status, or below 0 the signal that has ended it."""
+        """Kill it, and wait for it; returns its exit status, or the negative number of the signal that ended it."""
         self.kill()
         self._wait(0)
         return self._status or 0
@@ -41,7 +41,7 @@ class Child:
 
 
 def die_with_parent() -> None:
-    """Have the system end this process with its parent, however that ends; where there is such a thing."""
+    """Have the system kill this process with its parent, where that is supported."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG

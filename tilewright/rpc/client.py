@@ -1,4 +1,4 @@
-"""This side of a session: devices, arrays, modules and functions that are on the other."""
+"""The client side of a session: remote devices, arrays, modules and functions."""
 
 from __future__ import annotations
 
@@ -37,17 +37,19 @@ class RPCSession:
         with _lock:
             self._index, _sessions = _sessions, _sessions + 1
         self._asked, self.name, self._close = ask, name, close
-        self._dropped: list[int] = []  # told with the next request: a collector may run in the middle of one
+        self._dropped: list[
+            int
+        ] = []  # sent with the next request: the garbage collector may run in the middle of one
         self._lock = threading.RLock()
 
     def ask(self, do: str, parts: Sequence[Any] = (), **what: Any) -> tuple[Any, list[bytes]]:
-        """Let the other side do something, and wait for its answer."""
+        """Send a request, and wait for its answer."""
         with self._lock:
             dropped, self._dropped = self._dropped, []
             return self._asked({"do": do, "drop": dropped, **what}, parts)
 
     def close(self) -> None:
-        """End the session; the other side forgets its files and arrays."""
+        """End the session; the server deletes its files and arrays."""
         self._close()
 
     def __repr__(self) -> str:
@@ -55,7 +57,7 @@ class RPCSession:
 
     # -- files -----------------------------------------------------------------------------
     def upload(self, data: str | os.PathLike[str] | bytes | bytearray, target: str | None = None) -> str:
-        """Send a file, or bytes under a name; gives the name that it has there."""
+        """Send a file, or bytes under a name; returns its remote name."""
         if isinstance(data, (bytes, bytearray)):
             if target is None:
                 raise ValueError("upload: bytes need a name: upload(data, target=…)")
@@ -134,7 +136,7 @@ class RPCSession:
 
     # -- values ----------------------------------------------------------------------------
     def described(self, value: Any, parts: list[Any], copies: bool) -> Any:
-        """A value as the other side understands it. Arrays of this process go there only where they are but read."""
+        """A value in the form that is sent. Local arrays can be sent only as read-only arguments."""
         if value is None or isinstance(value, (bool, int, float, str)):
             return value
         if isinstance(value, NDArray):
@@ -165,12 +167,12 @@ class RPCSession:
         if isinstance(value, (list, tuple)):
             return {"list": [self.described(v, parts, copies) for v in value]}
         raise TypeError(
-            f"a {type(value).__name__} cannot be handed to a function of {self.name}; it takes numbers, strings and "
+            f"a {type(value).__name__} cannot be passed to a function of {self.name}; it takes numbers, strings and "
             "arrays that are there: tvm.nd.array(values, remote.cpu())"
         )
 
-    def meant(self, result: Any, parts: list[bytes]) -> Any:
-        """What an answer stands for."""
+    def decode_value(self, result: Any, parts: list[bytes]) -> Any:
+        """The value of an answer."""
         if not isinstance(result, dict):
             return result
         if "array" in result:
@@ -180,11 +182,11 @@ class RPCSession:
         if "bytes" in result:
             return bytearray(parts[result["bytes"]])
         if "dict" in result:
-            names, values = (self.meant(r, parts) for r in result["dict"])
+            names, values = (self.decode_value(r, parts) for r in result["dict"])
             return dict(zip(names, values, strict=True))
         for kind, made in (("list", list), ("tuple", tuple)):
             if kind in result:
-                return made(self.meant(r, parts) for r in result[kind])
+                return made(self.decode_value(r, parts) for r in result[kind])
         return RemoteObject(self, result["object"])
 
     def _array(self, about: dict[str, Any]) -> NDArray:
@@ -194,7 +196,7 @@ class RPCSession:
 
 
 class _Held:
-    """Something on the other side, which is told when nobody here needs it any more."""
+    """A remote object, released when it is no longer in use here."""
 
     __slots__ = ("_number", "_session")
 
@@ -230,8 +232,8 @@ class _RemoteMemory(DeviceApi):
 
     def download(self, index: int, address: int, target: int, nbytes: int) -> None:
         (data,) = self._ask("read", array=address, nbytes=nbytes)[1] or (b"",)
-        if len(data) != nbytes:  # whatever the other side says, no other memory is read
-            raise ProtocolError(f"{self._session.name}: {len(data)} bytes came for an array of {nbytes}")
+        if len(data) != nbytes:  # the other side is not trusted: never read past the buffer
+            raise ProtocolError(f"{self._session.name}: {len(data)} bytes arrived for an array of {nbytes}")
         ctypes.memmove(target, data, nbytes)
 
     def copy(self, index: int, target: int, source: int, nbytes: int) -> None:
@@ -239,7 +241,7 @@ class _RemoteMemory(DeviceApi):
 
     def part(self, index: int, address: int, offset: int, nbytes: int) -> int:
         if offset:
-            raise RPCError("parts of arrays on other machines cannot be had; copy the whole array")
+            raise RPCError("parts of remote arrays are not supported; copy the whole array")
         return address
 
     def sync(self, index: int) -> None:
@@ -250,7 +252,7 @@ class _RemoteMemory(DeviceApi):
 
 
 class RemoteObject:
-    """Something on the other side: its methods are called there."""
+    """A remote object: its methods are called on the server."""
 
     is_remote = True
 
@@ -278,7 +280,7 @@ class RemoteObject:
             names=list(named),
             named=more,
         )
-        return session.meant(result, back)
+        return session.decode_value(result, back)
 
     def _time(self, member: str | None, device: Device, options: dict[str, Any], args: Sequence[Any]) -> Any:
         parts: list[Any] = []
@@ -336,7 +338,7 @@ class RemoteModule(RemoteObject):
     def time_evaluator(
         self, func_name: str, dev: Device | None = None, number: int = 10, repeat: int = 1, **options: Any
     ) -> Callable[..., BenchmarkResult]:
-        """A function that measures one of the module's, over there: see `runtime.timing.time_evaluator`."""
+        """A function that measures one of the module's functions remotely: see `runtime.timing.time_evaluator`."""
         member = self._entry if func_name == self.entry_name and self._entry else func_name
         device = dev or Device(1, 0)
         options = {"number": number, "repeat": repeat, **options}
@@ -344,7 +346,7 @@ class RemoteModule(RemoteObject):
 
 
 class LocalSession(RPCSession):
-    """A session with this process, by the same way: for trying a program without another machine."""
+    """A session within this process, for trying a program without another machine."""
 
     def __init__(self) -> None:
         worker = Worker()
@@ -368,8 +370,8 @@ def connect(
 ) -> RPCSession:
     """A session with a server, which ends after `session_timeout` seconds (0: at the server's own limit).
 
-    A server that is busy with another client is waited for, `wait` seconds (None: for ever). `access` is the secret
-    that both share, and TLS; if it is not given, environment variables say it.
+    A busy server is waited for, `wait` seconds (None: without limit). `access` is the shared secret and TLS, by default
+    from environment variables.
     """
     if session_constructor_args:
         raise RPCError("rpc.connect(session_constructor_args=…): there are no sessions within sessions")
@@ -406,9 +408,9 @@ def connect(
 
 
 class TrackerSession:
-    """A connection to a tracker, which knows the servers and who has them: `rpc.connect_tracker(host, port)`.
+    """A connection to a tracker, which assigns servers to clients: `rpc.connect_tracker(host, port)`.
 
-    It survives the tracker: if that is started again, requests go on.
+    It reconnects if the tracker is restarted.
     """
 
     def __init__(self, url: str, port: int, patience: float = 10.0, access: Access | None = None) -> None:
@@ -428,7 +430,7 @@ class TrackerSession:
         return made
 
     def _ask(self, message: dict[str, Any], wait: float | None = 0.0) -> Any:
-        """An answer, which may take `wait` seconds to be found; over another connection where the last one breaks."""
+        """Send a request whose answer may take `wait` seconds; reconnects if the connection breaks."""
         until = math.inf if wait is None else time.monotonic() + wait + self._patience
         pause = 0.05
         with self._lock:
@@ -446,12 +448,12 @@ class TrackerSession:
                     pause = min(2 * pause, 2.0)
 
     def summary(self) -> dict[str, Any]:
-        """Servers, and for each key how many are free and how many wait."""
+        """The servers, and the numbers of free servers and waiting clients for each key."""
         found: dict[str, Any] = self._ask({"do": "summary"})
         return found
 
     def text_summary(self) -> str:
-        """The same in words."""
+        """The summary as text."""
         about = self.summary()
         rows = ["Server List", "-" * 40, "server-address           key", "-" * 40]
         rows += [f"{s['addr']:<24} {s['key']}" for s in about["server_info"]]
@@ -471,9 +473,9 @@ class TrackerSession:
         *,
         wait: float | None = 600.0,
     ) -> RPCSession:
-        """A session with a server of a key, as soon as one is free: in `wait` seconds at most (None: for ever).
+        """A session with a server of a key, as soon as one is free: within `wait` seconds (None: without limit).
 
-        Where no server has the key, that is an error after half a minute.
+        If no server has the key, that is an error after half a minute.
         """
         last: RPCError | None = None
         until = math.inf if wait is None else time.monotonic() + wait
@@ -497,13 +499,15 @@ class TrackerSession:
                     self._ask({**settled, "taken": False})
                 time.sleep(0.1)
                 continue
-            with contextlib.suppress(RPCError):  # the server tells as well
+            with contextlib.suppress(RPCError):  # the server reports it as well
                 self._ask({**settled, "taken": True})
             return made
-        raise RPCError(f"{self._name}: no server of {key!r} could be had in {max_retry} attempts ({last})")
+        raise RPCError(
+            f"{self._name}: no session with a server of {key!r} after {max_retry} attempts ({last})"
+        )
 
     def _place_of(self, key: str, priority: int, wait: float | None) -> tuple[str, int, str]:
-        """Where a server is that the tracker hands out, and what it is to be told."""
+        """The address of an assigned server, and the key to send to it."""
         found = self._ask({"do": "request", "key": key, "priority": priority, "wait": wait}, wait)
         place = found if isinstance(found, dict) else {}
         host, port, match = (place.get(field) for field in ("host", "port", "match"))
@@ -525,7 +529,7 @@ class TrackerSession:
         *,
         wait: float | None = 600.0,
     ) -> Any:
-        """What a function gives with a session of a key."""
+        """The result of a function that is called with a session of a key."""
         session = self.request(key, priority, session_timeout, max_retry, wait=wait)
         try:
             return func(session)
@@ -566,9 +570,8 @@ def servers_here(device_key: str, host: str, port: int) -> bool:
     if host not in _HERE:
         return False
     try:
-        session = TrackerSession(
-            host, port, patience=2.0
-        )  # another sort of program may listen, and wait as well
+        # Another program may listen there, and never answer.
+        session = TrackerSession(host, port, patience=2.0)
         try:
             known = session.summary()["server_info"]
         finally:

@@ -1,7 +1,7 @@
-"""The folders that sessions keep their files in, and those that a server left which was killed.
+"""The folders of sessions' files, and the removal of those that a killed server left behind.
 
-A folder is locked as long as somebody uses it, be it the server or the session: a lock ends with its process, however
-that ends. So whoever can lock a folder may remove it.
+A folder is locked while the server or the session uses it. A lock ends with its process in any case, so a process that
+can lock a folder may remove it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PREFIX = "tilewright-session-"
 
 
 class Folder:
-    """A new folder of our own, until it is closed."""
+    """A new private folder, removed when it is closed."""
 
     def __init__(self) -> None:
         while True:
@@ -26,18 +26,18 @@ class Folder:
             self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
             with contextlib.suppress(OSError):  # a file system without locks
                 fcntl.flock(self._lock, fcntl.LOCK_EX)
-            if os.path.exists(self.path):  # or somebody took it for a leftover before it was locked
+            if os.path.exists(self.path):  # else another process removed it before it was locked
                 return
             os.close(self._lock)
 
     def close(self) -> None:
-        """Remove the folder with all that is in it."""
+        """Remove the folder with its contents."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
 
 
 def remove_leftovers() -> None:
-    """Remove the folders of this user that nobody uses any more."""
+    """Remove the unused folders of this user."""
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):  # in use, or gone
             found = path.lstat()

@@ -1,10 +1,10 @@
-"""One thread that listens to many: connections are greeted, and their messages read, without waiting for any of them.
+"""A single-threaded event loop: connections are greeted, and their messages read, without blocking on any of them.
 
     accept ──▶ (TLS) ──▶ hello ──▶ proof ──▶ opened(peer, message) ──▶ heard(peer, message) …
        │                   └── refused, too slow, too many ──▶ closed
        └── a peer whose connection ends: gone(peer)
 
-A peer that says nothing costs a socket and some hundred bytes, until its time is up.
+A silent peer costs a socket and some hundred bytes, until its timeout.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import Any
 from .access import Access, is_nonce, new_nonce
 from .base import GREETING, PROTOCOL, ProtocolError, RPCError, decoded, encoded, keep_alive, told
 
-_GREETING = 256  # connections that may be in their greeting at once; the oldest gives way to a new one
-_ACCEPTED = 64  # connections that are taken in one turn
+_GREETING = 256  # connections in their greeting at once; a new one evicts the oldest
+_ACCEPTED = 64  # connections that are accepted in one turn
 _UNSENT = 1 << 22  # bytes that may wait for a peer that does not read
 _SPARE = 64  # files that the process needs for other things
 _LINES = 10  # refusals that are printed in a minute
@@ -32,7 +32,7 @@ Told = Callable[["Peer", dict[str, Any]], None]
 
 
 class Peer:
-    """A connection: what has arrived of a message, what is still to be sent, and how far it is with its greeting."""
+    """A connection: its receive and send buffers, and the state of its greeting."""
 
     __slots__ = ("host", "name", "nonces", "sock", "stage", "unread", "unsent", "until")
 
@@ -88,7 +88,7 @@ class Hub:
         self._selector.register(thing, selectors.EVENT_READ, ready)
 
     def turn(self, wait: float) -> None:
-        """Wait until something happens, at most some seconds, and see to it."""
+        """Wait for events, with a timeout, and handle them."""
         if self._greeting:
             wait = min(wait, max(0.0, next(iter(self._greeting)).until - time.monotonic()))
         for key, _ in self._selector.select(wait):
@@ -102,7 +102,7 @@ class Hub:
         while self._greeting and (oldest := next(iter(self._greeting))).until <= now:
             self.drop(oldest)
 
-    # -- what comes in ---------------------------------------------------------------------------
+    # -- input -----------------------------------------------------------------------------------
     def _accept(self) -> None:
         for _ in range(_ACCEPTED):
             try:
@@ -131,7 +131,8 @@ class Hub:
             self._selector.register(sock, selectors.EVENT_READ, peer)
 
     def _make_room(self) -> bool:
-        """Close whoever is longest in its greeting; if there is none, who was greeted and has wanted nothing since."""
+        """Close the connection that has been longest in its greeting; if there is none, the one that has been idle
+        longest."""
         idle = (p for p in self.peers if p.stage == "idle")
         oldest = next(iter(self._greeting), None) or next(idle, None)
         if oldest is not None:
@@ -139,7 +140,7 @@ class Hub:
         return oldest is not None
 
     def _serve(self, peer: Peer) -> None:
-        if peer.sock.fileno() < 0:  # it has given way in this turn
+        if peer.sock.fileno() < 0:  # evicted in this turn
             return
         try:
             if peer.stage == "tls" and not self._shake(peer):
@@ -155,12 +156,12 @@ class Hub:
             self.refuse(peer, error)
         except OSError:
             self.drop(peer)
-        except Exception:  # a fault of ours: it ends one connection, and not the service
+        except Exception:  # an internal error ends one connection, not the service
             traceback.print_exc()
             self.drop(peer)
 
     def _shake(self, peer: Peer) -> bool:
-        """Go on with the beginning of TLS; True when it is over."""
+        """Continue the TLS handshake; returns True when it is complete."""
         import ssl
 
         try:
@@ -181,7 +182,9 @@ class Hub:
             if self._access.secret and not self._access.proves(
                 message.get("proof"), "client", self._service, *peer.nonces
             ):
-                raise RPCError("the secret is not that of this side; give all the same --secret-file")
+                raise RPCError(
+                    "the secrets of the two sides differ; use the same --secret-file on all machines"
+                )
             del self._greeting[peer]
             self.peers[peer] = None
             peer.stage = "idle"
@@ -204,7 +207,7 @@ class Hub:
             answer["proof"] = self._access.proof("server", self._service, *peer.nonces)
         self.send(peer, answer)
 
-    # -- what goes out ---------------------------------------------------------------------------
+    # -- output ----------------------------------------------------------------------------------
     def send(self, peer: Peer, message: dict[str, Any]) -> None:
         """Send a message, as soon as the peer takes it."""
         peer.unsent += encoded(message)
@@ -228,13 +231,13 @@ class Hub:
         self._selector.modify(peer.sock, events, peer)
 
     def refuse(self, peer: Peer, why: RPCError) -> None:
-        """Tell a peer why it is not served, and close its connection."""
+        """Send a peer the reason of a refusal, and close its connection."""
         self._print(f"{peer.name} is refused: {why}")
         self.send(peer, told(why))
         self.drop(peer)
 
     def _print(self, line: str) -> None:
-        """A line for whoever runs this, so many in a minute: strangers do not fill a disk."""
+        """Print a line, at a limited rate: strangers must not fill a disk."""
         now = time.monotonic()
         self._printed = [t for t in self._printed if now - t < 60.0]
         if not self._given.silent and len(self._printed) < _LINES:
@@ -247,7 +250,7 @@ class Hub:
             peer.sock.close()
 
     def release(self, peer: Peer) -> socket.socket:
-        """The socket of a connection that is not listened to any more."""
+        """Detach a connection from the loop; returns its socket."""
         self._forget(peer)
         return peer.sock
 
@@ -263,8 +266,7 @@ class Hub:
         return True
 
     def abandon(self, keep: Peer | None = None) -> None:
-        """Close this process's copies of all that is open, in a child: the connections are the parent's, but for one
-        that it may `keep`."""
+        """Close a child's copies of all sockets, which are the parent's, except the one to `keep`."""
         self._selector.close()
         self._listening.close()
         for peer in (*self._greeting, *self.peers):
@@ -273,7 +275,7 @@ class Hub:
 
 
 def _received(sock: socket.socket) -> bytes | None:
-    """What can be read now: None for nothing yet, empty for the end."""
+    """The bytes that can be read now: None if there are none yet, empty at the end."""
     try:
         return sock.recv(GREETING)
     except BlockingIOError:
@@ -285,7 +287,7 @@ def _received(sock: socket.socket) -> bytes | None:
 
 
 def _sent(sock: socket.socket, data: bytearray) -> int:
-    """How much of it could be sent now."""
+    """The number of bytes that could be sent now."""
     try:
         return sock.send(data[:_UNSENT])
     except BlockingIOError:
@@ -302,7 +304,7 @@ def _wants(error: OSError) -> bool:
 
 
 def most_files(most: int) -> int:
-    """How many connections may be open at once: as many as wanted, and as the system lets this process have."""
+    """The limit of open connections: the requested number, up to the system's limit of this process."""
     import resource  # there is none on some systems, whose programs may still connect to others
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

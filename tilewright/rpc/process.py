@@ -15,7 +15,7 @@ from .base import RPCError
 
 
 class Process:
-    """A process that has said where it listens."""
+    """A process that has printed its address."""
 
     def __init__(self, program: str, arguments: list[str], access: Access | None) -> None:
         module = f"{home_of('programs').__name__}.{program}"
@@ -31,7 +31,7 @@ class Process:
         host, _, port = self._process.stdout.readline().strip().partition(" ")
         if not port.isdigit():
             self.terminate()
-            raise RPCError(f"{module}: it did not start; what it said stands above")
+            raise RPCError(f"{module}: it did not start; its output is above")
         self.host, self.port = host, int(port)
         atexit.register(self.terminate)
 
@@ -59,26 +59,26 @@ class Process:
 class _Listening(Protocol):
     host: str
     port: int
-    closed: bool  # to strangers
+    closed: bool  # whether clients must authenticate
 
 
 _L = TypeVar("_L", bound=_Listening)
 
 
 def started(program: str, child: bool, make: Callable[[], _L]) -> _L:
-    """Start what listens, in the process that it is for, and say where it does."""
+    """Start a server or tracker in its process, and print its address."""
     try:
         made = make()
     except RPCError as error:
         sys.exit(f"{program}: {error}")
     if not made.closed and not is_loopback(made.host):
         print(
-            f"{program}: without a secret, whoever can reach {made.host}:{made.port} can run any code as this user; "
-            "--secret-file FILE keeps strangers out",
+            f"{program}: without a secret, anyone who can reach {made.host}:{made.port} can run any code as this user; "
+            "use --secret-file FILE",
             file=sys.stderr,
             flush=True,
         )
     print(f"{made.host} {made.port}" if child else f"listening on {made.host}:{made.port}", flush=True)
     if child:
-        os.dup2(2, 1)  # nobody reads what else is printed
+        os.dup2(2, 1)  # other output goes to stderr
     return made

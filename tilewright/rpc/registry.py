@@ -1,4 +1,4 @@
-"""What a tracker knows: which servers there are, which are free, who waits for one, and who was given one.
+"""The state of a tracker: the servers, those that are free, the waiting clients, and the leases.
 
              request              the server says so
     free ──────────────▶ leased ─────────────────────▶ busy
@@ -7,8 +7,8 @@
      │                       back, or its client is gone│
      └──────────────────────────────────────────────────┘ the server says so
 
-Nothing here waits or sends: answers are collected with the peer that they are for. A peer is whatever is hashable; a
-server is in here once, as long as its connection lasts.
+Nothing here blocks or sends: answers are returned with the peers that they are for. A peer is any hashable value; a
+server is registered once, as long as its connection lasts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from .base import ProtocolError, RPCError, told
 
-LEASE = 10.0  # seconds in which a server that was handed out must be taken
+LEASE = 10.0  # seconds in which a client must use its lease
 ABSENT = 30.0  # seconds after which a key that no server has is an error
 _LONGEST = 256  # characters of keys, names of hosts and matches
 
@@ -30,14 +30,14 @@ Answer = tuple[Any, dict[str, Any]]
 @dataclass(eq=False)
 class _Server:
     peer: Any
-    name: str  # made up by the server's process
+    name: str  # chosen by the server's process
     key: str
     host: str
     port: int
     match: str
     busy: bool
-    client: Any = None  # whom it was handed out to, until that says that it has taken it
-    until: float = 0.0  # when it is free again if nobody takes it
+    client: Any = None  # the client of the lease, until that confirms it
+    until: float = 0.0  # the end of the lease
 
     def free(self, now: float) -> bool:
         return not self.busy and self.until <= now
@@ -54,15 +54,15 @@ class _Waiting:
 
 
 class Registry:
-    """The state of a tracker; `now` are seconds of a clock that never goes back."""
+    """The state of a tracker; `now` is a monotonic clock in seconds."""
 
     def __init__(self) -> None:
-        self._servers: dict[Any, _Server] = {}  # by their peers, those that were longest not handed out first
+        self._servers: dict[Any, _Server] = {}  # by peer, least recently leased first
         self._waiting: dict[Any, _Waiting] = {}
         self._turn = 0
 
     def heard(self, peer: Any, host: str, message: dict[str, Any], now: float) -> list[Answer]:
-        """See to a request; the answers that can be given now, to this peer and to others."""
+        """Handle a request; returns the answers for this peer and others."""
         asks: dict[Any, Callable[..., list[Answer]]] = {
             "put": self._put,
             "request": self._request,
@@ -74,11 +74,11 @@ class Registry:
         if ask is None:
             raise ProtocolError(f"a tracker has no request {str(do)[:40]!r}; it has: {', '.join(asks)}")
         if peer in self._waiting:
-            raise ProtocolError("one request after the other: the last one still waits for a server")
+            raise ProtocolError("one request at a time: the last one still waits for a server")
         return ask(peer, host, message, now) + self._hand_out(now)
 
     def gone(self, peer: Any, now: float) -> list[Answer]:
-        """A connection has ended: forget a server or a client that waits, and take back what the client was given."""
+        """Handle the end of a connection: remove the server or waiting client, and end its leases."""
         self._servers.pop(peer, None)
         self._waiting.pop(peer, None)
         for server in self._servers.values():
@@ -87,12 +87,12 @@ class Registry:
         return self._hand_out(now)
 
     def role(self, peer: Any) -> str:
-        """What a peer is, as `Hub` wants to know: an "idle" one may be closed where there are too many."""
+        """The role of a peer for `Hub`: an "idle" one may be closed if there are too many."""
         held = any(s.client is peer for s in self._servers.values())
         return "in use" if held or peer in self._servers or peer in self._waiting else "idle"
 
     def tick(self, now: float) -> tuple[list[Answer], float]:
-        """What is to be told because time has passed, and the seconds until there may be something again."""
+        """The answers that are due, and the seconds until the next deadline."""
         for server in self._servers.values():
             if server.client is not None and server.until <= now:
                 server.client = None
@@ -111,7 +111,7 @@ class Registry:
 
     # -- requests --------------------------------------------------------------------------------
     def _put(self, peer: Any, host: str, message: dict[str, Any], now: float) -> list[Answer]:
-        """A server says where it is, and whether it is free. It is known once, whatever it says how often."""
+        """Register a server with its address, and whether it is free; repeated registrations update it."""
         name, key, match = (_text(message, field) for field in ("name", "key", "match"))
         told_host = host if message.get("host") is None else _text(message, "host")
         port, busy = message.get("port"), message.get("busy")
@@ -120,7 +120,7 @@ class Registry:
         if not isinstance(busy, bool):
             raise ProtocolError("put: `busy` is neither true nor false")
         for other in [p for p, s in self._servers.items() if s.name == name and p is not peer]:
-            del self._servers[other]  # it has come back before the end of its last connection was seen
+            del self._servers[other]  # it reconnected before the end of its last connection was detected
         before = self._servers.get(peer)
         made = _Server(peer, name, key, told_host, port, match, busy)
         if before is not None and before.match == match and not busy:
@@ -129,14 +129,14 @@ class Registry:
         return [(peer, {"ok": None})]
 
     def _request(self, peer: Any, host: str, message: dict[str, Any], now: float) -> list[Answer]:
-        """A client wants a server of a key; it is answered when there is one."""
+        """Queue a client for a server of a key; it is answered when one is free."""
         key, self._turn = _text(message, "key"), self._turn + 1
         priority, wait = _number(message, "priority", 1), _number(message, "wait", math.inf)
         self._waiting[peer] = _Waiting(peer, key, (-priority, self._turn), now + wait, wait, now)
         return []
 
     def _settle(self, peer: Any, host: str, message: dict[str, Any], now: float) -> list[Answer]:
-        """A client says what has become of the server that it was given: taken, or not reached."""
+        """Handle a client's report on its lease: used, or not reached."""
         match = _text(message, "match")
         for server in list(self._servers.values()):
             if server.client is peer and server.match == match:
@@ -159,9 +159,9 @@ class Registry:
         about = [{"addr": f"{s.host}:{s.port}", "key": f"server:{s.key}"} for s in servers]
         return [(peer, {"ok": {"queue_info": queues, "server_info": about}})]
 
-    # -- who gets what ---------------------------------------------------------------------------
+    # -- assignment ------------------------------------------------------------------------------
     def _hand_out(self, now: float) -> list[Answer]:
-        """Give free servers to those who wait, the most urgent first."""
+        """Assign free servers to waiting clients, the most urgent first."""
         answers: list[Answer] = []
         if not self._waiting:
             return answers
@@ -187,14 +187,14 @@ class Registry:
     def _nobody(self, key: str) -> str:
         there = ", ".join(sorted({repr(s.key) for s in self._servers.values()})) or "none"
         return (
-            f"no server of the key {key!r} has come in {ABSENT:g} s (keys of servers that are here: {there}); start "
+            f"no server of the key {key!r} has registered in {ABSENT:g} s (keys of registered servers: {there}); start "
             f"one: python -m tilewright.exec.rpc_server --tracker HOST:PORT --key {key}"
         )
 
     def _all_busy(self, waiting: _Waiting, now: float) -> str:
         mine = [s for s in self._servers.values() if s.key == waiting.key]
         return (
-            f"no server of the key {waiting.key!r} became free in {waiting.wait:g} s ({len(mine)} are here, "
+            f"no server of the key {waiting.key!r} became free in {waiting.wait:g} s ({len(mine)} are registered, "
             f"{sum(s.busy for s in mine)} of them busy); request(…, wait=SECONDS) waits longer"
         )
 

@@ -1,7 +1,7 @@
 """The server: one session at a time, each in a process of its own, so that a crash ends only the session.
 
-One thread greets all who connect (`hub`), has at most one child at work, and watches its client meanwhile: a session
-ends with its client, at its limit of time, or when the server ends, whatever it is computing.
+One thread greets all clients (`hub`), runs at most one child, and watches its client meanwhile: a session ends with its
+client, at its time limit, or with the server, even in the middle of a computation.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from .worker import Worker
 SESSION = 4 * 3600.0  # seconds that a session may last, unless the server is started with another limit
 _QUEUE = 16  # clients that may wait for a session
 _MOST = 512  # connections at once
-_WATCH = 0.1  # seconds between two looks at the client of a session
+_WATCH = 0.1  # seconds between two checks of the client of a session
 _TURN = 60.0  # seconds after which the loop turns when nothing happens
 
 
 class Server(Process):
     """A server in a process of its own, at the first free port from `port` up to `port_end`.
 
-    It runs what it is sent. It listens at `host`; if that is not given, where those reach it who find it by its tracker
-    (which needs a secret), else on loopback. With `tracker_addr` it is found by its `key`; `load_library` are files
-    that are loaded first, so that their functions are there. `access` is the secret that all share, and TLS.
-    `greeting_limit` are the seconds in which a client must have said who it is, `session_limit` those that a session
-    may last, `max_message` the bytes that a client may send at once.
+    It runs any code that clients send. It listens at `host`; by default at an address that clients of its tracker can
+    reach (which requires a secret), else on loopback. With `tracker_addr` it is registered under its `key`;
+    `load_library` are libraries to load first. `access` is the shared secret and TLS. `greeting_limit` and
+    `session_limit` are the timeouts of the authentication and of a session in seconds, `max_message` the largest
+    message in bytes.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Server(Process):
     ) -> None:
         if is_proxy:
             raise RPCError(
-                "rpc.Server(is_proxy=True): there are no proxies; let the server be reached itself"
+                "rpc.Server(is_proxy=True): proxies are not supported; make the server itself reachable"
             )
         given = ["--port", str(port), "--port-end", str(port_end), "--key", key]
         given += ["--greeting-limit", str(greeting_limit), "--session-limit", str(session_limit)]
@@ -85,22 +85,22 @@ class Server(Process):
 
 @dataclass
 class _Session:
-    """A child at work: its client's socket, its files, and when its time is over."""
+    """A running child: its client's socket, its files, and its deadline."""
 
     child: Child
-    name: str  # of its client
+    name: str  # the name of its client
     sock: socket.socket
     folder: Folder
     until: float
 
     def watch(self) -> bool:
-        """End the child if its client is gone or its time is over; True when it has ended."""
+        """Kill the child if its client is gone or its time is over; returns True when it has ended."""
         if not self.child.ended() and (_is_gone(self.sock) or time.monotonic() >= self.until):
             self.child.kill()
         return self.child.ended()
 
     def close(self) -> int:
-        """Leave nothing behind: neither processes that the child has started, nor files. How the child has ended."""
+        """Remove the child's processes and files; returns its exit status."""
         status = self.child.end()
         self.sock.close()
         self.folder.close()
@@ -120,7 +120,7 @@ class _Serving:
         self._hub = Hub(
             listening, self._access, "server", self._opened, self._heard, self._gone, _MOST, given
         )
-        self._queue: dict[Peer, float] = {}  # who waits for a session, and how long it may last
+        self._queue: dict[Peer, float] = {}  # waiting clients, with the time limits of their sessions
         self._session: _Session | None = None
         self._announcer: Announcer | None = None
         self._match, self._over = given.key, False
@@ -133,10 +133,10 @@ class _Serving:
             self._hub.watch(sys.stdin, self._end)
 
     def run(self) -> None:
-        """Serve until a signal says to end, or the process that started this one is gone."""
+        """Serve until a signal, or until the parent process is gone."""
         remove_leftovers()
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        # The server ends between two steps, not in the midst of one: the loop is woken, and sees it at once.
+        # The server ends between two steps, not in the middle of one: the signal wakes the loop.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._end)
         signal.set_wakeup_fd(self._wakes.fileno(), warn_on_full_buffer=False)
@@ -160,7 +160,7 @@ class _Serving:
             self._woken.recv(1 << 12)
 
     def _attend(self) -> None:
-        """See whether the session has ended, and begin the next."""
+        """Check whether the session has ended, and begin the next."""
         if self._session is not None and self._session.watch():
             status = self._session.close()
             if status < 0 and status != -signal.SIGKILL and not self._given.silent:
@@ -180,7 +180,7 @@ class _Serving:
 
     # -- the tracker -----------------------------------------------------------------------------
     def _offer(self) -> None:
-        """Tell the tracker that this server is free, for the next who asks."""
+        """Announce to the tracker that this server is free."""
         if self._tracker is not None:
             self._match = f"{self._given.key}:{uuid.uuid4().hex}"
             self._announce(busy=False)
@@ -193,7 +193,7 @@ class _Serving:
             about = {"key": self._given.key, "port": self.port, "host": shown, "name": self._name}
             try:
                 self._announcer = Announcer(self._tracker, self._access, about, self._alone)
-            except OSError:  # no more processes: it is tried again
+            except OSError:  # no more processes: retried later
                 return
         self._announcer.tell(self._match, busy)
 
@@ -203,16 +203,18 @@ class _Serving:
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 <= timeout < math.inf:
             raise ProtocolError("`timeout` is not a number of seconds")
         if key != self._match:
-            raise RPCError("the key is not that of this server, or its tracker has given it to another since")
+            raise RPCError(
+                "the key is not that of this server, or its tracker has assigned it to another client since"
+            )
         if self._tracker is not None and (self._session is not None or self._queue):
-            raise RPCError("another client has taken this server meanwhile")
+            raise RPCError("another client is using this server now")
         if len(self._queue) >= _QUEUE:
             raise RPCError(f"the server is busy, and {_QUEUE} clients wait already; try again later")
         peer.stage = "waiting"
         self._queue[peer] = min(timeout or math.inf, self._given.session_limit)
 
     def _heard(self, peer: Peer, message: dict[str, Any]) -> None:
-        raise ProtocolError("nothing is to be said before the session begins")
+        raise ProtocolError("no message is allowed before the session begins")
 
     def _gone(self, peer: Peer) -> None:
         self._queue.pop(peer, None)
@@ -220,7 +222,7 @@ class _Serving:
     def _begin(self, peer: Peer, limit: float) -> None:
         """Serve a client, in a child."""
         if peer.unread:
-            return self._hub.refuse(peer, ProtocolError("nothing is to be said before the session begins"))
+            return self._hub.refuse(peer, ProtocolError("no message is allowed before the session begins"))
         self._announce(busy=True)
         sys.stdout.flush()
         sys.stderr.flush()
@@ -235,20 +237,20 @@ class _Serving:
             return self._offer()
         if child.pid == 0:
             self._work(peer, folder.path, limit)
-        with contextlib.suppress(OSError):  # the child does it as well: whoever comes first
+        with contextlib.suppress(OSError):  # the child does it as well, to avoid a race
             os.setpgid(child.pid, child.pid)
         sock = self._hub.release(peer)
         self._session = _Session(child, peer.name, sock, folder, time.monotonic() + limit)
 
     def _work(self, peer: Peer, folder: str, limit: float) -> NoReturn:
-        """Be the child, to its end."""
+        """The main function of the child."""
         status = 1
         try:
             self._alone(peer)
             if self._announcer is not None:
                 self._announcer.close(child=True)
             status = _serve(Connection(peer.sock, peer.name, self._given.max_message), folder, limit)
-        except SystemExit:  # of something that the client called
+        except SystemExit:  # raised by a function that the client called
             pass
         except BaseException:
             traceback.print_exc()
@@ -256,7 +258,7 @@ class _Serving:
             os._exit(status)
 
     def _alone(self, keep: Peer | None = None) -> None:
-        """Let go of what is the parent's, in a child."""
+        """Close the parent's resources, in a child."""
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
@@ -279,7 +281,7 @@ def _address(tracker: str | None) -> tuple[str, int] | None:
 
 
 def _is_gone(sock: socket.socket) -> bool:
-    """Whether the other side has closed a connection; nothing is read, as that is somebody else's."""
+    """Whether the other side has closed a connection; reads nothing, as the child does that."""
     watch = select.poll()
     watch.register(sock.fileno(), getattr(select, "POLLRDHUP", select.POLLHUP))
     return bool(watch.poll(0))
@@ -307,7 +309,7 @@ def _answer(connection: Connection, worker: Worker) -> None:
     try:
         result, back = worker.answer(message, parts)
         connection.send({"ok": result}, back)
-    except Exception as error:  # whatever it is, it is about the request
+    except Exception as error:  # any error is an answer to the request
         connection.send(told(error))
 
 

@@ -1,4 +1,4 @@
-"""The tracker: servers say that they are free, and those who ask get them in turn."""
+"""The tracker: it assigns free servers to clients in turn."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TURN = 60.0  # seconds after which the loop turns when nothing happens
 class Tracker(Process):
     """A tracker in a process of its own, at the first free port from `port` up to `port_end`.
 
-    It listens on loopback unless `host` says otherwise; `access` is the secret that all share, and TLS.
+    It listens on `host`, loopback by default; `access` is the shared secret and TLS.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class _Tracking:
             self._hub.watch(sys.stdin, self._end)
 
     def run(self) -> None:
-        """Answer until the process that started this one is gone."""
+        """Serve until the parent process is gone."""
         while not self._over:
             answers, wait = self._registry.tick(time.monotonic())
             self._tell(answers)

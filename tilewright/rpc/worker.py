@@ -1,4 +1,4 @@
-"""What a server does for one session: it keeps its files, arrays, modules and functions, and forgets all at its end."""
+"""The server side of one session: its files, arrays, modules and functions, which are freed at its end."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ Answer = tuple[Any, list[bytes]]
 
 
 class _Request(dict[str, Any]):
-    """A message; what it lacks is told by name."""
+    """A message; a missing field is an error with its name."""
 
     def __missing__(self, field: str) -> Any:
         raise RPCError(f"the request {self.get('do')!r} lacks `{field}`")
 
 
 class Worker:
-    """The other side of a session: requests by name, each with plain values and bytes, and plain answers.
+    """The server side of a session: requests by name, each with plain values and bytes, and plain answers.
 
-    Arrays are known by addresses that mean nothing but their place in a table; objects by numbers.
+    Arrays are identified by opaque addresses, objects by numbers.
     """
 
     def __init__(self, folder: str | None = None) -> None:
@@ -41,7 +41,7 @@ class Worker:
         self._objects: dict[int, Any] = {}
 
     def answer(self, message: dict[str, Any], parts: Sequence[bytes]) -> Answer:
-        """Do what a message asks for."""
+        """Handle a request."""
         message = _Request(message)
         for number in message.get("drop", ()):
             self._arrays.pop(number, None)
@@ -54,7 +54,7 @@ class Worker:
         return ask(message, parts)
 
     def close(self) -> None:
-        """Forget everything."""
+        """Free all objects."""
         self._arrays.clear()
         self._objects.clear()
         if self._own is not None:
@@ -64,7 +64,7 @@ class Worker:
     def _path(self, name: str) -> str:
         path = os.path.realpath(os.path.join(self._folder, name))
         if not path.startswith(self._folder + os.sep):
-            raise RPCError(f"{name!r}: files of a session lie in its folder")
+            raise RPCError(f"{name!r}: files of a session must be in its folder")
         return path
 
     def _do_upload(self, message: dict[str, Any], parts: Sequence[bytes]) -> Answer:
@@ -110,7 +110,7 @@ class Worker:
     def _array(self, number: int) -> NDArray:
         found = self._arrays.get(number)
         if found is None:
-            raise RPCError(f"array {number} is not of this session")
+            raise RPCError(f"array {number} does not belong to this session")
         return found
 
     def _do_write(self, message: dict[str, Any], parts: Sequence[bytes]) -> Answer:
@@ -162,20 +162,20 @@ class Worker:
     def _function(self, message: dict[str, Any]) -> Any:
         thing, name = self._objects.get(message["object"]), message.get("member")
         if thing is None:
-            raise RPCError(f"object {message['object']} is not of this session")
+            raise RPCError(f"object {message['object']} does not belong to this session")
         if name is None:
             return thing
         if isinstance(thing, Module):
             return thing.get_function(name, query_imports=True)
         if name.startswith("_"):
-            raise RPCError(f"{name!r} is not to be called from outside")
+            raise RPCError(f"{name!r} cannot be called remotely")
         return getattr(thing, name)
 
     def _values(self, given: Sequence[Any], parts: Sequence[bytes]) -> list[Any]:
         return [self._value(v, parts) for v in given]
 
     def _value(self, given: Any, parts: Sequence[bytes]) -> Any:
-        """What a plain description stands for."""
+        """The value of a plain description."""
         if not isinstance(given, dict):
             return given
         kind, what = next(iter(given.items()))
@@ -195,7 +195,7 @@ class Worker:
         return self._values(what, parts)
 
     def _plain(self, result: Any) -> Answer:
-        """A result as the other side can have it."""
+        """A result in the form that is sent."""
         if result is None or isinstance(result, (bool, int, float, str)):
             return result, []
         if isinstance(result, NDArray):

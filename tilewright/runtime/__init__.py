@@ -1,4 +1,4 @@
-"""What runs compiled programs: devices, arrays, modules and packed functions.
+"""The runtime of compiled programs: devices, arrays, modules and packed functions.
 
 Nothing here imports the compiler. Names are loaded on first use, so that importing one light submodule
 (`runtime.errors`) does not bring in NumPy.

@@ -1,7 +1,7 @@
-"""Arguments of compiled functions: how each is taken, and what is said when one does not fit.
+"""Arguments of compiled functions: their conversion, and the errors for arguments that do not fit.
 
-Every text names the function, the argument by position and name, what was expected, what was given, and
-where it helps what to do about it.
+Every error names the function, the argument by position and name, the expected and the actual value, and where
+possible a remedy.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from .metadata import BufferParam, Dim, FunctionInfo, dim_text, names_in, overla
 from .ndarray import NDArray, host_layout, refuse_masked
 
 _REMEMBERED = 1024
-# Layouts by NumPy's and torch's own terms, for speed. Of NumPy only what the buffer protocol can hand out:
-# dense, writable, not empty, of a built-in type. That way to the address costs a fifth of the other.
+# Cached layouts by NumPy's and torch's own metadata, for speed. For NumPy only arrays that support the buffer protocol:
+# dense, writable, not empty, of a built-in type. It gives the address in a fifth of the time.
 _numpy_layouts: dict[tuple[object, ...], Layout] = {}
 _torch_layouts: dict[tuple[object, ...], Layout] = {}
 
@@ -45,7 +45,7 @@ def _torch_view(tensor: Any) -> tuple[Layout, int, object]:
         )
     if tensor.layout is not sys.modules["torch"].strided:
         raise ValueError(f"the tensor has layout {tensor.layout}; pass a dense one: x.to_dense()")
-    if tensor.is_neg():  # of complex numbers, which could be lazily conjugate, there are no arrays here
+    if tensor.is_neg():  # complex tensors, which could be lazily conjugated, are not supported
         raise ValueError("the tensor is a lazy negative; pass x.resolve_neg()")
     key = (tensor.dtype, tensor.shape, tensor.stride(), tensor.device)
     layout = _torch_layouts.get(key)
@@ -68,7 +68,7 @@ def _torch_layout(dtype: Any, shape: Any, strides: Any, device: Any) -> Layout:
 
 
 def view(argument: Any) -> tuple[Layout, int, object]:
-    """Layout, address, and what must live through the call, of anything that is an array."""
+    """Layout, address, and owner (to be kept alive during the call) of any array."""
     if isinstance(argument, np.ndarray):
         refuse_masked(argument)
         layout, address = host_layout(argument)
@@ -84,11 +84,11 @@ def view(argument: Any) -> tuple[Layout, int, object]:
     raise TypeError
 
 
-_MOST_STEPS = 100_000  # of the search for an element that two views share; it takes milliseconds
+_MOST_STEPS = 100_000  # limit of the search for an element that two views share; it takes milliseconds
 
 
 def share_elements(a: Layout, at: int, b: Layout, there: int) -> bool:
-    """Whether two arrays on a device have an element in common, or may have one: nobody knows of some odd views."""
+    """Whether two arrays on a device share an element, or may do so: for some strided views this is not decided."""
     if at + a.low >= there + b.high or there + b.low >= at + a.high:
         return False
     if a.strides is None and b.strides is None:
@@ -101,7 +101,7 @@ def share_elements(a: Layout, at: int, b: Layout, there: int) -> bool:
 
 
 class _Strided:
-    """An array as NumPy sees it, whose memory nobody looks at: it may be a device's."""
+    """An array interface for NumPy whose memory is never accessed: it may be a device's."""
 
     def __init__(self, layout: Layout, address: int) -> None:
         size = ELEMENTS[layout.dtype].itemsize if layout.dtype in ELEMENTS else 8
@@ -118,7 +118,7 @@ class _Strided:
 
 
 class ArgumentErrors:
-    """The long ways of one function's launcher: unusual arguments, and the texts of its refusals."""
+    """The slow paths of one function's launcher: unusual arguments, and error messages."""
 
     def __init__(self, info: FunctionInfo) -> None:
         self.info = info
@@ -251,9 +251,9 @@ class ArgumentErrors:
         """All arrays must be on the same device."""
         numbers = {layout.device_id for layout in layouts}
         if len(numbers) > 1:
-            told = ", ".join(str(Device(layout.device_type, layout.device_id)) for layout in layouts)
+            placed = ", ".join(str(Device(layout.device_type, layout.device_id)) for layout in layouts)
             raise ValueError(
-                f"{self.info.name}: the arrays are on several devices: {told}; copy them to one first"
+                f"{self.info.name}: the arrays are on several devices: {placed}; copy them to one first"
             )
 
     def dimension(self, index: int, layout: Layout, axis: int, names: dict[str, int]) -> NoReturn:
@@ -280,7 +280,7 @@ class ArgumentErrors:
         )
 
     def misaligned(self, index: int, layout: Layout, address: int, align: int) -> None:
-        """Refuse an address that is not a multiple of `align`; an empty array has none that matters."""
+        """Refuse an address that is not a multiple of `align`; that of an empty array does not matter."""
         if address % align and layout.size:
             raise ValueError(
                 f"{self._where(index)} must be aligned to {align} bytes, got address {address:#x}, "
@@ -300,7 +300,7 @@ class ArgumentErrors:
     def all_apart(self, arrays: tuple[tuple[int, Layout, int], ...]) -> None:
         """Refuse if one of many arrays is written and shares elements with another, a neighbour in memory."""
         params, together = self.info.params, self.info.all_apart or frozenset()
-        before: list[tuple[int, int, Layout, int]] = []  # those that reach over the beginning of what comes
+        before: list[tuple[int, int, Layout, int]] = []  # arrays that extend past the start of the next one
         for index, layout, address in sorted(arrays, key=lambda a: a[2] + a[1].low):
             before = [entry for entry in before if entry[0] > address + layout.low]
             for _, other, its, at in before:
@@ -372,7 +372,7 @@ def _evaluate(dim: Dim, names: dict[str, int]) -> int:
 
 
 def _encode(value: float, dtype: str) -> float | int:
-    """A float as C takes it: float32 and float64 as they are, the small ones as their bits."""
+    """A float for a C call: float32 and float64 unchanged, narrower types as their bits."""
     if dtype in ("float32", "float64"):
         return value
     kind = ELEMENTS[dtype]
@@ -380,7 +380,7 @@ def _encode(value: float, dtype: str) -> float | int:
 
 
 def decoder(dtype: str | None) -> Callable[[Any], Any]:
-    """How a result in its C form becomes a Python value; the way back of `_encode`."""
+    """The conversion of a C result to a Python value, the inverse of `_encode`."""
     kind = ELEMENTS.get(dtype or "")
     if kind is None or dtype in ("float32", "float64") or kind.is_integer:
         return lambda value: value
@@ -394,7 +394,7 @@ def _dimensions(count: int) -> str:
 
 
 def _short(value: Any) -> str:
-    """The value in brackets when it is short enough to help."""
+    """The value in parentheses, if it is short."""
     if value is None:
         return ""
     try:

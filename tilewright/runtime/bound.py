@@ -1,4 +1,4 @@
-"""A compiled function some of whose arguments are known."""
+"""A compiled function with some arguments bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results kept on disk by what they were made from.
+"""A cache on disk, keyed by the inputs of each result.
 
     store = DiskCache(folder, limit)
     key = digest("object code", text, cpu, version)
@@ -6,8 +6,8 @@
     if found is None:
         store.put(key, made)
 
-Any number of processes use one folder at once: an entry appears whole or not at all, and carries a checksum.
-What cannot be read counts as not there. Entries that nobody used for longest go first when there are too many.
+Any number of processes may share a folder: an entry is written atomically, and has a checksum. An unreadable entry is a
+miss. The least recently used entries are evicted when there are too many.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class DiskCache:
         self._written = 0
         self._swept = False
         self._warned = False
-        self._private: bool | None = None  # whether it is this user's alone; not looked at yet
+        self._private: bool | None = None  # whether only this user can write to it; None if not checked yet
         self._lock = new_in_child(threading.Lock())
 
     def __repr__(self) -> str:
@@ -63,7 +63,7 @@ class DiskCache:
         return self.folder / key[:2] / key[2:]
 
     def get(self, key: str) -> bytes | None:
-        """What was put under a key; None if there is nothing, or nothing whole."""
+        """The entry of a key; None if there is no intact one."""
         path = self.path(key)
         data = _own_bytes(path) if self.usable() else None
         if data is None:
@@ -77,11 +77,11 @@ class DiskCache:
             return None
         self.hits += 1
         with contextlib.suppress(OSError):
-            os.utime(path)  # used now: others go first
+            os.utime(path)  # mark as recently used
         return body
 
     def put(self, key: str, data: bytes) -> None:
-        """Keep `data` under a key. Where that is not possible a warning says so once, and nothing is kept."""
+        """Store `data` under a key. If that is not possible, warn once and store nothing."""
         path = self.path(key)
         if len(data) > self.limit or not self.usable():
             return
@@ -109,7 +109,7 @@ class DiskCache:
             self._sweep_if_due(much)
 
     def usable(self) -> bool:
-        """Whether nobody else can put entries there: an entry is machine code that this process runs."""
+        """Whether no other user can add entries: an entry is machine code that this process runs."""
         if self._private is None:
             why = shared_with(self.folder)
             self._private = not why
@@ -125,7 +125,7 @@ class DiskCache:
 
     # -- size --------------------------------------------------------------------------------------
     def _sweep_if_due(self, surely: bool) -> None:
-        """Clear up, unless some process did so within the hour and this one has written little since."""
+        """Evict entries, unless a process did so within the hour and this one has written little since."""
         mark = self.folder / _MARK
         with contextlib.suppress(OSError):
             if not surely and time.time() - mark.stat().st_mtime < _HOUR:
@@ -135,7 +135,7 @@ class DiskCache:
         self.sweep()
 
     def sweep(self) -> None:
-        """Remove what was not used for longest until seven eighths of the limit hold the rest."""
+        """Evict the least recently used entries until the rest fits seven eighths of the limit."""
         now = time.time()
         found: list[tuple[float, int, str]] = []
         for entry in _entries(self.folder):
@@ -164,7 +164,7 @@ class DiskCache:
         if not self._warned:
             self._warned = True
             warnings.warn(
-                f"nothing can be kept in the cache folder {self.folder}: {error.strerror or error}; set "
+                f"nothing can be stored in the cache folder {self.folder}: {error.strerror or error}; set "
                 f"{config.cache_dir.variable} to a folder that can be written, or {config.cache.variable}=0",
                 RuntimeWarning,
                 stacklevel=3,
@@ -187,7 +187,8 @@ def _scan(folder: str | Path) -> Iterable[os.DirEntry[str]]:
 
 
 def shared_with(folder: Path) -> str:
-    """Why somebody else may change what is in a folder, by writing to it or by replacing it; empty if nobody may."""
+    """The reason why another user could change the contents of a folder, by writing to it or by replacing it; empty if
+    none could."""
     if os.name != "posix":
         return ""
     place = Path(os.path.realpath(folder))
@@ -195,14 +196,13 @@ def shared_with(folder: Path) -> str:
         try:
             state = at.lstat()
         except (FileNotFoundError, NotADirectoryError):
-            continue  # it will be made, for this user alone, or cannot be
+            continue  # it will be created for this user alone, or cannot be
         except OSError as error:
-            return f"{at} cannot be looked at ({error.strerror})"
+            return f"{at} cannot be inspected ({error.strerror})"
         if at == at.parent:
-            break  # the root of the file system is the machine's
-        sticky = at != place and bool(
-            state.st_mode & stat.S_ISVTX
-        )  # others cannot replace what is not theirs
+            break  # the root of the file system is trusted
+        # In a sticky folder users cannot replace files of others.
+        sticky = at != place and bool(state.st_mode & stat.S_ISVTX)
         why = _not_alone(state, sticky)
         if why:
             return f"{at} {why}"
@@ -214,14 +214,14 @@ def _not_alone(state: os.stat_result, sticky: bool = False) -> str:
         return f"belongs to another user (uid {state.st_uid})"
     if state.st_mode & stat.S_IWOTH and not sticky:
         return "may be written to by every user"
-    # a group that has the number of its user is the user's own
+    # a group with the number of the user is private to the user
     if state.st_mode & stat.S_IWGRP and not sticky and state.st_gid not in (0, state.st_uid):
         return f"may be written to by a group (gid {state.st_gid})"
     return ""
 
 
 def _own_bytes(path: Path) -> bytes | None:
-    """What a file of this user's holds; None of one that is not there, or that others could have written."""
+    """The contents of a file of this user; None if it does not exist, or others could have written it."""
     try:
         with open(os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)), "rb") as file:
             if os.name == "posix" and (
@@ -234,7 +234,7 @@ def _own_bytes(path: Path) -> bytes | None:
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder, and those above it that are not there, for this user alone."""
+    """Create a folder and its missing parents, accessible to this user only."""
     for at in reversed([at for at in (folder, *folder.parents) if not at.exists()]):
         at.mkdir(mode=0o700, exist_ok=True)
 
@@ -248,7 +248,7 @@ _stores: dict[tuple[Path, int], DiskCache] = {}
 
 
 def compiled_code() -> DiskCache | None:
-    """The cache of machine code that the knobs name now; None where it is switched off."""
+    """The cache of machine code by the current configuration; None if it is disabled."""
     if not config.cache.value:
         return None
     try:

@@ -14,10 +14,10 @@ def c_header(info: LibraryInfo, name: str = "library") -> str:
     parts = [
         f"/* {_comment(name)}: made by {_comment(info.producer)} for {_comment(info.target)}.",
         " *",
-        " * Every function returns 0 on success. Otherwise __tw_last_error() tells what went wrong.",
+        " * Every function returns 0 on success. Otherwise __tw_last_error() returns the error message.",
         " * Arrays are dense and row-major unless a comment says otherwise. One that is written must not overlap",
         " * another argument, unless it is the same array and the function works element by element.",
-        " * Functions keep nothing between calls and may be called from several threads at once, on arrays of their",
+        " * Functions have no state and may be called from several threads at once, on arrays of their",
         " * own. Parallel loops share one pool of threads: of calls at the same time, one uses it.",
         " */",
         f"#ifndef {guard}",
@@ -29,7 +29,7 @@ def c_header(info: LibraryInfo, name: str = "library") -> str:
         'extern "C" {',
         "#endif",
         "",
-        "/* The text of the last error, whichever thread made it. */",
+        "/* The message of the last error, of any thread. */",
         "const char* __tw_last_error(void);",
         "",
     ]

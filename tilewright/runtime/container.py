@@ -26,7 +26,7 @@ class Map(dict[Any, Any]):
 
 
 class ADT:
-    """A value of an algebraic data type at run time: which constructor made it (`tag`), and from what."""
+    """A value of an algebraic data type at run time: its constructor (`tag`) and its fields."""
 
     __slots__ = ("_fields", "tag")
 

@@ -1,4 +1,5 @@
-"""CUDA C++ to machine code with NVRTC: each kernel of a program by itself, on all cores, and each text once.
+"""CUDA C++ to machine code with NVRTC: the kernels of a program are compiled separately, in parallel, and each text
+once.
 
 source ──one piece for each kernel──▶ pieces ──equal texts once, from the cache where they are there──▶ images
 """
@@ -17,16 +18,16 @@ from .errors import TVMError
 
 _HEAD = re.compile(r'^extern "C" __global__ void (?:__\w+__\([^)]*\)\s*)*(\w+)\(', re.MULTILINE)
 _CONSTANT = re.compile(r"\btw_constant_\w+")
-_NAME = "tw_kernel"  # of every kernel that is compiled by itself
+_NAME = "tw_kernel"  # the name of every separately compiled kernel
 _OPENED = re.compile(r'^(extern "C" __global__ void [^{;]*\) \{)$', re.MULTILINE)
 _WAIT = r'asm volatile("griddepcontrol.wait;\n\tgriddepcontrol.launch_dependents;" ::: "memory");'
 _EARLY = re.compile(r"\n *tw_early\([^\n]*\);(?:\n *\})*")
-_READS = re.compile(r"\*\(|__ldcs|= \w+\[")  # memory, or what may be
+_READS = re.compile(r"\*\(|__ldcs|= \w+\[")  # accesses to memory, or possible ones
 
 
 class Piece(NamedTuple):
-    """A kernel with all that it needs, under a name that all pieces have: kernels that differ in the name alone are
-    one."""
+    """A kernel with its dependences, under a name that all pieces share: kernels that differ only in their name are
+    compiled once."""
 
     kernel: str
     text: str
@@ -37,7 +38,7 @@ class CompilerMissing(TVMError):
 
 
 class Image(NamedTuple):
-    """Machine code or PTX, the name that a kernel has in it, and whether it waits for the one before it by itself."""
+    """Machine code or PTX, the name of the kernel in it, and whether it waits for the previous kernel itself."""
 
     code: bytes
     name: str
@@ -46,7 +47,7 @@ class Image(NamedTuple):
 
 # -- pieces ----------------------------------------------------------------------------------------
 def pieces_of(source: str) -> list[Piece]:
-    """A program by its kernels; empty where it cannot be cut, as others write them."""
+    """The pieces of a program by kernel; empty if it cannot be split, as with foreign sources."""
     heads = list(_HEAD.finditer(source))
     if len(heads) < 2:
         return []
@@ -54,7 +55,7 @@ def pieces_of(source: str) -> list[Piece]:
     out = []
     for head, following in zip(heads, [*heads[1:], None], strict=True):
         own = source[head.start() : following.start() if following else len(source)].rstrip("\n")
-        if own.find("\n}") != len(own) - 2:  # there is more than a kernel
+        if own.find("\n}") != len(own) - 2:  # more than one kernel
             return []
         start, end = (n - head.start() for n in head.span(1))
         out.append(Piece(head[1], _alone(before, own[:start] + _NAME + own[end:])))
@@ -62,7 +63,7 @@ def pieces_of(source: str) -> list[Piece]:
 
 
 def _alone(before: Sequence[str], own: str) -> str:
-    """A kernel with what it needs of the lines before it, under names that do not tell where it comes from."""
+    """A kernel with the preceding lines that it needs, under canonical names."""
     used = dict.fromkeys(_CONSTANT.findall(own))
     lines = [x for x in before if not (found := _CONSTANT.search(x)) or found[0] in used]
     text = "\n".join([*lines, own, ""])
@@ -72,23 +73,23 @@ def _alone(before: Sequence[str], own: str) -> str:
 
 
 def compiled(source: str, arch: str, ptx: bool) -> dict[str, Image]:
-    """The images of a program by its kernels; under "" that of the whole, where it is one."""
+    """The images of a program by kernel; under "" the image of the whole program if it is not split."""
     source, waits = after_others(source) if number_of(arch) >= 90 else (source, False)
     pieces = pieces_of(source)
     if not pieces:
         return {"": Image(compile_program(source, arch, ptx), "", waits)}
     texts = sorted({p.text for p in pieces}, key=len, reverse=True)  # long ones first
     with ThreadPoolExecutor(min(len(texts), _cores()), "nvrtc") as threads:
-        # what holds for this thread holds for those that work for it
+        # the workers use the configuration of this thread
         waiting = {t: threads.submit(copy_context().run, compile_program, t, arch, ptx) for t in texts}
         made = {t: w.result() for t, w in waiting.items()}
     return {p.kernel: Image(made[p.text], _NAME, waits) for p in pieces}
 
 
 def after_others(source: str) -> tuple[str, bool]:
-    """A program whose kernels wait for what runs before them by their first instruction, and let the next one be set
-    up while they run, up to its own such instruction; and whether all of them do. From `sm_90` on a launch need not
-    wait by itself then, which hides the time that it takes."""
+    """A program whose kernels wait for the previous kernel by an instruction of their own, and let the next kernel
+    start up to that instruction while they run (programmatic dependent launch, from `sm_90` on, which hides the
+    latency of a launch); and whether all of its kernels do."""
     heads = list(_OPENED.finditer(source))
     if len(heads) != source.count("__global__"):
         return source, False
@@ -100,7 +101,7 @@ def after_others(source: str) -> tuple[str, bool]:
 
 
 def _begin(source: str, at: int) -> int:
-    """Where a kernel begins to read and write: after what it asks for early, which stands first in it."""
+    """The position of a kernel's first memory access, after its early prefetches."""
     body = source[at : source.find("\n}", at)]
     asked = list(_EARLY.finditer(body))
     return at + asked[-1].end() if asked and not _READS.search(body, 0, asked[-1].start()) else at
@@ -158,7 +159,7 @@ def _nvrtc() -> tuple[Any, tuple[int, ...]]:
 
 
 def _refused(nvrtc: Any, version: tuple[int, ...], program: Any, arch: str, source: str) -> TVMError:
-    """What is wrong with a program."""
+    """The error for a program that does not compile."""
     _, size = nvrtc.nvrtcGetProgramLogSize(program)
     log = b" " * size
     nvrtc.nvrtcGetProgramLog(program, log)
@@ -186,5 +187,5 @@ def number_of(arch: str) -> int:
     """80 of `sm_80`."""
     match = re.fullmatch(r"(?:sm|compute)_(\d+)[af]?", arch)
     if match is None:
-        raise TVMError(f"{arch!r} is no architecture of NVIDIA's; they are written sm_80")
+        raise TVMError(f"{arch!r} is not an NVIDIA architecture; write it as sm_80")
     return int(match[1])

@@ -73,7 +73,9 @@ def _meaning(code: Any) -> str:
     name, text = driver.cuGetErrorName(code), driver.cuGetErrorString(code)
     told = f"{name[1].decode()} ({text[1].decode()})" if int(name[0]) == 0 else f"code {int(code)}"
     if int(code) in _LOST:
-        told += f"; a kernel went wrong ({_last[0]} was launched last), and this process cannot use the device any more"
+        told += (
+            f"; a kernel failed ({_last[0]} was launched last), and this process can no longer use the device"
+        )
     return told
 
 

@@ -1,9 +1,9 @@
-"""Running a model on a GPU: its memory is there, its steps are launches in order, recorded as a graph on CUDA.
+"""Running a model on a GPU: its memory is on the device, its steps are launches in order, captured as a graph on CUDA.
 
     inputs, results │ weights: uploaded once for a device │ arena: one piece, each tensor a part of it
 
-What the device has no kernel for is done by the host, between copies; the launches before and after it are
-recorded separately.
+Steps without a device kernel run on the host, between copies; the launches before and after them are captured
+separately.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class DeviceModelModule(ModelModule):
         return DeviceExecutor(self, device or Device(Device.STR2MASK[self.model.device], 0))
 
     def step_function(self, kernel: str) -> NativeFunction:
-        """What launches the kernels of a step, or does it on the host."""
+        """The function that launches the kernels of a step, or runs it on the host."""
         module: Module = self.launches if kernel in self.launches.info.functions else self
         return module.get_function(kernel)  # type: ignore[return-value]
 
@@ -79,7 +79,7 @@ class DeviceModelModule(ModelModule):
         return bool(self.launches.description[PROGRAMS].get(kernel, {}).get("checks"))
 
     def new_report(self, device: Device) -> Report | None:
-        """What the kernels of an executor report bad data to, if there are any that check it."""
+        """The report block for the kernels of an executor that check their data; None if none do."""
         if not any(self.checks(step.kernel) for step in self.model.steps):
             return None
         return Report(device_api(device), device.device_id)
@@ -90,8 +90,8 @@ class DeviceModelModule(ModelModule):
 
 
 class DeviceExecutor(Executor):
-    """A model with memory of its own on a device. `run` does not wait for the device; reading a result does, and
-    raises what its kernels found in the data that is no index or divisor."""
+    """A model with memory of its own on a device. `run` does not wait for the device; reading a result does, and raises
+    the errors that kernels reported about indices or divisors in the data."""
 
     def __init__(self, module: DeviceModelModule, device: Device) -> None:
         kind = module.model.device
@@ -100,7 +100,7 @@ class DeviceExecutor(Executor):
                 f"{module.name} was compiled for {kind} and cannot run on {device}; give tvm.{kind}(0), or compile it "
                 "for another target"
             )
-        device_api(device)  # says why there is none
+        device_api(device)  # raises if there is none
         Turns.__init__(self)
         self.module: DeviceModelModule = module  # type: ignore[mutable-override]
         self.device, self.info = device, module.model
@@ -117,7 +117,7 @@ class DeviceExecutor(Executor):
         self._parts: dict[PlaceInfo, NDArray] = {}
         self._work: list[tuple[bool, list[Work]]] | None = None  # (whether the host does it, the steps)
         self._graphs: list[Work] | None = None
-        self._report = module.new_report(device)  # of its kernels that check their data
+        self._report = module.new_report(device)  # for kernels that check their data
         self.records = device_api(
             device
         ).captures_graphs  # whether launches are recorded when they are done for the second time
@@ -127,7 +127,7 @@ class DeviceExecutor(Executor):
         return made.copyfrom(np.zeros(info.shape, np.asarray(empty((0,), info.dtype)).dtype))
 
     def _changed(self) -> None:
-        """Something lies elsewhere now: what was bound or recorded does not hold any more."""
+        """A buffer has moved: bound calls and captured graphs are stale."""
         self._work = self._graphs = self._made = None
 
     # -- inputs ------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ class DeviceExecutor(Executor):
         self._was_set(i)
 
     def _there(self, info: TensorInfo, value: Any) -> NDArray | None:
-        """The value as an array on this device, if it is one: ours or another package's."""
+        """The value as an array on this device, ours or another package's; None if it is not one."""
         if not isinstance(value, NDArray):
             asked = getattr(value, "__dlpack_device__", None)
             if asked is None or int(asked()[0]) != self.device.device_type:
@@ -167,7 +167,7 @@ class DeviceExecutor(Executor):
         place = np.asarray(view_of(self._host_weights, param.offset, param.dtype, param.shape))
         if not self._own_weights:
             if np.shares_memory(place, values) or np.array_equal(place, values):
-                return  # the library's own, given back
+                return  # the library's own memory
             self._host_weights = array(np.asarray(self._host_weights))
             self._weights = self._host_weights.copyto(self.device)
             self._own_weights = True
@@ -179,7 +179,7 @@ class DeviceExecutor(Executor):
         self._missing.discard(name)
 
     def set_input_zero_copy(self, key: int | str | None = None, value: Any = None, **params: Any) -> None:
-        """Let the model read an array on the device where it lies, from now on."""
+        """Bind an array on the device as an input, without a copy."""
         self._change()
         given: dict[Any, Any] = dict(params) if key is None else {key: value, **params}
         for name, each in given.items():
@@ -189,7 +189,7 @@ class DeviceExecutor(Executor):
         self._changed()
 
     def set_output_zero_copy(self, index: int, value: Any) -> None:
-        """Let the model write a result to an array on the device."""
+        """Bind an array on the device as an output, without a copy."""
         self._change()
         self._outputs[index] = self._own(self.info.outputs[self._output(index)], value)
         self._changed()
@@ -198,11 +198,11 @@ class DeviceExecutor(Executor):
         taken = self._there(info, value)
         if taken is None:
             raise ValueError(
-                f"{info.name!r} must be an array on {self.device} to be used where it lies; copy it there first: "
+                f"{info.name!r} must be an array on {self.device} to be used without a copy; copy it there first: "
                 f"tvm.nd.array(x, tvm.{self.device.kind}({self.device.device_id})), or use set_input"
             )
         if not taken.is_contiguous():
-            raise ValueError(f"{info.name!r} must be dense to be used where it lies")
+            raise ValueError(f"{info.name!r} must be dense to be used without a copy")
         return taken
 
     def share_params(self, other: Executor, params_bytes: Any = None) -> None:
@@ -223,7 +223,7 @@ class DeviceExecutor(Executor):
         return self._do_steps
 
     def _refuse_overlaps(self) -> None:
-        """Refuse results that lie where something else does: launches would write over what others read."""
+        """Refuse outputs that overlap other arrays: launches would overwrite memory that others read."""
         names = [t.name for t in (*self.info.inputs, *self.info.outputs)]
         arrays = [*self._inputs, *self._outputs]
         for w in range(len(self._inputs), len(arrays)):
@@ -234,7 +234,7 @@ class DeviceExecutor(Executor):
 
     def _do_steps(self) -> None:
         if self._report is not None:
-            self._report.glance()  # of a run whose results nobody read here
+            self._report.glance()  # of a run whose results were not read
         if self._graphs is None and self._work is not None and self.records:
             self._graphs = self._recorded(self._work)  # everything has run once
         if self._graphs is not None:
@@ -248,7 +248,7 @@ class DeviceExecutor(Executor):
                 step()
 
     def _recorded(self, work: list[tuple[bool, list[Work]]]) -> list[Work]:
-        """The steps as graphs of launches, with those of the host between them."""
+        """The steps as captured graphs, with the host's steps between them."""
         from .cuda_driver import capture_graph
 
         out: list[Work] = []
@@ -291,7 +291,7 @@ class DeviceExecutor(Executor):
         )
 
     def _on_host(self, step: StepInfo) -> Work:
-        """A step that the host does: its inputs are fetched, its results sent."""
+        """A step on the host: its inputs are downloaded, its results uploaded."""
         here: list[NDArray] = []
         fetched: list[tuple[NDArray, NDArray]] = []
         sent: list[tuple[NDArray, NDArray]] = []
@@ -314,13 +314,13 @@ class DeviceExecutor(Executor):
         return work
 
     def steps(self) -> Iterator[tuple[StepInfo, Work, list[NDArray]]]:
-        """The steps one by one: what it is, how to run it, and its results."""
+        """The steps one by one: description, function to run it, and results."""
         self._refuse_missing()
         for step in self.info.steps:
             yield step, self._bound_step(step), [self.tensor(step.args[i]) for i in step.outputs]
 
     def tensor(self, place: PlaceInfo) -> NDArray:
-        """The tensor at a place."""
+        """The tensor of a place."""
         if place.space in ("input", "output"):
             held = (self._inputs if place.space == "input" else self._outputs)[place.at]
             return held if held.shape == place.shape else held.reshape(place.shape)
@@ -340,7 +340,7 @@ class DeviceExecutor(Executor):
         return found if out is None else out.copyfrom(found)
 
     def get_output(self, index: int, out: Any = None) -> NDArray:
-        """A result; the next run writes it again. With `out` it is copied there."""
+        """A result, which the next run overwrites. With `out` it is copied there."""
         if self._report is not None:
             self._report.expect()  # another thread may have run it
         return super().get_output(index, out)

@@ -22,10 +22,8 @@ from .reports import Report
 from .seal import check_seal, sealed, sealed_text, unsealed_text
 
 _SOURCE_NAMES = {"cuda": ("cu", "cuda"), "opencl": ("cl", "opencl")}
-PROGRAMS, DEVICES = (
-    "programs",
-    "devices",
-)  # in the description of a library: what the host does, and the kernels
+# Keys in the description of a library: the host programs, and the kernels.
+PROGRAMS, DEVICES = "programs", "devices"
 _KERNELS = {
     "ptx": r"\.entry\s+(\w+)",
     "cu": r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\(",
@@ -36,8 +34,8 @@ _KERNELS = {
 class DeviceModule(Module):
     """The source of kernels, compiled for a device when one of them is first launched there.
 
-    The option `image` is what a compiler made of it already: PTX or machine code of CUDA's. The option `ptx` is for
-    machines without a compiler.
+    The option `image` is the compiled form: PTX or machine code of CUDA. The option `ptx` is for machines without a
+    compiler.
     """
 
     def __init__(
@@ -52,7 +50,7 @@ class DeviceModule(Module):
         self._launchers: dict[int, Launcher] = {}
 
     def launcher(self, index: int) -> Launcher:
-        """What launches the kernels on device number `index`."""
+        """The launcher of the kernels on device number `index`."""
         found = self._launchers.get(index)
         if found is None:
             dev = Device(Device.STR2MASK[self.type_key], index)
@@ -68,7 +66,7 @@ class DeviceModule(Module):
 
     @property
     def ahead(self) -> bool:
-        """Whether PTX and machine code can be made of the source where there is no device: NVRTC does."""
+        """Whether the source can be compiled without a device: by NVRTC."""
         return self.type_key == "cuda"
 
     @property
@@ -76,7 +74,7 @@ class DeviceModule(Module):
         return _SOURCE_NAMES.get(self.type_key, (self.type_key,))[0]
 
     def get_source(self, fmt: str = "") -> str:
-        """The program: as it was written (the default), or `ptx` of CUDA's."""
+        """The source (default), or `ptx` for CUDA."""
         if fmt in ("", self.type_key, *_SOURCE_NAMES.get(self.type_key, ())):
             return self.source
         if fmt == "ptx" and self.ahead:
@@ -100,7 +98,7 @@ class DeviceModule(Module):
         if kind == "cubin" and image.startswith(b"\x7fELF"):
             write_whole(path, sealed(image))
         elif kind == "cubin" and image and not self.source:
-            raise TVMError(f"{self.name} is PTX here, and no machine code; save it as .ptx")
+            raise TVMError(f"{self.name} is PTX here, not machine code; save it as .ptx")
         elif kind == "cubin" and self.ahead:
             write_whole(path, sealed(self.compiled_options()["image"]))
         elif kind == "ptx":
@@ -109,7 +107,7 @@ class DeviceModule(Module):
             write_whole(path, self.get_source(kind))
 
     def compiled_options(self) -> dict[str, Any]:
-        """The options with machine code among them, where it can be made ahead of time."""
+        """The options with machine code included, if it can be compiled ahead of time."""
         if not self.ahead:
             return dict(self.options)
         from .cuda_driver import compile_cubin
@@ -117,7 +115,7 @@ class DeviceModule(Module):
         return {**self.options, "image": compile_cubin(self.source, self.options)}
 
     def described(self) -> dict[str, Any]:
-        """The module as a part of a library's description; PTX goes along where NVRTC is there to make it."""
+        """The module as a part of a library's description, with PTX if NVRTC is available."""
         out: dict[str, Any] = {"kind": self.type_key, "source": self.source, "kernels": self.kernels}
         if "arch" in self.options:
             out["arch"] = self.options["arch"]
@@ -135,13 +133,11 @@ class DeviceModule(Module):
             made = DeviceModule(
                 str(data["kind"]), str(data["source"]), [str(k) for k in data["kernels"]], options
             )
-            if (
-                "ptx" in data
-            ):  # what somebody else made of the source stays; our own is made anew, for the device
+            if "ptx" in data:  # foreign images are kept; our own is compiled again for the device
                 key = "image" if data.get("as_it_is") or not made.source else "ptx"
                 made.options[key] = str(data["ptx"]).encode() + b"\0"
         except (KeyError, TypeError) as error:
-            raise LoadError(f"{where}: what it says of its kernels is damaged: {error!r}") from error
+            raise LoadError(f"{where}: the description of its kernels is damaged: {error!r}") from error
         return made
 
 
@@ -159,14 +155,14 @@ def load_device_module(path: str, kind: str) -> DeviceModule:
         raise LoadError(f"{path}: not a text of kind {kind!r}: {error}") from error
     names = re.findall(_KERNELS[kind], text)
     if not names:
-        raise LoadError(f"{path}: there is no kernel in it")
+        raise LoadError(f"{path}: the file contains no kernel")
     if kind == "ptx":
         return DeviceModule("cuda", "", names, {"image": text.rstrip("\0").encode() + b"\0"})
     return DeviceModule("opencl" if kind == "cl" else "cuda", text, names)
 
 
 class _Runs(dict[int, Callable[..., int]]):
-    """The function of each device, made when it is first called there."""
+    """The function of each device, created at its first call there."""
 
     def __init__(self, make: Callable[[int], Callable[..., int]]) -> None:
         self._make = make
@@ -227,7 +223,7 @@ class HostModule(Module):
         return NativeFunction(info, runs, device, lambda code: TVMError(f"{name} failed with code {code}"))
 
     def get_source(self, fmt: str = "") -> str:
-        """What the host does, as JSON; the kernels are in `imported_modules[0]`."""
+        """The host program as JSON; the kernels are in `imported_modules[0]`."""
         if fmt in ("", "json"):
             return json.dumps(self.description, indent=2)
         if fmt == "h":
@@ -235,7 +231,7 @@ class HostModule(Module):
         return self._imports[0].get_source(fmt)
 
     def save(self, file_name: str | os.PathLike[str], fmt: str = "") -> None:
-        """Write the library that it was loaded from; `.json` is what the host does."""
+        """Write the library that it was loaded from; `.json` writes the host program."""
         target = os.fspath(file_name)
         wanted = fmt or os.path.splitext(target)[1].lstrip(".")
         if wanted in ("json", "h"):

@@ -1,4 +1,4 @@
-"""Devices: where arrays live and code runs."""
+"""Devices, which hold arrays and run code."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .reports import DeviceBlock, ReportBlock, look
 
 
 class DeviceApi(ABC):
-    """What a device other than the CPU must offer so that arrays can live on it."""
+    """The interface of devices other than the CPU."""
 
     captures_graphs: ClassVar[bool] = False  # a sequence of launches can be recorded and launched as one
 
     @abstractmethod
     def count(self) -> int:
-        """How many devices of this kind are present."""
+        """The number of devices of this kind."""
 
     @abstractmethod
     def allocate(self, index: int, nbytes: int) -> int:
@@ -25,7 +25,7 @@ class DeviceApi(ABC):
 
     @abstractmethod
     def release(self, index: int, address: int) -> None:
-        """Give memory from `allocate` back."""
+        """Free memory from `allocate`."""
 
     @abstractmethod
     def upload(self, index: int, address: int, source: int, nbytes: int) -> None:
@@ -40,62 +40,62 @@ class DeviceApi(ABC):
         """Wait until all work given to the device is done."""
 
     def attribute(self, index: int, name: str) -> Any:
-        """What the device says of itself (`max_threads_per_block`, …); None if it does not say that."""
+        """An attribute of the device (`max_threads_per_block`, …); None if unknown."""
         return None
 
     def copy(self, index: int, target: int, source: int, nbytes: int) -> None:
-        """Copy memory of the device to another place on it."""
+        """Copy memory within the device."""
         raise NotImplementedError
 
     def part(self, index: int, address: int, offset: int, nbytes: int) -> int:
-        """The address of a part of memory from `allocate`; `drop_part` gives it back, the memory stays."""
+        """The address of a part of memory from `allocate`; `drop_part` releases the address, not the memory."""
         return address + offset
 
     def drop_part(self, index: int, address: int) -> None:
-        """Forget the address of a part."""
+        """Release the address of a part."""
         return None
 
     def timer(self, index: int) -> Callable[[], Callable[[], float]] | None:
-        """How to measure on the device itself: a function that starts, and gives the one that stops and tells
-        the seconds in between. None where only the host's clock is there."""
+        """A timer on the device: a function that starts it and returns the function that stops it and returns the
+        seconds between. None if the device has no clock."""
         return None
 
     def compilers(self) -> dict[str, str]:
-        """The versions of what compiles kernels for the device, by name."""
+        """The versions of the kernel compilers for the device, by name."""
         return {}
 
     def launcher(self, index: int, source: str, options: dict[str, Any]) -> Any:
-        """What launches the kernels of a program: a `host_program.Launcher`."""
+        """The launcher of a program's kernels: a `host_program.Launcher`."""
         raise NotImplementedError(f"{type(self).__name__} runs no kernels")
 
     def report_block(self, index: int) -> ReportBlock:
-        """New memory for what kernels say of bad data."""
+        """New memory for kernels' reports of bad data."""
         return DeviceBlock(self, index)
 
-    # what is launched while launches are recorded instead of done, and must live as long as the record
+    # objects of launches during a capture, which must live as long as the graph
     recording: list[Any] | None = None
 
     def create_stream(self, index: int) -> int:
-        """A queue of work of its own."""
+        """Create a stream."""
         raise NotImplementedError(f"{type(self).__name__} has no streams")
 
     def free_stream(self, index: int, stream: int) -> None:
-        """Give a queue back."""
+        """Free a stream."""
         raise NotImplementedError(f"{type(self).__name__} has no streams")
 
     def stream(self, index: int) -> int:
-        """The queue that this thread works on; 0 is the device's own."""
+        """The stream of this thread; 0 is the default stream."""
         return 0
 
     def set_stream(self, index: int, stream: int) -> None:
-        """Give the work of this thread to a queue from now on; 0 is the device's own."""
+        """Set the stream of this thread; 0 is the default stream."""
         raise NotImplementedError(f"{type(self).__name__} has no streams")
 
 
 _apis: dict[int, DeviceApi] = {}
-# Drivers that are looked for when a device of their kind is first asked for: module, package, what to install.
+# Drivers, loaded at the first use of a device of their kind: module, package, extra to install.
 DRIVERS: dict[int, tuple[str, str]] = {2: ("cuda_driver", "cuda"), 4: ("opencl_driver", "opencl")}
-_missing: dict[int, str] = {}  # why a driver is not there
+_missing: dict[int, str] = {}  # why a driver is not available
 
 
 def _find(mask: int) -> DeviceApi | None:
@@ -117,7 +117,7 @@ def _find(mask: int) -> DeviceApi | None:
 
 
 class DriverMissing(RuntimeError):
-    """The packages are there, but no driver or platform that they could work with."""
+    """The packages are installed, but there is no driver or platform."""
 
 
 _T = TypeVar("_T")
@@ -190,9 +190,8 @@ class Device:
     @property
     def kind(self) -> str:
         """The name of the kind: cpu, cuda, …"""
-        number, own = divmod(
-            self.device_type, 128
-        )  # sessions with other machines count by 128: see rpc.client
+        # Devices of RPC sessions are offset by multiples of 128: see rpc.client.
+        number, own = divmod(self.device_type, 128)
         name = self.MASK2STR.get(own, f"device_type_{own}")
         return f"remote[{number - 1}]:{name}" if number else name
 
@@ -205,7 +204,7 @@ class Device:
         return api is not None and 0 <= self.device_id < api.count()
 
     def sync(self, stream: Any = None) -> None:
-        """Wait until all work given to the device is done, or to a stream of it; the CPU's always is."""
+        """Wait for the device, or for one of its streams; the CPU is always done."""
         if self.device_type == 1:
             return
         api = device_api(self)
@@ -221,7 +220,7 @@ class Device:
         finally:
             api.set_stream(self.device_id, before)
 
-    # -- what it says of itself ------------------------------------------------------------
+    # -- attributes ------------------------------------------------------------------------
     def _attribute(self, name: str) -> Any:
         api = _find(self.device_type)
         return (
@@ -233,7 +232,7 @@ class Device:
     max_threads_per_block = _Told[int]()
     warp_size = _Told[int]()
     max_shared_memory_per_block = _Told[int]()
-    max_dynamic_shared_memory_per_block = _Told[int]()  # what a launch may ask for
+    max_dynamic_shared_memory_per_block = _Told[int]()  # the most of a launch, in bytes
     compute_version = _Told[str]()  # the compute capability: `9.0`
     device_name = _Told[str]()
     max_clock_rate = _Told[int]()  # in kHz
@@ -241,23 +240,23 @@ class Device:
     max_thread_dimensions = _Told[list[int]]()
     registers_per_block = _Told[int]()
     l2_cache_size_bytes = _Told[int]()
-    memory_bandwidth = _Told[int]()  # in GB/s, of the bus; programs see a tenth less
+    memory_bandwidth = _Told[int]()  # in GB/s, of the bus; programs reach about 90 % of it
     total_global_memory = _Told[int]()
     available_global_memory = _Told[int]()
     api_version = _Told[int | str]()
     driver_version = _Told[str]()
 
-    # -- queues of work --------------------------------------------------------------------
+    # -- streams ---------------------------------------------------------------------------
     def create_raw_stream(self) -> int:
-        """A queue of work of its own."""
+        """Create a stream."""
         return device_api(self).create_stream(self.device_id)
 
     def free_raw_stream(self, stream: int) -> None:
-        """Give a queue back."""
+        """Free a stream."""
         device_api(self).free_stream(self.device_id, stream)
 
     def set_raw_stream(self, stream: int) -> None:
-        """Give the work of this thread to a queue from now on; 0 is the device's own."""
+        """Set the stream of this thread; 0 is the default stream."""
         device_api(self).set_stream(self.device_id, stream)
 
     def __eq__(self, other: object) -> bool:
@@ -290,7 +289,7 @@ def device_api(dev: Device) -> DeviceApi:
 
 
 def device(dev_type: Any, dev_id: int = 0) -> Device:
-    """The device that a name, a target (`"llvm -mcpu=znver4"`, a target object) or a DLPack number means."""
+    """The device of a name, a target (`"llvm -mcpu=znver4"`, a target object) or a DLPack number."""
     if isinstance(dev_type, Device):
         return dev_type
     if isinstance(dev_type, int):
@@ -340,7 +339,7 @@ def rocm(dev_id: int = 0) -> Device:
 
 
 def ext_dev(dev_id: int = 0) -> Device:
-    """A device of another maker: accelerators and their simulators."""
+    """An external device: accelerators and their simulators."""
     return Device(12, dev_id)
 
 

@@ -55,7 +55,7 @@ class _ManagedVersioned(ctypes.Structure):
 
 _READ_ONLY = 1
 _CUDA = 2
-DEFAULT_STREAM = 1  # the number that DLPack has for it
+DEFAULT_STREAM = 1  # DLPack's number for the default stream
 _PLAIN, _VERSIONED = b"dltensor", b"dltensor_versioned"
 _USED_PLAIN, _USED_VERSIONED = b"used_dltensor", b"used_dltensor_versioned"
 _DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -74,12 +74,12 @@ for _name in (_USED_PLAIN, _USED_VERSIONED):  # a capsule keeps the pointer for 
 
 
 class Borrowed:
-    """A foreign tensor that we read or write in place; its owner gets it back when this object goes."""
+    """A foreign tensor that is read or written in place; it is released to its owner with this object."""
 
     __slots__ = ("_deleter", "_managed", "address", "element", "layout")
 
     def __init__(self, managed: int, deleter: int | None, tensor: DLTensor, writeable: bool) -> None:
-        # may refuse: the tensor is ours to give back only from here on
+        # may raise: only from here on must the tensor be released
         self.address, self.element, self.layout = tensor_parts(tensor, writeable)
         self._managed = managed
         self._deleter = _DELETER(deleter) if deleter else None
@@ -130,7 +130,7 @@ def host_array(address: int, kind: Element, layout: Layout, owner: object) -> np
 
 
 def borrow(source: Any) -> Borrowed:
-    """Take a tensor from anything that speaks DLPack, or from a bare capsule."""
+    """Borrow a tensor from an object that supports DLPack, or from a bare capsule."""
     capsule = source if type(source).__name__ == "PyCapsule" else _request(source)
     # JAX's arrays must not be written, but its capsules cannot say so
     writeable = not type(source).__module__.startswith("jax")
@@ -155,7 +155,7 @@ def borrow(source: Any) -> Borrowed:
 def _request(source: Any) -> Any:
     method = getattr(source, "__dlpack__", None)
     if method is None:
-        raise TypeError(f"an object of type {type(source).__name__} does not speak DLPack")
+        raise TypeError(f"an object of type {type(source).__name__} does not support DLPack")
     options = _on_stream(source)
     try:
         return method(max_version=(1, 0), **options)
@@ -164,7 +164,7 @@ def _request(source: Any) -> Any:
 
 
 def _on_stream(source: Any) -> dict[str, int]:
-    """On which of CUDA's streams a tensor will be used: its owner makes that one wait for what is being computed."""
+    """The CUDA stream that will use a tensor: its owner makes that stream wait for pending work."""
     asked = getattr(source, "__dlpack_device__", None)
     kind, index = asked() if asked is not None else (1, 0)
     if int(kind) != _CUDA:
@@ -191,7 +191,9 @@ def export_host(array: np.ndarray[Any, Any], kind: Element, options: dict[str, A
 
 
 # -- memory of a device --------------------------------------------------------------------------------
-_lent: dict[int, tuple[object, ...]] = {}  # what each capsule stands on, until its taker gives it back
+_lent: dict[
+    int, tuple[object, ...]
+] = {}  # the owners of each capsule's memory, until its consumer releases it
 
 
 def _returned(managed: int) -> None:
@@ -199,7 +201,7 @@ def _returned(managed: int) -> None:
 
 
 def _dropped(capsule: int) -> None:
-    """A capsule that goes away: nobody has taken what it holds if it still has its first name."""
+    """The destructor of a capsule: it was not consumed if it still has its original name."""
     if _bare_is(capsule, _PLAIN):
         _lent.pop(_bare_pointer(capsule, _PLAIN), None)
 
@@ -212,7 +214,7 @@ _api("Py_IncRef", None, ctypes.py_object)(_PLAIN)
 
 
 def export_device(address: int, layout: Layout, kind: Element, owner: object) -> Any:
-    """A capsule that shares memory of a device; `owner` lives as long as somebody uses it."""
+    """A capsule that shares memory of a device; `owner` is kept alive as long as it is in use."""
     rank = len(layout.shape)
     shape = (ctypes.c_int64 * max(1, rank))(*layout.shape)
     strides = (ctypes.c_int64 * max(1, rank))(*layout.all_strides())

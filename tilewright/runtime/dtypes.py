@@ -16,15 +16,15 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Element:
-    """One element type and what it is called in the three worlds that meet at a call."""
+    """One element type, with its names in NumPy, C and DLPack."""
 
     name: str
     numpy: np.dtype[Any]
-    ctype: type[ctypes._SimpleCData[Any]]  # how a scalar of it is passed to C
+    ctype: type[ctypes._SimpleCData[Any]]  # the C type of a scalar
     c_name: str
     dl_code: int
     bits: int
-    typestr: str  # what the array interface calls it; the small floats go as unsigned integers
+    typestr: str  # its code in the array interface; narrow floats are unsigned integers there
 
     @property
     def itemsize(self) -> int:
@@ -67,7 +67,7 @@ def element(dtype: Any) -> Element:
     name = dtype_name(dtype)
     found = ELEMENTS.get(name)
     if found is None:
-        raise ValueError(f"arrays of {name!r} do not exist in the runtime; known are {', '.join(ELEMENTS)}")
+        raise ValueError(f"the runtime has no arrays of {name!r}; known are {', '.join(ELEMENTS)}")
     return found
 
 

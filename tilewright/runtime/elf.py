@@ -1,8 +1,8 @@
-"""A look at a file before the dynamic linker gets it: loading runs code, and its own errors are poor.
+"""Validation of a file before the dynamic linker loads it: loading runs code, and the linker's errors are poor.
 
-The linker believes a file: a wrong address in its tables ends the process. So a library that is exported gets a
-seal (`seal.py`), and without the right one it is not loaded. A library that was linked by hand has no seal; of that
-the tables are checked that the linker follows.
+The linker trusts a file: a wrong address in its tables ends the process. So an exported library gets a checksum
+(`seal.py`), and is not loaded if it does not match. A library that was linked by hand has none; the tables that the
+linker follows are checked instead.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _ALIASES = {
 _RELOCATABLE, _SHARED = 1, 3
 _PT_LOAD, _PT_DYNAMIC = 1, 2
 _DT_STRTAB, _DT_STRSZ = 5, 10
-# Entries of the dynamic section that are addresses: of tables, or of functions that run at once.
+# Entries of the dynamic section that are addresses: of tables, or of functions that run at load time.
 _DT_ADDRESSES = (3, 4, 5, 6, 7, 12, 13, 17, 23, 25, 26, 32, 0x6FFFFEF5, 0x6FFFFFF0, 0x6FFFFFFC, 0x6FFFFFFE)
 _DT_SIZED = {7: 8, 17: 18, 23: 2, 25: 27, 26: 28, 5: 10}  # the table's address: its size in bytes
 _DT_RELAENT, _DT_SYMENT = 9, 11
-_MOST = 1 << 40  # bytes of memory that a library may ask for
+_MOST = 1 << 40  # most bytes of memory that a library may map
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class _Elf:
     def _read(self, form: str, at: int) -> tuple[int, ...]:
         try:
             return struct.unpack_from(self.order + form, self.data, at)
-        except (struct.error, OverflowError):  # behind the end, or behind what memory can be
+        except (struct.error, OverflowError):  # past the end of the file, or of the address space
             raise self.truncated(at + struct.calcsize(self.order + form)) from None
 
     def truncated(self, needed: int) -> LoadError:
@@ -105,7 +105,7 @@ class _Elf:
         return found
 
     def check_length(self) -> None:
-        """Everything the headers speak of must lie within the file."""
+        """Check that everything the headers refer to is within the file."""
         needed = self.section_at + self.section_size * self.section_count
         for segment in self.segments():
             if segment.kind == _PT_LOAD:
@@ -117,7 +117,7 @@ class _Elf:
         return LoadError(f"{self.path}: the file is damaged: {what}")
 
     def check_layout(self) -> None:
-        """Segments as a linker makes them: the system maps them where they say, over whatever is there."""
+        """Check the segments: the system maps them at their addresses, over any other mapping."""
         wanted = 56 if self.is64 else 32
         if self.program_size != wanted or not 0 < self.program_count < 256:
             raise self.damaged("its program headers have the wrong size or number")
@@ -147,7 +147,7 @@ class _Elf:
         return found
 
     def check_dynamic(self, found: dict[int, int]) -> None:
-        """What the dynamic section points at must lie in memory that the file fills."""
+        """Check that the dynamic section points into memory that the file fills."""
         loaded = [segment for segment in self.segments() if segment.kind == _PT_LOAD]
         for tag in _DT_ADDRESSES:
             if tag in found:
@@ -158,7 +158,7 @@ class _Elf:
             self._check_relocations(found, loaded)
 
     def _check_relocations(self, found: dict[int, int], loaded: list[_Segment]) -> None:
-        """The linker writes where relocations say."""
+        """Check the relocations: the linker writes to their addresses."""
         if found.get(_DT_RELAENT, 24) != 24 or found.get(_DT_SYMENT, 24) != 24:
             raise self.damaged("the entries of its tables have the wrong size")
         for table, size in ((7, 8), (23, 2)):
@@ -172,7 +172,7 @@ class _Elf:
                     raise self.damaged("a relocation points outside")
 
     def dynamic_names(self, found: dict[int, int]) -> bytes:
-        """The names of all symbols that the dynamic linker sees."""
+        """The names of all dynamic symbols."""
         address, size = found.get(_DT_STRTAB, 0), found.get(_DT_STRSZ, 0)
         for segment in self.segments():
             if segment.kind == _PT_LOAD and segment.address <= address < segment.address + segment.size:
@@ -187,7 +187,7 @@ def machine_of(code: int) -> str:
 
 
 def file_kind(path: str) -> str:
-    """What a file is by its first bytes: `shared`, `object`, `other`."""
+    """The kind of a file by its first bytes: `shared`, `object`, `other`."""
     with open(path, "rb") as file:
         head = file.read(18)
     if head[:4] == b"\x7fELF" and len(head) == 18:
@@ -205,12 +205,12 @@ def check_shared_object(path: str, symbol: str) -> None:
     if os.path.getsize(path) == 0:
         raise LoadError(f"{path}: the file is empty")
     if sys.platform == "darwin":
-        return  # Mach-O: the system's loader has the word
+        return  # Mach-O: left to the system's loader
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         elf = _Elf(path, data)
         _check_machine(elf, "library")
         if elf.kind != _SHARED:
-            raise LoadError(f"{path}: an ELF file, but no shared library; link it first")
+            raise LoadError(f"{path}: an ELF file, but not a shared library; link it first")
         elf.check_length()
         check_seal(data, path)
         _check(elf, symbol)

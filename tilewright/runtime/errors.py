@@ -6,7 +6,7 @@ from typing import Final
 
 
 class TVMError(RuntimeError):
-    """The base of every error that tilewright raises on its own account."""
+    """The base of every error of tilewright."""
 
 
 class UnsupportedError(TVMError, NotImplementedError):
@@ -14,14 +14,14 @@ class UnsupportedError(TVMError, NotImplementedError):
 
 
 class OutOfBoundsError(TVMError, IndexError):
-    """An index in the data of a model that lies outside of the tensor that it indexes."""
+    """An index in the data of a model that is out of bounds of its tensor."""
 
 
 class DivisionByZeroError(TVMError, ZeroDivisionError):
-    """A zero in the data of a model by which integers are to be divided."""
+    """An integer division by zero in the data of a model."""
 
 
-# What functions return whose data failed a check, by the kind of the check, and the errors that this means.
+# Return codes of functions whose data failed a check, by the kind of the check, and their errors.
 CHECK_CODES: Final = {"index": 5, "value": 5, "divisor": 6}
 BAD_DATA: Final[dict[int, type[TVMError]]] = {5: OutOfBoundsError, 6: DivisionByZeroError}
 

@@ -1,4 +1,4 @@
-"""Running a compiled model: a module that makes executors, and the executor with its inputs, results and memory."""
+"""Running a compiled model: a module that creates executors, and the executor with its inputs, results and memory."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from .turns import Turns
 
 @dataclass(frozen=True, slots=True)
 class MemoryReport:
-    """Bytes that a model takes while it runs.
+    """The bytes of memory that a model uses while it runs.
 
-    The arena holds what kernels pass to each other and what one needs beside it while it runs; `threads` is what
-    the threads of a kernel allocate besides, at most. `peak` is all of them.
+    The arena holds intermediate tensors and the workspaces of kernels; `threads` is the most that the threads of a
+    kernel allocate in addition. `peak` is the sum.
     """
 
     weights: int
@@ -74,7 +74,7 @@ class ModelModule(Module):
         values: np.ndarray[Any, Any] = np.frombuffer(memory, np.uint8)  # type: ignore[call-overload]
         values.flags.writeable = False
         made = numpyasarray(values)
-        made._owner = self._library  # it holds the memory
+        made._owner = self._library  # the owner of the memory
         return made
 
     # -- the classic factory -------------------------------------------------------------------
@@ -100,7 +100,7 @@ class ModelModule(Module):
         return self.get_graph_json()
 
     def get_params(self) -> dict[str, NDArray]:
-        """The parameters by name, as the kernels take them; they share the memory of the weights."""
+        """The parameters by name, in the layout of the kernels; they share the memory of the weights."""
         if self.weights is None:
             return {}
         return {p.name: view_of(self.weights, p.offset, p.dtype, p.shape) for p in self.model.params}
@@ -108,7 +108,7 @@ class ModelModule(Module):
     params = property(get_params)
 
     def memory_report(self) -> MemoryReport:
-        """How many bytes the model takes."""
+        """The memory use of the model."""
         m = self.model
         return MemoryReport(
             m.weights,
@@ -154,7 +154,7 @@ class ModelModule(Module):
 
 
 def view_of(memory: NDArray, offset: int, dtype: str, shape: tuple[int, ...]) -> NDArray:
-    """A tensor at a place of memory."""
+    """A tensor at an offset in memory."""
     from .dtypes import ELEMENTS
 
     kind = ELEMENTS[dtype]
@@ -167,7 +167,7 @@ def view_of(memory: NDArray, offset: int, dtype: str, shape: tuple[int, ...]) ->
 
 
 def model_or(module: Module) -> Module:
-    """The module as a model or a program of the virtual machine, if its library says that it is one."""
+    """The module as a model or a program of the virtual machine, if its library contains one."""
     data = module._library.metadata()
     data = as_table(data, module._library.name)
     if MODEL in data and "device" in data[MODEL]:
@@ -255,7 +255,7 @@ class Executor(Turns):
         place = view_of(self._weights, param.offset, param.dtype, param.shape)
         if not self._own_weights:
             if np.shares_memory(np.asarray(place), values) or np.array_equal(np.asarray(place), values):
-                return  # the library's own, given back
+                return  # the library's own memory
             self._weights = array(np.asarray(self._weights))
             self._own_weights, self._made = True, None
             place = view_of(self._weights, param.offset, param.dtype, param.shape)
@@ -263,7 +263,7 @@ class Executor(Turns):
         self._missing.discard(name)
 
     def set_input_zero_copy(self, key: int | str | None = None, value: Any = None, **params: Any) -> None:
-        """Let the model read an array where it lies, from now on."""
+        """Bind an array as an input, without a copy."""
         self._change()
         given: dict[Any, Any] = dict(params)
         if key is not None:
@@ -273,12 +273,14 @@ class Executor(Turns):
             taken = each if isinstance(each, NDArray) else numpyasarray(np.asarray(each))
             _checked(self.info.inputs[i], taken)
             if not taken.is_contiguous():
-                raise ValueError(f"input {self.info.inputs[i].name!r} must be dense to be read where it lies")
+                raise ValueError(
+                    f"input {self.info.inputs[i].name!r} must be dense to be read without a copy"
+                )
             self._inputs[i], self._made = taken, None
             self._was_set(i)
 
     def set_output_zero_copy(self, index: int, value: NDArray) -> None:
-        """Let the model write a result to an array."""
+        """Bind an array as an output, without a copy."""
         info = self.info.outputs[self._output(index)]
         _checked(info, value)
         self._change()
@@ -307,7 +309,7 @@ class Executor(Turns):
         call = self._call
         if call is None:
             call = self._ready()
-        self._call = None  # as `alone` does, in less time
+        self._call = None  # the fast path of `alone`
         try:
             call()
         finally:
@@ -326,7 +328,7 @@ class Executor(Turns):
         return self._function.bind(*self._inputs, *self._outputs, self._weights, self._arena)
 
     def steps(self) -> Iterator[tuple[StepInfo, Callable[[], Any], list[NDArray]]]:
-        """The steps one by one: what it is, how to run it, and its results."""
+        """The steps one by one: description, function to run it, and results."""
         self._refuse_missing()
         for step in self.info.steps:
             arrays = [self.tensor(a) for a in step.args]
@@ -343,7 +345,7 @@ class Executor(Turns):
                 yield step, function.bind(*arrays, *ahead), outs
 
     def tensor(self, place: PlaceInfo) -> NDArray:
-        """The tensor at a place."""
+        """The tensor of a place."""
         if place.space in ("input", "output"):
             held = (self._inputs if place.space == "input" else self._outputs)[place.at]
             return held if held.shape == place.shape else held.reshape(place.shape)
@@ -353,11 +355,11 @@ class Executor(Turns):
     # -- results -----------------------------------------------------------------------------------
     def _output(self, index: int) -> int:
         if not 0 <= int(index) < len(self._outputs):
-            raise ValueError(f"the model has {len(self._outputs)} results and none of number {index}")
+            raise ValueError(f"the model has {len(self._outputs)} results, and index {index} is out of range")
         return int(index)
 
     def get_output(self, index: int, out: Any = None) -> NDArray:
-        """A result; the next run writes it again. With `out` it is copied there."""
+        """A result, which the next run overwrites. With `out` it is copied there."""
         found = self._outputs[self._output(index)]
         if out is None:
             return found
@@ -394,12 +396,12 @@ class Executor(Turns):
 
     # -- time ------------------------------------------------------------------------------------------
     def benchmark(self, **options: Any) -> BenchmarkResult:
-        """How long `run` takes, with the inputs as they are."""
+        """The time of `run` with the current inputs."""
         with self.alone() as call:
             return time_evaluator(_Bound(call), self.device, **options)()
 
     def seconds_of(self, call: Callable[[], Any], number: int = 1) -> float:
-        """How long a step takes, the mean of `number` runs."""
+        """The time of a step, the mean of `number` runs."""
         start = time.perf_counter()
         for _ in range(number):
             call()
@@ -413,7 +415,7 @@ class Executor(Turns):
 
 
 class _Bound:
-    """A call that is bound already, for the clock."""
+    """A bound call, for timing."""
 
     def __init__(self, call: Any) -> None:
         self._call = call
@@ -426,7 +428,7 @@ class _Bound:
 
 
 def _checked(info: TensorInfo, value: Any) -> np.ndarray[Any, Any]:
-    """The values for a tensor, or what is wrong with them."""
+    """The values for a tensor, checked against its type and shape."""
     if value is None:
         raise ValueError(f"input {info.name!r} needs a value, {info.text}")
     held = value if isinstance(value, NDArray) else None

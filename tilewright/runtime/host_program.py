@@ -1,11 +1,11 @@
-"""Functions that launch kernels: what the host does, as data, and the Python function it becomes.
+"""Host programs, which launch kernels: their description as data, and the generated Python function.
 
     {"kernels": {"main_kernel": ["ptr", "ptr", "int32"]},
      "body": [["launch", "main_kernel", ["A", "B", "n"], [["//", ["+", "n", 63], 64], 1, 1], [64, 1, 1], 0]],
      "checks": {"main_kernel": [["index", "take: index {} at position [{}] is out of bounds; …"]]}}
 
-A kernel with `checks` takes two arguments more, which the launch adds: where it reports that one failed, and a
-number to which it adds that of the check.
+A kernel with `checks` takes two more arguments, which the launch adds: the address of the report block, and the base of
+its check numbers.
 
 A step is `launch` (kernel, arguments, grid, block, bytes of dynamic shared memory), `alloc` (name, bytes,
 steps), `for` (name, start, count, steps), `if` (condition, steps, steps), `let` (name, value, steps) or
@@ -33,24 +33,24 @@ _GRID_LIMITS = (2**31 - 1, 65535, 65535)
 
 
 class Launcher(Protocol):
-    """What a device offers to run kernels."""
+    """The interface of a device that runs kernels."""
 
     def kernel(self, name: str, kinds: Sequence[str]) -> Launch:
         """The function that launches a kernel whose parameters have these types."""
 
     def workspace(self, slot: int, nbytes: int) -> int:
-        """The address of memory for what one kernel leaves for the next; a slot keeps its memory."""
+        """The address of a workspace, for data between kernels; a slot keeps its memory."""
 
     def tensor_map(
         self, pointer: int, kind: str, sizes: tuple[int, ...], steps: tuple[int, ...], box: tuple[int, ...]
     ) -> bytes:
-        """What a bulk copy must know of a tensor."""
+        """The tensor map of a bulk copy."""
 
     max_threads: int
 
 
 class HostError(TVMError):
-    """A launch that the device cannot do."""
+    """A launch that the device does not support."""
 
 
 def host_function(
@@ -59,9 +59,9 @@ def host_function(
     launcher: Launcher,
     new_report: Callable[[], Report] | None = None,
 ) -> Callable[..., int]:
-    """The Python function of a host program: it takes the C arguments of `info` and gives 0.
+    """The Python function of a host program: it takes the C arguments of `info` and returns 0.
 
-    `new_report` makes what its kernels report to where no executor launches them.
+    `new_report` creates the report block of its kernels if no executor launches them.
     """
     own: Callable[[], Report] = cache(new_report) if new_report is not None else _no_report
     kernels, checks = {}, program.get("checks", {})
@@ -96,7 +96,7 @@ class _Checks:
         self.name, self.max_threads = name, max_threads
 
     def refuse(self, kernel: str, grid: tuple[int, ...], block: tuple[int, ...]) -> None:
-        """Refuse a launch whose extents were not known before."""
+        """Refuse a launch with dynamic extents that exceed the limits."""
         threads = block[0] * block[1] * block[2]
         if threads > self.max_threads:
             raise HostError(
@@ -144,7 +144,7 @@ class _Writer:
             return repr(e)
         if isinstance(e, str):
             if e not in self.names:
-                raise LoadError(f"the host program uses {e!r}, which nothing defines")
+                raise LoadError(f"the host program uses {e!r}, which is not defined")
             return self.names[e]
         op, *parts = e
         if op == "map":

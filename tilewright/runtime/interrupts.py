@@ -1,10 +1,10 @@
-"""Ctrl-C while compiled code runs: Python's handler waits until the code returns, so the code must be told to.
+"""Ctrl-C while compiled code runs: Python's handler waits until the code returns, so the code must poll a flag.
 
     SIGINT ──▶ __tw_signal, in the first library that has it: sets the word, then calls Python's own handler
     loops of the main thread see the word and return  ──▶  Python raises KeyboardInterrupt, as it does anywhere else
 
-This holds while Python's handler is its own (`signal.default_int_handler`): whoever sets another one takes the signal
-for himself, and decides when work ends.
+This holds only for Python's default handler (`signal.default_int_handler`): a program that installs another handler
+gets the signal itself, and decides when work ends.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _INTERRUPT, _CHAINED, _HANDLER = "__tw_interrupt", "__tw_chained", "__tw_signal"
 
 
 class _Process(ctypes.Structure):
-    """What libraries look at: whom interrupts are for, and whether there was one."""
+    """The flags that libraries poll: the main thread, and whether an interrupt is pending."""
 
     _fields_ = [("main", ctypes.c_void_p), ("word", ctypes.c_int32)]
 
 
 _process = _Process(threading.main_thread().ident, 0)
-_handlers: list[Any] = []  # the library whose handler is installed: it stays for ever
+_handlers: list[Any] = []  # the library whose handler is installed; never unloaded
 _DEFAULT_OR_NONE = (None, 0, 1)  # SIG_DFL, SIG_IGN
 
 
@@ -37,7 +37,7 @@ def _forked() -> None:
 
 
 def join(library: Any) -> None:
-    """Let a library see interrupts, and install the signal handler that reports them."""
+    """Connect a library to the interrupt flag, and install the signal handler."""
     slot = library.address(_INTERRUPT)
     if not slot:
         return
@@ -48,7 +48,7 @@ def join(library: Any) -> None:
 
 
 def _install(library: Any) -> None:
-    """Put the library's handler in front of Python's, unless it is there."""
+    """Install the library's handler in front of Python's, unless it is installed."""
     ours, chain = library.address(_HANDLER), library.address(_CHAINED)
     if not ours or not chain or _handler() == ours:
         return
@@ -61,13 +61,13 @@ def _install(library: Any) -> None:
     install = ctypes.CDLL(None).signal
     install.restype, install.argtypes = ctypes.c_void_p, (ctypes.c_int, ctypes.c_void_p)
     install(signal.SIGINT, ours)
-    signal.siginterrupt(signal.SIGINT, True)  # as Python has it: what waits is woken
+    signal.siginterrupt(signal.SIGINT, True)  # as in Python: system calls are interrupted
     if not _handlers:
         _handlers.append(library)
 
 
 def _handler() -> int | None:
-    """The address of what SIGINT calls now; it is the first thing in C's struct sigaction."""
+    """The address of the current SIGINT handler, the first field of C's struct sigaction."""
     now = (ctypes.c_void_p * 64)()
     ctypes.CDLL(None).sigaction(signal.SIGINT, None, now)
     return now[0]

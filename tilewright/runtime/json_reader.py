@@ -1,7 +1,7 @@
-"""JSON that others wrote: one reader for all of it, which refuses what would hurt to read.
+"""The reader of untrusted JSON, with limits on depth and length.
 
-Python's own reader recurses for each bracket and reports five kinds of errors. This one knows how deep and how long
-a text may be, and whatever is wrong with a text is one kind of error that names the file.
+Python's own reader recurses for each bracket and raises five kinds of errors. This one limits the depth and length of a
+text, and raises one kind of error, which names the file.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from .errors import LoadError
 
-DEPTH: Final = 256  # brackets inside each other: what the package writes needs about a dozen
+DEPTH: Final = 256  # nesting levels; the package writes about a dozen
 SIZE: Final = 1 << 30  # bytes
 _OTHER_BYTES: Final = bytes(set(range(256)) - set(b"[]{}"))
 _STRINGS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
@@ -25,7 +25,7 @@ def read_json(
     *,
     size: int = SIZE,
 ) -> Any:
-    """The value of a text of JSON; `error` with `where` and the reason if it has none."""
+    """The value of a JSON text; raises `error` with `where` and the reason if it is invalid."""
     if len(text) > size:
         raise error(f"{where}: the JSON has {len(text):,} bytes, and at most {size:,} are read")
     try:
@@ -34,23 +34,23 @@ def read_json(
             raise error(f"{where}: the JSON is nested more than {DEPTH} levels deep")
         return json.loads(text if isinstance(text, str) else raw.decode())
     except UnicodeError as bad:
-        raise error(f"{where}: the text is no UTF-8: {bad}") from None
+        raise error(f"{where}: the text is not UTF-8: {bad}") from None
     except (ValueError, RecursionError) as bad:
         if isinstance(bad, error):
             raise
-        raise error(f"{where}: this is no JSON: {bad}") from None
+        raise error(f"{where}: this is not JSON: {bad}") from None
 
 
 def as_table(data: Any, where: str) -> dict[str, Any]:
-    """The table that a library keeps about itself, given as such or as JSON."""
+    """The metadata table of a library, given as such or as JSON."""
     read = data if isinstance(data, dict) else read_json(data, f"{where}: the library's metadata is damaged")
     if not isinstance(read, dict):
-        raise LoadError(f"{where}: the library's metadata is damaged: it is no table")
+        raise LoadError(f"{where}: the library's metadata is damaged: it is not a table")
     return read
 
 
 def _deeper(raw: bytes) -> bool:
-    """Whether brackets are nested more than DEPTH deep. Those in strings count only where that decides."""
+    """Whether brackets are nested more than DEPTH deep. Strings are skipped only if the count with them exceeds it."""
     if raw.count(b"[") + raw.count(b"{") <= DEPTH:
         return False
     import numpy as np

@@ -7,7 +7,7 @@
       ├ alignment                                               every call
       └ int32_t mult(float* A, float* B, float* C, int32_t n)   a prepared ctypes function
 
-The checks stand as straight Python in `NativeFunction.source`; nothing native runs before all have passed.
+The checks are straight-line Python in `NativeFunction.source`; no native code runs before all have passed.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from .metadata import BufferParam, Dim, FunctionInfo, ScalarParam, dim_text, dim
 from .ndarray import NDArray
 from .registry import PackedFunc
 
-_MOST = 1024  # arguments that ctypes passes on
-_REMEMBERED = 256  # combinations of layouts; beyond this the memory starts afresh
+_MOST = 1024  # most arguments of a ctypes call
+_REMEMBERED = 256  # cached combinations of layouts; beyond this the cache is cleared
 
 
 class BoundCall:
-    """A function with its arguments checked and converted: calling it is the C call and nothing else."""
+    """A function with its arguments checked and converted: calling it is only the C call."""
 
     __slots__ = ("_decode", "_fail", "_keep", "_result", "run")
 
@@ -56,14 +56,14 @@ class BoundCall:
         return None if self._result is None else self._decode(self._result.value)
 
     def fail(self, code: int) -> None:
-        """Raise what a code other than 0 from `run` means."""
+        """Raise the error of a non-zero return code of `run`."""
         self._fail(code)
 
 
 class NativeFunction(PackedFunc):
-    """A compiled function. It keeps the library that it lives in alive.
+    """A compiled function. It keeps its library alive.
 
-    One for another device is given as the functions for its devices, by their numbers.
+    For a device other than the CPU, it is given as one function for each device number.
     """
 
     __slots__ = ("_arguments", "_fail", "_function", "_library", "info", "source")
@@ -98,7 +98,7 @@ class NativeFunction(PackedFunc):
         super().__init__(launch, info.name)
 
     def bind(self, *args: Any) -> BoundCall:
-        """Check and convert the arguments now; the result is called without any, as often as one likes."""
+        """Check and convert the arguments now; the result can be called repeatedly without arguments."""
         values, keep, result = self._arguments(*args)
         if self.info.device != "cpu":
             return BoundCall(result, values, (keep, args, self), None, decoder(None), self._fail)
@@ -120,7 +120,7 @@ class NativeFunction(PackedFunc):
 
 
 def _raiser(reason: Callable[[int], BaseException], library: object) -> Callable[[int], NoReturn]:
-    """What a launcher calls on failure. It holds the library and not the launcher: no cycle."""
+    """The error handler of a launcher. It refers to the library and not to the launcher: no reference cycle."""
 
     def fail(code: int, _keep: object = library) -> NoReturn:
         raise reason(code)
@@ -150,7 +150,7 @@ def launcher_source(info: FunctionInfo) -> str:
     """The text that makes a launcher: `solve` (the checks), `launch`, `arguments` (all but the call)."""
     values = [f"p{i}" if isinstance(param, BufferParam) else f"a{i}" for i, param in enumerate(info.params)]
     values += [f"n{i}" for i in range(len(info.symbols))]
-    if info.device != "cpu":  # the function of the device that the arrays are on
+    if info.device != "cpu":  # dispatch on the device of the arrays
         first = next(i for i, param in enumerate(info.params) if isinstance(param, BufferParam))
         function = f"function[s{first}.device_id]"
     else:
@@ -215,11 +215,11 @@ def _prologue(info: FunctionInfo) -> list[str]:
     ]
     if info.symbols:
         lines.append(f"    {_tuple([f'n{j}' for j in range(len(info.symbols))])} = sizes")
-    return lines + _alignment(info) + _apart(info)
+    return lines + _alignment(info) + _alias_tests(info)
 
 
 def _scalar(i: int, param: ScalarParam) -> list[str]:
-    """Let plain numbers of the right kind and range through; everything else goes the long way."""
+    """The fast path for plain numbers of the right type and range; everything else takes the slow path."""
     limits = scalar_range(param.dtype)
     if limits is not None:
         test = f"a{i}.__class__ is not int or not {limits[0]} <= a{i} <= {limits[1]}"
@@ -248,8 +248,8 @@ def _alignment(info: FunctionInfo) -> list[str]:
     return lines
 
 
-def _apart(info: FunctionInfo) -> list[str]:
-    """Tests of what the function does not compare itself: whether two arrays may share memory. Most are far apart."""
+def _alias_tests(info: FunctionInfo) -> list[str]:
+    """Tests for aliasing that the function does not do itself: whether two arrays may overlap. Most do not."""
     lines = []
     if info.all_apart is not None:
         arrays = [i for i, param in enumerate(info.params) if isinstance(param, BufferParam)]
@@ -263,7 +263,7 @@ def _apart(info: FunctionInfo) -> list[str]:
 
 
 def _scalars_in_shapes(info: FunctionInfo) -> list[int]:
-    """Integer parameters that shapes speak of: `f(A, n)` with A of shape [n]."""
+    """Integer parameters that occur in shapes: `f(A, n)` with A of shape [n]."""
     names: set[str] = set()
     for param in info.params:
         if isinstance(param, BufferParam):
@@ -276,7 +276,7 @@ def _scalars_in_shapes(info: FunctionInfo) -> list[int]:
 
 
 def _solve(info: FunctionInfo) -> list[str]:
-    """The checks of everything that the layouts say, and the values of the sizes."""
+    """The checks of layouts, and the values of the sizes."""
     buffers = [(i, param) for i, param in enumerate(info.params) if isinstance(param, BufferParam)]
     scalars = _scalars_in_shapes(info)
     head = ", ".join([f"s{i}" for i, _ in buffers] + [f"a{i}" for i in scalars])
@@ -315,7 +315,7 @@ def _solve(info: FunctionInfo) -> list[str]:
 
 def _dimension(i: int, kind: str, axis: int, dim: Dim, names: dict[str, str]) -> list[str]:
     actual = f"{'h' if kind == 'shape' else 't'}{i}[{axis}]"
-    # only a division may have no value; the helper then says so instead of Python's bare error
+    # only a division may be undefined; the helper then raises a clear error
     divides = isinstance(dim, tuple) and any(op in str(dim) for op in ("'//'", "'%'"))
     expected = f"errors.evaluate({i}, {axis}, names)" if divides else dim_text(dim, names.__getitem__, True)
     if divides and kind == "strides":

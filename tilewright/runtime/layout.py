@@ -1,14 +1,14 @@
-"""What a call needs to know of an array besides its address: type, shape, strides, device, writable or not.
+"""The layout of an array: everything that a call needs besides the address (type, shape, strides, device, writability).
 
-Layouts are shared: two arrays that agree in everything here usually carry the same object, so a launcher
-recognises arguments it has already checked by a single lookup.
+Layouts are interned: two arrays with the same layout usually have the same object, so a launcher recognizes arguments
+that it has already checked by a single lookup.
 """
 
 from __future__ import annotations
 
 from .dtypes import ELEMENTS
 
-_LIMIT = 4096  # more layouts than this are forgotten and made again when met
+_LIMIT = 4096  # most interned layouts; beyond this the table is cleared
 _known: dict[tuple[object, ...], Layout] = {}
 
 
@@ -38,7 +38,7 @@ class Layout:
         self.low, self.high = self._span()
 
     def _span(self) -> tuple[int, int]:
-        """The bytes from the lowest element's first to the highest one's last, counted from the address."""
+        """The byte range from the lowest to the highest element, relative to the address."""
         size = ELEMENTS[self.dtype].itemsize if self.dtype in ELEMENTS else 8
         if self.strides is None:
             return 0, self.size * size
@@ -77,7 +77,7 @@ def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Row-major without gaps; a dimension of size 1 is never stepped along, so its stride is free."""
+    """Whether strides are row-major without gaps; the stride of a dimension of size 1 does not matter."""
     if 0 in shape:
         return True
     expected = 1

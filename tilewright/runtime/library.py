@@ -1,7 +1,7 @@
-"""Compiled code in memory: where its symbols are, what it says about itself, and how it meets this process.
+"""Compiled code in memory: its symbols, its metadata, and its connection to this process.
 
 Joining a library to the process gives it the callback into Python, and the thread pool of the first library:
-a process has one pool however many libraries it loads.
+a process has one pool for all libraries.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LAST_ERROR = "__tw_last_error"
 OUT_OF_MEMORY, OVERLAP, INTERRUPTED = 4, 7, 8
 
 _LastError = ctypes.CFUNCTYPE(ctypes.c_char_p)
-_Memory = ctypes.c_void_p * 2  # functions that take memory and give it back
+_Memory = ctypes.c_void_p * 2  # the functions that allocate and free memory
 _PoolLimit = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_int64)
 
 
@@ -38,7 +38,7 @@ class Library(ABC):
     """Compiled code in memory. It must stay there for as long as this object lives."""
 
     name: str = "library"
-    joined = False  # to this process, as `join` does
+    joined = False  # whether `join` has connected it to this process
 
     @abstractmethod
     def address(self, symbol: str) -> int:
@@ -46,11 +46,11 @@ class Library(ABC):
 
     @abstractmethod
     def metadata(self) -> Any:
-        """What the library says about itself: the decoded JSON, or its text."""
+        """The metadata of the library: the decoded JSON, or its text."""
 
 
 class _Pool:
-    """The thread pool of the process: the first library's, kept for ever."""
+    """The thread pool of the process: the first library's, never unloaded."""
 
     lock = new_in_child(threading.Lock())
     launch = 0
@@ -59,7 +59,7 @@ class _Pool:
 
     @classmethod
     def take(cls, launch: int, owner: Library) -> None:
-        """Make `owner`'s the pool of this process, and tell it what `config.num_threads` says in each thread."""
+        """Make `owner`'s pool that of this process, with the limits of `config.num_threads` in each thread."""
         cls.launch, cls.owner = launch, owner
         slot = owner.address(MEMORY)
         cls.memory = list(_Memory.from_address(slot)) if slot else []
@@ -93,14 +93,14 @@ def join(library: Library) -> None:
                 pointer.value = _Pool.launch
     interrupts.join(library)
     slot = library.address(MEMORY)
-    # Once code of the library may have run, some of its memory may come from where it was first.
+    # Not after code of the library has run: some of its memory may come from the previous allocator.
     if slot and _Pool.memory and not library.joined:
         _Memory.from_address(slot)[:] = _Pool.memory
     library.joined = True
 
 
 def error_of(library: Library, name: str, code: int) -> BaseException:
-    """The exception that a code other than 0 means."""
+    """The exception of a non-zero return code."""
     if code in (RAISED, NOT_FOUND):
         kept = take_exception()
         if kept is not None:
@@ -127,7 +127,7 @@ def error_of(library: Library, name: str, code: int) -> BaseException:
 
 
 class SharedLibrary(Library):
-    """A shared object on disk, loaded into the process and let go when nothing uses it any more."""
+    """A shared object on disk, loaded into the process and unloaded when it is no longer in use."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)

@@ -77,7 +77,7 @@ def run_cc(
     folder = os.path.dirname(os.path.abspath(place))
     if not os.path.isdir(folder):
         raise FileNotFoundError(f"{folder}: there is no such folder to write {os.path.basename(output)} to")
-    # A process may have the old library in use: it must keep its file, so the new one takes only its name.
+    # A process may use the old library: its file must survive, so the new file only replaces its name.
     with written_whole(os.path.abspath(place)) as made:
         full = [*command, *arguments, "-o", made]
         try:
@@ -111,7 +111,7 @@ def link_shared(
         cc = find_cross_cc(triple)
     if "apple" in triple if triple else sys.platform == "darwin":
         flags += ["-undefined", "dynamic_lookup"]
-    # libraries last: a linker takes from them only what it has already missed
+    # libraries last: a linker takes from them only symbols that are undefined so far
     arguments = [*flags, *(os.fspath(file) for file in files), "-lm", "-lpthread"]
     run_cc(arguments, os.fspath(output), cc, cwd, env, finish=seal)
 
@@ -152,7 +152,7 @@ def write_library(
 
 
 def pack_objects(archive: str | os.PathLike[str], objects: Sequence[str | os.PathLike[str]]) -> None:
-    """Collect files in a sealed tar archive, the same bytes for the same files whoever packs them."""
+    """Collect files in a sealed tar archive, reproducible to the byte."""
     with written_whole(archive) as part:
         with tarfile.open(part, "w") as tar:
             for file in objects:
@@ -162,7 +162,7 @@ def pack_objects(archive: str | os.PathLike[str], objects: Sequence[str | os.Pat
 
 
 def seal_archive(archive: str | os.PathLike[str], end: int) -> None:
-    """Seal a tar archive whose members end there, without padding, which could be cut off together with the seal."""
+    """Seal a tar archive after its last member, without padding, which could be truncated together with the seal."""
     os.truncate(archive, end + len(_END))
     seal(archive)
 
@@ -174,9 +174,9 @@ def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def unpack_objects(archive: str, folder: str) -> list[str]:
-    """Unpack the object files of a tar archive; a member that would land elsewhere is refused.
+    """Unpack the object files of a tar archive; a member outside of the folder is refused.
 
-    The archive must not be compressed: what is written is never more than what it holds.
+    The archive must not be compressed, so the output is never larger than the archive.
     """
     found = []
     try:

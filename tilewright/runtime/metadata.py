@@ -1,4 +1,4 @@
-"""What a compiled library says about itself: its functions, their parameters, and what sizes must satisfy.
+"""The metadata of a compiled library: its functions, their parameters, and the constraints on sizes.
 
 A dimension is an integer, the name of a size, or `["+", ["*", "n", 2], 1]` with + - * // % min max.
 """
@@ -50,21 +50,21 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class FunctionInfo:
-    """One function of a library: how it is called and what its arguments must satisfy."""
+    """One function of a library: its signature and the constraints on its arguments."""
 
     name: str
     symbol: str
     params: tuple[BufferParam | ScalarParam, ...]
     symbols: tuple[Symbol, ...]
     ret: str | None
-    # Pairs of arrays that the caller must keep apart, the first of which is written; whether one may be both.
+    # Pairs of arrays that must not overlap, the first of which is written; whether they may be the same array.
     apart: tuple[tuple[int, int, bool], ...] = ()
-    # Where these would be too many: all that is written is apart from all else, but for these pairs of equal arrays.
+    # If these would be too many: no written array may overlap another one, except for these pairs of equal arrays.
     all_apart: frozenset[tuple[int, int]] | None = None
 
     @property
     def device(self) -> str:
-        """Where it runs: on the device of its arrays."""
+        """The device of its arrays, on which it runs."""
         return next(
             (p.device for p in self.params if isinstance(p, BufferParam) and p.device != "cpu"), "cpu"
         )
@@ -74,7 +74,7 @@ class FunctionInfo:
         return f"{self.name}({', '.join(param.name for param in self.params)})"
 
     def sources(self) -> dict[str, tuple[int, str, int]]:
-        """Where each symbol's value is taken from: parameter, `shape` or `strides`, axis."""
+        """The source of each symbol's value: parameter, `shape` or `strides`, axis."""
         wanted = {symbol.name for symbol in self.symbols}
         found: dict[str, tuple[int, str, int]] = {}
         for index, param in enumerate(self.params):
@@ -87,7 +87,7 @@ class FunctionInfo:
 
 @dataclass(frozen=True, slots=True)
 class LibraryInfo:
-    """Everything a library says about itself."""
+    """The metadata of a library."""
 
     producer: str
     target: str
@@ -125,7 +125,7 @@ def dim_text(dim: Dim, rename: Callable[[str], str] = str, inner: bool = False) 
 
 
 def overlap_text(names: Sequence[str], written: int, other: int, same: bool) -> str:
-    """What is said of a call whose arguments overlap."""
+    """The error message for a call whose arguments overlap."""
     also = ", or the same array for both" if same else ""
     return (
         f"argument {written + 1} (`{names[written]}`) is written and overlaps argument {other + 1} "
@@ -134,7 +134,7 @@ def overlap_text(names: Sequence[str], written: int, other: int, same: bool) -> 
 
 
 def parse_metadata(data: Any, where: str) -> LibraryInfo:
-    """Check a library's account of itself and give it a form; `where` names the library in errors."""
+    """Parse and check the metadata of a library; `where` names the library in errors."""
     if isinstance(data, (str, bytes)):
         data = read_json(data, f"{where}: the library's metadata is damaged")
     if not isinstance(data, dict) or "format" not in data:
@@ -177,18 +177,22 @@ def _function(data: dict[str, Any], where: str) -> FunctionInfo:
     )
     for pair in (*info.apart, *(info.all_apart or ())):
         if not all(0 <= i < len(info.params) and isinstance(info.params[i], BufferParam) for i in pair[:2]):
-            raise LoadError(f"{here}: the arrays {pair[:2]} that must be apart are not among its parameters")
+            raise LoadError(
+                f"{here}: the arrays {pair[:2]} that must not overlap are not among its parameters"
+            )
     if info.ret is not None:
         _known_dtype(info.ret, here)
     for symbol in info.symbols:
         if symbol.dtype not in ELEMENTS or not ELEMENTS[symbol.dtype].is_integer:
-            raise LoadError(f"{here}: the size {symbol.name!r} has type {symbol.dtype}, which is no integer")
+            raise LoadError(
+                f"{here}: the size {symbol.name!r} has type {symbol.dtype}, which is not an integer"
+            )
     _check_solvable(info, here)
     return info
 
 
 def _check_solvable(info: FunctionInfo, here: str) -> None:
-    """Every size must stand alone in some dimension, or nothing could tell its value."""
+    """Check that every size is a dimension of some array, which determines its value."""
     sources = info.sources()
     bound = {symbol.name for symbol in info.symbols}
     for symbol in info.symbols:
@@ -227,7 +231,7 @@ def _param(data: dict[str, Any], here: str) -> BufferParam | ScalarParam:
         raise LoadError(f"{here}: parameter {name!r} has {len(shape)} dimensions but {len(strides)} strides")
     align = int(data.get("align", 1))
     if align < 1 or align & (align - 1):
-        raise LoadError(f"{here}: parameter {name!r} has alignment {align}, which is no power of two")
+        raise LoadError(f"{here}: parameter {name!r} has alignment {align}, which is not a power of two")
     access = data.get("access", "rw")
     if access not in ("r", "w", "rw"):
         raise LoadError(f"{here}: parameter {name!r} has the unknown access {access!r}")

@@ -1,9 +1,9 @@
-"""What the library of a whole model says about it: inputs, results, parameters, and the steps over its memory.
+"""The metadata of a whole model: inputs, results, parameters, and the steps over its memory.
 
     steps over   inputs │ results │ weights: all parameters, one after the other │ arena: all that is in between
 
 A place is `["input", 2]`, `["output", 0]`, `["weights", 4096]`, `["arena", 128]` or `["scratch", 512]`; the last
-three count bytes. Scratch is memory of the arena that a step has for itself.
+three are offsets in bytes. Scratch is the workspace of a step in the arena.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from .dtypes import ELEMENTS
 from .errors import LoadError
 
 MODEL = "model"  # the key in a library's metadata
-LAUNCHES = "launches"  # of a device's model: the functions that launch its kernels
+LAUNCHES = "launches"  # in a device's model: the functions that launch its kernels
 FORMAT = 1
-LINE = 64  # bytes that a prefetch brings, of which a step is told the first
+LINE = 64  # bytes of a cache line, the unit of prefetches
 _SPACES = ("input", "output", "weights", "arena", "scratch")
 
 
@@ -42,7 +42,7 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class ParamInfo:
-    """A parameter: a tensor at a place among the weights."""
+    """A parameter: a tensor at an offset in the weights."""
 
     name: str
     dtype: str
@@ -72,7 +72,7 @@ class PlaceInfo:
 class StepInfo:
     """A call of a kernel: its arguments in order, and which of them are results. Without a kernel, a copy.
 
-    A kernel that fetches what is wanted after it takes two more: a place among the weights, and a stride.
+    A kernel that prefetches weights of later steps takes two more arguments: an offset in the weights, and a stride.
     """
 
     name: str
@@ -94,9 +94,9 @@ class ModelInfo:
     weights: int
     arena: int
     steps: tuple[StepInfo, ...]
-    inside: int = 0  # bytes that each thread of a kernel allocates besides, at most
+    inside: int = 0  # most bytes that each thread of a kernel allocates in addition
     device: str = "cpu"  # the kind of device that runs it
-    on_host: Mapping[str, str] = field(default_factory=dict)  # kernels that the host runs, though, and why
+    on_host: Mapping[str, str] = field(default_factory=dict)  # kernels that run on the host instead, and why
 
     @property
     def weights_symbol(self) -> str:
@@ -111,7 +111,7 @@ def _bytes(dtype: str, shape: tuple[int, ...]) -> int:
 
 
 def parse_model(data: Any, where: str) -> ModelInfo:
-    """Check what a library says about its model: every place must lie within the memory it names."""
+    """Parse and check the metadata of a model: every place must be within its memory."""
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         found = data.get("format") if isinstance(data, dict) else data
         raise LoadError(
@@ -150,7 +150,7 @@ def parse_model(data: Any, where: str) -> ModelInfo:
 
 def _whole(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{value!r} is no size")
+        raise ValueError(f"{value!r} is not a size")
     return value
 
 
@@ -163,7 +163,7 @@ def _tensor(dtype: Any, shape: Any, where: str) -> tuple[str, tuple[int, ...]]:
 def _place(data: Any, where: str) -> PlaceInfo:
     space, at, dtype, shape = data
     if space not in _SPACES:
-        raise ValueError(f"{space!r} is no kind of memory")
+        raise ValueError(f"{space!r} is not a kind of memory")
     return PlaceInfo(space, _whole(at), *_tensor(dtype, shape, where))
 
 
@@ -172,7 +172,7 @@ def _check_places(info: ModelInfo, where: str) -> None:
     lists = {"input": info.inputs, "output": info.outputs}
     for param in info.params:
         if param.offset + param.nbytes > info.weights:
-            raise LoadError(f"{where}: damaged: parameter {param.name!r} ends behind the weights")
+            raise LoadError(f"{where}: damaged: parameter {param.name!r} ends past the end of the weights")
     for step in info.steps:
         for place in step.args:
             room = rooms.get(place.space)
@@ -186,9 +186,9 @@ def _check_places(info: ModelInfo, where: str) -> None:
                     f"{where}: damaged: step {step.name!r} has a tensor outside of {place.space} memory"
                 )
         if step.ahead and (len(step.ahead) != 2 or step.ahead[0] + LINE > info.weights):
-            raise LoadError(f"{where}: damaged: step {step.name!r} fetches what lies behind the weights")
+            raise LoadError(f"{where}: damaged: step {step.name!r} prefetches past the end of the weights")
         if any(i >= len(step.args) for i in step.outputs):
-            raise LoadError(f"{where}: damaged: step {step.name!r} has a result that is no argument")
+            raise LoadError(f"{where}: damaged: step {step.name!r} has a result that is not an argument")
 
 
 def graph_json(info: ModelInfo) -> str:

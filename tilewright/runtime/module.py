@@ -40,7 +40,7 @@ class Module:
     entry_name = "__tvm_main__"
     beside: tuple[
         Module, ...
-    ] = ()  # of other targets, built together with this one: its functions are found here too
+    ] = ()  # modules of other targets, built together with this one: their functions are found here too
 
     def __init__(self, library: Library, name: str = "") -> None:
         self._library = library
@@ -62,7 +62,7 @@ class Module:
         return query_imports and any(module.implements_function(name, True) for module in self._imports)
 
     def get_function(self, name: str, query_imports: bool = False) -> PackedFunc:
-        """The function of this name, here or (if asked) in the imported modules."""
+        """The function of this name, here or (with `query_imports`) in the imported modules."""
         if name == self.entry_name and name not in self.info.functions:
             name = self._entry() or name
         info = self.info.functions.get(name)
@@ -79,11 +79,11 @@ class Module:
 
     def _launcher(self, name: str) -> NativeFunction:
         info, library = self.info.functions[name], self._library
-        join(library)  # not before: a code generator may link late, or hold code for another machine
+        join(library)  # not earlier: a code generator may link late, or hold code for another machine
         address = library.address(info.symbol)
         if not address:
             raise LoadError(
-                f"{library.name}: function {name!r} is announced, but symbol {info.symbol!r} is missing"
+                f"{library.name}: function {name!r} is declared, but symbol {info.symbol!r} is missing"
             )
         return NativeFunction(info, address, library, lambda code: error_of(library, name, code))
 
@@ -99,7 +99,7 @@ class Module:
         return ", ".join(self.function_names) or "none"
 
     def _entry(self) -> str | None:
-        """The name of the function that calling the module means."""
+        """The name of the entry function."""
         names = self.function_names
         if self.info.entry is not None:
             return self.info.entry
@@ -109,7 +109,7 @@ class Module:
 
     @property
     def entry_func(self) -> PackedFunc:
-        """The function that calling the module means: the only one, the one marked so, or `main`."""
+        """The entry function, which calling the module calls: the only one, the one marked so, or `main`."""
         name = self._entry()
         if name is None:
             raise TypeError(
@@ -149,10 +149,10 @@ class Module:
     def _reaches(self, other: Module) -> bool:
         return any(module is other or module._reaches(other) for module in self._imports)
 
-    # -- what it is and where it goes ----------------------------------------------------------
+    # -- formats and export --------------------------------------------------------------------
     @property
     def format(self) -> str:
-        """The kind of file that holds it best."""
+        """The preferred file format."""
         return "so"
 
     @property
@@ -172,7 +172,7 @@ class Module:
         return False
 
     def get_source(self, fmt: str = "") -> str:
-        """The program in a form for reading: `h` is a C header, `json` the description of the functions."""
+        """The program as text: `h` is a C header, `json` the description of the functions."""
         if fmt == "h":
             return c_header(self.info, self.name)
         if fmt == "json":
@@ -195,8 +195,7 @@ class Module:
         workspace_dir: str | None = None,
         **kwargs: Any,
     ) -> str:
-        """Write a shared library that needs nothing else (or a `.tar` of object files), and beside it the C header to
-        call it with, where C can.
+        """Write a self-contained shared library (or a `.tar` of object files), and next to it the C header.
 
         `fcompile(output, objects, **kwargs)` links; without it the system's compiler or ziglang does. `addons` are
         more object files for it, and `workspace_dir` is where temporary files go.
@@ -279,7 +278,7 @@ def load_module(path: str | os.PathLike[str], fmt: str = "") -> Module:
 
 
 def _as_model(module: LibraryModule) -> Module:
-    """The module, as the model or the launcher of kernels that it may be."""
+    """The module as a model or a launcher of kernels, if it is one."""
     from .executor import model_or
 
     data = module._library.metadata()
@@ -293,7 +292,7 @@ def _as_model(module: LibraryModule) -> Module:
 
 
 def _load_objects(file: str, kind: str) -> Module:
-    """Link object files to a shared library beside nobody's files, load it, and forget the file."""
+    """Link object files to a temporary shared library, and load it."""
     import tempfile
 
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
@@ -310,7 +309,7 @@ def _load_objects(file: str, kind: str) -> Module:
                 raise LoadError(f"{file}: its object code cannot be linked: {error}") from error
             elf.check_shared_object(target, METADATA)
             module = LibraryModule(SharedLibrary(target))
-        except LoadError as error:  # of a file in a folder that nobody knows
+        except LoadError as error:  # it names the temporary file
             if str(error).startswith(f"{file}: "):
                 raise
             told = str(error).replace(folder + os.sep, "")
@@ -322,7 +321,7 @@ def _load_objects(file: str, kind: str) -> Module:
 
 
 def enabled(target: str) -> bool:
-    """Whether code for a target can be made or run in this installation."""
+    """Whether code for a target can be generated or run in this installation."""
     kind = target.split()[0] if target.split() else ""
     if kind in ("cpu", "c", "stackvm"):
         return True

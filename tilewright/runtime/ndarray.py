@@ -51,15 +51,15 @@ __all__ = [
     "zeros",
 ]
 
-_SHAREABLE = (2,)  # kinds of devices whose addresses mean the same to others: CUDA's
+_SHAREABLE = (2,)  # kinds of devices whose addresses are valid in other packages: CUDA
 ALIGNMENT = 64  # a cache line, and the widest vector register
 
 
 class NDArray:
     """A tensor in the memory of a device.
 
-    On the CPU it stands on a NumPy array, and `numpy.asarray(x)` gives that very memory;
-    `x.numpy()` gives a copy, as programs expect that keep the result and write `x` again.
+    On the CPU it is backed by a NumPy array, and `numpy.asarray(x)` shares that memory; `x.numpy()` returns a copy, for
+    programs that keep the result and overwrite `x`.
     """
 
     __slots__ = ("__weakref__", "_host", "_owner", "_tw_layout", "_tw_ptr")
@@ -114,7 +114,7 @@ class NDArray:
         return self._tw_ptr
 
     def is_contiguous(self) -> bool:
-        """Whether the elements lie row-major without gaps."""
+        """Whether the array is contiguous and row-major."""
         return self._tw_layout.strides is None
 
     def same_as(self, other: object) -> bool:
@@ -141,7 +141,7 @@ class NDArray:
             )
 
     def _same_place(self, other: NDArray) -> bool:
-        """Whether both are dense arrays of one device that differ in nothing but their values."""
+        """Whether both are dense arrays of the same device, type and shape."""
         a, b = self._tw_layout, other._tw_layout
         return (
             a.strides is None
@@ -193,11 +193,11 @@ class NDArray:
         return target.copyfrom(self)
 
     def _values(self) -> np.ndarray[Any, Any]:
-        """The values for reading: the memory itself where the host can see it."""
+        """The values for reading, without a copy if the host can access the memory."""
         return self._host if self._host is not None else self.numpy()
 
     def _create_view(self, shape: Any, dtype: Any = None) -> NDArray:
-        """The same memory under another shape or type."""
+        """A view of the same memory with another shape or type."""
         if not self.is_contiguous():
             raise ValueError("only dense arrays can be viewed under another shape")
         if self._host is None:
@@ -215,13 +215,13 @@ class NDArray:
             extents[extents.index(-1)] = rest // known
             known = rest
         if known != rest or -1 in extents:
-            raise ValueError(f"{self.nbytes} bytes cannot be seen as {kind.name} of shape {tuple(shape)}")
+            raise ValueError(f"{self.nbytes} bytes cannot be viewed as {kind.name} of shape {tuple(shape)}")
         held = self._tw_layout
         layout = layout_of(kind.name, tuple(extents), None, held.device_type, held.device_id, held.writeable)
         return _make(layout, self._tw_ptr, None, self)
 
     def reshape(self, *shape: Any) -> NDArray:
-        """The same memory under another shape."""
+        """A view of the same memory with another shape."""
         return self._create_view(shape[0] if len(shape) == 1 else shape)
 
     # -- as a Python sequence --------------------------------------------------------------
@@ -287,13 +287,13 @@ class NDArray:
         if self._host is None:
             if self._tw_layout.device_type not in _SHAREABLE:
                 raise BufferError(
-                    f"an array on {self.device} cannot be handed out by DLPack; copy it to the CPU"
+                    f"an array on {self.device} cannot be exported by DLPack; copy it to the CPU"
                 )
             api, index = device_api(self.device), self._tw_layout.device_id
             if stream != -1 and (stream or dlpack.DEFAULT_STREAM) != (
                 api.stream(index) or dlpack.DEFAULT_STREAM
             ):
-                api.sync(index)  # whoever takes it works on another stream
+                api.sync(index)  # the consumer works on another stream
                 look(api, index)
             return dlpack.export_device(self._tw_ptr, self._tw_layout, ELEMENTS[self.dtype], self)
         options = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
@@ -308,7 +308,7 @@ def _is_whole(index: Any) -> bool:
 
 
 class _DeviceMemory:
-    """Memory on a device, given back when no array stands on it any more."""
+    """Memory on a device, freed when no array uses it any more."""
 
     __slots__ = ("_device", "address")
 
@@ -322,7 +322,7 @@ class _DeviceMemory:
 
 
 class _Part:
-    """A part of memory on a device; it holds the whole."""
+    """A part of memory on a device; it keeps the whole alive."""
 
     __slots__ = ("_device", "_whole", "address")
 
@@ -337,7 +337,7 @@ class _Part:
 
 
 def part_of(whole: NDArray, offset: int, dtype: str, shape: tuple[int, ...]) -> NDArray:
-    """A dense tensor at a place of an array on a device."""
+    """A dense tensor at an offset of an array on a device."""
     held, nbytes = whole._tw_layout, ELEMENTS[dtype].itemsize
     for extent in shape:
         nbytes *= extent
@@ -365,7 +365,7 @@ def _of_host(values: np.ndarray[Any, Any]) -> NDArray:
 
 
 def refuse_masked(values: object) -> None:
-    """Refuse NumPy's masked arrays: what they hide would count, as the mask is no part of the memory."""
+    """Refuse NumPy's masked arrays: masked elements would count, as the mask is not part of the memory."""
     masks = sys.modules.get("numpy.ma")
     if masks is not None and isinstance(values, masks.MaskedArray):
         raise ValueError(
@@ -395,7 +395,7 @@ def _of_borrowed(taken: dlpack.Borrowed) -> NDArray:
 
 
 def of_tensor(address: int) -> NDArray:
-    """A view of a `DLTensor` at an address; it holds as long as the tensor's memory does."""
+    """A view of a `DLTensor` at an address; it is valid as long as the tensor's memory."""
     tensor = dlpack.DLTensor.from_address(address)
     start, kind, layout = dlpack.tensor_parts(tensor)
     host = dlpack.host_array(start, kind, layout, None) if layout.device_type == 1 else None
@@ -425,7 +425,7 @@ def _extent(value: Any) -> int:
 
 
 def empty(shape: Any, dtype: Any = "float32", device: Any = None, mem_scope: str | None = None) -> NDArray:
-    """A new array whose values are not set yet."""
+    """A new uninitialized array."""
     extents, kind = _shape(shape), element(dtype)
     dev = _device(device)
     if mem_scope not in (None, "", "global"):
@@ -447,7 +447,7 @@ def zeros(shape: Any, dtype: Any = "float32") -> NDArray:
 
 
 def _on_host(extents: tuple[int, ...], kind: Element, raw: np.ndarray[Any, Any]) -> NDArray:
-    """An array that begins at the first aligned place of memory."""
+    """An array that begins at the first aligned address of its memory."""
     return _of_host(np.ndarray(extents, kind.numpy, raw, -raw.ctypes.data % ALIGNMENT))
 
 

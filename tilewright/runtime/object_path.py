@@ -1,4 +1,4 @@
-"""Paths to places inside programs: `<root>.body[0].value`."""
+"""Paths to nodes inside programs: `<root>.body[0].value`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _STEP = re.compile(r"\.(?P<attr>\w+)|\[(?P<index>\d+)\]|\[(?P<quote>['\"])(?P<ke
 
 
 class ObjectPath:
-    """The steps from a root to a place: attributes, entries of lists, values of tables. Equal by its steps."""
+    """The steps from a root to a node: attributes, entries of lists, values of tables. Paths compare by their steps."""
 
     __slots__ = ("steps",)
 
@@ -20,18 +20,18 @@ class ObjectPath:
     # -- making ------------------------------------------------------------------------------------
     @staticmethod
     def root(root_name: str | None = None) -> ObjectPath:
-        """The place where all paths begin."""
+        """The root path."""
         return ObjectPath([("root", root_name)] if root_name else ())
 
     @staticmethod
     def parse(text: str) -> ObjectPath:
-        """The path that a text such as `.body[0]['key']` says."""
+        """Parse a path such as `.body[0]['key']`."""
         steps: list[tuple[str, Any]] = []
         rest = text.removeprefix("<root>")
         while rest:
             found = _STEP.match(rest)
             if found is None:
-                raise ValueError(f"{text!r} is no path: cannot read {rest!r}")
+                raise ValueError(f"{text!r} is not a path: cannot read {rest!r}")
             if found["attr"] is not None:
                 steps.append(("attr", found["attr"]))
             elif found["index"] is not None:
@@ -68,9 +68,9 @@ class ObjectPath:
         return len(self.steps) + 1
 
     def get_prefix(self, length: int) -> ObjectPath:
-        """The first `length` places of the path, the root among them."""
+        """The first `length` nodes of the path, the root included."""
         if not 1 <= length <= len(self):
-            raise IndexError(f"a path of {len(self)} places has no prefix of {length}")
+            raise IndexError(f"a path of {len(self)} nodes has no prefix of {length}")
         return ObjectPath(self.steps[: length - 1])
 
     def is_prefix_of(self, other: ObjectPath) -> bool:

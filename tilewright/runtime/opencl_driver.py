@@ -1,4 +1,4 @@
-"""OpenCL devices through pyopencl: memory, queues, kernels. PoCL makes one of a processor."""
+"""OpenCL devices through pyopencl: memory, queues, kernels. PoCL provides a CPU device."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FORMATS = {
 
 
 def make_api() -> OpenCLApi:
-    """The driver; an error says why there is none."""
+    """The driver; raises an error with the reason if there is none."""
     import pyopencl as cl
 
     found = []
@@ -48,7 +48,7 @@ def make_api() -> OpenCLApi:
         ) from error
     if not found:
         raise DriverMissing("the OpenCL platforms have no devices")
-    # GPUs first, as programs mean by opencl(0)
+    # GPUs first: programs expect a GPU as opencl(0)
     found.sort(key=lambda d: not d.type & cl.device_type.GPU)
     return OpenCLApi(found)
 
@@ -67,7 +67,7 @@ class _OneDevice:
 
 
 class OpenCLApi(DeviceApi):
-    """Memory is known by addresses that mean nothing but their buffer."""
+    """The OpenCL API. Addresses are opaque handles of buffers."""
 
     def __init__(self, devices: list[Any]) -> None:
         self._devices = devices
@@ -91,7 +91,7 @@ class OpenCLApi(DeviceApi):
         return len(self._devices)
 
     def buffer(self, index: int, address: int) -> Any:
-        """The buffer that an address stands for."""
+        """The buffer of an address."""
         found = self.at(index).buffers.get(address)
         if found is None:
             raise TVMError(f"opencl({index}): {address:#x} is not the start of an array on the device")
@@ -208,7 +208,7 @@ class _Launcher:
         self.max_threads = int(self.one.device.max_work_group_size)
         self._kept: dict[int, tuple[int, int]] = {}
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # compilers say something about every program
+            warnings.simplefilter("ignore")  # compilers print notes about every program
             try:
                 self.program = cl.Program(self.one.context, source).build(options=_options(self.one.device))
             except cl.Error as error:

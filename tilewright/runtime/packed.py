@@ -1,9 +1,9 @@
-"""The way back from compiled code into Python: one C callback that finds global functions by name.
+"""Calls from compiled code into Python: one C callback that finds global functions by name.
 
     compiled code ──cb("my.add", args, codes, n, ret, ret_code)──▶ registry["my.add"](*args)
 
-An exception cannot cross C. It is kept here, the callback returns a code, the compiled function passes
-it on, and the launcher raises the very same exception again.
+An exception cannot cross C. It is stored here, the callback returns a code, the compiled function returns
+the code, and the launcher raises the same exception again.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _CALLBACK = ctypes.CFUNCTYPE(
     ctypes.POINTER(ctypes.c_int32),
 )
 
-# Exceptions on their way, by thread. A parallel loop may raise on a worker of the pool, which Python did not
-# start: the thread that launched the loop finds nothing of its own and takes the workers' last.
+# Pending exceptions, by thread. A parallel loop may raise on a worker of the pool, which Python did not start: the
+# thread that launched the loop then has none of its own and takes the last one of the workers.
 _pending: dict[int, BaseException] = {}
 _texts = threading.local()
 
 
 def take_exception() -> BaseException | None:
-    """The exception that the last packed call left behind, if any."""
+    """The pending exception of the last packed call, if any."""
     found = _pending.pop(threading.get_ident(), None)
     if found is None:
         started = {
@@ -81,7 +81,7 @@ def _unpack(value: TWValue, code: int) -> Any:
 
 
 def _pack(result: Any, name: str, out: TWValue) -> int:
-    """Store a result and say its kind."""
+    """Store a result; returns its type code."""
     if result is None:
         out.as_int = 0
         return NULL
@@ -124,7 +124,7 @@ def _call(name_: bytes, args: Any, codes: Any, count: int, ret: Any, ret_code: A
         if ret_code:
             ret_code[0] = code
         return 0
-    except BaseException as error:  # also KeyboardInterrupt: nothing may be lost on the way through C
+    except BaseException as error:  # also KeyboardInterrupt: no exception may be lost in C
         _pending[threading.get_ident()] = error
         return RAISED
 

@@ -2,9 +2,9 @@
 
     8 bytes: length of the header │ header: JSON, name → type, shape, place │ the arrays' bytes
 
-Reading trusts nothing: every length and place is checked before memory is touched. The header's metadata holds a
-checksum of header and arrays, itself taken as zeros; files without one (of other programs, of earlier versions) are
-read as they are.
+Files are not trusted: every length and offset is checked before memory is accessed. The header's metadata holds a
+checksum of header and arrays (computed with zeros in its place); files without one (of other programs, of earlier
+versions) are read without this check.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _TO_NAME = {
 _FROM_NAME = {short: ELEMENTS[name] for name, short in _TO_NAME.items()}
 _MOST_DIMENSIONS = 32
 _SUM, _NO_SUM = "sha256", b"0" * 64
-_HEADER_LIMIT = 100_000_000  # what the format allows
+_HEADER_LIMIT = 100_000_000  # the limit of the format
 
 
 def save_param_dict(params: Mapping[str, Any]) -> bytes:
@@ -102,15 +102,14 @@ def _load(data: memoryview, where: str) -> dict[str, NDArray]:
     text, body = bytes(data[8 : 8 + length]), data[8 + length :]
     header = read_json(text, f"{where}: not a parameter file (safetensors), or damaged")
     if not isinstance(header, dict):
-        raise LoadError(f"{where}: damaged: the header is no table of arrays")
+        raise LoadError(f"{where}: damaged: the header is not a table of arrays")
     arrays = {n: _read(n, entry, body, where) for n, entry in header.items() if n != "__metadata__"}
     about = header.get("__metadata__")
     found = about.get(_SUM) if isinstance(about, dict) else None
     if isinstance(found, str) and found:
         if checksum(text.replace(found.encode(errors="replace"), _NO_SUM, 1), body).hex() != found:
             raise LoadError(
-                f"{where}: damaged: its content does not fit the checksum that was written with it; "
-                "save or copy it again"
+                f"{where}: damaged: its content does not match its checksum; save or copy it again"
             )
     return arrays
 
@@ -123,7 +122,7 @@ def _read(name: str, entry: Any, body: memoryview, where: str) -> NDArray:
     if end - begin != needed:
         raise LoadError(
             f"{where}: damaged: parameter {name!r} of {kind.name} and shape {shape} needs {needed} bytes, "
-            f"its place has {end - begin}"
+            f"and its entry has {end - begin}"
         )
     if end > len(body):
         raise LoadError(
@@ -132,7 +131,7 @@ def _read(name: str, entry: Any, body: memoryview, where: str) -> NDArray:
     try:
         values = np.frombuffer(body[begin:end], np.uint8).view(kind.numpy).reshape(shape)
     except (ValueError, OverflowError) as error:
-        raise LoadError(f"{where}: parameter {name!r} of shape {shape} is no array: {error}") from error
+        raise LoadError(f"{where}: parameter {name!r} of shape {shape} is not an array: {error}") from error
     return array(numpyasarray(values))
 
 
@@ -143,7 +142,9 @@ def _entry(name: str, entry: Any, where: str) -> tuple[Element, tuple[int, ...],
         raise LoadError(f"{where}: damaged: the entry of parameter {name!r} is incomplete") from error
     numbers = [*shape, begin, end] if isinstance(shape, list) else [None]
     if not all(type(number) is int and 0 <= number < 1 << 62 for number in numbers):
-        raise LoadError(f"{where}: damaged: the shape or place of parameter {name!r} is not made of sizes")
+        raise LoadError(
+            f"{where}: damaged: the shape or the offsets of parameter {name!r} are not non-negative integers"
+        )
     if len(shape) > _MOST_DIMENSIONS or math.prod(max(extent, 1) for extent in shape) >= 1 << 62:
         raise LoadError(
             f"{where}: damaged: parameter {name!r} has {len(shape)} dimensions, or more elements than fit into memory"

@@ -1,4 +1,4 @@
-"""Memory that is used again: blocks of a few sizes, handed out and taken back without the system.
+"""A memory pool: blocks of a few size classes, reused without calls of the system.
 
 take(1000)  ->  a block of 1024 bytes, one that was freed if there is one      1 · 1.125 · 1.25 · … · 2 · 2.25 · …
 the last reference to it goes  ->  back to the list of its size
@@ -15,14 +15,14 @@ import numpy as np
 from .ndarray import ALIGNMENT
 
 _LEAST = 64
-_KEPT = 64 << 20  # so much that is free is kept in any case
-_UPWARD = 4  # so many larger sizes are looked through before the system is asked: half as much again, at most
+_KEPT = 64 << 20  # bytes of free blocks that are always kept
+_UPWARD = 4  # larger size classes to search before allocating: at most 1.5 times the size
 
-Block = tuple[int, Any]  # the address, and what owns the memory
+Block = tuple[int, Any]  # the address, and the owner of the memory
 
 
 class Storage:
-    """A block in use. It goes back to where it came from when nothing refers to it any more."""
+    """A block in use. It returns to its pool with the last reference to it."""
 
     __slots__ = ("__weakref__", "_block", "address")
 
@@ -31,7 +31,7 @@ class Storage:
 
 
 class _Used(weakref.ref[Storage]):
-    """How a block goes back: the callback is a method of the list of those that are free, which is C.
+    """The return of a block: the callback is a method of the free list, which is C code.
 
     A method `__del__` would be Python, and a Ctrl-C that Python handles in it is lost.
     """
@@ -42,7 +42,7 @@ class _Used(weakref.ref[Storage]):
 
 @dataclass(frozen=True, slots=True)
 class PoolReport:
-    """Bytes that a pool has from the system, those of them in use, and how many blocks they are."""
+    """The bytes that a pool has allocated, those in use, and the number of blocks."""
 
     total: int
     used: int
@@ -60,7 +60,7 @@ class PoolReport:
 
 
 def size_class(nbytes: int) -> int:
-    """The size of the block that holds so many bytes: at most an eighth more than asked for."""
+    """The size class of a request: at most an eighth larger."""
     if nbytes <= _LEAST:
         return _LEAST
     step = (nbytes - 1).bit_length() - 4
@@ -72,12 +72,12 @@ class Pool:
 
     def __init__(self) -> None:
         self._free: dict[int, list[_Used]] = {}
-        self._used: dict[int, _Used] = {}  # by address; those that are free are there, too
+        self._used: dict[int, _Used] = {}  # by address, free blocks included
         self._total = 0
         self._blocks = 0
 
     def take(self, nbytes: int) -> Storage:
-        """Memory for so many bytes, aligned to a cache line; its values are not set."""
+        """Uninitialized memory of `size` bytes, aligned to a cache line."""
         size = size_class(nbytes)
         free = self._free.get(size)
         if free is None:
@@ -99,14 +99,14 @@ class Pool:
             if found:
                 try:
                     return self._take(found.pop().block, found)
-                except IndexError:  # another thread was faster
+                except IndexError:  # taken by another thread
                     continue
         free = self._unused()
         if free > _KEPT and free > self._total - free:
             self.trim()
         try:
             raw = np.empty(size + ALIGNMENT, np.uint8)
-        except (ValueError, OverflowError):  # more than any address reaches
+        except (ValueError, OverflowError):  # larger than the address space
             raise MemoryError(f"a tensor of {size:,} bytes does not fit into memory") from None
         self._total += size
         self._blocks += 1
@@ -123,7 +123,7 @@ class Pool:
         return sum(size * len(blocks) for size, blocks in list(self._free.items()))
 
     def trim(self) -> None:
-        """Give what is free back to the system."""
+        """Free the unused blocks."""
         for size, blocks in list(self._free.items()):
             count = len(blocks)
             for one in blocks[:count]:
@@ -133,5 +133,5 @@ class Pool:
             self._blocks -= count
 
     def report(self) -> PoolReport:
-        """How much there is."""
+        """The current memory use."""
         return PoolReport(self._total, self._total - self._unused(), self._blocks)

@@ -16,7 +16,7 @@ def enabled() -> bool:
 
 
 class VirtualMachineProfiler(VirtualMachine):
-    """Calls functions as the machine does, and notes how long each kernel takes."""
+    """A virtual machine that records the time of each kernel."""
 
     timed = True
 

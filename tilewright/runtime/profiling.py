@@ -1,4 +1,4 @@
-"""Where the time of a run goes: the kernels of a model, each with its time."""
+"""Profiles: the kernels of a model, each with its time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Room for functions that call each other deeply, where Python allows a thousand calls."""
+"""Deep recursion, beyond Python's limit of a thousand calls."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _before = 0
 
 @contextmanager
 def deep_calls(depth: int) -> Iterator[None]:
-    """Let calls nest `depth` deep meanwhile; between Python functions they take no C stack.
+    """Raise the recursion limit to `depth` meanwhile; calls between Python functions use no C stack.
 
-    The limit is the whole process's: the largest that anybody needs, and what it was before when the last one leaves.
+    The limit is that of the whole process: the largest in use, and the original one when the last user leaves.
     """
     global _before
     with _lock:

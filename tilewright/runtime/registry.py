@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar, overload
 
 
 class PackedFunc:
-    """A callable with a name: Python's or compiled, one looks like the other."""
+    """A callable with a name, implemented in Python or compiled."""
 
     __slots__ = ("__weakref__", "_call", "name")
 
@@ -66,7 +66,7 @@ def get_global_func(name: str, allow_missing: Literal[False] = ...) -> PackedFun
 @overload
 def get_global_func(name: str, allow_missing: bool) -> PackedFunc | None: ...
 def get_global_func(name: str, allow_missing: bool = False) -> PackedFunc | None:
-    """The function registered under a name; without it an error, or None where that is allowed."""
+    """The function registered under a name; if there is none, an error, or None with `allow_missing`."""
     found = _functions.get(name)
     if found is None and not allow_missing:
         raise ValueError(f"there is no global function {name!r}; register one with @register_func({name!r})")
@@ -74,7 +74,7 @@ def get_global_func(name: str, allow_missing: bool = False) -> PackedFunc | None
 
 
 def remove_global_func(name: str) -> None:
-    """Forget a global function; a name that is not there is no error."""
+    """Remove a global function; an unknown name is not an error."""
     _functions.pop(name, None)
 
 
@@ -87,15 +87,15 @@ _converters: list[Callable[[Any], Any]] = []
 
 
 def register_converter(converter: Callable[[Any], Any]) -> None:
-    """Teach `convert` more: the compiler adds the conversion of numbers to IR constants this way.
+    """Add a converter to `convert`: the compiler adds the conversion of numbers to IR constants.
 
-    A converter returns `NotImplemented` for what it does not know.
+    A converter returns `NotImplemented` for values that it does not handle.
     """
     _converters.append(converter)
 
 
 def convert(value: Any) -> Any:
-    """The form of a Python value in which compiled code and the IR take it."""
+    """Convert a Python value to the form that compiled code and the IR take."""
     for converter in _converters:
         found = converter(value)
         if found is not NotImplemented:

@@ -1,14 +1,14 @@
-"""What kernels on a device say of bad data: an index out of bounds, a divisor that is 0.
+"""Reports of kernels on a device about bad data: an index out of bounds, a divisor that is 0.
 
 A kernel cannot end a call. A check that fails in it writes its number and the values of its message to a block of
-memory, unless another check has done so before, and the kernel goes on with 0 instead of the bad value. The host
-looks at the block once it has waited for the device anyway, and raises the error then.
+memory, unless another check has done so before, and the kernel continues with 0 instead of the bad value. The host
+reads the block after it has waited for the device anyway, and raises the error then.
 
     run        launch, launch, launch                   each kernel with checks is given the address of the block
     numpy()    wait, copy, look at the block            OutOfBoundsError: node Gather 'rows': index 7 at position [1] …
 
-A block belongs to an executor, or to a function that was built on its own. It is looked at by the threads that
-launched kernels or asked for a result, so that the error of one executor is not raised for another one's caller.
+A block belongs to an executor, or to a function that was built on its own. It is read by the threads that launched
+kernels or read a result, so that the error of one executor is not raised for another one's caller.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ Check = Sequence[str]  # the kind of a check, and its message with {} for each v
 class ReportBlock(Protocol):
     """Memory that kernels write to and the host reads."""
 
-    address: int  # as kernels know it
-    visible: bool  # whether the host reads it where it lies, without asking the device
+    address: int  # on the device
+    visible: bool  # whether the host can read it without a copy
 
     def read(self) -> Sequence[int]:
-        """The numbers in it, of all kernels that were waited for."""
+        """The numbers in it, of all completed kernels."""
 
     def clear(self) -> None:
-        """Make it ready for another report."""
+        """Reset it for another report."""
 
 
 class DeviceBlock:
@@ -67,7 +67,7 @@ class DeviceBlock:
 
 
 class _Thread(threading.local):
-    """What holds for one thread: whose launches these are, and the reports to look at with the streams to wait for."""
+    """The state of one thread: the executor of its launches, and the pending reports with their streams."""
 
     def __init__(self) -> None:
         self.current: Report | None = None
@@ -88,7 +88,7 @@ class Report:
         self.address = self._block.address
 
     def base(self, checks: Sequence[Check]) -> int:
-        """What is added to the numbers of a kernel's checks, which start from 1."""
+        """The base of the numbers of a kernel's checks, which start from 1."""
         found = self._bases.get(id(checks))
         if found is None:
             found = self._bases[id(checks)] = (len(self._checks), checks)
@@ -96,20 +96,20 @@ class Report:
         return found[0]
 
     def expect(self) -> None:
-        """Look at it when this thread next waits for the stream that it works on."""
+        """Check it when this thread next waits for its stream."""
         recording = self._api.recording
         if recording is not None:
-            recording.append(self)  # whoever runs the graph expects it then
+            recording.append(self)  # expected by the thread that runs the graph
         else:
             _thread.pending[self, self._api.stream(self._index)] = None
 
     def glance(self) -> None:
-        """Raise what was reported, if that is seen without waiting."""
+        """Raise the reported error, if it is visible without waiting."""
         if self._block.visible:
             self.look()
 
     def look(self) -> None:
-        """Raise what was reported."""
+        """Raise the reported error."""
         number, *values = self._block.read()
         if not number:
             return
@@ -123,7 +123,7 @@ class Report:
 
 
 def look(api: Any, index: int) -> None:
-    """Raise what kernels reported that this thread launched on its stream of a device, for which it has waited."""
+    """Raise the errors of the kernels that this thread launched on its stream of a device, after waiting for it."""
     if not _thread.pending:
         return
     stream = api.stream(index)
@@ -135,7 +135,7 @@ def look(api: Any, index: int) -> None:
 
 
 def within(report: Report, work: Callable[[], Any]) -> Callable[[], None]:
-    """The same work, whose kernels report to an executor's block."""
+    """Run with an executor's block as the report of its kernels."""
 
     def run() -> None:
         before, _thread.current = _thread.current, report
@@ -150,7 +150,7 @@ def within(report: Report, work: Callable[[], Any]) -> Callable[[], None]:
 def reporting(
     launch: Callable[..., None], checks: Sequence[Check], own: Callable[[], Report]
 ) -> Callable[..., None]:
-    """The launch of a kernel with checks: it is given a block and where its checks are counted from."""
+    """The launch of a kernel with checks: it gets a block and the base of its check numbers."""
 
     def launch_with_report(
         gx: int, gy: int, gz: int, bx: int, by: int, bz: int, dynamic: int, args: tuple[Any, ...]

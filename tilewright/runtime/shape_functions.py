@@ -1,9 +1,9 @@
-"""The shapes of results that depend on values: what the virtual machine asks before it runs such a kernel.
+"""Shape functions: the shapes of results that depend on values, computed before such a kernel runs.
 
     SHAPE_FUNCTIONS["dyn.tile"](attrs, [x, reps]) = [(4, 6)]      x: an array of (2, 3), reps: [2, 2]
 
-A function gets the attributes (by name) and an array for each tensor among the arguments, and gives a shape for each
-tensor of the result. What cannot be is a `ShapeError` that names the argument.
+A function gets the attributes (by name) and an array for each tensor among the arguments, and returns a shape for each
+tensor of the result. Invalid values raise a `ShapeError` that names the argument.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ShapeFunction = Callable[[Any, list[Any]], list[Shape]]
 
 
 class ShapeError(TVMError, ValueError):
-    """Values that make no shape."""
+    """Values that do not give a shape."""
 
     def __init__(self, reason: str, argument: str) -> None:
         super().__init__(f"{argument}: {reason}")
@@ -49,14 +49,14 @@ def _reshape(attrs: Any, values: list[Any]) -> list[Shape]:
 
 
 def _reshaped(shape: Shape, codes: list[int], allowzero: bool) -> Shape:
-    """0 keeps a dimension, -1 is what is left, -2 keeps all that follow, -3 joins two, -4 parts one in two."""
+    """0 keeps a dimension, -1 is inferred, -2 keeps all that follow, -3 merges two, -4 splits one in two."""
     out: list[int] = []
     rest = -1
     at, i = 0, 0
 
     def old(place: int) -> int:
         if place >= len(shape):
-            raise ShapeError(f"{tuple(codes)} speaks of dimension {place} of {shape}", "newshape")
+            raise ShapeError(f"{tuple(codes)} refers to dimension {place} of {shape}", "newshape")
         return shape[place]
 
     while i < len(codes):
@@ -81,16 +81,16 @@ def _reshaped(shape: Shape, codes: list[int], allowzero: bool) -> Shape:
             a, b = codes[i], codes[i + 1]
             a, b = (old(at) // max(b, 1) if a == -1 else a), (old(at) // max(a, 1) if b == -1 else b)
             if a * b != old(at):
-                raise ShapeError(f"a dimension of {old(at)} does not part into {a} and {b}", "newshape")
+                raise ShapeError(f"a dimension of {old(at)} cannot be split into {a} and {b}", "newshape")
             out += [a, b]
             i += 2
         else:
-            raise ShapeError(f"{tuple(codes)} has {code}, which means nothing there", "newshape")
+            raise ShapeError(f"{tuple(codes)} has {code}, which is not a valid code there", "newshape")
         at += 1
     total, known = math.prod(shape), math.prod(out)
     if rest >= 0:
         if known == 0 or total % known:
-            raise ShapeError(f"{shape} does not part into {tuple(codes)}", "newshape")
+            raise ShapeError(f"{shape} cannot be reshaped to {tuple(codes)}", "newshape")
         out[rest] = total // known
     elif total != known:
         raise ShapeError(f"{shape} has {total} elements and {tuple(out)} has {known}", "newshape")

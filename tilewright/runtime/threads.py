@@ -1,4 +1,4 @@
-"""How many threads parallel loops may use."""
+"""The number of threads of parallel loops."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from .. import config
 
 
 def num_threads() -> int:
-    """What `config.num_threads` says: its `with` form, else `TILEWRIGHT_NUM_THREADS`, else the usable CPUs."""
+    """The value of `config.num_threads`: its `with` form, else `TILEWRIGHT_NUM_THREADS`, else the usable CPUs."""
     return config.num_threads.value

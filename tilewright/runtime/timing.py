@@ -1,4 +1,4 @@
-"""Measuring how long compiled functions take."""
+"""Timing of compiled functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from .devices import Device, cpu, device_api
 from .registry import get_global_func, register_func
 
-_LAST_LEVEL = 1 << 26  # bytes that push out what lies in a processor's caches
+_LAST_LEVEL = 1 << 26  # bytes that flush the caches of a CPU
 _UNITS = (("s", 1.0), ("ms", 1e3), ("us", 1e6), ("ns", 1e9))
 
 
@@ -100,13 +100,13 @@ def _one_repeat(
         zeros = zeros + 1 if seconds <= 0 else 0
         if seconds * 1000 >= min_repeat_ms or zeros >= zero_limit:
             return seconds, count
-        # aim at the time wanted; grow by the golden ratio at least, so that a few steps suffice
+        # aim at the target time; grow by the golden ratio at least, so that a few steps suffice
         aimed = math.ceil(min_repeat_ms / 1000 / (seconds / count)) if seconds > 0 else 0
         count = max(aimed, math.ceil(count * 1.618), count + 1)
 
 
 def _runner(function: Callable[..., Any], args: tuple[Any, ...], device: Device) -> Callable[[int], float]:
-    """How to run many times and say how long it took, with as little as possible between the runs."""
+    """A function that runs many times and returns the seconds, with minimal overhead between the runs."""
     bind = getattr(function, "bind", None)
     clock = time.perf_counter
     timer = device_api(device).timer(device.device_id) if device.device_type != 1 else None
@@ -148,7 +148,7 @@ def _runner(function: Callable[..., Any], args: tuple[Any, ...], device: Device)
 
 
 class _Flush:
-    """Push everything else out of the caches by writing as many bytes."""
+    """Flush the caches by writing as many bytes."""
 
     def __init__(self, nbytes: int) -> None:
         import numpy as np
@@ -161,9 +161,9 @@ class _Flush:
 
 @register_func("cache_flush_cpu_non_first_arg")
 def _flush_weights(*args: Any) -> None:
-    """A classic `f_preproc`: push everything but the first argument, a model's data, out of the caches."""
+    """A classic `f_preproc`: flush everything but the first argument, a model's data, from the caches."""
     if len(args) > 1:
         _Flush(_LAST_LEVEL)()
         first = args[0]
         if getattr(first, "_host", None) is not None:
-            first._host.sum()  # and have it back
+            first._host.sum()  # load it again

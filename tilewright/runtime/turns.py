@@ -1,4 +1,4 @@
-"""One user at a time: what an executor with memory of its own does when several threads use it at once.
+"""Exclusive use: the checks of an executor that several threads use at once.
 
     set_input, run, get_output          work on one memory: they belong to one thread, or to threads that take turns
     run while another thread runs       refused
@@ -25,24 +25,24 @@ _REMEDY = (
 
 
 class Turns(ABC):
-    """What runs with memory of its own, and is changed between runs."""
+    """An object that runs with memory of its own, and is changed between runs."""
 
     def __init__(self) -> None:
         self._call: Callable[[], Any] | None = (
             None  # to run; None while it runs, or when something has changed
         )
-        self._stale = True  # something has changed
-        self._made: Callable[[], Any] | None = None  # what was bound, if that still holds
+        self._stale = True  # inputs or buffers have changed
+        self._made: Callable[[], Any] | None = None  # the bound call, if it is still valid
         self._setters: dict[Hashable, int] = {}  # the threads that set inputs since the last run
         self._lost: set[int] = set()  # those whose input another one has overwritten before they ran
         self._turn = threading.Lock()
 
     @abstractmethod
     def _bound(self) -> Callable[[], Any]:
-        """What runs it, with everything where it is now."""
+        """The call that runs it, bound to the current buffers."""
 
     def _change(self) -> None:
-        """Something is about to change; not while another thread runs."""
+        """Prepare for a change; refused while another thread runs."""
         if self._call is None and not self._stale:
             self._refuse("another thread runs this executor now")
         self._stale, self._call = True, None
@@ -57,7 +57,7 @@ class Turns(ABC):
             self._lost.discard(me)
 
     def _ready(self) -> Callable[[], Any]:
-        """What is to run now that something has changed."""
+        """The call to run after a change."""
         with self._turn:
             if not self._stale:
                 self._refuse("another thread runs this executor now")
@@ -72,7 +72,7 @@ class Turns(ABC):
 
     @contextmanager
     def alone(self) -> Iterator[Callable[[], Any]]:
-        """This thread runs it, in pieces or many times, until it leaves."""
+        """Exclusive use by this thread, for running step by step or many times."""
         call = self._call
         if call is None:
             call = self._ready()

@@ -39,13 +39,13 @@ from .vm_verify import parse_program, verify
 
 VM: Final = "vm"  # the key in a library's metadata
 _MAGIC = b"TWVM\x01\x00\x00\x00"
-_DEPTH: Final = 50_000  # calls in calls
+_DEPTH: Final = 50_000  # most nested calls
 
-Tensor = tuple[int, tuple[int, ...], str, Any]  # address, shape, type of elements, what owns the memory
+Tensor = tuple[int, tuple[int, ...], str, Any]  # address, shape, type of elements, owner of the memory
 
 
 class Closure:
-    """A function as a value, with what it sees of the function that it was made in."""
+    """A function as a value, with its captured variables."""
 
     __slots__ = ("arity", "captured", "function")
     captured: tuple[Any, ...]
@@ -55,7 +55,7 @@ class Closure:
 
 
 class Tail:
-    """A call that is the last thing a function does: the caller makes it, so that loops take no room."""
+    """A tail call: the caller makes it, so that loops use no stack."""
 
     __slots__ = ("args", "function")
 
@@ -64,14 +64,14 @@ class Tail:
 
 
 def called(value: Any) -> Any:
-    """The result of a call, after all that it leaves to do."""
+    """The result of a call, after its tail calls."""
     while value.__class__ is Tail:
         value = value.function(*value.args)
     return value
 
 
 class Missing(Exception):
-    """A kernel is called that is not compiled yet. Functions have no effects: they are called again when it is."""
+    """A call of a kernel that is not compiled yet. Functions have no side effects: they are called again afterwards."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -79,7 +79,7 @@ class Missing(Exception):
 
 @dataclass(frozen=True, slots=True)
 class VMMemoryReport:
-    """Bytes of an executable's constants, and of the pool that results and what is between come from."""
+    """The bytes of an executable's constants, and of the pool of results and intermediate tensors."""
 
     weights: int
     pool: PoolReport
@@ -93,7 +93,7 @@ class VMMemoryReport:
 
 
 class Executable:
-    """A compiled program: what `relay.vm.compile` gives and files hold."""
+    """A compiled program, the result of `relay.vm.compile`."""
 
     def __init__(
         self,
@@ -110,8 +110,8 @@ class Executable:
         return self.lib.get_function(symbol)
 
     def compile_missing(self, number: int) -> None:
-        """Compile kernels that were left until they are needed."""
-        raise TVMError("the program calls a kernel that it has not")
+        """Compile kernels at their first use."""
+        raise TVMError("the program calls a kernel that it does not contain")
 
     # -- what is in it -------------------------------------------------------------------------
     @property
@@ -161,10 +161,10 @@ class Executable:
 
     @staticmethod
     def load_exec(bytecode: bytes | bytearray, lib: Module) -> Executable:
-        """The executable that `save` took apart."""
+        """Rebuild the executable from the parts that `save` returned."""
         data = bytes(bytecode)
         if len(data) < 16 or data[:8] != _MAGIC:
-            raise LoadError("load_exec: these bytes are no program of the virtual machine")
+            raise LoadError("load_exec: these bytes are not a program of the virtual machine")
         (length,) = struct.unpack("<Q", data[8:16])
         if 16 + length > len(data):
             raise LoadError(
@@ -240,20 +240,20 @@ def _inside(module: Module, data: Any, program: Program, where: str) -> list[NDA
         kind = ELEMENTS[dtype]
         end = at + int(np.prod(shape, dtype=np.int64)) * kind.itemsize if isinstance(at, int) else -1
         if not 0 <= end <= size or at < 0 or at % ALIGNMENT:
-            raise LoadError(f"{where}: damaged: a constant lies outside of the constants' memory")
+            raise LoadError(f"{where}: damaged: a constant is outside of the memory of the constants")
         made = numpyasarray(whole[at:end].view(kind.numpy).reshape(shape))
-        made._owner = module._library  # it holds the memory
+        made._owner = module._library  # the owner of the memory
         out.append(made)
     return out
 
 
 def machine_or(module: Module, metadata: Any) -> Module | None:
-    """The module as a program of the virtual machine, if its library says that it is one."""
+    """The module as a program of the virtual machine, if its library contains one."""
     data = metadata.get(VM)
     if data is None:
         return None
     if not isinstance(data, dict):
-        raise LoadError(f"{module._library.name}: damaged: the program is no table")
+        raise LoadError(f"{module._library.name}: damaged: the program is not a table")
     return VMModule(module, data)
 
 
@@ -263,7 +263,7 @@ class VirtualMachine:
 
     NAIVE_ALLOCATOR = 1
     POOLED_ALLOCATOR = 2
-    timed = False  # are the times of kernels noted?
+    timed = False  # whether the times of kernels are recorded
 
     def __init__(self, exe: Any, device: Device | Sequence[Device], memory_cfg: Any = None) -> None:
         first = device if isinstance(device, Device) else next(iter(device))
@@ -309,11 +309,11 @@ class VirtualMachine:
         return self._functions
 
     def _noted(self) -> dict[str, Any]:
-        """What functions that note times call."""
+        """The callback of functions that record times."""
         return {}
 
     def _open(self, number: int, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Run a kernel that is compiled for the sizes at hand."""
+        """Run a kernel that is compiled for the current sizes."""
         assert self.exe.open_kernel is not None
         made = self.exe.open_kernel(number, [numpyasarray(_values(t)) for t in tensors])
         return tuple((m._tw_ptr, m.shape, m.dtype, m) for m in made)
@@ -367,9 +367,7 @@ class VirtualMachine:
                 except Missing as kernel:
                     number = kernel.number
                 except RecursionError as error:
-                    raise TVMError(
-                        f"{func_name}: functions call each other more than {_DEPTH} deep"
-                    ) from error
+                    raise TVMError(f"{func_name}: calls are nested more than {_DEPTH} deep") from error
                 self.exe.compile_missing(number)
 
     def invoke_stateful(self, func_name: str, *args: Any, **kwargs: Any) -> None:
@@ -386,7 +384,7 @@ class VirtualMachine:
 
     # -- figures ---------------------------------------------------------------------------------
     def memory_report(self) -> VMMemoryReport:
-        """How many bytes the constants and the pool take."""
+        """The memory use of the constants and the pool."""
         return VMMemoryReport(sum(c.nbytes for c in self.exe.constants), self.pool.report())
 
     def benchmark(
@@ -403,7 +401,7 @@ class VirtualMachine:
         repeats_to_cooldown: int = 1,
         **kwargs: Any,
     ) -> BenchmarkResult:
-        """How long a call takes."""
+        """The time of a call."""
         if args or kwargs:
             self.set_input(func_name, *args, **kwargs)
         given = self._inputs.get(func_name, [])
@@ -425,7 +423,7 @@ class VirtualMachine:
 
 # ---------------------------------------------------------------------------- values
 def _taken(value: Any, kind: Any, name: str) -> Any:
-    """An argument as the program wants it; an array that is not dense or aligned is copied."""
+    """An argument in the form that the program expects; an array that is not dense or aligned is copied."""
     if kind[0] == "function":
         if not isinstance(value, Closure):
             raise TypeError(f"argument {name!r} must be a function, got {type(value).__name__}")
@@ -466,7 +464,7 @@ def _values(tensor: Tensor) -> np.ndarray[Any, Any]:
     for d in shape:
         size *= d
     lease: Any = (ctypes.c_uint8 * size).from_address(address)
-    lease.owner = owner  # the block is free when no array stands on it any more
+    lease.owner = owner  # the block is freed when no array uses it any more
     try:
         return np.ndarray(shape, kind.numpy, lease)
     except ValueError as error:
@@ -474,7 +472,7 @@ def _values(tensor: Tensor) -> np.ndarray[Any, Any]:
 
 
 def _result(value: Any) -> Any:
-    """A value as the caller gets it: what is not from the pool is a copy."""
+    """A result for the caller; tensors that are not from the pool are copied."""
     if isinstance(value, list):
         return tuple_object([_result(v) for v in value])
     if not isinstance(value, tuple):
@@ -524,13 +522,13 @@ def _too_large(size: int, kernel: str) -> NoReturn:
 
 def _misfit(operand: int, wanted: str) -> NoReturn:
     where = f"register {operand}" if operand >= 0 else "an instruction"
-    raise TVMError(f"the program is damaged: {where} should have {wanted}, and has not")
+    raise TVMError(f"the program is damaged: {where} should have {wanted}, and does not")
 
 
 def _fits(value: Any, kind: Any) -> None:
     """Refuse a value that is not of the type that a function's parameter has."""
     if not _is_of(value, kind):
-        raise TVMError(f"the program is damaged: an argument of a function should be {kind}, and is not")
+        raise TVMError(f"the program is damaged: an argument of a function should be {kind}, and is not one")
 
 
 def _is_of(value: Any, kind: Any) -> bool:

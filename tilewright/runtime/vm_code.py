@@ -37,7 +37,7 @@ ValueType = Any  # ["tensor", dtype, [int | None, …]], ["tuple", [type, …]] 
 
 @dataclass(slots=True)
 class FunctionCode:
-    """A function: its parameters, what it takes from around it, and its instructions."""
+    """A function: its parameters, its captured variables, and its instructions."""
 
     name: str
     params: list[tuple[str, int, ValueType]]  # name, register, type
@@ -55,7 +55,7 @@ class FunctionCode:
 
 @dataclass(slots=True)
 class Tests:
-    """Lines of Python that a function begins with, by its number, and that stand before an instruction, by its id."""
+    """Checks as lines of Python: at the start of a function, by its number, and before an instruction, by its id."""
 
     entry: dict[int, list[str]]
     before: dict[int, list[str]]
@@ -68,7 +68,7 @@ class Program:
     functions: list[FunctionCode]
     kernels: list[str]
     constants: list[tuple[str, tuple[int, ...]]]
-    tests: Tests | None = None  # what was not proven; None before the program is verified
+    tests: Tests | None = None  # conditions that were not proved; None before the program is verified
 
     def data(self) -> dict[str, Any]:
         """For JSON."""
@@ -102,7 +102,7 @@ def program_source(program: Program, kernels: dict[str, FunctionInfo], timed: bo
             if e: fail(0, e)
             return r1
 
-    With `timed`, `took` is told of every call of a kernel.
+    With `timed`, `took` is called after every kernel.
     """
     return "\n".join(_Text(program, i, kernels, timed).function() for i in range(len(program.functions)))
 
@@ -298,7 +298,7 @@ def size_text(d: Any) -> str:
 
 
 def _multiplies(d: Any) -> bool:
-    """Whether sizes are multiplied with each other: what comes of it may be too large."""
+    """Whether sizes are multiplied with each other: the product may be too large."""
     if not isinstance(d, (list, tuple)):
         return False
     both = d[0] == "*" and not isinstance(d[1], int) and not isinstance(d[2], int)
@@ -306,7 +306,7 @@ def _multiplies(d: Any) -> bool:
 
 
 def block_ends(body: Sequence[Any]) -> bool:
-    """Whether a block never comes to its end."""
+    """Whether a block never falls through its end."""
     last = body[-1] if body else [""]
     if last[0] == "if":
         return block_ends(last[2]) and block_ends(last[3])

@@ -1,4 +1,4 @@
-"""Sizes of programs of the virtual machine as polynomials: what is known about numbers that nobody has seen yet.
+"""Symbolic sizes of programs of the virtual machine as polynomials.
 
 s2 = s0 * 4 + s1,  s3 = s1 + 4 * s0      the same polynomial, so the same number
 atoms: a size that is read from a tensor, or a quotient, a remainder, a minimum, a maximum of polynomials
@@ -14,7 +14,7 @@ from .metadata import Dim
 Poly = tuple[tuple[tuple[int, ...], int], ...]  # (atoms of a product, its factor), in order
 
 ONE: Final[Poly] = (((), 1),)
-LARGEST: Final = 1 << 63  # no size is so large
+LARGEST: Final = 1 << 63  # sizes are smaller
 _TERMS, _DEGREE = 24, 12  # beyond these a polynomial becomes an atom
 
 
@@ -24,7 +24,7 @@ def constant(value: int) -> Poly:
 
 
 def known(poly: Poly) -> int | None:
-    """The number that a polynomial is, or None."""
+    """The value of a constant polynomial, or None."""
     if not poly:
         return 0
     return poly[0][1] if len(poly) == 1 and not poly[0][0] else None
@@ -41,7 +41,7 @@ class Sizes:
         self._atoms: dict[Any, int] = {}
 
     def fresh(self) -> Poly:
-        """A number from 0 on that nothing is known about."""
+        """A new atom: an unknown non-negative number."""
         self.count += 1
         return (((self.count,), 1),)
 

@@ -1,8 +1,9 @@
-"""Programs of the virtual machine, verified: no instruction can leave its tensors, whoever wrote the program.
+"""The verifier of programs of the virtual machine: no instruction can access memory out of bounds, even in an untrusted
+program.
 
-Every register has a kind on every way to an instruction: a tensor (type of elements, sizes as polynomials), a tuple, a
-function, or unknown. What the kinds prove costs nothing when the program runs; what they refute is refused; the rest is
-tested at run time, by lines that stand before the instruction:
+Every register has a kind on every path to an instruction: a tensor (type of elements, sizes as polynomials), a tuple, a
+function, or unknown. Conditions that the kinds prove cost nothing at run time; those that they refute are errors; the
+others are checked at run time, by lines before the instruction:
 
     view r1 = r0 as (s1, 4)              r0: float32 (s0, 8), nothing known of s1
         ->   if prod(r0[1]) < s1 * 4: misfit(…)
@@ -35,7 +36,7 @@ _RANK: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor; a size that is None is any."""
+    """A tensor; None is an unknown size."""
 
     dtype: str
     dims: tuple[Poly | None, ...]
@@ -53,7 +54,7 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Never:
-    """What no way was found to come to yet: the result of a function that has not returned."""
+    """An unreachable value so far: the result of a function that has not returned."""
 
 
 Kind = Tensor | Tuple | Closed | Never | None  # None: unknown
@@ -61,7 +62,7 @@ Kind = Tensor | Tuple | Closed | Never | None  # None: unknown
 
 @dataclass(slots=True)
 class State:
-    """What is known before an instruction: the kinds of registers, the sizes, and facts about these."""
+    """The state before an instruction: the kinds of registers, the sizes, and facts about these."""
 
     kinds: dict[int, Kind] = field(default_factory=dict)
     sizes: dict[int, Poly] = field(default_factory=dict)
@@ -103,19 +104,19 @@ def parse_program(data: Any, where: str, kernels: dict[str, FunctionInfo]) -> Pr
 
 def _number(value: Any) -> int:
     if value.__class__ is not int or not 0 <= value < LARGEST:
-        raise ValueError(f"{value!r} is no number of a register or a size")
+        raise ValueError(f"{value!r} is not the number of a register or a size")
     return int(value)
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{value!r} is no text")
+        raise ValueError(f"{value!r} is not text")
     return value
 
 
 def _list(value: Any) -> list[Any]:
     if not isinstance(value, (list, tuple)):
-        raise ValueError(f"{value!r} is no list")
+        raise ValueError(f"{value!r} is not a list")
     return value  # type: ignore[return-value]
 
 
@@ -138,7 +139,7 @@ def _type(value: Any) -> ValueType:
 
 
 def _declared(kind: ValueType) -> Kind:
-    """The kind that a parameter's type says; that of a function says nothing."""
+    """The kind of a parameter's type; unknown for a function."""
     if kind[0] == "tensor":
         return Tensor(kind[1], tuple(None if d is None else constant(d) for d in kind[2]))
     return Tuple(tuple(map(_declared, kind[1]))) if kind[0] == "tuple" else None
@@ -147,7 +148,7 @@ def _declared(kind: ValueType) -> Kind:
 def verify(program: Program, kernels: dict[str, FunctionInfo], saved: bool = True) -> Tests:
     """The tests that a program needs at run time; a program that cannot be sound is a ValueError.
 
-    Kinds of results and of captured values are found by going over the functions until nothing changes.
+    Kinds of results and of captured values are computed by a fixed point over the functions.
     """
     world = _World(program, kernels, saved)
     while True:
@@ -160,7 +161,7 @@ def verify(program: Program, kernels: dict[str, FunctionInfo], saved: bool = Tru
 
 
 class _World:
-    """What functions know of each other."""
+    """The facts that functions share."""
 
     def __init__(self, program: Program, kernels: dict[str, FunctionInfo], saved: bool) -> None:
         self.program, self.kernels, self.saved = program, kernels, saved
@@ -170,11 +171,11 @@ class _World:
         self.constants = [Tensor(d, tuple(map(constant, shape))) for d, shape in program.constants]
         self.results: dict[int, Kind] = {}
         self.captured: dict[tuple[int, int], Kind] = {}
-        self.closed: set[int] = set()  # functions that are values: anybody may call them
+        self.closed: set[int] = set()  # functions that are values: they may be called from anywhere
         self.changed = False
 
     def learn(self, table: dict[Any, Kind], key: Any, kind: Kind) -> None:
-        """Let a table's entry cover a kind."""
+        """Join a kind into an entry of a table."""
         before = table.get(key, Never())
         table[key] = made = _joined(before, _outside(kind))
         self.changed |= made != before
@@ -185,7 +186,7 @@ class _World:
 
 
 def _outside(kind: Kind) -> Kind:
-    """A kind as another function sees it: without this one's sizes."""
+    """A kind without the sizes of this function, for other functions."""
     if isinstance(kind, Tensor):
         dims = tuple(d if d is not None and known(d) is not None else None for d in kind.dims)
         return Tensor(kind.dtype, dims)
@@ -193,7 +194,7 @@ def _outside(kind: Kind) -> Kind:
 
 
 def _joined(a: Kind, b: Kind) -> Kind:
-    """A kind that covers two."""
+    """The join of two kinds."""
     if a == b or isinstance(b, Never):
         return a
     if isinstance(a, Never):
@@ -212,7 +213,7 @@ class _Check:
         self.world, self.number, self.tests = world, number, tests
         self.program, self.code = world.program, world.program.functions[number]
         self.sizes = Sizes()
-        self.lines: list[str] = []  # the tests of the instruction at hand
+        self.lines: list[str] = []  # the tests of the current instruction
         self.depth = 2
 
     def run(self) -> None:
@@ -233,14 +234,14 @@ class _Check:
             raise ValueError(f"function {code.name!r} ends without a result")
 
     def inside(self, kind: Kind) -> Kind:
-        """A kind from outside, with sizes of this function for those that are open."""
+        """A kind from outside, with new sizes of this function for unknown ones."""
         if isinstance(kind, Tensor):
             return Tensor(kind.dtype, tuple(self.sizes.fresh() if d is None else d for d in kind.dims))
         return Tuple(tuple(map(self.inside, kind.fields))) if isinstance(kind, Tuple) else kind
 
     # -- blocks ------------------------------------------------------------------------------------
     def block(self, body: Any, state: State) -> State | None:
-        """What is known after a block; None where it does not come to its end."""
+        """The state after a block; None if its end is unreachable."""
         if self.depth > _DEEPEST_BLOCK:
             raise ValueError(f"blocks nest deeper than {_DEEPEST_BLOCK}")
         for i, instr in enumerate(_list(body)):
@@ -267,14 +268,14 @@ class _Check:
             self.lines, self.depth = lines, self.depth - deeper
 
     def merge(self, state: State, ways: Sequence[State]) -> None:
-        """Change a state to what holds after all of some ways from it."""
+        """Merge the states of several paths into one."""
         kinds = {r for r in ways[0].kinds if all(r in w.kinds for w in ways)}
         sizes = {s for s in ways[0].sizes if all(s in w.sizes for w in ways)}
         state.kinds = {r: self.common([w.kinds[r] for w in ways], ways) for r in kinds}
         state.sizes = {s: self.agreed([w.sizes[s] for w in ways], ways) for s in sizes}
 
     def common(self, kinds: Sequence[Kind], ways: Sequence[State]) -> Kind:
-        """What a register may hold after all ways."""
+        """The kind of a register after all paths."""
         made = kinds[0]
         for k in kinds[1:]:
             made = _joined(made, k)
@@ -285,7 +286,7 @@ class _Check:
         return self.inside(made)
 
     def agreed(self, found: Sequence[Poly | None], ways: Sequence[State]) -> Poly:
-        """A size that all ways agree on: (1, 4) where n is 1, and (n, 4) where it is not, are both (n, 4)."""
+        """A size that all paths agree on: (1, 4) where n is 1, and (n, 4) where it is not, are both (n, 4)."""
         for p in dict.fromkeys(found):
             if p is not None and all(
                 d is not None and self.sizes.replaced(p, w.equal) == self.sizes.replaced(d, w.equal)
@@ -297,7 +298,7 @@ class _Check:
     # -- operands ------------------------------------------------------------------------------------
     def kind(self, state: State, x: Any) -> Kind:
         if x.__class__ is not int:
-            raise ValueError(f"{x!r} is no operand")
+            raise ValueError(f"{x!r} is not an operand")
         if x < 0:
             if -x > len(self.world.constants):
                 raise ValueError(f"there is no constant {-x - 1}")
@@ -307,7 +308,7 @@ class _Check:
         return state.kinds[x]
 
     def tensor(self, state: State, x: Any, dtype: str | None = None) -> Tensor | None:
-        """The tensor that an operand is; None where only a test can tell that it is one, and of the right type."""
+        """The tensor of an operand; None if its kind must be checked at run time."""
         kind = self.kind(state, x)
         if kind is None or isinstance(kind, Never):
             name = operand_text(x)
@@ -324,7 +325,7 @@ class _Check:
             return constant(_number(d))
         number = d[1:] if isinstance(d, str) and d[:1] == "s" else ""
         if not number.isdecimal() or not number.isascii() or str(int(number)) != number:
-            raise ValueError(f"{d!r} is no size that was computed before")
+            raise ValueError(f"{d!r} is not a size that was computed before")
         if int(number) not in state.sizes:
             raise ValueError(f"size {d!r} is read and has no value")
         return self.sizes.replaced(state.sizes[int(number)], state.equal)
@@ -361,7 +362,7 @@ class _Check:
             raise ValueError(f"a size nests deeper than {_DEEPEST_SIZE}")
         if dim.__class__ is int:
             if abs(dim) >= LARGEST:
-                raise ValueError(f"{dim} is no size")
+                raise ValueError(f"{dim} is not a size")
             return constant(dim)
         if isinstance(dim, str):
             return self.size(state, dim)
@@ -385,7 +386,7 @@ class _Check:
         self.size(state, b)
 
     def learn_equal(self, state: State, a: Poly, b: Poly) -> None:
-        """Note that two sizes are the same, where one of them is an atom."""
+        """Record that two sizes are equal, if one of them is an atom."""
         for x, y in ((a, b), (b, a)):
             if len(x) == 1 and len(x[0][0]) == 1 and x[0][1] == 1:
                 (atom,) = x[0][0]
@@ -411,12 +412,12 @@ class _Check:
         if len(args) != len(info.params) or len(symbols) != len(info.symbols):
             raise ValueError(f"kernel {info.name} is called with another number of arguments")
         if info.ret is not None or info.device != "cpu":
-            raise ValueError(f"{info.name} is no kernel of the virtual machine")
+            raise ValueError(f"{info.name} is not a kernel of the virtual machine")
         made = [Tensor(_one_of(d, ELEMENTS), tuple(self.shape(state, dims))) for _, d, dims in outs]
         targets = [_number(r) for r, _, _ in outs]
         read = {a for a in args if a.__class__ is int}
         if len(set(targets)) != len(targets) or read & set(targets):
-            raise ValueError(f"a result of {info.name} takes the place of another value of the call")
+            raise ValueError(f"a result of {info.name} overwrites another value of the call")
         names: dict[str, tuple[Poly, str]] = {}
         for given, wanted in (
             *zip(symbols, info.symbols, strict=True),
@@ -427,7 +428,7 @@ class _Check:
             if isinstance(p, BufferParam):
                 self.buffer(state, info.name, p, a, (outs, made), names)
             elif not _is(a, "n"):
-                raise ValueError(f"{p.name} of {info.name} is a number, and {a!r} is none")
+                raise ValueError(f"{p.name} of {info.name} is a number, and {a!r} is not")
         written = [a[1] for a in args if _is(a, "o")]
         if sorted(written) != list(range(len(made))):
             raise ValueError(f"kernel {info.name} does not write each of its results once")
@@ -457,20 +458,20 @@ class _Check:
         results: Any,
         names: dict[str, tuple[Poly, str]],
     ) -> None:
-        """Check an array for a kernel: its type, and that its memory is as large as the kernel takes for granted."""
+        """Check an array for a kernel: its type, and that its memory is as large as the kernel assumes."""
         if p.strides is not None or p.align > ALIGNMENT:
             raise ValueError(f"{p.name} of {name} has strides or an alignment of its own")
         polys = {n: poly for n, (poly, _) in names.items()}
         needed = self.sizes.product(self.sizes.of(d, polys) for d in p.shape)
         text = " * ".join(["1", *(dim_text(d, lambda n: names[n][1], True) for d in p.shape)])
         if _is(a, "o"):
-            if p.access == "r" and known(needed) != 0:  # one without elements is not written
-                raise ValueError(f"{p.name} of {name} is read, and nothing is in it yet")
+            if p.access == "r" and known(needed) != 0:  # an empty one is not accessed
+                raise ValueError(f"{p.name} of {name} is read before it is written")
             outs, made = results
             found, have = made[_number(a[1])], " * ".join(["1", *map(size_text, outs[a[1]][2])])
         else:
             if p.access != "r":
-                raise ValueError(f"{p.name} of {name} is written, and only a result may be")
+                raise ValueError(f"{p.name} of {name} is written, and only results may be")
             found, have = self.tensor(state, a, p.dtype), f"prod({operand_text(a)}[1])"
             if a >= 0 and p.align > ELEMENTS[p.dtype].itemsize:
                 self.lines.append(f"if {operand_text(a)}[0] % {p.align}: misfit({a}, 'aligned memory')")
@@ -481,14 +482,14 @@ class _Check:
         )
 
     def holds(self, state: State, have: Tensor | None, needed: Poly, test: str) -> None:
-        """Refuse a tensor that is known to have fewer elements than are needed; test what is not known."""
+        """Refuse a tensor that has fewer elements than are needed; add a run-time check if that is not known."""
         if have is not None:
             more = self.sizes.add(self.sizes.product(self.dims(state, have)), needed, -1)
             found = known(more)
             if found is not None and found >= 0:
                 return
             if found is not None:
-                raise ValueError(f"a tensor has {-found} elements less than it is used for")
+                raise ValueError(f"a tensor has {-found} elements fewer than its use needs")
         self.lines.append(test)
 
     def on_open(self, state: State, number: Any, xs: Any, outs: Any) -> None:
@@ -522,7 +523,7 @@ class _Check:
             self.put(state, r, kind)
             return
         if not isinstance(kind, Tuple) or i >= len(kind.fields):
-            raise ValueError(f"register {x} is no tuple with a field {i}")
+            raise ValueError(f"register {x} is not a tuple with a field {i}")
         self.put(state, r, kind.fields[i])
 
     def on_move(self, state: State, r: Any, x: Any) -> None:
@@ -545,11 +546,11 @@ class _Check:
                 value = Closed() if c[0] == "self" else self.kind(state, c[1])
                 self.world.learn(self.world.captured, (f, i), value)
             else:
-                raise ValueError(f"{c!r} is nothing that function {f} captures")
+                raise ValueError(f"{c!r} cannot be captured by function {f}")
         return code
 
     def own(self, state: State) -> None:
-        """A function goes on with what it has captured."""
+        """A function continues with its own captured values."""
         for i, (kind, r) in enumerate(self.code.captures):
             if kind == "s":
                 self.size(state, f"s{r}")
@@ -568,7 +569,7 @@ class _Check:
                 raise ValueError(f"{name!r} of function {code.name!r} is given a value of another type")
 
     def suits(self, state: State, given: Kind, wanted: Kind) -> bool | None:
-        """Whether a value is of a kind; None where it must be tested."""
+        """Whether a value is of a kind; None if it must be checked at run time."""
         if wanted is None:
             return True
         if given is None or isinstance(given, Never):
@@ -592,7 +593,7 @@ class _Check:
     def on_closure(self, state: State, r: Any, f: Any, captured: Any) -> None:
         self.callee(state, f, captured, own=True)
         if any(c[0] == "r" and c[1] == r for c in captured):
-            raise ValueError(f"a function in register {r} captures what it takes the place of")
+            raise ValueError(f"a function in register {r} captures the value that it overwrites")
         self.world.close(f)
         self.put(state, r, Closed())
 
@@ -619,7 +620,7 @@ class _Check:
         """Check a call of a function that is a value: it knows how many arguments it takes, and tests them."""
         kind = self.kind(state, x)
         if kind is not None and not isinstance(kind, (Closed, Never)):
-            raise ValueError(f"register {x} holds no function")
+            raise ValueError(f"register {x} does not hold a function")
         for a in _list(xs):
             self.kind(state, a)
         name = operand_text(x)
@@ -672,7 +673,7 @@ def _is(a: Any, kind: str) -> bool:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a value can stand in Python text as it is written."""
+    """Whether a value can be written as a Python literal."""
     if isinstance(value, dict):
         return all(isinstance(k, str) and _is_plain(v) for k, v in value.items())
     if isinstance(value, (list, tuple)):

@@ -145,7 +145,7 @@ def decl_tensor_intrin(
         raise ValueError(f"fcompute of intrinsic {name} gave {len(parts)} statements, and not one to three")
     body, init, update = (_statement(p) for p in [*parts, None, None][:3])
     if not op.reduce_axis and (init is not None or update is not None):
-        raise ValueError(f"intrinsic {name} is no reduction, so it has no reduce_init and reduce_update")
+        raise ValueError(f"intrinsic {name} is not a reduction, so it has no reduce_init and reduce_update")
     return TensorIntrin(name, op, buffers, body, init, update)
 
 

@@ -29,7 +29,7 @@ class DummyRunner(Runner):
 
 @autotvm.template("testing/matmul")  # type: ignore[untyped-decorator]
 def matmul(N: int, L: int, M: int, dtype: str) -> Any:
-    """A product in tiles; a tile of one column is no tile, so that the number of loops differs."""
+    """A product in tiles; a tile of one column is not a tile, so that the number of loops differs."""
     A = te.placeholder((N, L), name="A", dtype=dtype)
     B = te.placeholder((L, M), name="B", dtype=dtype)
     k = te.reduce_axis((0, L), name="k")

@@ -1,4 +1,4 @@
-"""Annotations by which schedules tell lowering what to do."""
+"""Annotations by which schedules direct lowering."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ _KINDS = {
 
 
 class WithScope:
-    """What a builder's `with` opens: it gives a value, and closes with a function."""
+    """The context manager of a builder's scope: it returns a value, and calls a function at its end."""
 
     def __init__(self, value: Any, close: Callable[[], None]) -> None:
         self._value, self._close = value, close
@@ -130,7 +130,7 @@ class IRBuilder:
 
     # -- scopes ------------------------------------------------------------------------------
     def scope_attr(self, node: Any, attr_key: str, value: Any) -> None:
-        """What follows in this scope has the attribute."""
+        """An attribute of the statements that follow in this scope."""
         held_node = StringImm(node) if isinstance(node, str) else node
         held = StringImm(value) if isinstance(value, str) else convert(value)
         self.emit(lambda body: AttrStmt(held_node, attr_key, held, body))
@@ -161,11 +161,11 @@ class IRBuilder:
         return self._open(None, lambda body: While(convert(condition), body))
 
     def if_scope(self, cond: Any) -> WithScope:
-        """What is done if the condition holds."""
+        """The statements to run if the condition holds."""
         return self._open(None, lambda body: IfThenElse(convert(cond), body))
 
     def else_scope(self) -> WithScope:
-        """What is done otherwise; it follows an `if_scope`."""
+        """The statements to run otherwise; must follow an `if_scope`."""
         before = self._stack[-1][-1] if self._stack[-1] else None
         if not isinstance(before, IfThenElse) or before.else_case is not None:
             raise RuntimeError("else_scope can only follow an if_scope")
@@ -178,7 +178,7 @@ class IRBuilder:
 
     # -- names and memory --------------------------------------------------------------------
     def let(self, var_name: str, value: Any) -> Var:
-        """A name for a value in what follows."""
+        """A variable bound to a value in the statements that follow."""
         held = convert(value)
         made = Var(var_name, held.dtype)
         self.emit(lambda body: LetStmt(made, held, body))
@@ -187,7 +187,7 @@ class IRBuilder:
     def allocate(
         self, dtype: str, shape: Any, name: str = "buf", axis_separators: Any = None, scope: str = ""
     ) -> BufferVar:
-        """Memory for what follows in this scope."""
+        """Memory for the statements that follow in this scope."""
         data = Var(name, PointerType(PrimType(dtype), scope or "global"))
         sizes = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
         made = decl_buffer(sizes, dtype, name, data=data, scope=scope, axis_separators=axis_separators)
@@ -195,12 +195,12 @@ class IRBuilder:
         return BufferVar(self, made, dtype)
 
     def pointer(self, content_type: str, name: str = "ptr", scope: str = "") -> BufferVar:
-        """A pointer to memory of somebody else's."""
+        """A pointer to memory that is allocated elsewhere."""
         data = Var(name, PointerType(PrimType(content_type), scope or "global"))
         return BufferVar(self, decl_buffer((1,), content_type, name, data=data), content_type)
 
     def buffer_ptr(self, buf: Buffer, shape: Any = None) -> BufferVar:
-        """A buffer, to be indexed; with `shape`, its memory seen in another shape."""
+        """A buffer, to be indexed; with `shape`, its memory in another shape."""
         if shape is not None:
             buf = decl_buffer(tuple(shape), buf.dtype, buf.name, data=buf.data)
         return BufferVar(self, buf, buf.dtype)

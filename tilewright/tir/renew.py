@@ -1,4 +1,4 @@
-"""Copies of statements: variables replaced, definitions made anew, constants folded."""
+"""Copies of statements: variables substituted, definitions renamed, constants folded."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def folded(e: Any) -> Any:
         if cls is Call and e.op is _LIKELY:
             return e.args[0] if not e.args[0].children() and not isinstance(e.args[0], Var) else e
     except ZeroDivisionError:
-        return e  # it stands in a place that is never reached; leave it to trap if it is
+        return e  # it is never reached; if it is, it traps at run time
     return e
 
 
@@ -140,11 +140,11 @@ class Renewer(Substituter):
 
 
 class _Copier(Renewer):
-    """One of several copies. Expressions that came out of the first as they were are the same in all of them."""
+    """One of several copies. Expressions that the first copy left unchanged are shared by all of them."""
 
     def __init__(self, table: Mapping[Var, PrimExpr], same: set[int]) -> None:
         super().__init__(table)
-        self.same = same  # by id: what is copied is alive meanwhile
+        self.same = same  # by id: the original is kept alive meanwhile
 
     def visit(self, n: Any) -> Any:
         if id(n) in self.same:
@@ -159,7 +159,7 @@ class _Copier(Renewer):
 
 
 def copies(stmt: Stmt, v: Var, values: Iterable[PrimExpr]) -> list[Stmt]:
-    """Copies of `stmt`, as `renewed`, with each of the values in the place of `v`."""
+    """Copies of `stmt`, as `renewed`, one for each value of `v`."""
     same: set[int] = set()
     return [_Copier({v: value}, same).visit(stmt) for value in values]
 

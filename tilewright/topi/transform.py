@@ -486,7 +486,7 @@ def _axes_of(layout: str) -> list[tuple[str, int]]:
     if wrong or not found:
         raise fail(
             "layout_transform",
-            f"{layout!r} is no layout",
+            f"{layout!r} is not a layout",
             'upper-case letters are axes, a number with a lower-case one an inner part of one: "NCHW16c"',
         )
     return [(v.upper(), int(size or 0)) for size, v in found]

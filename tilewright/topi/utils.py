@@ -99,7 +99,7 @@ def int_list(operator_name: str, argument: str, value: Any) -> list[Any]:
         else:
             integral = hasattr(item, "__index__") and not isinstance(item, bool)
         if not integral:
-            raise fail(operator_name, f"{argument} has {shown(item)}, which is no integer")
+            raise fail(operator_name, f"{argument} has {shown(item)}, which is not an integer")
         out.append(item.value if isinstance(item, IntImm) else item)
     return [i if isinstance(i, ExprOp) else operator.index(i) for i in out]
 

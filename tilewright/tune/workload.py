@@ -139,7 +139,7 @@ def task_of(
     known = {b.name for b in functions[0].buffer_map.values()}
     for name in (*constants, *(inputs or ())):
         if name not in known:
-            raise ScheduleError(f"tuning: {name!r} is no parameter; there are {', '.join(sorted(known))}")
+            raise ScheduleError(f"tuning: {name!r} is not a parameter; there are {', '.join(sorted(known))}")
     return Task(mod, present(chosen), tuple(constants), dict(inputs or {}), reference, dict(sizes or {}))
 
 

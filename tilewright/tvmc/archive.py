@@ -87,7 +87,7 @@ def parts_of(path: Path) -> Iterator[None]:
     except FileNotFoundError as error:
         raise TVMCException(f"{path}: damaged: it lacks {Path(error.filename).name}") from None
     except UnicodeDecodeError as error:
-        raise TVMCException(f"{path}: damaged: a part of it is no text ({error})") from None
+        raise TVMCException(f"{path}: damaged: a part of it is not text ({error})") from None
     except TVMError as error:
         raise TVMCException(f"{path}: damaged: {error}") from error
 
@@ -100,7 +100,7 @@ _REMEDY = {
 
 def read_metadata(path: Path) -> dict[str, Any]:
     """What an archive says about itself, checked."""
-    foreign = f"{path}: is no package and no saved model of tilewright"
+    foreign = f"{path}: is neither a package nor a saved model of tilewright"
     try:
         with tarfile.open(path, "r:") as tar:
             first = tar.next()

@@ -247,7 +247,7 @@ def _given(line: str, path: Path) -> tuple[Database, Record]:
     except UntrustedStep as error:
         raise TVMCException(f"record {uid_of(data)}: {error}") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise TVMCException(f"this is no record as JSON: {error}") from None
+        raise TVMCException(f"this is not a record as JSON: {error}") from None
     if row is None:
         return open_records(path), record
     held = Database(":memory:")

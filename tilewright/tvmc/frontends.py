@@ -39,7 +39,7 @@ def load_model(
     if kind not in _LOADERS:
         raise FrontendError(f"{file}: there is no model format {kind!r}; known are {', '.join(_LOADERS)}")
     if not file.is_file() and kind != "tensorflow":
-        raise FrontendError(f"{file}: is no file; a model is one file")
+        raise FrontendError(f"{file}: is not a file; a model is one file")
     if kind != "pytorch":
         _refuse_types(file, shape_dict)
     for package in ("tensorflow", "tf2onnx") if kind in ("keras", "tensorflow") else ():

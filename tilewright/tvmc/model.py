@@ -152,7 +152,7 @@ class TVMCPackage:
         library = self._library()
         if getattr(library, "type_key", "") != "vm":
             raise TVMCException(
-                f"{self.package_path}: damaged: {self.lib_name} is no program; compile it again"
+                f"{self.package_path}: damaged: {self.lib_name} is not a program; compile it again"
             )
         return VirtualMachine(library, device)
 

@@ -89,7 +89,7 @@ def _as_torch_sees(file: Path) -> list[str]:
 
 
 def _screen_graph(data: Any, where: str) -> None:
-    """Refuse text that torch would evaluate, and functions that are no operators."""
+    """Refuse text that torch would evaluate, and functions that are not operators."""
     stack = [data]
     while stack:
         value = stack.pop()
@@ -101,7 +101,7 @@ def _screen_graph(data: Any, where: str) -> None:
             if isinstance(expr, str) and not _plain(expr):
                 raise FrontendError(f"{where}: the size {expr[:80]!r} is more than arithmetic")
             if isinstance(target, str) and "inputs" in value and _TARGET.fullmatch(target) is None:
-                raise FrontendError(f"{where}: it calls {target[:80]!r}, which is no operator")
+                raise FrontendError(f"{where}: it calls {target[:80]!r}, which is not an operator")
 
 
 def _plain(expr: str) -> bool:
@@ -122,7 +122,7 @@ def _plain(expr: str) -> bool:
 
 
 def _modest(n: ast.AST, texts: set[int]) -> bool:
-    """Whether a part of a size names nothing of Python's own, and is no power that takes the machine's memory."""
+    """Whether a part of a size names nothing of Python's own, and is not a power that takes the machine's memory."""
     if isinstance(n, ast.Name):
         return not n.id.startswith("_")
     if isinstance(n, ast.Constant) and isinstance(n.value, str):

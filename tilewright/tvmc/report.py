@@ -141,7 +141,7 @@ class _Counter:
         self.known: dict[str, float | None] = {}
 
     def kernels(self, main: Function, views: bool = True) -> tuple[Kernel, ...]:
-        """The fused functions, in order; one that only gives its argument another shape is no kernel."""
+        """The fused functions, in order; one that only gives its argument another shape is not a kernel."""
         main = infer_module(IRModule({"main": main}))["main"]
         calls = [e for e in post_order(main.body) if isinstance(e, Call) and is_primitive(e.op)]
         return tuple(self.kernel(c) for c in calls if views or not _is_view(c.op))

@@ -26,7 +26,7 @@ def parse_shape_string(inputs_string: str) -> dict[str, Any]:
         match = _ONE.match(inputs_string, at)
         if match is None:
             raise TVMCException(
-                f"shapes {inputs_string!r}: {inputs_string[at:].strip()!r} is no shape; {_FORM}"
+                f"shapes {inputs_string!r}: {inputs_string[at:].strip()!r} is not a shape; {_FORM}"
             )
         name, at = match["name"], match.end()
         if name in found:
@@ -43,11 +43,11 @@ def _size(text: str, whole: str) -> Any:
     if text in ("?", "-1"):
         return AnySize()
     if not text.isascii() or not text.isdigit():
-        raise TVMCException(f"shapes {whole!r}: {text!r} is no size; {_FORM}")
+        raise TVMCException(f"shapes {whole!r}: {text!r} is not a size; {_FORM}")
     return int(text)
 
 
 def _dtype(text: str, whole: str) -> str:
     if text not in ELEMENTS:
-        raise TVMCException(f"shapes {whole!r}: {text!r} is no type of elements; {_FORM}")
+        raise TVMCException(f"shapes {whole!r}: {text!r} is not a type of elements; {_FORM}")
     return text

@@ -176,7 +176,7 @@ def test_each_barrier_is_needed(make, barriers) -> None:
     lowered = lower_kernels(sch.mod)["main"]
     assert lowered.script().count("T.tvm_storage_sync") == barriers, lowered
     for number in range(barriers):
-        with pytest.raises(InterpreterError, match="race: two threads touch"):
+        with pytest.raises(InterpreterError, match="race: two threads access"):
             tir.interpret(without_barrier(lowered, number), *arrays_of(sch.origin["main"]))
 
 
@@ -217,7 +217,7 @@ def test_kernels_that_go_wrong_are_found(expect) -> None:
     expect(
         str(caught.value),
         """
-        the kernels of main cannot be run: race: two threads touch B[2] (shared memory) with no barrier between
+        the kernels of main cannot be run: race: two threads access B[2] (shared memory) with no barrier between
           thread (blockIdx.x = 0, threadIdx.x = 0) reads it in: C[ax0] = B[ax0] * B[ax0 + 2]
           thread (blockIdx.x = 0, threadIdx.x = 2) writes it in: B[ax0] = A[ax0] + A[ax0 + 2]
           function: main
@@ -239,5 +239,5 @@ def test_random_rows_have_the_barriers_that_they_need_and_no_others(seeds) -> No
         for number in range(lowered.script().count("T.tvm_storage_sync")):
             if (seed, number) in SEEN_THROUGH:
                 continue
-            with pytest.raises(InterpreterError, match="race: two threads touch"):
+            with pytest.raises(InterpreterError, match="race: two threads access"):
                 tir.interpret(without_barrier(lowered, number), *arrays_of(origin))

@@ -135,7 +135,7 @@ def test_a_reader_that_does_not_run_asks_for_nothing_that_is_not_there():
 
 # ---------------------------------------------------------------------------- what is written for certain
 def test_what_is_written_under_a_condition_only_has_no_copy(expect, refused):
-    """The copy would put what is no value into the rest."""
+    """The copy would put what is not a value into the rest."""
     sch = tir.Schedule(computed((6,), ((6,), doubled), ((6,), doubled)))
     sch.transform_layout("B", ("write", 0), lambda i: (i // 4, i % 4), 0)
     sch.blockize(sch.get_loops("B_pad")[0])

@@ -92,7 +92,7 @@ CASES = {
     "launch_around a triangle of starts": (
         programs.a_triangle_of_starts,
         lambda sch: sch.launch_around(sch.get_loops("B")[0], "threadIdx.x", 4),
-        "its init does not run for points that come later",
+        "its init does not run for the points of later iterations",
     ),
     "reindex of what a start that never runs reads": (
         programs.read_by_a_start_that_never_runs,
@@ -107,7 +107,7 @@ CASES = {
     "decompose_reduction of steps that come again": (
         programs.steps_that_come_again,
         lambda sch: sch.decompose_reduction(sch.get_block("B"), sch.get_loops("B")[1]),
-        "come to a step of its reduction again",
+        "repeat a step of its reduction",
     ),
     "reverse_compute_at before those who read old values": (
         programs.not_yet_written,
@@ -122,7 +122,7 @@ CASES = {
     "rfactor where elements come twice": (
         programs.summed_again,
         lambda sch: sch.rfactor(sch.get_loops("B")[0]),
-        "come to elements of block B more than once",
+        "visit elements of block B more than once",
     ),
     "compute_inline of what is written later": (
         programs.written_later,
@@ -172,7 +172,7 @@ CASES = {
     "cache_write of points that come with later steps": (
         programs.points_of_later_steps,
         lambda sch: sch.cache_write(sch.get_block("B"), 0, "local"),
-        "its init does not run for points that come later",
+        "its init does not run for the points of later iterations",
     ),
     "reverse_compute_at under a loop of its own steps": (
         programs.steps_of_a_loop_around,
@@ -192,7 +192,7 @@ CASES = {
     "compute_at of a reduction whose elements come again": (
         programs.sums_that_come_again,
         lambda sch: sch.compute_at(sch.get_block("W"), sch.get_loops("B")[0]),
-        "come to elements of block W more than once",
+        "visit elements of block W more than once",
     ),
     "pad_einsum of a start that is read": (
         programs.starts_from_data,
@@ -202,12 +202,12 @@ CASES = {
     "decompose_reduction of a start that asks for a step": (
         programs.starts_from_a_step,
         lambda sch: sch.decompose_reduction(sch.get_block("B"), sch.get_loops("B")[1]),
-        "asks for reduction iterator `vk`",
+        "uses reduction iterator `vk`",
     ),
     "cascade_reduction of steps that come again": (
         programs.steps_that_come_again,
         lambda sch: sch.cascade_reduction(sch.get_loops("B")[1]),
-        "may come to a step of its reduction again",
+        "may repeat a step of its reduction",
     ),
     "rfactor where a condition reads what is summed": (
         programs.counts_its_own,

@@ -241,7 +241,7 @@ def test_a_diagonal_is_not_padded(refused):
     of = Named(sch)
     text = refused(sch, lambda: sch.pad_einsum(of.B, [4, 4]))
     assert first_line(text) == (
-        "pad_einsum(B, padding=[4, 4]): the elements of B that block B writes are no box, and a box is copied back from "
+        "pad_einsum(B, padding=[4, 4]): the elements of B that block B writes are not a box, and a box is copied back from "
         "the padded buffer"
     )
 

@@ -251,8 +251,8 @@ def test_one_piece_of_memory_can_be_a_tile_that_is_staged():
     with pytest.raises(LoweringError) as caught:
         tvm.lower(late.mod)
     assert str(caught.value) == (
-        "block C_o uses C, a view of C_global, as one piece of memory (through its pointer), and its rows lie "
-        "16 elements apart; give C strides that are variables"
+        "block C_o uses C, a view of C_global, as contiguous memory (through its pointer), and its row stride is "
+        "16 elements; give C strides that are variables"
     )
 
 

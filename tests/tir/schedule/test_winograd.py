@@ -157,7 +157,7 @@ def test_whole_numbers() -> None:
     x, k = te.placeholder((1, 4, 9, 9), "int32", "x"), te.placeholder((4, 4, 3, 3), "int32", "k")
     y = topi.nn.conv2d_nchw(x, k, 1, 1, 1, out_dtype="int32")
     sch = tir.Schedule(te.create_prim_func([x, k, y]))
-    assert reason(sch, y.op.name).endswith("is no sum of floats")
+    assert reason(sch, y.op.name).endswith("is not a sum of floats")
 
 
 def test_after_its_loops_were_split() -> None:

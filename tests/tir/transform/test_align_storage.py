@@ -49,7 +49,7 @@ def test_nothing_asked_nothing_done() -> None:
 @pytest.mark.parametrize("scope", ["global", "local"])
 @pytest.mark.parametrize(("axis", "factor"), [(0, 64), (0, 100), (1, 8)])
 def test_as_much_is_allocated_as_is_declared(scope, axis, factor):
-    """Also where strides are no multiples of each other, as 64 and 7."""
+    """Also where strides are not multiples of each other, as 64 and 7."""
 
     @T.prim_func
     def func(A: T.Buffer((3, 9, 7), "int32"), C: T.Buffer((3, 9, 7), "int32")):

@@ -105,7 +105,7 @@ def test_without_a_barrier_of_the_cluster_they_race(barrier: str) -> None:
     )
     func = func["main"] if isinstance(func, tvm.IRModule) else func
     a, out = np.zeros((2, 256), "float32"), np.zeros(2, "float32")
-    with pytest.raises(Exception, match=r"race: two threads touch B_each\[\d\] \(shared.cluster memory\)"):
+    with pytest.raises(Exception, match=r"race: two threads access B_each\[\d\] \(shared.cluster memory\)"):
         tir.interpret(func, a, out)
 
 

@@ -239,12 +239,12 @@ def test_threads_of_ldmatrix_find_their_lines(expect: Any) -> None:
         ),
         (
             {"shape": "(512,)", "at": "v * 32 + w"},
-            "block copy is marked permuted_layout, and S has no rows: give it two dimensions or more",
+            "block copy is marked permuted_layout, and S has one dimension: give it two or more",
         ),
         (
             {"more": ', "buffer_dim_align": [[0, 0, 32, 8]]'},
-            "block copy is marked permuted_layout, and S has strides of its own (storage_align): one of both keeps "
-            "banks apart",
+            "block copy is marked permuted_layout, and S has padded strides (storage_align): use either padding "
+            "or a swizzle against bank conflicts",
         ),
     ],
 )

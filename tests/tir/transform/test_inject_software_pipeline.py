@@ -207,8 +207,8 @@ def test_registers_that_instructions_name_need_turns_that_are_written_out() -> N
     with pytest.raises(LoweringError) as error:
         tir.transform.InjectSoftwarePipeline()(fragments("serial", [0, 2], [0, 1]))
     assert str(error.value).splitlines()[0] == (
-        "the pipeline of loop `j` needs 2 versions of a, registers that instructions name: unroll the loop, or let the "
-        "statement that fills them come after those that use them"
+        "the pipeline of loop `j` needs 2 versions of a, registers that instructions name: unroll the loop, or order the "
+        "statement that fills them after those that use them"
     )
     with pytest.raises(
         LoweringError, match="of loop `k` needs 2 versions of a, registers that instructions name"

@@ -301,7 +301,7 @@ def test_refuse_a_loop_that_is_both(expect):
     expect(
         refusal(sch.mod["main"]),
         """
-        loop `i_k_fused_0` drives spatial and reduction iterators of block B alike, which is reduced by threads; split it, and bind the part that is reduced
+        loop `i_k_fused_0` drives spatial and reduction iterators of block B alike, which is reduced across threads; split it, and bind the part that is reduced
         """,
     )
 
@@ -317,7 +317,7 @@ def test_refuse_a_number_of_threads_that_is_not_known(expect):
     expect(
         refusal(sch.mod["main"]),
         """
-        B is reduced by threads of loop `k`, whose number is n: it must be a constant, since memory is laid out for it; split off a loop of constant extent, and bind that
+        B is reduced across the threads of loop `k`, whose number is n: it must be a constant, since memory is allocated for it; split off a loop of constant extent, and bind that
         """,
     )
 

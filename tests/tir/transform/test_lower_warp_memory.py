@@ -71,15 +71,15 @@ def test_two_warps_have_memory_each() -> None:
 @pytest.mark.parametrize(
     ("body", "size", "told"),
     [
-        ("W_1[tx] = A[tx]\nB[tx] = W_1[tx * 2]", 64, "move by 1, 2 elements"),
+        ("W_1[tx] = A[tx]\nB[tx] = W_1[tx * 2]", 64, "strides of 1, 2 elements"),
         ("W_1[0] = A[tx]", 64, "move by nothing elements"),
-        ("W_1[31 - tx] = A[tx]", 32, "a thread writes what it has itself"),
+        ("W_1[31 - tx] = A[tx]", 32, "a thread can only write its own elements"),
         (
             "W_1[tx * 2] = A[tx]\nB[tx] = W_1[(tx + 1) % 32 * 2 + tx // 16]",
             64,
             "which register it is must not depend",
         ),
-        ("W_1[tx * 3] = A[tx]", 64, "cannot be shared out among 32 threads, 3 to each"),
+        ("W_1[tx * 3] = A[tx]", 64, "cannot be distributed over 32 threads, 3 to each"),
     ],
 )
 def test_refusals(body: str, size: int, told: str) -> None:

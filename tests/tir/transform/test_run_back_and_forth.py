@@ -68,8 +68,8 @@ def test_a_loop_alone_is_refused():
     with pytest.raises(LoweringError) as error:
         run_back_and_forth(alone)
     assert str(error.value) == (
-        "loop `j` cannot run back and forth: it has no loop around it; mark a serial or unrolled loop inside of "
-        "another, or leave out 'tilewright.back_and_forth' there"
+        "loop `j` cannot run back and forth: it has no loop around it; mark a serial or unrolled loop inside "
+        "another one, or remove 'tilewright.back_and_forth' from it"
     )
 
 

@@ -129,7 +129,7 @@ def test_bindings_of_names_and_constants_are_used(expect, agree):
 
 
 def test_a_binding_of_a_scalar_buffer_is_kept(agree):
-    """A load without indices has no parts, and is no constant for that."""
+    """A load without indices has no parts, and is not a constant for that."""
 
     @T.prim_func(private=True)
     def before(S: T.Buffer((), "int32"), A: T.Buffer((2,), "int32")):

@@ -149,13 +149,13 @@ if x > T.float32(0):
         ),
         (
             'for i in range(T.Cast("int32", A[0])):\n    tx = T.launch_thread("threadIdx.x", 32)\n    A[tx] = T.float32(0)',
-            "main: a loop depends on memory of the device outside of every kernel, where the host runs; bind a loop "
+            "main: a loop depends on device memory outside of every kernel, where the host runs; bind a loop "
             "around it",
         ),
         (
             'x: T.float32 = A[0]\ntx = T.launch_thread("threadIdx.x", 32)\nA[tx] = x',
-            "main: `A[0]` is read before kernels that write A, where the host runs and does not see the memory of the "
-            "device; read it in the kernel that needs it",
+            "main: `A[0]` is read before kernels that write A, where the host runs and cannot access device "
+            "memory; read it in the kernel that needs it",
         ),
     ],
 )
@@ -167,7 +167,7 @@ def test_refusals(body: str, reason: str) -> None:
 
 
 def test_an_extent_that_memory_says_is_refused() -> None:
-    with pytest.raises(LoweringError, match=r"threadIdx.x has .* threads, which memory of the device says"):
+    with pytest.raises(LoweringError, match=r"threadIdx.x has .* threads, a value in device memory"):
         kernel('tx = T.launch_thread("threadIdx.x", T.Cast("int32", A[0]))\nA[tx] = T.float32(0)')
 
 

@@ -118,17 +118,17 @@ def test_tiles_that_bulk_copies_do_not_have() -> None:
     B = te.compute((64, 96), lambda i, j: A[i, j], name="B")
     sch = tir.Schedule(te.create_prim_func([A, B]))
     sch.annotate(sch.blockize(sch.get_loops("B")[0]), "tilewright.bulk_copy", 1)
-    with pytest.raises(LoweringError, match="a tile of 64 x 96 is no pieces of n x 64"):
+    with pytest.raises(LoweringError, match="a tile of 64 x 96 is made of pieces of n x 64"):
         lowered(sch.mod)
     turned = te.compute((64, 64), lambda i, j: te.placeholder((64, 64), "float16", name="C")[j, i], name="D")
     sch = tir.Schedule(te.create_prim_func([turned.op.input_tensors[0], turned]))
     sch.annotate(sch.blockize(sch.get_loops("D")[0]), "tilewright.bulk_copy", 1)
-    with pytest.raises(LoweringError, match="the loops go through the tile as they go through the tensor"):
+    with pytest.raises(LoweringError, match="the loops traverse the tile and the tensor in the same order"):
         lowered(sch.mod)
 
 
 @pytest.mark.parametrize(
-    ("edge", "told"), [(50, ""), (49, "the condition `i < 49` says more than where the tensor")]
+    ("edge", "told"), [(50, ""), (49, "the condition `i < 49` is only a bounds check of the tensor")]
 )
 def test_only_the_end_of_the_tensor_may_be_asked_for(edge: int, told: str) -> None:
     A = te.placeholder((50, 64), "float16", name="A")
@@ -137,9 +137,7 @@ def test_only_the_end_of_the_tensor_may_be_asked_for(edge: int, told: str) -> No
     )
     sch = tir.Schedule(te.create_prim_func([A, B]))
     sch.annotate(sch.blockize(sch.get_loops("B")[0]), "tilewright.bulk_copy", 1)
-    with pytest.raises(
-        LoweringError, match=told or "stands in no loop"
-    ):  # it is one; nobody waits for it here
+    with pytest.raises(LoweringError, match=told or "is in no loop"):  # it is one; nobody waits for it here
         lowered(sch.mod)
 
 
@@ -201,15 +199,15 @@ def pixel(A: te.Tensor, m: tir.Var, k: tir.Var) -> tir.PrimExpr:
         (
             lambda A, m, k: A[m // 64, m % 8, m // 8 % 8, k],
             [2, 8, 8],
-            "goes over pixels and windows by steps",
+            "has strides of 1 to 8 over pixels and windows",
         ),
         (lambda A, m, k: pixel(A, m, k) * tir.const(2, "float16"), [2, 8, 8], "copies elements as they are"),
         (lambda A, m, k: pixel(A, m, 63 - k), [2, 8, 8], "the index `63 - k` counts"),
-        (lambda A, m, k: A[1 - m // 64, m // 8 % 8, m % 8, k], [2, 8, 8], "tells images apart"),
+        (lambda A, m, k: A[1 - m // 64, m // 8 % 8, m % 8, k], [2, 8, 8], "selects the image"),
         (
             lambda A, m, k: tir.if_then_else(m < 100, pixel(A, m, k), tir.const(0, "float16")),
             [2, 8, 8],
-            "the condition `m < 100` says more",
+            "the condition `m < 100` is only a bounds check",
         ),
         (
             lambda A, m, k: A[m // 64, m // 8 % 8, m % 8, 63 - k],
@@ -224,7 +222,7 @@ def test_what_is_no_view(index: object, mark: list[int], told: str) -> None:
 
 
 def test_a_view_is_for_bulk_copies() -> None:
-    with pytest.raises(LoweringError, match="V is a view, which is nowhere in memory: bulk copies alone"):
+    with pytest.raises(LoweringError, match="V is a view, which is not stored: only bulk copies"):
         lowered(view(pixel, [2, 8, 8], copy=0).mod)
 
 

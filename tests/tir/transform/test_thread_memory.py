@@ -91,7 +91,7 @@ def test_refuse_local_memory_that_another_thread_reads(expect):
     expect(
         refusal(reversed_rows("local")),
         """
-        B is in local memory, of which each thread has its own, and a thread of threadIdx.x reads what another one wrote; set_scope(B, 'shared'), or 'global' if it is of another block
+        B is in local memory, which is private to a thread, and a thread of threadIdx.x reads elements that another one wrote; set_scope(B, 'shared'), or 'global' if it is in another block
         """,
     )
 
@@ -100,7 +100,7 @@ def test_refuse_global_memory_inside_a_kernel(expect):
     expect(
         refusal(reversed_rows("global")),
         """
-        B is written by a thread and used by another one of the kernel of loop `i`, and blocks of threads cannot wait for each other; compute it in a kernel of its own, or keep it in shared memory (set_scope or cache_write with 'shared', and compute_at under the loop that is bound to blockIdx)
+        B is written by a thread and used by another one of the kernel of loop `i`, and thread blocks cannot wait for each other; compute it in a kernel of its own, or keep it in shared memory (set_scope or cache_write with 'shared', and compute_at under the loop that is bound to blockIdx)
         """,
     )
 
@@ -116,7 +116,7 @@ def test_refuse_shared_memory_between_two_kernels(expect):
     expect(
         refusal(sch),
         """
-        B is in shared memory, of which each block of threads has its own, and carries something from one block to another, or out of its kernel; compute it under the loop that is bound to blockIdx (compute_at), or set_scope global and use two kernels
+        B is in shared memory, which is private to a thread block, and carries data from one block to another, or out of its kernel; compute it under the loop that is bound to blockIdx (compute_at), or set_scope global and use two kernels
         """,
     )
 
@@ -134,7 +134,7 @@ def test_refuse_an_output_that_another_thread_reads(expect):
     expect(
         refusal(sch),
         """
-        B is written by a thread and used by another one of the kernel of loop `i`, and blocks of threads cannot wait for each other; compute it in a kernel of its own, or keep it in shared memory (set_scope or cache_write with 'shared', and compute_at under the loop that is bound to blockIdx)
+        B is written by a thread and used by another one of the kernel of loop `i`, and thread blocks cannot wait for each other; compute it in a kernel of its own, or keep it in shared memory (set_scope or cache_write with 'shared', and compute_at under the loop that is bound to blockIdx)
         """,
     )
 

@@ -184,6 +184,6 @@ def test_refuse_an_exchange_between_blocks_of_threads(expect):
     expect(
         refusal(passes_on),
         """
-        B carries something from one block of threads of blockIdx.x to another inside a kernel (loop `j`), where they cannot wait for each other; let each block compute what it reads (compute_at), or use two kernels
+        B carries data from one thread block of blockIdx.x to another inside a kernel (loop `j`), where they cannot wait for each other; let each block compute what it reads (compute_at), or use two kernels
         """,
     )

@@ -80,7 +80,7 @@ class Tuner:
 
         If none of them could be measured it raises TuneError, with a table of the causes.
         """
-        format_si_prefix(0, si_prefix)  # refuses what is no prefix
+        format_si_prefix(0, si_prefix)  # refuses what is not a prefix
         told = list(callbacks)
         self.n_trial, self.early_stopping = n_trial, early_stopping or math.inf
         measure_batch = create_measure_batch(self.task, measure_option)

@@ -71,7 +71,7 @@ def build_llvm(mod: IRModule, target: Any) -> LLVMModule:
 
 
 def _level(target: Any) -> int:
-    """How hard LLVM tries: what the knobs say, else the target, else the context."""
+    """The optimization level of LLVM: from the configuration, else the target, else the context."""
     if config.debug.value >= 4:
         return 0
     level = config.llvm_level.value
@@ -81,7 +81,7 @@ def _level(target: Any) -> int:
 
 
 def _native_half(triple: str, target: Any) -> bool:
-    """Whether the CPU converts between float16 and float32 itself."""
+    """Whether the CPU has instructions that convert between float16 and float32."""
     if triple.startswith(("x86_64", "i686", "i386")):
         return "f16c" in target.features
     return triple.startswith(("aarch64", "arm64"))

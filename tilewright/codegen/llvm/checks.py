@@ -1,4 +1,4 @@
-"""Checks of data: a branch out of the function that is not taken, one for several checks that follow each other."""
+"""Checks of data: an unlikely branch out of the function, shared by consecutive checks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CHECKED = Op.get("tir.checked")
 
 
 def failed(f: FunctionEmitter, e: Call) -> str:
-    """The function is left."""
+    """Return from the function with an error."""
     kind, message, *values = e.args
     _leave(f, kind, message, [f.expr(v) for v in values])
     f.start(f.label("after"))
@@ -34,22 +34,23 @@ def checked(f: FunctionEmitter, e: Call) -> str:
 
 
 class Waiting:
-    """Vectors of values around a statement whose checks share a branch: it comes before what uses one of them.
+    """Checks of vectors around a statement that share a branch, which comes before the first use of a checked value.
 
     p0 = checked(i0, i0 < n)                    br (i0 < n) & (i1 < n), inside, outside
     p1 = checked(i1, i1 < n)            ->    outside:
-    …                                           the first of both checks that fails says so
+    …                                           report the first of both checks that fails
                                               inside:
                                                 …
     """
 
     def __init__(self, f: FunctionEmitter) -> None:
         self.f = f
-        self.checks: list[tuple[Call, str]] = []  # each with the register of its condition
+        self.checks: list[tuple[Call, str]] = []  # with the register of each condition
         self.vars: set[Var] = set()
 
     def takes(self, s: LetStmt) -> bool:
-        """Bind the variable of a check of a vector, whose branch waits; anything else that needs it waits no more."""
+        """Bind the variable of a vector check and defer its branch; for any other value, emit the pending branch
+        first."""
         found = _check_of(s.value)
         wide = found is not None and found.dtype.lanes > 1
         lanes = found.args[1].dtype.lanes if found is not None else 0
@@ -72,30 +73,30 @@ class Waiting:
         return value
 
     def end(self) -> None:
-        """The branch, if there is one to wait for."""
+        """Emit the pending branch, if there is one."""
         if self.checks:
             _branch(self.f, self.checks)
         self.checks, self.vars = [], set()
 
 
 def _check_of(e: PrimExpr) -> Call | None:
-    """The check that gives a value, maybe of another width."""
+    """The check that produces a value, possibly through a cast."""
     while isinstance(e, (Cast, Let)):
         e = e.value if isinstance(e, Cast) else e.body
     return e if isinstance(e, Call) and e.op is _CHECKED else None
 
 
 def greatest_place(e: PrimExpr) -> float:
-    """The greatest value of an index that was checked: LLVM does not see it from the branch, if it is a vector."""
+    """The greatest value of a checked index, which LLVM cannot derive from the branch for a vector."""
     found = None if isinstance(e, Cast) else _check_of(e)
-    if found is None or not isinstance(found.args[1], LE):  # of lanes under a mask nothing is known
+    if found is None or not isinstance(found.args[1], LE):  # nothing is known of masked lanes
         return math.inf
     high = const_value(found.args[-1])
     return math.inf if high is None or found.args[2].value != "index" else high  # type: ignore[attr-defined]
 
 
 def _branch(f: FunctionEmitter, checks: list[tuple[Call, str]]) -> None:
-    """Leave the function if one of some conditions, which have the same number of lanes, does not hold."""
+    """Return from the function if one of some conditions, of the same number of lanes, does not hold."""
     kind = checks[0][0].args[1].dtype
     good = checks[0][1]
     for _, other in checks[1:]:
@@ -124,7 +125,7 @@ def _all(f: FunctionEmitter, good: str, kind: Any) -> str:
 
 
 def _report(f: FunctionEmitter, e: Call, good: str) -> None:
-    """Leave the function with the error of the first lane in which a condition does not hold."""
+    """Return with the error of the first lane in which a condition does not hold."""
     _, holds, kind, message, *values = e.args
     with f.branching():
         numbers = [f.expr(v) for v in values]
@@ -136,7 +137,7 @@ def _report(f: FunctionEmitter, e: Call, good: str) -> None:
 
 
 def _first_lane(f: FunctionEmitter, good: str, bits: str, lanes: int) -> str:
-    """The number of the first lane in which a condition does not hold."""
+    """The index of the first lane in which a condition does not hold."""
     bad = f.tmp(f"xor {bits} {good}, splat (i1 true)")
     number = f.tmp(f"bitcast {bits} {bad} to i{lanes}")
     f.module.declare(f"declare i{lanes} @llvm.cttz.i{lanes}(i{lanes}, i1)")
@@ -146,7 +147,7 @@ def _first_lane(f: FunctionEmitter, good: str, bits: str, lanes: int) -> str:
 
 
 def _leave(f: FunctionEmitter, kind: Any, message: Any, numbers: list[str]) -> None:
-    """Leave the function with an error in whose text these numbers stand."""
+    """Return with an error whose message contains these numbers."""
     held = f.alloca("i64", max(1, len(numbers)), align=8)
     for i, number in enumerate(numbers):
         slot = f.tmp(f"getelementptr inbounds i64, ptr {held}, i64 {i}")

@@ -36,25 +36,25 @@ class FunctionEmitter:
     def __init__(self, module: ModuleEmitter, *, in_parallel: bool = False, noalias: bool = False) -> None:
         self.module, self.noalias = module, noalias
         self.in_parallel = in_parallel
-        self.streaming: frozenset[Var] | None = None  # memory that is written past the caches
+        self.streaming: frozenset[Var] | None = None  # memory written by streaming stores
         self.lines: list[str] = []
         self.entry: list[str] = []  # allocas, which belong into the entry block
-        self.values: dict[Var, str] = {}  # "" where `late` says how to make it
-        self.wide: dict[Var, str] = {}  # the same as 64-bit integers, for addresses
-        self.late: dict[Var, str] = {}  # instructions for values that few want
-        self.known: dict[Any, str] = {}  # registers of this block and of those before it, by what they hold
+        self.values: dict[Var, str] = {}  # "" if `late` has the instruction
+        self.wide: dict[Var, str] = {}  # values as 64-bit integers, for addresses
+        self.late: dict[Var, str] = {}  # instructions of rarely used values, emitted at first use
+        self.known: dict[Any, str] = {}  # registers of this block and its dominators, by their values
         self.order: list[Any] = []  # the keys of `known`, oldest first
-        self.writes: dict[Var, int] = {}  # how often memory has been written so far
-        self.epoch = 0  # counts what may have written any memory
-        self.apart = noalias  # whether no two pointers reach the same memory
-        self.heap: list[str] = []  # pointers to free when leaving
+        self.writes: dict[Var, int] = {}  # number of writes so far, by memory
+        self.epoch = 0  # number of operations that may have written any memory
+        self.noalias = noalias  # whether no two pointers alias
+        self.heap: list[str] = []  # pointers to free at a return
         self.block = "entry"
         self.count = 0
         self.ret_pointer: str | None = None
-        self.watched: Var | None = None  # where interrupts are seen
+        self.watched: Var | None = None  # the pointer to the interrupt flag
         self.polls: dict[
             Stmt, int
-        ] = {}  # loops that look there, and how many iterations pass between two looks
+        ] = {}  # loops that poll it, with the number of iterations between two polls
 
     @property
     def watch(self) -> str:
@@ -66,17 +66,17 @@ class FunctionEmitter:
         self.lines.append(f"  {text}")
 
     def effect(self, text: str) -> str:
-        """A new register holding the result of an instruction that has effects, or depends on others'."""
+        """A new register with the result of an instruction that has effects, or depends on those of others."""
         self.count += 1
         name = f"%t{self.count}"
         self.lines.append(f"  {name} = {text}")
         return name
 
     def tmp(self, text: str, key: Any = None) -> str:
-        """The register that holds the result of an instruction: an older one, if the same was computed before.
+        """The register with the result of an instruction: an existing one, if the same was computed before.
 
-        Unrolled code computes most addresses again and again, and LLVM takes its time to find that out. A result
-        that depends on more than the text says so in the `key`.
+        Unrolled code repeats most address computations, and LLVM takes long to eliminate them. The `key` identifies a
+        result that depends on more than the text.
         """
         key = key or text
         found = self.known.get(key)
@@ -87,8 +87,8 @@ class FunctionEmitter:
 
     @contextmanager
     def branching(self, again: bool = False) -> Iterator[None]:
-        """Code that is not run on every way to what follows: its registers are its own. If it may run `again`, memory
-        is not what it was before."""
+        """A scope of conditional code, whose registers do not dominate the code that follows. If it may run `again`,
+        earlier loads are stale."""
         self.epoch += again
         level = len(self.order)
         yield
@@ -98,8 +98,8 @@ class FunctionEmitter:
         self.epoch += again
 
     def wrote(self, data: Var) -> None:
-        """What was loaded from this memory before is not there any more."""
-        if self.apart:
+        """Invalidate earlier loads from this memory."""
+        if self.noalias:
             self.writes[data] = self.writes.get(data, 0) + 1
         else:
             self.epoch += 1
@@ -130,13 +130,13 @@ class FunctionEmitter:
         self.emit(f"ret i32 {code}")
 
     def fail(self, code: int, message: str) -> None:
-        """Leave the function with an error."""
+        """Return from the function with an error."""
         text = self.module.string(message)
         self.emit(f"store ptr {text}, ptr @__tw_error_message")
         self.ret(str(code))
 
     def propagate(self, code: str) -> None:
-        """Leave the function if a call returned an error."""
+        """Return from the function if a call returned an error."""
         bad, good = self.label("failed"), self.label("ok")
         self.branch_if(self.tmp(f"icmp ne i32 {code}, 0"), bad, good, ", !prof !0")
         self.start(bad)
@@ -155,7 +155,7 @@ class FunctionEmitter:
         self.wide.pop(var, None)
 
     def bind_wide(self, var: Var, wide: str, how: str = "trunc") -> None:
-        """A variable whose value is the low bits of a 64-bit integer; mostly addresses alone want it."""
+        """Bind a variable to the low bits of a 64-bit integer; mostly only addresses use it."""
         if var.dtype.bits == 64:
             self.values[var] = wide
         else:
@@ -179,7 +179,7 @@ class FunctionEmitter:
             if found is None:
                 value = self.var(e)
                 found = value if e.dtype.bits == 64 else self.extend(value, e.dtype)
-                # Remember it only where the register surely dominates: loops fill `wide` themselves.
+                # Cache it only where the register dominates: loops fill `wide` themselves.
             return found
         if name in ("Add", "Sub", "Mul") and e.dtype.is_int:
             return self.wide_sum(name, self.index64(e.a), self.index64(e.b))  # type: ignore[attr-defined]
@@ -230,7 +230,7 @@ class FunctionEmitter:
             order = "lt" if name == "Min" else "gt"
             test = self.tmp(f"icmp {sign}{order} {text} {a}, {b}")
             return self.tmp(f"select {mask} {test}, {text} {a}, {text} {b}")
-        # A NaN is kept, as NumPy does. Comparisons and selections would say the same, but LLVM's vectorizer takes time
+        # NaN propagates, as in NumPy. Comparisons and selections would be equivalent, but LLVM's vectorizer takes time
         # exponential in the length of a chain of them. The first operand is the one that is tested for NaN on x86, and
         # the accumulator of a reduction, `max(C[i], x)`, must not wait for a test.
         return intrinsic(self, "minimum" if name == "Min" else "maximum", kind, b, a, flags="nsz")
@@ -283,7 +283,7 @@ class FunctionEmitter:
     def choice(
         self, condition: str, then: Callable[[], str] | None, other: PrimExpr | None, text: str, fixed: str
     ) -> str:
-        """A value that depends on a condition and is computed only where it is wanted."""
+        """A value that depends on a condition, with a branch: only the selected operand is computed."""
         yes, no, done = self.label("then"), self.label("else"), self.label("end")
         self.branch_if(condition, yes, no)
         self.start(yes)
@@ -309,14 +309,14 @@ class FunctionEmitter:
 
     def let(self, e: Any) -> str:
         self.bind(e.var, self.expr(e.value))
-        self.apart &= not e.var.dtype.is_handle  # a pointer into what another one points to
+        self.noalias &= not e.var.dtype.is_handle  # an alias of another pointer
         return self.expr(e.body)
 
     def cast(self, e: Any) -> str:
         return self.narrowed(self.expr(e.value), e)
 
     def narrowed(self, value: str, e: Any) -> str:
-        """The value of a cast. An index that was checked loses no bits."""
+        """The value of a cast. A checked index loses no bits."""
         old, new = e.value.dtype, e.dtype
         if new.is_int and old.is_integral and new.bits < old.bits and greatest_place(e.value) <= new.high:
             return self.tmp(f"trunc nuw nsw {reg_type(old)} {value} to {reg_type(new)}")
@@ -422,7 +422,7 @@ class FunctionEmitter:
         return self.truth(value, kind) if kind.is_bool else value
 
     def truth(self, value: str, kind: DataType) -> str:
-        """The bool of a byte, or those of several: all but 0 are true."""
+        """A byte, or a vector of bytes, as bool: every value but 0 is true."""
         return self.tmp(f"icmp ne {mem_type(kind)} {value}, {'0' if kind.lanes == 1 else 'zeroinitializer'}")
 
     def flat(self, buffer: Buffer, indices: tuple[PrimExpr, ...]) -> PrimExpr:
@@ -503,7 +503,7 @@ class FunctionEmitter:
             self.bind_wide(s.var, self.index64(s.value))
         else:
             self.bind(s.var, self.expr(s.value))
-            self.apart &= not s.var.dtype.is_handle
+            self.noalias &= not s.var.dtype.is_handle
 
     def attr(self, s: Any) -> None:
         if s.attr_key == "thread_extent":
@@ -553,7 +553,7 @@ class FunctionEmitter:
             self.loop(s, begin, self.wide_sum("Add", begin, self.index64(s.extent)))
 
     def loop(self, s: Any, begin: str, end: str) -> None:
-        """A counted loop, which may look for interrupts: each time, between blocks, or if it is long."""
+        """A counted loop, which may poll for interrupts: in each iteration, between blocks, or if it is long."""
         size = self.polls.get(s, 0)
         if size < 0:
             yes, no, done = self.label("long"), self.label("short"), self.label("done")
@@ -574,7 +574,7 @@ class FunctionEmitter:
             self.counted(s, begin, end, size == 1)
 
     def in_blocks(self, s: Any, begin: str, end: str, size: int) -> None:
-        """A counted loop that looks for interrupts once in `size` iterations."""
+        """A counted loop that polls for interrupts once in `size` iterations."""
         head, body, done = self.label("head"), self.label("block"), self.label("done")
         before = self.block
         self.branch(head)
@@ -694,14 +694,14 @@ class FunctionEmitter:
         self.emit(f"call void @llvm.prefetch.p0(ptr {self.address(s.buffer, index)}, i32 0, i32 3, i32 1)")
 
 
-# A body with so many stores has been unrolled as far as registers go.
+# A body with this many stores already uses all registers.
 _TILE = 8
 _CHAIN = 2048
 _VALUE = re.compile(r"%[\w.]+")
 
 
 def _is_tile(body: Stmt) -> bool:
-    """Whether a loop's body keeps a tile in registers: unrolling it again would only spill them."""
+    """Whether a loop's body keeps a register tile: unrolling it again would only cause spills."""
     count = 0
     for m in statements(body):
         if isinstance(m, BufferStore) and m.value.dtype.lanes > 1:
@@ -712,8 +712,8 @@ def _is_tile(body: Stmt) -> bool:
 
 
 def _is_long_chain(body: Sequence[str]) -> bool:
-    """Whether thousands of values in the body of an innermost loop are each computed from the one before. LLVM's
-    vectorizer goes down such a chain again from each of them: 2.5 seconds for 4,000, 16 for 10,000."""
+    """Whether the body of an innermost loop has a dependence chain of thousands of values. LLVM's vectorizer walks the
+    chain again from each of them: 2.5 seconds for 4,000, 16 for 10,000."""
     if any(line.startswith("head") for line in body):
         return False
     depth: dict[str, int] = {}
@@ -725,14 +725,14 @@ def _is_long_chain(body: Sequence[str]) -> bool:
 
 
 def _is_index(e: PrimExpr) -> bool:
-    """Whether it is made of loop variables and sizes alone, which do not overflow."""
+    """Whether it consists of loop variables and sizes only, which do not overflow."""
     return all(
         m.__class__.__name__ in ("Var", "SizeVar", "IntImm", "Add", "Sub", "Mul") for m in pre_order(e)
     )
 
 
 def may_trap(e: PrimExpr) -> bool:
-    """Whether evaluating it where it is not wanted may fault."""
+    """Whether evaluating it speculatively may trap."""
     for m in pre_order(e):
         if isinstance(m, (BufferLoad, Call)) and not (
             isinstance(m, Call)

@@ -16,15 +16,13 @@ from ...forks import held_by_forks, new_in_child
 from ...ir.errors import BuildError, TargetError
 
 _lock = threading.RLock()
-linking = new_in_child(
-    threading.RLock()
-)  # code that is made on first use is made once, whoever wants it first
+linking = new_in_child(threading.RLock())  # lazily generated code is generated once
 _POOL = Path(__file__).with_name("threadpool.ll")
 POOL_SYMBOLS = ("__tw_parallel_launch", "__tw_pool_limit", "__tw_memory")
 
 
-# Tiles end in hundreds of stores in one block of code, and two of LLVM's passes compare each with all the others:
-# seconds, in which they find nothing.
+# Tiles end in hundreds of stores in one basic block, and two of LLVM's passes compare each with all others:
+# seconds without any result.
 _LIMITS = (
     "-combiner-store-merging=false",
     "-dse-memoryssa-scanlimit=20",
@@ -43,7 +41,7 @@ def _llvm() -> Any:
     llvm.initialize_native_asmparser()
     for option in _LIMITS:
         llvm.set_option("tilewright", option)
-    # A fork while another thread is in LLVM would copy LLVM halfway through, its lock held for ever.
+    # A fork while another thread is in LLVM would copy LLVM in an inconsistent state, with its lock held.
     held_by_forks(_lock, llvm.ffi.lib._lock._lock)
     return llvm
 
@@ -121,7 +119,7 @@ class Machine:
         )
 
     def parse(self, text: str, what: str = "the generated code (a bug in tilewright)") -> Any:
-        """The module that a text stands for, checked."""
+        """Parse and verify a module."""
         llvm = _llvm()
         try:
             module = llvm.parse_assembly(text)
@@ -133,7 +131,7 @@ class Machine:
         return module
 
     def verify(self, module: Any) -> None:
-        """Check what LLVM's own passes have made."""
+        """Verify the module after LLVM's own passes."""
         try:
             module.verify()
         except RuntimeError as err:
@@ -155,7 +153,7 @@ class Machine:
             llvm.NewPassManager._dispose(passes)
             passes.detach()
 
-    # LLVM's code generators rewrite the module that they get, and `get_source` may still be asked for.
+    # LLVM's code generators modify the module, and `get_source` may still be called.
     def object_code(self, module: Any) -> bytes:
         return bytes(self.machine.emit_object(module.clone()))
 
@@ -165,8 +163,8 @@ class Machine:
 
 
 class _Linker:
-    """LLVM's linker for code in this process. It never forgets a library wholly (9 KiB of each stay behind), so
-    each linker serves some libraries only, and goes with the last of them."""
+    """LLVM's JIT linker for this process. It leaks 9 KiB per library, so each linker serves a limited number of
+    libraries, and is freed with the last of them."""
 
     _SERVES = 32
     served = _SERVES
@@ -174,7 +172,7 @@ class _Linker:
 
     @classmethod
     def next(cls) -> tuple[Any, str]:
-        """A linker, and a name in it for one more library."""
+        """A linker, and the name of the next library in it."""
         if cls.served == cls._SERVES:
             llvm = _llvm()
             target = llvm.Target.from_default_triple()

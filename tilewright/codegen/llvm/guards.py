@@ -1,4 +1,4 @@
-"""What a compiled function checks of its arguments itself, where a comparison costs less than a nanosecond."""
+"""Checks of its arguments that a compiled function does itself, in less than a nanosecond each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def refuse_overlaps(f: FunctionEmitter, signature: Signature) -> None:
-    """Leave the function if an array that it writes overlaps another; all are compared before the one branch."""
+    """Return with an error if an array that the function writes overlaps another; one branch for all comparisons."""
     tests = [_overlap(f, guard) for guard in signature.guards]
     if not tests:
         return
@@ -46,13 +46,13 @@ def _overlap(f: FunctionEmitter, guard: Guard) -> str:
         f"or i1 {f.tmp(f'icmp ult i64 {ahead}, {size}')}, {f.tmp(f'icmp ult i64 {behind}, {other_size}')}"
     )
     for count in (size, other_size):
-        if count.startswith("%"):  # an empty array is nowhere
+        if count.startswith("%"):  # an empty array overlaps nothing
             test = f.tmp(f"and i1 {test}, {f.tmp(f'icmp ne i64 {count}, 0')}")
     return f.tmp(f"and i1 {test}, {f.tmp(f'icmp ne i64 {a}, {b}')}") if guard.same else test
 
 
 def _place(f: FunctionEmitter, buffer: Buffer) -> tuple[str, str]:
-    """The address of a dense array and how many bytes it has."""
+    """The address of a dense array and its size in bytes."""
     address = f.tmp(f"ptrtoint ptr {f.pointer(buffer)} to i64")
     known, factors = buffer.dtype.nbytes, []
     for extent in buffer.shape:

@@ -1,4 +1,4 @@
-"""What calls of operators become in LLVM. The table is keyed by the operator's short name."""
+"""LLVM code for calls of operators, in a table keyed by the operator's short name."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ _FLOAT_INTRINSICS = {
     "pow": "pow",
     "atan2": "atan2",
 }
-# What LLVM has no intrinsic for is libm's.
+# Functions without an LLVM intrinsic come from libm.
 _LIBM = ("log1p", "asinh", "acosh", "atanh", "erf", "fmod", "hypot", "nextafter")
 
 

@@ -1,4 +1,4 @@
-"""Registers wider than what they hold: which vectors of private memory need no mask."""
+"""Vectors of private memory that need no mask, since their extra lanes are never used."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Access(NamedTuple):
 
     @property
     def held(self) -> int | None:
-        """How many of the lanes the predicate lets through, if it is a constant."""
+        """The number of active lanes of a predicate, if it is constant."""
         p = self.predicate
         if p is None:
             return self.lanes
@@ -42,12 +42,12 @@ class _Access(NamedTuple):
 
 
 def contiguous(index: PrimExpr) -> TypeGuard[Ramp]:
-    """Whether lanes lie one beside the other in memory."""
+    """Whether the lanes are contiguous in memory."""
     return isinstance(index, Ramp) and const_value(index.stride) == 1 and index.base.dtype.lanes == 1
 
 
 def private(index: PrimExpr, buffer: Any) -> TypeGuard[Ramp]:
-    """Whether all lanes lie in memory that is one thread's own, so that all may be touched."""
+    """Whether all lanes are in thread-private memory, so that all may be accessed."""
     if buffer.scope_name != "local" or not contiguous(index):
         return False
     start, size = const_value(index.base), const_value(buffer.shape[0])
@@ -55,9 +55,9 @@ def private(index: PrimExpr, buffer: Any) -> TypeGuard[Ramp]:
 
 
 def unmasked(body: Stmt) -> frozenset[Var]:
-    """Private memory of which nobody reads the lanes that masks leave out: they may hold anything.
+    """Private memory whose masked-off lanes are never read: they may hold any value.
 
-    The last vector of a row of accumulators has fewer columns than lanes; what the others count is never stored.
+    The last vector of a row of accumulators has fewer columns than lanes; the other lanes are never stored.
     """
     if not any(n.__class__ in _ACCESSES and n.predicate is not None for n in distinct(body)):
         return frozenset()
@@ -72,7 +72,9 @@ def unmasked(body: Stmt) -> frozenset[Var]:
             continue
         held.append(_Access(int(start), index.dtype.lanes, predicate, write))
     return frozenset(
-        v for v, uses in found.items() if uses and any(a.predicate is not None for a in uses) and _apart(uses)
+        v
+        for v, uses in found.items()
+        if uses and any(a.predicate is not None for a in uses) and _reads_active_lanes(uses)
     )
 
 
@@ -80,7 +82,7 @@ def _accesses(body: Stmt) -> Iterator[tuple[Any, PrimExpr, PrimExpr | None, bool
     """Each access with its mask, and whether that may be another one the next time while the memory is the same."""
     stack: list[tuple[Any, frozenset[Var]]] = [(body, frozenset())]
     outside: dict[Var, frozenset[Var]] = {}  # of an allocation: the loops around it
-    behind: dict[Var, set[Var]] = {}  # of a name: the variables that its value comes from
+    behind: dict[Var, set[Var]] = {}  # for each name: the variables that its value depends on
     while stack:
         n, loops = stack.pop()
         if isinstance(n, (BufferLoad, BufferStore)) and len(n.indices) == 1:
@@ -96,8 +98,8 @@ def _accesses(body: Stmt) -> Iterator[tuple[Any, PrimExpr, PrimExpr | None, bool
         stack.extend((c, inside) for c in n.children() if isinstance(c, (Stmt, PrimExpr)))
 
 
-def _apart(uses: list[_Access]) -> bool:
-    """Whether no read sees what a masked store would leave in the lanes that are not its own."""
+def _reads_active_lanes(uses: list[_Access]) -> bool:
+    """Whether no read uses the lanes that a masked store leaves out."""
     stores = {a.key: a for a in uses if a.write and a.predicate is not None}
     reads = {a.key: a for a in uses if not a.write}
     plain = [a for a in uses if a.write and a.predicate is None]

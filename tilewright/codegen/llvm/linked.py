@@ -1,4 +1,4 @@
-"""Modules made of several object files: kernels that were compiled one by one, linked late."""
+"""Modules of several object files: kernels that were compiled separately, linked late."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _RUNTIME_SYMBOLS = ("__tw_packed_call", "__tw_memory", "__tw_last_error")
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """An object file, with what it has and what it needs."""
+    """An object file, with the symbols that it defines and needs."""
 
     code: bytes
     functions: tuple[Any, ...]  # descriptions, as they go into a library's metadata
     needs: tuple[str, ...]  # C functions that are not in it
     uses_parallel: bool
-    watches: bool = False  # for interrupts
+    watches: bool = False  # whether it polls for interrupts
 
     def head(self) -> dict[str, Any]:
-        """All but the code, for JSON."""
+        """Everything except the code, for JSON."""
         return {
             "bytes": len(self.code),
             "functions": self.functions,
@@ -78,13 +78,13 @@ def _array_object(machine: Machine, symbol: str, values: Any, folder: str) -> st
 
 
 def _description_object(machine: Machine, description: Mapping[str, Any]) -> bytes:
-    """An object file that holds a library's metadata."""
+    """An object file with a library's metadata."""
     text = f'target triple = "{machine.triple}"\n{metadata_line(dict(description))}\n'
     return machine.object_code(machine.parse(text))
 
 
 def data_object(machine: Machine, symbol: str, path: str, folder: str) -> str:
-    """A file for the linker that puts the bytes of a file into the library, under a symbol."""
+    """A linker input that embeds the bytes of a file in the library, under a symbol."""
     lines = [
         '.section .rodata,"a",@progbits',
         ".balign 64",
@@ -155,7 +155,7 @@ class LinkedModule(MachineModule):
         return super().get_source(fmt or "h")
 
     def header(self, extra: Callable[[LibraryInfo], str] | None = None) -> str:
-        """The C header of what is exported."""
+        """The C header of the exported functions."""
         info = parse_metadata(self.description, self.name)
         shown = replace(info, functions={info.entry: info.functions[info.entry]}) if info.entry else info
         return c_header(shown, self.name) if extra is None else extra(shown)

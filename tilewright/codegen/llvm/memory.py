@@ -1,4 +1,4 @@
-"""Loads and stores: plain, masked, of every second element, past the caches."""
+"""Loads and stores: plain, masked, of stride 2, and streaming (non-temporal)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def load(f: FunctionEmitter, e: BufferLoad) -> str:
 
 
 def _every_second_load(f: FunctionEmitter, e: BufferLoad, index: Any) -> str:
-    """Two whole vectors, of which every second lane is kept. The last one, which may not exist, is not read."""
+    """A load of stride 2: two whole vectors, of which every second lane is kept. The last element, which may be out of
+    bounds, is not read."""
     lanes, text, bits = index.lanes, mem_type(e.dtype), f"<{index.lanes} x i1>"
     if e.predicate is None:
         halves = [
@@ -64,7 +65,7 @@ def _every_second_load(f: FunctionEmitter, e: BufferLoad, index: Any) -> str:
 
 
 def _masked_load(f: FunctionEmitter, e: BufferLoad, index: PrimExpr) -> str:
-    """The lanes where the predicate holds; no other memory is touched."""
+    """A load of the lanes where the predicate holds; no other memory is accessed."""
     if _every_second(index) and not e.dtype.is_bool:
         return _every_second_load(f, e, index)
     text, kind = mem_type(e.dtype), e.dtype
@@ -130,7 +131,7 @@ def store(f: FunctionEmitter, s: Any) -> None:
 
 
 def _masked_store(f: FunctionEmitter, s: Any, index: PrimExpr, value: str) -> None:
-    """Stores the lanes where the predicate holds and touches no other memory."""
+    """A store of the lanes where the predicate holds; no other memory is accessed."""
     kind, align = s.value.dtype, s.buffer.dtype.element.nbytes
     text, lanes = mem_type(kind), kind.lanes
     mask = f"<{lanes} x i1> {f.expr(s.predicate)}"
@@ -146,7 +147,7 @@ def _masked_store(f: FunctionEmitter, s: Any, index: PrimExpr, value: str) -> No
 
 
 def streamed(f: FunctionEmitter, body: Stmt) -> None:
-    """Code whose stores go past the caches, for where the memory is aligned, and plain code for elsewhere."""
+    """Code with streaming stores for aligned memory, and plain code otherwise."""
     buffers = [b for b in _streamable(body) if b.data in f.values]
     if not buffers:
         f.stmt(body)
@@ -175,14 +176,14 @@ def streamed(f: FunctionEmitter, body: Stmt) -> None:
 
 
 def fence(f: FunctionEmitter) -> None:
-    """Others see streamed stores only after this."""
+    """A fence: streaming stores are visible to other threads only after it."""
     if f.streaming:
         f.module.declare("declare void @llvm.x86.sse.sfence()")
         f.emit("call void @llvm.x86.sse.sfence()")
 
 
 def _every_second(index: PrimExpr) -> bool:
-    """Whether lanes lie two elements apart."""
+    """Whether the lanes have stride 2."""
     return (
         isinstance(index, Ramp)
         and const_value(index.stride) == 2

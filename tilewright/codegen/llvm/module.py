@@ -33,7 +33,7 @@ _FORMATS = "o, ll, bc, s (asm), h, json"
 
 
 class _Pool(Library):
-    """The process's own thread pool, compiled on first use and offered to libraries loaded later."""
+    """The process's own thread pool, compiled on first use and shared with libraries that are loaded later."""
 
     name = "thread pool"
 
@@ -63,7 +63,7 @@ _pool = _Pool()
 
 
 class Code(Library):
-    """The code of one module, linked into the process when a function is first wanted."""
+    """The code of one module, linked into the process at the first use of a function."""
 
     def __init__(self, owner: MachineModule, name: str) -> None:
         self.name, self.build, self.description = name, owner.link_here, owner.description
@@ -177,7 +177,7 @@ class LLVMModule(MachineModule):
         return self._linked(made.code, made.needs, runtime, memory=memory, parallel=self.uses_parallel)
 
     def _whole(self, others: Sequence[LLVMModule] = ()) -> Any:
-        """The optimised module with other modules and the thread pool in it: a file that stands alone."""
+        """The optimized module with other modules and the thread pool in it: self-contained."""
         functions = [f for m in (self, *others) for f in m.description["functions"]]
         merged = {**self.description, "functions": functions}
         module = self.machine.parse(_METADATA.sub(lambda _: metadata_line(merged), str(self._optimized)))
@@ -190,7 +190,7 @@ class LLVMModule(MachineModule):
         return module
 
     def _standalone(self, others: Sequence[LLVMModule] = ()) -> Compiled:
-        """The object code of the file that stands alone."""
+        """The self-contained object code."""
         modules = (self, *others)
         sources = [text for m in modules for text in (*m._sources, "|")]
         if any(m.uses_parallel for m in modules):

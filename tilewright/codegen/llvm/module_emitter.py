@@ -56,7 +56,7 @@ define weak_odr ptr @__tw_last_error() {
 !2 = !{i32 1}
 !3 = !{!"llvm.loop.unroll.disable"}
 """
-# An error's text in which each byte 1 of the template is replaced by the next number; what is too long is cut.
+# The message of an error: each byte 1 of the template is replaced by the next number; long messages are truncated.
 _DESCRIBE = """
 @__tw_error_text = weak_odr global [1024 x i8] zeroinitializer
 define weak_odr void @__tw_describe(ptr %template, ptr %values) nounwind noinline cold {
@@ -133,16 +133,16 @@ _FIRST_LOOP = 100
 
 
 class ModuleEmitter:
-    """Collects the text of a module; `text()` gives it whole."""
+    """Collects the text of a module; `text()` returns it."""
 
     def __init__(self, triple: str, *, native_half: bool = True, fast_math: bool = False) -> None:
         self.triple = triple
-        # What C calls size_t.
+        # The type size_t of C.
         self.size_type = "i32" if triple.startswith(_NARROW) else "i64"
         self.native_half = native_half
         self.fast_flags = "fast" if fast_math else "contract"
         self.declared: dict[str, None] = {}
-        self.loops: list[str] = []  # of those that LLVM is not to change: what it is not to do
+        self.loops: list[str] = []  # metadata of loops with disabled transformations
         self.unmasked: frozenset[Var] = frozenset()  # memory whose vectors need no mask
         self.externs: dict[str, str] = {}
         self.defined: set[str] = set()
@@ -152,7 +152,7 @@ class ModuleEmitter:
         self.symbols: dict[str, str] = {}  # from names in the module to C symbols
         self.uses_parallel = False
         self.describes = False  # whether an error has numbers in its text
-        self.watches = False  # for interrupts
+        self.watches = False  # whether it polls for interrupts
         self.imported: dict[str, None] = {}  # LLVM IR that a schedule brings along (pragma import_llvm)
 
     # -- parts ---------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ class ModuleEmitter:
         return self.symbols.get(name, name)
 
     def kept(self, *, scalar: bool) -> str:
-        """The mark of a loop that LLVM is not to unroll, and not to vectorize if it is to stay `scalar`."""
+        """The metadata of a loop that LLVM must not unroll, nor vectorize if `scalar`."""
         self.loops.append("!3, !4" if scalar else "!3")
         return f", !llvm.loop !{_FIRST_LOOP + len(self.loops)}"
 
@@ -228,7 +228,7 @@ class ModuleEmitter:
         self.finish(f, f"define i32 @{signature.symbol}({', '.join(params)}) nounwind", "#0")
 
     def _watch(self, f: FunctionEmitter, func: PrimFunc) -> None:
-        """Let a function that takes long see interrupts."""
+        """Let a long-running function poll for interrupts."""
         found = polls.places(func.body) if polls.has_word(self.triple) else None
         if found is not None:
             self.watches = True
@@ -236,7 +236,7 @@ class ModuleEmitter:
             f.bind(f.watched, f.effect("call ptr @__tw_watch()"))
 
     def outline(self, parent: FunctionEmitter, loop: Any, captured: Sequence[Var]) -> str:
-        """The body of a parallel loop as a function over a range of iterations; gives its entry's name."""
+        """Outline the body of a parallel loop as a function over a range of iterations; returns its name."""
         self.uses_parallel = True
         name = f"__tw_body{len(self.functions)}_{len(self.defined)}_{parent.count}"
         while name in self.defined:
@@ -253,7 +253,7 @@ class ModuleEmitter:
             loads.append(f"  %p{i} = getelementptr inbounds {struct_text}, ptr %env, i32 0, i32 {i}")
             loads.append(f"  %v{i} = load {fields[i]}, ptr %p{i}")
             args.append(f"{fields[i]} %v{i}")
-        body.streaming, body.apart = parent.streaming, parent.apart
+        body.streaming, body.noalias = parent.streaming, parent.noalias
         body.watched, body.polls = parent.watched, parent.polls
         body.loop(loop, "%begin", "%end")
         fence(body)

@@ -1,4 +1,4 @@
-"""Loops that were compiled before: programs that differ in one have the others in common."""
+"""A cache of compiled loop nests: programs that differ in one nest share the others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from .linked import Unit
 
-_MOST = 256  # that are kept
+_MOST = 256  # cached nests
 
 
 class _Stack(threading.local):
@@ -19,10 +19,10 @@ _stack = _Stack()
 
 
 class Nests:
-    """The code of loops by what they do. Inside of `with nests:` programs are built in parts: those loops that
-    are not known are compiled, each on its own, and kept; `parts` is what the last program needs besides its own code.
+    """The code of loop nests by structure. Inside `with nests:` programs are built in parts: nests that are not cached
+    are compiled separately and cached; `parts` are the units that the last program needs besides its own code.
 
-    The loops' code is the same as in a program that is built whole.
+    The code of a nest is the same as in a program that is built as a whole.
     """
 
     def __init__(self) -> None:
@@ -31,11 +31,11 @@ class Nests:
 
     @staticmethod
     def current() -> Nests | None:
-        """The innermost one of this thread."""
+        """The innermost cache of this thread."""
         return _stack.inside[-1] if _stack.inside else None
 
     def keep(self, made: dict[str, Unit], needed: Sequence[str]) -> None:
-        """Take what was compiled, and note what a program needs."""
+        """Add compiled units, and record those that a program needs."""
         self.known.update(made)
         self.parts = tuple(self.known[key] for key in needed)
         while len(self.known) > _MOST:

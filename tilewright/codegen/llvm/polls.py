@@ -1,12 +1,12 @@
-"""Where compiled code looks whether somebody wants it to end (Ctrl-C), so that Python gets its turn.
+"""Polls for interrupts (Ctrl-C) in compiled code, so that it returns to Python.
 
     for i in range(1000000):                 for c in range(0, 1000000, 4096):
         B[i] = A[i] + 1            ->            if *watch: return "interrupted"
                                                  for i in range(c, min(c + 4096, 1000000)):
                                                      B[i] = A[i] + 1
 
-`watch` is a word that the process's signal handler sets. It is looked at once in some microseconds of work, as far
-out as possible, and only by functions that run for milliseconds, or for who knows how long.
+`watch` is a flag that the process's signal handler sets. It is polled once in some microseconds of work, in the
+outermost possible loop, and only by functions that run for milliseconds, or for an unknown time.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from .emit import FunctionEmitter
 
 INTERRUPT_SYMBOLS = ("__tw_interrupt", "__tw_chained", "__tw_signal")
-WATCHES = "define weak_odr ptr @__tw_watch()"  # in the text of a module that does
+WATCHES = "define weak_odr ptr @__tw_watch()"  # in the text of a module that polls
 
 # Work is counted in stores, of numbers or of vectors: some nanoseconds each.
-_OFTEN = 1 << 14  # no more than one look in so many
-_SELDOM = 1 << 23  # no fewer, where it can be helped
-_SOME = 64  # iterations of a loop around others that look only where they are long
-LONG = 1 << 18  # iterations that make a loop long
-_SHORT = 1 << 22  # what has no more of them is over before anybody is impatient
+_OFTEN = 1 << 14  # at most one poll in this much work
+_SELDOM = 1 << 23  # at least one poll in this much work, where possible
+_SOME = 64  # iterations between polls of a loop around loops that poll only if they are long
+LONG = 1 << 18  # iterations of a long loop
+_SHORT = 1 << 22  # a function with less work does not poll
 
-# The main thread, and it alone, gets the word to watch, and forgets what came before. Without a process that sets the
-# pointer nobody is interrupted. The handler is installed by the runtime, which says whom to call next.
+# Only the main thread gets the flag, which is reset first. Without a runtime that sets the pointer there are no
+# interrupts. The runtime installs the handler, with the handler to call next.
 RUNTIME = """
 @__tw_interrupt = weak_odr global ptr null
 @__tw_chained = weak_odr global { ptr, ptr } zeroinitializer
@@ -70,9 +70,9 @@ def has_word(triple: str) -> bool:
 
 
 def places(body: Stmt) -> dict[Stmt, int] | None:
-    """The loops in which a function looks, with how many iterations pass between two looks; None if it does not.
+    """The loops in which a function polls, with the number of iterations between two polls; None if it does not poll.
 
-    A number below zero is for a loop that looks only if it turns out to be long.
+    A negative number is for a loop that polls only if it is long at run time.
     """
     work = _Work()
     total = work.of(body)
@@ -84,21 +84,21 @@ def places(body: Stmt) -> dict[Stmt, int] | None:
 
 
 def look(f: FunctionEmitter) -> None:
-    """Leave the function if the word is set."""
+    """Return from the function if the flag is set."""
     word = f.effect(f"load volatile i32, ptr {f.watch}")
     go_on, stop = f.label("calm"), f.label("interrupted")
     f.branch_if(f.effect(f"icmp eq i32 {word}, 0"), go_on, stop, ", !prof !1")
     f.start(stop)
-    f.fail(INTERRUPTED, "it was interrupted; what it writes is written in part")
+    f.fail(INTERRUPTED, "it was interrupted; its results are incomplete")
     f.start(go_on)
 
 
 class _Work:
-    """How many stores a statement does; None where nobody knows."""
+    """The number of stores of a statement; None if unknown."""
 
     def __init__(self) -> None:
         self.known: dict[Any, int | None] = {}
-        self.calls = False  # of other functions of ours
+        self.calls = False  # whether it calls other compiled functions
 
     def of(self, s: Any) -> int | None:
         if s not in self.known:
@@ -139,7 +139,7 @@ _NOT, _IF_LONG, _SURELY = range(3)
 
 
 def _choose(s: Any, work: _Work, found: dict[Stmt, int], nested: bool = False) -> int:
-    """Enter the loops in a statement that look, and say whether it does."""
+    """Choose the loops in a statement that poll; returns whether there are any."""
     total = work.of(s)
     if total is not None and total <= _SHORT:
         return _NOT
@@ -151,7 +151,7 @@ def _choose(s: Any, work: _Work, found: dict[Stmt, int], nested: bool = False) -
     each = work.of(s.body)
     if each is not None and each <= _SELDOM:
         block = max(1, _OFTEN // max(1, each))
-        # Most inner loops of unknown extent are short: those that are pay with one comparison.
+        # Most inner loops of unknown extent are short, and cost one comparison.
         if_long = total is None and nested
         found[s] = -block if if_long else block
         return _IF_LONG if if_long else _SURELY

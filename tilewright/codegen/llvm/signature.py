@@ -1,4 +1,4 @@
-"""What a compiled function takes: its C arguments, and the description that the runtime checks calls with."""
+"""The signature of a compiled function: its C arguments, and the metadata that the runtime checks calls with."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from ...ir.printer_names import free_name
 from ...ir.stmt import BufferStore, Evaluate
 
 _OPS = {Add: "+", Sub: "-", Mul: "*", FloorDiv: "//", FloorMod: "%", Min: "min", Max: "max"}
-# Names that belong to C: its words, and functions whose place one of ours would take in a program.
+# Names that C reserves: keywords, and library functions that one of ours would replace.
 _RESERVED = frozenset(
     "main free malloc calloc realloc aligned_alloc memcpy memset memmove exit abort getenv getpid strtol "
     "exp exp2 exp10 log log2 log10 log1p sqrt sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh "
@@ -87,8 +87,8 @@ def signature_of(
 ) -> Signature:
     """The signature of a lowered function: buffers as pointers, then the sizes that their shapes name.
 
-    A name that is `taken` (by a C function that the module calls) is kept, under another symbol. `nodes` are those of
-    the body, if they are at hand. A `guarded` function compares most of its arrays itself.
+    A name that is `taken` (by a C function that the module calls) gets another symbol. `nodes` are those of the body,
+    if known. A `guarded` function checks most of its arrays for overlaps itself.
     """
     used = _accesses(pre_order(func.body) if nodes is None else nodes)
     symbols: dict[Var, str] = {}
@@ -128,7 +128,7 @@ def signature_of(
     return Signature(symbol, tuple(arguments), tuple(offsets), ret_type, noalias, description, guards)
 
 
-_MOST_GUARDS = 32  # in a function; beyond them the caller looks at all arrays together
+_MOST_GUARDS = 32  # checks in a function; beyond them the caller checks all arrays together
 
 
 def _guards(
@@ -136,7 +136,7 @@ def _guards(
 ) -> tuple[tuple[Guard, ...], list[list[int]] | dict[str, Any] | None]:
     """The arrays that must not overlap: those that the function compares itself, and those that the caller must."""
     inplace = func.attrs.get("tir.inplace")
-    if inplace is None:  # arrays may overlap, or whoever calls it sees to that
+    if inplace is None:  # arrays may overlap, or the caller ensures that they do not
         return (), None
     allowed = {(int(w), int(o)) for w, o in inplace}
     given = [(i, func.buffer_map[p]) for i, p in enumerate(func.params) if p in func.buffer_map]
@@ -148,7 +148,7 @@ def _guards(
         for j, o in given:
             if i != j and not ("w" in params[j]["access"] and j < i):
                 found.append(Guard(i, j, (w, o), (i, j) in allowed))
-    # Of arrays with strides the elements count, and not what lies between them: that takes more than a comparison.
+    # For strided arrays only the elements matter, not the gaps: that takes more than a comparison.
     dense = tuple(g for g in found if guarded and not any(b.strides for b in g.buffers))
     rest = [[g.written, g.other, int(g.same)] for g in found if g not in dense]
     return dense, rest or None
@@ -217,7 +217,7 @@ def _dim(e: PrimExpr, symbols: dict[Var, str]) -> Any:
 
 
 def _accesses(nodes: Iterable[Any]) -> dict[Var, str]:
-    """How each pointer is used: "r", "w" or "rw"."""
+    """The access of each pointer: "r", "w" or "rw"."""
     read: set[Var] = set()
     written: set[Var] = set()
     for m in nodes:

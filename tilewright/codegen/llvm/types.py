@@ -1,4 +1,4 @@
-"""How data types look in LLVM's text: in registers and in memory."""
+"""LLVM types of data types, in registers and in memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FLOATS = {"float32": "float", "float64": "double"}
 
 
 def is_small_float(kind: DataType) -> bool:
-    """Whether it is kept as 16 bits and computed in float32."""
+    """Whether it is stored in 16 bits and computed in float32."""
     return kind.bits == 16 and kind.is_float
 
 

@@ -1,4 +1,4 @@
-"""Sources of the C family: one printer over flat loop programs, a dialect for each language."""
+"""Source code in languages of the C family: one printer over flat loop programs, a dialect for each language."""
 
 from .build import SourceModule, build_c, build_source
 from .kernel import Program

@@ -32,7 +32,7 @@ from .kernel import Program
 
 
 class KernelModule(HostModule):
-    """Functions that launch kernels, as they were built: they can be saved and exported."""
+    """Built functions that launch kernels: they can be saved and exported."""
 
     program: Program  # the kernels as they were written
 
@@ -46,7 +46,7 @@ class KernelModule(HostModule):
         return machine.object_code(machine.parse(text))
 
     def save(self, file_name: str | os.PathLike[str], fmt: str = "") -> None:
-        """Write what the host does as `.o` or `.json`; the kernels are saved by `imported_modules[0]`."""
+        """Write the host program as `.o` or `.json`; the kernels are saved by `imported_modules[0]`."""
         path = Path(file_name)
         if (fmt or path.suffix.lstrip(".")) in ("o", "obj"):
             with written_whole(path) as part:
@@ -67,7 +67,7 @@ class KernelModule(HostModule):
 
 
 def build_source(whole: IRModule, split: IRModule, target: Any, dialect: Dialect) -> KernelModule:
-    """The module of functions (`whole`, as they were lowered) whose kernels were cut out in `split`."""
+    """The module of functions (lowered in `whole`) whose kernels were separated in `split`."""
     kind = target.kind.name
     kernels = {gv.name_hint: f for gv, f in split.functions.items() if is_kernel(f)}
     program = Program(dialect)
@@ -115,7 +115,7 @@ def build_source(whole: IRModule, split: IRModule, target: Any, dialect: Dialect
 
 
 def _called_back(name: str, otherwise: str, target: Any, source: str | None = None) -> Any:
-    """What a function that the user registered makes of the source (`tvm_callback_cuda_postproc`)."""
+    """The source after the user's registered callback (`tvm_callback_cuda_postproc`)."""
     found = get_global_func(name, allow_missing=True)
     return otherwise if found is None else found(otherwise if source is None else source, target)
 
@@ -127,7 +127,7 @@ class SourceModule(Module):
 
     def __init__(self, source: str, description: dict[str, Any], attrs: Mapping[str, Any]) -> None:
         self.source, self.description = source, description
-        self._attrs = attrs  # of the target
+        self._attrs = attrs  # attributes of the target
         names = [f["name"] for f in description["functions"]]
         self.name = names[0] if names else "c"
         self.info = parse_metadata(description, self.name)
@@ -135,7 +135,7 @@ class SourceModule(Module):
 
     @cached_property
     def _library(self) -> SharedLibrary:  # type: ignore[override]
-        """What a C compiler makes of the source."""
+        """The library that a C compiler makes from the source."""
         if "mtriple" in self._attrs:
             raise BuildError(
                 f"{self.name} is C source for {self._attrs['mtriple']}: save it (mod.save('{self.name}.c')), compile "

@@ -1,4 +1,4 @@
-"""Plain C for a processor: loops one after the other, with nothing but the standard library."""
+"""Plain C for a CPU: serial loops, with only the standard library."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class C(Dialect):
             "static inline uint64_t tw_d2u(double x) { uint64_t u; memcpy(&u, &x, 8); return u; }\n"
             "static inline double tw_u2d(uint64_t u) { double x; memcpy(&x, &u, 8); return x; }"
         ),
-        # numbers below the least normal one are multiples of 2^-24
+        # subnormal numbers are multiples of 2^-24
         "tw_h2f": (
             "static inline float tw_h2f(uint16_t h) {\n"
             "  float x = (h & 0x7c00) == 0x7c00 ? (h & 0x3ff ? NAN : INFINITY)\n"

@@ -29,7 +29,7 @@ _BUILTIN = {  # element -> name of the built-in vectors, and how many lanes they
 
 
 def _dp4a(name: str, a: str, b: str) -> str:
-    """The product of four bytes each, which are signed or not."""
+    """The dot product of four bytes, signed or unsigned."""
     return (
         f"static __device__ __forceinline__ int {name}(int a, int b, int c) {{\n"
         f'  int d;\n  asm("dp4a.{a}.{b} %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));\n'
@@ -126,7 +126,8 @@ class Cuda(Dialect):
         return tensor_cores.helper(name) or mma.helper(name) or super().helper(name)
 
     def report(self, name: str, count: int) -> str:
-        """The values go to memory of the host, whose address is beside the flag; the number of the check is last."""
+        """The values are written to host memory, whose address follows the flag; the number of the check is written
+        last."""
         values = "".join(f", long long v{i}" for i in range(count))
         stores = " ".join(f"out[{i + 1}] = v{i};" for i in range(count))
         return (

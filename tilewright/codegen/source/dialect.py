@@ -1,4 +1,4 @@
-"""What the languages of the C family differ in. A dialect is a subclass that says its own part."""
+"""Differences between the languages of the C family. A dialect is a subclass that overrides its own part."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from . import float8
 
 
 class Packed(NamedTuple):
-    """A type that several elements travel through memory in: its name, and how a lane of a value is named."""
+    """A vector type for loads and stores: its name, and the suffix of each lane."""
 
     type: str
     lanes: tuple[str, ...]  # `.x`, `.y`, …
@@ -29,7 +29,7 @@ class Parameter(NamedTuple):
 
 
 def is_small_float(kind: DataType) -> bool:
-    """Whether it is kept in 16 or 8 bits and computed in float32."""
+    """Whether it is stored in 16 or 8 bits and computed in float32."""
     return kind.bits < 32 and kind.is_float
 
 
@@ -65,19 +65,19 @@ class Dialect:
         "float64": "double",
         "bool": "bool",
     }
-    # Words of the language and names that every program sees: no variable is called so.
+    # Keywords and predefined names, which variables must not have.
     words: ClassVar[frozenset[str]] = frozenset(
         "auto bool break case char const continue default do double else enum extern false float for goto half "
         "if inline int long register restrict return short signed sizeof static struct switch true typedef "
         "union unsigned void volatile while uchar ushort uint ulong min max abs kernel main".split()
     )
     helpers: ClassVar[Mapping[str, str]] = {}  # definitions that programs may need, by name
-    # operators that only this language has, by their short names: the printer and the call give the text
+    # operators of this language only, by short name: functions of the printer and the call
     intrinsics: ClassVar[Mapping[str, Callable[[Any, Any], Any]]] = {}
-    math: ClassVar[Mapping[str, str]] = {}  # functions whose name is not that of C
-    apart: ClassVar[str] = ""  # a helper that puts a number of 32 bits into another register
-    keep: ClassVar[str] = ""  # a helper that hides from the compiler what it knows of an integer
-    prefix: ClassVar[str] = "static inline"  # of functions that the program defines for itself
+    math: ClassVar[Mapping[str, str]] = {}  # functions whose name differs from C's
+    apart: ClassVar[str] = ""  # a helper that copies a 32-bit value into another register
+    keep: ClassVar[str] = ""  # a helper that makes an integer opaque to the compiler
+    prefix: ClassVar[str] = "static inline"  # the qualifiers of helper functions
 
     # -- types and constants -------------------------------------------------------------------
     def type(self, kind: DataType) -> str:
@@ -145,8 +145,8 @@ class Dialect:
         return f"{found}f" if kind.bits == 32 else found
 
     def reinterpret(self, new: DataType, old: DataType, text: str) -> tuple[str, str]:
-        """The bits of a value under another type, and the helper that this needs."""
-        raise LoweringError(f"{self.name} has no code to see {old} as {new}")
+        """The bits of a value as another type, and the helper that this needs."""
+        raise LoweringError(f"{self.name} cannot reinterpret {old} as {new}")
 
     def least(self, name: str, kind: DataType, a: str, b: str) -> tuple[str, str]:
         """The `min` or `max` of two values, NaN if one is, and the helper that this needs."""
@@ -173,11 +173,11 @@ class Dialect:
         if name.startswith("tw_report_"):
             return self.report(name, int(name.removeprefix("tw_report_")))
         if name == "tw_claim" and name not in self.helpers:
-            raise LoweringError(f"{self.name} has no code for a check of data inside of a kernel")
+            raise LoweringError(f"{self.name} does not support checks of data inside a kernel")
         return float8.reading(self, name) or self.helpers[name]
 
     def report(self, name: str, count: int) -> str:
-        """The helper that writes the values of a check that failed, if it is the first: `runtime/reports.py`."""
+        """The helper that writes the values of the first failed check: `runtime/reports.py`."""
         long, word = DataType("int64"), self.type(DataType("int32"))
         values = "".join(f", {self.type(long)} v{i}" for i in range(count))
         stores = " ".join(f"p[{i + 1}] = v{i};" for i in range(count))
@@ -196,7 +196,7 @@ class Dialect:
         return f"{'const ' if const else ''}{self.memory_type(kind)}*"
 
     def packed(self, kind: DataType, lanes: int) -> Packed | None:
-        """The type of `lanes` elements that lie side by side; None if there is none."""
+        """The vector type of `lanes` contiguous elements; None if there is none."""
         return None
 
     def load(self, packed: Packed, kind: DataType, pointer: str, scope: str) -> str:
@@ -204,7 +204,7 @@ class Dialect:
         return f"*({self._packed_pointer(packed, scope, True)})({pointer})"
 
     def load_once(self, packed: Packed, kind: DataType, pointer: str, scope: str) -> str:
-        """The same of what nobody reads again: it need not stay in a cache."""
+        """A streaming load, of elements that are not read again."""
         return self.load(packed, kind, pointer, scope)
 
     def store(self, packed: Packed, kind: DataType, pointer: str, value: str, scope: str) -> str:
@@ -218,15 +218,15 @@ class Dialect:
     def _packed_pointer(self, packed: Packed, scope: str, const: bool) -> str:
         return f"{'const ' if const else ''}{packed.type}*"
 
-    needs_alignment: ClassVar[bool] = True  # packed elements must lie at a multiple of their size
+    needs_alignment: ClassVar[bool] = True  # vector accesses must be aligned to their size
 
     def local_array(self, kind: DataType, name: str, size: int) -> str:
-        """The declaration of memory of one thread."""
+        """The declaration of thread-private memory."""
         return f"{self.memory_type(kind)} {name}[{size}];"
 
     def shared_array(self, kind: DataType, name: str, size: int) -> str:
-        """The declaration of memory of a block of threads."""
-        raise LoweringError(f"{self.name} has no memory that threads share: {name}")
+        """The declaration of memory that a thread block shares."""
+        raise LoweringError(f"{self.name} has no shared memory: {name}")
 
     def constant_array(self, kind: DataType, name: str, values: Sequence[str]) -> str:
         """The definition of a constant array, outside of functions."""
@@ -238,30 +238,30 @@ class Dialect:
         raise LoweringError(f"{self.name} has no threads, but a loop is bound to {tag}")
 
     def barrier(self, scope: str) -> str:
-        """The statement where threads wait for each other."""
-        raise LoweringError(f"{self.name} has no threads that could wait for each other")
+        """The barrier statement."""
+        raise LoweringError(f"{self.name} has no barriers between threads")
 
     def dynamic_shared(self) -> str:
-        """How a kernel declares the shared memory whose size the launch gives; empty if as a parameter."""
-        raise LoweringError(f"{self.name} has no memory that threads share")
+        """The declaration of dynamic shared memory in a kernel; empty if it is a parameter."""
+        raise LoweringError(f"{self.name} has no shared memory")
 
     def shuffle(self, how: str, mask: str, value: str, lane: str, width: str) -> str:
         """The value of another thread of the warp; `how` is idx, up or down."""
-        raise LoweringError(f"{self.name} has no code for values of other threads of a warp")
+        raise LoweringError(f"{self.name} has no warp shuffles")
 
     def active_mask(self) -> str:
-        """Which threads of the warp are here, as bits."""
-        raise LoweringError(f"{self.name} has no code for which threads of a warp are here")
+        """The mask of the active threads of the warp."""
+        raise LoweringError(f"{self.name} has no mask of the active threads of a warp")
 
     def atomic_add(self, kind: DataType, pointer: str, value: str, scope: str) -> tuple[str, str]:
-        """The call that adds to memory and gives what was there, and the helper that it needs."""
+        """The call that adds to memory and returns the previous value, and the helper that it needs."""
         raise LoweringError(f"{self.name} has no atomic addition of {kind}")
 
     # -- whole programs --------------------------------------------------------------------------
     restrict: ClassVar[str] = "restrict"
 
     def parameter(self, p: Parameter, noalias: bool) -> str:
-        """A parameter of a kernel: a pointer to memory that no other leads to, if `noalias`, or a number."""
+        """The declaration of a kernel parameter: a pointer (restrict if `noalias`), or a number."""
         if not p.is_pointer:
             return f"{self.memory_type(p.dtype)} {p.name}"
         alone = f" {self.restrict}" if noalias else ""
@@ -283,13 +283,11 @@ class Dialect:
 
     unroll: ClassVar[str] = "#pragma unroll"
     registers_need_unrolling: ClassVar[bool] = False
-    is_host: ClassVar[bool] = (
-        False  # functions are called, give a code (0 is success), and may ask for memory
-    )
+    is_host: ClassVar[bool] = False  # functions return a code (0 is success), and may allocate memory
 
 
 def _plain(text: str) -> str:
-    """A number's text with a point or an exponent, so that C takes it for floating."""
+    """A number's text with a point or an exponent, so that it is a floating-point literal in C."""
     return text if any(c in text for c in ".en") else f"{text}.0"
 
 

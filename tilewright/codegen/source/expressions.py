@@ -1,6 +1,6 @@
 """Scalar expressions as text of the C family.
 
-What cannot stand inside an expression (a binding, a branch that needs one) becomes statements in front of it,
+Parts that C cannot write inside an expression (a binding, a branch that needs one) become statements in front of it,
 in `lines`.
 """
 
@@ -46,7 +46,7 @@ REPORT, FIRST_CHECK = "tw_report", "tw_first_check"  # parameters of kernels tha
 _TERNARY = 0
 _EQUAL = C_INFIX[NE].level
 _BITS = {"bitwise_or": ("|", 3), "bitwise_xor": ("^", 4), "bitwise_and": ("&", 5), "shift_right": (">>", 8)}
-# what divisions by powers of two have become, and pieces of shared memory that change places
+# lowered divisions by powers of two, and swizzles of shared memory
 _OF_INDICES = ("shift_right", "bitwise_and", "bitwise_xor", "likely")
 _SYMBOLS = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "Mod": "%"}
 
@@ -58,22 +58,22 @@ class Expressions(ExprText):
 
     def __init__(self, dialect: Dialect, helpers: dict[str, None]) -> None:
         self.dialect = dialect
-        self.helpers = helpers  # what the program has to define, in order of use
+        self.helpers = helpers  # helpers that the program must define, in order of use
         self.ana = Analyzer()
         self.lines: list[str] = []
         self.depth = 1
         self.names: dict[Var, str] = {}
         self.taken: set[str] = set(dialect.words)
-        self.data: set[Var] = set()  # variables that hold what was read, and so may be anything
-        self.wide: dict[Var, str] = {}  # 32-bit variables that are kept in 64 bits
-        self.memory: dict[Var, tuple[DataType, str]] = {}  # what a pointer was declared with: element, scope
-        self.checks: dict[tuple[str, str], int] = {}  # of data: kind, message -> number, from 1
-        self.failures: list[
-            tuple[str, str]
-        ] = []  # of checks in this block, to be reported: condition, report
-        self.guards: list[PrimExpr] = []  # on which the expression that is being written is computed at all
-        self.constant_data: set[Var] = set()  # pointers to what the kernel does not write
-        self.at_once = False  # whether what a failure is reported with may be overwritten soon
+        self.data: set[Var] = set()  # variables with loaded values, which may overflow
+        self.wide: dict[Var, str] = {}  # 32-bit variables that are computed in 64 bits
+        self.memory: dict[
+            Var, tuple[DataType, str]
+        ] = {}  # the declared element type and scope of each pointer
+        self.checks: dict[tuple[str, str], int] = {}  # checks of data: kind, message -> number, from 1
+        self.failures: list[tuple[str, str]] = []  # pending reports of this block: condition, report
+        self.guards: list[PrimExpr] = []  # conditions under which the current expression is evaluated
+        self.constant_data: set[Var] = set()  # pointers to memory that the kernel does not write
+        self.at_once = False  # whether values of a report may be overwritten before the end of the block
 
     # -- text ----------------------------------------------------------------------------------
     def emit(self, text: str) -> None:
@@ -81,7 +81,7 @@ class Expressions(ExprText):
             self.lines.append(line if line.startswith("#") else "  " * self.depth + line)
 
     def name(self, hint: str) -> str:
-        """A name that nothing else has."""
+        """A unique name."""
         base = re.sub(r"\W", "_", hint, flags=re.ASCII) or "v"
         if base[0].isdigit() or base.startswith(("__", "tw_")):
             base = f"v_{base}"
@@ -167,7 +167,7 @@ class Expressions(ExprText):
     text_Add = text_Sub = text_Mul = text_Div = text_Mod = arithmetic
 
     def _wrapped(self, e: Any, symbol: str, unsigned: str, kind: DataType) -> str:
-        """Arithmetic that wraps around, as numbers in data do and signed ones of C may not."""
+        """Arithmetic that wraps around, as data does and signed integers of C may not."""
         a, b = self._unsigned(e.a, unsigned), self._unsigned(e.b, unsigned)
         return self.dialect.cast(kind, f"({a} {symbol} {b})")
 
@@ -181,7 +181,7 @@ class Expressions(ExprText):
         return f"({unsigned}){text}"
 
     def is_index(self, e: PrimExpr) -> bool:
-        """Whether it is made of loop variables, thread indices and sizes, which do not overflow."""
+        """Whether it consists of loop variables, thread indices and sizes, which do not overflow."""
         for m in pre_order(e):
             if isinstance(m, BufferLoad) or m in self.data:
                 return False
@@ -197,7 +197,7 @@ class Expressions(ExprText):
         return f"const {self.dialect.type(var.dtype)} {self.define(var)} = {text};"
 
     def _cannot_overflow(self, e: Any) -> bool:
-        """Whether both operands were widened from so few bits that no result is too large."""
+        """Whether both operands were widened from few enough bits that the result cannot overflow."""
         a, b = _bits_of(e.a), _bits_of(e.b)
         return a + b < e.dtype.bits if e.__class__.__name__ == "Mul" else max(a, b) < e.dtype.bits - 1
 
@@ -263,7 +263,7 @@ class Expressions(ExprText):
         return Piece(f"{c} ? {a} : {b}", _TERNARY)
 
     def choice(self, e: Call) -> Piece:
-        """`if_then_else`: what is not wanted is not computed."""
+        """`if_then_else`: only the selected operand is evaluated."""
         condition, a, b = e.args
         c = self.at(_TERNARY + 1, condition)
         with self.aside() as lines_a, self.guarded(condition, lines_a):
@@ -347,7 +347,7 @@ class Expressions(ExprText):
     def index_at(self, level: int, buffer: Buffer, e: PrimExpr) -> str:
         """An index; in 64 bits if the buffer may have more elements than 32 bits can count."""
         size = const_value(buffer.shape[0]) if len(buffer.shape) == 1 else None
-        if size is None:  # as many as a number of 32 bits says, or perhaps a multiple of that
+        if size is None:  # a symbolic size of 32 bits, or possibly a multiple of it
             narrow = len(buffer.shape) == 1 and isinstance(buffer.shape[0], Var) and buffer.dtype.lanes == 1
         else:
             narrow = size * buffer.dtype.lanes < 1 << 31
@@ -493,8 +493,8 @@ class Expressions(ExprText):
     # -- checks of data ------------------------------------------------------------------------
     @contextmanager
     def guarded(self, condition: PrimExpr, lines: list[str]) -> Iterator[None]:
-        """What is written here is computed under a condition; its failures are reported under it too, and before the
-        end of `lines`, if names of these may be in the report."""
+        """A scope of code under a condition; its failures are reported under it too, and before the end of `lines`, if
+        the report may use names of these."""
         self.guards.append(condition)
         count = len(self.failures)
         yield
@@ -503,9 +503,9 @@ class Expressions(ExprText):
         self.guards.pop()
 
     def checked(self, e: Call) -> Piece:
-        """A value that passes, or 0; a function of the host is left instead.
+        """A checked value, or 0 if the check fails; a host function returns with an error instead.
 
-        The report comes at the end of the block, where it does not keep loads from being in flight together.
+        The report comes at the end of the block, where it does not prevent loads from being in flight together.
         """
         value, good, *failure = e.args
         if self.dialect.is_host:
@@ -523,7 +523,7 @@ class Expressions(ExprText):
         return Piece(f"{holds} ? {passed} : {zero}", _TERNARY)
 
     def report_failures(self, since: int = 0) -> None:
-        """Report what failed in this block."""
+        """Emit the pending reports of this block."""
         found, self.failures[since:] = self.failures[since:], []
         if len(found) > 1:
             self.emit(f"if ({' || '.join(bad for bad, _ in found)}) {{")
@@ -585,7 +585,7 @@ def _small_bits(e: FloatImm) -> int:
 
 
 def _bits_of(e: PrimExpr) -> int:
-    """How many bits, sign aside, the value of an expression may take."""
+    """The number of bits of an expression's value, without the sign."""
     if isinstance(e, IntImm):
         return abs(e.value).bit_length()
     if isinstance(e, Cast) and e.value.dtype.is_integral and e.value.dtype.bits < e.dtype.bits:

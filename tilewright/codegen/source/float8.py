@@ -1,4 +1,4 @@
-"""Floats of eight bits: kept as bytes, computed in float32. The functions that convert them, in any dialect.
+"""Floats of eight bits: stored as bytes, computed in float32. The conversion functions, in any dialect.
 
 e4m3fn   s eeee mmm    bias 7, up to 448, no infinity; 0x7f is NaN, and what is too large becomes it
 e5m2     s eeeee mm    bias 15, up to 57344, then infinity
@@ -20,7 +20,7 @@ def widening(kind: DataType) -> str:
 
 
 def narrowing(kind: DataType) -> str:
-    """The name of the function that gives the nearest byte of a float32, of two the even one."""
+    """The name of the function that gives the nearest byte of a float32, ties to even."""
     return f"tw_float_to_{kind.code.removeprefix('float8_')}"
 
 
@@ -56,7 +56,7 @@ def _narrow(d: Any, kind: DataType) -> str:
     form, word, byte = FORMS[kind.code], d.type(_UINT32), d.type(_UINT8)
     shift = 23 - form.mantissa
     bits = d.reinterpret(_UINT32, FLOAT32, "x")[0]
-    # a number whose last place is the distance of the least ones: adding it rounds to them
+    # a number whose ulp is the spacing of subnormal numbers: adding it rounds to them
     one = form.least * 2.0**23
     placed = d.reinterpret(FLOAT32, _UINT32, "a")[0]
     rounded = d.reinterpret(_UINT32, FLOAT32, f"{placed} + {one!r}f")[0]

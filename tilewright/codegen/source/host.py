@@ -1,4 +1,4 @@
-"""What the host does, as data: launches, memory between kernels, and the sizes of both."""
+"""Host programs as data: launches, workspaces between kernels, and the sizes of both."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...ir.printer_names import free_name
 from ...ir.stmt import Evaluate, Stmt
 from .kernel import TENSOR_MAP
 
-# What the pass that cuts kernels out writes: `tir.transform.SplitHostDevice`.
+# Annotations of the pass that separates kernels: `tir.transform.SplitHostDevice`.
 LAUNCH_PARAMS, DYNAMIC_SHARED = "tir.kernel_launch_params", "tir.use_dyn_shared_memory"
 CLUSTER = "clusterCtaIdx.x"
 _OPS = {
@@ -42,7 +42,7 @@ _CALLS = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^", "shift_righ
 def host_program(
     func: PrimFunc, kernels: dict[str, PrimFunc], arguments: list[tuple[Var, str]]
 ) -> dict[str, Any]:
-    """The program of a function whose kernels were cut out; `arguments` are its C arguments and their names."""
+    """The host program of a function without its kernels; `arguments` are its C arguments and their names."""
     writer = _Writer(func, kernels, arguments)
     body = writer.steps(func.body)
     used = {name: writer.kinds(kernels[name]) for name in writer.launched}
@@ -149,7 +149,7 @@ class _Writer:
         sizes = dict(zip(kernel.attrs[LAUNCH_PARAMS], values[count:], strict=True))
         grid = [sizes.get(f"blockIdx.{axis}", 1) for axis in "xyz"]
         block = [sizes.get(f"threadIdx.{axis}", 1) for axis in "xyz"]
-        cluster = sizes.get(CLUSTER, 1)  # their blocks lie along the first axis
+        cluster = sizes.get(CLUSTER, 1)  # clusters are along the first axis
         if cluster != 1:
             grid[0] = grid[0] * cluster if isinstance(grid[0], int) else ["*", grid[0], cluster]
         return ["launch", name, values[:count], grid, block, sizes.get(DYNAMIC_SHARED, 0)]

@@ -22,25 +22,27 @@ from .dialect import Dialect, Parameter
 from .expressions import FIRST_CHECK, REPORT
 from .vectors import Vectors
 
-_STACK_BYTES = 64 * 1024  # what functions of C keep on the stack
-_MOST_UNROLLED = 64  # iterations
+_STACK_BYTES = 64 * 1024  # most bytes of an allocation on the stack in C
+_MOST_UNROLLED = 64  # most iterations of an unrolled loop
 _OFFSET = "tilewright.dynamic_shared_offset"
 CLUSTER = "shared.cluster"  # the scope of memory that the blocks of a cluster share, each with a part of it
-TENSOR_MAP = "tensor_map"  # the scope of parameters that say where a tensor lies, for bulk copies
+TENSOR_MAP = "tensor_map"  # the scope of tensor maps, the parameters of bulk copies
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One kernel of a program, and what it asks of its arguments."""
+    """One kernel of a program, and its requirements on arguments."""
 
     name: str
     text: str
-    alignment: dict[Var, int]  # bytes that packed accesses ask of each pointer
-    checks: tuple[tuple[str, str], ...] = ()  # of its data: kinds and messages; see `runtime/reports.py`
+    alignment: dict[Var, int]  # alignment in bytes that vector accesses require of each pointer
+    checks: tuple[
+        tuple[str, str], ...
+    ] = ()  # checks of its data: kinds and messages; see `runtime/reports.py`
 
 
 class Program:
-    """Functions of one dialect, and what they need defined."""
+    """Functions of one dialect, and the helpers that they need."""
 
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
@@ -79,9 +81,9 @@ class SourceWriter(Vectors):
         self.shared: list[str] = []  # declarations that belong to the kernel as a whole
         self.uses_dynamic = False
         self.sets_registers = False
-        self.together = 1  # blocks that a processor should have room for at once (pragma_min_blocks)
-        self.cluster = 1  # blocks that see each other's shared memory
-        self.lines_of: dict[Var, int] = {}  # elements that each of them has of what they share
+        self.together = 1  # thread blocks that an SM should have room for (pragma_min_blocks)
+        self.cluster = 1  # blocks of a cluster, which can read each other's shared memory
+        self.lines_of: dict[Var, int] = {}  # elements of each block in memory that a cluster shares
 
     # -- whole functions -----------------------------------------------------------------------
     def kernel(self, func: PrimFunc, name: str) -> str:
@@ -101,7 +103,7 @@ class SourceWriter(Vectors):
             bool(func.attrs.get("tir.noalias", False)),
         )
         if self.sets_registers or self.together > 1:
-            # where registers are set, the compiler then takes the number of a launch as given
+            # with setmaxnreg, the compiler then assumes the registers of the launch
             head = head.replace(
                 f"__launch_bounds__({threads})", f"__launch_bounds__({threads}, {self.together})"
             )
@@ -120,8 +122,8 @@ class SourceWriter(Vectors):
         return "\n".join([f"{head} {{", *self.shared, *self.lines, *last, "}", ""])
 
     def leave_cluster(self) -> None:
-        """Let no block end before the others have read what it has: each says so once it has done that, and looks for
-        the others at its end, if all threads come by both."""
+        """Let no block end before the others have read its memory: each arrives at a cluster barrier after its reads,
+        and waits at its end, if all threads reach both."""
         reads = [i for i, line in enumerate(self.lines) if "tw_cluster_load(" in line]
         last = reads[-1] + 1 if reads else len(self.lines)
         waits = any("tw_cluster_wait()" in line for line in self.lines[last:])
@@ -210,7 +212,7 @@ class SourceWriter(Vectors):
         self.stmt(s.body)
 
     def may_be_large(self, e: PrimExpr) -> bool:
-        """Whether it is a part of an address that 32 bits may not hold: sizes are large, or symbols."""
+        """Whether it is a part of an address that may overflow 32 bits: sizes are large, or symbolic."""
         if e.dtype != "int32":
             return False
         return self.ana.const_int_bound(e).max_value >= 1 << 31 or any(
@@ -244,7 +246,7 @@ class SourceWriter(Vectors):
         self.emit(f"const {kind} {self.define(var)} = {index};")
 
     def assertion(self, s: Any) -> None:
-        if self.dialect.is_host:  # a kernel has nobody to tell
+        if self.dialect.is_host:  # a kernel cannot report it
             self.emit(f"if (!{self.at(UNARY, s.condition)}) return 1;")
         self.stmt(s.body)
 
@@ -276,7 +278,7 @@ class SourceWriter(Vectors):
         self.emit("}")
 
     def walks_registers(self, s: Any) -> bool:
-        """Whether a loop steps through memory of one thread: registers have no addresses, so it must be unrolled."""
+        """Whether a loop indexes thread-private memory: registers have no addresses, so it must be unrolled."""
         if (
             not self.dialect.registers_need_unrolling
             or not 1 < (const_value(s.extent) or 0) <= _MOST_UNROLLED
@@ -340,7 +342,7 @@ class SourceWriter(Vectors):
         self.stmt(s.body)
 
     def from_heap(self, s: Any) -> None:
-        """Memory of the C library, for as long as the body runs."""
+        """An allocation on the heap for the lifetime of the body."""
         kind, name = s.dtype.element, self.define(s.buffer_var)
         size = " * ".join([f"(size_t)({self.widely(e).text})" for e in s.extents] + [str(s.dtype.nbytes)])
         pointer = self.dialect.pointer(kind, "global")
@@ -404,7 +406,7 @@ def _imm(kind: DataType, value: Any) -> PrimExpr:
 
 
 def pointed(v: Var) -> DataType:
-    """What a pointer points to."""
+    """The element type of a pointer."""
     kind = v.type_annotation
     if isinstance(kind, PointerType) and isinstance(kind.element_type, PrimType):
         held = kind.element_type.dtype
@@ -418,10 +420,10 @@ def pointer_scope(v: Var) -> str:
 
 
 def _pointers(func: PrimFunc) -> tuple[dict[Var, DataType], set[Var]]:
-    """The elements behind each pointer as they are accessed first, and the pointers that are written through."""
+    """The element type of each pointer at its first access, and the pointers that are written through."""
     elements: dict[Var, DataType] = {}
     written: set[Var] = set()
-    hinted: set[Any] = set()  # addresses of what is only asked for
+    hinted: set[Any] = set()  # addresses of prefetches
     for m in pre_order(func.body):
         if isinstance(m, (BufferLoad, BufferStore)):
             buffer: Buffer = m.buffer

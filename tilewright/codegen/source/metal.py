@@ -1,4 +1,4 @@
-"""Metal: numbers of a kernel in buffers of their own, thread indices as parameters, address spaces in pointers."""
+"""Metal: scalar arguments in buffers of their own, thread indices as parameters, address spaces in pointers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """NVIDIA's instructions over the registers of single threads: `ptx_mma`, `ptx_ldmatrix`, `mma_fill`, `mma_store`.
 
-Each thread has its part of a tile in an array of its own, as PTX lays it out.
+Each thread holds its part of a tile in an array of its own, in the layout of PTX.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ...ir.expr_text import Piece
 from .vectors import Vectors
 
 _HEAD = "static __device__ __forceinline__"
-# classic names of types -> PTX's, bits, and the constraint of a register that holds sums of it
+# classic names of types -> PTX's, bits, and the register constraint of its accumulators
 _TYPES = {
     "fp16": ("f16", 16, "r"),
     "bf16": ("bf16", 16, "r"),

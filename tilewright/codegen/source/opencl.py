@@ -31,7 +31,7 @@ class OpenCL(Spaced):
     prefix = "inline"
     needs_alignment = False  # vloadn and vstoren take any address of an element
     helpers: ClassVar[Mapping[str, str]] = {
-        # half is a type of memory everywhere, but of values only with an extension
+        # half is a storage type everywhere, but an arithmetic type only with an extension
         "tw_h2f": "inline float tw_h2f(ushort x) { return vload_half(0, (const __private half*)&x); }",
         "tw_f2h": (
             "inline ushort tw_f2h(float x) {\n"
@@ -91,7 +91,7 @@ class OpenCL(Spaced):
 
     def barrier(self, scope: str) -> str:
         if scope == "warp":
-            raise LoweringError("opencl: threads of a warp cannot wait for each other alone")
+            raise LoweringError("opencl has no barrier for a single warp")
         return f"barrier(CLK_{'GLOBAL' if scope == 'global' else 'LOCAL'}_MEM_FENCE);"
 
     def dynamic_shared(self) -> str:

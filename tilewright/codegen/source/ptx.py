@@ -1,4 +1,4 @@
-"""What calls of NVIDIA's own instructions become in CUDA: asynchronous copies, memory of clusters."""
+"""CUDA code for NVIDIA's own instructions: asynchronous copies, memory of clusters."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ...ir.expr_text import Piece
 from .vectors import Vectors
 
 _HEAD = "static __device__ __forceinline__"
-_EARLY = 1  # the cache of a `tir.prefetch` that the pass FetchEarly has made
+_EARLY = 1  # the cache argument of a `tir.prefetch` of the pass FetchEarly
 HELPERS = {
-    # A number in another register: what is stored four at a time then has four neighbouring ones for the store alone,
-    # and may lie all the time before where no factor is in the same bank. (x + -0 is x; the assembler does not see it.)
+    # A copy in another register: a vector store of four then has four consecutive registers of its own, and the
+    # accumulators can stay in registers without bank conflicts. (x + -0 is x; the assembler does not see it.)
     "tw_apart": (
         f"{_HEAD} float tw_apart(float x) {{\n"
         "  float zero;\n"
@@ -39,7 +39,7 @@ HELPERS = {
         '  asm volatile("barrier.cluster.arrive.release.aligned;\\n\\tbarrier.cluster.wait.acquire.aligned;"\n'
         '    ::: "memory");\n}'
     ),
-    # Before the kernels that run before have ended: `after_others` looks for this name.
+    # Runs before the previous kernels have ended: `after_others` looks for this name.
     "tw_early": (
         f'{_HEAD} void tw_early(const void* p) {{\n  asm volatile("prefetch.global.L2 [%0];" :: "l"(p));\n}}'
     ),
@@ -85,7 +85,7 @@ HELPERS = {
 
 
 def _address(p: Vectors, pointer: Any, offset: PrimExpr, call: Call) -> str:
-    """A place `offset` elements of the call's type behind a pointer."""
+    """The address `offset` elements of the call's type after a pointer."""
     if not isinstance(pointer, Var):
         raise LoweringError(f"cuda: an asynchronous copy goes between pointers, not `{pointer}`")
     held = p.memory.get(pointer)
@@ -96,7 +96,7 @@ def _address(p: Vectors, pointer: Any, offset: PrimExpr, call: Call) -> str:
 
 
 def _copy(p: Vectors, e: Call) -> Piece:
-    """`ptx_cp_async(to, offset, from, offset, bytes[, predicate])`: 4, 8 or 16 bytes side by side, or zeros."""
+    """`ptx_cp_async(to, offset, from, offset, bytes[, predicate])`: 4, 8 or 16 contiguous bytes, or zeros."""
     size = const_value(e.args[4])
     if size not in (4, 8, 16):
         raise LoweringError(f"cuda: an asynchronous copy moves 4, 8 or 16 bytes at once, not {e.args[4]}")
@@ -121,7 +121,7 @@ def _wait(p: Vectors, e: Call) -> Piece:
 
 
 def _hint(p: Vectors, e: Call) -> Piece:
-    """What a kernel asks for before others have ended; other hints are for processors."""
+    """A prefetch before the previous kernels have ended; other prefetches are for CPUs."""
     if const_value(e.args[2]) != _EARLY:
         return Piece("0")
     p.need("tw_early")

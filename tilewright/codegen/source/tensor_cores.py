@@ -2,11 +2,11 @@
 
 The registers of a fragment are those of `mma.m16n8k16`, twice for 16 columns: with g = lane / 4 and t = lane % 4,
 
-    sums     rows g and g + 8, columns 2t and 2t + 1 of each 8
+    C        rows g and g + 8, columns 2t and 2t + 1 of each 8
     A        words of neighbours along k: rows g and g + 8, then the same of the next 8 of k
     B        words of neighbours along k: column g, two halves of k; then the same of the next 8 columns
 
-Of float32 (tf32) a word is one element, and a product 8 deep; of bytes it is four, and a product 16 deep, or 32.
+For float32 (tf32) a word is one element, and k is 8; for bytes it is four elements, and k is 16 or 32.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .vectors import Vectors
 _HEAD = "static __device__ __forceinline__"
 _LANE = '  int lane;\n  asm("mov.u32 %0, %%laneid;" : "=r"(lane));\n'
 _SHORT = {"float16": "f16", "bfloat16": "bf16", "int8": "s8", "float32": "f32", "int32": "s32"}
-# where a line lies
+# the address of a row
 _PLAIN = "(row * stride + piece * 8) * 2"
 _PERMUTED = "by_loops * SIZE + ((by_threads + row * stride) * SIZE + piece * 16)"
 _LINE_LOAD = (
@@ -35,11 +35,11 @@ _LINE_LOAD = (
     '    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"\n'
     '      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]) : "r"(at) : "memory");\n}'
 )
-# by what number the pieces of a row change places (`inject_permuted_layout`)
+# the permutation of the pieces of a row (`inject_permuted_layout`)
 _BY = "SIZE == 4 && PIECES == 8 ? row % 4 * 2 + row / 4 % 2 : row / ROWS % PIECES"
 
 HELPERS = {
-    # 16 x 16 elements of 16 bits whose lines start at multiples of 16 bytes
+    # 16 x 16 elements of 16 bits whose rows are aligned to 16 bytes
     "tw_load_b16": (
         f"template <bool A, bool COLUMNS> {_HEAD} void tw_load_b16(unsigned int* d, const void* from, int stride) {{\n"
         f"{_LANE}"
@@ -47,8 +47,8 @@ HELPERS = {
         "  int piece = COLUMNS ? lane / 8 % 2 : lane / 16;\n"
         f"{_LINE_LOAD}"
     ),
-    # 16 lines of 32 bytes, whose PIECES of 16 bytes change places every ROWS rows (`permuted_layout`): what threads and
-    # what loops have to do with its place is apart, so that the compiler adds it up outside of loops
+    # 16 rows of 32 bytes, whose PIECES of 16 bytes are permuted every ROWS rows (`permuted_layout`): the parts of the
+    # address that depend on threads and on loops are separate, so that the compiler can hoist the sum
     "tw_load_permuted": (
         f"template <bool A, bool COLUMNS, int PIECES, int ROWS, int SIZE = 2> {_HEAD} void tw_load_permuted("
         "unsigned int* d, const void* from, int stride, int by_threads, int by_loops, int column) {\n"
@@ -58,7 +58,7 @@ HELPERS = {
         "  int piece = (column / (16 / SIZE) + (COLUMNS ? lane / 8 % 2 : lane / 16)) ^ by;\n"
         f"{_LINE_LOAD.replace(_PLAIN, _PERMUTED)}"
     ),
-    # 8 lines of 16 elements of 32 bits, which lie across the reduction
+    # 8 rows of 16 elements of 32 bits, transposed: rows are steps of the reduction
     "tw_load_across": (
         f"template <bool A, int PIECES, int ROWS> {_HEAD} void tw_load_across(unsigned int* d, const void* from, "
         "int stride, int by_threads, int by_loops, int column) {\n"
@@ -71,8 +71,8 @@ HELPERS = {
         "    d[q] = ((const unsigned int*)from)[by_loops + (by_threads + row * stride + (x / 4 ^ by) * 4 + x % 4)];\n"
         "  }\n}"
     ),
-    # float32, rounded to the nearest that has ten bits of mantissa: products do not see the bits behind these. There
-    # is an instruction for that, but a product takes less time than it.
+    # float32 rounded to tf32 (ten bits of mantissa): products ignore the other bits. There is an instruction for that,
+    # but it takes longer than a product.
     "tw_tf32": (
         f"{_HEAD} void tw_tf32(unsigned int* d) {{\n"
         "#pragma unroll\n"
@@ -80,7 +80,7 @@ HELPERS = {
         '    asm("{\\n\\t.reg .pred p;\\n\\tsetp.num.f32 p, %1, %1;\\n\\t@p add.u32 %0, %0, 4096;\\n\\t}"\n'
         '      : "+r"(d[q]) : "f"(__uint_as_float(d[q])));\n}'
     ),
-    # 16 x 16 bytes, along the reduction
+    # 16 x 16 bytes, contiguous along the reduction
     "tw_load_b8": (
         f"template <int PIECES, int ROWS> {_HEAD} void tw_load_b8(unsigned int* d, const void* from, int stride, "
         "int by_threads, int by_loops, int column) {\n"
@@ -91,7 +91,7 @@ HELPERS = {
         '  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"\n'
         '    : "=r"(d[0]), "=r"(d[1]) : "r"(at) : "memory");\n}'
     ),
-    # elements one by one, wherever they lie
+    # single elements, in any layout
     "tw_load_each": (
         f"template <typename T, bool A, bool COLUMNS, int DEPTH = 16> {_HEAD} void tw_load_each(unsigned int* d, "
         "const T* from, int stride) {\n"
@@ -176,7 +176,7 @@ HELPERS = {
 
 
 def _product(kind: str) -> str:
-    """The product of fragments of 16-bit floats with float32 sums."""
+    """The product of fragments of 16-bit floats with float32 accumulators."""
     sums = '"+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])'
     older = (
         "#else\n#pragma unroll\n    for (int h = 0; h < 2; ++h)\n"
@@ -232,7 +232,7 @@ def _load(p: Vectors, e: Call) -> Piece:
     a, columns = (str(x).lower() for x in (which == "matrix_a", layout == "col_major"))
     step = const_value(stride)
     in_lines = step is not None and step * kind.bits % 128 == 0 and "shared" in p.scope_of(pointer)
-    along = (which == "matrix_a") == (layout == "row_major")  # the reduction
+    along = (which == "matrix_a") == (layout == "row_major")  # contiguous along the reduction
     lies = permuted or (const(0), const(0), const(0), const(1), const(8))
     sizes = [p.expr(x) for x in lies[3:]]
     if in_lines and depth * size == 32 and (along or size == 2):
@@ -244,9 +244,9 @@ def _load(p: Vectors, e: Call) -> Piece:
         name, given = "tw_load_across", [a, *sizes]
     elif permuted:
         raise LoweringError(
-            f"cuda: a matrix of {kind} with a stride of {stride} is loaded element by element, and lies permuted in "
-            "memory: matrices in shared memory can, of 16 or 32 bits or of bytes along the reduction, whose rows are "
-            "whole pieces of 16 bytes"
+            f"cuda: a matrix of {kind} with a stride of {stride} would be loaded element by element, which "
+            "permuted memory does not support: it is for matrices in shared memory of 16 or 32 bits, or of bytes "
+            "contiguous along the reduction, whose rows are whole pieces of 16 bytes"
         )
     else:
         name = "tw_load_each"
@@ -279,7 +279,7 @@ def _sync(p: Vectors, e: Call) -> Piece:
     short = "tf32" if kind == "float32" else _SHORT.get(kind)
     name = f"tw_mma_{short}_{_SHORT.get(out)}{'_deep' if depth == 32 else ''}"
     if name not in HELPERS:
-        raise LoweringError(f"cuda: tensor cores have no product of {kind} that adds up in {out}")
+        raise LoweringError(f"cuda: tensor cores have no product of {kind} that accumulates in {out}")
     p.need(name)
     words = [_words(p, v, i, kind, depth) for v, i in ((a, ai), (b, bi))]
     p.emit(f"{name}({', '.join([_place(p, d, di, 8), *words])});")
@@ -295,8 +295,8 @@ def _store(p: Vectors, e: Call) -> Piece:
 
 
 # ---------------------------------------------------------------------------- warpgroups
-# Where a tile lies, in units of 16 bytes, and how far its pieces are apart; the upper half of the word is always the
-# same: lines of 128 bytes in groups of eight, swizzled.
+# The matrix descriptor: the address of a tile in units of 16 bytes, and the stride of its pieces; the upper half of
+# the word is always the same: lines of 128 bytes in groups of eight, swizzled.
 _TILE = (
     f"{_HEAD} unsigned int tw_tile(const void* at, unsigned int chunk) {{\n"
     "  return ((unsigned int)__cvta_generic_to_shared(at) >> 4) + (chunk >> 4 << 16);\n}\n"
@@ -309,7 +309,7 @@ HELPERS |= {
         f"template <int N> {_HEAD} void tw_wgmma_wait() {{\n"
         '  asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory");\n}'
     ),
-    # four words of each of four threads, turned: word i of thread t becomes word t of thread i
+    # four words of each of four threads, transposed: word i of thread t becomes word t of thread i
     "tw_turn": (
         f"template <int N, typename T> {_HEAD} void tw_turn(T* to, const T* from) {{\n"
         f"{_LANE}"
@@ -335,8 +335,8 @@ HELPERS |= {
         "    for (int j = 0; j < 4; ++j) to[q * 8 + 2 * j] = w[j], to[q * 8 + 2 * j + 1] = w[j] >> 16;\n"
         "  }\n}"
     ),
-    # two pairs of floats of each of two threads: the first of both to the even one, the second to the odd one; chosen
-    # by an instruction, as the compiler would make branches of so many choices
+    # two pairs of floats of each of two threads: the first pairs go to the even thread, the second ones to the odd one;
+    # by a select instruction, as the compiler would generate branches
     "tw_turn_pairs": (
         f"{_HEAD} float tw_pick(int odd, float x, float y) {{\n"
         '  float z;\n  asm("{\\n\\t.reg .pred p;\\n\\tsetp.ne.s32 p, %3, 0;\\n\\tselp.f32 %0, %1, %2, p;\\n\\t}"\n'
@@ -353,7 +353,7 @@ HELPERS |= {
         "    to[4 * q + 2] = tw_pick(odd, d[4], x), to[4 * q + 3] = tw_pick(odd, d[5], y);\n"
         "  }\n}"
     ),
-    # rows g and g + 8 of a fragment of sums, in four threads each, combined with what they hold
+    # rows g and g + 8 of an accumulator fragment, in four threads each, combined with their previous values
     "tw_reduce_rows": (
         f"template <bool MAX, int N> {_HEAD} void tw_reduce_rows(float* to, const float* d) {{\n"
         "#pragma unroll\n"
@@ -413,7 +413,7 @@ HELPERS |= {
 
 
 def helper(name: str) -> str | None:
-    """The definition of a helper that there is one of for each size: `tw_wgmma_256_f16_01`, `tw_bulk_copy_2`."""
+    """The definition of a helper that is specific to a size: `tw_wgmma_256_f16_01`, `tw_bulk_copy_2`."""
     if name.startswith("tw_bulk_copy_"):
         return _bulk_copy_helper(int(name.removeprefix("tw_bulk_copy_")))
     if name.startswith("tw_walk_"):
@@ -424,14 +424,14 @@ def helper(name: str) -> str | None:
 
 
 def _wgmma_helper(name: str) -> str:
-    """A product over a line of k: the number of columns, the type, how A and B lie (`r`: A is in registers), and where
-    it matters the lines of B's pieces, or `first`: the sums start from 0."""
+    """A product over a line of k: the number of columns, the type, the layouts of A and B (`r`: A is in registers), and
+    where it matters the lines of B's pieces, or `first`: the accumulators start from 0."""
     n, kind, ways, *more = name.removeprefix("tw_wgmma_").split("_")
     first, lines = "first" in more, next((int(m) for m in more if m.isdigit()), 64)
     count = int(n) // 2
     registers = ", ".join(f"%{i}" for i in range(count))
     sums = ", ".join(f'"+f"(d[{i}])' for i in range(count))
-    # Along k a tile goes on 32 bytes further in its lines, or 16 lines further down.
+    # The next step of k is 32 bytes further in a line, or 16 lines further down.
     (a_step, a_chunk), (b_step, b_chunk) = ((2048, 128 * lines) if w == "1" else (32, 16) for w in ways)
     if ways[0] == "r":
         a = "const unsigned int* a"
@@ -479,7 +479,7 @@ def _bulk_copy_helper(rank: int) -> str:
 
 
 def _walk_helper(rank: int) -> str:
-    """Windows of an image: where the walk begins, and which element of each window."""
+    """An im2col copy: the start of the walk, and the offset within each window."""
     listed = "".join(f", int c{i}" for i in range(rank)) + "".join(f", int o{i}" for i in range(rank - 2))
     places = ", ".join(f"%{3 + i}" for i in range(rank))
     offsets = ", ".join(f"%{3 + rank + i}" for i in range(rank - 2))
@@ -497,7 +497,7 @@ def _walk_helper(rank: int) -> str:
 def _wgmma(p: Vectors, e: Call) -> Piece:
     """`ptx_wgmma(type, n, trans_a, trans_b, d, index, a, lines of a, b, lines of b[, first])`"""
     kind, n, trans_a, trans_b, d, index, a, _, b, lines, *first = e.args
-    # The instruction calls an operand transposed whose neighbours in memory are not neighbours along k.
+    # For the instruction, an operand is transposed if it is not contiguous along k.
     ways = f"{int(bool(const_value(trans_a)))}{int(not const_value(trans_b))}"
     return _product_call(p, kind, n, ways, d, index, p.expr(a), b, lines, first)
 
@@ -562,7 +562,7 @@ def _wgmma_wait(p: Vectors, e: Call) -> Piece:
 
 
 def _bits(var: PrimExpr) -> int:
-    """The bits of what a variable points to."""
+    """The bits of the elements that a variable points to."""
     held: Any = getattr(var, "type_annotation", None)
     return int(held.element_type.dtype.bits)
 
@@ -592,7 +592,7 @@ def _create(p: Any, e: Call) -> Piece:
 
 
 def _barrier(p: Vectors, index: PrimExpr) -> str:
-    """A barrier, by its number or its place in memory."""
+    """An mbarrier, by its index or its address."""
     if index.dtype.is_handle:
         return p.expr(index)
     return "tw_barriers" if const_value(index) == 0 else f"tw_barriers + {p.at(10, index)}"

@@ -1,11 +1,10 @@
-"""Vectors: lane by lane in registers, packed on their way through memory.
+"""Vectors: lane by lane in registers, packed in loads and stores.
 
     C[i*4 : i*4+4] = A[i*4 : i*4+4] + 1      ->      float4 A_v = *(const float4*)(A + i * 4);
                                                      *(float4*)(C + i * 4) = make_float4(A_v.x + 1.0f, …);
 
 A lane of an expression is an expression, so the printer of scalars writes it. Packed loads come first, as
-statements; those that may not be made at all (they stand in a branch) are made element by element where they
-stand.
+statements; conditional loads are done element by element in their branch.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from ...ir.stmt import BufferStore
 from .expressions import Expressions
 
 _PACKED_BYTES = 16
-_MANY = 64  # numbers that a thread has in registers, from which on their banks matter
+_MANY = 64  # accumulators of a thread from which register bank conflicts matter
 
 
 class Vectors(Expressions):
@@ -52,11 +51,11 @@ class Vectors(Expressions):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.lane_vars: dict[Var, list[Var]] = {}
-        self.alignment: dict[Var, int] = {}  # bytes that packed accesses ask of parameters
+        self.alignment: dict[Var, int] = {}  # alignment in bytes that packed accesses require of parameters
         self.packs: dict[str, str] = {}  # the types of packed values, by their names
-        self.once = False  # what is read here is not read again
-        self.unrolled: set[Var] = set()  # the counters of loops that the compiler is told to write out
-        self.sums: dict[Var, PrimExpr] = {}  # numbers that have names, and are sums with these counters
+        self.once = False  # whether loads are streaming: not read again
+        self.unrolled: set[Var] = set()  # the variables of loops with an unroll pragma
+        self.sums: dict[Var, PrimExpr] = {}  # named values that are sums with these variables
 
     # -- one lane ------------------------------------------------------------------------------
     def lane(self, e: PrimExpr, i: int) -> PrimExpr:
@@ -103,7 +102,7 @@ class Vectors(Expressions):
         if name in ("vectorlow", "vectorhigh"):
             return self.lane(e.args[0], i + (e.dtype.lanes if name == "vectorhigh" else 0))
         if name == "if_then_else" and isinstance(e.args[1], BufferLoad) and e.args[1].predicate is not None:
-            if structural_equal(e.args[1].predicate, e.args[0]):  # asked already
+            if structural_equal(e.args[1].predicate, e.args[0]):  # tested already
                 e = Call(e.dtype, e.op, (e.args[0], e.args[1].replace(predicate=None), e.args[2]))
         if name == "vectorcombine":
             half = e.args[0].dtype.lanes
@@ -140,7 +139,7 @@ class Vectors(Expressions):
         return super().text_Call(e)
 
     def _four_bytes(self, e: PrimExpr) -> str:
-        """Four bytes as one integer, loaded as one where they lie so."""
+        """Four bytes as one integer, with one load if they are contiguous."""
         if e.dtype.lanes == 1:
             return self.expr(e)
         if isinstance(e, BufferLoad) and e.predicate is None:
@@ -157,7 +156,7 @@ class Vectors(Expressions):
 
     # -- packed loads --------------------------------------------------------------------------
     def prepared(self, e: Any) -> Any:
-        """The expression with the packed loads and the bindings in it made, as statements."""
+        """The expression after its packed loads and bindings are emitted as statements."""
         if not isinstance(e, PrimExpr) or not any(
             m.dtype.lanes > 1 for m in pre_order(e) if isinstance(m, PrimExpr)
         ):
@@ -171,7 +170,7 @@ class Vectors(Expressions):
         if isinstance(e, Call) and isinstance(e.op, Op) and e.op.short_name == "if_then_else":
             return self._prepared_choice(e)
         if e.__class__.__name__ in ("And", "Or"):
-            both: Any = e  # the second is looked at only where the first leaves it open
+            both: Any = e  # short-circuit: the second is evaluated only if the first does not decide
             return both.replace(a=self.prepared(both.a))
         return e.map_children(self.prepared)
 
@@ -191,7 +190,7 @@ class Vectors(Expressions):
         self.lane_vars[var] = lanes
 
     def _prepared_choice(self, e: Call) -> PrimExpr:
-        """A branch that all lanes take together is one of statements, so that its loads can be packed."""
+        """A uniform condition becomes a branch statement, so that its loads can be packed."""
         condition, a, b = e.args
         if isinstance(condition, Broadcast):
             condition = condition.value
@@ -212,7 +211,7 @@ class Vectors(Expressions):
         return Shuffle(tuple(held), tuple(const(i) for i in range(lanes)))
 
     def chunks(self, buffer: Buffer, index: PrimExpr) -> list[int]:
-        """How many elements of a contiguous access go together, one number for each packed access."""
+        """The sizes of the packed accesses of a contiguous access."""
         if not _is_contiguous(index) or not buffer.scope_name.startswith(("global", "shared")):
             return []
         if buffer.data in self.memory and not self.memory[buffer.data][1].startswith(("global", "shared")):
@@ -257,9 +256,9 @@ class Vectors(Expressions):
         return Shuffle(tuple(held), tuple(const(i) for i in range(len(held))))
 
     def _kept_address(self, buffer: Buffer, index: PrimExpr) -> str:
-        """The address of an element. Where pieces have changed places, what does not count unrolled loops stays one
-        number: a compiler that knows its bits puts those of the counters between them, again in each turn, instead of
-        adding these as constants."""
+        """The address of an element. In swizzled memory, the part that does not depend on unrolled loops is kept
+        opaque: a compiler that knows its bits would merge the bits of the loop variables in each iteration, instead of
+        adding constants."""
         keep = self.dialect.keep if self.scope_in(buffer).startswith("shared") else ""
         terms = self._terms(index)
         near = [e for e in terms if self._counts_unrolled(e)]
@@ -275,7 +274,7 @@ class Vectors(Expressions):
         return [*self._terms(e.a), *self._terms(e.b)] if isinstance(e, Add) else [e]
 
     def _counts_unrolled(self, e: PrimExpr) -> bool:
-        """Whether a term is a constant when loops are written out."""
+        """Whether a term is a constant after unrolling."""
         if isinstance(e, Mul) and const_value(e.b) is not None:
             e = e.a
         return const_value(e) is not None or e in self.unrolled
@@ -330,7 +329,7 @@ class Vectors(Expressions):
             start += size
 
     def _values(self, s: BufferStore, buffer: Buffer, index: PrimExpr) -> list[str]:
-        """The texts of the lanes of what is stored; read before anything is overwritten."""
+        """The texts of the lanes of the stored value; evaluated before any store."""
         whole = self.prepared(s.value)
         texts = [self.expr(self.lane(whole, i)) for i in range(s.value.dtype.lanes)]
         for m in pre_order(whole):
@@ -362,14 +361,14 @@ def scalar_access(buffer: Buffer, index: PrimExpr) -> tuple[Buffer, PrimExpr]:
     plain = buffer.replace(dtype=buffer.dtype.element, shape=(mul(buffer.shape[0], lanes),))
     if index.dtype.lanes > 1:
         if not _is_contiguous(index):
-            raise LoweringError(f"buffer {buffer.name}: vectors of vectors must lie side by side")
+            raise LoweringError(f"buffer {buffer.name}: vectors of vectors must be contiguous")
         base: Any = index
         return plain, Ramp(mul(base.base, lanes), const(1, base.base.dtype), base.lanes * lanes)
     return plain, Ramp(mul(index, lanes), const(1, index.dtype), lanes)
 
 
 def _is_sums(value: PrimExpr) -> bool:
-    """Whether a value is stored as it lies in many registers: that of a kernel that has added it up there."""
+    """Whether a stored value is an accumulator of a large register tile."""
     if not isinstance(value, BufferLoad) or value.dtype.element != "float32":
         return False
     return value.buffer.scope_name == "local" and int(const_value(value.buffer.shape[0]) or 0) >= _MANY
@@ -380,7 +379,7 @@ def _is_contiguous(index: PrimExpr) -> bool:
 
 
 def _whole(values: list[str], accessors: tuple[str, ...]) -> str | None:
-    """The packed value that these are the lanes of, in order."""
+    """The packed value whose lanes these are, in order; None if there is none."""
     stem = values[0].removesuffix(accessors[0])
     if stem == values[0] or not stem.isidentifier():
         return None

@@ -77,7 +77,7 @@ def list_fake_quantized_op_freqs(mod: IRModule) -> dict[str, int]:
 
 
 def _region(root: Any) -> list[Call]:
-    """The calls up to dequantisations; none if a way leads to something else that is no constant."""
+    """The calls up to dequantisations; none if a way leads to something else that is not a constant."""
     found: list[Call] = []
     seen: set[Any] = set()
     stack = [root]

@@ -1,10 +1,10 @@
 """From fused functions to a compiled model: lowering, memory plan, and the code of the executors.
 
     program.py        a fused function as steps over tensors         memory_plan.py    their places in one arena
-    lower.py          a fused function as scheduled loops            kernel.py         its machine code, and its key
+    lower.py          a fused function as scheduled loops            kernel.py         its machine code and cache key
     te_compiler.py    all kernels of a model, in parallel            weights.py        constants, packed
     aot.py            the function that calls them all               assemble.py       all of it as one module
-    deploy.py         the model as a C program sees it               vm.py             branches, loops, unknown sizes
+    deploy.py         the interface for C programs                   vm.py             branches, loops, dynamic shapes
 
 `relay.build` puts them together.
 """

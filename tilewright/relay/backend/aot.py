@@ -26,7 +26,7 @@ def aot_function(
     """The function that runs a model.
 
     run(x, y, weights, arena):
-        conv2d_relu(x, &arena[0], &weights[0], &arena[512])     # the last is memory that the kernel has meanwhile
+        conv2d_relu(x, &arena[0], &weights[0], &arena[512])     # the last is the workspace of the kernel
         dense(&arena[0], y, &weights[4096])
     """
     rooms: dict[str, list[Buffer]] = {

@@ -1,4 +1,4 @@
-"""Putting a compiled model together: kernels, weights and the function that runs it, as one module."""
+"""Assembly of a compiled model: kernels, weights and the function that runs it, as one module."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .kernel import Kernel
 from .program import Program, Step, Value
 from .weights import Packers, Weights
 
-_MOST = 1000  # what a call from Python can pass, with room for weights and workspace
+_MOST = 1000  # most arguments of a call from Python, minus weights and workspace
 
 
 def assemble(
@@ -61,9 +61,9 @@ def assemble(
 
 
 def _for_device(model: dict[str, Any], kernels: Mapping[str, Kernel], target: Target) -> LinkedModule:
-    """A model whose kernels run on a device: the steps are its program, and the code of the host is what the
-    device cannot do."""
-    from .device_kernel import merged  # what only GPUs need is loaded when there is one
+    """A model whose kernels run on a device: the steps are its program, and the host code is for steps without a device
+    kernel."""
+    from .device_kernel import merged  # GPU code is imported on demand
 
     codes = [k.device for k in kernels.values() if k.device is not None]
     units = [k.code for k in kernels.values() if k.device is None]
@@ -130,7 +130,7 @@ def _machine(target: Target) -> Any:
 def _steps(
     program: Program, kernels: Mapping[int, Kernel], weights: Weights, target: Target
 ) -> list[StepInfo]:
-    """All steps; each is told what of later ones' weights to fetch."""
+    """All steps, each with its prefetches of the weights of later steps."""
     steps: list[StepInfo] = []
     needs: list[tuple[int, int]] = []
     for i, s in enumerate(program.steps):
@@ -145,7 +145,7 @@ def _steps(
 
 
 def _step(step: Step, kernel: Kernel | None, weights: Weights) -> StepInfo:
-    """A step with the places of its arguments, in the order of the kernel's parameters."""
+    """A step with the offsets of its arguments, in the order of the kernel's parameters."""
     if kernel is None:
         (source,), (target,) = step.inputs, step.outputs
         return StepInfo(step.name, "", (_place(source, weights), _place(target, weights)), (1,))
@@ -175,7 +175,7 @@ def _place(value: Value, weights: Weights) -> PlaceInfo:
 def _entry_unit(
     entry: str, inputs: Any, outputs: Any, room: int, arena: int, steps: list[StepInfo], target: Target
 ) -> Unit:
-    """The code of the function that runs the model, from the cache where it is there."""
+    """The code of the function that runs the model, from the cache if possible."""
     from .kernel import producer
 
     cache = cache_of_this_build()
@@ -185,7 +185,7 @@ def _entry_unit(
         head, _, code = found.partition(b"\n")
         return Unit.of(json.loads(head), code)
     func = aot_function(entry, inputs, outputs, room, arena, steps)
-    with PassContext(opt_level=0):  # there is nothing in it to make faster
+    with PassContext(opt_level=0):  # nothing to optimize
         unit = unit_of(build(IRModule({entry: func}), target=target))
     if cache is not None:
         cache.put(key, json.dumps(unit.head()).encode() + b"\n" + unit.code)

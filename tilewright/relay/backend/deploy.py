@@ -1,4 +1,4 @@
-"""A model as a C program sees it: a function that needs no memory from outside, and a header."""
+"""The C interface of a model: a function that needs no memory from outside, and a header."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...runtime.model import ModelInfo
 
 
 def standalone_unit(model: ModelInfo, library: LinkedModule) -> Unit:
-    """A function over the inputs and results alone: the weights and the workspace are in the library."""
+    """A function of only the inputs and results: the weights and the workspace are in the library."""
     machine = library.machine
     count = len(model.inputs) + len(model.outputs)
     symbol, entry = f"tvmgen_{model.name}", model.entry
@@ -56,12 +56,12 @@ def model_header(info: LibraryInfo, model: ModelInfo, inside: bool) -> str:
             own,
             "",
         ]
-    mark = "/* The text of the last error, whichever thread made it. */"
+    mark = "/* The message of the last error, of any thread. */"
     return text.replace(mark, "\n".join(more) + mark)
 
 
 def c_header_of(info: LibraryInfo, model: ModelInfo) -> str:
-    """The prototype of the function that stands alone."""
+    """The prototype of the self-contained function."""
     from dataclasses import replace
 
     from ...runtime.cheader import prototype

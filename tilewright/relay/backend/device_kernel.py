@@ -1,4 +1,4 @@
-"""Kernels of fused functions for GPUs: source, what the host launches, and the memory between launches."""
+"""Kernels of fused functions for GPUs: source, host program, and workspaces between launches."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _CONSTANT: Final = re.compile(r"\btw_constant_(\d+)\b")
 def device_code(
     fn: Any, constants: Sequence[int], target: Target, symbol: str, record: Any
 ) -> tuple[dict[str, Any], Any, tuple[str, ...], tuple[str, ...], tuple[tuple[str, int], ...]]:
-    """A fused function for a GPU: its code as data, what packs its constants, the labels of what it takes for
-    them, their names, and the memory that it is given meanwhile.
+    """A fused function for a GPU: its code as data, the packer of its constants, the labels of the packed constants,
+    their names, and its workspaces.
 
-    An error says why no GPU can run it.
+    Raises an error with the reason if no GPU kernel can be generated.
     """
     before, func, labels, names = device_loops(fn, constants)
     func = func.with_attr("global_symbol", symbol)
@@ -58,8 +58,7 @@ def device_code(
 
 
 def _built(func: PrimFunc, symbol: str, target: Target, record: Any) -> tuple[Schedule, KernelModule]:
-    """The scheduled function and its kernels; tiles that need more than the device has give way to single threads
-    for each result."""
+    """The scheduled function and its kernels; if its tiles exceed the limits of the device, one thread per result."""
     with unasked():
         sch = auto_schedule(func, target, record=record)
     _refuse_serial(sch.explanation)
@@ -76,14 +75,14 @@ def _built(func: PrimFunc, symbol: str, target: Target, record: Any) -> tuple[Sc
 
 
 def _refuse_serial(notes: Explanation) -> None:
-    """One thread of a GPU is far slower than one of the host."""
+    """Refuse serial stages: one thread of a GPU is far slower than one of the host."""
     for outcome in notes.outcomes:
         if outcome.threads == 1 and outcome.refused:
-            raise ScheduleError(f"{outcome.stage} would be done by one thread: {outcome.refused}")
+            raise ScheduleError(f"{outcome.stage} would be computed by one thread: {outcome.refused}")
 
 
 def _own(text: str, symbol: str) -> str:
-    """Arrays of constants under names that no other function of the program has."""
+    """Arrays of constants renamed to be unique in the program."""
     return _CONSTANT.sub(lambda m: f"tw_constant_{symbol[-12:]}_{m[1]}", text)
 
 
@@ -95,7 +94,7 @@ def _memory(name: str, size: int, kind: str) -> dict[str, Any]:
 
 
 def _without_memory(steps: Sequence[Any], found: list[tuple[str, int]]) -> list[Any]:
-    """The steps of a host program whose memory of known size is given by the caller.
+    """The steps of a host program whose workspaces of constant size are passed by the caller.
 
     alloc(t, 8192): launch(a, x, t); launch(b, t, y)      ->      launch(a, x, t); launch(b, t, y)      t: 8192
     """
@@ -121,7 +120,7 @@ def _known(value: Any) -> int | None:
 
 
 def merged(codes: Sequence[Mapping[str, Any]], target: Target) -> DeviceModule:
-    """All kernels of a model as one program: what several need is in it once."""
+    """All kernels of a model as one program, with common helpers once."""
     dialect = backend_of(target).dialect
     assert dialect is not None
     program = Program(dialect())

@@ -27,7 +27,7 @@ _KINDS = ("graph", "aot", "debug", "vm")
 def make_evaluator(
     kind: str, mod: Any, device: Device, target: Any, params: Mapping[str, Any] | None
 ) -> Evaluator:
-    """What `create_executor` returns."""
+    """The evaluator that `create_executor` returns."""
     if kind not in _KINDS:
         raise ValueError(f"create_executor({kind!r}): there are {', '.join(_KINDS)}")
     if mod is None:
@@ -49,7 +49,7 @@ class Evaluator:
         self.params = params
 
     def evaluate(self, expr: Any = None, binds: Mapping[Any, Any] | None = None) -> Any:
-        """The function as something to call with arrays; an expression, and what is bound with values, at once.
+        """A function as a callable of arrays; the value of an expression, or of a function with bound values.
 
         Results are arrays, and tuples of them.
         """

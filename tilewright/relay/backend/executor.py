@@ -1,4 +1,4 @@
-"""How a model is to be run, as `relay.build(executor=…, runtime=…)` takes it."""
+"""The executor and runtime options of `relay.build(executor=…, runtime=…)`."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class _Choice:
 
 
 class Executor(_Choice):
-    """Who runs the steps: `graph` and `aot` are the same function here."""
+    """The executor of the steps: `graph` and `aot` are the same here."""
 
     kinds, what = ("graph", "aot"), "executor"
 
 
 class Runtime(_Choice):
-    """What the code may lean on; it needs nothing, so that the names mean the same here."""
+    """The runtime of the code; it needs none, so all names are equivalent here."""
 
     kinds, what = ("cpp", "crt"), "runtime"

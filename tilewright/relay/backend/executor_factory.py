@@ -1,4 +1,4 @@
-"""What `relay.build` returns: a compiled model with its weights, that exports as one library."""
+"""The result of `relay.build`: a compiled model with its weights, which exports as one library."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class ExecutorFactoryModule(ModelModule):
     ) -> None:
         super().__init__(inner, weights)
         self.ir_mod, self.target, self.executor = ir_mod, target, executor
-        self.schedules: dict[str, str] = {}  # of kernels for a device: why they are what they are
+        self.schedules: dict[str, str] = {}  # explanations of the schedules of device kernels
 
     def explain(self) -> str:
-        """Where each step runs, and how it was scheduled as far as that was kept."""
+        """The device of each step, and the explanation of its schedule if it was recorded."""
         kind, lines = self.model.device, []
         for step in self.model.steps:
             why = self.model.on_host.get(step.kernel)
@@ -51,7 +51,7 @@ class ExecutorFactoryModule(ModelModule):
     def _export(self, target: str, weights: bool = True, **linking: Any) -> str:
         """A library of kernels, weights, thread pool and the function that runs the model.
 
-        `weights=False` leaves the weights out: they go beside it, with `save_param_dict(lib.get_params())`.
+        `weights=False` omits the weights: save them with `save_param_dict(lib.get_params())`.
         """
         return _export(self, target, weights, **linking)
 

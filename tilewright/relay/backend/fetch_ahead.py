@@ -1,6 +1,6 @@
 """Prefetching of weights: while one kernel computes, the weights of the next kernels are loaded into the caches.
 
-The weights of a model lie in memory in the order of its steps, and the caches do not keep all of them from one run to
+The weights of a model are stored in the order of its steps, and the caches do not keep all of them from one run to
 the next, so each kernel would wait for its own. Therefore a kernel has slots in its innermost loop. A slot is long
 enough for one cache line to arrive. The caller says where the prefetches begin and the stride from slot to slot:
 

@@ -1,4 +1,4 @@
-"""Programs in graph form: calls of functions written out, names replaced by what they stand for."""
+"""Programs in graph form: function calls inlined, let-bound names substituted."""
 
 from __future__ import annotations
 
@@ -64,6 +64,6 @@ class _GraphForm(ExprMutator):
                 f"program cannot do; {USE_MACHINE}"
             )
         args = [self.visit(a) for a in call.args]
-        # what a closure took from around it was put in place when the closure was visited
+        # captured values were substituted when the closure was visited
         known = dict(zip(called.params, args, strict=True))
         return _GraphForm(self.mod, (*self.callers, target), known).visit(called.body)

@@ -1,4 +1,4 @@
-"""Kernels: the machine code of fused functions, and what identifies it."""
+"""Kernels: the machine code of fused functions, and its cache keys."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from .scratch import Scratch
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A fused function to be compiled. Two with one key give the same code."""
+    """A fused function to be compiled. Equal keys give the same code."""
 
     fn: Function
-    constants: tuple[int, ...]  # the places of the tensors that are known when it is compiled
+    constants: tuple[int, ...]  # the indices of the constant inputs
     key: str
-    label: str  # for people: its operators
-    cached: bool  # whether the key says all that its code depends on
+    label: str  # its operators, for display
+    cached: bool  # whether the key determines its code
     plain: bool = False  # left unscheduled: it runs once
-    planned: bool = False  # its caller gives the memory that it needs meanwhile
-    ahead: bool = False  # it fetches what its caller names
-    record: Any = None  # of tuning: how to schedule it
+    planned: bool = False  # its caller passes its workspaces
+    ahead: bool = False  # it prefetches data for its caller
+    record: Any = None  # the tuning record of its schedule
 
     @property
     def symbol(self) -> str:
@@ -51,9 +51,9 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """Compiled code of a fused function, and of what packs its constants.
+    """Compiled code of a fused function, and of the packer of its constants.
 
-    Its parameters are inputs, results, what `labels` names, and memory of the sizes of `scratch`.
+    Its parameters are inputs, results, the constants of `labels`, and workspaces of the sizes in `scratch`.
     """
 
     symbol: str
@@ -62,11 +62,11 @@ class Kernel:
     labels: tuple[str, ...]
     constants: tuple[str, ...]
     scratch: tuple[tuple[str, int], ...] = ()
-    inside: int = 0  # bytes that each thread allocates besides
-    warnings: tuple[str, ...] = ()  # what was said while it was compiled, perhaps by another process
-    device: Any = None  # of a GPU's: its code as data
-    on_host: str = ""  # why the host does it, though the model is a GPU's
-    slots: int = 0  # in which it fetches; if there are any, its last parameters say what
+    inside: int = 0  # bytes that each thread allocates in addition
+    warnings: tuple[str, ...] = ()  # warnings of its compilation, possibly by another process
+    device: Any = None  # the code of a GPU kernel, as data
+    on_host: str = ""  # why it runs on the host in a model for a GPU
+    slots: int = 0  # prefetch slots; if there are any, its last parameters are the prefetches
 
     @property
     def about(self) -> Any:
@@ -74,7 +74,7 @@ class Kernel:
         return self.code.functions[0] if self.device is None else self.device["function"]
 
     def packed(self) -> bytes:
-        """As bytes: a line that describes it, then the object files."""
+        """Serialized: a line of metadata, then the object files."""
         head = {
             "symbol": self.symbol,
             "labels": self.labels,
@@ -115,7 +115,7 @@ class Kernel:
 
 
 def description(fn: Function) -> str:
-    """A text that two fused functions share exactly if they compute the same in the same way."""
+    """A canonical text, equal for two fused functions if and only if they are structurally equal."""
     number: dict[Any, int] = {p: i for i, p in enumerate(fn.params)}
     lines = [f"{i}: {p.checked_type}" for i, p in enumerate(fn.params)]
     for e in inner_order(fn):
@@ -141,7 +141,7 @@ def operators(fn: Function) -> list[RelayOp]:
 
 
 def label_of(fn: Function) -> str:
-    """The operators of a fused function, for people."""
+    """The operators of a fused function, for display."""
     return re.sub(r"\W", "_", "fused_" + "_".join(op.name for op in operators(fn)))[:64]
 
 
@@ -153,7 +153,7 @@ def job_of(
     planned: bool = False,
     ahead: bool = False,
 ) -> Job:
-    """What is to be compiled for a fused function."""
+    """The compilation job of a fused function."""
     ops = operators(fn)
     key = digest(
         "kernel", *producer(), str(target), repr(_machine(target)), repr(config.code_key()),
@@ -168,7 +168,7 @@ def job_of(
 
 
 def _recorded(fn: Function, constants: tuple[int, ...], target: Target, key: str) -> Any:
-    """What the histories around this compilation know of a fused function."""
+    """The tuning record of a fused function in the active histories."""
     from ...tune.records.history import lookup
 
     known = asked.get()[-1].tasks  # a model has the same function many times
@@ -185,7 +185,7 @@ def _settings() -> str:
 
 def _machine(target: Target) -> tuple[Any, ...]:
     if not target.has("aot_executor"):
-        return (repr(target.gpu), *_machine(Target("llvm")))  # what packs constants, or falls back, runs here
+        return (repr(target.gpu), *_machine(Target("llvm")))  # packers and fallbacks run on this machine
     settings = target.llvm
     cpu = replace(target.cpu, features=frozenset())  # a set prints in another order in each process
     own = sorted(target.cpu.features)
@@ -194,7 +194,7 @@ def _machine(target: Target) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=1)
 def producer() -> tuple[str, ...]:
-    """What makes the code: the versions, and the state of the compiler's own sources."""
+    """The versions that determine the code, including a hash of the compiler's own sources."""
     from ...codegen.llvm.engine import llvm_version
 
     root = Path(__file__).parents[2]
@@ -209,17 +209,17 @@ def compile_kernel(job: Job, target: Target) -> Kernel:
     """Schedule, lower and compile a fused function."""
     if not target.has("aot_executor"):
         return _for_device(job, target)
-    with _told() as told:
+    with _recorded_warnings() as told:
         lowered = lower_function(job.fn, job.constants, target, job.symbol, job.plain, job.record)
     scratch, fetched = Scratch(), FetchAhead(target.cpu.preferred_vector_bits)
     last = [scratch.taken()] * job.planned + [fetched.added()] * job.ahead
     with _with_last(last) if last else nullcontext():
-        # a model's memory plan keeps what its kernels are given apart
+        # a model's memory plan guarantees that arguments do not overlap
         func = lowered.func.with_attr(INPLACE, None)
         code = unit_of(build(IRModule({job.symbol: func}), target=target))
     before = None
     if lowered.before is not None:
-        # it runs here, whatever the target is
+        # it runs on this machine for any target
         here = target if target.llvm.is_host else Target("llvm")
         name = f"{job.symbol}_pack"
         func = lowered.before.with_attr("global_symbol", name)
@@ -241,11 +241,11 @@ _NOTHING = Unit(b"", (), (), False)
 
 
 def _for_device(job: Job, target: Target) -> Kernel:
-    """A kernel for a GPU; what no GPU can do, the host does between copies."""
+    """A kernel for a GPU; if there is none, the host runs the function, between copies."""
     from .device_kernel import device_code  # what only GPUs need is loaded when there is one
 
     try:
-        with _told() as told:
+        with _recorded_warnings() as told:
             code, before, labels, names, scratch = device_code(
                 job.fn, job.constants, target, job.symbol, job.record
             )
@@ -256,7 +256,7 @@ def _for_device(job: Job, target: Target) -> Kernel:
         with host:
             made = compile_kernel(replace(job, planned=False, ahead=False, record=None), host)
         reason = str(why).splitlines()[0]
-        text = f"{job.label} is done by the host, between copies: no {target.kind.name} kernel was made ({reason})"
+        text = f"{job.label} runs on the host, between copies: there is no {target.kind.name} kernel for it ({reason})"
         return replace(made, warnings=(*made.warnings, text), on_host=reason)
     unit = None
     if before is not None:
@@ -267,8 +267,8 @@ def _for_device(job: Job, target: Target) -> Kernel:
 
 
 @contextmanager
-def _told() -> Iterator[list[str]]:
-    """The warnings of what is done meanwhile, for the process that asked for it."""
+def _recorded_warnings() -> Iterator[list[str]]:
+    """Collects warnings, for the process that requested the kernel."""
     out: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -277,7 +277,7 @@ def _told() -> Iterator[list[str]]:
 
 
 def _with_last(last: Sequence[Pass]) -> PassContext:
-    """The context at hand, with more passes at the end of lowering."""
+    """The current context, with more passes at the end of lowering."""
     ctx = PassContext.current()
     added = [*(ctx.config.get("tir.add_lower_pass") or ()), *((3, each) for each in last)]
     return PassContext(

@@ -1,4 +1,4 @@
-"""From a fused function to loops: te computes of its operators, scheduled, with constants split off."""
+"""From a fused function to loops: te computes of its operators, scheduled, with constants separated."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from ..visitor import in_order
 class Lowered(NamedTuple):
     """A kernel as scheduled loops.
 
-    It takes the tensors that are no constants, then the results, then sizes that are numbers (`scalar_sizes`), then
-    what `labels` names: constants as they are, or packed as `before` makes them.
+    It takes the tensors that are not constants, then the results, then scalar sizes (`scalar_sizes`), then the
+    constants of `labels`: original, or packed by `before`.
     """
 
     func: PrimFunc
@@ -40,12 +40,12 @@ class Lowered(NamedTuple):
 
 
 def inner_order(fn: Function) -> list[Any]:
-    """The expressions of a fused function, what is below first; operators are left out."""
+    """The expressions of a fused function in post-order, without operators."""
     return in_order(fn.body, lambda e: e.children())
 
 
 def lift_constants(fn: Function) -> tuple[Function, list[Constant]]:
-    """A fused function with the arrays in it as further parameters; numbers stay where they are."""
+    """A fused function with its constant arrays as further parameters; scalars stay."""
     order = inner_order(fn)
     arrays = [e for e in order if isinstance(e, Constant) and not e.is_scalar]
     if not arrays:
@@ -59,7 +59,7 @@ def lift_constants(fn: Function) -> tuple[Function, list[Constant]]:
 
 
 def scalar_sizes(fn: Function) -> list[SizeVar]:
-    """The sizes in a typed fused function's attributes that no dimension of a parameter or result is.
+    """The sizes in the attributes of a typed fused function that are not dimensions of its parameters or results.
 
     strided_slice(%x: Tensor[(512, 8), float32], end=[n])      its kernel takes n as a number
     """
@@ -73,7 +73,7 @@ def scalar_sizes(fn: Function) -> list[SizeVar]:
 
 
 def missing_computes(fn: Function) -> list[str]:
-    """The operators in a fused function that nothing computes."""
+    """The operators in a fused function without a compute."""
     return [
         e.op.name
         for e in inner_order(fn)
@@ -82,7 +82,7 @@ def missing_computes(fn: Function) -> list[str]:
 
 
 def te_of(fn: Function) -> tuple[list[te.Tensor], list[te.Tensor]]:
-    """The tensors that a fused function takes and gives, tuples laid out flat."""
+    """The input and output tensors of a fused function, with tuples flattened."""
     made: dict[Any, list[Any]] = {}
     inputs: list[te.Tensor] = []
     for p in fn.params:
@@ -110,7 +110,7 @@ def _tensors(e: Any, made: dict[Any, list[Any]]) -> list[Any]:
         wanted = tensor_fields(e.checked_type)
         if len(results) != len(wanted):
             raise BuildError(
-                f"{e.op.name}: its compute gives {len(results)} tensors, its type says {len(wanted)}"
+                f"{e.op.name}: its compute returns {len(results)} tensors, and its type has {len(wanted)}"
             )
         for made_one, t in zip(results, wanted, strict=True):
             _refuse_other_type(e.op.name, made_one, t)
@@ -124,26 +124,27 @@ def _tensors(e: Any, made: dict[Any, list[Any]]) -> list[Any]:
         value = e.numpy().item()
         return [te.compute((), lambda: te.const(value, str(e.data.dtype)), name="scalar")]
     if isinstance(e, Var):
-        raise BuildError(f"%{e.name_hint} in a fused function is none of its parameters")
-    raise BuildError(f"a fused function holds a {type(e).__name__}, which is no operator")
+        raise BuildError(f"%{e.name_hint} in a fused function is not one of its parameters")
+    raise BuildError(f"a fused function holds a {type(e).__name__}, which is not an operator")
 
 
 def _refuse_other_type(name: str, made: te.Tensor, wanted: TensorType) -> None:
-    """Refuse a tensor that is not of the type that memory was planned for: it would be written outside of it."""
+    """Refuse a tensor whose type differs from the one that memory was planned for: it would be written out of
+    bounds."""
     sizes = zip(made.shape, wanted.shape, strict=False)
     differ = any(isinstance(d, int) and const_value(n) not in (None, d) for n, d in sizes)
     if str(made.dtype) != str(wanted.dtype) or len(made.shape) != len(wanted.shape) or differ:
         shape = ", ".join(map(str, made.shape))
         raise BuildError(
-            f"{name}: its compute gives a tensor ({shape}) of {made.dtype}, its type says {wanted}; "
+            f"{name}: its compute returns a tensor ({shape}) of {made.dtype}, and its type is {wanted}; "
             "cast its arguments to one type first"
         )
 
 
 def field_range(kind: Type, index: int) -> tuple[int, int]:
-    """Where the tensors of a tuple's field begin among all its tensors, and how many they are."""
+    """The offset of a field's tensors in the flattened tuple, and their number."""
     if not isinstance(kind, TupleType):
-        raise BuildError(f"{kind} is no tuple")
+        raise BuildError(f"{kind} is not a tuple")
     counts = [len(tensor_fields(f)) for f in kind.fields]
     return sum(counts[:index]), counts[index]
 
@@ -159,7 +160,7 @@ def _shape(kind: TensorType) -> tuple[Any, ...]:
 
 
 def loops_of(fn: Function, constants: Sequence[int]) -> tuple[PrimFunc, tuple[str, ...]]:
-    """The loops of a fused function as they come, and the names of the parameters at the places `constants`."""
+    """The unscheduled loops of a fused function, and the names of the parameters at the indices `constants`."""
     inputs, outputs = te_of(fn)
     func = te.create_prim_func([*inputs, *outputs, *scalar_sizes(fn)])
     return func, tuple(func.buffer_map[func.params[i]].name for i in constants)
@@ -168,14 +169,14 @@ def loops_of(fn: Function, constants: Sequence[int]) -> tuple[PrimFunc, tuple[st
 def device_loops(
     fn: Function, constants: Sequence[int]
 ) -> tuple[PrimFunc | None, PrimFunc, tuple[str, ...], tuple[str, ...]]:
-    """The loops of a fused function for a device, in two parts: what packs its constants, which is done by the host
-    when a model is compiled, and the rest; then the labels of what the rest takes for them, and their names."""
+    """The loops of a fused function for a device, in two parts: the packing of its constants, which the host runs when
+    a model is compiled, and the rest; then the labels of the packed constants, and their names."""
     func, names = loops_of(fn, constants)
     if not names:
         return None, func, (), ()
     before, rest, labels = split_constants(func, frozenset(names))
     if before is not None and _elements(before, set(labels)) > 2 * _elements(before, set(names)):
-        # constants that are only spread out (broadcast_to) are better read as they are
+        # constants that are only broadcast are better read directly
         given = [v for v in func.params if func.buffer_map[v].name in names]
         others = [v for v in func.params if func.buffer_map[v].name not in names]
         before, rest = None, func.replace(params=(*others, *given))
@@ -184,13 +185,13 @@ def device_loops(
 
 
 def _elements(func: PrimFunc, names: set[str]) -> int:
-    """The elements of some parameters."""
+    """The number of elements of some parameters."""
     held = [b for b in func.buffer_map.values() if b.name in names]
     return sum(math.prod(int(const_value(d) or 0) for d in b.shape) for b in held)
 
 
 def task_of_function(fn: Function, constants: Sequence[int], target: Target, name: str) -> Task:
-    """What is tuned of a fused function: the key of its records."""
+    """The tuning task of a fused function: the key of its records."""
     func, names = loops_of(fn, constants)
     if not target.has("aot_executor"):
         func, names = device_loops(fn, constants)[1], ()
@@ -205,8 +206,8 @@ def lower_function(
     plain: bool = False,
     record: Any = None,
 ) -> Lowered:
-    """Scheduled loops for a fused function, whose tensors at the places `constants` are known now; the loops as
-    they come where they are to stay `plain`. A `record` says how to schedule it."""
+    """Scheduled loops for a fused function, whose inputs at the indices `constants` are constant; unscheduled if
+    `plain`. A `record` determines the schedule."""
     func, names = loops_of(fn, constants)
     func = func.with_attr("global_symbol", symbol)
     if plain:

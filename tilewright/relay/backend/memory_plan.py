@@ -1,4 +1,4 @@
-"""Memory of a program: every intermediate tensor gets a place in one arena."""
+"""The memory plan of a program: every intermediate tensor gets an offset in one arena."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 ALIGNMENT = 64
-_SMALL = 8  # times such a tensor is no larger than the whole
-DEVICE_ALIGNMENT = 512  # where a part of a device's memory may begin, whosever device it is
+_SMALL = 8  # a tensor is small if this many of them fit the arena
+DEVICE_ALIGNMENT = 512  # alignment of offsets that suffices for every device
 
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:
-    """A tensor of so many bytes that lives from the step that writes it to the last that reads it."""
+    """The size of a tensor, and its live range from the step that writes it to the last that reads it."""
 
     size: int
     first: int
@@ -20,23 +20,23 @@ class Lifetime:
 
 
 def round_up(size: int, alignment: int = ALIGNMENT) -> int:
-    """The size with what is needed for the next thing to be aligned."""
+    """The size rounded up to the alignment."""
     return -(-size // alignment) * alignment
 
 
 def plan_arena(
     values: Sequence[Lifetime], alignment: int = ALIGNMENT, spread: bool = False
 ) -> tuple[list[int], int]:
-    """An offset for each tensor, such that no two that live at once overlap, and the size of the whole.
+    """An offset for each tensor, such that tensors with overlapping live ranges do not overlap, and the arena's size.
 
         step      0 1 2 3          offset 0 ┌─────┬───┐
         a  512    ━━━                       │  a  │ c │
         b  256      ━━━      ->         512 ├───┬─┴───┤
         c  512        ━━━                   │   │  b  │
 
-    The large come first; each takes the least hole that holds it among those that live at the same time. With
-    `spread`, small ones then move on through the room that the large ones made necessary: a place that all cores have
-    read a moment ago is slow to write, since each core's copy of it must be given up first.
+    Large tensors come first; each takes the smallest sufficient gap between the tensors that are live at the same time
+    (best fit). With `spread`, small ones are then placed round-robin in the space that the large ones need: memory that
+    all cores have just read is slow to write, since each core's cached copy must be invalidated first.
     """
     plan = _Plan(values, alignment)
     for i in sorted(range(len(values)), key=lambda k: (-values[k].size, values[k].first)):
@@ -48,7 +48,7 @@ def plan_arena(
 
 
 class _Plan:
-    """Places of tensors, and at each step the tensors that have one."""
+    """The offsets of tensors, and the live tensors at each step."""
 
     def __init__(self, values: Sequence[Lifetime], alignment: int) -> None:
         self.values, self.alignment = values, alignment
@@ -59,7 +59,7 @@ class _Plan:
         return round_up(self.values[i].size, self.alignment)
 
     def beside(self, i: int) -> list[tuple[int, int]]:
-        """Start and length of what lives at the same time as a tensor, in order."""
+        """Offsets and sizes of the tensors that are live at the same time as a tensor, in order."""
         v = self.values[i]
         found = {j for step in range(v.first, v.last + 1) for j in self._busy[step]}
         return sorted((self.offsets[j], self.room(j)) for j in found)
@@ -72,7 +72,7 @@ class _Plan:
 
 
 def _spread(plan: _Plan) -> _Plan | None:
-    """The plan with small tensors one behind the other, from the front again at the end; None if it gets larger."""
+    """The plan with small tensors placed round-robin; None if the arena would grow."""
     made = _Plan(plan.values, plan.alignment)
     small: list[int] = []
     for i, v in enumerate(plan.values):
@@ -96,7 +96,7 @@ def _spread(plan: _Plan) -> _Plan | None:
 
 
 def _free_from(taken: list[tuple[int, int]], size: int, at: int) -> int:
-    """The first place from `at` on that holds `size`."""
+    """The first free offset from `at` on with room for `size`."""
     for start, length in taken:
         if start - at >= size:
             break
@@ -105,7 +105,7 @@ def _free_from(taken: list[tuple[int, int]], size: int, at: int) -> int:
 
 
 def _hole(taken: list[tuple[int, int]], size: int) -> int:
-    """The start of the least gap that holds `size`, else the end of what is taken."""
+    """The start of the smallest gap with room for `size`, else the end of the used space."""
     best, room, end = -1, 0, 0
     for start, length in taken:
         gap = start - end
@@ -116,7 +116,7 @@ def _hole(taken: list[tuple[int, int]], size: int) -> int:
 
 
 def arena_peak(values: Sequence[Lifetime]) -> int:
-    """The most bytes that live at once: no plan can be smaller."""
+    """The most bytes that are live at once: a lower bound of every plan."""
     steps = max((v.last for v in values), default=-1) + 2
     change = [0] * steps
     for v in values:

@@ -21,15 +21,15 @@ from .memory_plan import ALIGNMENT, Lifetime, arena_peak, plan_arena
 
 @dataclass(eq=False, slots=True)
 class Storage:
-    """A piece of memory: an input, a constant, a result of the whole, or a place in the arena."""
+    """A piece of memory: an input, a constant, an output, or a part of the arena."""
 
     kind: str  # "input", "constant", "output" or "arena"
     nbytes: int
-    index: int = 0  # of the input or result
+    index: int = 0  # index of the input or output
     constant: Constant | None = None
     first: int = 0  # the step that writes it
     last: int = -1  # the last step that reads it
-    offset: int = 0  # in the arena
+    offset: int = 0  # offset in the arena
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,11 @@ class Step:
     outputs: list[Value]
     name: str = ""
     span: Any = None
-    scratch: list[Storage] = field(default_factory=list)  # memory that the kernel has meanwhile
+    scratch: list[Storage] = field(default_factory=list)  # workspaces of the kernel
 
     @property
     def known(self) -> list[int]:
-        """The places of the inputs whose values are known when it is compiled."""
+        """The indices of the constant inputs."""
         return [k for k, v in enumerate(self.inputs) if v.storage.kind == "constant"]
 
 
@@ -70,7 +70,9 @@ class Program:
     lower_bound: int = 0
     storages: list[Storage] = field(default_factory=list)
     alignment: int = ALIGNMENT
-    spread: bool = False  # the arena is used all over, for the sake of cores that share it
+    spread: bool = (
+        False  # whether small tensors are spread over the arena, against cache contention between cores
+    )
 
     @property
     def weights(self) -> int:
@@ -80,7 +82,7 @@ class Program:
 
 
 def make_program(main: Function, alignment: int = ALIGNMENT, spread: bool = False) -> Program:
-    """The steps of a function that was fused, with a place for every tensor. Needs: types."""
+    """The steps of a fused function, with memory for every tensor. Needs: types."""
     builder = _Builder(main)
     program = builder.run()
     program.alignment, program.spread = alignment, spread
@@ -89,7 +91,7 @@ def make_program(main: Function, alignment: int = ALIGNMENT, spread: bool = Fals
 
 
 def plan_scratch(program: Program, sizes: Mapping[int, Sequence[int]]) -> None:
-    """Give the kernels of some steps memory of these sizes in the arena, each while its step runs."""
+    """Allocate the workspaces of some steps in the arena, each live during its step."""
     for i, each in sizes.items():
         for size in each:
             program.steps[i].scratch.append(Storage("arena", size, first=i, last=i))
@@ -149,7 +151,7 @@ class _Builder:
         if is_primitive(e):
             return []
         if isinstance(e, Var):
-            raise BuildError(f"the variable %{e.name_hint} is free: nothing gives it a value")
+            raise BuildError(f"the variable %{e.name_hint} is free: it has no value")
         what = {If: "a branch", Let: "a let", Function: "a closure"}.get(type(e), f"a {type(e).__name__}")
         raise BuildError(f"{what} cannot be part of an ahead-of-time program; {USE_MACHINE}")
 
@@ -175,7 +177,7 @@ class _Builder:
         return outputs
 
     def results(self, values: list[Value]) -> list[Value]:
-        """The results of the whole: written where the caller wants them, or copied there."""
+        """The outputs: written to the caller's memory, or copied there."""
         out: list[Value] = []
         for i, v in enumerate(values):
             if v.storage.kind == "arena":
@@ -191,7 +193,7 @@ class _Builder:
 
 
 def _order(root: Any) -> list[Any]:
-    """Expressions of the outer function, what is below first; kernels are not entered."""
+    """Expressions of the outer function in post-order; kernels are not entered."""
 
     def inside(e: Any) -> list[Any]:
         return [] if isinstance(e, (Function, If, Let)) else [b for b in e.children() if isinstance(b, Expr)]
@@ -208,7 +210,7 @@ def _refuse_dynamic(kind: TensorType, what: str) -> None:
 
 
 def _refuse_missing(order: list[Any]) -> None:
-    """Refuse all operators that cannot be compiled at once, not one after the other."""
+    """Refuse operators that cannot be compiled, all in one error."""
     found: dict[str, int] = {}
     for e in order:
         if not isinstance(e, Call):
@@ -219,11 +221,11 @@ def _refuse_missing(order: list[Any]) -> None:
             raise BuildError(f"the operator {e.op.name} was not fused: run relay.transform.FuseOps() first")
     if found:
         listed = ", ".join(f"{name} ({n} times)" if n > 1 else name for name, n in found.items())
-        raise BuildError(f"nothing computes these operators: {listed}; register_compute gives them a meaning")
+        raise BuildError(f"these operators have no compute: {listed}; define it with register_compute")
 
 
 def _is_view(fn: Function) -> bool:
-    """Whether a fused function only gives its one parameter another shape."""
+    """Whether a fused function only reshapes its one parameter."""
     if len(fn.params) != 1 or not isinstance(fn.params[0].checked_type, TensorType):
         return False
     calls = [e for e in inner_order(fn) if not isinstance(e, Var)]
@@ -240,7 +242,7 @@ def _plan(program: Program) -> None:
 
 
 def _name_steps(program: Program) -> None:
-    """Names for people, as graph executors show them: unique, from the operators."""
+    """Unique display names of steps, from their operators."""
     count: dict[str, int] = {}
     for step in program.steps:
         if step.fn is None:

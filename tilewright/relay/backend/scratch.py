@@ -1,4 +1,4 @@
-"""Memory that kernels need while they run: what can be in the model's arena is taken there."""
+"""Workspaces of kernels: allocations that move to the model's arena."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ...ir.module import IRModule
 from ...ir.stmt import Allocate, AttrStmt, DeclBuffer, LetStmt, SeqStmt, Stmt
 from ...ir.transform import ModulePass, Pass, PassContext, PassInfo
 
-LEAST: Final = 4096  # bytes: what is smaller lies on the stack
+LEAST: Final = 4096  # bytes: smaller allocations are on the stack
 _INFO: Final = PassInfo(0, "TakeScratch")
 
 
 @dataclass
 class Scratch:
-    """The allocations of a kernel: names and sizes of those that its caller is to give, and the bytes that a
-    thread takes for itself besides."""
+    """The allocations of a kernel: names and sizes of those that its caller passes, and the bytes that each thread
+    allocates in addition."""
 
     given: list[tuple[str, int]] = field(default_factory=list)
     inside: int = 0
@@ -33,7 +33,7 @@ class Scratch:
         return ModulePass(work, _INFO)
 
     def take(self, func: PrimFunc) -> PrimFunc:
-        """Let the caller give the memory that is allocated once, before all loops.
+        """Turn allocations outside of all loops into parameters.
 
             def kernel(x, y):                             def kernel(x, y, padded):
                 padded = allocate(4096)                       for i in parallel(64):
@@ -100,7 +100,7 @@ def _without(s: Stmt, found: list[Allocate]) -> Stmt:
 
 
 def _most(s: Any) -> int:
-    """The most bytes that one thread has allocated at once, as far as they are known."""
+    """The most bytes that one thread has allocated at once, as far as known."""
     inner = max((_most(c) for c in s.children() if isinstance(c, Stmt)), default=0)
     size = (_size(s) or 0) if isinstance(s, Allocate) else 0
     return inner + (size if size >= LEAST else 0)

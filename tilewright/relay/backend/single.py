@@ -1,4 +1,4 @@
-"""One fused function as something to call: for what is computed while a model is compiled."""
+"""One fused function as a callable, for evaluation at compile time."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def linked(kernel: Kernel) -> Any:
 
 
 def kernels_of(functions: Sequence[Function]) -> dict[Function, Any]:
-    """The compiled functions of typed fused functions: each takes the inputs, then the results, tuples laid out flat.
+    """The compiled functions of typed fused functions: each takes the inputs, then the results, with tuples flattened.
 
-    Each is compiled once, unscheduled, and kept on disk like the kernels of models; those that are new side by side.
+    Each is compiled once, unscheduled, and cached on disk like the kernels of models; new ones in parallel.
     """
     target = Target("llvm")
     jobs = {fn: job_of(fn, (), target, plain=True) for fn in functions}
@@ -46,5 +46,5 @@ def kernels_of(functions: Sequence[Function]) -> dict[Function, Any]:
 
 
 def loops_and_key(fn: Function) -> tuple[PrimFunc, str]:
-    """A fused function as loops, and what identifies it."""
+    """A fused function as loops, and its cache key."""
     return loops_of(fn, ())[0], description(fn)

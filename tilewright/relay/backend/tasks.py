@@ -1,4 +1,4 @@
-"""What there is to tune in a model: the programs that `relay.build`, or the virtual machine, would schedule."""
+"""The tuning tasks of a model: the programs that `relay.build`, or the virtual machine, would schedule."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from . import vm as machine
 
 
 class _Census(History):
-    """Counts what is asked for, and answers nothing."""
+    """A history that only counts the requested tasks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,8 +38,8 @@ def extract(
 ) -> list[tuple[Task, int]]:
     """The tasks of a model, each once, with how often the model calls it.
 
-    A build is begun, and what it asks the histories for are the tasks: `relay.build` at the same level finds their
-    records. `vm` is for what `relay.vm.compile` compiles: branches, loops, sizes that are not known.
+    The tasks are the requests of a build to the histories: `relay.build` at the same level finds their records. `vm` is
+    for programs of `relay.vm.compile`: branches, loops, dynamic shapes.
     """
     graph, chosen = as_graph_module(mod), as_target(target)
     census = _Census()
@@ -52,7 +52,7 @@ def extract(
 
 
 def _level(opt_level: int) -> PassContext:
-    """The context at hand, at another level."""
+    """The current context, at another level."""
     ctx = PassContext.current()
     return PassContext(
         opt_level, ctx.required_pass, ctx.disabled_pass, instruments=ctx.instruments, config=ctx.config

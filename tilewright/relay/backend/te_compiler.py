@@ -1,4 +1,4 @@
-"""Compiling the kernels of a model: each once, on all cores, from the cache where it is there."""
+"""Compilation of the kernels of a model: each once, in parallel, from the cache if possible."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from ...ir.errors import BuildError, InternalError, TVMError
 from ...target import Target
 from .kernel import Job, Kernel, compile_kernel
 
-_FEW = 3  # so few are compiled here sooner than processes start
+_FEW = 3  # up to this many kernels are compiled faster in this process
 
-# What the workers compile. They are forks of this process, so that nothing need be sent to them.
+# The jobs of the workers, which are forks of this process, so that nothing needs to be sent to them.
 _work: tuple[Sequence[Job], Target] | None = None
 _forking = new_in_child(threading.Lock())
 
@@ -32,7 +32,7 @@ _forking = new_in_child(threading.Lock())
 def compile_all(
     jobs: Sequence[Job], target: Target, failed: dict[str, TVMError] | None = None
 ) -> dict[str, Kernel]:
-    """The kernels of all jobs by their keys; those that cannot be made go to `failed` where it is given."""
+    """The kernels of all jobs by key; jobs that fail are added to `failed` if it is given."""
     cache = cache_of_this_build()
     wanted = {job.key: job for job in jobs}
     made: dict[str, Kernel] = {}
@@ -57,7 +57,7 @@ def compile_all(
 
 
 def _warned(made: dict[str, Kernel]) -> dict[str, Kernel]:
-    """Say what was said while kernels were compiled, be it in other processes or long ago."""
+    """Repeat the warnings of kernels, from other processes or from the cache."""
     for text in dict.fromkeys(text for kernel in made.values() for text in kernel.warnings):
         warnings.warn(text, RuntimeWarning, stacklevel=3)
     return made
@@ -86,9 +86,9 @@ def _in_workers(
     jobs: list[Job], target: Target, workers: int, advance: Callable[[Job], None], lenient: bool
 ) -> Iterator[tuple[Job, bytes | TVMError]]:
     global _work
-    jobs = sorted(jobs, key=_weight, reverse=True)  # long ones first, so that none is left alone at the end
+    jobs = sorted(jobs, key=_weight, reverse=True)  # longest first, for load balance
     here = target if target.is_cpu else Target("llvm")
-    _ = here.cpu  # found out once, before there are copies of this process
+    _ = here.cpu  # detected once, before the fork
     _work = (jobs, target)
     try:
         context = multiprocessing.get_context("fork")
@@ -109,7 +109,9 @@ def _in_workers(
                 ) from None
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
-                for process in workers_of_pool:  # they may be in LLVM for long, and nobody wants it any more
+                for (
+                    process
+                ) in workers_of_pool:  # they may be in LLVM for long, and the result is not needed any more
                     process.kill()
                 raise
     finally:
@@ -117,8 +119,8 @@ def _in_workers(
 
 
 def _end_with(parent: int) -> None:
-    """End when the parent does, however that ends: nobody waits for the kernel any more. What was garbage at the fork
-    stays: threads that its finalizers wait for (onnxruntime's) are not here."""
+    """End with the parent. Garbage from before the fork is not collected: its finalizers may wait for threads
+    (onnxruntime's) that do not exist here."""
     gc.freeze()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
@@ -133,7 +135,7 @@ def _compile_numbered(index: int, lenient: bool) -> bytes | TVMError:
 
 
 def _tried(job: Job, target: Target) -> bytes | TVMError:
-    """The kernel, or what is wrong with it."""
+    """The kernel, or the error."""
     try:
         return _compile(job, target)
     except TVMError as error:
@@ -145,14 +147,14 @@ def _compile(job: Job, target: Target) -> bytes:
         return compile_kernel(job, target).packed()
     except TVMError as error:
         raise BuildError(f"{job.label}: {error}\n  in the fused function\n{job.fn}") from error
-    except Exception as error:  # what it is may not survive the way between processes
+    except Exception as error:  # its type may not be picklable
         raise InternalError(
             f"{job.label}: {type(error).__name__}: {error}\n  in the fused function\n{job.fn}"
         ) from error
 
 
 def _weight(job: Job) -> int:
-    """How long a job may take, roughly: what reads constants is a convolution or a product."""
+    """A rough estimate of the compile time of a job: one with constants is a convolution or a product."""
     return 10 * len(job.constants) + job.label.count("_")
 
 
@@ -173,7 +175,7 @@ def _can_fork() -> bool:
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[Job], None]]:
-    """A bar with the operator's name on stderr, where somebody looks at it."""
+    """A progress bar with the operator's name on stderr, if that is a terminal."""
     if total <= _FEW or not sys.stderr.isatty():
         yield lambda job: None
         return

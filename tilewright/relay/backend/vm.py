@@ -1,9 +1,10 @@
-"""Compiling for the virtual machine: programs with branches, loops, closures and sizes known only when they run.
+"""Compilation for the virtual machine: programs with branches, loops, closures and dynamic shapes.
 
     passes · fusion  ->  instructions over symbolic sizes  ->  the same kernels as ahead-of-time programs, compiled
     once for all sizes (`vm_cases`)  ->  an executable, which saves as one library
 
-What no kernel over symbolic sizes can be made for, is compiled when its sizes are met; such programs are not saved.
+A function without a kernel for symbolic sizes is compiled at run time for concrete sizes; such programs cannot be
+saved.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ from .vm_emit import Emitter, PendingOpen, PendingRun
 from .vm_tidy import tidy
 from .weights import Packers
 
-_SMALL = 64  # elements: a tensor of sizes, which may decide the shape of a result
+_SMALL = 64  # most elements of a tensor of sizes, which may determine the shape of a result
 
 
 def compile_program(mod: IRModule, target: Any) -> CompiledExecutable:
@@ -97,7 +98,7 @@ def _fused(mod: IRModule, context: PassContext) -> IRModule:
 
 
 def _with_named_sizes(mod: IRModule) -> IRModule:
-    """`main` with a name for each size of its parameters that is not known, so that passes can follow them."""
+    """`main` with a symbolic variable for each dynamic size of its parameters, so that passes can track them."""
     main = next((gv for gv in mod.functions if gv.name_hint == "main"), None)
     if main is None or not isinstance(mod[main], Function):
         return mod
@@ -130,17 +131,17 @@ def _named(kind: Any, name: str) -> Any:
 
 
 class _Assembly:
-    """Compiles the kernels that instructions call, and completes these.
+    """Compiles the kernels that instructions call, and completes the instructions.
 
-    Kernels for sizes that may never come (a batch that is not 1, what is broadcast) wait until they are called, and
-    are then compiled with all that belong to the same case.
+    Kernels for sizes that may never occur (a batch other than 1, broadcasts) are compiled at their first call, with all
+    that belong to the same case.
     """
 
     def __init__(self, emitter: Emitter, target: Target) -> None:
         self.emitter, self.target = emitter, target
         self.kernels: dict[str, Kernel] = {}
         self.failed: dict[str, TVMError] = {}
-        self.ready: set[Any] = set()  # groups whose kernels are there
+        self.ready: set[Any] = set()  # groups whose kernels are compiled
         self.groups: list[Any] = list(dict.fromkeys(p.group for p in emitter.pending))
         self.jobs: dict[int, Any] = {}
         for p in emitter.pending:
@@ -170,7 +171,7 @@ class _Assembly:
         return self._modules[symbol].get_function(symbol)
 
     def program(self) -> Program:
-        """The functions with the kernels that are there."""
+        """The functions with the compiled kernels."""
         self.order, self.arrays, self.constants, self.opens = {}, {}, [], []
         functions = []
         for f in self.emitter.functions:
@@ -199,7 +200,7 @@ class _Assembly:
         return LinkedModule([k.code for k in kernels], machine, about, native=settings.is_host, name="vm")
 
     def completed(self, body: list[Any]) -> list[Any]:
-        """A block with numbers in place of what was not known when it was written."""
+        """A block with its pending instructions completed."""
         out: list[Any] = []
         for i in body:
             if i[0] == "run":
@@ -216,7 +217,7 @@ class _Assembly:
         return out
 
     def with_constants(self, i: list[Any]) -> list[Any]:
-        """An instruction whose operands may be constants, which are numbered anew: only those in use are kept."""
+        """An instruction with its constants renumbered: only used ones are kept."""
         op = i[0]
         if op in ("get", "move", "view"):
             return [op, i[1], self.operand(i[2]), *i[3:]]
@@ -261,7 +262,7 @@ class _Assembly:
         return -found - 1
 
     def run(self, p: PendingRun, job: Any) -> list[Any]:
-        """A call of a kernel; where it could not be compiled, one that is compiled for the sizes at hand."""
+        """A call of a kernel; if it could not be compiled, one that is compiled at run time for concrete sizes."""
         if p.group not in self.ready:
             return ["missing", self.groups.index(p.group), [r for r, _, _ in p.outs]]
         kernel = self.kernels.get(job.key)
@@ -286,7 +287,7 @@ class _Assembly:
         return ["run", number, args, p.outs, symbols]
 
     def weights(self, kernel: Kernel, constants: list[Constant]) -> list[int]:
-        """The operands of what a kernel takes for its constants."""
+        """The operands of a kernel's constants."""
         given = {name: c.data for name, c in zip(kernel.constants, constants, strict=True)}
         if kernel.before is not None:
             key = (kernel.symbol, *(id(c.data) for c in constants))
@@ -301,16 +302,16 @@ class _Assembly:
 
 
 def _source(params: Sequence[Any], name: str, shapes: list[list[Any]]) -> Any:
-    """The dimension that a kernel's size is."""
+    """The dimension that gives a kernel's size."""
     for p, dims in zip(params, shapes, strict=False):
         for at, d in enumerate(p.get("shape", ())):
             if d == name:
                 return dims[at]
-    raise BuildError(f"a kernel's size {name} is none of its dimensions")
+    raise BuildError(f"a kernel's size {name} is not one of its dimensions")
 
 
 class CompiledExecutable(Executable):
-    """An executable with the compiler at hand: it compiles what must wait for sizes, and exports."""
+    """An executable with access to the compiler: it compiles kernels for concrete sizes, and exports."""
 
     lib: LinkedModule
 
@@ -340,7 +341,7 @@ class CompiledExecutable(Executable):
                 self.constants, self.program = self.assembly.constants, program
 
     def complete(self) -> None:
-        """Compile all that waits for sizes, so that the program can be saved."""
+        """Compile all pending kernels, so that the program can be saved."""
         self._compile(self.assembly.groups)
         self.refuse_open()
         self.lib = self.assembly.library(self.assembly.used())
@@ -379,11 +380,11 @@ class CompiledExecutable(Executable):
         return self.lib.export_with((), os.fspath(file_name), description=about, data=data, **linking)
 
 
-# ---------------------------------------------------------------------------- compiled for the sizes at hand
+# ---------------------------------------------------------------------------- compiled for concrete sizes
 def _specialised(
     p: PendingOpen, tensors: list[NDArray], target: Target
 ) -> Callable[[list[NDArray]], list[NDArray]]:
-    """A kernel for arguments of these sizes, and of these values where they decide the sizes of results."""
+    """A kernel for arguments of these sizes, and of these values if they determine the sizes of results."""
     leaves = iter(tensors)
     kinds = [_kind_of(q.checked_type, leaves) for q in p.fn.params]
     made = _typed(p.fn, kinds)
@@ -410,7 +411,7 @@ def _specialised(
 
 
 def _typed(fn: Function, kinds: Sequence[Any]) -> Function:
-    """The fused function over these types; symbolic sizes in its attributes are what the types say."""
+    """The fused function for these types, with symbolic sizes in its attributes replaced."""
     from ..sizes import retyped
 
     found: dict[Any, Any] = {}
@@ -428,7 +429,7 @@ def _kind_of(kind: Any, leaves: Any) -> Any:
 
 
 def _with_values(fn: Function, tensors: list[NDArray]) -> tuple[Function, list[int]]:
-    """The function with small tensors of integers put in: they may be sizes."""
+    """The function with small integer tensors as constants: they may be sizes."""
     from ..transform import DynamicToStatic
 
     flat = all(isinstance(p.checked_type, TensorType) for p in fn.params)
@@ -439,7 +440,9 @@ def _with_values(fn: Function, tensors: list[NDArray]) -> tuple[Function, list[i
         main = infer_type(infer_module(mod)["main"].with_attr("Primitive", 1))
         if not is_dynamic(main.checked_type.ret_type):
             return main, [i for i, p in enumerate(fn.params) if p in sizes]
-    raise BuildError(f"the size of the result of {_operators(fn)} depends on values, and nothing says how")
+    raise BuildError(
+        f"the size of the result of {_operators(fn)} depends on values, and it has no shape function"
+    )
 
 
 def _operators(fn: Function) -> str:
@@ -451,5 +454,5 @@ def _is_sizes(value: NDArray) -> bool:
 
 
 def _contents(tensors: list[NDArray]) -> list[bytes]:
-    """What small tensors of integers hold: kernels may be made for it."""
+    """The values of small integer tensors, which kernels may be specialized for."""
     return [t.numpy().tobytes() for t in tensors if _is_sizes(t)]

@@ -1,9 +1,9 @@
-"""Kernels over sizes that are not known: one for each way in which the sizes may relate.
+"""Kernels for dynamic shapes: one for each possible relation between the sizes.
 
     add(x: (n,), y: (m,))       n = m:  over (n0,), (n0,)       n = 1:  over (1,), (n1,)       m = 1:  over (n0,), (1,)
 
 The sizes of a function are variables s0, s1, … (its registers). A kernel has variables of its own, one for each
-different size among its arguments, so that call sites which are alike share it.
+different size among its arguments, so that similar call sites share it.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from ..transform.infer_type import infer_type
 from ..ty import TensorType, TupleType, tensor_fields
 from .lower import lift_constants, scalar_sizes
 
-_MOST = 9  # cases of one call
+_MOST = 9  # most cases of one call
 
 
 class Check(NamedTuple):
-    """Two sizes that must be the same; or, where `least` says why, the first may be larger."""
+    """Two sizes that must be equal; with `least`, the reason, the first may be larger."""
 
     a: Any
     b: Any
@@ -38,25 +38,26 @@ class Check(NamedTuple):
 
 @dataclass(slots=True)
 class Case:
-    """A kernel for one way in which sizes relate, with all sizes as the function that calls it has them."""
+    """A kernel for one relation between sizes, with all sizes in terms of the calling function."""
 
     fn: Function  # over variables of its own, with the arrays in it as further parameters
     arrays: list[Constant]
-    guards: list[tuple[Any, Any]]  # pairs that are equal, or it is not this case
+    guards: list[tuple[Any, Any]]  # pairs of sizes that are equal in this case
     checks: list[Check]
     outs: list[TensorType]  # the results; a size that depends on values is Any
-    extras: list[Any]  # the values of the sizes that its attributes name and no dimension is
-    special: bool = False  # another case holds for these sizes too, less well
+    extras: list[Any]  # the values of sizes in its attributes that are not dimensions
+    special: bool = False  # a more general case holds for these sizes too
 
 
 @dataclass(slots=True)
 class Site:
-    """A call: the fused function, and the types of its arguments in sizes of the function around."""
+    """A call: the fused function, and the types of its arguments in sizes of the calling function."""
 
     fn: Function
     kinds: list[Any]
-    symbols: dict[Any, Any] = field(default_factory=dict)  # what the sizes that attributes name are here
-    often_one: list[Any] = field(default_factory=list)  # sizes of the function around, such as a batch's
+    symbols: dict[Any, Any] = field(default_factory=dict)  # the values of the sizes in attributes
+    # sizes of the calling function that are often 1, such as a batch
+    often_one: list[Any] = field(default_factory=list)
 
 
 def replaced(value: Any, known: dict[Any, Any]) -> Any:
@@ -80,7 +81,7 @@ def _expr(var: Any, value: Any) -> PrimExpr:
 
 
 class _Names:
-    """The variables of a kernel, and what each is in the function around."""
+    """The variables of a kernel, and their values in the calling function."""
 
     def __init__(self) -> None:
         self.by_text: dict[str, SizeVar] = {}
@@ -102,7 +103,7 @@ class _Names:
 
 
 def find_cases(site: Site) -> list[Case]:
-    """The cases of a call, the likely one first; none where the sizes cannot be told apart."""
+    """The cases of a call, the most likely one first; none if the relations cannot be enumerated."""
     general = _found(site)
     if len(general) != 1 or general[0].guards:
         return general
@@ -112,7 +113,7 @@ def find_cases(site: Site) -> list[Case]:
             continue
         one = {size: 1}
         symbols = {s: replaced(v, one) for s, v in site.symbols.items()}
-        with suppress(TVMError):  # what cannot be for a size of 1, the general kernel refuses
+        with suppress(TVMError):  # errors for a size of 1 are reported by the general kernel
             special += _found(Site(site.fn, [replaced(k, one) for k in site.kinds], symbols), [(size, 1)])
     special = [c for c in special if _text(c) != _text(general[0])]
     for case in special:
@@ -121,7 +122,7 @@ def find_cases(site: Site) -> list[Case]:
 
 
 def _text(case: Case) -> list[str]:
-    """What tells one kernel of a call from another."""
+    """The key of a kernel among those of a call."""
     return [*(str(p.checked_type) for p in case.fn.params), str(case.fn.checked_type.ret_type)]
 
 
@@ -131,7 +132,7 @@ def _found(site: Site, guards: Sequence[tuple[Any, Any]] = ()) -> list[Case]:
     attrs: dict[Any, Any] = {}
     for symbol in free_sizes(site.fn):
         if symbol not in site.symbols:
-            raise TVMError(f"the size {symbol} in the attributes of an operator is none of the parameters'")
+            raise TVMError(f"the size {symbol} in the attributes of an operator is not a size of a parameter")
         value = site.symbols[symbol]
         attrs[symbol] = replaced(value, {s: names.of(s) for s in sizes_in(value)})
     work = _Cases(site.fn, kinds, attrs, names)
@@ -151,7 +152,7 @@ class _Cases:
         checks: list[Check],
         taken: frozenset[str] = frozenset(),
     ) -> None:
-        """Find the cases in which variables are what `equal` says."""
+        """Enumerate the cases under the equalities `equal`."""
         if len(self.found) >= _MOST:
             return
         kinds = [replaced(k, equal) for k in self.kinds]
@@ -184,7 +185,7 @@ class _Cases:
     def stretched(
         self, a: Assumption, equal: dict[Any, Any], guards: Any, checks: Any, taken: frozenset[str]
     ) -> None:
-        """One of two sizes may be repeated: they are the same, or the one is 1, or the other."""
+        """A broadcast of two sizes: they are equal, or one of them is 1."""
         mine = self.outer(a.a), self.outer(a.b)
         if same_size(*mine):
             solved = _solved(a.a, a.b)
@@ -201,10 +202,10 @@ class _Cases:
                 self.explore(_extended(equal, *solved), [*guards, guard], checks, taken)
             except TVMError:
                 if not self.found:
-                    raise  # it is not for the sizes that this fails
+                    raise  # the error does not depend on the sizes
 
     def outer(self, size: Any) -> Any:
-        """A size of the kernel as the function around has it."""
+        """A size of the kernel in terms of the calling function."""
         return replaced(size, self.names.values)
 
     def add(self, made: Function, attrs: dict[Any, Any], guards: Any, checks: Any) -> None:
@@ -216,7 +217,7 @@ class _Cases:
 
 
 def _solved(a: Any, b: Any) -> tuple[Any, Any] | None:
-    """A variable and what it must be for two sizes to be the same, or None."""
+    """A variable and the value for which two sizes are equal, or None."""
     for x, y in ((a, b), (b, a)):
         if isinstance(x, TirVar) and x not in sizes_in(y):
             return x, y

@@ -1,4 +1,4 @@
-"""From a fused function to instructions of the virtual machine, with the sizes followed as expressions.
+"""From a fused function to instructions of the virtual machine, with symbolic sizes.
 
 fn (%x: Tensor[(?, 4), float32]) { %k(%x) }      s0 = size of r0 along 0
                                             ->   run k0 r0 -> r1: float32 (s0, 4)
@@ -31,7 +31,7 @@ from .program import _is_view
 from .vm_cases import Case, Check, Site, find_cases, replaced
 
 _OPS = {Add: "+", Sub: "-", Mul: "*", FloorDiv: "//", FloorMod: "%", Min: "min", Max: "max"}
-_DEEP = 40  # branches in branches
+_DEEP = 40  # most nested branches
 
 
 @dataclass(eq=False, slots=True)
@@ -41,9 +41,9 @@ class Value:
     kind: Any
     operand: int | None = None
     fields: tuple[Value, ...] | None = None
-    function: int | None = None  # its number among the functions
-    captured: list[Any] = field(default_factory=list)  # what that function takes from around it
-    own: bool = False  # the function that is being built
+    function: int | None = None  # the index of the function
+    captured: list[Any] = field(default_factory=list)  # the values that the function captures
+    own: bool = False  # whether it is the function under construction
 
 
 @dataclass(eq=False, slots=True)
@@ -56,21 +56,21 @@ class PendingRun:
     outs: list[Any]
     extras: list[Any]
     name: str
-    group: Any = None  # the kernels that are compiled together, when one of them is first called
+    group: Any = None  # the kernels that are compiled together at the first call of one of them
 
 
 @dataclass(eq=False, slots=True)
 class PendingOpen:
-    """A call whose kernel is compiled for the sizes at hand."""
+    """A call whose kernel is compiled at run time for concrete sizes."""
 
     fn: Function
     args: list[Any]
     outs: list[int]
-    kinds: list[Any]  # of the arguments, as the program nests them
+    kinds: list[Any]  # types of the arguments, nested as in the program
 
 
 class _Block:
-    """Instructions in order, the values that they give, and the sizes that are computed."""
+    """Instructions in order, the values that they define, and the computed sizes."""
 
     def __init__(self, above: _Block | None = None) -> None:
         self.above = above
@@ -78,10 +78,9 @@ class _Block:
         self.body: list[Any] = []
         self.values: dict[Any, Value] = {}
         self.sizes: dict[str, int] = {}
-        self.registers: dict[Value, int] = {}  # of values that were put together here
-        self.equal: dict[Any, Any] = (
-            dict(above.equal) if above is not None else {}
-        )  # sizes found to be others
+        self.registers: dict[Value, int] = {}  # registers of tuples that were built here
+        # Sizes that are known to equal others.
+        self.equal: dict[Any, Any] = dict(above.equal) if above is not None else {}
 
     def find(self, expr: Any) -> Value | None:
         at: _Block | None = self
@@ -141,7 +140,7 @@ class Emitter:
             self.functions[number] = builder.code()
 
     def constant(self, data: Any) -> int:
-        """The operand of an array."""
+        """The operand of a constant array."""
         found = self.constants.get(id(data))
         if found is None:
             found = self.constants[id(data)] = len(self.arrays)
@@ -166,12 +165,12 @@ class FunctionBuilder:
         self.registers = 0
         self.count = 0
         self.homes: dict[Any, _Block] = {}
-        self.symbols: dict[Any, Any] = {}  # sizes that types and attributes of the program name
+        self.symbols: dict[Any, Any] = {}  # symbolic sizes of the program's types and attributes
         self.captures: list[tuple[str, int]] = []
-        self.taken: list[Any] = []  # what the captures are in the function around
+        self.taken: list[Any] = []  # the captured values in the enclosing function
         self._own_slot: int | None = None
-        self._inner: dict[Any, Any] = {}  # a size of the function around, and its variable here
-        self.often_one: list[Any] = []  # the first sizes of parameters: batches
+        self._inner: dict[Any, Any] = {}  # variables here of sizes of the enclosing function
+        self.often_one: list[Any] = []  # the first sizes of parameters: batch sizes
         self.top = _Block()
         self.params: list[tuple[str, int, Any]] = []
 
@@ -188,7 +187,7 @@ class FunctionBuilder:
         return var
 
     def visible(self, size: Any, block: _Block) -> bool:
-        """Whether a size is known in a block."""
+        """Whether a size is defined in a block."""
         around: set[int] = set()
         at: _Block | None = block
         while at is not None:
@@ -197,11 +196,11 @@ class FunctionBuilder:
         return all(id(self.homes.get(s)) in around for s in sizes_in(size))
 
     def known(self, size: Any, block: _Block) -> Any:
-        """A size with what was found out about it."""
+        """A size with known equalities applied."""
         return replaced(size, block.equal) if block.equal and isinstance(size, PrimExpr) else size
 
     def dim(self, size: Any, block: _Block) -> Any:
-        """A size as an operand of instructions; what must be computed is computed once."""
+        """A size as an operand of instructions; expressions are computed once."""
         size = self.known(size, block)
         if isinstance(size, (int, TirVar)):
             return dim_of(size)
@@ -214,9 +213,9 @@ class FunctionBuilder:
         return f"s{found}"
 
     def opened(self, kind: Any, operand: int, block: _Block, bind: bool = False) -> Value:
-        """A value in a register, with variables for the sizes that its type leaves open.
+        """A value in a register, with variables for the unknown sizes of its type.
 
-        The type is in sizes of this function, or (with `bind`) in those that the program names.
+        The type is in sizes of this function, or (with `bind`) in the program's symbolic sizes.
         """
         if isinstance(kind, TupleType):
             fields = []
@@ -238,7 +237,7 @@ class FunctionBuilder:
         return Value(TensorType(dims, kind.dtype), operand)
 
     def bound(self, size: Any, var: SizeVar, block: _Block) -> Any:
-        """A size of a parameter: what the program names it, from now on."""
+        """Bind a symbolic size of the program to a size of a parameter."""
         if isinstance(size, AnySize):
             return var
         if isinstance(size, TirVar) and self.symbol(size) is None:
@@ -280,7 +279,7 @@ class FunctionBuilder:
         )
 
     def tail(self, expr: Any, block: _Block) -> None:
-        """Instructions for an expression that ends a function."""
+        """Instructions for an expression in tail position."""
         while isinstance(expr, Let):
             self.let(expr, block)
             expr = expr.body
@@ -324,7 +323,7 @@ class FunctionBuilder:
         return found
 
     def one(self, e: Any, block: _Block) -> Value:
-        """The value of an expression whose operands have theirs."""
+        """The value of an expression whose operands are evaluated."""
         if isinstance(e, Var):
             return self.captured_value(e)
         if isinstance(e, Constant):
@@ -353,7 +352,7 @@ class FunctionBuilder:
             kind = self.call(e, block, r)
             return self.opened(_without_sizes(kind), r, block)
         what = f"the operator {e.op.name}" if isinstance(e, Call) else f"a {type(e).__name__}"
-        raise BuildError(f"the virtual machine does not know what to do with {what}")
+        raise BuildError(f"the virtual machine does not support {what}")
 
     def global_value(self, gv: GlobalVar) -> Value:
         if gv not in self.emitter.numbers:
@@ -368,7 +367,7 @@ class FunctionBuilder:
         return self.opened(value.kind.fields[index], r, block)
 
     def operand(self, value: Value, block: _Block) -> int:
-        """The register of a value, which is put into one where it has none that this block sees."""
+        """The register of a value; a tuple without a register in this block is built."""
         if value.operand is not None:
             return value.operand
         if value.own:
@@ -388,7 +387,7 @@ class FunctionBuilder:
 
     # -- branches ------------------------------------------------------------------------------------
     def joined(self, e: If, block: _Block) -> Value:
-        """The value of a branch; sizes that the two sides do not share are read from the result."""
+        """The value of a branch; sizes that differ between the two sides are read from the result."""
         cond = self.operand(self.value(e.cond, block), block)
         r = self.register()
         kinds = []
@@ -401,7 +400,7 @@ class FunctionBuilder:
         return self.opened(self.common(kinds[0], kinds[1], block), r, block)
 
     def common(self, a: Any, b: Any, block: _Block) -> Any:
-        """The type of one of two values. A size that is the same on both sides stays known."""
+        """The join of two types. A size that is equal on both sides stays known."""
         if isinstance(a, TupleType) and isinstance(b, TupleType):
             return TupleType(tuple(self.common(x, y, block) for x, y in zip(a.fields, b.fields, strict=True)))
         if isinstance(a, TensorType) and isinstance(b, TensorType):
@@ -420,7 +419,7 @@ class FunctionBuilder:
         return Value(fn.checked_type, None, function=number, captured=inner.taken)
 
     def captured_value(self, var: Var) -> Value:
-        """A variable of the function around, as a register here."""
+        """A captured variable of the enclosing function, as a register here."""
         if var is self.own_name:
             made = Value(self.fn.checked_type, None, function=self.number, own=True)
             self.top.values[var] = made
@@ -452,7 +451,7 @@ class FunctionBuilder:
         return Value(kind, r)
 
     def inner_size(self, size: Any) -> Any:
-        """A size of the function around as a variable here, which is captured too."""
+        """A captured size of the enclosing function, as a variable here."""
         if isinstance(size, int):
             return size
         assert self.outer is not None
@@ -469,7 +468,7 @@ class FunctionBuilder:
         return self._inner[text]
 
     def symbol(self, size: Any) -> Any:
-        """What a size that the program names is here, or None."""
+        """The value here of a symbolic size of the program, or None."""
         if size not in self.symbols and self.outer is not None:
             found = self.outer[0].symbol(size)
             if found is not None:
@@ -484,7 +483,7 @@ class FunctionBuilder:
         return self._own_slot
 
     def call(self, e: Call, block: _Block, r: int | None) -> Any:
-        """A call of a function, as the last thing done where there is no register; gives the type of its result."""
+        """A call of a function, a tail call without a register; returns the type of its result."""
         callee = self.value(e.op, block)
         args = [self.value(a, block) for a in e.args]
         kind = callee.kind
@@ -503,7 +502,7 @@ class FunctionBuilder:
         return e.checked_type
 
     def fit(self, wanted: Any, given: Value, block: _Block) -> None:
-        """Check the sizes that a function has for granted and that are not known here."""
+        """Check the sizes that a function assumes and that are not known here."""
         if isinstance(wanted, TupleType) and given.fields is not None:
             for k, f in zip(wanted.fields, given.fields, strict=True):
                 self.fit(k, f, block)
@@ -569,7 +568,7 @@ class FunctionBuilder:
     def run(
         self, e: Call, case: Case, site: _Place, outs: list[tuple[int, TensorType]], block: _Block
     ) -> None:
-        """The instruction that calls a kernel; it is completed when the kernel is there."""
+        """The instruction that calls a kernel; it is completed when the kernel is compiled."""
         leaves, kinds = site
         given = [
             a if isinstance(a, Constant) else None
@@ -585,7 +584,7 @@ class FunctionBuilder:
         block.body.append(["run", pending])
 
     def cases(self, e: Call, cases: list[Case], place: _Place, name: str, block: _Block) -> Value:
-        """A kernel, or the one of several that the sizes ask for."""
+        """A call of one kernel, or a switch over several by the sizes."""
         registers = [self.register() for _ in cases[0].outs]
         general = [c for c in cases if not c.special]
         if len(cases) == 1 and not cases[0].guards:
@@ -612,7 +611,7 @@ class FunctionBuilder:
         return _shaped(e.checked_type, iter(made))
 
     def by_values(self, e: Call, cases: list[Case], place: _Place, block: _Block) -> Value | None:
-        """A kernel whose results have sizes that depend on values: a shape function says them first."""
+        """A kernel whose result sizes depend on values: a shape function computes them first."""
         calls = [c for c in inner_order(e.op) if isinstance(c, Call)]
         if len(calls) != 1 or calls[0].op.name not in SHAPE_FUNCTIONS or len(cases) != 1:
             return None
@@ -640,7 +639,7 @@ class FunctionBuilder:
         return _shaped(e.checked_type, iter([Value(t, r) for t, r in zip(outs, registers, strict=True)]))
 
     def open(self, e: Call, leaves: list[int], kinds: list[Any], block: _Block) -> Value:
-        """A kernel that is compiled for the sizes that it meets."""
+        """A kernel that is compiled at run time for concrete sizes."""
         outs = [self.register() for _ in tensor_fields(e.checked_type)]
         block.body.append(["open", PendingOpen(e.op, leaves, outs, kinds), list(leaves), outs])
         made = [
@@ -651,12 +650,12 @@ class FunctionBuilder:
 
 
 def _is_deep(block: _Block, branch: Any) -> bool:
-    """Whether a branch is better a function of its own: Python's parser takes a hundred levels."""
+    """Whether a branch should become a function: Python's parser allows a hundred levels."""
     return block.depth > _DEEP and not isinstance(branch, (Var, Constant))
 
 
 def _as_call(branch: Any) -> Call:
-    """A call of a function that gives the value of a branch."""
+    """A call of a function that returns the value of a branch."""
     fn = Function([], branch, branch.checked_type)
     set_checked_type(fn, FuncType((), branch.checked_type))
     call = Call(fn, [])
@@ -683,7 +682,7 @@ def _has_symbols(kind: Any) -> bool:
 
 
 def _without_sizes(kind: Any) -> Any:
-    """A type with every size that is no number unknown."""
+    """A type with its symbolic sizes unknown."""
     if isinstance(kind, TupleType):
         return TupleType(tuple(map(_without_sizes, kind.fields)))
     if isinstance(kind, TensorType):
@@ -716,7 +715,7 @@ def _plain(value: Any) -> Any:
 
 
 def type_data(kind: Any) -> Any:
-    """A type as programs have it."""
+    """A type in the encoding of programs."""
     if isinstance(kind, TensorType):
         return ["tensor", str(kind.dtype), [d if isinstance(d, int) else None for d in kind.shape]]
     if isinstance(kind, TupleType):

@@ -1,4 +1,4 @@
-"""Instructions made tidy: what nothing uses is dropped, and a register lets go of its value after its last use.
+"""Liveness of registers: unused instructions are removed, and a register is freed after its last use.
 
 r1 = get r0 1                     (dropped: r1 is not used)
 run k0 r0 -> r2          ->       run k0 r0 -> r2
@@ -19,7 +19,7 @@ Used = set[str]
 
 
 def tidy(body: list[Any], captures: Sequence[tuple[str, int]] = ()) -> list[Any]:
-    """The instructions of a function. What it captures is still needed where it calls itself."""
+    """The instructions of a function. Captured values stay live where it calls itself."""
     return _block(body, set(), {f"{k}{r}" for k, r in captures})
 
 
@@ -43,7 +43,7 @@ def _captured(captured: Any) -> set[str]:
 
 
 def _effect(i: Any) -> tuple[set[str], set[str]]:
-    """What an instruction without blocks sets, and what it reads."""
+    """The definitions and uses of an instruction without blocks."""
     op = i[0]
     if op == "size":
         return {f"s{i[1]}"}, _registers(i[2])
@@ -87,7 +87,7 @@ def _effect(i: Any) -> tuple[set[str], set[str]]:
         return set(), _registers(*i[1])
     if op == "ret":
         return set(), _registers(i[1])
-    if op == "missing":  # in place of a kernel
+    if op == "missing":  # a kernel that is not compiled yet
         return {f"r{r}" for r in i[2]}, set()
     assert op == "open", op
     return {f"r{r}" for r in i[3]}, _registers(*i[2])
@@ -97,7 +97,7 @@ _LAST = frozenset(("ret", "again", "tail", "jump"))
 
 
 def _block(body: list[Any], live: Used, own: Used) -> list[Any]:
-    """A block before which `live` is changed to what it needs, and after which to begin with, it was needed."""
+    """A block; `live` holds the registers that are live after it, and on return those live before it."""
     out: list[Any] = []
     for i in reversed(body):
         if i[0] == "if":
@@ -128,7 +128,7 @@ def _branches(i: Any, live: Used, out: list[Any], own: Used) -> None:
     needed = before[0] | before[1]
     cond_used = _registers(cond)
     for n in (0, 1):
-        # what only the other side needs, and the condition, is let go of at the start of this one
+        # registers that only the other branch needs, and the condition, are freed at the start of this one
         gone = (needed | cond_used) - before[n]
         dead = sorted(int(x[1:]) for x in gone if x[0] == "r")
         if dead:

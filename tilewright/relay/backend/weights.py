@@ -1,4 +1,4 @@
-"""The weights of a model: constants as the kernels want them, packed here, one after the other in one array."""
+"""The weights of a model: constants in the layout of the kernels, packed, and concatenated in one array."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from .memory_plan import ALIGNMENT, round_up
 
 
 class Packers:
-    """The functions that pack constants, linked into this process when the first one is wanted."""
+    """The functions that pack constants, linked into this process at first use."""
 
     def __init__(self, kernels: Mapping[str, Kernel]) -> None:
         self.units = [k.before for k in kernels.values() if k.before is not None]
         self._module: Module | None = None
 
     def run(self, unit: Unit, arrays: Mapping[str, Any]) -> dict[str, NDArray]:
-        """What a packer makes of constants, by name."""
+        """The packed constants, by name."""
         if self._module is None:
             self._module = _module_of(self.units)
         (about,) = unit.functions
@@ -50,7 +50,7 @@ def _module_of(units: list[Unit]) -> Module:
 
 
 class Weights:
-    """Collects arrays; each gets a name and a place."""
+    """Collects arrays; each gets a name and an offset."""
 
     def __init__(self, packers: Packers, alignment: int = ALIGNMENT) -> None:
         self.packers, self.alignment = packers, alignment
@@ -61,11 +61,11 @@ class Weights:
         self._packed: dict[Any, dict[str, NDArray]] = {}
 
     def place(self, constant: Constant) -> int:
-        """The place of a constant as it is."""
+        """The offset of an unpacked constant."""
         return self._add(constant, constant.data)
 
     def places(self, kernel: Kernel, constants: list[Constant]) -> list[int]:
-        """The places of what a kernel takes for its constants."""
+        """The offsets of a kernel's constants."""
         given = dict(zip(kernel.constants, constants, strict=True))
         key = (kernel.symbol, *constants)
         if kernel.before is not None and key not in self._packed:
@@ -87,7 +87,7 @@ class Weights:
         return found
 
     def whole(self) -> NDArray:
-        """All of them in one array, which is written to files: zeros where there is none."""
+        """All weights in one array, for writing to files: zeros in the gaps."""
         made = zeros((max(64, self.size),), "uint8")
         for p, values in zip(self.params, self._arrays, strict=True):
             place = np.asarray(view_of(made, p.offset, p.dtype, p.shape))

@@ -290,7 +290,7 @@ def _as_pattern(value: Any) -> Any:
         return TuplePattern(value)
     if isinstance(value, Expr):
         return ExprPattern(value)
-    raise TypeError(f"{value!r} ({type(value).__name__}) is no pattern; wildcard() matches anything")
+    raise TypeError(f"{value!r} ({type(value).__name__}) is not a pattern; wildcard() matches anything")
 
 
 # ---------------------------------------------------------------------------- constructors

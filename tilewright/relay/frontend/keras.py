@@ -61,7 +61,7 @@ def _load(path: Path) -> Any:
         return keras.saving.load_model(str(path), compile=False)
     except Exception as error:  # whatever Keras says to a file of another kind
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise FrontendError(f"{path}: is no model of Keras, or a damaged one: {lines[0][:300]}") from None
+        raise FrontendError(f"{path}: is not a model of Keras, or a damaged one: {lines[0][:300]}") from None
 
 
 def _check_backend(model: Any) -> None:

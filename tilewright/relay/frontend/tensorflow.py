@@ -56,7 +56,7 @@ def from_tensorflow(
         return _from_function(tf, graph, "the function", shape, outputs, convert_config)
     if hasattr(graph, "get_concrete_function"):
         raise FrontendError(
-            "from_tensorflow: a tf.function is no graph before its shapes are known; give "
+            "from_tensorflow: a tf.function is not a graph before its shapes are known; give "
             "function.get_concrete_function(tf.TensorSpec(…))"
         )
     raise FrontendError(
@@ -83,7 +83,7 @@ def _signature(tf: Any, folder: Path) -> Any:
     try:
         loaded = tf.saved_model.load(str(folder))
     except Exception as error:  # whatever TensorFlow says to a folder of another kind
-        raise FrontendError(f"{folder}: is no SavedModel, or a damaged one: {_first(error)}") from None
+        raise FrontendError(f"{folder}: is not a SavedModel, or a damaged one: {_first(error)}") from None
     found = dict(loaded.signatures)
     if not found:
         raise FrontendError(
@@ -106,7 +106,7 @@ def _read_graph(tf: Any, path: Path) -> Any:
     except OSError as error:
         raise FrontendError(f"{path}: cannot be read: {error.strerror or error}") from None
     except Exception as error:  # protobuf's DecodeError, which lives in another place in every version
-        raise FrontendError(f"{path}: is no GraphDef, or a damaged one: {_first(error)}") from None
+        raise FrontendError(f"{path}: is not a GraphDef, or a damaged one: {_first(error)}") from None
     if not graph.node:
         raise FrontendError(f"{path}: is an empty graph, or something else than a GraphDef")
     return graph

@@ -31,7 +31,7 @@ def _attention_rel(types: list[Any], attrs: Any) -> Type:
     if rank > 2:
         heads, shared = query.shape[-3], key.shape[-3]
         if differ(mul(floordiv(heads, shared), shared), heads):
-            raise refuse(f"has {shared} heads, which {heads} of the query are no multiple of", "key")
+            raise refuse(f"has {shared} heads, which {heads} of the query are not a multiple of", "key")
     scores = (*query.shape[:-1], key.shape[-2])
     if mask and len(broadcast(mask[0].shape, scores)) != rank:
         raise refuse(f"is {mask[0]} and does not spread over the scores {scores}", "mask")

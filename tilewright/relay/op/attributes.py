@@ -59,7 +59,7 @@ def _to_int(value: Any) -> Any:
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         if isinstance(value, float) and value.is_integer():
             return int(value)
-        raise TypeError(f"{value!r} is no integer")
+        raise TypeError(f"{value!r} is not an integer")
     return value.__index__()
 
 
@@ -79,7 +79,7 @@ def _to_float(value: Any) -> float:
 
 def _to_text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
+        raise TypeError(f"{value!r} is not text")
     return str(value)
 
 

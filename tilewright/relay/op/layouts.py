@@ -23,7 +23,7 @@ def axes(layout: str) -> list[tuple[str, int]]:
     wrong = "".join(s + v for s, v in found) != layout or len(set(outer)) != len(outer)
     wrong = wrong or any(v.islower() != bool(size) or v.upper() not in outer for v, size in out)
     if wrong or not out:
-        raise refuse(f"{layout!r} is no layout, such as NCHW, NHWC or NCHW16c")
+        raise refuse(f"{layout!r} is not a layout, such as NCHW, NHWC or NCHW16c")
     return out
 
 

@@ -139,7 +139,7 @@ class Place(NamedTuple):
 
     `kind` says what is legal along a dimension of n elements: "index" -n to n - 1, "position" 0 to n - 1, "length"
     0 to n; "divisor" all but 0. The dimensions are `dims` of the argument `source`; with several, the first dimension
-    of the data counts them. `sizes` are given instead where they are no dimensions.
+    of the data counts them. `sizes` are given instead where they are not dimensions.
     """
 
     argument: int

@@ -1,4 +1,4 @@
-"""AlterOpLayout: convolutions in the layout that the machine likes."""
+"""AlterOpLayout: convolutions in the best layout for the target."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ BLOCKS: Final = (16, 8, 4)  # lanes of a vector, the widest first
 
 
 def alter_op_layout(func: Function) -> Function:
-    """Let operators work in the layouts that suit the target.
+    """Convert operators to the best layouts for the target.
 
-    What an operator wants is its attribute `FTVMAlterOpLayout`: a function of (attrs, inputs, types of the
-    inputs, type of the result) that gives another call, or None. `nn.conv2d` without one is packed: channels
+    The attribute `FTVMAlterOpLayout` of an operator is a function of (attrs, inputs, types of the inputs, type of the
+    result) that returns another call, or None. `nn.conv2d` without one is packed: channels
     in blocks of a vector's width, as NCHW16c with a kernel in OIHW16i16o. Weights that are constants are
     packed by FoldConstant afterwards.
     """
@@ -36,7 +36,7 @@ def _altered(at: Call, plain: Call) -> Call | None:
 
 
 def pack_conv2d(at: Call, plain: Call) -> Call | None:
-    """The convolution with its channels in blocks, where they part into such."""
+    """The convolution with its channels in blocks, if the block size divides them."""
     attrs = at.attrs
     if attrs.data_layout != "NCHW" or attrs.kernel_layout != "OIHW" or attrs.out_layout not in ("", "NCHW"):
         return None

@@ -1,4 +1,4 @@
-"""AnnotateSpans: places in the text of a program, for programs that were never text."""
+"""AnnotateSpans: source locations for programs that were not parsed from text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .rewriting import typed_pass
 
 
 def annotate_spans(mod: IRModule) -> IRModule:
-    """Write the module as text and read it back: every call then knows its line there."""
+    """Print the module and parse it again: every call then has its line as its span."""
     from ..parser import parse  # which knows the operators
 
     return parse(mod.astext(show_meta_data=True), "GeneratedSource")

@@ -1,4 +1,4 @@
-"""Where the axes of a result lie in what it is only another view of: reshapes, transposes, slices and their like."""
+"""Axes through views: the axes of a result in the tensor that it is a view of (reshapes, transposes, slices, …)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .rewriting import is_call, static_shape, type_of
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """An axis that a dimension counts, alone or with others.
+    """An axis that a dimension indexes, alone or fused with others.
 
-    It may be one element (`index`) of an axis that the view leaves out.
+    It may be one element (`index`) of an axis that the view drops.
     """
 
     size: int
@@ -29,7 +29,7 @@ Dims = tuple[tuple[Part, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """An expression, the axes that each of its dimensions counts (the last one fastest), and a factor."""
+    """An expression, the axes that each of its dimensions indexes (row-major), and a factor."""
 
     expr: Any
     dims: Dims
@@ -41,7 +41,7 @@ class View:
 
 
 def regrouped(parts: Sequence[Part], shape: Sequence[int]) -> Dims | None:
-    """Axes in line as dimensions of other sizes; None if one of them would have to be cut."""
+    """Consecutive axes regrouped into dimensions of other sizes; None if an axis would have to be split."""
     left, out = list(parts), []
     for size in shape:
         own: list[Part] = []
@@ -54,7 +54,7 @@ def regrouped(parts: Sequence[Part], shape: Sequence[int]) -> Dims | None:
 
 
 def number_of(expr: Any) -> float | None:
-    """The number that an expression is, of whatever type it is carried in, with dimensions or without."""
+    """The value of a constant scalar of any type and rank; None if the expression is not one."""
     while is_call(expr, R.cast):
         expr = expr.args[0]
     if isinstance(expr, Constant) and math.prod(expr.data.shape) == 1:
@@ -64,8 +64,7 @@ def number_of(expr: Any) -> float | None:
 
 # ---------------------------------------------------------------------------- downwards
 def source_of(view: View, scaled: bool = True) -> list[View]:
-    """The view itself, and what it is a view of, step by step downwards; numbers that all of it is multiplied by are
-    taken out where it may be `scaled`."""
+    """The view itself, and its sources step by step; with `scaled`, scalar factors are collected on the way."""
     out = [view]
     while True:
         below = _below(out[-1], scaled)
@@ -96,7 +95,7 @@ def _below(view: View, scaled: bool) -> View | None:
         more = len(view.dims) - len(given)
         kept = [
             () if n == 1 else d for n, d in zip(given, view.dims[more:], strict=True)
-        ]  # what is spread out is the same everywhere
+        ]  # broadcast dimensions index no axis
         return View(at.args[0], tuple(kept), view.factor)
     if is_call(at, R.strided_slice):
         return _slice(view, at, given)
@@ -139,7 +138,7 @@ def _part_of_split(view: View, at: TupleGetItem) -> View | None:
 
 
 def _chosen(view: View, source: Any, axis: int, begin: int, given: tuple[int, ...]) -> View | None:
-    """One of several equal parts of a dimension."""
+    """The selection of one of several equal parts of a dimension."""
     size = math.prod(p.size for p in view.dims[axis])
     if given[axis] % size or begin % size:
         return None
@@ -149,7 +148,7 @@ def _chosen(view: View, source: Any, axis: int, begin: int, given: tuple[int, ..
 
 # ---------------------------------------------------------------------------- upwards
 def used_as(view: View, user: Call) -> View | None:
-    """The view that a reshape or a transpose of a view is."""
+    """The view of a reshape or a transpose of a view."""
     made = static_shape(user)
     if made is None or len(user.args) != 1:
         return None
@@ -173,8 +172,8 @@ def transposed(expr: Any, order: Sequence[int]) -> Any:
 
 
 def ordered(expr: Any, parts: Sequence[Part], wanted: Sequence[Part]) -> Any:
-    """An expression with a dimension for each of `parts`, in the order of `wanted`; an axis of which one element is
-    chosen is left out, one that is missing has size 1."""
+    """An expression with a dimension for each of `parts`, in the order of `wanted`; an axis with one selected element
+    is dropped, a missing axis has size 1."""
     gone = [n for n, p in enumerate(parts) if p.index is not None]
     for n in gone:
         index = parts[n].index or 0

@@ -1,4 +1,4 @@
-"""CanonicalizeCast: each user has its own conversion, so that fusion can do it on the way."""
+"""CanonicalizeCast: each user gets its own cast, so that it can be fused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .rewriting import Mutator, is_call, typed_pass
 
 
 def canonicalize_cast(func: Function) -> Function:
-    """Convert anew for each call that reads a conversion to wider elements.
+    """Duplicate a widening cast for each call that reads it.
 
         %0 = cast(%x, "int32");                   %0 = cast(%x, "int32");
         %1 = add(%0, 1); %2 = add(%0, 2)    ->    %1 = add(%0, 1); %3 = cast(%x, "int32"); %2 = add(%3, 2)

@@ -1,4 +1,4 @@
-"""CanonicalizeOps: operators that are a form of another one, written as that one."""
+"""CanonicalizeOps: operators replaced by equivalent simpler ones."""
 
 from __future__ import annotations
 

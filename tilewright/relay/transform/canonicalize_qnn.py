@@ -48,7 +48,7 @@ def _is_number(expr: Any, value: float) -> bool:
 
 
 def _spread(parameter: Expr, data: Any, axis: int) -> Expr:
-    """A scale or zero point as something that broadcasts: one number, or a vector along an axis."""
+    """A scale or zero point in a shape that broadcasts: a scalar, or a vector along an axis."""
     shape = static_shape(parameter)
     if shape is not None and len(shape) == 1 and shape[0] == 1:
         return R.reshape(parameter, newshape=())
@@ -62,7 +62,7 @@ def _range(kind: Any) -> tuple[float, float]:
 
 
 def _real(kind: Any) -> str:
-    """A float type that has all integers of a type."""
+    """A float type that represents all integers of a type exactly."""
     return "float32" if kind.bits < 32 else "float64"
 
 
@@ -76,7 +76,7 @@ def _rounded(x: Expr, rounding: str) -> Expr:
 
 
 def _into(x: Expr, kind: Any) -> Expr:
-    """Integers held as floats, kept within a type and converted to it."""
+    """Integer-valued floats, clipped to the range of a type and converted to it."""
     low, high = _range(kind)
     return R.cast(R.clip(x, a_min=low, a_max=high), dtype=kind)
 
@@ -122,7 +122,7 @@ def _requantize(at: Call) -> Expr:
 
 # ---------------------------------------------------------------------------- products
 def _centred(q: Expr, zero: Expr, axis: int) -> Expr:
-    """The quantised numbers without their zero point, in a type with room for it."""
+    """The quantised numbers minus their zero point, in a type that can hold the difference."""
     if _is_number(zero, 0):
         return q
     kind = "int16" if type_of(q).dtype.bits == 8 else "int32"
@@ -226,7 +226,7 @@ _INFO: Final = PassInfo(0, "qnn.Legalize")
 
 
 def Legalize() -> Pass:
-    """The pass that replaces quantised operators by what their attribute `FTVMQnnLegalize` makes of them."""
+    """The pass that replaces quantised operators by their attribute `FTVMQnnLegalize`."""
 
     def work(mod: Any, ctx: PassContext) -> Any:
         return legalize_pass("FTVMQnnLegalize")(mod)

@@ -1,4 +1,4 @@
-"""CheckData: indices and divisors that come from data are checked before they are used."""
+"""CheckData: bounds checks of indices, and checks of divisors, that come from data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .rewriting import Mutator, type_of, typed_pass
 
 
 def is_checked() -> bool:
-    """Whether models that are compiled now check their indices and divisors."""
+    """Whether models compiled in this context check their indices and divisors."""
     value = PassContext.current().config.get("tilewright.data_check") or config.data_check.value
     if value not in ("check", "clamp"):
         raise PassConfigError(f"option 'tilewright.data_check' takes 'check' or 'clamp', not {value!r}")
@@ -29,7 +29,7 @@ def is_checked() -> bool:
 
 
 def _on_gpu() -> bool:
-    """Whether each element has a thread of its own, which reports what is illegal: `runtime/reports.py`."""
+    """Whether each element has a thread of its own, which reports illegal values: `runtime/reports.py`."""
     target = Target.current(allow_none=True)
     return target is not None and target.is_gpu
 
@@ -39,8 +39,8 @@ def check_data(func: Any) -> Any:
 
         gather(%x, %i)      ->      gather(%x, check_indices(%i, sizes=[4], node="gather at model.py:3"))
 
-    Constants are checked at once. A tensor that several operators index with is checked once. Operators hold indices
-    inside by themselves, so that nothing outside is touched where there is no check.
+    Constants are checked at compile time. A tensor of indices that several operators use is checked once. Operators
+    clamp indices themselves, so that memory out of bounds is never accessed even without a check.
 
     Needs: types, the operators not fused yet.
     """
@@ -50,7 +50,7 @@ def check_data(func: Any) -> Any:
 class _Checks(Mutator):
     def __init__(self) -> None:
         super().__init__()
-        self.made: dict[Any, Expr] = {}  # the checks of this scope, by what they check
+        self.made: dict[Any, Expr] = {}  # the checks of this scope, by the checked expression
 
     def visit_function(self, fn: Function) -> Any:
         return self.scoped(super().visit_function, fn)
@@ -90,7 +90,7 @@ class _Checks(Mutator):
         return Call(op, args, attrs, new.type_args, new.span)
 
     def checked(self, place: Place, data: Any, beside: Sequence[Any], call: Call, old: Sequence[Any]) -> Any:
-        """The data of one place, checked."""
+        """One checked operand."""
         node = _node(call)
         if place.kind == "divisor":
             if isinstance(data, Constant):
@@ -116,7 +116,7 @@ class _Checks(Mutator):
                 return self.once(key, lambda: check_each(data, kind=place.kind, sizes=sizes, node=node))
             return self.once(key, lambda: check_indices(data, sizes=sizes, **attrs))
         if not dims:
-            return data  # into a tensor of a size that only the run tells; it is held inside
+            return data  # the size of the indexed tensor is known only at run time; the operator clamps
         source = beside[place.source]
         key = (data, place.kind, source, dims, place.ignored, place.columns)
         if _is_fused(call, place):
@@ -132,8 +132,8 @@ class _Checks(Mutator):
 def _checks_itself(call: Call, place: Place) -> bool:
     """Whether the operator checks its indices as it reads them, under the name of a node.
 
-    Those of a tensor that is or may be empty it does not read, nor the class where there is but one; constants are
-    checked at once, and lengths in a pass of their own.
+    It does not read the indices into a tensor that may be empty, nor the class if there is only one; constants are
+    checked at compile time, and lengths in a pass of their own.
     """
     if (
         "node" not in call.op.spec
@@ -147,9 +147,9 @@ def _checks_itself(call: Call, place: Place) -> bool:
 
 
 def _is_fused(call: Call, place: Place) -> bool:
-    """Whether the check becomes part of the kernel that reads the indices, where it costs nothing.
+    """Whether the check is fused into the kernel that reads the indices, where it costs nothing.
 
-    An index into what is known to be a single element is not read at all, and the check would go with it.
+    An index into a dimension of size 1 is not read at all, and the check would be lost with it.
     """
     plain = place.kind != "length" and place.ignored is None and not place.columns
     return bool(plain and call.op.pattern == OpPattern.INJECTIVE)
@@ -162,7 +162,7 @@ def _fields(value: Any) -> list[Any]:
 
 
 def _node(call: Call) -> str:
-    """How an error names a call: the node of the model that it came from, or the operator and its line."""
+    """The name of a call in errors: the node of the model that it came from, or the operator and its line."""
     if call.span is None:
         return str(call.op.name)
     return str(call.span) if call.span.node else f"{call.op.name} at {call.span}"
@@ -176,7 +176,7 @@ def _refuse_zero(values: Any, node: str) -> None:
 
 
 def _refuse_outside(values: Any, place: Place, sizes: Sequence[int], node: str) -> None:
-    """Refuse constants that are no indices, with the text that a check at run time has."""
+    """Refuse constant indices that are out of bounds, with the message of the run-time check."""
     groups: list[tuple[Any, tuple[Any, ...]]] = [(values, ())]
     if place.columns:
         groups = [(values[..., c], (..., c)) for c in place.columns]

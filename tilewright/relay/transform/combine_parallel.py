@@ -1,4 +1,4 @@
-"""CombineParallel*: several products of the same data as one larger one."""
+"""CombineParallel*: several products of the same data combined into one larger product."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def combine_parallel_conv2d(func: Function, min_num_branches: int = 3) -> Functi
         %1 = nn.conv2d(%x, %w2);     ->     %1 = nn.conv2d(%x, %0);
         (%0, %1)                            (strided_slice(%1, …), strided_slice(%1, …))
 
-    What follows in the same way on all of them (a bias, a relu) is done on the whole as well.
+    Operators that follow on all branches (a bias, a relu) are combined as well.
     """
     return _combine(func, R.nn.conv2d, min_num_branches, _Conv2d())
 
@@ -30,7 +30,7 @@ def combine_parallel_dense(func: Function, min_num_branches: int = 3, to_batch: 
     """Multiply once where several dense layers read the same data.
 
     With `to_batch`, layers of one size become a batch_matmul over stacked weights; otherwise the weights are
-    joined and the result is cut.
+    concatenated and the result is sliced.
     """
     return _combine(func, R.nn.dense, min_num_branches, _BatchedDense() if to_batch else _Dense())
 
@@ -47,16 +47,16 @@ def combine_parallel_batch_matmul(func: Function, min_num_branches: int = 3) -> 
 
 # ---------------------------------------------------------------------------- kinds of branches
 class _Kind:
-    """How branches of one operator are told alike, joined and cut apart."""
+    """The comparison, combination and separation of branches of one operator."""
 
     chains: bool = True
 
     def key(self, at: Call) -> Any:
-        """What must be equal in branches that are joined; None where a call is not taken."""
+        """The key that must be equal in combined branches; None if a call cannot be combined."""
         raise NotImplementedError
 
     def axis(self, at: Call) -> int:
-        """The axis of the result along which branches lie."""
+        """The axis of the result along which branches are concatenated."""
         raise NotImplementedError
 
     def joined(self, branches: Sequence[Call]) -> Call:
@@ -107,7 +107,7 @@ class _Dense(_Kind):
 
 
 class _Matmul(_Dense):
-    """Products with a matrix of weights, which lies either way."""
+    """Products with a matrix of weights, transposed or not."""
 
     def key(self, at: Call) -> Any:
         shape = static_shape(at.args[1])
@@ -180,13 +180,15 @@ def _combine(func: Function, build: Any, least: int, kind: _Kind) -> Function:
     instead: dict[Any, Callable[[Any], Any]] = {}
     counts = use_counts(func)
     for branches in found:
-        if len({depends.get(b) for b in branches}) == 1 and _apart(branches, [b.args[1] for b in branches]):
+        if len({depends.get(b) for b in branches}) == 1 and _independent(
+            branches, [b.args[1] for b in branches]
+        ):
             _plan(branches, kind, users, counts, instead)
     return _Replace(instead).visit(func)  # type: ignore[no-any-return]
 
 
-def _apart(branches: Sequence[Call], operands: Sequence[Any]) -> bool:
-    """Whether no operand is made from one of the branches, which a joined call would have to wait for."""
+def _independent(branches: Sequence[Call], operands: Sequence[Any]) -> bool:
+    """Whether no operand depends on another branch, which would make the combined call depend on itself."""
     computed = [a for a in operands if isinstance(a, Call)]
     taken = set(branches)
     return not computed or not any(at in taken for at in post_order(Tuple(computed)))
@@ -201,7 +203,7 @@ def _users(order: list[Any]) -> dict[Any, list[Any]]:
 
 
 def _scopes(order: list[Any]) -> dict[Any, Any]:
-    """For each call, the innermost function, branch or let it stands in, where that is not the outermost one."""
+    """For each call, the innermost enclosing function, branch or let, if it is not the outermost scope."""
     out: dict[Any, Any] = {}
     for at in reversed(order):
         here = out.get(at)
@@ -226,12 +228,12 @@ def _plan(
     counts: dict[Any, int],
     instead: dict[Any, Callable[[Any], Any]],
 ) -> None:
-    """Note for the last calls of all branches what stands for them: a part of the joined ones."""
+    """Record the replacements of the last calls of all branches: slices of the combined result."""
     chain: list[list[Call]] = [branches]
     axis = kind.axis(branches[0])
     while kind.chains:
         level = _next_level(chain[-1], axis, users, counts)
-        if level is None or not _apart(branches, [a for c in level for a in c.args[1:]]):
+        if level is None or not _independent(branches, [a for c in level for a in c.args[1:]]):
             break
         chain.append(level)
     made: dict[str, Any] = {}
@@ -263,7 +265,7 @@ def _part(
 def _next_level(
     now: list[Call], axis: int, users: dict[Any, list[Any]], counts: dict[Any, int]
 ) -> list[Call] | None:
-    """The calls that follow on all branches alike, if there are such."""
+    """The next calls, if they are the same on all branches."""
     level: list[Call] = []
     for at in now:
         if counts[at] != 1 or len(users.get(at, ())) != 1:
@@ -289,7 +291,7 @@ def _next_level(
 
 
 def _along(operand: Expr, axis: int, ndim: int, size: int) -> bool:
-    """Whether an operand has its extent along the axis, all of it, and nowhere else."""
+    """Whether an operand has full extent along the axis, and size 1 in all others."""
     shape = static_shape(operand)
     at = axis - ndim + (len(shape) if shape is not None else 0)
     return (

@@ -15,7 +15,7 @@ from .rewriting import name_of, static_shape, typed_pass
 
 
 def convert_layout(func: Function, desired_layouts: Mapping[str, Sequence[str]]) -> Function:
-    """Let operators work in the layouts named, and keep what lies between in them too.
+    """Convert operators to the given layouts, and the operators between them too.
 
         ConvertLayout({"nn.conv2d": ["NHWC", "default"]})
 
@@ -24,8 +24,8 @@ def convert_layout(func: Function, desired_layouts: Mapping[str, Sequence[str]])
                                               %2 = nn.relu(nn.conv2d(%0, %1, data_layout="NHWC", …));
                                               layout_transform(%2, "NHWC", "NCHW")
 
-    The second name is that of the kernel; "default" is the one that goes with the first. Changes of layout
-    stand only where two operators disagree. One whose channels do not part into NCHW16c stays as it is.
+    The second name is the layout of the kernel; "default" is the one that matches the first. Layout transforms remain
+    only where two operators disagree. An operator whose channels NCHW16c does not divide is unchanged.
     """
     for name, wanted in desired_layouts.items():
         if isinstance(wanted, str) or not wanted:
@@ -36,7 +36,7 @@ def convert_layout(func: Function, desired_layouts: Mapping[str, Sequence[str]])
 
 
 def default_kernel_layout(op_name: str, data_layout: str) -> str:
-    """The layout of kernels that goes with one of data."""
+    """The kernel layout that matches a data layout."""
     spatial = "".join(v for v in names.letters(data_layout) if v not in "NC")
     inner = inner_letters(data_layout).get("C")
     transposed = "transpose" in op_name
@@ -48,7 +48,7 @@ def default_kernel_layout(op_name: str, data_layout: str) -> str:
 
 
 def convert_call(at: Call, plain: Call, desired: Mapping[str, Sequence[str]]) -> Call | None:
-    """A call in the layouts that are desired of its operator; None if it has them, or cannot."""
+    """A call in the desired layouts of its operator; None if it has them already, or cannot have them."""
     wanted = desired.get(name_of(at))
     if wanted is None:
         return None
@@ -79,12 +79,12 @@ def convert_call(at: Call, plain: Call, desired: Mapping[str, Sequence[str]]) ->
 
 
 def _grouped(kernel: str) -> str:
-    """Inner parts of the input channels do not go with groups: only those of the output channels stay."""
+    """Grouped convolutions cannot have blocked input channels: only the output channels stay blocked."""
     return "".join(f"{size or ''}{v}" for v, size in names.axes(kernel) if v != "i")
 
 
 def fits_layout(expr: Any, old: str, new: str) -> bool:
-    """Whether a tensor goes into a layout without padding."""
+    """Whether a tensor fits a layout without padding."""
     inner = inner_letters(new)
     shape: Any = static_shape(expr)
     if not inner:

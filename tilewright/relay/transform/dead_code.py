@@ -1,4 +1,4 @@
-"""DeadCodeElimination: lets that nothing uses go."""
+"""DeadCodeElimination: unused let bindings are removed."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from .rewriting import Mutator, is_pure_op, let_chain, rebuilt_lets, typed_pass
 def dead_code_elimination(
     func: Function, inline_once: bool = False, ignore_impurity: bool = False
 ) -> Function:
-    """Leave out lets whose variable nothing uses.
+    """Remove let bindings whose variable is not used.
 
         let %a = nn.relu(%x);
         let %b = exp(%x);               let %b = exp(%x);
         %b                      ->      %b
 
-    A value that does something besides (a call of an operator with an effect) stays, unless
-    `ignore_impurity`. With `inline_once`, what is used once moves to where it is used.
+    A value with a side effect (a call of an operator with an effect) stays, unless `ignore_impurity`. With
+    `inline_once`, a value that is used once is inlined.
     """
     found = _Live(func, ignore_impurity)
     return _Drop(found, inline_once).visit(func)  # type: ignore[no-any-return]
 
 
 class _Live:
-    """Which let-bound variables are used, and how often, seen from what the function returns."""
+    """Liveness of let-bound variables from the result of the function, with the number of uses."""
 
     def __init__(self, func: Function, ignore_impurity: bool) -> None:
         self.uses: dict[Var, int] = {}
@@ -41,7 +41,7 @@ class _Live:
     def walk(self, root: Any) -> None:
         seen: set[Any] = set()
         stack = [root]
-        waiting: dict[Var, Expr] = {}  # values of variables that nothing was seen to use
+        waiting: dict[Var, Expr] = {}  # values of variables without a use so far
         while stack:
             at = stack.pop()
             if isinstance(at, Var):
@@ -71,7 +71,7 @@ class _Live:
                 stack.extend(below(at))
 
     def has_effect(self, expr: Any) -> bool:
-        """Whether computing the value does something besides: it calls what may."""
+        """Whether computing the value may have a side effect."""
         stack, seen = [expr], {expr}
         while stack:
             at = stack.pop()
@@ -89,7 +89,7 @@ class _Live:
                     self.impure[at] = True
                     return True
             if isinstance(at, Function):
-                continue  # a closure does nothing until it is called
+                continue  # a closure has no effect until it is called
             under = (
                 [at.op.body, *at.args] if isinstance(at, Call) and isinstance(at.op, Function) else below(at)
             )

@@ -22,7 +22,7 @@ class _Defuse(ExprMutator):
 
 
 def defuse_ops(func: Function) -> Function:
-    """Put the operators of fused functions back to where the functions are called.
+    """Inline the operators of fused functions at their calls.
 
     %f = fn (%p0, Primitive=1) { nn.relu(exp(%p0)) }      ->      nn.relu(exp(%x))
     %f(%x)

@@ -1,4 +1,4 @@
-"""DelayReshape: what is done with the results of a product comes before they are given another shape."""
+"""DelayReshape: elementwise operators on the result of a product move before its reshape."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .rewriting import CallRewriter, is_call, static_shape, typed_pass
 
 
 def delay_reshape(func: Function) -> Function:
-    """For a GPU, let a product's kernel have what follows it element by element, where a reshape stands between.
+    """For a GPU, make the elementwise operators after a product its epilogue, past a reshape between them.
 
         %0 = nn.matmul(%x, %w);                          %0 = nn.matmul(%x, %w);
         %1 = reshape(%0, newshape=[2, 64, 256]);   ->    %1 = nn.relu(add(%0, %b));
         nn.relu(add(%1, %b))                             reshape(%1, newshape=[2, 64, 256])
 
-    Rows stay rows: the last dimension is the same before and after. For other targets nothing is changed.
+    The last dimension must be the same before and after. Other targets are unchanged.
     """
     target = Target.current(allow_none=True)
     if target is None or not target.is_gpu:
@@ -31,10 +31,10 @@ def delay_reshape(func: Function) -> Function:
 class _Delay(CallRewriter):
     def __init__(self) -> None:
         super().__init__(self.one)
-        self.made: set[Any] = set()  # from products, element by element
+        self.made: set[Any] = set()  # elementwise results of products
 
     def one(self, op: Any) -> Any:
-        """The rule for an operator: a product of matrices, what is done element by element, a reshape."""
+        """The rule of an operator: a matrix product, an elementwise operator, a reshape."""
         if op is R.reshape.op:  # type: ignore[attr-defined]
             return self.back
         matrices = op.traits.product and "kernel_layout" not in op.spec
@@ -44,7 +44,7 @@ class _Delay(CallRewriter):
         self.made.add(at)
 
     def rule(self, at: Call) -> Any:
-        """The reshape of what is computed without it."""
+        """The reshape after the computation."""
         shape = static_shape(at)
         if any(a in self.made and static_shape(a) == shape for a in at.args):
             self.made.add(at)
@@ -58,19 +58,19 @@ class _Delay(CallRewriter):
         if any(a is None for a in args):
             return None
         if traits_of(at).commutes and not self.is_delayed(given[0], shape):
-            args.reverse()  # as other passes look for it
+            args.reverse()  # the order that other passes match
         new = Call(at.op, args, at.attrs, at.type_args, at.span)
         self.made.add(new)
         return R.reshape(new, newshape=list(shape))
 
     def back(self, at: Call) -> Any:
-        """What was given another shape, and the old one again."""
+        """The operand of a reshape, and its original shape."""
         e: Any = at.args[0]
         again = is_call(e, R.reshape) and static_shape(e.args[0]) == static_shape(at)
         return e.args[0] if again and e.args[0] in self.made else None
 
     def is_delayed(self, e: Any, shape: Any) -> bool:
-        """Whether an operand is the results of a product in the shape that is wanted, rows as they were."""
+        """Whether an operand is a reshaped result of a product with unchanged rows."""
         if not is_call(e, R.reshape) or e.args[0] not in self.made or static_shape(e) != shape:
             return False
         given = static_shape(e.args[0])
@@ -78,7 +78,7 @@ class _Delay(CallRewriter):
 
 
 def _beside(e: Any, shape: tuple[int, ...], before: tuple[int, ...]) -> Any:
-    """Another operand, for the shape before: a number, one for each column, or as many as there are results."""
+    """The other operand in the original shape: a scalar, one value per column, or a full tensor."""
     own = static_shape(e)
     if own is None:
         return None

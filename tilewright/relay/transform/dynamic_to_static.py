@@ -1,4 +1,4 @@
-"""DynamicToStatic: operators of computed shapes whose shapes turn out to be constants."""
+"""DynamicToStatic: operators with computed shapes that are constants."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def dynamic_to_static(func: Function) -> Function:
         %0 = shape_of(%x);
         dyn.reshape(%y, %0)        ->      reshape(%y, newshape=[2, 3])
 
-    One shape that is found lets others be computed, so it goes on until no more are.
+    One known shape may make others known, so this is iterated to a fixed point.
     """
     rules = {op: _static for name, op in graph_operators.items() if name.startswith("dyn.")}
     for _ in range(ROUNDS):

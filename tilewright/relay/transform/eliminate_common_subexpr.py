@@ -1,4 +1,4 @@
-"""EliminateCommonSubexpr: what is computed twice is computed once."""
+"""EliminateCommonSubexpr: common subexpression elimination."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def eliminate_common_subexpr(func: Function, fskip: Callable[[Any], bool] | None
         %1 = nn.relu(%x);              %0 = nn.relu(%x);
         add(%0, %1)            ->      add(%0, %0)
 
-    `fskip(expr)` says which are to stay as they are. What a branch or an inner function computes is not
-    shared with what is outside, unless it was computed outside before.
+    `fskip(expr)` excludes calls. A value of a branch or an inner function is not shared with code outside of it, unless
+    it was computed outside before.
     """
     return _Merge(fskip).visit(func)  # type: ignore[no-any-return]
 
@@ -30,7 +30,7 @@ class _Merge(Mutator):
         super().__init__()
         self.fskip = fskip
         self.known: dict[Any, Any] = {}
-        self.added: list[Any] = []  # the keys of what is known, in the order in which it was found
+        self.added: list[Any] = []  # the keys of `known`, in order of insertion
 
     def once(self, key: Any, made: Any) -> Any:
         if self.fskip is not None and self.fskip(made):
@@ -42,7 +42,7 @@ class _Merge(Mutator):
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """What is found meanwhile is forgotten after."""
+        """A scope: entries added inside are removed at its end."""
         before = len(self.added)
         try:
             yield
@@ -86,7 +86,7 @@ class _Merge(Mutator):
             return super().visit_function(fn)
 
     def visit_let(self, let: Let) -> Any:
-        # Lets are a scope of their own: what uses their variables must not be shared with what is before them.
+        # Lets are a scope of their own: expressions of their variables must not be shared with earlier code.
         with self.scope():
             return self.visit_lets(let)
 

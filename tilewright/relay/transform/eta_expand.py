@@ -1,4 +1,4 @@
-"""EtaExpand: functions that are handed on by name, written as functions."""
+"""EtaExpand: global functions that are used as values become function expressions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .rewriting import Mutator, is_kept_whole, typed_pass
 
 
 def eta_expand(mod: IRModule, expand_constructor: bool = False, expand_global_var: bool = True) -> IRModule:
-    """Write a global name that is used as a value as a function that calls it.
+    """Replace a global function that is used as a value by a function that calls it.
 
     def @main() { @f }      ->      def @main() { fn (%x) { @f(%x) } }
     """

@@ -1,4 +1,4 @@
-"""FakeQuantizationToInteger: real arithmetic between dequantize and quantize, done on the integers themselves."""
+"""FakeQuantizationToInteger: float arithmetic between dequantize and quantize, converted to integer arithmetic."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ from .rewriting import (
     typed_pass,
 )
 
-MOST: Final = 64  # operators of a region: those of two regions may be the same, and are done twice then
+MOST: Final = 64  # most operators of a region: regions may overlap, and duplicate operators
 
 
 def fake_quantization_to_integer(
     func: Function, hard_fail: bool = False, use_qat: bool = False, optional_qnn_ops: Any = None
 ) -> Function:
-    """Compute on integers what a program computes on real numbers between two quantisations.
+    """Convert float operators between dequantization and quantization to integer operators.
 
         %0 = qnn.dequantize(%q, s, z);
         %1 = nn.conv2d(%0, qnn.dequantize(%w, t, 0));     ->     %0 = qnn.conv2d(%q, %w, z, 0, s, t);
         qnn.quantize(nn.relu(%1), u, y)                          qnn.requantize(maximum(%0, 0), s·t, 0, u, y)
 
-    A product of two dequantised tensors is one of integers, wherever its result goes. What comes after it, up to a
-    quantisation, is done on integers if each operator there has a form on them, and stays as it is if not; with
-    `hard_fail` that is an error.
+    A product of two dequantised tensors always becomes an integer product. The operators after it, up to a
+    quantization, are converted if all of them have an integer form, and are unchanged otherwise; with `hard_fail` that
+    is an error.
     """
     if not any(is_call(at, Q.dequantize) for at in post_order(func)):
         return func
-    typed = infer_type(fold_constant(func))  # scales and zero points may be casts of numbers
+    typed = infer_type(fold_constant(func))  # scales and zero points may be casts of constants
     return _ToInteger(hard_fail).visit(typed)  # type: ignore[no-any-return]
 
 
 @dataclass
 class Affine:
-    """Integers that stand for real numbers: (q - zero) · scale, along an axis where there are several scales."""
+    """Quantised values: (q - zero) · scale, with scales per tensor or along an axis."""
 
     expr: Expr
     scale: Expr
@@ -92,7 +92,7 @@ class _ToInteger(Mutator):
 
 
 def _quantized_region(quantize: Call) -> Expr:
-    """A quantisation and the calls before it, on integers."""
+    """The integer form of a quantization and the calls before it."""
     root: Any = quantize.args[0]
     if is_call(root, Q.dequantize) and type_of(root.args[0]).dtype.bits < 32:
         source = _dequantize(root, {}, None)
@@ -105,7 +105,7 @@ def _quantized_region(quantize: Call) -> Expr:
 
 
 def _integer_product(at: Call) -> Expr:
-    """A product of dequantised operands, as the dequantised product of their integers."""
+    """A product of dequantised operands as the dequantization of an integer product."""
     done: dict[Any, Affine] = {}
     for operand in at.args:
         for inner, rule in _region(operand, _moving_rule):
@@ -119,7 +119,7 @@ def _integer_product(at: Call) -> Expr:
 
 
 def _region(root: Expr, rule_of: Callable[[Any], Rule | None]) -> list[tuple[Call, Rule]]:
-    """The calls between a quantisation and the dequantisations above it with their rules, operands before users."""
+    """The calls between dequantizations and a quantization with their rules, in topological order."""
     out: list[tuple[Call, Rule]] = []
     seen: set[Any] = set()
     stack: list[tuple[Any, Rule | None]] = [(root, None)]
@@ -136,7 +136,7 @@ def _region(root: Expr, rule_of: Callable[[Any], Rule | None]) -> list[tuple[Cal
         seen.add(at)
         rule = rule_of(at)
         if rule is None:
-            raise _Refused(f"{name_of(at) or type(at).__name__} has no form on integers")
+            raise _Refused(f"{name_of(at) or type(at).__name__} has no integer form")
         if len(seen) > MOST:
             raise _Refused(f"there are more than {MOST} operators before a quantisation")
         stack.append((at, rule))
@@ -145,7 +145,7 @@ def _region(root: Expr, rule_of: Callable[[Any], Rule | None]) -> list[tuple[Cal
         else:
             stack.extend((b, None) for b in flow_inputs(at))
     if not found:
-        raise _Refused("nothing above the quantisation is quantised")
+        raise _Refused("no operand of the region is quantised")
     return out
 
 
@@ -161,16 +161,16 @@ def _same(a: Expr, b: Expr) -> bool:
 
 
 def _finished(made: Affine, quantize: Call) -> Expr:
-    """Integers of one scale in that of the quantisation."""
+    """Integers requantized to the scale of the quantization."""
     _, scale, zero = quantize.args
     kind = quantize.attrs.out_dtype
     if _same(made.scale, scale) and _same(made.zero, zero) and type_of(made.expr).dtype == kind:
         return made.expr
     if not made.single and not _all_single(scale, zero):
         if made.axis % ndim_of(made.expr) != quantize.attrs.axis % ndim_of(made.expr):
-            raise _Refused("the scales before and after lie along different axes")
+            raise _Refused("the scales before and after are along different axes")
     axis = quantize.attrs.axis if made.single else made.axis
-    # sums of 8-bit products times a factor, to 8 bits again: the bits that float32 does not have decide nothing
+    # accumulators of 8-bit products times a factor, rounded to 8 bits: the precision of float32 suffices
     real = "float32" if kind.bits <= 8 else "float64"
     return Q.requantize(made.expr, made.scale, made.zero, scale, zero,
         axis=axis, rounding="TONEAREST_EVEN", compute_dtype=real, out_dtype=kind,
@@ -193,7 +193,7 @@ def _dequantize(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
 
 
 def _moved(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
-    """Operators that only move elements, or choose among them."""
+    """Operators that only move or select elements."""
     x = _operand(at, 0, done)
     if not x.single:
         raise _Refused(f"{name_of(at)} of several scales")
@@ -216,18 +216,18 @@ def _pad(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
     x, value = _operand(at, 0, done), at.args[1]
     zero = isinstance(value, Constant) and not value.numpy().any()
     if not x.single or (at.attrs.pad_mode == "constant" and not zero):
-        raise _Refused("nn.pad of several scales, or with another number than zero")
+        raise _Refused("nn.pad of a tensor with several scales, or with a value other than zero")
     return Affine(_over(at, x.expr, _zero_as(x)), x.scale, x.zero, x.axis)
 
 
 def _resize(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
     if not at.attrs.method.startswith("nearest"):
-        raise _Refused(f"{name_of(at)} with pixels between others")
+        raise _Refused(f"{name_of(at)} that interpolates between pixels")
     return _moved(at, done, last)
 
 
 def _zero_as(x: Affine) -> Expr:
-    """The zero point as elements of the tensor."""
+    """The zero point in the type of the tensor."""
     zero = x.zero
     if static_shape(zero) == (1,):
         zero = R.reshape(zero, newshape=())
@@ -243,35 +243,35 @@ def _relu(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
 
 def _clip(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
     x = _operand(at, 0, done)
-    if last is not None:  # the ends are exact in the scale of the result
+    if last is not None:  # the bounds are exact in the scale of the result
         x = Affine(_finished(x, last), last.args[1], last.args[2], last.attrs.axis)
     if not x.single or not isinstance(x.scale, Constant) or not isinstance(x.zero, Constant):
-        raise _Refused("clip with scales that are not numbers")
+        raise _Refused("clip with scales that are not constant scalars")
     scale, zero = float(x.scale.numpy().reshape(-1)[0]), int(x.zero.numpy().reshape(-1)[0])
     kind = type_of(x.expr).dtype
     least, most = (
         (0, (1 << kind.bits) - 1) if kind.is_uint else (-(1 << kind.bits - 1), (1 << kind.bits - 1) - 1)
     )
-    # an end may be infinite, or beyond the type
+    # a bound may be infinite, or out of the range of the type
     low, high = (min(max(v / scale + zero, least), most) for v in (at.attrs.a_min, at.attrs.a_max))
     made = R.clip(x.expr, a_min=float(round(low)), a_max=float(round(high)))
     return Affine(made, x.scale, x.zero, x.axis)
 
 
 def _weight_axis(at: Call) -> int:
-    """The axis of the weight along which its outputs lie."""
+    """The axis of the output channels of the weight."""
     return [v for v, _ in names.axes(at.attrs.kernel_layout)].index("O")
 
 
 def _operands(at: Call, done: dict[Any, Affine], weight_axis: int | None) -> tuple[Affine, Affine]:
-    """Both operands of a product; scales of the second may lie along the axis of its outputs."""
+    """Both operands of a product; scales of the second may be per output channel."""
     x, w = _operand(at, 0, done), _operand(at, 1, done)
     if any(type_of(o.expr).dtype.bits > 16 for o in (x, w)):
-        raise _Refused(f"{name_of(at)} of integers of 32 bits")
+        raise _Refused(f"{name_of(at)} of 32-bit integers")
     if not x.single:
-        raise _Refused(f"{name_of(at)} of data with several scales")
+        raise _Refused(f"{name_of(at)} of data with per-axis scales")
     if not w.single and (weight_axis is None or w.axis % ndim_of(w.expr) != weight_axis):
-        raise _Refused(f"{name_of(at)} with scales along another axis than the outputs")
+        raise _Refused(f"{name_of(at)} with scales along an axis other than the output channels")
     return x, w
 
 
@@ -294,27 +294,27 @@ def _convolution(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine
 
 
 def _centred(x: Affine) -> Expr:
-    """The integers less their zero point, for products that have no operator of quantised numbers."""
+    """The integers minus their zero point, for products without a qnn operator."""
     if isinstance(x.zero, Constant) and not x.zero.numpy().any():
         return x.expr
     wide = "int16" if type_of(x.expr).dtype.bits == 8 else "int32"
     return R.subtract(R.cast(x.expr, dtype=wide), R.cast(_zero_as(x), dtype=wide))
 
 
-def _turned(x: Affine) -> Affine:
-    """Matrices in the last two dimensions, transposed."""
+def _transposed(x: Affine) -> Affine:
+    """The transposes of the matrices in the last two dimensions."""
     ndim = ndim_of(x.expr)
     order = (*range(ndim - 2), ndim - 1, ndim - 2)
     return Affine(R.transpose(x.expr, axes=order), x.scale, x.zero, order.index(x.axis % ndim) if ndim else 0)
 
 
 def _matrices(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
-    """dense, matmul and batch_matmul, whose operators of quantised numbers take the second transposed."""
+    """dense, matmul and batch_matmul, whose qnn operators take the second operand transposed."""
     columns = "transpose_b" in at.attrs and not at.attrs.transpose_b
     batch = is_call(at, R.nn.batch_matmul)
     x, w = _operands(at, done, None if batch else int(columns))
-    x = _turned(x) if at.attrs.get("transpose_a") else x
-    w = _turned(w) if columns else w
+    x = _transposed(x) if at.attrs.get("transpose_a") else x
+    w = _transposed(w) if columns else w
     return _summed(at, x, w, ndim_of(at) - 1)
 
 
@@ -326,10 +326,10 @@ def _times(a: Expr, b: Expr) -> Expr:
 
 
 def _bias(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
-    """A sum with something in the scale of the data: the bias after a product."""
+    """An addition in the scale of the data: the bias after a product."""
     x = _operand(at, 0, done)
     if type_of(x.expr).dtype != "int32":
-        raise _Refused(f"{name_of(at)} to integers of 8 bits")
+        raise _Refused(f"{name_of(at)} to 8-bit integers")
     return Affine(_over(at, x.expr, _as_bias(at, at.args[1], x, done)), x.scale, x.zero, x.axis)
 
 
@@ -342,7 +342,7 @@ def _as_bias(at: Call, other: Expr, x: Affine, done: dict[Any, Affine]) -> Expr:
     shape = static_shape(other)
     wide = [] if shape is None else [d for d, s in enumerate(shape) if s != 1]
     if shape is None or len(wide) > 1 or (not wide and not x.single):
-        raise _Refused(f"{name_of(at)} of a tensor in another scale")
+        raise _Refused(f"{name_of(at)} of a tensor with another scale")
     axis = (wide[0] - len(shape)) if wide else -1
     if found is not None:
         return Q.requantize(bias, found.scale, found.zero, x.scale, x.zero, axis=axis, out_dtype="int32")
@@ -350,19 +350,19 @@ def _as_bias(at: Call, other: Expr, x: Affine, done: dict[Any, Affine]) -> Expr:
 
 
 def _binary(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
-    """Sums and products element by element: a bias in the scale of a product, or an operator of quantised numbers."""
+    """Elementwise sums and products: a bias in the scale of a product, or a qnn operator."""
     sums = [i for i, a in enumerate(at.args) if a in done and type_of(done[a].expr).dtype == "int32"]
     if is_call(at, R.add) and sums:
-        # the larger one is the product, if both are sums
+        # if both are accumulators, the larger one is the product
         first = max(sums, key=lambda i: len(static_shape(at.args[i]) or ()))
         x = done[at.args[first]]
         return Affine(_over(at, x.expr, _as_bias(at, at.args[1 - first], x, done)), x.scale, x.zero, x.axis)
     if last is None:
-        raise _Refused(f"{name_of(at)} of integers of 8 bits, which is not quantised at once")
+        raise _Refused(f"{name_of(at)} of 8-bit integers whose result is not quantised directly")
     lhs, rhs = _operand(at, 0, done), _operand(at, 1, done)
     kind = last.attrs.out_dtype
     if type_of(lhs.expr).dtype != kind or type_of(rhs.expr).dtype != kind:
-        raise _Refused(f"{name_of(at)} of integers of different types")
+        raise _Refused(f"{name_of(at)} of different integer types")
     if not lhs.single or not rhs.single:
         raise _Refused(f"{name_of(at)} of several scales")
     scale, zero = last.args[1], last.args[2]
@@ -375,7 +375,7 @@ def _binary(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
 def _unary(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
     x = _operand(at, 0, done)
     if last is None or not x.single or type_of(x.expr).dtype != last.attrs.out_dtype:
-        raise _Refused(f"{name_of(at)} that is not quantised at once, to the type that it had")
+        raise _Refused(f"{name_of(at)} whose result is not quantised directly to its own type")
     attrs = {k: v for k, v in at.attrs.items() if k != "out_layout"}
     made = call(traits_of(at).quantised, x.expr, x.scale, x.zero, last.args[1], last.args[2], **attrs)
     return Affine(made, last.args[1], last.args[2], last.attrs.axis)
@@ -384,10 +384,10 @@ def _unary(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
 def _concatenate(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
     parts = at.args[0]
     if not isinstance(parts, Tuple) or any(f not in done for f in parts.fields):
-        raise _Refused("concatenate of what is not quantised")
+        raise _Refused("concatenate of a tensor that is not quantised")
     rows = [done[f] for f in parts.fields]
     if not all(r.single for r in rows):
-        raise _Refused("concatenate of several scales")
+        raise _Refused("concatenate of tensors with per-axis scales")
     first = rows[0]
     scale, zero = (first.scale, first.zero) if last is None else (last.args[1], last.args[2])
     made = Q.concatenate(
@@ -401,7 +401,7 @@ def _concatenate(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine
     return Affine(made, scale, zero, -1)
 
 
-# Rules of some operators; of the others, the trait `quantised` says which it is.
+# Rules of some operators; for the others, the trait `quantised` selects the rule.
 _MOVING: Final[dict[Any, Rule]] = by_operator(
     {Q.dequantize: _dequantize, R.transpose: _transpose, R.nn.pad: _pad, R.image.resize2d: _resize}
 )
@@ -422,14 +422,14 @@ def _moving_rule(at: Any) -> Rule | None:
 
 
 def _product_rule(at: Any) -> Rule | None:
-    """The rule of a product that has a form on integers."""
+    """The rule of a product with an integer form."""
     if not (traits_of(at).product and traits_of(at).quantised):
         return None
     return _convolution if "kernel_layout" in at.attrs else _matrices
 
 
 def _rule(at: Any) -> Rule | None:
-    """The rule of an operator between two quantisations; products have theirs already."""
+    """The rule of an operator in a region, other than products."""
     found = _moving_rule(at) or _RULES.get(getattr(at, "op", None))
     if found is not None or traits_of(at).product or not traits_of(at).quantised:
         return found

@@ -1,4 +1,4 @@
-"""FastMath: functions in their quicker and less exact form."""
+"""FastMath: faster and less accurate mathematical functions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .rewriting import CallRewriter, call, tensor_type, typed_pass
 
 
 def fast_math(func: Function) -> Function:
-    """Take the quicker form of exp, tanh, erf and softmax on float32.
+    """Use the fast forms of exp, tanh, erf and softmax on float32.
 
     exp(%x)     ->     fast_exp(%x)
     """

@@ -11,7 +11,7 @@ from .rewriting import CallRewriter, is_call, static_shape, typed_pass
 
 
 def flatten_atrous_conv(func: Function) -> Function:
-    """Write a convolution over parts of the image as one with dilation.
+    """Rewrite a convolution of space_to_batch as a dilated convolution.
 
     %0 = nn.space_to_batch_nd(%x, block_shape=[d, d], …);
     %1 = nn.conv2d(%0, %w);                                      ->   nn.conv2d(%x, %w, dilation=[d, d], …)

@@ -1,4 +1,4 @@
-"""FoldConstant: what depends on constants alone is computed now, by compiling and running it."""
+"""FoldConstant: constant expressions are compiled and evaluated at compile time."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from ..visitor import below
 from .rewriting import Mutator, is_call, is_pure_op, name_of, rebuilt_lets, static_shape, type_of, typed_pass
 from .run_now import can_run, run_all
 
-# A result that is larger than this and larger than four times what it is made from, is cheaper to compute again.
+# A result larger than this, and larger than four times its operands, is cheaper to recompute.
 LARGE: Final = 1 << 20
 _SHAPES: Final = (R.shape_of, R.ndarray_size)
 
 
 def fold_constant(func: Function, fold_qnn: bool = False) -> Function:
-    """Compute now what depends on constants alone.
+    """Evaluate expressions that depend only on constants.
 
         %0 = exp(2f);
         add(%x, %0)            ->      add(%x, 7.38906f)
         reshape(%y, shape_of(%x))      with the shape of %x as a constant, if it is known
 
-    It is fused, compiled and run as at run time, so that there is one meaning of each operator.
+    They are fused, compiled and run as at run time, so that each operator has one definition.
     """
     return _folded(func, fold_qnn)  # type: ignore[no-any-return]
 
@@ -39,13 +39,13 @@ def _folded(expr: Any, fold_qnn: bool) -> Any:
 
 
 class _Find(Mutator):
-    """Finds the calls that can be computed now; what is there to choose by them, is chosen."""
+    """Finds the constant calls; branches with constant conditions are resolved."""
 
     def __init__(self, fold_qnn: bool) -> None:
         super().__init__()
         self.fold_qnn = fold_qnn
         self.values: dict[Var, Any] = {}
-        self.known: set[Any] = set()  # calls that depend on constants alone
+        self.known: set[Any] = set()  # calls that depend only on constants
 
     def is_value(self, expr: Any) -> bool:
         if isinstance(expr, Tuple):
@@ -90,14 +90,14 @@ class _Find(Mutator):
         if not is_pure_op(new.op) or (name.startswith("qnn.") and not self.fold_qnn):
             return new
         if not new.args and not is_call(new, R.arange):
-            return new  # `zeros` and its like are smaller as they are
+            return new  # `zeros` and similar are smaller unevaluated
         if all(map(self.is_value, new.args)) and _worth_it(new):
             self.known.add(new)
         return new
 
 
 def _roots(expr: Any, known: set[Any]) -> list[Any]:
-    """The known calls that something unknown uses, or a part of which it does."""
+    """The constant calls that non-constant expressions use."""
     if not known:
         return []
     out: dict[Any, None] = {}
@@ -157,7 +157,7 @@ def _bytes(kinds: list[TensorType]) -> int:
 
 
 def _worth_it(call: Call) -> bool:
-    """Whether a call can be run now and its result is not much larger than what it is made from."""
+    """Whether a call can be evaluated and its result is not much larger than its operands."""
     result = type_of(call)
     if not can_run(call.op, result):
         return False

@@ -1,4 +1,4 @@
-"""FoldExplicitPadding: a padding with zeros goes into the convolution or pooling after it."""
+"""FoldExplicitPadding: zero padding is folded into the following convolution or pooling."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _AVERAGES: Final = (R.nn.avg_pool1d, R.nn.avg_pool2d, R.nn.avg_pool3d)
 
 
 def fold_explicit_padding(func: Function) -> Function:
-    """Pad inside the operator that reads what was padded.
+    """Fold a pad into the operator that reads its result.
 
         nn.conv2d(nn.pad(%x, 0f, [[0, 0], [0, 0], [1, 1], [1, 1]]), %w)   ->   nn.conv2d(%x, %w, padding=[1, 1, 1, 1])
 
@@ -54,7 +54,7 @@ def _right_value(at: Call, padded: Call) -> bool:
         return number == 0
     if is_call(at, *_MAXIMA):
         return number == float("-inf")
-    # an average that leaves padding out, or has some of its own, would change its divisor
+    # an average that excludes padding, or has padding of its own, would change its divisor
     return bool(number == 0 and at.attrs.count_include_pad and not at.attrs.ceil_mode)
 
 

@@ -1,4 +1,4 @@
-"""FoldScaleAxis: factors of channels go into the weights of a convolution or product beside them."""
+"""FoldScaleAxis: per-channel factors are folded into the weights of an adjacent convolution or product."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from .canonicalize_ops import along_axis
 from .rewriting import Mutator, is_call, static_shape, tensor_type, type_of, typed_pass
 from .scaled_ops import channels_of, weight_axes
 
-# How far a factor is followed; without a bound, long chains would be walked again for each factor in them.
+# How far a factor is followed; without a limit, long chains would be walked again for each factor.
 REACH: Final = 64
 
 
 def backward_fold_scale_axis(func: Function) -> Function:
-    """Move a factor of the channels of a result into the weights that made it.
+    """Fold a per-channel factor of a result into the weights of its product.
 
         %0 = nn.conv2d(%x, %w);                          %0 = nn.conv2d(%x, multiply(%w, %s'));
         %1 = nn.relu(add(%0, %b));             ->        nn.relu(add(%0, multiply(%b, %s)))
         multiply(%1, %s)      # s > 0 for the relu
 
-    The factor goes back through sums, pooling and relu, where nothing else uses what lies between.
+    The factor moves back through sums, pooling and relu, if the values between have no other users.
     """
     return _Backward(func).visit(func)  # type: ignore[no-any-return]
 
 
 def forward_fold_scale_axis(func: Function) -> Function:
-    """Move a factor of the channels of an operand into the weights that it meets.
+    """Fold a per-channel factor of an operand into the weights of the product.
 
     nn.conv2d(nn.relu(multiply(%x, %s)), %w)     ->     nn.conv2d(nn.relu(%x), multiply(%w, %s'))
     """
@@ -40,7 +40,7 @@ def forward_fold_scale_axis(func: Function) -> Function:
 
 # ---------------------------------------------------------------------------- factors
 class Factor:
-    """A factor along one axis: a vector, and where it is known, whether it is positive or without 0."""
+    """A factor along one axis: a vector, and if known, whether it is positive or non-zero."""
 
     def __init__(self, vector: Expr, axis: int) -> None:
         self.vector, self.axis = vector, axis
@@ -49,7 +49,7 @@ class Factor:
         self.nonzero = values is not None and bool((values != 0).all())
 
     def shaped(self, axis: int, ndim: int) -> Expr:
-        """The factor as something that broadcasts along an axis of another tensor."""
+        """The factor in a shape that broadcasts along an axis of another tensor."""
         return along_axis(self.vector, axis, ndim)
 
     def on(self, tensor: Expr, axis: int) -> Expr:
@@ -58,7 +58,7 @@ class Factor:
 
 
 def factor_of(at: Any) -> tuple[Expr, Factor] | None:
-    """What is scaled and the factor, if this is a product with a vector along one axis."""
+    """The scaled operand and the factor, if this is a product with a vector along one axis."""
     if not is_call(at, R.multiply):
         return None
     out = static_shape(at)
@@ -78,7 +78,7 @@ def factor_of(at: Any) -> tuple[Expr, Factor] | None:
 
 
 def _independent(scale: Expr) -> bool:
-    """Whether a factor is cheap and at hand: a constant, a parameter, or such with other dimensions."""
+    """Whether a factor is a constant, a parameter, or a reshape of one."""
     while traits_of(scale).view:
         scale = scale.args[0]  # type: ignore[attr-defined]
     return not isinstance(scale, Call) or all(not isinstance(a, Call) for a in scale.args)
@@ -97,7 +97,7 @@ def _vector(scale: Expr, axis: int) -> Expr:
 
 
 def _small(operand: Expr, axis: int, ndim: int) -> bool:
-    """Whether an operand of a sum has no extent but along the axis, so that scaling it costs nothing."""
+    """Whether an operand of a sum has extent only along the axis, so that scaling it is cheap."""
     shape = static_shape(operand)
     if shape is None:
         return False
@@ -140,7 +140,7 @@ class _Backward(_Uses):
         return self.apply(data, factor, dict(plan))
 
     def plan(self, data: Expr, factor: Factor, out: list[tuple[Any, str]]) -> bool:
-        """Find for each expression on the way what becomes of it; False where the factor gets stuck."""
+        """Plan the rewrite of each expression on the path; False if the factor cannot be moved."""
         axis = factor.axis
         stack: list[Any] = [data]
         ndim = len(type_of(data).shape)
@@ -168,7 +168,7 @@ class _Backward(_Uses):
         return True
 
     def apply(self, data: Expr, factor: Factor, plan: dict[Any, str]) -> Expr:
-        """The data with the factor in its weights; `plan` is in the order of users before operands."""
+        """The data with the factor in its weights; `plan` has users before operands."""
         done: dict[Any, Expr] = {}
         ndim = len(type_of(data).shape)
         for at in reversed(plan):
@@ -254,7 +254,7 @@ class _Forward(_Uses):
 
 
 def _followed(at: Call, axis: int) -> int | None:
-    """Which operand a factor may come from."""
+    """The operand that a factor may come from."""
     if traits_of(at).scale or is_call(at, R.nn.pad):
         return 0
     if is_call(at, R.add, R.subtract):
@@ -268,7 +268,7 @@ def _followed(at: Call, axis: int) -> int | None:
 
 
 def _without(at: Call, side: int, bare: Expr, factor: Factor) -> Expr | None:
-    """The call over the operand without the factor, if that leaves just the factor out of the result."""
+    """The call of the operand without the factor, if the factor commutes with it."""
     if is_call(at, R.add, R.subtract):
         if not factor.nonzero:
             return None

@@ -1,4 +1,4 @@
-"""FoldSizes: shapes that a program computes from the sizes of its inputs become attributes."""
+"""FoldSizes: symbolic evaluation of shape computations, whose results become attributes."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from .infer_type import infer_module
 from .rewriting import by_operator, is_call, typed_pass
 
 _ROUNDS: Final = 16
-_MANY: Final = 64  # a list of sizes has no more elements
+_MANY: Final = 64  # most elements of a list of sizes
 
 
 def fold_sizes(mod: IRModule) -> IRModule:
-    """Compute with the sizes of tensors as expressions, and give what is found to the operators as attributes.
+    """Evaluate computations of sizes symbolically, and pass the results to operators as attributes.
 
         %0 = shape_of(%x)         /* %x: Tensor[(n, 3), float32] */;
         %1 = take(%0, 0);
         %2 = multiply(%1, 3);                             ->      reshape(%x, newshape=[n * 3])
         dyn.reshape(%x, expand_dims(%2, 0))
 
-    Needs: types. What depends on values, or on sizes that nothing names, is left as it is. A shape that is found lets
-    others be found, so it goes on until no more are.
+    Needs: types. Computations that depend on values, or on anonymous sizes, are unchanged. One known shape may make
+    others known, so this is iterated to a fixed point.
     """
     for _ in range(_ROUNDS):
         made = mod.map_functions(
@@ -50,7 +50,7 @@ def _is_dynamic(e: Call) -> bool:
 
 class _Fold:
     def __init__(self) -> None:
-        self.known: dict[Any, Any] = {}  # small tensors of integers as arrays of sizes
+        self.known: dict[Any, Any] = {}  # small integer tensors as arrays of sizes
         self.lets: dict[Var, Any] = {}
 
     def function(self, func: Function) -> Function:
@@ -100,7 +100,7 @@ class _Fold:
             try:
                 made = _RULES[e.op](e.attrs, args)
             except (IndexError, ValueError, TypeError, ZeroDivisionError):
-                return  # type inference has said what is wrong, or will
+                return  # type inference reports the error
             if made is not None and made.size <= _MANY:
                 self.known[e] = made
 
@@ -127,7 +127,8 @@ class _Fold:
         return found(*rest, **attrs)  # type: ignore[no-any-return]
 
     def sliced(self, e: Call, made: Call) -> Expr | None:
-        """A slice whose ends are numbers, or lie inside for certain: only these mean the same as an attribute."""
+        """A slice whose bounds are constants, or provably in range: only these have the same meaning as an
+        attribute."""
         begin, end, strides = (self.value(a) for a in e.args[1:])
         shape = e.args[0].checked_type.shape
         if begin is None or end is None or strides is None or e.attrs.slice_mode != "end":
@@ -146,7 +147,7 @@ class _Fold:
 
 
 def _inside(place: Any, size: Any) -> bool:
-    """Whether a place lies between 0 and a size, whatever they are."""
+    """Whether an index is provably between 0 and a size."""
     from ...arith import Analyzer  # loaded when sizes are first compared
 
     ana = Analyzer()

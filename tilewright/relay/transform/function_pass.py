@@ -1,4 +1,4 @@
-"""How a function becomes a pass over graph functions."""
+"""Decorators that turn a function into a pass over graph functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FuseOps: operators that are computed in one loop nest become one function."""
+"""FuseOps: operators that can share a kernel become one function."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ def is_primitive(expr: Any) -> bool:
 
 
 def fuse_ops(func: Function, level: int = 2, max_depth: int = 256, rows: bool = False) -> Function:
-    """Cut a function into functions that each become one kernel.
+    """Partition a function into functions that each become one kernel.
 
         %0 = nn.conv2d(%x, %w)               %f = fn (%p0, %p1, %p2, Primitive=1) {
         %1 = add(%0, %b)              ->            nn.relu(add(nn.conv2d(%p0, %p1), %p2)) }
         nn.relu(%1)                          %f(%x, %w, %b)
 
-    A node joins the node that all its results flow to, with all that is between them, where the categories of the
-    operators allow it: anything elementwise or injective goes on into what is elementwise, injective or a reduction;
-    a convolution takes what is elementwise after it. Where kernels hold `rows` whole, reductions along them go together
-    with what is done with the rows after (a norm). At level 0 each operator is a function of its own.
+    A node is fused with its immediate post-dominator, and all nodes between them, where the patterns of the operators
+    allow it: elementwise and injective operators are fused into elementwise, injective or reduction operators; a
+    convolution takes an elementwise epilogue. Where kernels hold whole `rows`, reductions along them are fused with the
+    operators on these rows (a norm). At level 0 each operator is a function of its own.
     Needs: types.
     """
     func = short_joins(func)
@@ -65,20 +65,20 @@ def fuse_ops(func: Function, level: int = 2, max_depth: int = 256, rows: bool = 
 
 
 class _Node:
-    """An expression in the graph of who uses whom, with its place in the tree of post-dominators."""
+    """An expression in the def-use graph, with its position in the post-dominator tree."""
 
     __slots__ = ("depth", "expr", "index", "outs", "parent", "path", "pattern")
 
     def __init__(self, expr: Any, index: int, pattern: int) -> None:
         self.expr, self.index, self.pattern = expr, index, pattern
-        self.outs: list[tuple[_Node, int]] = []  # users, and how they read
-        self.parent: _Node | None = None  # what all paths to the results go through next
-        self.path = _OPAQUE  # the least regular way of reading on those paths
+        self.outs: list[tuple[_Node, int]] = []  # users, and the patterns of their reads
+        self.parent: _Node | None = None  # immediate post-dominator
+        self.path = _OPAQUE  # the least regular pattern on the paths to it
         self.depth = 0
 
 
 def _order(root: Any) -> list[Any]:
-    """Every expression once, what is below first; kernels that are there already are not entered."""
+    """Every expression once, in post-order; existing kernels are not entered."""
 
     def inside(e: Any) -> list[Any]:
         return [] if is_primitive(e) else [b for b in e.children() if isinstance(b, Expr)]
@@ -87,7 +87,7 @@ def _order(root: Any) -> list[Any]:
 
 
 class _Graph:
-    """The expressions of a function and the tree of their post-dominators."""
+    """The expressions of a function and their post-dominator tree."""
 
     def __init__(self, func: Function) -> None:
         self.nodes = [_Node(e, i, _pattern(e)) for i, e in enumerate(_order(func.body))]
@@ -103,9 +103,9 @@ class _Graph:
         self._part_long_rearrangements()
 
     def _part_long_rearrangements(self) -> None:
-        """Let a kernel have at most so many operators after one another that compute places from places.
+        """Limit the length of chains of index-rearranging operators in a kernel.
 
-        The place that is read in the end is a term of all indices of all operators before: it grows with each one.
+        The index expression of the final load composes those of all operators: it grows with each one.
         """
         since: dict[Any, int] = {}
         for n in self.nodes:
@@ -116,11 +116,11 @@ class _Graph:
                 + traits_of(n.expr).rearranges
             )
             if count >= REARRANGEMENTS:
-                n.path, count = _OPAQUE, 0  # what comes after is another kernel
+                n.path, count = _OPAQUE, 0  # the next operators are another kernel
             since[n.expr] = count
 
     def _dominate(self, n: _Node) -> None:
-        """Find the nearest node that everything which uses `n` flows to."""
+        """Find the immediate post-dominator of `n`."""
         meet: _Node | None = None
         path = _ELEMWISE
         for i, (user, way) in enumerate(n.outs):
@@ -142,7 +142,7 @@ class _Graph:
 
 
 def _meet(a: _Node | None, b: _Node | None) -> tuple[_Node | None, int]:
-    """The first common node on the ways of two nodes up the tree, and the least regular way of reading on them."""
+    """The lowest common ancestor of two nodes in the tree, and the least regular pattern on the paths to it."""
     way = _ELEMWISE
     while a is not b:
         if a is None or b is None:
@@ -159,7 +159,7 @@ def _meet(a: _Node | None, b: _Node | None) -> tuple[_Node | None, int]:
 
 def _pattern(expr: Any) -> int:
     if expr.__class__ is Call and isinstance(expr.op, RelayOp):
-        # where values decide the size of a result, the kernel is made for these values
+        # a kernel whose result size depends on values is compiled for these values
         by_value = expr.op.name.startswith("dyn.") and is_dynamic(expr.checked_type)
         return _OPAQUE if by_value else int(expr.op.pattern)
     if expr.__class__ is Tuple:
@@ -171,7 +171,7 @@ def _pattern(expr: Any) -> int:
 
 
 def _reads(n: _Node) -> Iterable[tuple[Any, int]]:
-    """What a node takes its values from, and how it reads each."""
+    """The operands of a node, and the pattern of each read."""
     expr = n.expr
     if is_primitive(expr):
         return
@@ -189,14 +189,14 @@ def _reads(n: _Node) -> Iterable[tuple[Any, int]]:
 
 
 class _Rows(NamedTuple):
-    """The shape of what is reduced along its last dimensions, and that of the results, where these stay with size 1."""
+    """The shape of a tensor that is reduced along its last dimensions, and that of the result with kept dimensions."""
 
     whole: tuple[Any, ...]
     each: tuple[Any, ...]
 
 
 def _rows_of(expr: Any) -> _Rows | None:
-    """What a reduction along rows goes through; a row may be all that the last dimensions count together."""
+    """The rows that a reduction covers; a row may span several last dimensions."""
     if expr.__class__ is not Call or _pattern(expr) != _REDUCE or not isinstance(expr.op, RelayOp):
         return None
     given, kind = expr.args[0]._checked_type, expr._checked_type
@@ -215,13 +215,13 @@ def _has_shape(expr: Any, *shapes: tuple[Any, ...]) -> bool:
 
 
 def _is_whole(expr: Any) -> bool:
-    """Whether what is taken has the shape of the result, or is a number."""
+    """Whether an operand has the shape of the result, or is a scalar."""
     shapes = [c._checked_type for c in expr.children() if isinstance(c, Expr)]
     return all(isinstance(k, TensorType) and k.shape in ((), expr._checked_type.shape) for k in shapes)
 
 
 def _over_rows(n: _Node, sink: _Node, rows: _Rows) -> bool:
-    """Whether all from a reduction on is done with rows, or with one number for each."""
+    """Whether all operators after a reduction work on rows, or on one value per row."""
     stack, seen = [n], {n.index}
     while stack:
         for user, _ in stack.pop().outs:
@@ -235,7 +235,7 @@ def _over_rows(n: _Node, sink: _Node, rows: _Rows) -> bool:
 
 
 def _keeps_rows(fn: Function) -> bool:
-    """Whether a kernel reduces rows and gives them, or what it made of them."""
+    """Whether a kernel reduces rows and returns the rows, transformed or not."""
     found = [_rows_of(e) for e in _order(fn.body)]
     return any(rows is not None and _has_shape(fn.body, rows.whole) for rows in found)
 
@@ -245,7 +245,7 @@ def _same_shape(a: Any, b: Any) -> bool:
 
 
 class _Groups:
-    """Which nodes are computed together: union-find over the nodes, the root of a group is its last node."""
+    """The fusion groups: union-find over the nodes, the root of a group is its last node."""
 
     def __init__(self, graph: _Graph, max_depth: int, rows: bool) -> None:
         self.nodes, self.max_depth, self.rows = graph.nodes, max_depth, rows
@@ -253,9 +253,7 @@ class _Groups:
         self.pattern = [n.pattern for n in graph.nodes]
         self.size = [1] * len(graph.nodes)
         self.anchored = [n.pattern == _FUSABLE for n in graph.nodes]
-        self.held = [False] * len(
-            graph.nodes
-        )  # whether it is over rows as a whole: it takes and gives them as they are
+        self.held = [False] * len(graph.nodes)  # whether it works on whole rows
 
     def root(self, index: int) -> int:
         up = self.up
@@ -278,13 +276,13 @@ class _Groups:
                     phase(n, self.root(n.index), self.root(n.parent.index))
 
     def join_anchored(self, n: _Node, own: int, to: int) -> None:
-        """What a convolution or product has after it."""
+        """Fuse the epilogues of convolutions and products."""
         assert n.parent is not None
         if own != to and self.pattern[own] == _FUSABLE and n.path == _ELEMWISE:
             self.join(n, n.parent, lambda k, last: k <= _BROADCAST)
 
     def join_rows(self, n: _Node, own: int, to: int) -> None:
-        """A reduction along rows, with what is done with its results up to where they meet the rows again."""
+        """Fuse a reduction along rows with the operators on its results, up to their use with the rows."""
         rows = _rows_of(n.expr)
         if rows is None:
             return
@@ -303,21 +301,21 @@ class _Groups:
                 return
 
     def join_regular(self, n: _Node, own: int, to: int) -> None:
-        """What is elementwise."""
+        """Fuse elementwise operators."""
         assert n.parent is not None
         if own == to or self.pattern[to] == _TUPLE:
             return
         if self.held[own] and (n.path != _ELEMWISE or self.pattern[to] > _BROADCAST):
             return
         if self.held[to] and not _is_whole(n.expr):
-            return  # what several rows share would be read as if they were a matrix together
+            return  # values shared by several rows would be treated as one matrix
         if self.anchored[to] and n.path != _ELEMWISE:
-            return  # a small tensor would be computed again for each element of the product that it is spread over
+            return  # a small tensor would be recomputed for each element that it is broadcast to
         if self.pattern[own] <= _BROADCAST and (n.path <= _INJECTIVE or n.path == _REDUCE):
             self.join(n, n.parent, lambda k, last: k <= (_FUSABLE if last else _INJECTIVE))
 
     def join_injective(self, n: _Node, own: int, to: int) -> None:
-        """What moves elements, into what is regular after it; tuples into what takes them."""
+        """Fuse injective operators into regular consumers, and tuples into their consumers."""
         assert n.parent is not None
         if own == to or self.pattern[to] == _TUPLE or self.held[to]:
             return
@@ -325,7 +323,7 @@ class _Groups:
             self.join(n, n.parent, lambda k, last: k <= _INJECTIVE or (k == _TUPLE and not last))
 
     def join_fields(self, n: _Node, own: int, to: int) -> None:
-        """Fields of a tuple that was joined to an operator which takes it."""
+        """Fuse fields of a tuple that was fused with its consumer."""
         assert n.parent is not None
         if own == to or self.pattern[own] > _INJECTIVE or n.path > _INJECTIVE or self.held[own]:
             return
@@ -333,7 +331,7 @@ class _Groups:
             self.join(n, n.parent, lambda k, last: k <= _INJECTIVE)
 
     def join(self, source: _Node, sink: _Node, allows: Callable[[int, bool], bool]) -> None:
-        """Join `source`, and all that is between it and `sink`, to the group of `sink` if each may."""
+        """Merge `source`, and all nodes between it and `sink`, into the group of `sink` if all may be fused."""
         between: dict[int, _Node] = {}
         roots: dict[int, int] = {}
         stack = [source]
@@ -368,7 +366,7 @@ class _Groups:
 
 
 class _Emit:
-    """Writes the function anew, with one call for each group."""
+    """Rebuilds the function with one call for each group."""
 
     def __init__(self, graph: _Graph, groups: _Groups) -> None:
         self.graph, self.groups = graph, groups
@@ -396,7 +394,7 @@ class _Emit:
         return expr.map_children(lambda c: self.new.get(c, c))
 
     def call(self, group: list[_Node], root: Any) -> Call:
-        """The call of the function that computes a group; what comes from outside is its arguments."""
+        """The call of a group's function; its arguments are the values from outside."""
         inner: dict[Any, Any] = {}
         params: dict[Any, Var] = {}
         inside = {n.expr for n in group}
@@ -412,7 +410,7 @@ class _Emit:
 
         for n in group:
             if n.expr.__class__ is TupleGetItem and n.expr.tuple_value not in inside:
-                continue  # the element alone is the argument
+                continue  # only the field is an argument
             inner[n.expr] = n.expr.map_children(take)
         args = [self.new.get(a, a) for a in params]
         fn = Function(list(params.values()), inner[root], root.checked_type, None, {"Primitive": 1})
@@ -431,9 +429,7 @@ def FuseOps(fuse_opt_level: int = -1) -> Pass:
     """The pass; `fuse_opt_level` 0 fuses nothing, and -1 means the level of the context, 0 where it is disabled."""
 
     def work(mod: IRModule, ctx: PassContext) -> IRModule:
-        off = (
-            _INFO.name in ctx.disabled_pass
-        )  # a model still needs functions to compile: one for each operator
+        off = _INFO.name in ctx.disabled_pass  # the backend still needs functions: one for each operator
         level = fuse_opt_level if fuse_opt_level >= 0 else 0 if off else ctx.opt_level
         depth = int(ctx.option("relay.FuseOps.max_depth"))
         target = Target.current(allow_none=True)

@@ -1,4 +1,4 @@
-"""GroupAttention: products with a softmax between them as one kernel, where the target has one for it."""
+"""GroupAttention: attention (two products with a softmax between) as one kernel, if the target has one."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .fold_constant import fold_constant
 from .infer_type import infer_type
 from .rewriting import Mutator, is_call, is_kept_whole, name_of, static_shape, type_of, typed_pass
 
-_HIDDEN: Final = -1e4  # what is added to a score, or stands for it, where a key is not seen: this or less
-_LOW: Final = -1e30  # for all of them: so low that a row of nothing else has equal weights
-_ROWS: Final = 16  # queries that are worth a tile
-_RANK: Final = 5  # dimensions that a bulk copy knows
+_HIDDEN: Final = -1e4  # greatest value of an additive mask, or of a masked score
+_LOW: Final = -1e30  # the value of masked scores in the kernel: fully masked rows get equal weights
+_ROWS: Final = 16  # least number of queries for a tile
+_RANK: Final = 5  # most dimensions of a TMA copy
 _HALVES: Final = ("float16", "bfloat16")
 
 
@@ -34,16 +34,15 @@ def group_attention(func: Function) -> Function:
         %1 = nn.softmax(%0 * 0.125f + %mask);    ->     nn.scaled_dot_product_attention(%q, %k, %v, %mask, scale=…)
         nn.batch_matmul(cast(%1, "float16"), %v)      }(%q, %k, %v, %mask)
 
-    Numbers that scores are multiplied by, masks that are added or chosen by `where`, and the transposes and slices that
-    heads are made with go along; a mask that is constant and shows each query the keys up to its own place becomes
-    a comparison. Dense layers that make queries, keys and values of the same data become one. Scores and weights are
-    float32 inside, whatever they were rounded to. Only where the GPU has products of warpgroups, and for floats of
-    16 bits; the rest stays.
+    Scalar factors of scores, masks that are added or selected by `where`, and the transposes and slices of heads are
+    included; a constant causal mask becomes a comparison. Dense layers that compute queries, keys and values from the
+    same data are combined. Scores and weights are float32 inside. Only for GPUs with warpgroup products (wgmma), and
+    for 16-bit floats; other attentions are unchanged.
     """
     target = Target.current(allow_none=True)
     if target is None or not target.has("tensor_cores"):
         return func
-    from ...tune.rules.gpu.attention import refusal  # what only GPUs need is loaded when there is one
+    from ...tune.rules.gpu.attention import refusal  # GPU code is imported on demand
 
     if refusal(target) is not None:
         return func
@@ -51,18 +50,18 @@ def group_attention(func: Function) -> Function:
     if not found:
         return func
     joined = combine_dense_of(func, {d for g in found.values() for d in g.layers})
-    if joined is not func:  # the copy engine takes queries, keys and values from one tensor as well
+    if joined is not func:  # TMA can copy queries, keys and values from one tensor
         func = infer_type(fold_constant(infer_type(joined)))
         found = _Search(func, target).found
     return _Put(found).visit(func)  # type: ignore[no-any-return]
 
 
 class _No(Exception):
-    """Why something is no attention."""
+    """The reason why an expression is not an attention that the kernel supports."""
 
 
 class _Axes(NamedTuple):
-    """Those of the matrices: queries, keys, what scores are summed over, the width of the values."""
+    """The axes of the matrices: queries, keys, head dimension of the scores, width of the values."""
 
     row: Part
     key: Part
@@ -72,7 +71,7 @@ class _Axes(NamedTuple):
 
 @dataclass(slots=True)
 class _Softmax:
-    """What is known of the weights: what they are the softmax of, and the mask beyond which they are set to 0."""
+    """The matched softmax: its logits, and the mask outside of which weights are set to 0."""
 
     of: Any
     zeros: Any = None
@@ -82,11 +81,11 @@ class _Softmax:
 class _Group:
     """An attention in a graph."""
 
-    root: Any  # what it stands for
+    root: Any  # the expression that it replaces
     inputs: list[Any]
     function: Function
-    shape: tuple[int, ...]  # of the root
-    layers: list[Call]  # that make its operands
+    shape: tuple[int, ...]  # the shape of the root
+    layers: list[Call]  # the dense layers of its operands
 
 
 @dataclass(slots=True)
@@ -96,7 +95,7 @@ class _Logits:
     last: tuple[Part, Part]
     scale: float = 1.0
     added: list[tuple[Any, tuple[Part, ...]]] = field(default_factory=list)
-    seen: tuple[Any, tuple[Part, ...]] | None = None  # a mask of bools, without which weights are 0
+    seen: tuple[Any, tuple[Part, ...]] | None = None  # a boolean mask outside of which weights are 0
     causal: bool = False
     offset: int = 0
     before: int = -1
@@ -134,7 +133,7 @@ class _Search:
 
 
 class _Match:
-    """Reads one attention from its last product backwards."""
+    """Matches one attention backwards from its last product."""
 
     def __init__(self, search: _Search, product: Call) -> None:
         self.search, self.product = search, product
@@ -150,7 +149,7 @@ class _Match:
         scores = self.scores_below(soft.of)
         shape = static_shape(scores)
         if shape is None or shape != static_shape(p.args[0]) or shape[1] < _ROWS:
-            raise _No("its scores have other sizes than its weights, or few rows")
+            raise _No("the sizes of its scores and weights differ, or it has few rows")
         axes = _Axes(*(Part(n) for n in (*shape[1:], self.depth(scores), sizes[2])))
         if any(x.size == 1 for x in axes):
             raise _No("one of its axes has one element")
@@ -164,7 +163,7 @@ class _Match:
         raise why
 
     def with_lead(self, lead: tuple[Part, ...], axes: _Axes, soft: _Softmax, scores: Call) -> _Group:
-        """The group, if batches and heads are such."""
+        """The group for a division into batches and heads."""
         row, key, deep, column = axes
         logits = self.logits(soft, lead, axes)
         a, b, turned = scores.attrs.transpose_a, scores.attrs.transpose_b, self.product.attrs.transpose_b
@@ -181,14 +180,13 @@ class _Match:
         return self.written(q, k, v, logits, lead, axes)
 
     def check_alone(self) -> None:
-        """Nobody else reads what is between."""
+        """Refuse if an intermediate result has other users."""
         for e in self.inside:
             if e is not self.product and any(u not in self.inside for u in self.search.users[e]):
-                raise _No("something between its products is used elsewhere too")
+                raise _No("an intermediate result has other users")
 
     def leads(self, count: int) -> list[tuple[int, ...]]:
-        """What the number of products may be made of: batches and heads, as reshapes tell them; those that tell most
-        come first."""
+        """The possible divisions of the batch into batches and heads, according to reshapes; the finest first."""
         products = [e for e in self.inside if is_call(e, R.nn.batch_matmul)]
         near: list[Any] = [*self.inside, *(a for e in products for a in e.args)]
         for _ in range(2):
@@ -204,7 +202,7 @@ class _Match:
 
     # -- weights -------------------------------------------------------------------------------
     def weights(self, e: Any) -> _Softmax:
-        """The softmax that the weights are."""
+        """The softmax of the weights."""
         zeros = None
         while True:
             self.inside[e] = None
@@ -220,16 +218,16 @@ class _Match:
             elif is_call(e, R.divide):
                 return _Softmax(self.written_out(e), zeros)
             else:
-                raise _No("its weights are no softmax")
+                raise _No("its weights are not a softmax")
 
     def written_out(self, e: Any) -> Any:
         """x of exp(x - max(x)) / sum(exp(x - max(x)))."""
         power, total = e.args
         if not is_call(power, R.exp, R.fast_exp) or not self.is_along(total, R.sum, power):
-            raise _No("its weights are no softmax")
+            raise _No("its weights are not a softmax")
         away = power.args[0]
         if not is_call(away, R.subtract) or not self.is_along(away.args[1], R.max, away.args[0]):
-            raise _No("its exponents are not measured from the largest of them")
+            raise _No("its exponents are not relative to their maximum")
         self.inside |= dict.fromkeys((power, total, away, away.args[1]))
         return away.args[0]
 
@@ -241,7 +239,7 @@ class _Match:
 
     # -- logits --------------------------------------------------------------------------------
     def steps_below(self, x: Any) -> Iterable[tuple[Any, int]]:
-        """What is done with the scores, the last first, and which operand of it goes on to them."""
+        """The operators on the scores, the last first, with the index of the operand that leads to the scores."""
         while not is_call(x, R.nn.batch_matmul):
             self.inside[x] = None
             which = self.along(x)
@@ -289,7 +287,7 @@ class _Match:
         shape = static_shape(soft.of)
         dims = None if shape is None else regrouped(parts, shape)
         if dims is None or dims[-1] != (axes.key,):
-            raise _No("its scores are given another shape on the way")
+            raise _No("its scores are reshaped")
         for x, which in self.steps_below(soft.of):
             if which < 0:
                 break
@@ -297,11 +295,11 @@ class _Match:
                 below_shape = static_shape(x.args[0])
                 dims = None if below_shape is None else regrouped(parts, below_shape)
                 if dims is None:
-                    raise _No("its scores are given another shape on the way")
+                    raise _No("its scores are reshaped")
             elif is_call(x, R.multiply, R.divide):
                 by = number_of(x.args[1 - which]) or 0.0
                 if by <= 0:
-                    raise _No("its scores are multiplied by a number that is not positive")
+                    raise _No("the factor of its scores is not positive")
                 out.scale = out.scale / by if is_call(x, R.divide) else out.scale * by
             elif is_call(x, R.maximum):
                 if (number_of(x.args[1 - which]) or 0) * out.scale > _HIDDEN:
@@ -313,7 +311,7 @@ class _Match:
             elif is_call(x, R.where):
                 self.choose(out, x, which, dims, soft)
         if soft.zeros is not None and out.seen is None and not out.causal:
-            raise _No("its weights are set to 0 where its scores are seen")
+            raise _No("its weights are set to 0 where its scores are not masked")
         if out.seen is not None and out.added:
             raise _No("it has masks of two kinds")
         return out
@@ -330,10 +328,10 @@ class _Match:
         out.added.append((made, low.parts))
 
     def choose(self, out: _Logits, x: Call, which: int, dims: Any, soft: _Softmax) -> None:
-        """where(mask, scores, low): what is not seen."""
+        """where(mask, scores, low): a boolean mask."""
         instead = number_of(x.args[3 - which])
         if instead is None or instead * out.scale > _HIDDEN:
-            raise _No("its scores give way to something that counts")
+            raise _No("its masked scores are not low enough to be ignored")
         mask = View(x.args[0], _spread(x.args[0], dims))
         low = source_of(mask, scaled=False)[-1]
         zeros = soft.zeros is not None
@@ -347,13 +345,13 @@ class _Match:
             out.seen = (low.expr, low.parts)
             return
         if zeros:
-            raise _No("its weights are kept where its scores are hidden")
+            raise _No("its weights are not 0 where its scores are masked")
         values = [const(0.0, "float32"), const(_LOW, "float32")]
         made = R.where(low.expr, *(values if which == 1 else reversed(values)))
         out.added.append((made, low.parts))
 
     def band(self, out: _Logits, seen: Any, mask: View, zeros: bool) -> bool:
-        """Whether a constant mask shows each query the keys from some place before its own up to one after it."""
+        """Whether a constant mask is a band: each query attends to the keys in a window around its own position."""
         import numpy as np
 
         if mask.parts != out.last or out.causal:
@@ -382,13 +380,13 @@ class _Match:
         wanted: tuple[Part, Part],
         scaled: bool = True,
     ) -> View:
-        """Where an operand lies: as deep below what only moves it as bulk copies can take it from."""
+        """The source of an operand, as far below views as TMA copies can read it from."""
         shape = static_shape(e)
         if shape is None:
             raise _No("the sizes of an operand are not known")
         dims = regrouped(given if shape[0] == 1 else (*lead, *given), shape)
         if dims is None:
-            raise _No("one of its operands serves some of the heads")
+            raise _No("one of its operands is shared by some of the heads only")
         views = [
             w
             for w in source_of(View(e, dims), scaled)
@@ -400,7 +398,7 @@ class _Match:
         if views:
             return views[-1]
         if str(type_of(e).dtype) not in _HALVES:
-            raise _No("its operands are no floats of 16 bits")
+            raise _No("its operands are not 16-bit floats")
         rank = len(shape)
         turned = R.transpose(e, axes=[*range(rank - 2), rank - 1, rank - 2])
         return View(turned, (*dims[:-2], dims[-1], dims[-2]))
@@ -451,7 +449,7 @@ class _Match:
         return _Group(root.expr, list(inputs.values()), fn, static_shape(root.expr) or (), layers)
 
     def mask(self, logits: _Logits, parts: tuple[Part, ...]) -> Any:
-        """All masks together, over the axes of the scores."""
+        """The combined mask over the axes of the scores."""
 
         def over(expr: Any, own: tuple[Part, ...]) -> Any:
             return ordered(shown(expr, [p.size for p in own]), own, parts)
@@ -466,13 +464,13 @@ class _Match:
         return made
 
     def root(self, lead: tuple[Part, ...], row: Part, column: Part) -> View:
-        """What the results are in the end: converted, and moved to where they are wanted."""
+        """The final form of the results: converted and transposed."""
         p = self.product
         at: Any = p
         if str(type_of(at).dtype) not in _HALVES:
             at = self.only_user(at)
             if not is_call(at, R.cast) or str(type_of(at).dtype) not in _HALVES:
-                raise _No("its results are no floats of 16 bits")
+                raise _No("its results are not 16-bit floats")
         dims = regrouped((*lead, row, column), static_shape(at) or ())
         if dims is None:
             raise _No("its results have another shape")
@@ -492,7 +490,7 @@ class _Match:
 
 
 def _spread(mask: Any, dims: Any) -> Any:
-    """The axes that the dimensions of a mask count, which is spread over the scores."""
+    """The axes of the dimensions of a mask, which is broadcast over the scores."""
     shape = static_shape(mask)
     if shape is None or len(shape) > len(dims):
         raise _No("a mask is larger than the scores")
@@ -500,14 +498,14 @@ def _spread(mask: Any, dims: Any) -> Any:
 
 
 def _layer(e: Any) -> Call | None:
-    """The dense layer that a tensor is the result of, with its bias."""
+    """The dense layer that computes a tensor, with its bias."""
     while is_call(e, R.cast, R.add, R.nn.bias_add, R.reshape):
         e = e.args[0]
     return e if is_call(e, R.nn.dense, R.nn.matmul) else None
 
 
 class _Put(Mutator):
-    """Puts the functions in the places of what they stand for."""
+    """Replaces attentions by their functions."""
 
     def __init__(self, groups: dict[Any, _Group]) -> None:
         super().__init__()

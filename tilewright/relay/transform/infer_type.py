@@ -1,4 +1,4 @@
-"""InferType: the type of every expression, found from the types of what it is made of."""
+"""InferType: the type of every expression, inferred from its operands."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def infer_module(mod: IRModule) -> IRModule:
           nn.relu(%x)                       ->    nn.relu(%x) /* ty=Tensor[(2, 3), float32] */
         }                                       }
 
-    Types are kept with the nodes. A node that has none gets its own; one whose type is another now, because
-    something below it changed, is made anew.
+    Types are stored in the nodes. A node without a type is annotated; one whose type has changed, because an operand
+    changed, is rebuilt.
     """
     work = _Module(mod)
     new = {gv: work.function(gv) if isinstance(f, Function) else f for gv, f in mod.functions.items()}
@@ -54,7 +54,7 @@ def infer_type(expr: Any, mod: IRModule | None = None) -> Any:
 def InferTypeLocal(expr: Any, mod: IRModule | None = None) -> Any:
     """The type of an expression under construction.
 
-    Nodes that have a type are believed, so that asking at each step of a long graph costs no more than one pass.
+    Existing types are trusted, so that calls at each step of a long graph cost no more than one pass.
     """
     if expr._checked_type is None:
         return _Infer(_Module(mod or IRModule()), believe=True).run(expr).checked_type
@@ -89,7 +89,7 @@ class _Module:
             return FuncType(tuple(p for p in params if p is not None), f.ret_type, f.type_params)
         if gv in self.busy:
             names = " -> ".join(g.name_hint for g in [*self.busy, gv])
-            raise RelayTypeError(f"{gv} calls itself ({names}) and must say what it returns: ret_type=…")
+            raise RelayTypeError(f"{gv} calls itself ({names}) and needs a declared return type: ret_type=…")
         return self.function(gv).checked_type
 
 
@@ -118,16 +118,16 @@ class _Infer:
         if cls is Var:
             if at._checked_type is None:
                 raise RelayTypeError(
-                    f"variable %{at.name_hint} has no type: nothing binds it, nor is it annotated"
+                    f"variable %{at.name_hint} has no type: it is neither bound nor annotated"
                 )
             self.done[at] = at
-        elif issubclass(cls, RelayOp):  # those that are called are no children of their calls
+        elif issubclass(cls, RelayOp):  # operators of calls are not children
             raise RelayTypeError(f"the operator {at.name} is used as a value; an operator can only be called")
         elif cls is Constant or not issubclass(cls, Expr) or (self.believe and at._checked_type is not None):
             self.done[at] = at
         elif cls is Let:
             if at.var.type_annotation is not None:
-                self.done[at.var] = at.var  # which lets a function call itself
+                self.done[at.var] = at.var  # for recursive functions
             stack += [(_FINISH, at), (_VISIT, at.body), (_BIND, at), (_VISIT, at.value)]
         else:
             if cls is Function:
@@ -178,7 +178,7 @@ class _Infer:
         return new
 
     def rebuilt(self, at: Any) -> Any:
-        """The node over its typed children: itself where these are the same nodes."""
+        """The node with its typed children; the same node if they are unchanged."""
         done = self.done
         cls = at.__class__
         if cls is Call:
@@ -203,9 +203,9 @@ class _Infer:
     def type_of_tuplegetitem(self, at: TupleGetItem) -> Type:
         kind = at.tuple_value.checked_type
         if not isinstance(kind, TupleType):
-            raise RelayTypeError(f"part {at.index} is taken of {kind}, which is no tuple")
+            raise RelayTypeError(f"field {at.index} of {kind}, which is not a tuple")
         if not 0 <= at.index < len(kind.fields):
-            raise RelayTypeError(f"part {at.index} is taken of a tuple of {len(kind.fields)}: {kind}")
+            raise RelayTypeError(f"field {at.index} of a tuple of {len(kind.fields)}: {kind}")
         return kind.fields[at.index]
 
     def type_of_let(self, at: Let) -> Type:
@@ -248,7 +248,7 @@ class _Infer:
         else:
             raise RelayTypeError(f"{op!r} cannot be called")
         if not isinstance(f, FuncType):
-            raise RelayTypeError(f"{f} is called, which is no function")
+            raise RelayTypeError(f"{f} is called, which is not a function")
         if len(f.arg_types) != len(kinds):
             raise RelayTypeError(f"takes {len(f.arg_types)} arguments and got {len(kinds)}")
         found: dict[Any, Type] = dict(zip(f.type_params, at.type_args, strict=False))
@@ -259,12 +259,12 @@ class _Infer:
 
 
 def _depends_on_module(at: Any) -> bool:
-    """Whether the type may change while the node does not: what a global name stands for, may."""
+    """Whether the type may change without the node: that of a global function may."""
     return at.__class__ is Call and isinstance(at.op, GlobalVar)
 
 
 def _blame(call: Call, kinds: list[Any], error: Exception) -> str:
-    """The refusal with the call as text, the types of its arguments and its place."""
+    """The refusal with the call as text, the types of its arguments and its location."""
     name = getattr(call.op, "name", None) or "the call of a function"
     shown = [f"%{a.name_hint}" if isinstance(a, Var) else f"%{i}" for i, a in enumerate(call.args)]
     typed = ", ".join(f"{n}: {k}" for n, k in zip(shown, kinds, strict=True))
@@ -276,7 +276,7 @@ def _blame(call: Call, kinds: list[Any], error: Exception) -> str:
 
 
 def fits(wanted: Any, given: Any, found: dict[Any, Type] | None = None) -> bool:
-    """Whether a value of type `given` may stand where `wanted` is; type variables are found on the way."""
+    """Whether a value of type `given` matches `wanted`; type variables are unified."""
     if isinstance(wanted, TypeVar):
         if found is None:
             return wanted is given
@@ -303,7 +303,7 @@ def fits(wanted: Any, given: Any, found: dict[Any, Type] | None = None) -> bool:
 
 
 def join(a: Any, b: Any) -> Any:
-    """The type of one of two values: sizes that differ are unknown; None where nothing fits both."""
+    """The join of two types: sizes that differ are unknown; None if they are incompatible."""
     if isinstance(a, TensorType) and isinstance(b, TensorType):
         if a.dtype != b.dtype or len(a.shape) != len(b.shape):
             return None
@@ -318,13 +318,13 @@ def join(a: Any, b: Any) -> Any:
     return a if a == b else None
 
 
-TUPLES: Final = 200  # in each other: types are compared and printed by recursion
+TUPLES: Final = 200  # most nested tuples: types are compared and printed by recursion
 PARTS: Final = 100_000
 
 
 def _check_depth(kind: TupleType) -> None:
-    """Refuse a tuple type that nobody could read: of too many levels, or parts of parts."""
-    level: dict[int, tuple[TupleType, int]] = {id(kind): (kind, 1)}  # and how often each is there
+    """Refuse a tuple type with too many levels or too many nested fields."""
+    level: dict[int, tuple[TupleType, int]] = {id(kind): (kind, 1)}  # with the number of occurrences
     for _ in range(TUPLES):
         below: dict[int, tuple[TupleType, int]] = {}
         for t, times in level.values():

@@ -1,4 +1,4 @@
-"""Inline: calls of small global functions replaced by what they do."""
+"""Inline: calls of global functions replaced by their bodies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .rewriting import typed_pass
 
 
 class _Fresh(ExprMutator):
-    """A copy in which all that is bound has variables of its own, and some variables have values."""
+    """A copy with fresh bound variables, and values substituted for some variables."""
 
     def __init__(self, values: dict[Var, Any]) -> None:
         super().__init__()
@@ -40,18 +40,18 @@ class _Fresh(ExprMutator):
 
 
 def substituted(fn: Function, args: Any) -> Expr:
-    """The body of a function over arguments, with fresh variables for what it binds."""
+    """The body of a function applied to arguments, with fresh bound variables."""
     made = _Fresh(dict(zip(fn.params, args, strict=True))).visit(fn.body)
     return made  # type: ignore[no-any-return]
 
 
 def fresh(expr: Any) -> Any:
-    """A copy of an expression with fresh variables for what it binds."""
+    """A copy of an expression with fresh bound variables."""
     return _Fresh({}).visit(expr)
 
 
 def inline(mod: IRModule) -> IRModule:
-    """Replace calls of functions that are marked `Inline=1` by their bodies; those functions go.
+    """Replace calls of functions that are marked `Inline=1` by their bodies, and remove these functions.
 
     def @double(%x) { add(%x, %x) }  with Inline=1
     def @main(%y) { @double(%y) }          ->      def @main(%y) { add(%y, %y) }
@@ -78,7 +78,9 @@ class _Inline(ExprMutator):
     def body_of(self, gv: GlobalVar) -> Function:
         if gv not in self.done:
             if gv in self.busy:
-                raise TVMError(f"Inline: {gv} calls itself and cannot be inlined; leave its mark out")
+                raise TVMError(
+                    f"Inline: {gv} calls itself and cannot be inlined; remove its attribute Inline"
+                )
             self.busy.append(gv)
             self.done[gv] = self.visit(self.marked[gv])
             self.busy.pop()

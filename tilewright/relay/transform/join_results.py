@@ -1,4 +1,4 @@
-"""Results of kernels over rows that somebody else wants in another type: one kernel writes both."""
+"""Row kernels whose result is also needed in another type: one kernel writes both."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ..visitor import in_order
 
 
 def join_results(func: Function, keeps_rows: Callable[[Function], bool]) -> Function:
-    """Let a kernel that holds rows give what is made of its result, element by element, as further results.
+    """Add elementwise functions of the result of a row kernel as further results of the kernel.
 
         %1 = %norm(%x);                     %0 = fn (%p) { let n = norm(%p); (n, cast(n)) }(%x);
         %2 = %cast(%1);              ->     %1 = %0.0; %2 = %0.1;
         f(%1, %2)                           f(%1, %2)
 
-    The elements are in registers there; a kernel of its own would read them again. `keeps_rows` says of a kernel
-    whether it holds rows and gives them. Needs: fused functions, types. Gives: no types of what is new.
+    The elements are in registers there; a separate kernel would load them again. `keeps_rows(kernel)` is whether a
+    kernel holds and returns whole rows. Needs: fused functions, types. Gives: new expressions without types.
     """
     order = _order(func.body)
     copies: dict[Any, list[Call]] = {}
@@ -46,7 +46,7 @@ def join_results(func: Function, keeps_rows: Callable[[Function], bool]) -> Func
 
 
 def _joined(fn: Function, others: list[Function]) -> Function:
-    """A kernel that gives its own result, and what others make of that."""
+    """A kernel that returns its own result, and elementwise functions of it."""
     fields = [fn.body]
     for other in others:
         inner: dict[Any, Any] = {other.params[0]: fn.body}
@@ -60,7 +60,7 @@ def _joined(fn: Function, others: list[Function]) -> Function:
 
 
 def _shown(made: TupleGetItem, shape: Any, wanted: TensorType) -> Any:
-    """A result in the shape that it is wanted in: a kernel of nothing but a view, which takes no time."""
+    """A result in the required shape: a kernel that is only a view, at no cost."""
     if wanted.shape == shape:
         return made
     v = Var("p0", TensorType(shape, wanted.dtype))
@@ -82,7 +82,7 @@ def _is_kernel(e: Any) -> bool:
 
 
 def _is_elementwise(fn: Function) -> bool:
-    """Whether a kernel does something with each element of its one parameter, and with numbers, in whatever shape."""
+    """Whether a kernel is an elementwise function of its one parameter and constants, up to reshapes."""
     kind = fn.params[0].checked_type
     if not isinstance(kind, TensorType) or is_dynamic(kind):
         return False
@@ -100,5 +100,5 @@ def _is_elementwise(fn: Function) -> bool:
 
 
 def _order(root: Any) -> list[Any]:
-    """Every expression once, what is below first; kernels and operators are not entered."""
+    """Every expression once, in post-order; kernels and operators are not entered."""
     return in_order(root, lambda e: [b for b in e.children() if not isinstance(b, (RelayOp, Function))])

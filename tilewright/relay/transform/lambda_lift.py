@@ -19,8 +19,8 @@ def lambda_lift(mod: IRModule) -> IRModule:
           %f(%x)                                         @lifted_f(%x, %x)
         }                                              }
 
-    A function that captures variables and is handed on as a value stays where it is: there is nothing to put
-    the captured values in. Fused groups stay too.
+    A function that captures variables and is used as a value is not lifted: the captured values need a closure. Fused
+    groups are not lifted either.
     """
     names = _Names({gv.name_hint for gv in mod.functions})
     new: dict[Any, Any] = {}
@@ -36,7 +36,7 @@ def lambda_lift(mod: IRModule) -> IRModule:
 
 
 class _Names:
-    """Names for functions, each given once. How far the numbers of a name have come is remembered."""
+    """Unique names for functions, with a counter for each base name."""
 
     def __init__(self, taken: set[str]) -> None:
         self.taken = taken
@@ -54,11 +54,11 @@ class _Names:
 
 
 class _Uses:
-    """What one walk over a function finds: the free variables of each function in it, and who is not only called."""
+    """The free variables of each nested function, and the functions that are used as values."""
 
     def __init__(self, root: Function) -> None:
         self.free: dict[Function, dict[Var, None]] = {}
-        self.values: set[Var] = set()  # variables that stand for themselves somewhere
+        self.values: set[Var] = set()  # variables that are used as values
         self.inner: dict[Function, list[Function]] = {}
         self.bound: dict[Function, set[Var]] = {}
         stack = [root]
@@ -70,7 +70,7 @@ class _Uses:
                 continue
             stack.pop()
             if at not in self.bound:
-                continue  # it stands in several places
+                continue  # it occurs several times
             met = self.free[at]
             for f in self.inner[at]:
                 met.update(self.free[f])
@@ -113,7 +113,9 @@ class _Lift(Mutator):
         super().__init__()
         self.names, self.lifted = names, lifted
         self.uses = _Uses(root)
-        self.homes: dict[Any, tuple[GlobalVar, list[Var]]] = {}  # a variable or function, and where it went
+        self.homes: dict[
+            Any, tuple[GlobalVar, list[Var]]
+        ] = {}  # the lifted function of a variable or function
 
     def visit_let(self, let: Let) -> Any:
         at: Any = let
@@ -133,7 +135,7 @@ class _Lift(Mutator):
     def lift(self, fn: Function, hint: str, var: Var | None = None) -> tuple[GlobalVar, list[Var]]:
         free = self.uses.free[fn]
         found = {v: None for v in free if v is not var and v not in self.homes}
-        for v in free:  # what a lifted function that it calls captures, it captures too
+        for v in free:  # captures of the lifted functions that it calls
             if v in self.homes:
                 found.update(dict.fromkeys(self.homes[v][1]))
         taken = list(found)

@@ -1,4 +1,4 @@
-"""How operators work in a layout that is not the program's own. A rule returns None where it cannot."""
+"""Rules for operators in a layout other than the program's own. A rule returns None if it does not apply."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _broadcast(walk: LayoutRewriter, at: Call, ins: list[Laid]) -> Laid | None:
     ranked = [x for x, a in zip(ins, at.args, strict=True) if x.moved and ndim_of(a) == ndim]
     if not ranked:
         return None
-    # The layout of the largest operand: the others are small, or moved alike.
+    # The layout of the largest operand: the others are small, or have the same layout.
     lead = max(ranked, key=lambda x: _elements(at.args[ins.index(x)]))
     args = []
     for x, a in zip(ins, at.args, strict=True):
@@ -180,7 +180,7 @@ def _reduce(walk: LayoutRewriter, at: Call, ins: list[Laid]) -> Laid | None:
     if split and (at.attrs.keepdims or place):
         return None
     if place and len(gone) > 1:
-        return None  # the place is counted in the order of the dimensions
+        return None  # the index is in the order of the dimensions
     args = [x.expr]
     if len(ins) > 1:  # the mean beside the data
         beside = walk.beside(ins[1], type_of(at.args[1]), x.old, x.new)
@@ -243,7 +243,7 @@ def _is_single(parameter: Any) -> bool:
 
 
 def _conversion(walk: LayoutRewriter, at: Call, ins: list[Laid]) -> Laid | None:
-    """quantize and its like: one number for all, or a list of them along an axis."""
+    """quantize and similar operators, per tensor or along an axis."""
     x = ins[0]
     if not all(map(_is_single, at.args[1:])):
         return _axis(walk, at, ins)
@@ -262,7 +262,7 @@ def _quantised_pair(walk: LayoutRewriter, at: Call, ins: list[Laid]) -> Laid | N
     return Laid(_again(at, [*both, *[o.plain() for o in ins[2:]]]), lead.old, lead.new)
 
 
-# What operators say of themselves, and rules of some.
+# Rules by trait, and rules of single operators.
 _KINDS: Final[dict[str, Rule]] = {
     "": follow,
     "axis": _axis,
@@ -287,5 +287,5 @@ _RULES: Final[dict[Any, Rule]] = by_operator(
 
 
 def rule_of(at: Call) -> Rule:
-    """How a call works in another layout."""
+    """The layout rule of a call."""
     return _RULES.get(at.op) or _KINDS[traits_of(at).layout]

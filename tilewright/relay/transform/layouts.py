@@ -1,11 +1,11 @@
-"""Graphs in other layouts: what ConvertLayout and AlterOpLayout share.
+"""Graphs in other layouts: the common part of ConvertLayout and AlterOpLayout.
 
-Each expression is carried in the layout that its producer likes, beside the layout that the program gave it:
+Each expression is kept in the layout of its producer, together with its layout in the program:
 
     Laid(expr, old="NCHW", new="NHWC")
 
-An operator that can work in the new layout does, with its attributes adapted (`layout_rules.py`); one that
-cannot gets its operands back in the old one. So a change of layout stands only where two operators disagree.
+An operator that supports the new layout uses it, with adapted attributes (`layout_rules.py`); one that does not gets
+its operands in the old layout. So layout transforms remain only where two operators disagree.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ Choose = Callable[[Call, Call], Call | None]
 
 @dataclass
 class Laid:
-    """A new expression, the layout that the old one had, and its own; both None where they are one."""
+    """A new expression, the layout of the old one, and its own; both None if they are equal."""
 
     expr: Expr
     old: str = ""
     new: str = ""
-    parts: list[Laid] | None = None  # of a tuple
+    parts: list[Laid] | None = None  # fields of a tuple
     made: dict[str, Expr] = field(default_factory=dict)  # in other layouts
 
     @property
     def moved(self) -> bool:
-        """Whether its layout is known: something below it was changed, be it back again by a transpose."""
+        """Whether its layout is tracked: an expression below it was converted, possibly back again."""
         return bool(self.new)
 
     def in_layout(self, layout: str) -> Expr:
@@ -48,14 +48,14 @@ class Laid:
         return found
 
     def plain(self) -> Expr:
-        """The expression as the program had it."""
+        """The expression in the layout of the program."""
         if self.parts is not None:
             return Tuple([p.plain() for p in self.parts])
         return self.in_layout(self.old) if self.moved else self.expr
 
 
 def inner_letters(layout: str) -> dict[str, int]:
-    """The axes that have an inner part, and its size."""
+    """The blocked axes, and their block sizes."""
     out: dict[str, int] = {}
     for letter, size in names.axes(layout):
         if size:
@@ -64,7 +64,7 @@ def inner_letters(layout: str) -> dict[str, int]:
 
 
 def axis_in(layout: str, letter: str) -> int:
-    """The place of the (outer) axis of a letter."""
+    """The index of the (outer) axis of a letter."""
     return [v for v, _ in names.axes(layout)].index(letter)
 
 
@@ -84,7 +84,7 @@ class LayoutRewriter(Mutator):
 
     # -- operands ----------------------------------------------------------------------------
     def get(self, old: Any) -> Laid:
-        """An operand as it is carried."""
+        """The converted form of an operand."""
         new = self.visit(old)
         return self.laid.get(old) or Laid(new)
 
@@ -153,7 +153,7 @@ class LayoutRewriter(Mutator):
         return any(isinstance(a, Tuple) and any(_is_moved(self.get(f)) for f in a.fields) for a in at.args)
 
     def anchored(self, at: Call, plain: Call, chosen: Call) -> Laid | None:
-        """A call in the layouts that were chosen for it, its operands brought to them."""
+        """A call in its chosen layouts, with converted operands."""
         old, new = at.attrs, chosen.attrs
         layouts = [("data_layout", "data_layout"), ("kernel_layout", "kernel_layout")]
         if "layout" in new:

@@ -1,4 +1,4 @@
-"""Legalize: operators replaced by what they say themselves."""
+"""Legalize: operators replaced by their own legalization functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .rewriting import CallRewriter, type_of, typed_pass
 
 
 def legalize(func: Function, legalize_map_attr_name: str = "FTVMLegalize") -> Function:
-    """Replace each call by what an attribute of its operator makes of it.
+    """Replace each call by the result of an attribute of its operator.
 
         @register_op_attr("nn.dense", "FTVMLegalize")
         def _(attrs, inputs, types): …               # types: of the inputs, and last that of the result

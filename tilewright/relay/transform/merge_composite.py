@@ -1,4 +1,4 @@
-"""MergeComposite: parts of a graph that look like a pattern, as functions that bear its name."""
+"""MergeComposite: subgraphs that match a pattern become functions with its name."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .rewriting import typed_pass
 
 
 def merge_composite(func: Function, pattern_table: Sequence[Sequence[Any]]) -> Function:
-    """Put each part that a pattern of the table describes into a function marked with the pattern's name.
+    """Put each subgraph that matches a pattern of the table into a function marked with the pattern's name.
 
         MergeComposite([("conv_relu", is_op("nn.relu")(is_op("nn.conv2d")(wildcard(), wildcard())))])
 
         nn.relu(nn.conv2d(%x, %w))   ->   fn (%a, %b, Composite="conv_relu") { nn.relu(nn.conv2d(%a, %b)) }(%x, %w)
 
-    A row is (name, pattern) or (name, pattern, check), where `check(expr)` may refuse. Rows that stand first win.
+    A row is (name, pattern) or (name, pattern, check), where `check(expr)` may refuse. Earlier rows have priority.
     """
     partition = home_of("patterns").partition
     for row in pattern_table:

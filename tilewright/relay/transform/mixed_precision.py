@@ -1,4 +1,4 @@
-"""ToMixedPrecision: heavy operators in a smaller float type, delicate ones in float32."""
+"""ToMixedPrecision: expensive operators in a smaller float type, numerically sensitive ones in float32."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _KEEP: Final = "relay.ToMixedPrecision.keep_orig_output_dtype"
 def to_mixed_precision(
     func: Function, mixed_precision_type: str = "float16", missing_op_mode: int = 1
 ) -> Function:
-    """Compute products and convolutions in a smaller float type, sums in them in float32.
+    """Compute products and convolutions in a smaller float type, with float32 accumulators.
 
         %0 = nn.conv2d(%x, %w);             %0 = nn.conv2d(cast(%x, f16), cast(%w, f16), out_dtype=f32);
         %1 = nn.relu(%0);            ->     %1 = nn.relu(cast(%0, f16));
         nn.softmax(%1)                      nn.softmax(cast(%1, f32))
 
-    An operator is converted always, never, or where what it reads was. Its attribute
-    `FTVMMixedPrecisionConversionType` can say which: a function of (call, type) that gives
-    [0 always | 1 follow | 2 never, type of the sum, type of the result]; else its trait `precision` does. Of those
-    that say nothing, `missing_op_mode` 0 makes an error, 1 a warning, 2 nothing; they stay as they are.
+    An operator is converted always, never, or if its operands are. Its attribute `FTVMMixedPrecisionConversionType` may
+    decide: a function of (call, type) that returns [0 always | 1 follow | 2 never, type of the accumulator, type of the
+    result]; else its trait `precision` does. An operator with neither is unchanged; with `missing_op_mode` 0 that is an
+    error, with 1 a warning.
     """
     if mixed_precision_type not in ("float16", "bfloat16"):
         raise TVMError(f"ToMixedPrecision: the type is float16 or bfloat16, not {mixed_precision_type!r}")
@@ -51,7 +51,7 @@ class _Mixed(Mutator):
 
     # -- casts -------------------------------------------------------------------------------
     def cast(self, expr: Any, dtype: str) -> Any:
-        """The expression in another element type, converted once; a conversion there and back is none."""
+        """The expression cast to another element type, once; a cast back and forth cancels."""
         if type_of(expr).dtype == dtype:
             return expr
         if is_call(expr, R.cast) and type_of(expr.args[0]).dtype == dtype == self.small:
@@ -62,7 +62,7 @@ class _Mixed(Mutator):
         return self.casts[key]
 
     def floats(self, expr: Any, dtype: str) -> Any:
-        """The float tensors of an operand, be it a tuple, in one element type."""
+        """The float tensors of an operand, which may be a tuple, in one element type."""
         kind = type_of(expr)
         if isinstance(kind, TupleType):
             if not isinstance(expr, Tuple):
@@ -74,7 +74,7 @@ class _Mixed(Mutator):
         return isinstance(kind, TensorType) and str(kind.dtype) in ("float32", self.small)
 
     def as_before(self, old: Any) -> Any:
-        """A new expression in the type that it had before."""
+        """A new expression in its original type."""
         return self.restored(self.visit(old), type_of(old))
 
     def restored(self, new: Any, kind: Any) -> Any:
@@ -91,7 +91,7 @@ class _Mixed(Mutator):
 
     # -- operators ---------------------------------------------------------------------------
     def kind_of(self, at: Call) -> tuple[int, str, str]:
-        """Always, follow or never; the types of sums and of the result."""
+        """Always, follow or never; the types of accumulators and of the result."""
         asked: Any = at.op.get_attr("FTVMMixedPrecisionConversionType")
         if asked is not None:
             kind, *types = asked(at, self.small)
@@ -107,11 +107,11 @@ class _Mixed(Mutator):
             return FOLLOW, self.small, self.small
         if self.missing == 0:
             raise TVMError(
-                f"ToMixedPrecision: nothing says how {name} is to be converted; missing_op_mode=1 leaves it"
+                f"ToMixedPrecision: {name} has no conversion rule; missing_op_mode=1 leaves it unchanged"
             )
         if self.missing == 1:
             warnings.warn(
-                f"ToMixedPrecision: {name} is left in float32: nothing says how to convert it", stacklevel=2
+                f"ToMixedPrecision: {name} is left in float32: it has no conversion rule", stacklevel=2
             )
         return NEVER, "float32", "float32"
 
@@ -151,7 +151,7 @@ class _Mixed(Mutator):
         return isinstance(kind, TensorType) and str(kind.dtype) == "float32"
 
     def may_follow(self, args: list[Any]) -> bool:
-        """Whether one operand is small already, and the others are or can be had so for nothing."""
+        """Whether one operand is in the smaller type, and the others are or can be converted at no cost."""
         small = False
         for a in args:
             for part in a.fields if isinstance(a, Tuple) else [a]:

@@ -1,4 +1,4 @@
-"""Normal forms: every value named by a let, none, or only those that several scopes share."""
+"""Normal forms: lets for every value, for none, or only for those that several scopes share."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from .scopes import Scopes
 
 
 def to_a_normal_form(func: Function) -> Function:
-    """Name every value that is computed, in the scope where it belongs.
+    """Bind every computed value by a let, in its own scope.
 
         multiply(add(%x, %y), %y)     ->     let %v0 = add(%x, %y);
                                              let %v1 = multiply(%v0, %y);
                                              %v1
 
-    What was computed once is computed once; an operand is a variable, a constant or a global name after this.
+    Shared values stay shared; every operand is a variable, a constant or a global name afterwards.
     """
     return _Blocks(func, everything=True).function()
 
 
 def to_basic_block_normal_form(func: Function) -> Function:
-    """Name what an inner scope (a branch, a function) uses of an outer one, and leave the rest a graph."""
+    """Bind the values that an inner scope (a branch, a function) uses of an outer one; the rest stays a graph."""
     return _Blocks(func, everything=False).function()
 
 
 def to_graph_normal_form(func: Function) -> Function:
-    """Put values in place of the variables that lets bind.
+    """Substitute values for let-bound variables.
 
         let %a = add(%x, %y);
         multiply(%a, %a)              ->     %0 = add(%x, %y); multiply(%0, %0)
@@ -39,12 +39,12 @@ def to_graph_normal_form(func: Function) -> Function:
 
 
 class _Blocks:
-    """Builds a function anew, scope by scope, with lets for what is to be named."""
+    """Rebuilds a function scope by scope, with lets for the values to bind."""
 
     def __init__(self, func: Function, everything: bool) -> None:
         self.func, self.everything = func, everything
         self.scopes = Scopes(func)
-        self.names: dict[Any, Var] = {}  # of a value, those that the program gave
+        self.names: dict[Any, Var] = {}  # the program's own names of values
         for var, value in self.scopes.values.items():
             if not isinstance(value, Var):
                 self.names.setdefault(value, var)
@@ -61,11 +61,11 @@ class _Blocks:
         body = self.block(self.scopes.inner[fn, 0], fn.body)
         if body is fn.body:
             return fn
-        # what it returns stays the same, and one that calls itself must say it
+        # the return type is unchanged, and required for recursive functions
         return Function(fn.params, body, fn.ret_type, fn.type_params, fn.attrs, fn.span)
 
     def block(self, scope: int, result: Any) -> Expr:
-        """The values of a scope in order, those that are named as lets around the result."""
+        """The values of a scope in order, as lets around the result."""
         lets: list[tuple[Var, Any]] = []
         for at in self.scopes.members.get(scope, ()):
             if at is self.func:
@@ -105,7 +105,7 @@ class _Blocks:
         if isinstance(at, Function):
             name = self.names.get(at)
             if name is not None:
-                done[name] = name  # so that it can call itself
+                done[name] = name  # for recursive functions
             return self.closure(at)
         if isinstance(at, If):
             return If(

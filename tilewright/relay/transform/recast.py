@@ -11,7 +11,7 @@ from ..expr import Call, Tuple
 from .infer_type import infer_module, infer_type
 from .rewriting import Mutator, name_of, tensor_type
 
-_PRODUCTS: Final = ("nn.conv2d",)  # as the classic function has it
+_PRODUCTS: Final = ("nn.conv2d",)  # the default of the classic function
 
 
 def recast(

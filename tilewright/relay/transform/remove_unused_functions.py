@@ -1,4 +1,4 @@
-"""RemoveUnusedFunctions: functions that nothing calls go."""
+"""RemoveUnusedFunctions: functions without callers are removed."""
 
 from __future__ import annotations
 

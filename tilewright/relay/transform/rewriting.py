@@ -1,4 +1,4 @@
-"""What passes share: types of expressions just made, rules by operator, and the frame around a pass."""
+"""Common parts of passes: types of new expressions, rules by operator, and factories of passes."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ def name_of(expr: Any) -> str:
 
 
 def is_call(expr: Any, *constructors: Any) -> bool:
-    """Whether an expression is a call of an operator that one of these makes: `is_call(e, R.reshape, R.nn.dense)`."""
+    """Whether an expression is a call of one of these operators: `is_call(e, R.reshape, R.nn.dense)`."""
     return expr.__class__ is Call and any(expr.op is build.op for build in constructors)
 
 
 def is_pure_op(op: Any) -> bool:
-    """Whether a call of the operator may be left out, doubled or done at compile time."""
+    """Whether a call of the operator may be removed, duplicated or evaluated at compile time."""
     return isinstance(op, RelayOp) and op.effect <= CallEffectKind.Pure
 
 
 def is_kept_whole(fn: Function) -> bool:
-    """Whether a function is a unit that passes leave alone: a fused group, or one for another compiler."""
+    """Whether a function is opaque to passes: a fused group, or one for an external compiler."""
     return bool(fn.attrs.get("Primitive")) or "Compiler" in fn.attrs or "Composite" in fn.attrs
 
 
 def type_of(expr: Any) -> Any:
-    """The type of an expression whose parts have types, or were just made from such: no walk beyond these."""
+    """The type of an expression whose operands have types, or were just built from such; walks no further."""
     known = expr._checked_type if isinstance(expr, Expr) else expr.checked_type
     if known is not None:
         return known
@@ -57,7 +57,7 @@ def type_of(expr: Any) -> Any:
 
 
 def _typed_by(at: Any) -> tuple[Any, ...]:
-    """The expressions whose types say that of an expression."""
+    """The expressions whose types determine that of an expression."""
     if at.__class__ is Let:
         return (at.body,)
     return (at.true_branch, at.false_branch) if at.__class__ is If else flow_inputs(at)
@@ -118,7 +118,7 @@ def call(name: str, *args: Any, **attrs: Any) -> Call:
 
 # ---------------------------------------------------------------------------- walks
 class Mutator(ExprMutator):
-    """A rewriting that leaves fused groups and functions for other compilers alone."""
+    """A mutator that does not enter fused groups and functions for external compilers."""
 
     def visit_function(self, fn: Function) -> Any:
         return fn if is_kept_whole(fn) else super().visit_function(fn)
@@ -128,17 +128,17 @@ Rule = Callable[[Call], Any]
 
 
 def by_operator(rules: Mapping[Any, Any]) -> dict[Any, Any]:
-    """A table under constructors, or names, as one under their operators."""
+    """A table keyed by constructors or names as one keyed by operators."""
     return {
         get(key) if isinstance(key, str) else getattr(key, "op", key): rule for key, rule in rules.items()
     }
 
 
 class CallRewriter(Mutator):
-    """A rewriting by rules: `rule(call over new operands)` is what stands for it, or None.
+    """A mutator by rules: `rule(call with new operands)` returns its replacement, or None.
 
-    The rules are for operators, or for their constructors: `CallRewriter({R.nn.batch_norm: _batch_norm})`; or one
-    function that gives the rule for an operator, by its traits.
+    The rules are keyed by operators, or by their constructors: `CallRewriter({R.nn.batch_norm: _batch_norm})`; or a
+    function returns the rule of an operator, by its traits.
     """
 
     def __init__(self, rules: Mapping[Any, Rule] | Callable[[Any], Rule | None]) -> None:

@@ -1,4 +1,4 @@
-"""Expressions without inputs, run at compile time: cut into kernels that are compiled and kept as a model's are."""
+"""Evaluation of constant expressions at compile time, by kernels that are compiled and cached as a model's are."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .check_data import check_data
 from .fuse_ops import fuse_ops, is_primitive
 from .infer_type import infer_type
 
-# Of so many operators at most is one kernel: long chains of numbers would else be one very deep expression.
+# Most operators of a kernel: a long chain of scalars would otherwise be one very deep expression.
 DEPTH: Final = 32
 _kernels: Final[dict[Any, Any]] = {}
 _lock: Final = new_in_child(threading.RLock())
@@ -30,7 +30,7 @@ def can_run(op: Any, result: Type) -> bool:
 
 
 def run_call(op: RelayOp, attrs: Any, types: list[Type], args: list[Any], result: Type) -> list[NDArray]:
-    """The tensors that a call gives for arrays, tuples laid out flat on both sides."""
+    """The results of a call for arrays, with tuples flattened on both sides."""
     key = (op, op.compute, attrs, tuple(types), result)
     with _lock:
         kernel = _kernels.get(key)
@@ -42,9 +42,9 @@ def run_call(op: RelayOp, attrs: Any, types: list[Type], args: list[Any], result
 
 
 def run_all(roots: Sequence[Expr]) -> list[Expr]:
-    """The values of expressions that depend on constants alone, as constants and tuples of them.
+    """The values of constant expressions, as constants and tuples of them.
 
-    They are fused, and their kernels are compiled side by side: equal ones (of weights of one shape) once.
+    They are fused, and their kernels are compiled in parallel: equal ones (of weights of one shape) once.
     """
     whole: Any = check_data(Tuple(roots))
     # Arrays are parameters, so that one kernel serves all of one shape.
@@ -85,7 +85,7 @@ def _over(root: Tuple, params: dict[Constant, Var]) -> Expr:
 
 
 def _outside(root: Expr) -> list[Any]:
-    """Every expression once, what is below first; fused functions are not entered."""
+    """Every expression once, in post-order; fused functions are not entered."""
     return in_order(root, lambda e: [] if is_primitive(e) else e.children())
 
 

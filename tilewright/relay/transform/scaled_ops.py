@@ -1,4 +1,4 @@
-"""Where products have the channels of their data, results and weights."""
+"""The channel axes of products: of their data, results and weights."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .rewriting import static_shape, type_of
 
 
 class Channels(NamedTuple):
-    """Where an operator with weights has its channels."""
+    """The channel axes of an operator with weights."""
 
     in_axis: Callable[[Call], int]  # of its data
     out_axis: Callable[[Call], int]  # of its result
@@ -19,7 +19,7 @@ class Channels(NamedTuple):
 
 
 def weight_axes(at: Call) -> tuple[Any, Any] | None:
-    """The axes of the weight that inputs and outputs have, each None where a factor cannot go there."""
+    """The input and output channel axes of the weight, None where a factor cannot be folded."""
     if static_shape(at.args[1]) is None or static_shape(at) is None:
         return None
     if not type_of(at.args[1]).dtype.is_float or type_of(at).dtype != type_of(at.args[1]).dtype:
@@ -65,7 +65,7 @@ _matmul = Channels(
 
 
 def channels_of(at: Any) -> Channels | None:
-    """Where a product with weights has its channels; a batch of products has no weights."""
+    """The channel axes of a product with weights; a batch of products has none."""
     if not traits_of(at).product:
         return None
     if "kernel_layout" in at.attrs:

@@ -1,4 +1,4 @@
-"""In which scope each expression of a graph belongs: the innermost one around all its uses."""
+"""The scope of each expression of a graph: the innermost one that contains all its uses."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ..visitor import below, in_order
 
 
 class Scopes:
-    """The scopes under an expression. A function's body and the branches of an `if` are scopes; a let is none.
+    """The scopes under an expression. A function's body and the branches of an `if` are scopes; a let is not.
 
-    Variables that lets bind stand for their values here: a use of one is a use of the value.
+    A use of a let-bound variable counts as a use of its value.
     """
 
     def __init__(self, root: Expr) -> None:
@@ -21,7 +21,7 @@ class Scopes:
         self.values: dict[Var, Expr] = {}
         order = self._order(root)
         self.of: dict[Any, int] = {root: 0}
-        self.crosses: set[Any] = set()  # what an inner scope uses of an outer one
+        self.crosses: set[Any] = set()  # expressions of an outer scope that an inner one uses
         used_in: dict[Any, list[int]] = {}
         for at in reversed(order):
             here = self.of.setdefault(at, 0)
@@ -46,7 +46,7 @@ class Scopes:
         return here
 
     def common(self, a: int, b: int) -> int:
-        """The innermost scope around two."""
+        """The innermost common scope of two."""
         while a != b:
             if self.depth[a] >= self.depth[b]:
                 a = self.parent[a]
@@ -55,7 +55,7 @@ class Scopes:
         return a
 
     def below(self, at: Any) -> list[Any]:
-        """What an expression takes its value from."""
+        """The operands of an expression."""
         if isinstance(at, Let):
             return [at.body]
         if isinstance(at, Var):

@@ -1,4 +1,4 @@
-"""SimplifyExpr: chains that undo or repeat themselves, and arithmetic that changes nothing."""
+"""SimplifyExpr: removal of inverse or repeated operators, and of arithmetic identities."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .rewriting import (
 
 
 def simplify_expr(func: Function) -> Function:
-    """Write expressions in a shorter form that gives the same.
+    """Simplify expressions.
 
         reshape(reshape(%x, …), s)           ->   reshape(%x, s); %x itself where it has that shape
         transpose(transpose(%x, p), q)       ->   transpose(%x, p∘q), or %x
@@ -33,7 +33,7 @@ def simplify_expr(func: Function) -> Function:
         concatenate(split(%x)), full slices  ->   %x
         clip(clip(%x)), relu(relu(%x))       ->   one of them
 
-    Nothing is done that rounds otherwise: only integers are added up across calls.
+    No rewrite changes rounding: only integer constants are combined across calls.
     """
     return _Simplify().visit(func)  # type: ignore[no-any-return]
 
@@ -41,7 +41,7 @@ def simplify_expr(func: Function) -> Function:
 class _Simplify(Mutator):
     def visit_call(self, call: Call) -> Any:
         made: Any = super().visit_call(call)
-        for _ in range(8):  # a result may be simple to another rule
+        for _ in range(8):  # another rule may apply to the result
             new = next((n for rule in _rules(made) if (n := rule(made)) is not None), None)
             if new is None:
                 break
@@ -54,14 +54,14 @@ class _Simplify(Mutator):
 
 
 def _same_type(a: Any, b: Any) -> bool:
-    """Whether two tensors surely have the same type: unknown sizes are equal to nothing."""
+    """Whether two tensors provably have the same type: unknown sizes are never equal."""
     p, q = tensor_type(a), tensor_type(b)
     return p is not None and q is not None and static_shape(a) is not None and p == q
 
 
 # ---------------------------------------------------------------------------- shapes
 def _reshape(at: Call) -> Expr | None:
-    """Operators that keep the order of the elements, in a row."""
+    """Chains of operators that keep the order of the elements."""
     below = at.args[0]
     while traits_of(below).view:
         below = below.args[0]  # type: ignore[attr-defined]
@@ -97,7 +97,7 @@ def _layout_transform(at: Call) -> Expr | None:
     origin, between = below.args[0], tensor_type(below)  # type: ignore[attr-defined]
     have, now = static_shape(origin), static_shape(below)
     if have is None or now is None or between is None or _count(have) != _count(now):
-        return None  # padded to whole parts in between
+        return None  # padded to whole blocks in between
     if below.attrs.src_layout == at.attrs.dst_layout:  # type: ignore[attr-defined]
         return origin  # type: ignore[no-any-return]
     return R.layout_transform(
@@ -124,7 +124,7 @@ def _broadcast_to(at: Call) -> Expr | None:
 
 
 def _no_op(at: Call) -> Expr | None:
-    """Repeating once, a slice of all."""
+    """A repetition by 1, or a full slice."""
     return at.args[0] if _same_type(at, at.args[0]) else None
 
 
@@ -143,7 +143,7 @@ def _full_slice(at: Call) -> Expr | None:
 
 
 def _slice_of_concatenate(at: Call) -> Expr | None:
-    """A slice that is just one of the parts that were joined."""
+    """A slice that is exactly one operand of a concatenation."""
     below = at.args[0]
     if not is_call(below, R.concatenate) or at.attrs.slice_mode != "end":
         return None
@@ -182,7 +182,7 @@ def _concatenate(at: Call) -> Expr | None:
 
 
 def _all_parts(parts: Any) -> Any:
-    """The tuple of which these are all parts in order: (t.0, t.1, …) is t."""
+    """The tuple whose fields these are, all and in order: (t.0, t.1, …) is t."""
     first = parts.fields[0] if isinstance(parts, Tuple) and parts.fields else None
     if not isinstance(first, TupleGetItem):
         return parts
@@ -202,7 +202,7 @@ def _same_axis(at: Call, split: Call) -> bool:
 
 
 def _concatenate_of_slices(at: Call, parts: Sequence[Expr]) -> Expr | None:
-    """Slices that follow one another and cover the whole."""
+    """Consecutive slices that cover the whole tensor."""
     first = parts[0]
     if not is_call(first, R.strided_slice):
         return None
@@ -270,7 +270,7 @@ def _cast(at: Call) -> Expr | None:
 
 # ---------------------------------------------------------------------------- arithmetic
 def _filled(expr: Any) -> float | int | None:
-    """The one value that all elements have, where that is plain."""
+    """The common value of all elements, if known."""
     if isinstance(expr, Constant):
         values = expr.numpy()
         if values.size == 0 or values.size > 1 << 16:
@@ -285,7 +285,7 @@ def _filled(expr: Any) -> float | int | None:
 
 
 def _neutral(at: Call) -> Expr | None:
-    """x where the other operand changes nothing, such as x + 0."""
+    """x, if the other operand is the identity, such as x + 0."""
     value = traits_of(at).neutral
     for kept, other in (at.args, at.args[::-1]) if traits_of(at).commutes else (at.args,):
         if value is not None and _filled(other) == value and _same_type(at, kept):
@@ -294,7 +294,7 @@ def _neutral(at: Call) -> Expr | None:
 
 
 def _one_number(at: Call) -> Expr | None:
-    """A tensor filled with one number beside another, as the number."""
+    """A constant-filled operand as a scalar."""
     for i, operand in enumerate(at.args):
         if not _is_filled(operand):
             continue
@@ -386,7 +386,7 @@ _RULES: Final[dict[Any, Rule]] = by_operator(
 
 
 def _rules(at: Any) -> Iterator[Rule]:
-    """What may be done with a call, by the traits of its operator and by rules of its own."""
+    """The rules of a call, by the traits of its operator and by name."""
     traits = traits_of(at)
     if traits.view:
         yield _reshape

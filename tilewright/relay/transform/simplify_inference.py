@@ -1,4 +1,4 @@
-"""SimplifyInference: what only training needs goes, and normalisations become arithmetic that fuses."""
+"""SimplifyInference: training-only operators are removed, and normalizations become arithmetic that fuses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .rewriting import CallRewriter, ndim_of, scalar_like, static_shape, typed_p
 
 
 def simplify_inference(func: Function) -> Function:
-    """Write normalisations as arithmetic and leave dropout out.
+    """Expand normalizations into arithmetic and remove dropout.
 
     nn.batch_norm(%x, %gamma, %beta, %mean, %var).0
         ->   %s = gamma / sqrt(var + eps);  add(multiply(%x, %s), beta - mean * %s)

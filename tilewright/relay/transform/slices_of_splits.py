@@ -1,4 +1,4 @@
-"""SlicesOfSplits: parts of a tensor that are taken by themselves, so that what uses them takes them on its way."""
+"""SlicesOfSplits: splits as slices, which can be fused into their consumers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def slices_of_splits(func: Function) -> Function:
         sigmoid(%0.0) * tanh(%0.1)                        ->   %1 = strided_slice(%x, begin=[8], end=[16], axes=[1]);
                                                                sigmoid(%0) * tanh(%1)
 
-    There a split is a kernel for each of its parts, which nothing is fused with; slices are read by what uses them.
-    For other targets nothing is changed.
+    On a GPU a split is one kernel per part, which is not fused; slices are fused into their consumers. Other targets
+    are unchanged.
     """
     target = Target.current(allow_none=True)
     if target is None or not target.is_gpu:

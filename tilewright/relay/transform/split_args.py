@@ -1,4 +1,4 @@
-"""SplitArgs: a join of very many tensors as a join of joins."""
+"""SplitArgs: a concatenation of very many tensors as a tree of concatenations."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ..expr import Call, Expr, Function, Tuple, Var
 from .infer_type import infer_type
 from .rewriting import CallRewriter, call, type_of, typed_pass
 
-_MANY = 256  # tensors that one kernel joins; its code grows with them, and compiling it by more
+_MANY = 256  # most operands of one kernel; compile time grows faster than their number
 
 
 def split_args(func: Function, max_function_args: int = 0) -> Function:
-    """Join tensors in parts, where a kernel can take only so many arguments.
+    """Split concatenations where a kernel can take only a limited number of arguments.
 
         concatenate((a, b, c, d))     ->     concatenate((concatenate((a, b)), concatenate((c, d))))
 
@@ -25,7 +25,7 @@ def split_args(func: Function, max_function_args: int = 0) -> Function:
         return func
     if max_function_args < 3:
         raise TVMError(
-            f"SplitArgs: a join takes two tensors and has a result; {max_function_args} are too few"
+            f"SplitArgs: a concatenation has two operands and a result; {max_function_args} arguments are too few"
         )
     return CallRewriter({R.concatenate: lambda at: _split(at, max_function_args - 1)}).visit(func)  # type: ignore[no-any-return]
 
@@ -42,11 +42,11 @@ def _split(at: Call, most: int) -> Expr | None:
 
 
 def short_joins(func: Function) -> Function:
-    """Join very many tensors by kernels of their own, each of some, and one of what these give.
+    """Split a concatenation of very many tensors into several kernels, and one that concatenates their results.
 
         concatenate((a, b, …, z))     ->     concatenate((%f(a, b, …), %f(…), …))     with %f = fn (…, Primitive=1)
 
-    As functions that are cut out already, fusion does not put them together again. Equal ones are compiled once.
+    They are primitive functions already, so fusion does not merge them again. Equal ones are compiled once.
     """
     made = CallRewriter({R.concatenate: _shortened, R.stack: _shortened}).visit(func)
     return func if made is func else infer_type(made)  # type: ignore[no-any-return]

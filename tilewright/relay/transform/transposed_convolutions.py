@@ -1,4 +1,4 @@
-"""Transposed convolutions as convolutions: one result for each phase of the stride, then put side by side."""
+"""Transposed convolutions as convolutions: one result for each phase of the stride, then interleaved."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from .. import op as R
 from ..expr import Call, Constant, const
 from .rewriting import static_shape, tensor_type, type_of
 
-_MORE: Final = 4  # times the products, at most: those with the zeros that fill windows up
+_MORE: Final = 4  # most times the multiplications, including those by the padding zeros of windows
 
 
 class _Side(NamedTuple):
     """One dimension: the windows of the convolution, the zeros around the data, and its results."""
 
-    first: int  # the place of a window beside that of its result
+    first: int  # the offset of a window relative to its result
     size: int
     before: int
     after: int
@@ -23,7 +23,7 @@ class _Side(NamedTuple):
 
 
 def as_convolution(at: Call) -> Any:
-    """A transposed convolution by constant weights as a convolution; None where it is not worth it.
+    """A transposed convolution by constant weights as a convolution; None if that does not pay.
 
         nn.conv2d_transpose(%x, %w, strides=[2, 2])     ->     %0 = nn.conv2d(%x, %v, channels=2 * 2 * c)
                                                                %1 = reshape(%0, [n, 2, 2, c, h, w])

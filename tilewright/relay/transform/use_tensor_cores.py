@@ -22,24 +22,24 @@ from .transposed_convolutions import as_convolution
 
 _HALVES: Final = ("float16", "bfloat16")
 _PRODUCTS: Final = (R.nn.conv2d, R.nn.dense, R.nn.batch_matmul, R.nn.matmul)
-_TOGETHER: Final = 4  # channels of one place that are fetched at once, at least
-# Products of float32 (tf32) take weights that lie in line along the reduction.
+_TOGETHER: Final = 4  # least number of channels of a pixel for a vector load
+# Products of float32 (tf32) take weights that are contiguous along the reduction.
 _LAST: Final = {"nn.conv2d": ("NHWC", "default")}
 _LAST_IN_LINE: Final = {"nn.conv2d": ("NHWC", "OHWI")}
 
 
 def use_tensor_cores(func: Function) -> Function:
-    """For a GPU that has them, let products of 16-bit floats add up in float32, and convolutions have channels last.
+    """For a GPU with tensor cores, let products of 16-bit floats accumulate in float32, and convolutions be
+    channels-last.
 
         nn.conv2d(%x, %w)     ->     %0 = layout_transform(%x, "NCHW", "NHWC");
                                      %1 = layout_transform(%w, "OIHW", "HWIO");
                                      %2 = nn.conv2d(%0, %1, data_layout="NHWC", …, out_dtype="float32");
                                      layout_transform(cast(%2, "float16"), "NHWC", "NCHW")
 
-    What lies between convolutions keeps their layout, as in ConvertLayout. Transposed convolutions become
-    convolutions for all phases of the stride. Images of one to three channels get
-    channels of zeros. Those of float32 have channels last where the target lets them be rounded (`-tf32`). For other
-    targets nothing is changed.
+    Operators between convolutions keep their layout, as in ConvertLayout. Transposed convolutions become convolutions
+    for all phases of the stride. Images of one to three channels are padded with zero channels. Convolutions of float32
+    are channels-last if the target allows tf32 (`-tf32`). Other targets are unchanged.
     """
     if not _has_tensor_cores(Target.current(allow_none=True)):
         return func
@@ -53,7 +53,7 @@ def _has_tensor_cores(target: Target | None) -> bool:
 
 
 def _is_taken(at: Any) -> bool:
-    """Whether tensor cores take products of a tensor."""
+    """Whether tensor cores support products of a tensor."""
     from ...tune.rules.gpu.product import takes  # scheduling is loaded when something is compiled
 
     kind, target = tensor_type(at), Target.current(allow_none=True)
@@ -62,26 +62,30 @@ def _is_taken(at: Any) -> bool:
 
 
 def _straight(at: Call) -> Any:
-    """A transposed convolution of what tensor cores take as a convolution."""
+    """A transposed convolution of a supported type as a convolution."""
     return as_convolution(at) if _is_taken(at.args[0]) else None
 
 
 def _prepared(at: Call) -> Any:
-    """A product whose sums are float32, of data whose channels can be fetched some at a time."""
+    """A product with float32 accumulators, of data whose channels can be loaded as vectors."""
     kind = tensor_type(at)
     if kind is None or not _is_taken(at.args[0]) or at.attrs.get("groups", 1) != 1:
         return None
-    made = _filled_up(at) if is_call(at, R.nn.conv2d) else _turned(at)
+    made = _filled_up(at) if is_call(at, R.nn.conv2d) else _transposed(at)
     if str(kind.dtype) in _HALVES:
         made = Call(made.op, made.args, made.attrs.replace(out_dtype="float32"))
         return R.cast(made, dtype=str(kind.dtype))
     return None if made is at else made
 
 
-def _turned(at: Call) -> Call:
-    """A product whose weights are turned now, where it takes no others: constants, of which nothing is left to do."""
+def _transposed(at: Call) -> Call:
+    """A product with its constant weights transposed at compile time, if it requires that layout."""
     weights = at.args[1]
-    if at.attrs.get("transpose_b", True) or not isinstance(weights, Constant) or not _in_line(at.args[0]):
+    if (
+        at.attrs.get("transpose_b", True)
+        or not isinstance(weights, Constant)
+        or not _contiguous_only(at.args[0])
+    ):
         return at
     rank = len(weights.data.shape)
     axes = [*range(rank - 2), rank - 1, rank - 2]
@@ -89,12 +93,12 @@ def _turned(at: Call) -> Call:
 
 
 def _filled_up(at: Call) -> Call:
-    """A convolution of few channels, such as the colours of an image, with channels of zeros more.
+    """A convolution of few channels, such as the colours of an image, padded with zero channels.
 
-    Where bulk copies take the lines of its windows as they lie in memory, these need columns of zeros as well.
+    For TMA copies of contiguous rows of windows, columns of zeros are added as well.
     """
     top, left, bottom, right = at.attrs.padding
-    lines = _in_line(at.args[0]) and at.attrs.dilation[1] == 1 and "W" in at.attrs.data_layout
+    lines = _contiguous_only(at.args[0]) and at.attrs.dilation[1] == 1 and "W" in at.attrs.data_layout
     operands = []
     for arg, layout, letter in ((0, at.attrs.data_layout, "C"), (1, at.attrs.kernel_layout, "I")):
         shape = static_shape(at.args[arg])
@@ -114,8 +118,8 @@ def _filled_up(at: Call) -> Call:
     return Call(at.op, operands, attrs)
 
 
-def _in_line(data: Any) -> bool:
-    """Whether products of a tensor take operands only that lie in line along the reduction: those of tf32."""
+def _contiguous_only(data: Any) -> bool:
+    """Whether products of a tensor require operands that are contiguous along the reduction: those of tf32."""
     kind = tensor_type(data)
     return kind is not None and str(kind.dtype) == "float32" and _is_taken(data)
 
@@ -123,7 +127,7 @@ def _in_line(data: Any) -> bool:
 def _channels_last(at: Call, plain: Call) -> Call | None:
     if not is_call(at, R.nn.conv2d) or not _is_taken(at.args[0]):
         return None
-    in_line = _in_line(at.args[0]) and at.attrs.groups == 1
+    in_line = _contiguous_only(at.args[0]) and at.attrs.groups == 1
     return convert_call(at, plain, _LAST_IN_LINE if in_line else _LAST)
 
 

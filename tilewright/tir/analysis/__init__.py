@@ -1,4 +1,4 @@
-"""What can be said about a loop program without running it."""
+"""Static analyses of loop programs."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ def _effects(func: PrimFunc) -> list[str]:
 
 
 def is_pure_function(func: PrimFunc) -> bool:
-    """Whether calling the function changes nothing that its caller can see."""
+    """Whether a call of the function has no effect that its caller can observe."""
     return not _effects(func)
 
 
 def assert_pure_function(func: PrimFunc) -> bool:
-    """Raise ValueError saying which effect the function has, if it has one."""
+    """Raise ValueError with the first effect of the function, if it has one."""
     found = _effects(func)
     if found:
         raise ValueError(f"{func.attrs.get('global_symbol', 'the function')} is not pure: {found[0]}")

@@ -1,4 +1,4 @@
-"""Walks that know what is around."""
+"""Mutators with an analyzer that knows the enclosing loops and conditions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ...ir.stmt import (
 
 
 class AnalyzedMutator(Mutator):
-    """A rewrite that knows the ranges of loops, the iterators of blocks and the conditions around it."""
+    """A mutator whose analyzer knows the ranges of loops, the iterators of blocks and the conditions around a node."""
 
     def __init__(self) -> None:
         self.ana = Analyzer()

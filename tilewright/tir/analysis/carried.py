@@ -1,4 +1,4 @@
-"""What one iteration of a loop needs from another."""
+"""Loop-carried dependences: the elements that one iteration of a loop needs from another."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Use:
         table: Mapping[Any, Any],
     ) -> None:
         self.realize, self.block, self.write = realize, realize.block, write
-        # Loops inside whose iterations are threads that see one memory.
+        # Inner loops whose iterations are threads that share the memory.
         self.together: frozenset[Var] = frozenset()
         self.boxes: dict[bool, Box | None] = {}
         self.region, self.inner, self.conditions = region, inner, conditions
@@ -52,8 +52,8 @@ class Use:
         self.ranges = [(substitute(r.min, table), substitute(r.extent, table)) for r in region.region]
 
     def box(self, narrow: bool = False) -> Box | None:
-        """The least box that holds it while the loops inside run, narrowed by the conditions if that is wanted;
-        None if there is no telling."""
+        """The bounding box of the use while the inner loops run, restricted by the conditions if `narrow`; None if
+        unknown."""
         if narrow not in self.boxes:
             self.boxes[narrow] = self._box(narrow)
         return self.boxes[narrow]
@@ -73,8 +73,8 @@ class Use:
         return out
 
     def filled(self, conditions: Iterable[PrimExpr] = ()) -> Box | None:
-        """The box of which it comes to every element as the loops inside run where conditions hold; None if there is
-        none that is known."""
+        """The box of which the use visits every element as the inner loops run where conditions hold; None if
+        unknown."""
         single: dict[Any, Any] = {v: r.min for v, r in self.inner.items() if is_one(r.extent)}
         ranges = [(substitute(low, single), substitute(size, single)) for low, size in self.ranges]
         inside = [substitute(c, single) for c in conditions]
@@ -86,21 +86,21 @@ class Use:
         apart = not inside and max(times.values(), default=1) == 1
         if apart and all(is_gapless(low, size, doms) for low, size in ranges):
             return self.box()
-        # What lies outside of the buffer does not count.
+        # Elements out of bounds do not count.
         for (low, size), dim in zip(ranges, self.region.buffer.shape, strict=True):
             if vars_used(low) <= doms.keys() and const_value(dim) is not None:
                 inside += [less_equal(const(0, low.dtype), low), less_equal(add(low, size), dim)]
         return filled_box(ranges, doms, reduce(logical_and, inside, const(True, "bool")))
 
     def fixed(self, loops: Iterable[Var]) -> Use:
-        """The same in one iteration of some of the loops inside."""
+        """The same use in one iteration of some of the inner loops."""
         made = copy(self)
         held = set(loops)
         made.inner, made.boxes = {v: r for v, r in self.inner.items() if v not in held}, {}
         return made
 
     def widened(self, more: Mapping[Var, Range]) -> Use:
-        """The same with other loops taken to be inside: what their iterations, which are threads, do together."""
+        """The same use with more inner loops, whose iterations are threads: the union over them."""
         if not more:
             return self
         made = copy(self)
@@ -108,7 +108,7 @@ class Use:
         return made
 
     def renamed(self, names: Mapping[Var, Var], more: Mapping[Var, Range]) -> Use:
-        """The same with other variables for loops, and other loops inside in place of those."""
+        """The same use with loop variables renamed, and `more` inner loops."""
         made, table = copy(self), dict[Any, Any](names)
         kept = {
             names.get(v, v): Range.from_min_extent(substitute(r.min, table), substitute(r.extent, table))
@@ -120,12 +120,12 @@ class Use:
         return made
 
     def continues_reduction(self) -> bool:
-        """Whether it is of a reduction that the loops inside take only a part of the steps of."""
+        """Whether the use writes a reduction of which the inner loops take only some of the steps."""
         return self.write and _reduces(self.block) and not _within(self)
 
     def same_walk(self, other: Use, ana: Analyzer) -> bool:
-        """Whether the loops inside, each through its own, come to the same elements in both; those of the other are
-        known to the analyzer."""
+        """Whether the inner loops of both uses visit the same elements in the same order; `ana` knows the loops of the
+        other one."""
         (mine, at), (theirs, there) = self._walk(), other._walk()
         if len(mine) != len(theirs) or len(at) != len(there):
             return False
@@ -141,14 +141,14 @@ class Use:
         )
 
     def _walk(self) -> tuple[list[Var], list[tuple[PrimExpr, PrimExpr]]]:
-        """The loops inside that say where it is, in the order in which they are asked for, and where it is."""
+        """The inner loops that the indices use, in order of appearance, and the ranges."""
         single: dict[Any, Any] = {v: r.min for v, r in self.inner.items() if is_one(r.extent)}
         at = [(substitute(low, single), substitute(size, single)) for low, size in self.ranges]
         found = (m for low, _ in at for m in pre_order(low) if isinstance(m, Var))
         return [*dict.fromkeys(v for v in found if v in self.inner)], at
 
     def same_place(self, other: Use) -> bool:
-        """Whether both are of the same elements, loop for loop."""
+        """Whether both use the same elements in each iteration."""
         return len(self.ranges) == len(other.ranges) and all(
             structural_equal(a, b)
             for x, y in zip(self.ranges, other.ranges, strict=True)
@@ -166,9 +166,8 @@ def _unknown(e: Any, inner: Mapping[Var, Range]) -> bool:
 
 
 def uses_under(loop: For) -> dict[Buffer, list[Use] | None]:
-    """The uses of each buffer inside a loop, in the order of the program; None where it is used outside of
-    blocks that declare it, about which nothing is known. Memory that a block inside has for itself is not
-    among them."""
+    """The uses of each buffer inside a loop, in program order; None for a buffer that is used outside of blocks that
+    declare it, about which nothing is known. Buffers that a block inside allocates are not listed."""
     walk = _Uses()
     walk.go(loop.body, {}, [], {}, frozenset())
     return walk.found
@@ -187,7 +186,7 @@ class _Uses:
         table: dict[Any, Any],
         seen: frozenset[Buffer],
     ) -> None:
-        """Walk with the loops and conditions around, the values of iterators, and what blocks declared."""
+        """Walk with the enclosing loops and conditions, the values of iterators, and the declared regions."""
         if isinstance(n, BlockRealize):
             self.block(n, inner, conditions, table, seen)
             return
@@ -240,7 +239,8 @@ class _Uses:
 
 
 def is_disjoint(loop: For, uses: list[Use], ana: Analyzer) -> bool:
-    """Whether each iteration of the loop has elements of its own: those of the next lie behind them."""
+    """Whether the iterations of the loop use disjoint elements: each iteration starts after the last element of the
+    previous one."""
     boxes = [u.box() for u in uses]
     if any(b is None for b in boxes):
         return False
@@ -255,12 +255,12 @@ def is_disjoint(loop: For, uses: list[Use], ana: Analyzer) -> bool:
 
 
 def reads_are_covered(loop: For, uses: list[Use], ana: Analyzer) -> bool:
-    """Whether every iteration of the loop writes what it reads before it reads it."""
+    """Whether every iteration of the loop writes each element before it reads it."""
     written: list[Use] = []
     with ana.scope():
         ana.bind_loop(loop.loop_var, loop.min, loop.extent)
         for use in uses:
-            # A reduction reads what it writes, unless all of it happens inside one iteration.
+            # A reduction reads its accumulator, unless all its steps are inside one iteration.
             reads = not use.write or (_reduces(use.block) and not (_within(use) and _starts(use)))
             if reads and not any(_covers(w, use, ana) for w in written):
                 if not _cover_jointly(written, use, ana):
@@ -270,8 +270,8 @@ def reads_are_covered(loop: For, uses: list[Use], ana: Analyzer) -> bool:
 
 
 def _stores(use: Use) -> list[Use]:
-    """What a block writes each time that it runs: the places of its stores, by the loops and conditions inside it; all
-    that it declares where that is one element, or an instruction does the writing."""
+    """The elements that a block writes each time it runs: the indices of its stores with the loops and conditions
+    inside the block; the declared region if it is one element, or an instruction writes it."""
     buffer, at = use.region.buffer, dict(zip((iv.var for iv in use.block.iter_vars), use.values, strict=True))
     out: list[Use] = []
     stack: list[tuple[Any, dict[Var, Range], list[PrimExpr], dict[Any, Any]]] = [
@@ -314,10 +314,10 @@ def _within(use: Use) -> bool:
 
 
 def _starts(use: Use) -> bool:
-    """Whether the init of a reduction runs, in the first iteration of the loops inside."""
+    """Whether the init of a reduction runs in the first iteration of the inner loops."""
     init, buffer = use.block.init, use.region.buffer
     if init is None:
-        return True  # it says that it reads what it goes on from
+        return True  # it declares the read of its accumulator
     if any(isinstance(m, BufferLoad) and m.buffer is buffer for m in pre_order(init)):
         return False
     first: dict[Any, Any] = {v: r.min for v, r in use.inner.items()}
@@ -330,8 +330,8 @@ def _starts(use: Use) -> bool:
 
 
 def _covers(write: Use, read: Use, ana: Analyzer) -> bool:
-    """Whether a write has come to all that a later read asks for, in each iteration of the serial loops around both:
-    in that iteration, or in those of the innermost of them up to it."""
+    """Whether a write covers a later read in each iteration of the serial loops around both: in the same iteration, or
+    in those of the innermost loop up to it."""
     common = {
         v: r
         for v, r in read.inner.items()
@@ -353,7 +353,7 @@ def _covers(write: Use, read: Use, ana: Analyzer) -> bool:
 
 
 def _cover_jointly(writes: list[Use], read: Use, ana: Analyzer) -> bool:
-    """Whether several writes have together come to all that a later read asks for, each to a box beside the others."""
+    """Whether several writes together cover a later read with adjoining boxes."""
     if len(writes) < 2:
         return False
     common = {v: r for v, r in read.inner.items() if v not in read.together and not is_one(r.extent)}
@@ -371,7 +371,7 @@ def _cover_jointly(writes: list[Use], read: Use, ana: Analyzer) -> bool:
 
 
 def _joined(boxes: list[Box], ana: Analyzer) -> list[Box]:
-    """Boxes with those made one that adjoin along a dimension and are the same along the others."""
+    """Boxes, with those merged that adjoin along one dimension and are equal along the others."""
     done: list[Box] = []
     while boxes:
         box = boxes.pop()
@@ -403,7 +403,7 @@ def _join(a: Box, b: Box, ana: Analyzer) -> Box | None:
 
 
 def _covers_together(write: Use, read: Use, ana: Analyzer) -> bool:
-    """Whether all iterations of the loops inside come to all that a later read asks for."""
+    """Whether all iterations of the inner loops together cover a later read."""
     with ana.scope():
         _assume_read(read, ana)
         if _comes_along(write, read, ana):
@@ -415,7 +415,7 @@ def _covers_together(write: Use, read: Use, ana: Analyzer) -> bool:
 
 
 def _assume_read(read: Use, ana: Analyzer) -> None:
-    """Only where something is read must it have been written."""
+    """Assume the conditions of a read: only where it happens must the element be written."""
     for v, r in read.inner.items():
         ana.bind_loop(v, r.min, r.extent)
     for c in read.conditions:
@@ -423,8 +423,8 @@ def _assume_read(read: Use, ana: Analyzer) -> None:
 
 
 def _conditions(write: Use, ana: Analyzer) -> list[PrimExpr] | None:
-    """The conditions of a write in the first iteration of all loops inside that do not say where it is; None if there
-    may be no such iteration."""
+    """The conditions of a write in the first iteration of the inner loops that its indices do not use; None if such a
+    loop may have a trip count of 0."""
     told = {v for low, _ in write.ranges for v in vars_used(low)}
     first: dict[Any, Any] = {v: r.min for v, r in write.inner.items() if v not in told}
     if any(_may_be_empty(write.inner[v].extent, ana) for v in first):
@@ -445,7 +445,7 @@ def _may_be_empty(extent: PrimExpr, ana: Analyzer) -> bool:
 
 
 def _comes_along(write: Use, read: Use, ana: Analyzer) -> bool:
-    """Whether each iteration reads just what one of the write wrote, under conditions that hold there."""
+    """Whether each iteration of the read matches one of the write, under conditions that hold there."""
     conditions = _conditions(write, ana)
     table: dict[Any, Any] = {}
     if not write.same_place(read):
@@ -458,11 +458,11 @@ def _comes_along(write: Use, read: Use, ana: Analyzer) -> bool:
 
 
 def _boxes(write: Use, read: Use, needed: Box, ana: Analyzer) -> Iterator[Box]:
-    """Boxes of which a write comes to every element that is needed, where its conditions hold."""
+    """Boxes of which a write covers every needed element where its conditions hold."""
     conditions = _conditions(write, ana)
     if conditions is None:
         return
-    # Conditions on the loops inside alone may be counted with the elements; all others have to be proved.
+    # Conditions on inner loops only are enumerated with the elements; all others have to be proved.
     own = [c for c in conditions if vars_used(c) <= write.inner.keys()]
     others = [c for c in conditions if not vars_used(c) <= write.inner.keys()]
     for met, left in [([], conditions), (own, others)] if own else [([], conditions)]:
@@ -472,7 +472,7 @@ def _boxes(write: Use, read: Use, needed: Box, ana: Analyzer) -> Iterator[Box]:
 
 
 def _lies_in(inner: Box, outer: Box, buffer: Buffer, ana: Analyzer) -> bool:
-    """Whether a box lies in another one; what lies outside of the buffer is guarded, and not read."""
+    """Whether a box contains another one; elements out of bounds are guarded, and not read."""
     return all(
         (ana.can_prove(less_equal(low, a)) or ana.can_prove(less_equal(low, const(0, low.dtype))))
         and (ana.can_prove(less_equal(b, high)) or ana.can_prove(less(sub(dim, const(2, dim.dtype)), high)))
@@ -481,7 +481,7 @@ def _lies_in(inner: Box, outer: Box, buffer: Buffer, ana: Analyzer) -> bool:
 
 
 def _let_through(write: Use, read: Use, box: Box, conditions: list[PrimExpr], ana: Analyzer) -> bool:
-    """Whether conditions hold in each iteration of a write that comes to an element of a box."""
+    """Whether conditions hold in each iteration of a write that writes an element of a box."""
     names: dict[Any, Any] = {v: v.copy_with_suffix("_write") for v in write.inner}
     ranges = [(substitute(low, names), substitute(size, names)) for low, size in write.ranges]
     with ana.scope():
@@ -495,7 +495,7 @@ def _let_through(write: Use, read: Use, box: Box, conditions: list[PrimExpr], an
 
 
 def _assume_inside(ranges: list[tuple[PrimExpr, PrimExpr]], buffer: Buffer, ana: Analyzer) -> None:
-    """Elements that are of interest lie in the buffer."""
+    """Assume that the elements are in bounds."""
     for (low, size), dim in zip(ranges, buffer.shape, strict=True):
         ana.assume(less(low, dim))
         ana.assume(less(const(0, low.dtype), add(low, size)))

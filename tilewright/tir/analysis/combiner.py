@@ -1,4 +1,4 @@
-"""How a reduction block combines: its reducer, taken from the statements that it runs."""
+"""The combiner of a reduction block, recognized from its statements."""
 
 from __future__ import annotations
 
@@ -52,34 +52,35 @@ from ...ir.stmt import (
     stmt_list,
 )
 
-ANY_ORDER = "tir.any_order"  # of a block: its author says that its steps may run in any order
+ANY_ORDER = "tir.any_order"  # annotation of a block: its steps may run in any order
 _SAYING = (EQ, NE, LT, LE, GT, GE, And, Or, Not)
 _COMBINERS: tuple[type[BinaryOp], ...] = (Add, Mul, Max, Min, And, Or)
 
 
 class NotACombination(Exception):
-    """Why a block's steps cannot be regrouped, in the words of a sentence about the block."""
+    """Why a block's steps cannot be regrouped, as the predicate of a sentence about the block."""
 
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """A reduction taken apart: `stores[j] = reducer(stores, values)[j]`, all at the same element."""
+    """A reduction as combiner, accumulators and operands: `stores[j] = reducer(stores, values)[j]`, all at the same
+    element."""
 
     buffers: tuple[Buffer, ...]
     indices: tuple[PrimExpr, ...]
     reducer: CommReducer
     values: tuple[PrimExpr, ...]
-    start: tuple[PrimExpr, ...]  # what the init stores; nothing if there is none
+    start: tuple[PrimExpr, ...]  # values of the init; empty if there is no init
 
     def update(self, places: Sequence[tuple[Buffer, Sequence[PrimExpr]]], values: Sequence[PrimExpr]) -> Stmt:
-        """The statement that combines values into elements of some buffers."""
+        """The statement that combines operands into accumulators."""
         held = [BufferLoad(b, tuple(i)) for b, i in places]
         made = self.reducer(held, values)
         return store_all(places, made)
 
 
 def store_all(places: Sequence[tuple[Buffer, Sequence[PrimExpr]]], values: Sequence[PrimExpr]) -> Stmt:
-    """Store values that may all depend on what the elements held before."""
+    """Store values that may all depend on the previous contents of the elements."""
     if len(places) == 1:
         return BufferStore(places[0][0], values[0], places[0][1])
     parts = [Var(f"v_{b.name}", b.dtype) for b, _ in places]
@@ -90,7 +91,7 @@ def store_all(places: Sequence[tuple[Buffer, Sequence[PrimExpr]]], values: Seque
 
 
 def guarded_step(block: Block) -> tuple[PrimExpr, Stmt]:
-    """The condition under which a step of a reduction counts, as rfactor leaves it, and the step."""
+    """The condition around a step of a reduction, as rfactor writes it, and the step."""
     body = block.body
     if isinstance(body, IfThenElse) and body.else_case is None:
         return body.condition, body.then_case
@@ -98,7 +99,7 @@ def guarded_step(block: Block) -> tuple[PrimExpr, Stmt]:
 
 
 def combination_of(block: Block) -> Combination:
-    """The reducer of a block and what it combines in each step; NotACombination if it has none.
+    """The combiner of a block and its operands in each step; raises NotACombination if it has none.
 
     C[i] = C[i] + A[i, k] * B[k]      ->      x + y, y = A[i, k] * B[k], from 0
     """
@@ -116,7 +117,7 @@ def combination_of(block: Block) -> Combination:
     buffers = tuple(s.buffer for s in stores)
     start = {s.buffer: s.value for s in starts}
     if set(start) != set(buffers) or len(start) != len(buffers):
-        raise NotACombination("does not init all that it combines")
+        raise NotACombination("does not initialize every buffer that it reduces into")
     inits = tuple(start[b] for b in buffers)
     lhs, steps = _steps(stores)
     found = _simple(steps, lhs) or _general(steps, lhs, inits)
@@ -129,7 +130,7 @@ def combination_of(block: Block) -> Combination:
 
 
 def _without_init(stores: list[BufferStore]) -> Combination:
-    """The same for a block whose init stands elsewhere: what it starts from follows from the operator."""
+    """The same for a block whose init is elsewhere: its initial value is the identity of the operator."""
     lhs, steps = _steps(stores)
     found = _simple(steps, lhs)
     if found is None or any(not _all_equal(s.indices, stores[0].indices) for s in stores):
@@ -147,10 +148,10 @@ def _without_init(stores: list[BufferStore]) -> Combination:
 
 
 def steps_commute(block: Block) -> bool:
-    """Whether the steps of a block leave the same in any order: `C[i] += A[i, k]` does, `C[i] = C[i]*2 + A[i, k]`
-    does not, nor does a search that keeps the first of equal ones.
+    """Whether the steps of a block give the same result in any order: `C[i] += A[i, k]` does, `C[i] = C[i]*2 + A[i, k]`
+    does not, nor does an argmax that keeps the first of equal values.
 
-    What an instruction does, in whose place a block stands, is what its reduction iterators say.
+    A block that a tensor intrinsic implements is a reduction if it has reduction iterators.
     """
     if block.annotations.get(ANY_ORDER):
         return True
@@ -189,7 +190,7 @@ def _loads(e: PrimExpr, buffers: set[Buffer]) -> bool:
 
 
 def _any_order(steps: list[PrimExpr], lhs: tuple[Var, ...]) -> bool:
-    """Whether two steps, tried on numbers of which many are equal, may change places."""
+    """Whether two steps commute, tested on numbers of which many are equal."""
     given = _given(steps, lhs)
     stand_ins = [Var(f"y{j}", e.dtype) for j, e in enumerate(given)]
     results = [_swap(s, given, stand_ins) for s in steps]
@@ -211,7 +212,7 @@ def _any_order(steps: list[PrimExpr], lhs: tuple[Var, ...]) -> bool:
 
 
 def _steps(stores: list[BufferStore]) -> tuple[tuple[Var, ...], list[PrimExpr]]:
-    """What is stored, with variables for what the elements held before."""
+    """The stored values, with variables for the previous contents of the elements."""
     lhs = tuple(Var(f"x{j}" if len(stores) > 1 else "x", s.buffer.dtype) for j, s in enumerate(stores))
     own = _Own({s.buffer: (tuple(s.indices), x) for s, x in zip(stores, lhs, strict=True)})
     steps = [own.visit(s.value) for s in stores]
@@ -233,7 +234,7 @@ def _all_equal(a: Sequence[PrimExpr], b: Sequence[PrimExpr]) -> bool:
 
 
 def _stores(body: Stmt) -> list[BufferStore] | None:
-    """The stores of a body with bindings written out; None if it is anything else."""
+    """The stores of a body with let bindings substituted; None if the body has other statements."""
     table: dict[Any, Any] = {}
     while isinstance(body, LetStmt):
         table[body.var] = substitute(body.value, table)
@@ -244,7 +245,7 @@ def _stores(body: Stmt) -> list[BufferStore] | None:
             return None
         out.append(BufferStore(s.buffer, substitute(s.value, table), s.indices))
     if len(out) > 1 and not all(isinstance(s.value, Var) for s in stmt_list(body)):  # type: ignore[attr-defined]
-        # Each store sees what the one before it left.
+        # Each store sees the effect of the previous one.
         written: set[Buffer] = set()
         for s in out:
             if any(isinstance(m, BufferLoad) and m.buffer in written for m in pre_order(s.value)):
@@ -254,7 +255,7 @@ def _stores(body: Stmt) -> list[BufferStore] | None:
 
 
 class _Own(Mutator):
-    """Loads of the elements that a block writes replaced by variables."""
+    """Replaces loads of the elements that a block writes by variables."""
 
     def __init__(self, places: Mapping[Buffer, tuple[tuple[PrimExpr, ...], Var]]) -> None:
         self.places, self.elsewhere = places, False
@@ -273,7 +274,7 @@ Found = tuple[CommReducer, list[PrimExpr]]
 
 
 def _simple(steps: list[PrimExpr], lhs: tuple[Var, ...]) -> Found | None:
-    """Each part combined for itself, by an operator that may be regrouped."""
+    """Each value combined on its own by an associative operator."""
     values, results = [], []
     rhs = tuple(Var(x.name.replace("x", "y"), x.dtype) for x in lhs)
     held = set(lhs)
@@ -292,8 +293,8 @@ def _simple(steps: list[PrimExpr], lhs: tuple[Var, ...]) -> Found | None:
 
 
 def _identities(r: CommReducer) -> list[PrimExpr | None]:
-    """The value that changes nothing for each part, where it is not for the init to say: a sum that starts
-    at something counts that once only."""
+    """The identity of the operator for each value, even where the init is not the identity: a sum that starts at
+    another value must count it only once."""
     out: list[PrimExpr | None] = []
     for e in r.result:
         own = isinstance(e, (Add, Mul)) and {e.a, e.b} <= {*r.lhs, *r.rhs}
@@ -303,8 +304,8 @@ def _identities(r: CommReducer) -> list[PrimExpr | None]:
 
 # ---------------------------------------------------------------------------- any other reducer
 def _general(steps: list[PrimExpr], lhs: tuple[Var, ...], inits: Sequence[PrimExpr]) -> Found | None:
-    """A reducer that is recognised by its laws, tried on numbers: what it starts from changes nothing, and
-    steps can be grouped in any way."""
+    """Any other reducer, recognized by testing its laws on numbers: the initial value is an identity, and the operation
+    is associative."""
     given = _given(steps, lhs)
     if len(given) != len(lhs):
         return None
@@ -324,16 +325,16 @@ def _general(steps: list[PrimExpr], lhs: tuple[Var, ...], inits: Sequence[PrimEx
 
 
 def _given(steps: list[PrimExpr], lhs: tuple[Var, ...]) -> list[PrimExpr]:
-    """The values that steps combine with the elements."""
+    """The operands that steps combine with the accumulators."""
     given: list[PrimExpr] = []
     for step in steps:
         _free_parts(step, set(lhs), given)
-    # What is said of a value, such as `x != x`, is no value of its own.
+    # A predicate of a value, such as `x != x`, is not an operand.
     return [e for e in given if not (isinstance(e, _SAYING) and any(_within(m, e) for m in given))]
 
 
 def _free_parts(e: PrimExpr, own: set[Var], out: list[PrimExpr]) -> None:
-    """The largest parts of an expression without the element itself, each once; numbers are not among them."""
+    """The largest subexpressions that do not use the accumulators, each once, constants excluded."""
     stack: list[Any] = [e]
     while stack:
         n = stack.pop()
@@ -346,7 +347,7 @@ def _free_parts(e: PrimExpr, own: set[Var], out: list[PrimExpr]) -> None:
 
 
 def _within(part: PrimExpr, whole: PrimExpr) -> bool:
-    """Whether an expression is a part of another one."""
+    """Whether an expression is a subexpression of another one."""
     return any(m is not whole and structural_equal(m, part) for m in pre_order(whole))
 
 
@@ -364,7 +365,7 @@ def _order(
     inits: Sequence[PrimExpr],
     rng: random.Random,
 ) -> list[int] | None:
-    """Which value goes with which part: combined with the init, each comes out as it is."""
+    """The operand that belongs to each accumulator: combined with the initial value, it is unchanged."""
     start = {x: _value(i, {}) for x, i in zip(lhs, inits, strict=True)}
     for order in itertools.permutations(range(len(rhs))):
         if any(rhs[j].dtype is not x.dtype for j, x in zip(order, lhs, strict=True)):
@@ -389,7 +390,7 @@ def _may_be_regrouped(
         a, b, c = (tuple(_sample(x, rng) for x in lhs) for _ in range(3))
         if combine(combine(a, b), c) != combine(a, combine(b, c)):
             return False
-        # Of two that are equal in one part, a search may give either: such are not swapped here.
+        # Of two candidates with equal keys an argmax may keep either: these are not swapped here.
         if all(x != y for x, y in zip(a, b, strict=True)) and combine(a, b) != combine(b, a):
             return False
     return True
@@ -427,7 +428,7 @@ _CALLS: dict[str, Callable[..., Any]] = {
 
 
 def _value(e: PrimExpr, at: Mapping[Var, Any]) -> Any:
-    """An expression at numbers; KeyError if it has parts that this does not know."""
+    """An expression evaluated at numbers; KeyError if it has an operator that is not supported here."""
     if isinstance(e, Var):
         return at[e]
     if isinstance(e, (IntImm, FloatImm)):

@@ -1,4 +1,4 @@
-"""What evaluating an expression may do besides giving a value."""
+"""Side effects of evaluating an expression."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def side_effect(expr: PrimExpr) -> CallEffectKind:
 
 
 def is_pure(expr: PrimExpr) -> bool:
-    """Whether the value depends on nothing but variables, and nothing else happens."""
+    """Whether the value depends on variables only, and its evaluation has no effect."""
     return side_effect(expr) <= CallEffectKind.Pure
 
 
 def has_effect(expr: PrimExpr) -> bool:
-    """Whether something would be missed if the expression were not evaluated."""
+    """Whether evaluating the expression has an effect besides its value."""
     return side_effect(expr) > CallEffectKind.ReadState
 
 
@@ -57,10 +57,10 @@ def is_division(expr: object) -> bool:
 
 
 def can_trap(expr: PrimExpr, guarded: Callable[[Any], bool] = lambda load: False) -> bool:
-    """Whether evaluating the expression where the program would not might stop it.
+    """Whether evaluating the expression speculatively might trap.
 
-    That is: a load (the index may lie outside) that is not `guarded` by a predicate, an integer division whose divisor
-    is not a constant other than zero, and a call of anything but an element-wise function.
+    That is: a load (the index may be out of bounds) that is not `guarded` by a predicate, an integer division whose
+    divisor is not a constant other than zero, and a call of anything but an element-wise function.
     """
     for e in pre_order(expr):
         if isinstance(e, (BufferLoad, ProducerLoad)) and not guarded(e):

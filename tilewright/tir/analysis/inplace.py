@@ -1,10 +1,10 @@
-"""Which parameters of a function may be one and the same array: what a program may compute in place.
+"""Parameters of a function that may alias: what a program may compute in place.
 
     for i in range(n):                     for i in range(n):
         B[i] = A[i] + 1     B may be A         B[i] = A[n - 1 - i]     B may not be A: half of A is gone when it is read
 
-A function that is marked `tir.noalias` is compiled as if its arrays were apart. An array that is written may still be
-another one where each element is read, before it is written, by nobody but the iteration that writes it.
+A function that is marked `tir.noalias` is compiled as if its arrays did not overlap. An output may still alias an input
+if each element is read only by the iteration that writes it, and before the write.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from ...ir.stmt import BlockRealize, BufferStore, For, SeqStmt, Stmt
 
 # An attribute of functions: pairs of parameters by number, one that is written and one that may be the same array.
 INPLACE = "tir.inplace"
-Place = tuple[PrimExpr, ...] | None  # indices, or somewhere
+Place = tuple[PrimExpr, ...] | None  # indices, or None if unknown
 
 
 def with_inplace_pairs(func: PrimFunc) -> PrimFunc:
-    """The function with what calls may give twice noted, if it is compiled as if arrays were apart."""
+    """The function with its in-place pairs as an attribute, if it is compiled with `noalias`."""
     if not func.attrs.get("tir.noalias") or INPLACE in func.attrs or len(func.buffer_map) < 2:
         return func
     return func.with_attr(INPLACE, inplace_pairs(func))
@@ -38,10 +38,10 @@ def inplace_pairs(func: PrimFunc) -> tuple[tuple[int, int], ...]:
     """Pairs of parameters, one that is written and one that is only read, that may be the same array."""
     buffers = [(i, func.buffer_map[p]) for i, p in enumerate(func.params) if p in func.buffer_map]
     kinds = {(b.dtype, len(b.shape)) for _, b in buffers}
-    if len(kinds) == len(buffers):  # no two are alike
+    if len(kinds) == len(buffers):  # no two have the same type and shape
         return ()
     uses = list(_Walk([b for _, b in buffers]).top(func.body))
-    using: dict[Var, list[_Use]] = {}  # by the memory; functions may have thousands of parameters
+    using: dict[Var, list[_Use]] = {}  # by data pointer; functions may have thousands of parameters
     for u in uses:
         for data in {b.data for b in (*u.reads, *u.writes)}:
             using.setdefault(data, []).append(u)
@@ -52,7 +52,7 @@ def inplace_pairs(func: PrimFunc) -> tuple[tuple[int, int], ...]:
     found = []
     for i, w, j, r in pairs:
         of_read, of_written = using.get(r.data, []), using[w.data]
-        # Somebody else reads it, and not before all else: said at once, where a thousand stages read one array.
+        # A later statement reads it too: an early exit for arrays that a thousand stages read.
         if len(of_read) > len(of_written) and last[r.data] >= min(u.top for u in of_written if w in u.writes):
             continue
         if _in_place(of_read, of_written, w, r):
@@ -61,7 +61,7 @@ def inplace_pairs(func: PrimFunc) -> tuple[tuple[int, int], ...]:
 
 
 def _alike(a: Buffer, b: Buffer) -> bool:
-    """Whether one array could be both; strides are compared when there are arrays."""
+    """Whether one array could be passed for both; strides are compared at the call."""
     same = a.dtype == b.dtype and len(a.shape) == len(b.shape)
     return same and all(structural_equal(x, y) for x, y in zip(a.shape, b.shape))
 
@@ -87,7 +87,7 @@ def _in_place(of_read: Sequence[_Use], of_written: Sequence[_Use], w: Buffer, r:
     reading = [u for u in uses if r in u.reads]
     writing = [u for u in uses if w in u.writes]
     if max((u.top for u in reading), default=-1) < min(u.top for u in writing):
-        return True  # it is all read before anything is written
+        return True  # all reads come before the first write
     if len(writing) != 1 or any(u is not writing[0] and (r in u.reads or w in u.reads) for u in uses):
         return False
     (use,) = writing
@@ -102,7 +102,7 @@ def _same(a: Sequence[PrimExpr], b: Sequence[PrimExpr]) -> bool:
 
 
 def _once(use: _Use, place: tuple[PrimExpr, ...]) -> bool:
-    """Whether no two runs of the statement write to the same place."""
+    """Whether no two iterations of the statement write the same element."""
     domains = {loop.loop_var: Range(loop.min, loop.extent) for loop in use.loops}
     if use.realize is None:
         lanes: dict[Var, Range] = {}
@@ -143,7 +143,7 @@ class _Walk:
         self.memory = {b.data: b for b in params}
 
     def top(self, body: Stmt) -> Iterator[_Use]:
-        """Those of a function's statements, which run one after the other."""
+        """The uses in the top-level statements of a function, which run in sequence."""
         if isinstance(body, BlockRealize) and not body.block.iter_vars:
             body = body.block.body
         for s in body.seq if isinstance(body, SeqStmt) else (body,):
@@ -160,13 +160,13 @@ class _Walk:
                 yield from self.uses(one, loops)
         elif isinstance(s, BufferStore):
             yield self.store(s, loops)
-        else:  # conditions, calls, memory: what they do with buffers may happen anywhere
+        else:  # conditions, calls, allocations: their accesses may be anywhere
             yield self.anything(s, loops)
 
     def block(self, realize: BlockRealize, loops: tuple[For, ...]) -> _Use:
         block = realize.block
         use = _Use(self.count, loops, realize)
-        # What is in a block within this one, or goes by another name, is somewhere in the region.
+        # Accesses in nested blocks or through another buffer are somewhere in the region.
         plain = isinstance(block.body, BufferStore) and not block.match_buffers
         plain = plain and not any(m in self.memory for m in pre_order(block.body) if isinstance(m, Var))
         for regions, told in ((block.reads, use.reads), (block.writes, use.writes)):
@@ -190,7 +190,7 @@ class _Walk:
         return use
 
     def pointer(self, v: Var, use: _Use) -> None:
-        """The memory of a parameter given to a function, which may do anything with it."""
+        """The memory of a parameter passed to a function, which may access any of it."""
         if v in self.memory:
             for told in (use.reads, use.writes):
                 told.setdefault(self.memory[v], []).append(None)

@@ -1,4 +1,4 @@
-"""Where buffers are used, and which block a program is about."""
+"""Lowest common ancestors of buffer accesses, and the anchor block of a program."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ P = TypeVar("P", bound=_Nested)
 
 
 def common_place(a: P, b: P) -> P:
-    """The innermost place that both are in: each knows the one around it, and how deep it is."""
+    """The lowest common ancestor of two places, by parents and depths."""
     while a is not b:
         if a.depth >= b.depth:
             a = a.parent
@@ -125,7 +125,7 @@ def detect_buffer_access_lca(func: PrimFunc) -> dict[Buffer, Stmt | None]:
 
 
 def find_anchor_block(mod: IRModule | PrimFunc) -> Block | None:
-    """The block that a program is about: the reduction with the most operations, else the last block."""
+    """The anchor block of a program: the reduction with the most operations, else the last block."""
     func = mod
     if isinstance(mod, IRModule):
         functions = [f for f in mod.functions.values() if isinstance(f, PrimFunc)]
@@ -147,7 +147,7 @@ def _reduces(block: Block) -> bool:
 
 
 def _leaf_blocks(func: Any) -> list[tuple[Block, float]]:
-    """The blocks that hold no other block, each with how often it runs."""
+    """The blocks without nested blocks, each with its number of runs."""
     out: list[tuple[Block, float]] = []
 
     def go(n: Any, runs: float) -> bool:

@@ -44,7 +44,7 @@ def scope_of(var: Var) -> str:
 
 # ---------------------------------------------------------------------------- bytes
 def bytes_of(dtype: Any, extents: Iterable[PrimExpr]) -> int | None:
-    """What an array takes; None if one of its sizes is no number yet."""
+    """The bytes of an array; None if one of its sizes is not a constant."""
     total = int(dtype.nbytes)
     for e in extents:
         size = const_value(e)
@@ -139,7 +139,7 @@ class _Flops:
         return float(n.extent.value) if isinstance(n.extent, IntImm) else 1.0
 
     def block(self, n: BlockRealize) -> float:
-        return self.stmt(n.block.body)  # what `init` does is lost in the reduction's own work
+        return self.stmt(n.block.body)  # the work of `init` is negligible
 
     def expr(self, e: Any) -> float:
         if isinstance(e, BufferLoad) or not isinstance(e, PrimExpr):
@@ -161,8 +161,8 @@ class _Flops:
 def estimate_tir_flops(func_or_mod: Any) -> float:
     """The arithmetic operations on values that a program does, a symbolic loop counted once.
 
-    A multiply-add counts two; comparisons, selections' dearer side and calls of functions count too. A
-    function says it itself with the attribute `estimated_flops`.
+    A multiply-add counts as two. Comparisons, calls of functions and the more expensive branch of a selection count
+    too. The attribute `estimated_flops` of a function overrides the count.
     """
     if isinstance(func_or_mod, IRModule):
         return sum(estimate_tir_flops(f) for f in func_or_mod.functions.values() if isinstance(f, PrimFunc))

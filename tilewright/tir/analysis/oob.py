@@ -1,4 +1,4 @@
-"""Accesses that certainly leave their buffer."""
+"""Accesses that are provably out of bounds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Check(AnalyzedMutator):
 
 
 def check_bounds(func: PrimFunc) -> PrimFunc:
-    """Raise LoweringError if an access lies outside of its buffer whenever it is reached.
+    """Raise LoweringError if an access is out of bounds whenever it is reached.
 
         for i in range(4): A[i + 8] = 0        # A has 8 elements: refused
 

@@ -1,4 +1,4 @@
-"""The loops of a reduction, and where its start value goes."""
+"""The loops of a reduction, and the position of its init."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .regions import get_block_read_write_region
 
 
 def starts_at_first(realize: BlockRealize, loops: list[For], held: Set[Var] = frozenset()) -> bool:
-    """Whether the first iteration of the loops is the one that has all reduction iterators at their start."""
+    """Whether all reduction iterators have their first value in the first iteration of the loops."""
     ana = Analyzer()
     first: dict[Any, Any] = {loop.loop_var: loop.min for loop in loops}
     for iv, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
@@ -22,7 +22,7 @@ def starts_at_first(realize: BlockRealize, loops: list[For], held: Set[Var] = fr
             continue
         if vars_used(value) & held or not ana.can_prove_equal(substitute(value, first), iv.dom.min):
             return False
-    # Conditions may leave out the first iteration only together with all others.
+    # Conditions may skip the first iteration only if they skip all others.
     for loop in loops:
         ana.bind_loop(loop.loop_var, loop.min, loop.extent)
     conditions = [c for c in conjuncts(realize.predicate) if vars_used(c) & first.keys()]
@@ -30,8 +30,8 @@ def starts_at_first(realize: BlockRealize, loops: list[For], held: Set[Var] = fr
 
 
 def _holds_at_first(ana: Analyzer, condition: PrimExpr, first: dict[Any, Any]) -> bool:
-    """Whether a condition that holds in some iteration does so in the first."""
-    if isinstance(condition, (LT, LE)):  # `i*4 + k < n` is nearer to fail than `i*4 < n`
+    """Whether a condition that holds in some iteration holds in the first."""
+    if isinstance(condition, (LT, LE)):  # if `i*4 + k < n` holds, so does `i*4 < n`
         far = sub(condition.a, condition.b)
         if ana.can_prove(less_equal(substitute(far, first), far)):
             return True
@@ -40,17 +40,17 @@ def _holds_at_first(ana: Analyzer, condition: PrimExpr, first: dict[Any, Any]) -
 
 
 def reduction_loops(realize: BlockRealize, loops: list[For]) -> list[For]:
-    """Those of `loops` that drive a reduction iterator of the block, outermost first.
+    """The loops of `loops` that drive a reduction iterator of the block, outermost first.
 
-    A part of a split may have gone from the bindings, because the predicate lets one iteration of it
-    through: `for k_0, k_1 in grid(2, 2): vk = k_1 where k_0 * 2 + k_1 < 1`. It drives the reduction too.
+    A part of a split may be missing in the bindings, because the predicate holds for one iteration of it only:
+    `for k_0, k_1 in grid(2, 2): vk = k_1 where k_0 * 2 + k_1 < 1`. It drives the reduction too.
     """
     used: set[Var] = set()
     spatial: set[Var] = set()
     for iv, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
         (used if iv.iter_type == IterVar.CommReduce else spatial).update(vars_used(value))
     conditions = [vars_used(c) for c in conjuncts(realize.predicate)]
-    single = {loop.loop_var for loop in loops if is_one(loop.extent)}  # which may be part of anything
+    single = {loop.loop_var for loop in loops if is_one(loop.extent)}  # these may belong to any iterator
     more = True
     while more:
         joined = {v for c in conditions if c & used for v in c} - spatial - used - single
@@ -60,10 +60,10 @@ def reduction_loops(realize: BlockRealize, loops: list[For]) -> list[For]:
 
 
 def init_nest(realize: BlockRealize, around: list[For], start: int) -> Stmt | None:
-    """The block's `init` under copies of those loops from `around[start]` on that it needs.
+    """The block's `init` under copies of the loops from `around[start]` on that it needs.
 
-    None if it cannot stand alone: if a loop drives spatial and reduction iterators alike, the bounds of a spatial
-    one depend on one that reduces, or the init itself asks for the value of a reduction iterator.
+    None if the init cannot be separated: a loop drives both spatial and reduction iterators, the bounds of a spatial
+    loop depend on a reduction loop, or the init itself uses a reduction iterator.
     """
     block, loops = realize.block, around[start:]
     assert block.init is not None
@@ -89,13 +89,13 @@ def init_nest(realize: BlockRealize, around: list[For], start: int) -> Stmt | No
             continue
         needed |= used
         predicate = logical_and(predicate, condition)
-    # A condition on both was left out: the init may run for more points, as long as they are points.
+    # A condition on both kinds was dropped: the init may run for more points, as long as they are in the domain.
     if mixed and not inside_domains(spatial, around, predicate):
         return None
     for loop in reversed(loops):
         if loop.loop_var in needed:
             needed |= vars_used(loop.min) | vars_used(loop.extent)
-    if needed & reducing:  # which elements there are changes with the reduction
+    if needed & reducing:  # the set of elements changes with the reduction
         return None
     copies = {loop.loop_var: loop.loop_var.copy_with_suffix("_init") for loop in loops}
     stand_alone = Block(
@@ -120,7 +120,7 @@ def init_nest(realize: BlockRealize, around: list[For], start: int) -> Stmt | No
 
 
 def inside_domains(spatial: list[tuple[IterVar, PrimExpr]], loops: list[For], predicate: PrimExpr) -> bool:
-    """Whether the iterators stay in their domains for all iterations that the predicate lets through."""
+    """Whether the iterators stay in their domains in all iterations in which the predicate holds."""
     ana = Analyzer()
     for loop in loops:
         ana.bind_loop(loop.loop_var, loop.min, loop.extent)

@@ -1,4 +1,4 @@
-"""What a block reads and writes, as boxes of buffers in terms of its iterators."""
+"""The regions of buffers that a block reads and writes, in terms of its iterators."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def get_block_access_region(
 ) -> list[list[BufferRegion]]:
     """The regions that a block's body reads, those it writes, and the buffers it uses through pointers.
 
-    Loops inside the block are taken over their whole range. A reduction's update does not count as
-    reading what it accumulates into, if the block has an `init` that starts it. Only buffers whose pointer is in
-    `buffer_var_map` count; without it, all that come from outside of the block.
+    Loops inside the block are relaxed over their whole range. The update of a reduction does not count as a read of
+    its accumulator if the block has an `init`. Only buffers whose pointer is in `buffer_var_map` count; without it, all
+    that are defined outside of the block.
     """
     found = _collect(block, buffer_var_map)
     skip = set() if block.init is None else {b for b in found.writes if not reads_elsewhere(block, b)}
@@ -38,7 +38,8 @@ def get_block_access_region(
 def get_block_read_write_region(
     block: Block, buffer_var_map: Mapping[Var, Buffer] | None = None
 ) -> list[list[BufferRegion]]:
-    """The regions that a block reads and writes; what is used through a pointer counts whole as both."""
+    """The regions that a block reads and writes; a buffer used through a pointer is both read and written as a
+    whole."""
     reads, writes, opaque = get_block_access_region(block, buffer_var_map)
     for region in opaque:
         for regions in (reads, writes):
@@ -48,8 +49,8 @@ def get_block_read_write_region(
 
 
 def reads_elsewhere(block: Block, b: Buffer) -> bool:
-    """Whether a block reads of a buffer that it writes more than each element that it stores to: in its `init`, or at
-    other places."""
+    """Whether a block reads a buffer that it writes in its `init`, or at other elements than those that it stores
+    to."""
     if block.init is not None:
         if any(isinstance(m, BufferLoad) and m.buffer is b for m in pre_order(block.init)):
             return True
@@ -194,7 +195,7 @@ class _Accesses(Visitor):
         self.visit_children(n)
 
     def visit_Var(self, n: Var) -> None:
-        """A pointer by itself: there is no telling what is done with it."""
+        """A pointer by itself: its uses are unknown."""
         b = self.buffer_of(n)
         if b is not None:
             self.opaque.setdefault(b)
@@ -242,7 +243,7 @@ def _joined(x: IntervalSet, y: IntervalSet, ana: Analyzer) -> IntervalSet:
 
 
 def _inside(r: Range, dim: PrimExpr) -> Range:
-    """The part of a range that lies in the buffer, as far as constants tell; the rest is never touched."""
+    """The part of a range within the buffer, as far as constants show; the rest is never accessed."""
     low, size, most = const_value(r.min), const_value(r.extent), const_value(dim)
     if low is None or size is None:
         return r

@@ -6,18 +6,18 @@ from typing import Any
 
 from ...ir.stmt import For
 
-AXES = ("blockIdx", "clusterCtaIdx", "threadIdx")  # of the hardware, from the outermost on
+AXES = ("blockIdx", "clusterCtaIdx", "threadIdx")  # hardware axes, outermost first
 
 
 def is_hardware_loop(n: Any) -> bool:
-    """Whether a loop is bound to an axis of the hardware; virtual threads are parts of a thread."""
+    """Whether a loop is bound to a hardware axis; virtual threads are not."""
     return (
         isinstance(n, For) and n.thread_binding is not None and n.thread_binding.thread_tag.startswith(AXES)
     )
 
 
 def is_fragment(scope: str) -> bool:
-    """Whether memory of a scope is spread over the registers of a warp or a warpgroup."""
+    """Whether memory of a scope is distributed over the registers of a warp or a warpgroup."""
     return scope.startswith(("wmma.", "wgmma."))
 
 

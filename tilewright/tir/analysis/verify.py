@@ -1,4 +1,4 @@
-"""Questions that a program must answer with yes: well-formed, defined once, within a device's limits."""
+"""Verifiers: well-formedness, single assignment, and the limits of a device."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def verify_ssa(func: PrimFunc) -> bool:
 
 # ---------------------------------------------------------------------------- well-formedness
 class _BlockScope(Visitor):
-    """Finds blocks that look at the loops around them instead of at their own iterators."""
+    """Finds blocks that use loop variables from outside instead of their own iterators."""
 
     def __init__(self) -> None:
         self.outside: set[Var] = set()
@@ -107,7 +107,7 @@ class _BlockScope(Visitor):
         for v in (*n.iter_values, n.predicate):
             self.visit(v)
         held, loops, block = self.outside, self.loops, self.block
-        opaque = not n.block.iter_vars  # such a block is transparent to the loops around it
+        opaque = not n.block.iter_vars  # such a block may use the loops around it
         if not opaque:
             self.outside, self.loops = held | set(loops), []
             self.block = n.block.name_hint
@@ -126,9 +126,9 @@ def _problems(func: PrimFunc) -> list[str]:
 
 
 def verify_well_formed(func_or_mod: Any, assert_mode: bool = True) -> bool:
-    """Whether every variable used is defined, defined once, and blocks see loops only through iterators.
+    """Whether every used variable is defined exactly once, and blocks use loops only through iterators.
 
-    With `assert_mode` a program that is not raises ValueError saying what is wrong.
+    With `assert_mode` a program that is not well-formed raises ValueError with the reasons.
     """
     for func in _functions(func_or_mod):
         found = _problems(func)
@@ -165,7 +165,7 @@ class _HostAccess(Visitor):
 
 
 def verify_memory(func: PrimFunc) -> bool:
-    """Whether host code leaves the device's memory alone; always so for a CPU target."""
+    """Whether host code does not access device memory; always true for a CPU target."""
     target = func.attrs.get("target")
     if target is None or not home_of("targets").Target(target).is_gpu:
         return True
@@ -176,7 +176,7 @@ def verify_memory(func: PrimFunc) -> bool:
 
 # ---------------------------------------------------------------------------- a GPU's limits
 class _Kernels(Visitor):
-    """Sizes of each kernel, compared with the limits as it ends."""
+    """Sizes of each kernel, compared with the limits at its end."""
 
     def __init__(self, limits: Mapping[str, int]) -> None:
         self.limits = limits

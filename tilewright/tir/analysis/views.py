@@ -13,7 +13,7 @@ from ...ir.stmt import BufferStore, Stmt
 
 
 def used_whole(view: Buffer, body: Stmt) -> str | None:
-    """How statements use a buffer other than element by element, or row by row, if they do."""
+    """A use of the buffer other than element by element, or row by row; None if there is none."""
     wide = const_value(view.shape[-1]) if view.shape else None
     for n in pre_order(body):
         if n is view.data:
@@ -26,7 +26,7 @@ def used_whole(view: Buffer, body: Stmt) -> str | None:
 
 
 def rows_apart(view: Buffer, strides: Sequence[PrimExpr], ana: Analyzer) -> PrimExpr | None:
-    """How far apart the rows of a view without strides of its own are, if they do not lie end to end."""
+    """The row stride of a view without strides of its own, if its rows are not contiguous."""
     if view.strides or not view.shape:
         return None
     dense: PrimExpr = const(1, strides[-1].dtype)

@@ -6,10 +6,10 @@ Every read and write is checked as it happens, unless the index is seen to be in
 - Integers wrap to their type's width; floats are rounded to their type after each operation; functions
   such as `exp` are evaluated in double precision and rounded once. Integer division by zero is an error.
 - A float that does not fit an integer type, or is NaN, is cast to the least value of that type.
-- `Select` and `if_then_else` evaluate the chosen side only; `And` and `Or` stop when they know.
+- `Select` and `if_then_else` evaluate the selected operand only; `And` and `Or` short-circuit.
 - A function in block form runs one statement after the other, loops bound to threads included: that
-  is what block programs mean. In lowered code threads run at once and meet at barriers.
-- Reports: accesses out of bounds, reads of memory that nothing wrote, races between threads or
+  is what block programs mean. In lowered code threads run concurrently and synchronize at barriers.
+- Reports: accesses out of bounds, reads of uninitialized memory, races between threads or
   iterations of a parallel loop, barriers that not all threads reach, iterators out of their domain.
 """
 
@@ -40,11 +40,11 @@ def interpret(
     outputs: Iterable[str] = (),
     module: IRModule | None = None,
 ) -> Any:
-    """Run a function on arrays, which are written in place; gives what `T.ret` returned, else None.
+    """Run a function on arrays, which are written in place; returns the value of `T.ret`, else None.
 
     Arrays may be NumPy's, PyTorch's, or anything that shares its memory as one; scalars are Python's.
-    `check_regions` holds each block to the reads and writes that it declares. Buffers among the
-    parameters that are named in `outputs` count as unwritten at the start. `module` holds the
+    `check_regions` checks each access against the reads and writes that its block declares. Parameters named in
+    `outputs` count as uninitialized at the start. `module` holds the
     functions that calls refer to; given a module in place of a function, its only one or "main" runs.
     """
     if isinstance(func, IRModule):
@@ -72,7 +72,7 @@ def python_source(func: PrimFunc, **options: Any) -> str:
 
 
 class _Callable(ModuleType):
-    """This package, which its parent holds under its function's name: calling one calls the other."""
+    """This package, which has the name of its function: calling the package calls the function."""
 
     def __call__(self, func: PrimFunc | IRModule, *args: Any, **options: Any) -> Any:
         return interpret(func, *args, **options)

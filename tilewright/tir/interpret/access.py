@@ -1,4 +1,4 @@
-"""Accesses to buffers as Python source: the position in memory and what must hold before it is touched."""
+"""Accesses to buffers as Python source: the position in memory and the checks before the access."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class View:
-    """How a buffer sees memory: element i lies at `offset` + Σ i·strides of what `pointer` points to.
+    """The layout of a buffer: element i is at `offset` + Σ i·strides from `pointer`.
 
     Index d runs from `lows[d]` on, `extents[d]` values of it.
     """
@@ -24,7 +24,7 @@ class View:
     strides: list[int | str]
     lows: list[Code]
     extents: list[Code]
-    owner: bool  # whether indices within the shape are sure to lie within the memory
+    owner: bool  # whether every index within the shape is within the memory
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Regions:
     block: str
     reads: dict[Buffer, list[str]] = field(default_factory=dict)
     writes: dict[Buffer, list[str]] = field(default_factory=dict)
-    own: set[Buffer] = field(default_factory=set)  # made inside: not for the block to declare
+    own: set[Buffer] = field(default_factory=set)  # allocated inside: the block does not declare them
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Place:
     position: str
     flat: str  # the source of the position; the same text where it needs no name
     position_tests: list[str]  # with @ for the position
-    mark: str | None  # the statement that notes a write in the mask
+    mark: str | None  # the statement that records a write in the mask
     failure: str
 
     @property
@@ -73,7 +73,7 @@ class Place:
 
 
 def locate(t: ExprTranslator, b: Buffer, indices: list[Code], sub: str | None, *, write: bool) -> Place:
-    """Where an access goes and what must hold for it."""
+    """The position of an access and its checks."""
     view = t.view_of(b)
     kind, root = b.dtype.element, t.facts.root(b.data)
     bounds, tracked, logged = t.options.check_bounds, t.tracked(b.data), root in t.logged
@@ -122,7 +122,7 @@ def locate(t: ExprTranslator, b: Buffer, indices: list[Code], sub: str | None, *
 
 
 def _inside(i: Code, low: Code, extent: Code) -> bool:
-    """Whether an index is sure to lie in its dimension."""
+    """Whether an index is provably in bounds."""
     if i.lo is None or i.hi is None or low.hi is None or low.lo is None or extent.lo is None:
         return False
     return low.hi <= i.lo and i.hi < low.lo + extent.lo

@@ -1,4 +1,4 @@
-"""Arguments to memory: arrays of any origin seen as buffers, and the sizes that follow from them."""
+"""Binding of arguments: arrays of any origin as buffers, and the symbolic sizes that follow from them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .memory import Memory, Pointer
 
 
 def as_array(value: Any) -> np.ndarray[Any, Any] | None:
-    """The NumPy array over the memory of an array of any origin; None if it is no array."""
+    """A NumPy array that shares the memory of an array of any origin; None if the value is not an array."""
     if isinstance(value, np.ndarray):
         return value
     if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "untyped_storage"):
@@ -72,7 +72,7 @@ class Arguments:
         self._solve(pending)
 
     def finish(self) -> None:
-        """Bring results home to arrays that could not share their memory."""
+        """Copy results back to arrays whose memory could not be shared."""
         for target, array in self.copies:
             target.copyfrom(array)
 
@@ -118,7 +118,9 @@ class Arguments:
             return value
         array = as_array(value)
         if array is None:
-            raise TypeError(f"{self.name}: argument for buffer {b.name}: {type(value).__name__} is no array")
+            raise TypeError(
+                f"{self.name}: argument for buffer {b.name}: {type(value).__name__} is not an array"
+            )
         if (
             array is not value
             and hasattr(value, "copyfrom")
@@ -151,7 +153,9 @@ class Arguments:
         if not b.strides and not array.flags.c_contiguous:
             raise self._wrong(b, "the array is not dense, and the buffer declares no strides")
         if any(s % b.dtype.nbytes or s < 0 for s in strides):
-            raise self._wrong(b, f"strides of {strides} bytes are no whole, positive steps of {b.dtype}")
+            raise self._wrong(
+                b, f"strides of {strides} bytes are not positive multiples of the size of {b.dtype}"
+            )
         return shape, tuple(s // b.dtype.nbytes for s in strides)
 
     def _flat(self, name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -171,7 +175,7 @@ class Arguments:
 
     # -- sizes -------------------------------------------------------------------------------
     def _solve(self, pending: list[tuple[Buffer, str, PrimExpr, int]]) -> None:
-        """Find the variables in shapes, strides and offsets; what says two things is refused."""
+        """Solve for the variables in shapes, strides and offsets; contradictions are refused."""
         while pending:
             rest = []
             for b, what, have, want in pending:
@@ -208,7 +212,7 @@ class Arguments:
         return int(evaluate(e, known))
 
     def _invert(self, e: PrimExpr, want: int, b: Buffer, what: str) -> bool:
-        """Give the one unknown variable of `e` the value that makes it `want`, if that can be seen."""
+        """Solve `e == want` for its only unknown variable, if possible."""
         if isinstance(e, Var):
             if what.startswith("shape") and want < 0:
                 return False

@@ -283,7 +283,7 @@ def _copy_async(t: ExprTranslator, e: Call, lane: str | None) -> Code:
     to, to_offset, source, source_offset, size = (t.value(a).text for a in e.args[:5])
     kind = t.constant(e.dtype, ("type", e.dtype))
     target = f"{to}.moved({to_offset}, {kind})"
-    zeros = f"rt.clear({target}, {size}, {t.site()})"  # what the predicate does not hold for
+    zeros = f"rt.clear({target}, {size}, {t.site()})"  # where the predicate does not hold
     holds = f" if {t.value(e.args[5]).text} else {zeros}" if len(e.args) > 5 else ""
     places = f"{target}, {source}.moved({source_offset}, {kind})"
     return Code(f"(rt.copy({places}, {size}, {t.site()}){holds})", depth=3)
@@ -303,7 +303,7 @@ def _copy_async(t: ExprTranslator, e: Call, lane: str | None) -> Code:
 def _fragments(t: ExprTranslator, e: Call, lane: str | None) -> Code:
     if t.in_kernel:
         raise t.refuse(
-            f"`{e.op.name}` in a kernel: its threads do it together, and the interpreter one by one"
+            f"`{e.op.name}` in a kernel: a warp executes it together, and the interpreter runs threads one by one"
         )
     args = [t.value(a).text for a in e.args]
     return Code(f"run_fragments({', '.join([repr(e.op.short_name), *args])})", depth=3)
@@ -329,9 +329,9 @@ def _sync(t: ExprTranslator, e: Call, lane: str | None) -> Code:
     scope = e.args[0]
     name = scope.value if isinstance(scope, StringImm) else str(scope)
     if not t.in_kernel:
-        return Code("None")  # one after the other: there is nobody to wait for
+        return Code("None")  # sequential: no thread to wait for
     if name == "global":
-        raise t.refuse("a barrier over all blocks of a launch: blocks are never ordered; use two kernels")
+        raise t.refuse("a barrier over all blocks of a launch: blocks cannot synchronize; use two kernels")
     kind = {"warp": "warp-sync", "shared.cluster": "cluster-sync"}.get(name, "sync")
     return _waits(t, e, f"{kind!r}, {t.site()}", 2)
 
@@ -388,7 +388,7 @@ def _arguments(t: ExprTranslator, args: Any) -> tuple[str, int]:
 
 
 def _result(t: ExprTranslator, e: Call, text: str, depth: int) -> Code:
-    """What a function in Python gave, brought into the type that the program expects."""
+    """The result of a Python function, converted to the type that the program expects."""
     kind = e.dtype.element
     if kind.code in ("void", "handle"):
         return Code(text, depth=depth)

@@ -22,7 +22,7 @@ _DEEP = 40  # nesting at which an expression gets a function of its own: Python'
 
 @dataclass(frozen=True)
 class Options:
-    """What is looked for while a program runs."""
+    """The checks to make while a program runs."""
 
     detect_races: bool = True
     check_bounds: bool = True
@@ -41,7 +41,7 @@ class ExprTranslator:
         self.scope: dict[Var, Code] = {}
         self.views: dict[Buffer, View] = {}
         self.owners: set[Buffer] = set()
-        self.room: dict[Var, int] = {}  # bytes of allocations of constant size
+        self.room: dict[Var, int] = {}  # sizes in bytes of allocations of constant size
         self.pool: dict[str, Any] = {}  # constants that the source refers to
         self._pooled: dict[Any, str] = {}
         self.sites: list[Any] = []
@@ -57,12 +57,12 @@ class ExprTranslator:
         self._count = 0
 
     def _marked_params(self) -> set[Var]:
-        """The roots of parameters that hold nothing worth reading at the start."""
+        """The roots of parameters that are uninitialized at the start."""
         chosen = [b for b in self.func.buffer_map.values() if b.name in self.options.outputs]
         return {self.facts.root(b.data) for b in chosen}
 
     def tracked(self, data: Var) -> bool:
-        """Whether it is known of each cell of the memory if it was written."""
+        """Whether writes to each cell of the memory are tracked."""
         root = self.facts.root(data)
         return self.options.check_unwritten and (root in self.facts.tracked or root in self.marked)
 
@@ -74,7 +74,7 @@ class ExprTranslator:
         return f"{plain}_{self._count}" if plain[:1].isalpha() else f"v{plain}_{self._count}"
 
     def constant(self, value: Any, key: Any = None) -> str:
-        """The name under which the source finds a Python object."""
+        """The name by which the source refers to a Python object."""
         key = ("id", id(value)) if key is None else key
         name = self._pooled.get(key)
         if name is None:
@@ -137,7 +137,7 @@ class ExprTranslator:
     def lookup(self, v: Var) -> Code:
         code = self.scope.get(v)
         if code is None:
-            raise self.refuse(f"variable {v.name} is used where nothing gives it a value")
+            raise self.refuse(f"variable {v.name} is used outside of its definition")
         return code
 
     # -- integers ----------------------------------------------------------------------------
@@ -148,7 +148,7 @@ class ExprTranslator:
         return Code(scalars.wrapped(kind, text), int(kind.low), int(kind.high), depth + 1)
 
     def full(self, kind: DataType, text: str, depth: int = 0) -> Code:
-        """A value of which nothing is known but its type."""
+        """A value of which only the type is known."""
         if kind.is_integral:
             return Code(text, int(kind.low), int(kind.high), depth)
         return Code(text, depth=depth)
@@ -169,7 +169,7 @@ class ExprTranslator:
         return self.lookup(data).text
 
     def view_of(self, b: Buffer) -> View:
-        """How a buffer sees its memory here."""
+        """The view of a buffer here."""
         held = self.views.get(b)
         if held is not None:
             return held
@@ -193,7 +193,7 @@ class ExprTranslator:
         return int(known) if known is not None else self.value(e).text
 
     def _fits(self, b: Buffer, offset: int | str) -> bool:
-        """Whether a dense buffer is sure to lie within its allocation."""
+        """Whether a dense buffer is provably within its allocation."""
         shape, room = b.const_shape(), self.room.get(b.data)
         if shape is None or room is None or b.strides or not isinstance(offset, int) or offset < 0:
             return False

@@ -1,4 +1,4 @@
-"""What must be known of a whole function before it is translated: who sees which memory, and how."""
+"""Facts about a whole function that its translation needs: aliases of memory, and the types of its accesses."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _COLLECTIVE = {
 
 
 class Facts:
-    """The memories of a function. Pointers that may lead to one memory have one `root`.
+    """The memories of a function. Pointers that may alias have the same `root`.
 
-    `kinds` are the types that a pointer's memory is seen as; `unit` is the smallest of their sizes in
-    bytes, the grain in which writes and accesses are noted; `tracked` are the roots that the function
-    allocates itself; `shared` those that it allocates for several threads.
+    `kinds` are the types that a memory is accessed as; `unit` is the smallest of their sizes in bytes, the granularity
+    in which accesses are recorded; `tracked` are the roots that the function allocates itself; `shared` those that it
+    allocates for several threads.
     """
 
     def __init__(self, func: PrimFunc) -> None:
@@ -97,13 +97,13 @@ class Facts:
 
     # -- answers -----------------------------------------------------------------------------
     def root(self, v: Var) -> Var:
-        """The pointer that stands for all that may lead to the same memory."""
+        """The representative of the pointers that may alias."""
         while v in self._parent:
             v = self._parent[v]
         return v
 
     def kinds_of(self, v: Var) -> list[DataType]:
-        """The types that the memory behind `v` is seen as, through whatever pointer."""
+        """The types that the memory of `v` is accessed as, through any pointer."""
         root = self.root(v)
         found = {k.element: None for w, kinds in self.kinds.items() if self.root(w) is root for k in kinds}
         return list(found)
@@ -117,7 +117,7 @@ class Facts:
         return {self.root(n.buffer.data) for n in pre_order(s) if isinstance(n, BufferStore)}
 
     def written_in(self, s: Any) -> set[Var]:
-        """The roots of memory that the statement may write, through pointers that it gives away too."""
+        """The roots of memory that the statement may write, including through pointers that escape."""
         out = self.stored_in(s)
         for n in pre_order(s):
             if isinstance(n, Call):
@@ -144,12 +144,12 @@ def pointer_scope(v: Var) -> str:
 
 
 def several_threads(scope: str) -> bool:
-    """Whether threads of a block see one copy of an allocation in that memory."""
+    """Whether the threads of a block share an allocation in that memory scope."""
     return scope.startswith("shared") or scope == "warp"
 
 
 def virtual(tag: str) -> bool:
-    """Whether a thread axis is a part of a thread, not a thread: vthread, and what is no GPU's axis."""
+    """Whether a thread axis is virtual: vthread, and any axis that is not a GPU's."""
     return not tag.startswith(("blockIdx", "clusterCtaIdx", "threadIdx"))
 
 
@@ -176,7 +176,7 @@ def thread_axes(s: Any) -> dict[str, list[Any]]:
 
 
 def has_barrier(s: Any) -> bool:
-    """Whether threads wait for each other in a statement."""
+    """Whether a statement contains a barrier."""
     return any(
         isinstance(n, Call) and isinstance(n.op, Op) and n.op.name in _COLLECTIVE for n in pre_order(s)
     )

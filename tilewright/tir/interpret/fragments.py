@@ -1,6 +1,6 @@
-"""What the instructions of tensor cores do, over whole tiles: a fragment is a tile of its buffer.
+"""Tensor core instructions over whole tiles: a fragment is a tile of its buffer.
 
-The threads that share a fragment do each instruction together, once.
+The threads that share a fragment execute each instruction together, once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def _tile(fragments: Pointer, rows: int, columns: int, index: int) -> Tile:
     memory = fragments.memory
     wide = memory.shape[-1] if memory.shape else 0
     if len(memory.shape) < 2 or wide % columns:
-        raise InterpreterError("unsupported", f"{memory.name}: its tiles cannot be told after lowering")
+        raise InterpreterError("unsupported", f"{memory.name}: its tiles are not known after lowering")
     held = fragments.array(memory.kind, (int(np.prod(memory.shape[:-1])), wide))
     down, across = divmod(index, wide // columns)
     found = held[down * rows : (down + 1) * rows, across * columns : (across + 1) * columns]
@@ -59,9 +59,7 @@ def _load(
     lines, wide = (
         (depth, 16) if (to.memory.scope == "wmma.matrix_a") == (layout == "col_major") else (16, depth)
     )
-    if (
-        lies
-    ):  # permuted: where it starts, a column among the pieces that stay together, these, rows between changes
+    if lies:  # permuted: start, column in the permuted group, size of the group, rows between changes
         threads, loops, column, pieces, apart = lies
         size = source.memory.kind.nbytes
         piece = 16 // size
@@ -75,7 +73,7 @@ def _load(
         held = held[i, ((column + j) // piece ^ by) * piece + j % piece]
     else:
         held = _region(source, lines, wide, stride)
-    # The product takes rows of A and columns of B, however they lie in memory; nothing else reads a fragment of them.
+    # The product takes rows of A and columns of B in any layout; no other statement reads a fragment of an operand.
     found = _tile(to, lines, wide, index)
     found[:] = (held.T if layout == "col_major" else held).reshape(found.shape)
 
@@ -98,7 +96,7 @@ def _sync(
         sums[:] = start
     left = _tile(a, *((depth, 16) if trans_a else (16, depth)), ai).reshape(16, depth)
     right = _tile(b, *((16, depth) if trans_b else (depth, 16)), bi).reshape(depth, 16)
-    _multiply(sums, left, right)  # tf32 is taken as it is
+    _multiply(sums, left, right)  # tf32 is not rounded here
 
 
 def _store(
@@ -119,7 +117,7 @@ def _warpgroup(
     b: Pointer,
     wide_b: int,
 ) -> None:
-    depth = 32 if kind == "tf32" else 64  # tf32 is taken as it is: copies round it
+    depth = 32 if kind == "tf32" else 64  # tf32 is not rounded here: copies round it
     left = _region(a, depth, 64, wide_a).T if trans_a else _region(a, 64, depth, wide_a)
     right = _region(b, n, depth, wide_b).T if trans_b else _region(b, depth, n, wide_b)
     _multiply(_tile(d, 64, n, index), left, right)

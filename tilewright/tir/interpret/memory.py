@@ -1,4 +1,4 @@
-"""Memory: bytes with a mask of what was written and a log of who touched it; pointers into it."""
+"""Memory: bytes with a mask of written cells and a log of accesses; pointers into it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .threads import AccessLog, Clock
 class Memory:
     """One allocation or one argument.
 
-    `mask` has one byte for each `unit` bytes of memory, set once they were written; None where all
-    of it counts as written. `shape` is what its owner declared, for reports.
+    `mask` has one byte for each `unit` bytes of memory, set once they are written; None if all of it counts as written.
+    `shape` is the declared shape, for reports.
     """
 
     __slots__ = ("kind", "log", "mask", "name", "raw", "scope", "shape", "unit")
@@ -42,13 +42,13 @@ class Memory:
         return int(self.raw.nbytes)
 
     def mark_written(self) -> None:
-        """Count all of it as written, for what happens where the interpreter cannot look."""
+        """Mark all of it as written, before a call that the interpreter cannot follow."""
         if self.mask is not None:
             self.mask[:] = b"\1" * len(self.mask)
 
 
 class Pointer:
-    """A place in memory: what a handle variable stands for."""
+    """An address: the value of a handle variable."""
 
     __slots__ = ("memory", "offset")
 
@@ -56,7 +56,7 @@ class Pointer:
         self.memory, self.offset = memory, offset
 
     def view(self, kind: DataType) -> Any:
-        """The memory from here on as a flat sequence of `kind`'s lanes, shared with it.
+        """The memory from here on as a flat sequence of `kind`'s lanes, without a copy.
 
         Integers, bool and float64 come as a memoryview, which gives and takes Python numbers.
         """
@@ -95,7 +95,7 @@ class Pointer:
 
     @property
     def cell(self) -> int:
-        """Where in the mask and the log the memory from here on begins."""
+        """The index of this address in the mask and the log."""
         return self.offset // self.memory.unit
 
     def moved(self, count: int, kind: DataType) -> Pointer:
@@ -118,7 +118,7 @@ class Pointer:
             if size > flat.size:
                 raise InterpreterError(
                     "out-of-bounds",
-                    f"an array of {size} elements of {kind} at {self.memory.name}, where {flat.size} fit",
+                    f"an array of {size} elements of {kind} in {self.memory.name}, which has room for {flat.size}",
                 )
             return flat[:size].reshape(shape)
         last = sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
@@ -140,7 +140,7 @@ class Pointer:
 
 
 def element_name(memory: Memory, cell: int) -> str:
-    """`S[2, 3]`: the element that a cell of the mask belongs to, with the indices its owner uses."""
+    """`S[2, 3]`: the element that a cell of the mask belongs to, with indices in the declared shape."""
     size = memory.kind.nbytes
     flat = cell * memory.unit // size
     count = 1

@@ -1,4 +1,4 @@
-"""Translated programs: made once for a function, run on arguments, with errors brought to their statement."""
+"""Translated programs: translated once per function, run on arguments, with errors mapped to their statement."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _programs: weakref.WeakKeyDictionary[PrimFunc, dict[Options, Program]] = weakref
 
 
 class Program:
-    """A function as Python code. `source` is its text, for those who want to see it."""
+    """A function as Python code. `source` is its text."""
 
     def __init__(self, func: PrimFunc, options: Options) -> None:
         name = str(func.attrs.get("global_symbol", "main"))
@@ -58,7 +58,7 @@ class Program:
             except Left as left:
                 result = left.value
             except InterpreterError as error:
-                # what follows from a value that was not there is not the news
+                # errors that follow from an uninitialized value are not the cause
                 cause = error if error.kind == "race" else rt.clock.pending or error
                 raise self._placed(cause, error) from None
             except (ZeroDivisionError, IndexError) as error:
@@ -69,13 +69,13 @@ class Program:
 
     def _input(self, given: Arguments, v: Var) -> Any:
         if v not in given.values:
-            raise ValueError(f"{self.name}: nothing says what {v.name} is")
+            raise ValueError(f"{self.name}: no argument determines {v.name}")
         return given.values[v]
 
     def _placed(self, error: InterpreterError, cause: BaseException | None = None) -> InterpreterError:
         """The error with the statement that was running and the values of the variables around it."""
         if error.function is not None:
-            return error  # a function that this one called has said it already
+            return error  # a called function has added it already
         line, values = 0, {}
         tb = (cause or error).__traceback__
         while tb is not None:
@@ -88,7 +88,7 @@ class Program:
             statement, visible = record
             if error.notes:
                 error.function = self.name
-                return error  # it tells of two places, or of one that was left before
+                return error  # it is about two statements, or about an earlier one
             error.statement = statement
             shown: list[tuple[str, Any]] = []
             while visible is not None:
@@ -115,7 +115,7 @@ def program_of(func: PrimFunc, options: Options) -> Program:
 
 
 def run_function(func: PrimFunc, args: Sequence[Any], options: Options, module: Any) -> Any:
-    """Run a function on arguments; gives what it returned."""
+    """Run a function on arguments; returns its result."""
     return program_of(func, options)(func, args, options, module)
 
 

@@ -1,4 +1,4 @@
-"""Reductions that run no step: what they write is still set to what they start from.
+"""Reductions without steps: their elements still get the initial value.
 
     for i in range(8):                            n = 0: the block never runs, and yet C[i] = 0 for
         for k in range(n):                        every i, since a sum over nothing is 0
@@ -6,11 +6,11 @@
                 with init(): C[vi] = 0
                 C[vi] += A[vi, vk]
 
-A block's `init` runs at the first step, where all its reduction iterators are at their start. Beyond that it
-belongs to the outermost loop that drives one of them. When this loop is entered, then for each point of the
-other loops inside it for which the reduction loops have no iteration that the block's condition lets
-through, the `init` runs on its own. Loops that drive spatial and reduction iterators alike, and conditions or
-bindings between loop and block, leave no point to speak of: there only the first half holds.
+A block's `init` runs at the first step, where all its reduction iterators have their first value. It also belongs to
+the outermost loop that drives one of them: when this loop is entered, the `init` runs on its own for each point of the
+other loops inside for which no iteration of the reduction loops satisfies the block's predicate. Where a loop drives
+both spatial and reduction iterators, or there are conditions or bindings between loop and block, only the first rule
+holds.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class Steps:
 
     points: list[For]
     reducing: list[For]
-    condition: PrimExpr  # of a step
+    condition: PrimExpr  # the predicate of a step
     start: BlockRealize
 
 
 def steps_below(loop: For, around: list[For], held: set[Var]) -> list[Steps]:
     """The reductions whose outermost loop is `loop` and that may have no steps.
 
-    `around` are the loops from the block around inwards, `held` the reduction iterators of the blocks around.
+    `around` are the loops inside the enclosing block, `held` the reduction iterators of the enclosing blocks.
     """
     found = []
     for path, realize in _blocks(loop.body, [loop]):
@@ -59,8 +59,8 @@ def steps_below(loop: For, around: list[For], held: set[Var]) -> list[Steps]:
 def _blocks(
     s: Any, path: list[For], own: frozenset[Buffer] = frozenset()
 ) -> Iterator[tuple[list[For], BlockRealize]]:
-    """The blocks below a statement with nothing but loops between, and blocks without iterators, which hold memory: a
-    block that uses such memory is of one iteration."""
+    """The blocks below a statement with only loops between, or blocks without iterators, which hold allocations: a
+    block that uses such an allocation belongs to one iteration."""
     while isinstance(s, (For, AttrStmt)) or _holds_memory(s):
         if isinstance(s, For):
             path = [*path, s]
@@ -96,7 +96,7 @@ def _steps(path: list[For], driving: list[For], realize: BlockRealize, held: set
         used = vars_used(value)
         if iv.iter_type == IterVar.CommReduce:
             if used & held:
-                return None  # a step of the block around: its own init is what counts
+                return None  # a step of the enclosing block, whose own init counts
         elif used & reducers:
             return None
         else:
@@ -111,7 +111,7 @@ def _steps(path: list[For], driving: list[For], realize: BlockRealize, held: set
             predicate = logical_and(predicate, c)
     if _surely(driving, condition):
         return None
-    if mixed:  # the condition was a part of what keeps the iterators in their domains
+    if mixed:  # the condition helps to keep the iterators in their domains
         for iv, value in spatial:
             inside = logical_and(
                 greater_equal(value, iv.dom.min), less(value, add(iv.dom.min, iv.dom.extent))
@@ -121,7 +121,7 @@ def _steps(path: list[For], driving: list[For], realize: BlockRealize, held: set
 
 
 def _surely(driving: list[For], condition: PrimExpr) -> bool:
-    """Whether the first iteration is there and is a step."""
+    """Whether the first iteration exists and is a step."""
     if not all(isinstance(f.extent, IntImm) and f.extent.value > 0 for f in driving):
         return False
     return Analyzer().can_prove(substitute(condition, {f.loop_var: f.min for f in driving}))

@@ -1,4 +1,4 @@
-"""What the interpreter says when a program has no meaning: the thing, the statement, the values."""
+"""Error reports of the interpreter: the kind, the statement, the values of variables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ...ir.stmt import (
 
 
 class InterpreterError(TVMError):
-    """A program did something that has no meaning. `kind` says what:
+    """A program has undefined behaviour. `kind` is one of:
 
     out-of-bounds, unwritten, race, barrier, domain, region, assert, assume, division, shift, call,
     unsupported.
@@ -36,7 +36,7 @@ class InterpreterError(TVMError):
         self.message = message
         self.notes = list(notes)
         self.statement: Any = None  # the statement that was running
-        self.values: dict[str, Any] = {}  # what the loop variables around it stood at
+        self.values: dict[str, Any] = {}  # the values of the loop variables around it
         self.function: str | None = None
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""What translated programs call while they run: memory, other functions, and the reports."""
+"""The runtime of translated programs: memory, calls of other functions, and reports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .threads import Clock, Request, launch, lockstep
 
 
 class Left(Exception):
-    """The function was left with a value, by `T.ret`."""
+    """The function returned a value by `T.ret`."""
 
     def __init__(self, value: Any) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class Left(Exception):
 
 
 class Run:
-    """One run of a program: who runs now, and the module whose functions it may call."""
+    """One run of a program: the current thread, and the module whose functions it may call."""
 
     def __init__(self, module: Any, options: Any, sites: list[Any]) -> None:
         self.module, self.options = module, options
@@ -42,14 +42,14 @@ class Run:
         unit: int,
         tracked: bool,
     ) -> Pointer:
-        """Fresh memory, which nothing has written."""
+        """Uninitialized memory."""
         if count < 0:
             raise InterpreterError("out-of-bounds", f"an allocation of {count} elements for {name}")
         held = scalars.numpy_type(kind)
         if held.hasobject:
             raw = np.full(count * kind.lanes, None, object)
         else:
-            # a vector register's worth of alignment, so that any type can be seen in it
+            # aligned to a vector register, for accesses of any type
             size = count * kind.lanes * held.itemsize
             space = np.zeros(size + 64, np.uint8)
             start = -space.ctypes.data % 64
@@ -67,7 +67,7 @@ class Run:
         return made
 
     def put(self, pointer: Pointer, kind: DataType, value: Any) -> None:
-        """Store a value where a pointer points."""
+        """Store a value at a pointer."""
         pointer.view(kind)[0] = value
         if pointer.memory.mask is not None:
             set_all(
@@ -77,11 +77,11 @@ class Run:
             )
 
     def atomic_add(self, pointer: Pointer, value: Any, kind: DataType, site: int) -> Any:
-        """Add to the element that a pointer points to, in one step; gives what was there before."""
+        """Add to the element at a pointer atomically; returns the previous value."""
         memory = pointer.memory
         flat = pointer.view(kind)
         if not len(flat):
-            raise InterpreterError("out-of-bounds", f"atomic_add behind the end of {memory.name}")
+            raise InterpreterError("out-of-bounds", f"atomic_add past the end of {memory.name}")
         cells = -(-kind.nbytes // memory.unit)
         if memory.log is not None:
             memory.log.write_span(pointer.cell, cells, site, True)
@@ -124,7 +124,7 @@ class Run:
         )
 
     def _unwritten(self, memory: Memory, cell: int, site: int, what: str) -> None:
-        """Report a read of memory that nothing wrote, once it is clear that no other thread does."""
+        """Report a read of uninitialized memory, once it is clear that no other thread writes it."""
         if memory.log is not None and self.clock.stamp.label:
             memory.log.unwritten(cell, site)
         else:
@@ -195,7 +195,7 @@ def all_set(mask: Any, position: int, count: int) -> bool:
 
 
 def set_all(mask: Any, position: int, count: int) -> None:
-    """Note that all cells of an element were written."""
+    """Mark all cells of an element as written."""
     mask[position * count : position * count + count] = b"\1" * count
 
 
@@ -220,7 +220,7 @@ def bad_access(
     pointer: Pointer,
     bounds: bool,
 ) -> NoReturn:
-    """Say what is wrong with an access that failed a test."""
+    """Report an access that failed a check."""
     element = f"{name}[{', '.join(map(str, indices))}]"
     if bounds and any(not low <= i < low + n for i, (low, n) in zip(indices, shape)):
         if all(low == 0 for low, _ in shape):
@@ -246,7 +246,7 @@ def in_regions(
     indices: tuple[int, ...],
     regions: tuple[tuple[tuple[int, int], ...], ...],
 ) -> bool:
-    """Check an access against what its block declared; True, so that it can stand in a condition."""
+    """Check an access against the regions that its block declares; returns True, for use in a condition."""
     for region in regions:
         if all(low <= i < high for i, (low, high) in zip(indices, region)):
             return True

@@ -26,7 +26,7 @@ from .report import InterpreterError
 
 @cache
 def numpy_type(kind: DataType) -> np.dtype[Any]:
-    """How one lane of `kind` lies in memory."""
+    """The NumPy type of one lane of `kind` in memory."""
     one = kind.element
     if one.is_bool:
         return np.dtype(np.bool_)
@@ -45,7 +45,7 @@ def numpy_type(kind: DataType) -> np.dtype[Any]:
 
 # ---------------------------------------------------------------------------- integers
 def wrapped(kind: DataType, text: str) -> str:
-    """Python source that brings the integer `text` into the range of `kind`, as the hardware keeps it."""
+    """Python source that wraps the integer `text` to the range of `kind`."""
     mask = (1 << kind.bits) - 1
     if not kind.is_int:
         return f"({text} & {mask})"
@@ -85,14 +85,14 @@ def trunc_mod(a: int, b: int) -> int:
 def shift_left(a: int, b: int, bits: int) -> int:
     """`a << b`, not yet wrapped."""
     if not 0 <= b < bits:
-        raise InterpreterError("shift", f"shift by {b} of a value of {bits} bits has no meaning")
+        raise InterpreterError("shift", f"shift by {b} of a value of {bits} bits is undefined")
     return a << b
 
 
 def shift_right(a: int, b: int, bits: int) -> int:
     """`a >> b`, keeping the sign."""
     if not 0 <= b < bits:
-        raise InterpreterError("shift", f"shift by {b} of a value of {bits} bits has no meaning")
+        raise InterpreterError("shift", f"shift by {b} of a value of {bits} bits is undefined")
     return a >> b
 
 
@@ -109,7 +109,7 @@ def fixed_point(x: int, y: int, q: int, left: int, right: int) -> int:
 
 
 def float_to_int(x: Any, low: int, high: int) -> int:
-    """`x` without its fraction; NaN and what does not fit give the least value of the type, as x86 does."""
+    """`x` truncated; NaN and values out of range give the least value of the type, as on x86."""
     value = float(x)
     if value != value or value in (math.inf, -math.inf):
         return low
@@ -119,8 +119,8 @@ def float_to_int(x: Any, low: int, high: int) -> int:
 
 # ---------------------------------------------------------------------------- rounding
 def _to_odd(x: Any) -> float:
-    """The exact `x` as a double whose last bit is set if anything was lost: what is rounded from it to
-    a narrower type is rounded as if from `x`."""
+    """The exact `x` rounded to odd: a double whose last bit is set if the result is inexact. Rounding it to a narrower
+    type is the same as rounding `x`."""
     near = float(x)
     if math.isinf(near) or Fraction(near) == x:
         return near
@@ -164,7 +164,7 @@ def fused(kind: DataType, a: Any, b: Any, c: Any) -> Any:
 
 # ---------------------------------------------------------------------------- functions of doubles
 def divide(a: float, b: float) -> float:
-    """`a / b` of doubles with IEEE's answers for a zero divisor."""
+    """`a / b` of doubles with IEEE results for a zero divisor."""
     try:
         return a / b
     except ZeroDivisionError:
@@ -174,7 +174,7 @@ def divide(a: float, b: float) -> float:
 
 
 def _guarded(exact: Callable[..., float], special: Callable[..., Any]) -> Callable[..., float]:
-    """`exact`, and NumPy's answer (infinity or NaN) where Python's mathematics raises."""
+    """`exact`, or NumPy's result (infinity or NaN) where Python's math module raises."""
 
     def f(*args: Any) -> float:
         try:
@@ -186,7 +186,7 @@ def _guarded(exact: Callable[..., float], special: Callable[..., Any]) -> Callab
 
 
 def _whole(round_it: Callable[[float], int]) -> Callable[[Any], float]:
-    """A rounding to integers that keeps infinities, NaN and the sign of zero."""
+    """Rounding to integers that keeps infinities, NaN and the sign of zero."""
 
     def f(x: Any) -> float:
         x = float(x)

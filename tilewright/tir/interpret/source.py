@@ -1,4 +1,4 @@
-"""The Python source that a program is translated to: nested functions, and which line is which statement."""
+"""The Python source that a program is translated to: nested functions, and the statement of each line."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class Code(NamedTuple):
 
     @property
     def atom(self) -> bool:
-        """Whether it costs nothing to say it twice."""
+        """Whether it can be duplicated at no cost."""
         return self.text.isidentifier() or self.text.isdigit()
 
 
 class Frame:
-    """A Python function in the making. `defs` are functions inside it, which see its variables."""
+    """A Python function under construction. `defs` are nested functions, which see its variables."""
 
     def __init__(self, name: str, params: Sequence[str], kind: str) -> None:
         self.name, self.params = name, list(params)
@@ -32,7 +32,7 @@ class Frame:
         self.lines: list[tuple[int, str, Any]] = []
         self.defs: list[Frame] = []
         self.lets: list[str] = []  # variables bound inside expressions
-        self.outer_lets: list[str] = []  # those of the function around it that this one binds
+        self.outer_lets: list[str] = []  # nonlocal variables that this one binds
         self.indent = 1
         self.loops = 0  # loops open in this function: Python allows twenty
 

@@ -34,11 +34,11 @@ class StmtTranslator(ExprTranslator):
         self.pointers: dict[Var, str] = {}
         self.in_parallel = False
         self.virtual_names: list[str] = []
-        self.extents: dict[str, list[str]] = {}  # of the thread axes of the kernel
+        self.extents: dict[str, list[str]] = {}  # extents of the thread axes of the kernel
         self._undo: list[tuple[dict[Any, Any], Any, Any]] = []
         self.inputs: list[Var] = []
-        self.around: list[S.For] = []  # the loops from the block around inwards
-        self.reducers: set[Var] = set()  # the reduction iterators of the blocks around
+        self.around: list[S.For] = []  # the loops inside the enclosing block
+        self.reducers: set[Var] = set()  # the reduction iterators of the enclosing blocks
 
     def translate(self) -> Frame:
         """The function `run(rt, …)`, with a parameter for each variable in `inputs`."""
@@ -71,13 +71,13 @@ class StmtTranslator(ExprTranslator):
         table[key] = value
 
     def bind(self, v: Var, code: Code, *, show: bool = True) -> None:
-        """From here to the end of the statement `v` stands for the Python variable `code`."""
+        """Bind `v` to the Python variable `code` until the end of the statement."""
         self._set(self.scope, v, code)
         if show:
             self.visible = (self.visible, v.name, code.text)
 
     def bind_pointer(self, v: Var, name: str, text: str | None) -> None:
-        """Make `name` the pointer that `text` gives, with what accesses need: views, mask, log."""
+        """Bind `name` to the pointer `text`, with the views, mask and log that accesses need."""
         if text is not None:
             self.emit(f"{name} = {text}")
         for kind in self.facts.kinds_of(v):
@@ -100,8 +100,8 @@ class StmtTranslator(ExprTranslator):
 
     # -- dispatch ----------------------------------------------------------------------------
     def stmt(self, s: Any) -> None:
-        """Translate a statement. A handler gives the statement to go on with, so that long chains of
-        bindings do not nest."""
+        """Translate a statement. A handler returns the statement to continue with, so that long chains of bindings do
+        not recurse."""
         mark, shown, before = len(self._undo), self.visible, self.current
         while s is not None:
             self.current = s
@@ -181,7 +181,7 @@ class StmtTranslator(ExprTranslator):
         self.in_parallel, self.logged = False, before
 
     def _log(self, roots: set[Var]) -> None:
-        """From here on note who touches these memories."""
+        """Log the accesses to these memories from here on."""
         self.logged = frozenset(roots)
         for v, name in self.pointers.items():
             if self.facts.root(v) in roots:
@@ -210,7 +210,7 @@ class StmtTranslator(ExprTranslator):
         self.inside(head, run, loop=True)
 
     def _points(self, points: list[S.For], steps: Steps) -> None:
-        """Start the reduction at those points at which it has no step."""
+        """Initialize the reduction at the points that have no step."""
         if points:
             f = points[0]
             self._loop(f.loop_var, f.min, f.extent, lambda: self._points(points[1:], steps))
@@ -290,12 +290,12 @@ class StmtTranslator(ExprTranslator):
             self._bind_thread(s.loop_var, tag, n, "" if lo.text == "0" else f" + {lo.text}")
             self.stmt(s.body)
 
-        # a loop that is shorter than the launch is wide leaves the other threads out
+        # a loop with a smaller extent than the launch masks the other threads
         self.inside(f"if th.at[{tag!r}] < {n.text}", run)
         return None
 
     def _virtual(self, v: Var, low: PrimExpr, extent: PrimExpr, body: Any) -> None:
-        """Parts of one thread: a loop, or in lock-step where they meet barriers."""
+        """Virtual threads: a loop, or in lockstep if they contain barriers."""
         if not (self.in_kernel and has_barrier(body)):
             self._loop(v, low, extent, body)
             return
@@ -406,7 +406,7 @@ class StmtTranslator(ExprTranslator):
     def new_memory(
         self, v: Var, kind: DataType, shape: list[int | str], count: int | str, scope: str, name: str
     ) -> None:
-        """Room for `count` elements behind the pointer `v`: of the thread, the block, or the program."""
+        """Allocate `count` elements for the pointer `v`: per thread, per block, or for the program."""
         held = self.fresh(v.name)
         kind_name = self.constant(kind, ("type", kind))
         dims = "".join(f"{d}, " for d in shape)
@@ -422,7 +422,7 @@ class StmtTranslator(ExprTranslator):
     def _allocate(self, s: S.Allocate) -> Any:
         scope = pointer_scope(s.buffer_var)
         if scope != "global" and not self.in_kernel and not self.facts.blocks and thread_axes(s.body):
-            return self._launch(s)  # memory of threads: each thread, or block, makes its own
+            return self._launch(s)  # memory of threads: each thread, or block, allocates its own
         count: int | str = 1
         for e in s.extents:
             count = times(count, self._closed(e))
@@ -437,7 +437,7 @@ class StmtTranslator(ExprTranslator):
         return number if isinstance(number, int) or number.isidentifier() else f"({number})"
 
     def _allocate_buffer(self, b: Buffer) -> None:
-        """The memory of a buffer that a block allocates, gaps between its rows included."""
+        """The memory of a buffer that a block allocates, padding included."""
         count: int | str = 1
         if b.strides:
             for d, stride in zip(b.shape, b.strides):
@@ -479,7 +479,7 @@ class StmtTranslator(ExprTranslator):
         return s.body
 
     def _match(self, m: MatchBufferRegion) -> None:
-        """Another name for a region: its pointer, offset, strides and shape follow from the source."""
+        """An alias of a region: its pointer, offset, strides and shape follow from the source."""
         b, source = m.buffer, m.source.buffer
         view = self.view_of(source)
         if b.dtype is not source.dtype or len(b.shape) > len(source.shape):
@@ -557,7 +557,7 @@ class StmtTranslator(ExprTranslator):
             self._init(block, block.init, starts)
         around, reducers = self.around, self.reducers
         own = {iv.var for iv in block.iter_vars if iv.iter_type == IterVar.CommReduce}
-        # A block without iterators only holds memory: the loops around it drive what is inside.
+        # A block without iterators only holds allocations: the loops around it drive the blocks inside.
         self.around, self.reducers = [] if block.iter_vars else around, reducers | own
         self.stmt(block.body)
         self.around, self.reducers = around, reducers
@@ -565,7 +565,7 @@ class StmtTranslator(ExprTranslator):
             self.regions.pop()
 
     def _in_domain(self, block: str, iv: IterVar, code: Code, low: Code) -> Code:
-        """An iterator's value, checked to lie in its domain."""
+        """An iterator's value, checked against its domain."""
         extent = self.value(iv.dom.extent)
         if code.lo is None or code.hi is None or low.lo is None or low.hi is None:
             return code

@@ -1,15 +1,15 @@
-"""Things that happen at once: threads of a GPU kernel, iterations of a parallel loop, and their races.
+"""Concurrency: threads of a GPU kernel, iterations of a parallel loop, and their races.
 
 A kernel is run as one generator for each thread of a block. A thread runs until it must wait for
-others (a barrier, a shuffle, a reduction across threads); when all wait, the requests are answered:
+others (a barrier, a shuffle, a cross-thread reduction); when all wait, the requests are served:
 
     thread 0   ──────── S[0] = … ──┐            ┌── … = S[1] ─────▶
     thread 1   ──────── S[1] = … ──┤  barrier   ├── … = S[0] ─────▶
                     one segment    └────────────┘   the next one
 
-Within a segment two threads must not touch one location if one of them writes it. Blocks of a launch
-are never ordered, so between them that holds for the whole launch; those of a cluster run together, and only
-its own barriers order what they do. Virtual threads belong to one thread: they run one after the other in each
+Within a segment two threads must not access one location if one of them writes it. Blocks of a launch are unordered, so
+between them this holds for the whole launch; those of a cluster run together, and only cluster barriers order their
+accesses. Virtual threads belong to one thread: they run one after the other in each
 segment and do not race with each other.
 """
 
@@ -29,7 +29,7 @@ Program = Generator[Any, Any, None]
 
 
 class Stamp:
-    """Who did something and when: a thread of a block (number `rank` of its cluster), between which barriers."""
+    """The thread of an access (of block `rank` of its cluster) and the segment between barriers."""
 
     __slots__ = ("block", "cluster_epoch", "epoch", "label", "rank", "thread", "warp", "warp_epoch")
 
@@ -46,7 +46,7 @@ class Stamp:
 
 
 def _at_once(a: Stamp, b: Stamp) -> bool:
-    """Whether nothing orders what two stamps did."""
+    """Whether the accesses of two stamps are concurrent."""
     if a.block != b.block:
         return True
     if a.rank != b.rank:
@@ -57,7 +57,7 @@ def _at_once(a: Stamp, b: Stamp) -> bool:
 
 
 class Clock:
-    """Who is running now, and the logs that were begun since everyone last met."""
+    """The current thread, and the logs since the last barrier of all threads."""
 
     __slots__ = ("logs", "pending", "pending_in", "sites", "stamp")
 
@@ -65,25 +65,26 @@ class Clock:
         self.stamp: Stamp = Stamp(0, 0, "")
         self.logs: list[AccessLog] = []
         self.sites = sites  # the statement of each access that is logged
-        self.pending: InterpreterError | None = None  # a read that nobody has written for yet
-        self.pending_in: AccessLog | None = None  # the log of the memory that it read
+        # a read of uninitialized memory that another thread may still write
+        self.pending: InterpreterError | None = None
+        self.pending_in: AccessLog | None = None  # the log of the memory of that read
 
     def settle(self, first: int = 0) -> None:
-        """A segment ends: what was read in it and not written by now was written by nobody.
+        """End a segment: a pending read of uninitialized memory becomes an error.
 
-        Of the memories whose logs come from `first` on: what others see may still be written by them.
+        Only for memories whose logs come from `first` on: others may still be written by other threads.
         """
         if self.pending is not None and self.pending_in in self.logs[first:]:
             raise self.pending
 
     def forget(self) -> None:
-        """Everyone has met: no earlier access is at once with a later one."""
+        """All threads have synchronized: no earlier access is concurrent with a later one."""
         for log in self.logs:
             log.writes.clear()
             log.reads.clear()
 
     def iterations(self, name: str, start: int, stop: int) -> Iterator[int]:
-        """The iterations of a parallel loop, each on behalf of a thread of its own."""
+        """The iterations of a parallel loop, each as a thread of its own."""
         before = self.stamp
         try:
             for i in range(start, stop):
@@ -108,7 +109,7 @@ class AccessLog:
         clock.logs.append(self)
 
     def read(self, cell: int, site: int) -> bool:
-        """Note a read; True, so that it can stand in a condition."""
+        """Record a read; returns True, for use in a condition."""
         now = self.clock.stamp
         write = self.writes.get(cell)
         if write is not None and write[0] is not now and _at_once(write[0], now):
@@ -118,11 +119,11 @@ class AccessLog:
             self.reads[cell] = (now, site, None, 0)
         elif readers[0] is not now and readers[2] is not now and readers[0].block == now.block:
             self.reads[cell] = _with_reader(readers, now, site)
-        # a reader of an earlier block races with whoever writes from now on
+        # a reader of an earlier block races with every later writer
         return True
 
     def write(self, cell: int, site: int, atomic: bool = False) -> bool:
-        """Note a write; two atomic ones do not race."""
+        """Record a write; two atomic writes do not race."""
         now = self.clock.stamp
         write = self.writes.get(cell)
         if write is not None and write[0] is not now and _at_once(write[0], now):
@@ -139,8 +140,8 @@ class AccessLog:
         return True
 
     def unwritten(self, cell: int, site: int) -> bool:
-        """Note a read of a cell that nothing wrote: a race if another thread writes it in this segment,
-        else an error when the segment ends."""
+        """Record a read of an uninitialized cell: a race if another thread writes it in this segment, else an error at
+        the end of the segment."""
         if self.clock.pending is None:
             from .memory import element_name
 
@@ -152,11 +153,11 @@ class AccessLog:
         return True
 
     def read_span(self, cell: int, count: int, site: int) -> bool:
-        """Note a read of several cells."""
+        """Record a read of several cells."""
         return all(self.read(c, site) for c in range(cell, cell + count))
 
     def write_span(self, cell: int, count: int, site: int, atomic: bool = False) -> bool:
-        """Note a write of several cells."""
+        """Record a write of several cells."""
         return all(self.write(c, site, atomic) for c in range(cell, cell + count))
 
     def _race(self, cell: int, *sides: tuple[Stamp, int, str]) -> None:
@@ -170,7 +171,7 @@ class AccessLog:
         why = "" if between != "threads" else " with no barrier between"
         scope = "" if self.memory.scope == "global" else f" ({self.memory.scope} memory)"
         raise InterpreterError(
-            "race", f"race: two {between} touch {element_name(self.memory, cell)}{scope}{why}", notes
+            "race", f"race: two {between} access {element_name(self.memory, cell)}{scope}{why}", notes
         )
 
 
@@ -179,8 +180,8 @@ def _with_reader(
 ) -> tuple[Stamp, int, Stamp | None, int]:
     """The readers to keep once a thread of the same block reads too.
 
-    Two of different warps, or two threads of one warp between the same barriers, stand for all others:
-    no later writer is ordered after both. What was read before the last barrier is forgotten.
+    Two of different warps, or two threads of one warp between the same barriers, represent all others: no later writer
+    is ordered after both. Reads before the last barrier are dropped.
     """
     first, where, second, _ = readers
     if first.epoch != now.epoch and (first.rank == now.rank or first.cluster_epoch != now.cluster_epoch):
@@ -206,21 +207,21 @@ class Thread:
         self.at, self.stamp, self.block, self.cluster = at, stamp, block, cluster
 
     def shared(self, key: Any, make: Callable[..., Any], *args: Any) -> Any:
-        """The memory of an allocation that all threads of the block see; the first one makes it."""
+        """The memory of an allocation that the threads of the block share; the first one allocates it."""
         found = self.block.get(key)
         if found is None:
             found = self.block[key] = make(*args)
         return found
 
     def cluster_shared(self, key: Any, make: Callable[..., Any], *args: Any) -> Any:
-        """The memory of an allocation that the blocks of a cluster see; the first thread makes it."""
+        """The memory of an allocation that the blocks of a cluster share; the first thread allocates it."""
         found = self.cluster.get(key)
         if found is None:
             found = self.cluster[key] = make(*args)
         return found
 
     def warp_shared(self, key: int, make: Callable[..., Any], *args: Any) -> Any:
-        """The memory of an allocation that all threads of the warp see."""
+        """The memory of an allocation that the threads of a warp share."""
         return self.shared((key, self.stamp.warp), make, *args)
 
 
@@ -236,7 +237,7 @@ def _label(at: dict[str, int]) -> str:
 
 
 def launch(clock: Clock, kernel: Callable[[Thread], Program], extents: dict[str, int]) -> None:
-    """Run a kernel: block after block, the threads of each in lock-step between barriers; the blocks of a cluster
+    """Run a kernel: block by block, the threads of each in lockstep between barriers; the blocks of a cluster
     together."""
     before = clock.stamp
     inner, ranks = _coordinates(extents, "threadIdx"), _coordinates(extents, "clusterCtaIdx")
@@ -262,7 +263,8 @@ def launch(clock: Clock, kernel: Callable[[Thread], Program], extents: dict[str,
 
 
 class Request:
-    """What a thread waits for. `kind` is sync, cluster-sync, warp-sync, shuffle or reduce; `site` is its statement."""
+    """A request that a thread waits for. `kind` is sync, cluster-sync, warp-sync, shuffle or reduce; `site` its
+    statement."""
 
     __slots__ = ("data", "kind", "site")
 
@@ -281,8 +283,8 @@ def _run_block(clock: Clock, threads: Sequence[Thread], programs: Sequence[Progr
         except StopIteration:
             pass
         except (InterpreterError, ArithmeticError, IndexError) as error:
-            # What follows from a value that was not there is not the news: the thread stops, and the
-            # others tell whether one of them writes it.
+            # Errors that follow from an uninitialized value are not the cause: the thread stops, and the
+            # others show whether one of them writes it.
             if clock.pending is None or getattr(error, "kind", "") == "race":
                 raise
 
@@ -294,7 +296,7 @@ def _run_block(clock: Clock, threads: Sequence[Thread], programs: Sequence[Progr
         first = waiting[0]
         if any(w is None or first is None or w.site != first.site for w in waiting):
             if clock.pending is not None:
-                return  # a thread stopped because of it; whoever settles the segment says so
+                return  # a thread stopped because of it; the end of the segment reports it
             raise _divergence(clock, threads, waiting)
         assert first is not None
         clock.settle(known)
@@ -311,7 +313,7 @@ def _run_block(clock: Clock, threads: Sequence[Thread], programs: Sequence[Progr
 def _answer_warps(
     threads: Sequence[Thread], waiting: list[Request | None], resume: Callable[[int, Any], None]
 ) -> bool:
-    """Answer the requests that need only the threads of a warp; whether there were any."""
+    """Serve the requests that need only the threads of a warp; returns whether there were any."""
     progress = False
     end = 0
     while end < len(threads):
@@ -337,7 +339,7 @@ def _answer_warps(
 
 
 def _shuffle(requests: Sequence[Any]) -> list[Any]:
-    """Each lane's value from the lane it names; its own where that lies outside its part of the warp."""
+    """Each lane's value from its source lane; its own if that is outside of its segment of the warp."""
     values = [r.data[1] for r in requests]
     out = []
     for lane, request in enumerate(requests):

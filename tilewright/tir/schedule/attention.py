@@ -98,7 +98,7 @@ def _room(c: PrimExpr) -> PrimExpr | None:
 
 
 class _No(Exception):
-    """Why something is no attention."""
+    """Why something is not an attention."""
 
 
 def attention_of(sch: Schedule, me: BlockRealize) -> Attention | str:

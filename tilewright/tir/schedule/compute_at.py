@@ -60,7 +60,7 @@ def compute_at(
     `preserve_unit_loops` keeps new loops of extent 1. `index` is the position among the statements of the loop: -1
     for the last possible one, -2 for the first.
     """
-    if isinstance(loop, Elsewhere):  # a place that was drawn and is no loop
+    if isinstance(loop, Elsewhere):  # a place that was drawn and is not a loop
         if loop.place == -2:
             compute_inline(sch, block)
         return

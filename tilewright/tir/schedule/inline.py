@@ -290,7 +290,7 @@ def reverse_compute_inline(sch: Schedule, block: BlockRV) -> None:
 
 
 def _only_maker(sch: Schedule, me: BlockRealize) -> BlockRealize:
-    """The one block that makes what a block reads, which is no reduction."""
+    """The one block that makes what a block reads, which is not a reduction."""
     name, makers = me.block.name_hint, producers_of(sch, me)
     if len(makers) != 1:
         names = ", ".join(m.block.name_hint for m in makers) or "none"

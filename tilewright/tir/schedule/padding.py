@@ -345,7 +345,7 @@ def _check_all_written(me: BlockRealize, buffer: Buffer) -> None:
     """Refuse if a block leaves out elements of the box that is copied back from the padded buffer."""
     if any(written_box(me.block, w) is None for w in me.block.writes):
         refuse(
-            f"the elements of {buffer.name} that block {me.block.name_hint} writes are no box, and a box is copied "
+            f"the elements of {buffer.name} that block {me.block.name_hint} writes are not a box, and a box is copied "
             "back from the padded buffer",
             at=me,
             hint="let it write each dimension at an iterator of its own",

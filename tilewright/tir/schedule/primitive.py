@@ -47,7 +47,7 @@ class LoopRV:
 
 
 class Elsewhere(LoopRV):
-    """A place to compute a block at that is no loop: where it stands (-1), or inlined into its readers (-2)."""
+    """A place to compute a block at that is not a loop: where it stands (-1), or inlined into its readers (-2)."""
 
     __slots__ = ("place",)
 

@@ -140,7 +140,7 @@ def convolution_of(me: BlockRealize) -> Convolution | str:
     out = block.body
     floats = isinstance(out, BufferStore) and out.buffer.dtype.is_float
     if len(held.values) != 1 or not isinstance(held.reducer.result[0], Add) or not floats:
-        return "is no sum of floats"
+        return "is not a sum of floats"
     if not (isinstance(value, Mul) and isinstance(value.a, BufferLoad) and isinstance(value.b, BufferLoad)):
         return "does not multiply two elements"
     assert isinstance(out, BufferStore)

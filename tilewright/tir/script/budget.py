@@ -1,9 +1,9 @@
-"""What it may cost to read a text: steps, seconds, and the size of every value.
+"""Limits on the cost of reading a text: steps, seconds, and the size of every value.
 
     10 ** 10 ** 9, "a" * 10**10, [[0] * 10**6 for i in range(10**6)], x = x * x in forty lines
 
-are refused before they take the machine's memory or time. Limits grow with the length of the text, so that a long
-honest one is read.
+are refused before they use up memory or time. Limits grow with the length of the text, so that long legitimate texts
+are read.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from ...ir.expr import const_value
 from ...ir.node import Node
 from .specs import LoopSpec
 
-_STEPS: Final = 200_000  # expressions that are evaluated, and 20 more for each character
-_SECONDS: Final = 5.0  # and one more for each 2,000 characters
+_STEPS: Final = 200_000  # evaluated expressions, plus 20 for each character
+_SECONDS: Final = 5.0  # plus one for each 2,000 characters
 _SIZE: Final = (
     200_000  # elements, characters or nodes of a value, shared ones counted each time; and the same
 )
 _BITS: Final = 1 << 12  # of an integer
-_SHARED: Final = 32  # elements that are used again as if they were one more step
+_SHARED: Final = 32  # elements of a reused value that count as one step
 
 BUILTINS: Final = frozenset(
     "abs all any bool dict divmod enumerate float int len list map max min pow range reversed round set "
@@ -39,17 +39,19 @@ METHODS: Final = (
 
 
 class OverBudget(Exception):
-    """Reading the text takes more than a program could need."""
+    """Reading the text exceeds the budget."""
 
 
 class Budget:
-    """What is left to spend while one text is read."""
+    """The remaining budget while one text is read."""
 
     def __init__(self, length: int) -> None:
         self.left, self._looks = _STEPS + 20 * length, 0
         self.until = time.monotonic() + _SECONDS + length / 2000
         self.most = _SIZE + length
-        self._sizes: dict[int, tuple[int, Any]] = {}  # of containers and nodes, which live on here
+        self._sizes: dict[
+            int, tuple[int, Any]
+        ] = {}  # sizes of containers and nodes, which are kept alive here
 
     # -- steps ---------------------------------------------------------------------------------
     def step(self, cost: int = 1) -> None:
@@ -60,7 +62,7 @@ class Budget:
             raise OverBudget("reading this takes more steps than a program of its length could need")
 
     def reuse(self, value: Any) -> Any:
-        """A value that a name stands for: large ones cost what they are, for whoever walks over the program."""
+        """A use of a named value: its size counts, since every walk over the program visits it."""
         self.step(self.size(value) // _SHARED)
         return value
 
@@ -71,7 +73,7 @@ class Budget:
         return value
 
     def size(self, value: Any) -> int:
-        """The elements of a value, those of shared parts as often as they are there."""
+        """The number of elements of a value, shared parts counted at each occurrence."""
         kind = value.__class__
         if kind is int:
             self.check_bits(value.bit_length())
@@ -109,7 +111,7 @@ class Budget:
         if bits > _BITS:
             raise OverBudget(f"this makes an integer of more than {_BITS:,} bits")
 
-    # -- what could be large -------------------------------------------------------------------
+    # -- operations with large results ---------------------------------------------------------
     def operate(self, kind: type, left: Any, right: Any) -> Any:
         """`left op right` of a script, if the result is not too large; `kind` is the class of the syntax node."""
         if isinstance(left, int) and isinstance(right, int):
@@ -154,7 +156,7 @@ class Budget:
         return owner.replace(old, new, count)
 
     def builtin(self, name: str) -> Any:
-        """One of Python's own functions; those that could make much of little ask before."""
+        """One of Python's built-in functions; those with large results are checked before the call."""
         own = {"pow": self._pow, "round": self._round, "sum": self._sum}
         return own[name] if name in own else getattr(builtins, name)
 
@@ -180,7 +182,7 @@ _COMPOSED: Final = (list, tuple, set, frozenset, dict, Node)
 
 
 def _alone(value: Any) -> int:
-    """The size of an element that holds no others; a loop among elements is meant to be run."""
+    """The size of an element that is not a container; a loop object counts its iterations."""
     if isinstance(value, LoopSpec):
         low, high = (const_value(b) for b in value.bounds[0])
         return int(high - low) if low is not None and high is not None and high > low else 1

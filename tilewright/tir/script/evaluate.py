@@ -66,7 +66,7 @@ class Evaluator:
 
     @property
     def budget(self) -> Budget | None:
-        """What reading a text may cost; a decorated function is the user's own."""
+        """The budget of a text; None for a decorated function, which is the user's own code."""
         return None if self.source.reach is None else self.source.reach.budget
 
     # -- names -------------------------------------------------------------------------------
@@ -106,8 +106,8 @@ class Evaluator:
     def _out_of_reach(self, node: ast.expr) -> ScriptError:
         return self.source.error(
             node,
-            f"`{ast.unparse(node)}` is out of reach of a script given as text",
-            "it sees the names of T and I and what it is given: from_source(text, extra_vars={…})",
+            f"`{ast.unparse(node)}` is not accessible to a script given as text",
+            "it sees the names of T and I and those in extra_vars: from_source(text, extra_vars={…})",
         )
 
     # -- dispatch ----------------------------------------------------------------------------
@@ -129,7 +129,7 @@ class Evaluator:
             raise self.source.error(node, _reason(bad)) from bad
 
     def expr(self, node: ast.expr) -> PrimExpr:
-        """The value of an expression that must be one of the program's."""
+        """The value of an expression, which must be an IR expression."""
         value = load_of(self.eval(node))
         try:
             return convert(value)

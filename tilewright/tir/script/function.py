@@ -33,7 +33,7 @@ from .specs import BufferSpec
 # -------------------------------------------------------------------------------- functions
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What `@T.prim_func(…)` says: no symbol, another name than the definition's, no root block put around."""
+    """The options of `@T.prim_func(…)`: no symbol, a name other than the definition's, no added root block."""
 
     private: bool = False
     name: str | None = None
@@ -64,7 +64,7 @@ def parse_function(source: Source, outside: Mapping[str, Any], options: Options 
 
 
 def _check_kinds(func: PrimFunc, source: Source) -> None:
-    """Refuse a program that was made with a function where a name must be, bytes for text, and the like."""
+    """Refuse a program with fields of the wrong type: a function in place of a name, bytes in place of text."""
     place = SimpleNamespace(lineno=source.node.lineno)
 
     def check(n: Any) -> None:
@@ -111,7 +111,7 @@ def _param(a: ast.arg, value: Any, parser: StmtParser) -> None:
     if kind is None:
         raise parser.source.error(
             a.annotation,
-            f"`{ast.unparse(a.annotation)}` is no type of a parameter",
+            f"`{ast.unparse(a.annotation)}` is not a type of a parameter",
             'T.Buffer((8,), "float32"), T.handle, T.int32 and the like are',
         )
     cls = value.__class__ if isinstance(value, Var) else Var
@@ -137,7 +137,7 @@ def _with_root(body: Stmt, allocs: list[Buffer]) -> Stmt:
 
 # -------------------------------------------------------------------------------- modules
 def _module_names(module: str, functions: Mapping[str, Any]) -> Namespace:
-    """What the class's own name stands for inside it: `Module.f` is the function `f` of the module."""
+    """The meaning of the class's own name inside it: `Module.f` is the function `f` of the module."""
 
     def find(name: str) -> Any:
         if name in functions:
@@ -177,7 +177,7 @@ def parse_class(source: Source, outside: Mapping[str, Any]) -> IRModule:
                 attrs.update(value.attrs)
         elif not isinstance(s, (ast.Pass, ast.Expr)):
             raise source.error(
-                s, f"a module has no {type(s).__name__} statements", "functions are what it has"
+                s, f"a module has no {type(s).__name__} statements", "only functions are allowed"
             )
     return IRModule(made, attrs=attrs)
 
@@ -190,7 +190,7 @@ class ModuleAttrs:
 
 
 def _options(s: ast.FunctionDef, source: Source, outside: Mapping[str, Any]) -> Options:
-    """What the decorator says; also that there is a decorator of ours."""
+    """The options of the decorator, which must be one of this package."""
     for d in s.decorator_list:
         if decorator_name(d) != "prim_func":
             continue
@@ -198,7 +198,7 @@ def _options(s: ast.FunctionDef, source: Source, outside: Mapping[str, Any]) -> 
         reader = Evaluator(source, outside)
         said = {k.arg: reader.eval(k.value) for k in given if k.arg in ("private", "name", "root")}
         return Options(**said)
-    raise source.error(s, f"function {s.name} of a module is no prim_func", "put @T.prim_func above it")
+    raise source.error(s, f"function {s.name} of a module is not a prim_func", "put @T.prim_func above it")
 
 
 # -------------------------------------------------------------------------------- surroundings
@@ -225,7 +225,7 @@ def _surroundings(frame: FrameType | None, function: Any = None) -> dict[str, An
 
 
 def _closure(function: Any) -> dict[str, Any]:
-    """The names that a function holds on to; those that are not set yet (its own class) are left out."""
+    """The closure variables of a function; those that are not set yet (its own class) are skipped."""
     out: dict[str, Any] = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
@@ -240,7 +240,7 @@ def _is_class_body(frame: FrameType) -> bool:
 
 
 def _in_module_class(frame: FrameType | None) -> bool:
-    """Whether the frame is the body of a class that `@I.ir_module` is about to take."""
+    """Whether the frame is the body of a class that is decorated with `@I.ir_module`."""
     if frame is None or not _is_class_body(frame):
         return False
     line = frame.f_code.co_firstlineno
@@ -262,9 +262,9 @@ def prim_func(
     name: str | None = None,
     root: bool = True,
 ) -> Any:
-    """`@T.prim_func`: the loop program that the Python function spells out.
+    """`@T.prim_func`: parse a Python function into a PrimFunc.
 
-    `name` is its name where that is no Python identifier; `root=False` leaves blocks without a root block.
+    `name` is its name if that is not a Python identifier; `root=False` adds no root block.
     """
     options = Options(private, name, root)
     if func is None:
@@ -301,7 +301,7 @@ def _decorate_class(cls: type, frame: FrameType) -> IRModule:
 
 
 def macro(func: Callable[..., Any] | None = None, hygienic: bool = True) -> Any:
-    """`@T.macro`: a function whose statements are put in the place of each call."""
+    """`@T.macro`: a function whose body is expanded at each call."""
     frame = sys._getframe(1)
 
     def make(f: Callable[..., Any]) -> Macro:
@@ -358,7 +358,7 @@ def _read(source: Source, extra_vars: Mapping[str, Any]) -> Any:
 
 
 def _script_names() -> dict[str, Any]:
-    """The names that every text has."""
+    """The names that are defined in every text."""
     package = __name__.split(".")[0]
     module = home_of("script")
     fixed = {n: getattr(module, n) for n in module.__all__ if n not in ("macro", "prim_func")}

@@ -143,12 +143,12 @@ def var(dtype: Any, name: str = "") -> Var:
 
 
 def alloc_buffer(*args: Any, **kwargs: Any) -> AllocBuffer:
-    """A buffer that lives as long as the block around it."""
+    """A buffer with the lifetime of the enclosing block."""
     return AllocBuffer(Buffer(*args, **kwargs))
 
 
 def match_buffer(source: Any, shape: Any = None, dtype: Any = None, *args: Any, **kwargs: Any) -> MatchSpec:
-    """The buffer behind a parameter, or in a block another view of a region."""
+    """The buffer of a parameter, or in a block a view of a region."""
     if isinstance(source, (BufferLoad, BufferRegion, _BufferNode)):
         region = region_of(source)
         shape = [r.extent for r in region.region] if shape is None else shape
@@ -159,7 +159,8 @@ def match_buffer(source: Any, shape: Any = None, dtype: Any = None, *args: Any, 
 
 
 def decl_buffer(*args: Any, **kwargs: Any) -> DeclSpec:
-    """A view of memory; without `data` it is memory of its own. Of a buffer: this one is in use from here on."""
+    """Declare a buffer over `data`, or over memory of its own without it; of a buffer: declare that buffer from here
+    on."""
     if args and isinstance(args[0], _BufferNode):
         return DeclSpec(None, args[0])
     return DeclSpec(Buffer(*args, **kwargs))
@@ -204,7 +205,7 @@ vectorized, unroll = _loop(ForKind.VECTORIZED), _loop(ForKind.UNROLLED)
 def thread_binding(
     start: Any, stop: Any = None, thread: Any = None, *, annotations: Mapping[str, Any] | None = None
 ) -> LoopSpec:
-    """A loop that is spread over the threads of an axis: `thread="threadIdx.x"`."""
+    """A loop bound to a thread axis: `thread="threadIdx.x"`."""
     if thread is None and isinstance(stop, str):
         stop, thread = None, stop
     if thread is None:
@@ -267,7 +268,7 @@ def block(name: str = "", no_realize: bool = False, exec_scope: str = "") -> Blo
 
 
 def init() -> InitSpec:
-    """`with T.init():` what happens before the first step of a reduction."""
+    """`with T.init():` the statements before the first step of a reduction."""
     return InitSpec()
 
 
@@ -288,7 +289,7 @@ func_attr = _directive("func_attr", "Attributes of the function.")
 
 # -------------------------------------------------------------------------------- statements
 def attr(node: Any, attr_key: str, value: Any) -> AttrSpec:
-    """What follows has the attribute."""
+    """An attribute of the statements that follow."""
     return AttrSpec(node, attr_key, value)
 
 
@@ -298,7 +299,7 @@ def env_thread(thread_tag: str, dtype: Any = "int32") -> EnvThread:
 
 
 def launch_thread(thread: Any, extent: Any) -> LaunchSpec:
-    """What follows runs on `extent` threads of an axis."""
+    """Launch the statements that follow on `extent` threads of an axis."""
     return LaunchSpec(thread, extent)
 
 
@@ -313,12 +314,12 @@ def Assert(condition: Any, message: Any) -> AssertSpec:
 
 
 def realize(buffer_slice: Any, storage_scope: str, condition: Any = True) -> RealizeSpec:
-    """What follows has a buffer of at least the region."""
+    """Realize at least the region of a buffer for the statements that follow."""
     return RealizeSpec(region_of(buffer_slice), storage_scope, condition)
 
 
 def evaluate(value: Any) -> Evaluate:
-    """A value for its effect."""
+    """Evaluate an expression for its effect."""
     return Evaluate(convert(value))
 
 
@@ -328,7 +329,7 @@ def buffer_store(buffer: _BufferNode, value: Any, indices: Any) -> BufferStore:
 
 
 def prefetch(target: Any, *args: Any, **kwargs: Any) -> Any:
-    """A hint that a region of a buffer is wanted soon; of an address, the operator of that name."""
+    """Prefetch a region of a buffer; of an address, the operator of that name."""
     if isinstance(target, _BufferNode):
         return Prefetch(target, tuple(args[0]))
     return _call("prefetch")(target, *args, **kwargs)
@@ -369,7 +370,7 @@ def max(a: Any, b: Any, span: Any = None) -> PrimExpr:
 
 
 def Let(expr: Any, where: Mapping[Var, Any]) -> PrimExpr:
-    """`expr` with variables standing for values."""
+    """`expr` with variables bound to values."""
     out = convert(expr)
     for name, value in reversed(list(where.items())):
         out = _LetNode(name, convert(as_load(value) if isinstance(value, BufferRegion) else value), out)
@@ -382,7 +383,7 @@ def iter_var(v: Any, dom: Any, iter_type: str, thread_tag: str) -> IterVar:
 
 
 def comm_reducer(combiner: Callable[..., Any], identity: Sequence[Any]) -> CommReducer:
-    """A reduction from a function of two values (or two tuples) and what it starts from."""
+    """A commutative reducer from a function of two values (or two tuples) and its identity."""
     start = tuple(convert(i) for i in identity)
     names = list(inspect.signature(combiner).parameters)
     if len(names) != 2 * len(start):
@@ -494,7 +495,7 @@ _made.update({name: getattr(_ops, name) for name in _FUNCTIONS.split()})
 
 
 def lookup(name: str) -> Any:
-    """The thing that `T.name` is: a fixed name, an operator, or a data type."""
+    """The object of `T.name`: a fixed name, an operator, or a data type."""
     found = _made.get(name)
     if found is not None:
         return found
@@ -511,14 +512,14 @@ def lookup(name: str) -> Any:
 
 
 def all_names() -> list[str]:
-    """Every name of `T`, data types with lanes apart."""
+    """Every name of `T`, except data types with lanes."""
     kinds = [f"{c}{b}" for c in ("int", "uint", "float") for b in (8, 16, 32, 64) if (c, b) != ("float", 8)]
     ops = [n.removeprefix("tir.") for n in Op.list_op_names() if n.startswith("tir.")]
     return sorted({*_made, *ops, *kinds, "bool", "bfloat16", *PUBLIC})
 
 
 def _unknown(name: str) -> str:
-    # Tools ask every object for names with underscores, and nobody reads what is said then.
+    # Tools probe every object for names with underscores, and discard the message.
     near = [] if name.startswith("_") else difflib.get_close_matches(name, all_names(), 3, 0.7)
     hint = f"; did you mean {' or '.join(f'T.{n}' for n in near)}?" if near else ""
     return f"T has no name {name!r}{hint}"

@@ -63,7 +63,7 @@ Wrap = Callable[[Stmt], Stmt]
 
 @dataclass(slots=True)
 class BlockFrame:
-    """What has been said so far about the block (or function) being read."""
+    """The declarations so far of the block (or function) being read."""
 
     name: str
     iter_vars: list[IterVar] = field(default_factory=list)
@@ -78,7 +78,7 @@ class BlockFrame:
 
 
 class Macro:
-    """A function whose body is put in the place of the call."""
+    """A function whose body is expanded at the call."""
 
     def __init__(self, source: Source, outside: Mapping[str, Any], hygienic: bool) -> None:
         self.source, self.outside, self.hygienic = source, outside, hygienic
@@ -95,7 +95,7 @@ class MacroCall:
 
 
 def macro_of(s: ast.FunctionDef, source: Source, outside: Mapping[str, Any]) -> Macro | None:
-    """The macro that a definition in a script makes, if its decorator says that it is one."""
+    """The macro of a definition in a script; None if it is not decorated as one."""
     for d in s.decorator_list:
         if decorator_name(d) == "macro":
             reader = Evaluator(source, outside)
@@ -105,7 +105,7 @@ def macro_of(s: ast.FunctionDef, source: Source, outside: Mapping[str, Any]) -> 
 
 
 class _Suite:
-    """The statements of one suite. A definition that holds to its end wraps all that come after it."""
+    """The statements of one suite. A definition that is valid to its end wraps all later statements."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -137,7 +137,7 @@ def _sequence(stmts: list[Stmt]) -> Stmt:
 
 
 def type_of(annotation: Any) -> Type | None:
-    """The type that an annotation stands for, or None if it stands for none."""
+    """The type of an annotation, or None if it is not a type."""
     if isinstance(annotation, Scalar):
         return annotation.type
     if isinstance(annotation, Var):
@@ -179,7 +179,7 @@ class StmtParser(Evaluator):
             raise self.source.error(
                 s,
                 f"a script has no {type(s).__name__} statements",
-                "for, while, if, with, assert, assignments and calls are what it has",
+                "use for, while, if, with, assert, assignments and calls",
             )
         before = len(here.out)
         with self.source.at(s):
@@ -197,7 +197,7 @@ class StmtParser(Evaluator):
         self.effect(self.eval(s.value), here, s)
 
     def effect(self, value: Any, here: _Suite, s: ast.stmt) -> None:
-        """What a value standing alone does."""
+        """The statement of a value that stands alone."""
         if isinstance(value, Stmt):
             here.add(value)
         elif isinstance(value, PrimExpr):
@@ -221,7 +221,7 @@ class StmtParser(Evaluator):
         ):
             raise self.source.error(s, "the result of this is not bound to a name", "write `name = …`")
         elif value is not None and not isinstance(value, (str, int, float)):
-            raise self.source.error(s, f"{value!r} does nothing in a program")
+            raise self.source.error(s, f"{value!r} has no effect in a program")
 
     def stmt_Return(self, s: ast.Return, here: _Suite) -> None:
         if s.value is None:
@@ -235,16 +235,16 @@ class StmtParser(Evaluator):
         made = macro_of(s, self.source.part(s), self.outside)
         if made is None:
             raise self.source.error(
-                s, "a script defines no functions inside a function", "put @T.macro above it, or it outside"
+                s,
+                "a script defines no functions inside a function",
+                "decorate it with @T.macro, or move it out",
             )
         self.bind(s.name, made)
 
     # -- facts about blocks and functions ----------------------------------------------------
     def frame(self, s: ast.AST, what: str) -> BlockFrame:
         if len(self.frames) < 2:
-            raise self.source.error(
-                s, f"{what} stands outside of any block", "put it under `with T.block(…):`"
-            )
+            raise self.source.error(s, f"{what} is outside of any block", "put it under `with T.block(…):`")
         return self.frames[-1]
 
     def directive(self, d: Directive, s: ast.stmt) -> None:
@@ -336,7 +336,7 @@ class StmtParser(Evaluator):
         kind = type_of(self.eval(s.annotation))
         if s.value is None:
             if kind is None:
-                raise self.source.error(s.annotation, "this is no type", "write T.int32, T.handle, …")
+                raise self.source.error(s.annotation, "this is not a type", "write T.int32, T.handle, …")
             self.bind(s.target.id, Var(s.target.id, kind))
             return
         value = load_of(self.eval(s.value))
@@ -355,7 +355,7 @@ class StmtParser(Evaluator):
     def store(self, target: ast.Subscript, value: Any, here: _Suite) -> None:
         owner = self.eval(target.value)
         if not isinstance(owner, Buffer):
-            raise self.source.error(target, f"`{ast.unparse(target.value)}` is no buffer: {owner!r}")
+            raise self.source.error(target, f"`{ast.unparse(target.value)}` is not a buffer: {owner!r}")
         place = load_of(self.element(owner, self.eval(target.slice), target))
         assert isinstance(place, BufferLoad)
         value = load_of(value)
@@ -410,7 +410,7 @@ class StmtParser(Evaluator):
             if dom is None:
                 raise self.source.error(
                     s,
-                    f"T.axis.remap takes the variables of the loops around the block; `{v}` is none",
+                    f"T.axis.remap takes the variables of the loops around the block; `{v}` is not one",
                     "for an expression write T.axis.spatial(extent, value) or T.axis.reduce(extent, value)",
                 )
             out.append(AxisSpec(dom, v, IterVar.DataPar if letter == "S" else IterVar.CommReduce))
@@ -423,7 +423,7 @@ class StmtParser(Evaluator):
             here.add(made)
 
     def with_items(self, s: ast.With, at: int) -> Stmt | None:
-        """`with a, b:` is `with a: with b:`. What goes elsewhere (`T.init`) leaves nothing behind."""
+        """`with a, b:` is `with a: with b:`. Items that move elsewhere (`T.init`) leave no statement."""
         if at == len(s.items):
             return self.suite(s.body)
         item = s.items[at]
@@ -457,7 +457,7 @@ class StmtParser(Evaluator):
         return Evaluate(const(0)) if made is None else made
 
     def opener(self, value: Any, name: str | None, s: ast.AST) -> Wrap:
-        """Bind what a definition defines, and return what puts it around the statements that follow."""
+        """Bind the names of a definition, and return the function that wraps it around the statements that follow."""
         if isinstance(value, AllocateSpec):
             var = Var(name or "v", value.pointer())
             self.bind(var.name, var)
@@ -554,7 +554,7 @@ class StmtParser(Evaluator):
         return BlockRealize(frame.iter_values, predicate, made, span=self.source.span(s))
 
     def complete(self, b: Block, frame: BlockFrame) -> Block:
-        """The block with the accesses that it does not state found in its body."""
+        """The block with undeclared reads and writes inferred from its body."""
         own = {x.data for x in frame.allocs} | {m.buffer.data for m in frame.matches}
         outer = {data: x for data, x in self.owners.items() if data not in own}
         reads, writes = get_block_read_write_region(b, outer)
@@ -610,7 +610,7 @@ class StmtParser(Evaluator):
             otherwise = self.suite(s.orelse) if s.orelse else None
             here.add(IfThenElse(test, self.suite(s.body), otherwise))
             return
-        # A condition that is known now chooses what is read; what it defines holds after it.
+        # A condition with a known value selects the suite to read; its definitions are valid afterwards.
         for one in s.body if test else s.orelse:
             self.statement(one, here)
 

@@ -1,13 +1,13 @@
-"""What a script given as text may reach while it is read: the names of `T` and `I`, numbers, what it was given.
+"""The objects that a script given as text may access while it is read: names of `T` and `I`, numbers, `extra_vars`.
 
-A decorated function is the user's own Python and sees what its module sees. A text may come from
-anywhere, so reading it must not run anything else than what builds a program:
+A decorated function is the user's own Python and sees the names of its module. A text may come from an untrusted
+source, so reading it must run only code that builds a program:
 
     T.exp(x) * 2, len(shape), A.shape[0]        are evaluated
     open("f"), tvm.runtime, x.__class__         are refused, with the place
 
-An attribute is allowed by the kind of its owner: each kind that a script meets has a list, and what is on no list is
-out of reach. What it may cost to read a text is in `budget.py`.
+An attribute is allowed by the class of its owner: each class that a script may use has a list, and everything else is
+refused. The limits on the cost of reading a text are in `budget.py`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ...ir.node import Node
 from .budget import BUILTINS, METHODS, Budget
 from .namespace import Axis, Scalar
 
-# What a text may ask of an object beside a node's fields, which are data. Methods here build IR or give numbers.
+# Attributes that a text may use besides a node's fields, which are data. These methods build IR or return numbers.
 _ATTRIBUTES: Final[Mapping[type, frozenset[str]]] = {
     owner: frozenset(names.split())
     for owner, names in {
@@ -50,7 +50,7 @@ _ATTRIBUTES: Final[Mapping[type, frozenset[str]]] = {
         np.dtype: "itemsize name",
     }.items()
 }
-# Nobody's business, even if a caller gives them away: they lead to everything that Python has loaded.
+# Refused even if a caller passes them: they lead to everything that Python has loaded.
 _NEVER: Final = (
     types.FrameType,
     types.TracebackType,
@@ -59,11 +59,11 @@ _NEVER: Final = (
     types.CoroutineType,
     types.AsyncGeneratorType,
 )
-_DEEPEST: Final = 4  # containers of a caller's are his as well, so far down
+_DEEPEST: Final = 4  # depth to which the contents of a caller's containers count as given
 
 
 class OutOfReach(Exception):
-    """A text names something that is not for it."""
+    """A text uses an object that it may not access."""
 
 
 class Namespace:
@@ -84,9 +84,9 @@ class Namespace:
 
 
 class Reach:
-    """The border around a text. `given` are the objects that the caller handed over with it.
+    """The sandbox of a text. `given` are the objects that the caller passed with it.
 
-    What the caller's own objects lead to, and what his functions return, is his too.
+    Objects reachable from these, and results of the caller's functions, count as given too.
     """
 
     def __init__(self, given: Mapping[str, Any], length: int = 0) -> None:
@@ -96,13 +96,13 @@ class Reach:
             self._give(value)
 
     def builtin(self, name: str) -> Any:
-        """One of Python's own functions, or what stands for it in a text."""
+        """One of Python's built-in functions, or its replacement in a text."""
         if name not in BUILTINS:
             raise OutOfReach(name)
         return self.budget.builtin(name)
 
     def attribute(self, owner: Any, name: str) -> Any:
-        """`owner.name`, if that cannot lead out."""
+        """`owner.name`, if it is allowed."""
         if name.startswith("_") or isinstance(owner, _NEVER):
             raise OutOfReach(name)
         if name in METHODS and isinstance(owner, str):
@@ -116,7 +116,7 @@ class Reach:
         return found
 
     def called(self, function: Any, result: Any) -> None:
-        """Note what a call returned: what a caller's function gives is the caller's."""
+        """Record the result of a call: results of a caller's function count as given."""
         if id(function) in self._given:
             self._give(result)
 
@@ -133,7 +133,7 @@ _allowed: dict[type, frozenset[str]] = {}
 
 
 def known(kind: type) -> bool:
-    """Whether objects of a class have a list of attributes that a text may use, so that others are refused."""
+    """Whether a class has a list of allowed attributes, so that others are refused."""
     return issubclass(kind, (Node, *_ATTRIBUTES))
 
 

@@ -23,11 +23,11 @@ def region_of(value: Any) -> BufferRegion:
             else:
                 ranges.append(Range.from_min_extent(i, const(1, i.dtype)))
         return BufferRegion(value.buffer, tuple(ranges))
-    raise TypeError(f"`{value}` is no region of a buffer; write A, A[i, j] or A[0:n, j]")
+    raise TypeError(f"`{value}` is not a region of a buffer; write A, A[i, j] or A[0:n, j]")
 
 
 def as_load(region: BufferRegion) -> BufferLoad:
-    """The vector that a slice in the last place reads; other slices are no values."""
+    """The vector that a slice of the last dimension reads; other slices are not values."""
     indices: list[PrimExpr] = [r.min for r in region.region]
     for k, r in enumerate(region.region):
         lanes = const_value(r.extent)
@@ -35,7 +35,7 @@ def as_load(region: BufferRegion) -> BufferLoad:
             continue
         if lanes is None or k != len(indices) - 1:
             raise TypeError(
-                f"`{region.buffer.name}` is sliced where a value must stand: "
+                f"`{region.buffer.name}` is sliced where a value is expected: "
                 "only the last index may be a slice, and of constant length"
             )
         indices[k] = Ramp(r.min, const(1, r.min.dtype), int(lanes))

@@ -1,4 +1,4 @@
-"""The source text of a script, where it came from, and errors that show the place."""
+"""The source text of a script, its origin, and errors with the position in it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _parsed: dict[tuple[str, int], tuple[list[str], ast.Module]] = {}
 
 
 class Source:
-    """A parsed file or text, with the node of interest. `reach` bounds what a text sees; None: all."""
+    """A parsed file or text, with the node of interest. `reach` is the sandbox of a text; None for the user's own
+    code."""
 
     def __init__(self, file: str, lines: list[str], node: Any, reach: Reach | None = None) -> None:
         self.file, self.lines, self.node, self.reach = file, lines, node, reach
@@ -35,7 +36,7 @@ class Source:
 
     @contextmanager
     def at(self, node: ast.AST) -> Iterator[None]:
-        """Say of what goes wrong while a part of the text is read where it stands."""
+        """Add the position in the text to errors that are raised inside."""
         try:
             yield
         except ScriptError:
@@ -95,7 +96,7 @@ def text_source(text: str, reach: Reach, file: str = "<script>") -> Source:
 
 
 def _tree(text: str) -> ast.Module:
-    """The text as Python parses it. Its warnings are about Python; what is wrong here is an error of ours."""
+    """The syntax tree of the text. Python's own warnings are suppressed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)
         warnings.simplefilter("ignore", DeprecationWarning)  # of invalid escapes, before Python 3.12

@@ -1,7 +1,7 @@
-"""What the names of `T` return when they describe a part of a program rather than a value.
+"""Descriptions that the names of `T` return for parts of a program that are not values.
 
 `T.grid(8, 8)` or `T.alloc_buffer((8,))` know neither the names they will be bound to nor the body that
-follows. They return one of these, and the parser, which knows both, makes the nodes.
+follows. They return one of these, and the parser, which knows both, builds the nodes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LONGEST = 1_000_000  # iterations of a loop that runs while a script is read
 
 
 def fresh_var(dtype: str, is_size_var: bool = False) -> Var:
-    """A variable that gets its name from the assignment it stands in."""
+    """A variable that gets its name from its assignment."""
     return (SizeVar if is_size_var else Var)("", dtype)
 
 

@@ -1,4 +1,4 @@
-"""Tensor intrinsics: what an instruction of the hardware computes, and the call that does it.
+"""Tensor intrinsics: the computation of a hardware instruction, and its call.
 
 Those of x86, ARM and NVIDIA's GPUs (`x86`, `arm_cpu`, `dot_product_common`, `cuda`) are there from the start.
 """

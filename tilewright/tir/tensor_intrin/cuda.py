@@ -1,7 +1,7 @@
 """NVIDIA's tensor cores: products of 16 x 16 tiles by a warp (wmma), of 64 x n tiles by a warpgroup (wgmma).
 
-A product of 16 x 16 tiles is 16 deep; of bytes it is 32 deep too, and of float32, of which ten bits of each mantissa
-count (tf32), 8: then a line of its operands has 32 bytes, as of 16 bits.
+The reduction of a 16 x 16 tile has 16 steps; for bytes also 32, and for float32, multiplied as tf32 with ten bits of
+mantissa, 8: then a row of its operands has 32 bytes, as for 16 bits.
 
 A fragment lives in the registers of all threads of a warp; in the program it is a buffer of one of the scopes
 `wmma.matrix_a`, `wmma.matrix_b`, `wmma.accumulator` (tiles of 16 x 16) and `wgmma.accumulator` (of 64 x n). In
@@ -12,8 +12,7 @@ share the row.
     fill    C[i, j] = 0                          load    A[i, j] = shared[i, j]
     sync    C[i, j] += A[i, k] * B[k, j]         store   memory[i, j] = C[i, j]
 
-`_TRANS`: the matrix lies in memory, and in its fragment, with its rows as columns. `_DYN`: it is in dynamic
-shared memory.
+`_TRANS`: the matrix is transposed in memory, and in its fragment. `_DYN`: it is in dynamic shared memory.
 """
 
 from __future__ import annotations
@@ -45,19 +44,19 @@ __all__ = [
 ]
 
 _SHORT = {"float16": "f16", "bfloat16": "bf16", "int8": "s8", "float32": "f32", "int32": "s32"}
-_SUMS = {  # of products
+_SUMS = {  # types of the accumulators
     "float16": ("float16", "float32"),
     "bfloat16": ("float32",),
     "int8": ("int32",),
     "float32": ("float32",),
 }
-_DEPTHS = {"int8": (16, 32), "float32": (8,)}  # of a product; 16 otherwise
+_DEPTHS = {"int8": (16, 32), "float32": (8,)}  # k of an instruction; 16 otherwise
 _LOADED, _STORED = ("shared", "shared.dyn"), ("global", "shared", "shared.dyn")
 _Tile = tuple[str, tuple[int, int], str, str]  # name, shape, type, scope
 
 
 def _function(tiles: Sequence[_Tile], body: str) -> PrimFunc:
-    """A function over tiles with strides of their own; it writes the last one, and reads all others."""
+    """A function over strided tiles; it writes the last one, and reads all others."""
     *sources, target = tiles
     lines = ["@T.prim_func", f"def tile({', '.join(f'{t[0].lower()}: T.handle' for t in tiles)}):"]
     for name, (rows, columns), kind, scope in tiles:
@@ -78,7 +77,7 @@ def _function(tiles: Sequence[_Tile], body: str) -> PrimFunc:
 
 
 def _index(name: str, rows: int = 16, columns: int = 16) -> str:
-    """Which of the fragments of its buffer a tile is: they are counted row by row."""
+    """The index of the fragment of a tile in its buffer, row-major."""
     at, wide = f"{name}.elem_offset", f"{name.lower()}1"
     return f"{at} // {wide} // {rows} * ({wide} // {columns}) + {at} % {wide} // {columns}"
 
@@ -113,7 +112,7 @@ def _fill(kind: str) -> _Pair:
 
 
 def _operand(which: str, depth: int, trans: bool) -> tuple[int, int]:
-    """The tile of an operand as it lies: 16 lines along the reduction, or as many as it is deep across."""
+    """The shape of an operand's tile in memory: 16 rows along k, or k rows if transposed."""
     return (depth, 16) if (which == "a") == trans else (16, depth)
 
 
@@ -137,7 +136,7 @@ def _sync(kind: str, out: str, trans_a: bool, trans_b: bool, depth: int = 16) ->
     a, b = "A[vk, vi]" if trans_a else "A[vi, vk]", "B[vj, vk]" if trans_b else "B[vk, vj]"
     shapes = {n: shape for n, shape, _, _ in tiles}
     parts = [f"{n}.data, {_index(n, *shapes[n])}" for n in "CABC"]
-    if depth != 16:  # what tells how the operands' tiles are counted
+    if depth != 16:  # the shape by which the tiles of the operands are indexed
         parts += [str(depth), str(int(trans_a)), str(int(trans_b))]
     call = f'T.tvm_mma_sync({", ".join(parts)}, dtype="handle")'
     return _function(tiles, _product((16, 16, depth), kind, out, a, b)), _function(tiles, call)
@@ -171,7 +170,7 @@ def _load_name(kind: str, which: str, trans: bool, scope: str, depth: int = 16) 
 
 
 def _announce() -> dict[str, str]:
-    """All intrinsics by the names of the constants that stand for them."""
+    """All intrinsics by the names of their constants."""
     out: dict[str, str] = {}
     for kind, sums in _SUMS.items():
         if 16 not in _DEPTHS.get(kind, (16,)):
@@ -218,9 +217,9 @@ def get_wmma_intrin_group(
     trans_a: bool = False,
     depth: int = 0,
 ) -> dict[str, str]:
-    """The intrinsics that a matrix product needs, by what they do: init, load_a, load_b, compute, store.
+    """The intrinsics of a matrix product by role: init, load_a, load_b, compute, store.
 
-    `depth` of the reduction: 16, of bytes 32 too; of float32, which is multiplied as tf32, 8.
+    `depth` is k of the instruction: 16, for bytes also 32; for float32, which is multiplied as tf32, 8.
     """
     depths = _DEPTHS.get(in_dtype, (16,))
     for what, given, known in (
@@ -254,30 +253,32 @@ def get_wmma_intrin_group(
 
 
 def get_wmma_turn_intrin(n: int, dtype: str = "float16") -> str:
-    """The intrinsic that turns 16 x n results of 16 bits, so that each thread has eight neighbours of a row."""
+    """The intrinsic that rearranges a fragment of 16 x n results of 16 bits, so that each thread holds eight contiguous
+    elements of a row."""
     if n % 32 or dtype not in ("float16", "bfloat16"):
         raise ValueError(
-            f"get_wmma_turn_intrin: 16 x {n} results of {dtype} cannot be turned: n is a multiple of 32, and dtype "
+            f"get_wmma_turn_intrin: a fragment of 16 x {n} of {dtype} cannot be rearranged: n must be a multiple of "
+            "32, and dtype "
             "float16 or bfloat16"
         )
     return built_in_later(f"wmma_turn_16x{n}_{_SHORT[dtype]}", lambda: _turn(16, n, dtype))
 
 
 # ---------------------------------------------------------------------------- warpgroups
-WGMMA_DEPTH = 64  # of the reduction: a line of shared memory, 128 bytes
-# by the type of the operands: how deep a product is, and what is multiplied
+WGMMA_DEPTH = 64  # steps of the reduction: a line of shared memory, 128 bytes
+# by the type of the operands: k of an instruction, and the type that is multiplied
 _WGMMA = {"float16": (64, "f16"), "bfloat16": (64, "bf16"), "float32": (32, "tf32")}
 
 
 def get_wgmma_intrin(
     n: int, in_dtype: str = "float16", trans_a: bool = False, trans_b: bool = False
 ) -> dict[str, str]:
-    """The intrinsics of a warpgroup's product of 64 x 64 by 64 x n: init, compute, turn for results of 16 bits, and
-    turn_sums before they are made.
+    """The intrinsics of a warpgroup's product of 64 x 64 by 64 x n: init, compute, turn (rearranges results of 16 bits
+    to contiguous rows), and turn_sums (the same for the accumulators before they are narrowed).
 
-    The operands are tiles of dynamic shared memory, 64 elements wide or divided into such tiles, as bulk copies
-    lay them there (`tilewright.bulk_copy`); with `trans_b`, B is n x 64. Of float32 a tile is 32 wide, ten bits of
-    each mantissa count (tf32), and both operands lie line by line along the reduction: A as it is, B with `trans_b`.
+    The operands are tiles of dynamic shared memory, 64 elements wide or divided into such tiles, in the layout of bulk
+    copies (`tilewright.bulk_copy`); with `trans_b`, B is n x 64. A tile of float32 is 32 wide, is multiplied as tf32
+    (ten bits of mantissa), and both operands are contiguous along the reduction: A as it is, B with `trans_b`.
     """
     if n % 8 or not 8 <= n <= 256 or in_dtype not in _WGMMA:
         raise ValueError(
@@ -287,7 +288,7 @@ def get_wgmma_intrin(
     if in_dtype == "float32" and (trans_a or not trans_b):
         raise ValueError(
             "get_wgmma_intrin: products of float32 (tf32) take A as rows x k and B as columns x k: trans_a=False, "
-            "trans_b=True; turn the other operand first"
+            "trans_b=True; transpose the other operand first"
         )
     depth, short = _WGMMA[in_dtype]
     ways = f"{'_trans_a' if trans_a else ''}{'_trans' if trans_b else ''}"
@@ -306,8 +307,8 @@ def get_wgmma_intrin(
 
 
 def get_wgmma_rows_intrin(n: int, wide: int, in_dtype: str = "float16") -> dict[str, str]:
-    """The intrinsics between two products of a warpgroup: sums of 64 x n, whose rows are reduced (max, sum), rounded to
-    16 bits (narrow), and multiplied from registers by a matrix of n x wide (compute), 64 of n at a time."""
+    """The intrinsics between two products of a warpgroup: accumulators of 64 x n, whose rows are reduced (max, sum),
+    rounded to 16 bits (narrow), and multiplied from registers by a matrix of n x wide (compute), 64 of n at a time."""
     if (
         n % 64
         or not 64 <= n <= 256
@@ -332,7 +333,7 @@ def get_wgmma_rows_intrin(n: int, wide: int, in_dtype: str = "float16") -> dict[
 
 
 def _reduced_rows(n: int, what: str) -> _Pair:
-    """The values of each row, combined with one that four threads hold, and given to all four."""
+    """The reduction of each row, combined with a value that its four threads hold, with the result in all four."""
     tiles = [("A", (64, n), "float32", "wgmma.accumulator"), ("C", (64, 4), "float32", "wgmma.lanes")]
     made = "T.max(C[vi, vj], A[vi, vk])" if what == "max" else "C[vi, vj] + A[vi, vk]"
     body = (
@@ -376,7 +377,7 @@ def _warpgroup_fill(n: int) -> _Pair:
 
 
 def _turn(rows: int, n: int, kind: str) -> _Pair:
-    """From pairs of neighbours to eight of them in each thread, of 32 bits to four."""
+    """Rearrange a fragment from pairs to eight contiguous elements per thread (four of 32 bits)."""
     family = "wgmma" if rows == 64 else "wmma"
     tiles = [("A", (rows, n), kind, f"{family}.accumulator"), ("C", (rows, n), kind, f"{family}.rows")]
     body = _each("turn", "C[vi, vj] = A[vi, vj]", rows, n)

@@ -1,11 +1,11 @@
 """NVIDIA's tensor cores through `ldmatrix` and `mma.sync`: tiles in memory of the scope `warp`.
 
-A tile of 16 x 16 is a buffer of 32 x 8: which thread of the warp has an element, and in which of its registers.
+A tile of 16 x 16 is a buffer of 32 x 8: the lane that holds an element, and the register.
 
     ldmatrix   W[thread, register] = shared[i, j]        fill    W[thread, register] = 0
     mma        C[…] += A[…] * B[…]                       store   memory[i, j] = W[thread, register]
 
-`_TRANS`: the matrix lies in memory with its rows as columns. `_DYN`: it is in dynamic shared memory. Bytes have tiles
+`_TRANS`: the matrix is transposed in memory. `_DYN`: it is in dynamic shared memory. Bytes have tiles
 of 16 x 32, and 16 registers of a byte each.
 """
 
@@ -22,7 +22,7 @@ M_DIM = N_DIM = 16
 _SHORT = {"float16": "f16", "float32": "f32", "int8": "i8", "int32": "i32"}
 _PTX = {"float16": "fp16", "float32": "fp32", "int8": "int8", "int32": "int32"}
 _SUMS = {"float16": ("float16", "float32"), "int8": ("int32",)}
-_DEPTH = {"float16": 16, "int8": 32}  # of the reduction that one tile has
+_DEPTH = {"float16": 16, "int8": 32}  # k of one tile
 _Pair = tuple[PrimFunc, PrimFunc]
 
 
@@ -32,12 +32,12 @@ def shared_16x16_to_ldmatrix_32x8_layout(i: Any, j: Any) -> tuple[Any, Any]:
 
 
 def shared_16x32_to_ldmatrix_32x16_layout(i: Any, j: Any) -> tuple[Any, Any]:
-    """The same for bytes, 16 x 32 of them: fours along a row."""
+    """The same for 16 x 32 bytes: groups of four along a row."""
     return 4 * (i % 8) + j % 16 // 4, 8 * (j // 16) + i // 8 * 4 + j % 4
 
 
 def shared_32x16_to_ldmatrix_32x16_layout(i: Any, j: Any) -> tuple[Any, Any]:
-    """The same for bytes, 32 x 16 of them: fours along a column."""
+    """The same for 32 x 16 bytes: groups of four along a column."""
     return i % 16 // 4 + 4 * (j % 8), 8 * (j // 8) + i // 16 * 4 + i % 4
 
 
@@ -102,7 +102,7 @@ def _ldmatrix(kind: str, which: str, trans: bool, scope: str) -> _Pair:
     size = M_DIM * depth // WARP_SIZE
     held = [("W", (WARP_SIZE, size), kind, "warp"), ("S", (rows, columns), kind, scope)]
     desc = _each(rows, columns, "shared_warp", f"W[{_place(layout, 'vi', 'vj')}] = S[vi, vj]")
-    if layout == "32x16":  # there is no instruction that turns bytes
+    if layout == "32x16":  # no instruction transposes bytes
         impl = (
             f"for r in range({size}):\n"
             "    W[tx, r] = S[r % 8 // 4 * 16 + tx % 4 * 4 + r % 4, r // 8 * 8 + tx // 4]"
@@ -168,7 +168,7 @@ def _store(kind: str, scope: str, simple: bool) -> _Pair:
 
 
 def _announce() -> dict[str, str]:
-    """All of them by the names of the constants that stand for them."""
+    """All intrinsics by the names of their constants."""
     out: dict[str, str] = {}
     for kind, sums in _SUMS.items():
         short = _SHORT[kind]
@@ -215,7 +215,7 @@ def get_mma_intrin_group(
     not_use_mma_store_intrinic: bool = True,
     store_to_smem_dtype: str | None = None,
 ) -> dict[str, str]:
-    """The intrinsics that a matrix product needs, by what they do: init, load_a, load_b, compute, store."""
+    """The intrinsics of a matrix product by role: init, load_a, load_b, compute, store."""
     for what, given, known in (
         ("load_scope", load_scope, ("shared", "shared.dyn")),
         ("store_scope", store_scope, ("global", "shared", "shared.dyn")),

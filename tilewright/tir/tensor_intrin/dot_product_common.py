@@ -1,4 +1,4 @@
-"""Dot products of four bytes: what all of these instructions compute, and CUDA's dp4a."""
+"""Dot products of four bytes: the common description of these instructions, and CUDA's dp4a."""
 
 from __future__ import annotations
 

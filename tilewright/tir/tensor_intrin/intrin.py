@@ -14,11 +14,13 @@ from ...ir.stmt import Block, BlockRealize
 
 _BUILT_IN: tuple[str, ...] = ("x86", "arm_cpu", "dot_product_common", "cuda")
 _table: dict[str, TensorIntrin] = {}
-_later: dict[str, Callable[[], tuple[PrimFunc, PrimFunc]]] = {}  # those that are made when somebody asks
+_later: dict[
+    str, Callable[[], tuple[PrimFunc, PrimFunc]]
+] = {}  # intrinsics that are built at their first use
 
 
 class TensorIntrin:
-    """What an instruction computes (`desc`, loops over blocks) and how it is called (`impl`).
+    """The computation of an instruction (`desc`, loops over blocks) and its call (`impl`).
 
     Both are functions over the same buffers; `impl` may leave their strides and offsets open.
     """
@@ -47,7 +49,7 @@ class TensorIntrin:
 
     @staticmethod
     def get(name: str, allow_missing: bool = False) -> TensorIntrin | None:
-        """The intrinsic of a name; None for a name not known if that is allowed."""
+        """The intrinsic of a name; None for an unknown name if `allow_missing`."""
         _load()
         found = _table.get(name)
         if found is None and name in _later:
@@ -75,13 +77,13 @@ class TensorIntrin:
 
 
 def built_in(name: str, desc: PrimFunc, impl: PrimFunc) -> str:
-    """Put an intrinsic of our own into the table; gives its name."""
+    """Add a built-in intrinsic to the table; returns its name."""
     _table[name] = TensorIntrin(desc, impl)
     return name
 
 
 def built_in_later(name: str, make: Callable[[], tuple[PrimFunc, PrimFunc]]) -> str:
-    """Put an intrinsic of our own into the table, to be made when it is asked for; gives its name."""
+    """Add a built-in intrinsic to the table, to be built at its first use; returns its name."""
     _later[name] = make
     return name
 
@@ -93,7 +95,7 @@ def near(name: str) -> str:
 
 
 def body_block(func: PrimFunc, what: str) -> Block:
-    """The block that is the body of a description or implementation."""
+    """The body block of a description or implementation."""
     body = func.body
     if not isinstance(body, BlockRealize) or body.block.iter_vars:
         raise ValueError(f"the body of the {what} of a tensor intrinsic is one block without iterators")
@@ -135,7 +137,7 @@ def _kind(b: Buffer) -> str:
 
 
 def _load() -> None:
-    """Read the built-in intrinsics, the first time that somebody asks."""
+    """Load the built-in intrinsics at the first use of the table."""
     global _BUILT_IN
     names, _BUILT_IN = _BUILT_IN, ()
     for name in names:

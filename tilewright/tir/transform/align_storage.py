@@ -1,4 +1,4 @@
-"""Strides that keep rows apart."""
+"""Row strides with padding, against bank conflicts and cache aliasing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def align_storage(func: PrimFunc) -> PrimFunc:
 
 
 def _strides(buffer: Buffer, rules: dict[int, tuple[int, int]]) -> tuple[PrimExpr, ...]:
-    """Row-major strides, each rounded up to what its dimension was promised."""
+    """Row-major strides, each rounded up to the alignment of its dimension."""
     kind = buffer.shape[0].dtype
     out: list[PrimExpr] = []
     size: PrimExpr = const(1, kind)

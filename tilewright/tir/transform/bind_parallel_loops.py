@@ -1,4 +1,4 @@
-"""Parallel loops of a processor's schedule as threads of a GPU."""
+"""Parallel loops of a CPU schedule as threads of a GPU."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from ...ir.ops import add, floordiv, less, logical_and, mul
 from ...ir.stmt import BlockRealize, For, ForKind, IfThenElse, Stmt
 from ..analysis.threads import is_hardware_loop
 
-_THREADS = 64  # of a block
+_THREADS = 64  # threads per block
 
 
 def bind_parallel_loops(func: PrimFunc) -> PrimFunc:
-    """Make each iteration of a parallel loop that is in no kernel a thread.
+    """Make each iteration of a parallel loop outside of kernels a thread.
 
         for i in parallel(n):          for b in thread_binding((n + 63) // 64, "blockIdx.x"):
             with block("S"): … i …  ->     for t in thread_binding(64, "threadIdx.x"):
                                                with block("S"): where(b * 64 + t < n); … b * 64 + t …
 
-    Loops inside of kernels, and around loops that are bound, stay as they are.
+    Loops inside kernels, and loops around bound loops, are unchanged.
     Needs: a function for a GPU, in block form or not. Gives: no parallel loop outside of kernels.
     """
     if not any(isinstance(m, For) and m.kind is ForKind.PARALLEL for m in statements(func.body)):
@@ -31,7 +31,7 @@ def bind_parallel_loops(func: PrimFunc) -> PrimFunc:
 
 
 def _outside(n: Any) -> Any:
-    """A statement in which parallel loops are bound; not those of kernels."""
+    """A statement with its parallel loops bound, except those in kernels."""
     if not isinstance(n, Stmt) or is_hardware_loop(n):
         return n
     if isinstance(n, For) and n.kind is ForKind.PARALLEL:
@@ -58,7 +58,7 @@ def _bound(n: For) -> Stmt:
 
 
 def _guarded(body: Stmt, condition: PrimExpr) -> Stmt:
-    """A statement for the threads that have an iteration: its blocks say so themselves."""
+    """A statement for the threads that have an iteration: a predicate on each of its blocks."""
     if not any(isinstance(m, BlockRealize) for m in statements(body)):
         return IfThenElse(condition, body)
 

@@ -1,4 +1,4 @@
-"""What bulk copies look through: stages that only say where their elements come from."""
+"""Views that TMA copies read through: stages that only rearrange the elements of their source."""
 
 from __future__ import annotations
 
@@ -16,28 +16,29 @@ from ...ir.op import Op
 from ...ir.ops import add, conjuncts, floordiv, floormod, mul, sub
 from ...ir.stmt import Block, BufferStore
 
-VIEW = "tilewright.view"  # of a block: the sizes of the results' axes that its first index counts, the last one fastest
-_LINE = 128  # bytes of a line, across which bulk copies swizzle
-_PIECE = 16  # bytes at whose multiples the pixels of an image begin
+# annotation of a block: the sizes of the result axes that its first index linearizes, row-major
+VIEW = "tilewright.view"
+_LINE = 128  # bytes of a line within which TMA swizzles
+_PIECE = 16  # alignment of the pixels of an image, in bytes
 _MOST_STEPS = 8
 _CORNERS = {
     3: 1 << 15,
     4: 1 << 7,
     5: 1 << 4,
-}  # by rank: how far a walk may begin and end from a tensor's ends
+}  # by rank: how far the im2col box may begin and end outside of the tensor
 
 
 def line_of(kind: DataType) -> int:
-    """The elements of a line of shared memory, as bulk copies lay them there: 64 of 16 bits, 32 of 32."""
+    """The elements of a swizzled line of shared memory: 64 of 16 bits, 32 of 32 bits."""
     return _LINE // kind.nbytes
 
 
 def guarded_load(value: PrimExpr) -> tuple[BufferLoad, list[PrimExpr]] | str:
-    """An element, and the conditions without which it is 0; what is wrong if it is something else."""
+    """A load, and the conditions outside of which the value is 0; refuses any other value."""
     conditions: list[PrimExpr] = []
     while isinstance(value, Call) and isinstance(value.op, Op) and value.op.short_name == "if_then_else":
         if const_value(value.args[2]) != 0:
-            return "what lies beyond the tensor is 0"
+            return "elements outside the tensor are 0"
         conditions += conjuncts(value.args[0])
         value = value.args[1]
     return (value, conditions) if isinstance(value, BufferLoad) else "it copies elements as they are"
@@ -46,10 +47,10 @@ def guarded_load(value: PrimExpr) -> tuple[BufferLoad, list[PrimExpr]] | str:
 def only_ends(
     ana: Analyzer, conditions: Sequence[PrimExpr], places: Sequence[PrimExpr], shape: Sequence[PrimExpr]
 ) -> PrimExpr | None:
-    """The first condition that does more than keep indices inside of a tensor."""
+    """The first condition that does more than check the bounds of the tensor."""
     ends: list[PrimExpr] = []
     for place, dim in zip(places, shape, strict=True):
-        ends += [place, sub(sub(dim, const(1, dim.dtype)), place)]  # neither is negative inside
+        ends += [place, sub(sub(dim, const(1, dim.dtype)), place)]  # both are non-negative in bounds
     for c in conditions:
         room = _room(c)
         if room is None or not any(ana.can_prove_equal(room, end) for end in ends):
@@ -58,7 +59,7 @@ def only_ends(
 
 
 def _room(c: PrimExpr) -> PrimExpr | None:
-    """What a comparison asks not to be negative."""
+    """The expression that a comparison requires to be non-negative."""
     one = const(1, c.a.dtype) if isinstance(c, (LT, LE, GT, GE)) else None
     if isinstance(c, (LT, GT)):
         low, high = (c.a, c.b) if isinstance(c, LT) else (c.b, c.a)
@@ -82,12 +83,12 @@ class View:
 
 
 class Windows:
-    """The pixels of a channels-last image, one window after the other, as the copy engine walks through them.
+    """The pixels of a channels-last image, one window after the other, in the order in which TMA visits them.
 
         m = (n * oh + y) * ow + x
         View[m, k] = Image[n, y * steps[0] + offsets[0](k) + low[0], x * steps[1] + offsets[1](k) + low[1], channel(k)]
 
-    A walk begins at `low` in each spatial dimension, and turns back there after so many pixels as the results have.
+    A walk begins at `low` in each spatial dimension, and wraps around after as many pixels as the result has.
     """
 
     def __init__(self, k: Var, sizes: Sequence[int], pixels: PrimExpr) -> None:
@@ -98,7 +99,7 @@ class Windows:
         self.channel: PrimExpr = k
 
     def first(self, ana: Analyzer, m: PrimExpr) -> list[PrimExpr]:
-        """Where the walk from a pixel on begins: which image, and the place in each of its dimensions."""
+        """The start of the walk at a pixel: the image, and the coordinate in each spatial dimension."""
         digits = _digits(m, self.sizes)
         spatial = [
             add(mul(d, const(s, d.dtype)), const(low, d.dtype))
@@ -107,7 +108,7 @@ class Windows:
         return [ana.simplify(e) for e in (digits[0], *spatial)]
 
     def corners(self, shape: Sequence[int]) -> tuple[list[int], list[int]]:
-        """The box that a walk stays in: from the first element of each dimension, and from the last."""
+        """The corners of the im2col bounding box, relative to the first and to the last element of each dimension."""
         high = [
             low + (count - 1) * step - (size - 1)
             for low, count, step, size in zip(self.low, self.sizes[1:], self.steps, shape, strict=True)
@@ -116,7 +117,7 @@ class Windows:
 
 
 def _digits(m: PrimExpr, sizes: Sequence[int]) -> list[PrimExpr]:
-    """A number in digits, of which the last counts fastest; the first has no limit."""
+    """A linear index in mixed-radix digits, the last one fastest; the first is unbounded."""
     out: list[PrimExpr] = []
     below = 1
     for n in reversed(sizes[1:]):
@@ -126,10 +127,12 @@ def _digits(m: PrimExpr, sizes: Sequence[int]) -> list[PrimExpr]:
 
 
 def view_of(block: Block, point: Sequence[tuple[Var, Range]]) -> View:
-    """The view that a marked block is, whose iterators or loops are the variables of `point`."""
+    """The view of a marked block, whose iterators or loops are the variables of `point`."""
 
     def refuse(must: str) -> LoweringError:
-        return LoweringError(f"block {block.name_hint} cannot be a view: {must}; leave out {VIEW!r} there")
+        return LoweringError(
+            f"block {block.name_hint} cannot be a view, which requires that {must}; remove {VIEW!r} from it"
+        )
 
     body: Any = block.body
     loaded = guarded_load(body.value) if isinstance(body, BufferStore) else "it copies elements as they are"
@@ -154,15 +157,15 @@ def view_of(block: Block, point: Sequence[tuple[Var, Range]]) -> View:
         source, places = joined
     beyond = only_ends(ana, conditions, places, source.shape)
     if beyond is not None:
-        raise refuse(f"the condition `{beyond}` says more than where the tensor ends")
+        raise refuse(f"the condition `{beyond}` is only a bounds check of the tensor")
     return View(view, source, _windows(ana, block, source, places, [v for v, _ in point], refuse))
 
 
 def _joined(
     ana: Analyzer, load: BufferLoad, conditions: Sequence[PrimExpr], k: Var
 ) -> tuple[Buffer, tuple[PrimExpr, ...]] | None:
-    """Windows along the last dimension of an image with few channels, as its channels: they lie side by side. The
-    pixels of the image that is made so overlap.
+    """Windows along the last dimension of an image with few channels as its channels: they are contiguous. The pixels
+    of the resulting image overlap.
 
         Image[n, y, x * s + k % 32 // 4, k % 4] if k % 32 < 28     ->     Joined[n, y, x * s, k % 32], 28 channels
     """
@@ -214,11 +217,11 @@ def _windows(
         step = const_value(next_one - low) if n > 1 and low is not None else 1
         below *= n
         if low is None or step is None:
-            raise refuse(f"the index `{e}` moves from pixel to pixel by a constant")
+            raise refuse(f"the index `{e}` has a constant stride from pixel to pixel")
         offset = ana.simplify(sub(substitute(e, {m: zero}), const(int(low), m.dtype)))
         whole = add(add(mul(digit, const(int(step), m.dtype)), offset), const(int(low), m.dtype))
         if not ana.can_prove_equal(e, whole) or not 1 <= step <= _MOST_STEPS:
-            raise refuse(f"the index `{e}` goes over pixels and windows by steps of 1 to {_MOST_STEPS}")
+            raise refuse(f"the index `{e}` has strides of 1 to {_MOST_STEPS} over pixels and windows")
         found.append((int(low), int(step), offset))
     for low, step, offset in reversed(found):
         out.low.append(low)
@@ -226,7 +229,7 @@ def _windows(
         out.offsets.append(offset)
     out.channel = places[-1]
     if m in vars_used(out.channel) or not ana.can_prove_equal(places[0], digits[0]):
-        raise refuse("its first index tells images apart, its last one channels")
+        raise refuse("its first index selects the image, its last one the channel")
     limit = _CORNERS[rank]
     ends = [e for corner in out.corners([int(n or 0) for n in shape[1:-1]]) for e in corner]
     if not all(-limit <= e < limit for e in ends) or not all(

@@ -22,10 +22,9 @@ def check_first(func: PrimFunc) -> PrimFunc:
                                                     A[0:8] = B[p0]
                                                     A[8:16] = B[p1]
 
-    A check may leave the function, so that nothing that comes later is moved before it: without this, no index is
-    loaded while the elements of the vector before are still in flight, and each load has to wait until it is known
-    which memory the stores before it write to. Data that is computed under a condition stays where it is, as does data
-    that one of the stores may change.
+    A failing check returns from the function, so no later statement can be moved before it: without this pass, no index
+    is loaded while elements of the previous vector are in flight, and each load waits for the addresses of the previous
+    stores. Data under a condition stays where it is, and so does data that one of the stores may change.
     Needs: flat buffers, unrolled loops.
     """
     if not any(m.__class__ is Call and m.op is _CHECKED and m.dtype.lanes > 1 for m in pre_order(func.body)):
@@ -49,7 +48,7 @@ class _CheckFirst(LeafKeeper):
 
 
 def _checked_first(stores: Sequence[BufferStore]) -> Stmt:
-    """The stores, with the data that is checked in vectors as values around them."""
+    """The stores inside let bindings of the checked vectors."""
     found = _Named({s.buffer.data for s in stores})
     made: Stmt = seq(*(s.map_children(found.visit) for s in stores))
     if len(stores) == 1 or not found.values:
@@ -60,7 +59,7 @@ def _checked_first(stores: Sequence[BufferStore]) -> Stmt:
 
 
 class _Named(Mutator):
-    """Names for what is checked."""
+    """Binds checked values to names."""
 
     def __init__(self, written: set[Var]) -> None:
         self.written = written

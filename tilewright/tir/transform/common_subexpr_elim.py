@@ -1,4 +1,4 @@
-"""Values that are computed more than once computed once."""
+"""Common subexpression elimination."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ _CHEAP_CALLS = frozenset(
     Op.get(f"tir.{n}")
     for n in ("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "shift_left", "shift_right")
 ) | {_IF_THEN_ELSE, _LIKELY, Op.get("tir.fabs"), Op.get("tir.reinterpret")}
-# Whatever their operands are, these have a value, and never trap.
+# Operators that are defined for all operands, and never trap.
 _PLAIN = frozenset(
     (Add, Sub, Mul, Min, Max, EQ, NE, LT, LE, GT, GE, And, Or, Not, Select, Cast, Ramp, Broadcast)
 )
 _CONDITIONAL = (For, While, IfThenElse, AssertStmt)
-_WORTH = 3  # operations that make a name pay
+_WORTH = 3  # operations from which a binding pays
 
 
 def common_subexpr_elim(
@@ -93,8 +93,7 @@ def common_subexpr_elim(
 
 
 class _Frame:
-    """A statement: a place that a binding can be put around. `region` is the frame from which this one is
-    reached without any condition."""
+    """A statement that a binding can enclose. `region` is the frame from which this one is reached unconditionally."""
 
     __slots__ = ("bindings", "depth", "parent", "region")
 
@@ -106,7 +105,7 @@ class _Frame:
 
 
 class _Term:
-    """All occurrences of one expression: what it is made of, how often and where it occurs.
+    """All occurrences of one expression: its operands, their number and their frames.
 
     `bound` is the innermost frame that binds one of its variables, or None if it can have no name; a term
     is `safe` if it can be evaluated anywhere.
@@ -122,7 +121,7 @@ class _Term:
         self.built: Any = None
 
     def nameable(self) -> bool:
-        """Whether a name for it is allowed, and pays."""
+        """Whether binding it to a name is allowed, and pays."""
         e = self.expr
         if self.bound is None or not (self.heavy or self.ops >= _WORTH) or e.dtype.is_handle:
             return False
@@ -131,11 +130,11 @@ class _Term:
         if e.dtype.is_bool and e.dtype.lanes > 1:
             return False  # a mask costs nothing, and is often a constant
         if isinstance(e, BufferLoad):
-            return False  # to load again is cheaper than a register that is held through the loops between
-        return not isinstance(e, (Ramp, Broadcast))  # an access must see its lanes
+            return False  # loading again is cheaper than a register that is live across the loops between
+        return not isinstance(e, (Ramp, Broadcast))  # an access needs its ramp visible
 
     def build(self, named: bool = True) -> Any:
-        """The expression, with the terms in it that have names replaced by these."""
+        """The expression, with named terms replaced by their names."""
         if named and self.var is not None:
             return self.var
         if self.built is None:
@@ -156,7 +155,7 @@ class _Eliminate:
         self.func, self.commutative = func, commutative
         self.terms: dict[Any, _Term] = {}
         self.names: dict[Var, _Term] = {}  # the term of a variable as it was last bound
-        self.behind: dict[Buffer, tuple[Any, ...]] = {}  # what a buffer is made of
+        self.behind: dict[Buffer, tuple[Any, ...]] = {}  # the terms of a buffer's shape and strides
         self.root = self.frame = _Frame(None, False)
         self.binders: dict[Any, _Frame | None] = {}
         self.conditional = 0
@@ -226,7 +225,7 @@ class _Eliminate:
         return _Term(e, (value, body), None, False)
 
     def operands(self, e: Any) -> tuple[_Term, ...]:
-        """The terms below; those after the first are conditional where `e` may leave them out."""
+        """The terms of the operands; those after the first are conditional if `e` may not evaluate them."""
         children, cls = e.children(), e.__class__
         if not (cls is And or cls is Or or (cls is Call and e.op is _IF_THEN_ELSE)):
             return tuple([self.intern(c) for c in children])
@@ -282,7 +281,7 @@ class _Eliminate:
         return bound
 
     def is_value(self, e: Any) -> bool:
-        """Whether the operands alone decide what the node gives, here and anywhere."""
+        """Whether the value of the node depends on its operands only."""
         if e.__class__ is BufferLoad:
             return e.buffer.data not in self.written
         if e.__class__ is Call:
@@ -336,7 +335,7 @@ class _Eliminate:
 
 
 def _extra(e: Any) -> Any:
-    """What tells two nodes of one class apart, besides their operands."""
+    """The fields in which two nodes of one class may differ, besides their operands."""
     if e.__class__ is Call:
         return e.op
     return getattr(e, "buffer", None) or getattr(e, "lanes", None)
@@ -347,7 +346,7 @@ def _is_heavy(e: Any) -> bool:
 
 
 def _binds(n: Stmt) -> Any:
-    """What the statement binds in its body."""
+    """The variables that the statement binds in its body."""
     if isinstance(n, For):
         return n.loop_var
     if isinstance(n, LetStmt):
@@ -366,7 +365,7 @@ def _is_axis(n: Stmt) -> bool:
 
 
 def _written(body: Stmt) -> set[Var]:
-    """The pointers behind which memory may change."""
+    """The pointers to memory that may be written."""
     out: set[Var] = set()
     for m in pre_order(body):
         cls = m.__class__

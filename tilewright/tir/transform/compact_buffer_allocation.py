@@ -1,4 +1,4 @@
-"""Allocations no larger than what is used."""
+"""Allocations no larger than the region in use."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _Compact(Mutator):
     def __init__(self) -> None:
         self.ana = Analyzer()
         self.moved: dict[Buffer, tuple[Buffer, list[PrimExpr]]] = {}
-        self.threads: dict[Var, tuple[str, Range]] = {}  # the loops around that are bound to hardware
+        self.threads: dict[Var, tuple[str, Range]] = {}  # the enclosing loops that are bound to thread axes
 
     def visit_For(self, n: For) -> Stmt:
         with self.ana.scope():
@@ -59,7 +59,7 @@ class _Compact(Mutator):
             return made
 
     def sharers(self, buffer: Buffer) -> dict[Var, Range]:
-        """The threads around that see one and the same memory: it must hold what all of them touch."""
+        """The enclosing thread axes whose threads share the memory: it must hold the accesses of all of them."""
         scope = buffer.scope() if buffer.scope() == "shared.cluster" else buffer.scope().partition(".")[0]
         seen_by = {
             "shared": ("threadIdx",),
@@ -92,7 +92,7 @@ class _Compact(Mutator):
         return made_block.replace(alloc_buffers=tuple(allocs))
 
     def region(self, parts: Iterable[Stmt], buffer: Buffer) -> list[Range] | None:
-        """The box of `buffer` that the statements touch; None if it cannot be told."""
+        """The box of `buffer` that the statements access; None if unknown."""
         if buffer.strides or not buffer.shape:
             return None
         virtual = {v for v, (tag, _) in self.threads.items() if tag.startswith("vthread")}
@@ -171,10 +171,13 @@ def _same(a: PrimExpr, b: PrimExpr) -> bool:
 
 
 class _Accesses:
-    """The boxes of one buffer that a statement touches, relaxed over the loops inside it."""
+    """The boxes of one buffer that a statement accesses, relaxed over the loops inside it."""
 
     def __init__(self, buffer: Buffer, virtual: Set[Var]) -> None:
-        self.buffer, self.virtual = buffer, virtual  # and the virtual threads around, which share a tile
+        self.buffer, self.virtual = (
+            buffer,
+            virtual,
+        )  # `virtual`: the enclosing virtual threads, which share a tile
         self.boxes: list[list[tuple[PrimExpr | None, PrimExpr | None]]] = []
         self.opaque = False
         self.bound: set[Var] = set()
@@ -183,7 +186,7 @@ class _Accesses:
         if self.opaque:
             return
         if getattr(n, "buffer", self.buffer) is not self.buffer and n.buffer.data is self.buffer.data:
-            self.opaque = True  # another way to see the same memory
+            self.opaque = True  # an alias of the memory
         if isinstance(n, For):
             self.walk(n.min, loops, conditions)
             self.walk(n.extent, loops, conditions)
@@ -219,7 +222,7 @@ class _Accesses:
                 self.walk(n.else_case, loops, conditions)
             return
         if isinstance(n, (LetStmt, Let)):
-            # What the variable may be is not known outside: an access that uses it is opaque.
+            # The range of the variable is not known outside: an access that uses it is opaque.
             self.bound.add(n.var)
         if isinstance(n, (BufferLoad, BufferStore)) and n.buffer is self.buffer:
             self.box([(i, i) for i in n.indices], loops, conditions)
@@ -229,7 +232,7 @@ class _Accesses:
             self.walk(child, loops, conditions)
 
     def handed_out(self, call: Call) -> bool:
-        """Whether a call gets the buffer's pointer or the address of an element, from which it may go on."""
+        """Whether a call takes the buffer's pointer or the address of an element, and may access others from there."""
         if call.op is _ADDRESS and getattr(call.args[0], "buffer", None) is self.buffer:
             return True
         return any(a is self.buffer.data for a in call.args)
@@ -238,7 +241,7 @@ class _Accesses:
         self, ranges: Iterable[tuple[PrimExpr, PrimExpr]], loops: dict[Var, Range], conditions: list[PrimExpr]
     ) -> None:
         out: list[tuple[PrimExpr | None, PrimExpr | None]] = []
-        # What threads fetch together is cut off where it ends. A tile that hangs over the end of its buffer is still
+        # A cooperative fetch is cut off at its end. A tile that extends past the end of its buffer is still
         # as large as the others: conditions on what is outside are left out.
         cuts = [c for c in conditions if vars_used(c) <= loops.keys() | self.virtual]
         for low, high in ranges:
@@ -257,7 +260,7 @@ class _Accesses:
                     return
             out.append((lo, hi))
         self.boxes.append(out)
-        # Once all of it is touched nothing is left to find out.
+        # The whole buffer is accessed: stop.
         self.opaque = all(
             _is_within(lo, 0) and _is_within(dim, hi, 1)
             for (lo, hi), dim in zip(out, self.buffer.shape, strict=True)
@@ -277,7 +280,7 @@ def _ends(
 
 
 def _is_within(a: Any, b: Any, more: int = 0) -> bool:
-    """Whether a number is known to be at most another and some more."""
+    """Whether a number is provably at most another one plus a slack."""
     low, high = const_value(a), const_value(b)
     return low is not None and high is not None and low <= high + more
 

@@ -33,7 +33,7 @@ class _Opaque(Substitution):
         if block.init is not None:
             raise LoweringError(
                 f"block `{block.name_hint}` still has an init, which runs at the start of its reduction: "
-                "without iterators nobody knows when that is; run tir.transform.LowerInitBlock() before"
+                "without iterators that step is not known; run tir.transform.LowerInitBlock() before"
             )
         for iv, value in zip(block.iter_vars, n.iter_values, strict=True):
             self.table[iv.var] = self.visit(value)

@@ -1,4 +1,4 @@
-"""Loops that run one iteration after the other."""
+"""Serial loops for targets without threads."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def convert_ssa(func: PrimFunc) -> PrimFunc:
 
 
 class _Convert(Mutator):
-    """`names` says what a variable or buffer that was defined before is called where we are."""
+    """`names` maps a variable or buffer that was defined before to its name in the current scope."""
 
     def __init__(self, func: PrimFunc) -> None:
         self.seen: set[Var] = set(func.params)
@@ -37,7 +37,7 @@ class _Convert(Mutator):
         self.rebuilt: dict[Buffer, Buffer] = {}
 
     def define(self, v: Var) -> tuple[Var, Any]:
-        """The variable to define instead of `v`, and what `undo` needs at the end of its scope."""
+        """The variable to define instead of `v`, and the state that `undo` restores at the end of its scope."""
         held = self.names.get(v)
         if v not in self.seen:
             self.seen.add(v)

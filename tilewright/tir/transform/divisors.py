@@ -1,10 +1,10 @@
-"""Division of integers by what may be anything: by zero it gives 0, and the least number over -1 is itself.
+"""Integer division by any divisor: by zero it gives 0, and the least integer over -1 wraps around to itself.
 
     q = truncdiv(a, b)      ->      safe = select(b is 0 or -1, 1, b)
                                     q = select(b is 0 or -1, a * b, truncdiv(a, safe))
     r = truncmod(a, b)      ->      r = truncmod(a, safe)
 
-Machines stop the process in both cases. Where the divisor is known to be positive, as sizes are, nothing is added.
+Hardware traps in both cases. Where the divisor is known to be positive, as sizes are, nothing is added.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ...ir.functor import pre_order
 
 
 class Divisors:
-    """What is known of divisors in a function: the sizes of its arrays are not zero where anything is done."""
+    """Known facts about divisors in a function: the sizes of its arrays are not zero where an element is computed."""
 
     def __init__(self, func: PrimFunc, ana: Analyzer) -> None:
         self.ana = ana
@@ -43,7 +43,7 @@ class Divisors:
         self.values: dict[Var, PrimExpr] = {}
 
     def is_positive(self, e: PrimExpr) -> bool:
-        """Whether an integer is above zero, as far as can be told."""
+        """Whether an integer is provably positive."""
         if isinstance(e, Broadcast):
             return self.is_positive(e.value)
         if isinstance(e, Ramp):
@@ -85,7 +85,7 @@ class Divisors:
 
 
 class Named:
-    """Values that are used more than once, each computed where it is first wanted."""
+    """Values that are used more than once, each bound at its first use."""
 
     def __init__(self) -> None:
         self.bound: list[tuple[Var, PrimExpr]] = []
@@ -110,12 +110,12 @@ def _is_special(b: PrimExpr) -> PrimExpr:
 
 
 def safe_divisor(b: PrimExpr) -> PrimExpr:
-    """The divisor, or 1 where dividing by it would stop the process: the remainder is then 0, as it must be."""
+    """The divisor, or 1 where dividing by it would trap: the remainder is then 0, as it must be."""
     return Select(_is_special(b), const(1, b.dtype), b)
 
 
 def safe_quotient(a: PrimExpr, b: PrimExpr, safe: PrimExpr) -> PrimExpr:
-    """The quotient rounded towards zero; times 0 and -1 is what divided by them means."""
+    """The quotient rounded towards zero; division by 0 and -1 is multiplication by them."""
     return Select(_is_special(b), ops.mul(a, b), Div(a, safe))
 
 

@@ -25,7 +25,7 @@ def fetch_early(func: PrimFunc) -> PrimFunc:
                 B_local[0] = A[b*64 + t]               B_local[0] = A[b*64 + t]
 
     The elements come from memory into the L2 cache while the previous kernel is still finishing. A prefetch gives no
-    value, so that it may come before the writes of that kernel. There is no prefetch for loads in loops, in
+    value, so it may be issued before the writes of that kernel. There is no prefetch for loads in loops, in
     conditional expressions, or with indices that are loaded from memory.
     Needs: flat buffers, unrolled loops, simple conditions. Gives: no such mark.
     """

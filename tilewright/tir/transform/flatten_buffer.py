@@ -1,4 +1,4 @@
-"""From many dimensions to one."""
+"""Flattening: buffers of many dimensions become one-dimensional."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class _Flatten(Mutator):
 
 
 def _count(shape: tuple[PrimExpr, ...]) -> PrimExpr:
-    """The number of elements; an int64 where int32 does not hold it."""
+    """The number of elements; an int64 where int32 would overflow."""
     sizes = [const_value(d) for d in shape]
     if shape and None not in sizes and (count := prod(int(s) for s in sizes if s is not None)) >= 1 << 31:
         return IntImm("int64", count)
@@ -80,9 +80,9 @@ def _count(shape: tuple[PrimExpr, ...]) -> PrimExpr:
 
 
 def reach(b: Buffer) -> PrimExpr:
-    """How many elements lie from the first to the last one of a buffer with strides.
+    """The number of elements from the first to the last one of a strided buffer.
 
-    Registers have whole rows, so that a vector at the end of the last one is theirs too.
+    Buffers in registers have whole rows, so that a vector at the end of the last row is in bounds.
     """
     last: PrimExpr = const(0, b.strides[0].dtype)
     for dim, stride in zip(b.shape, b.strides, strict=True):
@@ -96,7 +96,7 @@ def reach(b: Buffer) -> PrimExpr:
 
 
 def flat_index(buffer: Buffer, indices: tuple[PrimExpr, ...]) -> PrimExpr:
-    """The position of an element; a vector if an index is one."""
+    """The linear index of an element; a vector if one of the indices is a vector."""
     total: PrimExpr = buffer.elem_offset
     for index, stride in zip(indices, buffer.dense_strides(), strict=True):
         if isinstance(index, Ramp) and index.base.dtype.lanes == 1:

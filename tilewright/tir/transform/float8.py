@@ -32,7 +32,7 @@ def compute_float8(func: PrimFunc) -> PrimFunc:
 
         C[i] = A[i] * B[i]      ->      C[i] = narrowed(widened(A[i]) * widened(B[i]))
 
-    Needs: flat loops. Gives: floats of eight bits only in loads, stores, choices and reinterpretations.
+    Needs: flat loops. Gives: floats of eight bits only in loads, stores, selections and reinterpretations.
     """
     kinds = {m.dtype for m in pre_order(func.body) if isinstance(m, PrimExpr)}
     if not any(is_float8(kind.element) for kind in kinds):
@@ -61,7 +61,7 @@ def widened(x: PrimExpr) -> PrimExpr:
 
 
 def narrowed(x: PrimExpr, kind: DataType) -> PrimExpr:
-    """The nearest float of eight bits of a float32, of two the even one."""
+    """The nearest float of eight bits of a float32, ties to even."""
     form, lanes = FORMS[kind.code], x.dtype.lanes
     u = Var("bits", DataType("uint32").with_lanes(lanes))
     a = Var("size", u.dtype)
@@ -69,7 +69,7 @@ def narrowed(x: PrimExpr, kind: DataType) -> PrimExpr:
     def number(value: int) -> PrimExpr:
         return const(value, a.dtype)
 
-    # a number whose last place is the distance of the least ones: adding it rounds to them
+    # a number whose ulp is the spacing of subnormal numbers: adding it rounds to them
     one = const(form.least * 2.0**23, x.dtype)
     small = Sub(_bits(a.dtype, Add(_bits(x.dtype, a), one)), _bits(a.dtype, one))
     shift = 23 - form.mantissa
@@ -90,12 +90,12 @@ def _bits(kind: DataType, e: PrimExpr) -> PrimExpr:
 
 
 def _wide(e: PrimExpr) -> PrimExpr:
-    """The value in float32; of what was just narrowed too: it is rounded."""
+    """The value in float32, also of a value that was just narrowed: it is rounded."""
     return widened(e) if is_float8(e.dtype.element) else e
 
 
 class _Compute(Mutator):
-    """Widens what is computed with, and narrows what comes out."""
+    """Widens operands and narrows results."""
 
     def arithmetic(self, n: Any) -> PrimExpr:
         made: Any = n.map_children(self.visit)

@@ -1,4 +1,4 @@
-"""What does not change in a loop moved out of it: conditions and bindings."""
+"""Loop-invariant code motion of conditions and bindings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WRAPPERS = (LetStmt, Allocate, AllocateConst, DeclBuffer)
 def hoist_expression(
     func: PrimFunc, *, conditionals: bool = True, lets: bool = True, block_scope: bool = False
 ) -> PrimFunc:
-    """Move conditions and bindings that a loop does not change to the front of it.
+    """Move loop-invariant conditions and bindings in front of the loop.
 
         for i in range(n):                     x = m * 4
             x = m * 4                          if m < 8:
@@ -34,9 +34,8 @@ def hoist_expression(
             else: T(i)                         else:
                                                    for i in range(n): T(i)
 
-    Only what is all of the loop's body moves, so that nothing is duplicated, and only what can be
-    evaluated although the loop may run no times. With `block_scope`, conditions on hardware
-    threads move too.
+    A statement moves only if it is the whole body of the loop, so that nothing is duplicated, and only if it can be
+    evaluated even when the trip count is 0. With `block_scope`, conditions on hardware threads move too.
 
     Needs: `verify_ssa`. Gives: `verify_ssa`.
     """
@@ -44,7 +43,7 @@ def hoist_expression(
 
 
 class _Hoist(LeafKeeper):
-    """Inner loops first, so that a condition rises as far as it can."""
+    """Inner loops first, so that a condition moves out as far as possible."""
 
     def __init__(self, conditionals: bool, lets: bool, block_scope: bool) -> None:
         self.conditionals, self.lets, self.block_scope = conditionals, lets, block_scope
@@ -63,7 +62,7 @@ class _Hoist(LeafKeeper):
         return self.out_of(made)
 
     def out_of(self, loop: For) -> Stmt:
-        """The loop with the statements that open its body in front of it, where they may go there."""
+        """The loop with the leading statements of its body moved in front of it, where that is allowed."""
         body = loop.body
         if self.lets and isinstance(body, LetStmt) and self.invariant(body.value, {loop.loop_var}):
             return body.replace(body=self.out_of(loop.replace(body=body.body)))

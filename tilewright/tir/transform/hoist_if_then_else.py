@@ -1,4 +1,4 @@
-"""Conditions that a loop does not change moved out of it."""
+"""Loop unswitching: loop-invariant conditions move out of loops."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .hoist_expression import hoist_expression
 
 
 def hoist_if_then_else(func: PrimFunc, variant: str | None = None, *, block_scope: bool = False) -> PrimFunc:
-    """Ask a question that has the same answer in every iteration once.
+    """Evaluate a loop-invariant condition once, outside of the loop.
 
         for i in range(n):                     if m < 8:
             if m < 8:                ->            for i in range(n):

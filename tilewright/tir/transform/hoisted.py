@@ -1,4 +1,4 @@
-"""What `HoistExpression` moves out of loops, as the classic API says it: sums of flags."""
+"""The options of `HoistExpression` as sums of flags, as in the classic API."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class HoistedConditionals(IntFlag):
-    """Which conditions leave a loop. Those inside of expressions never do, whatever the flags say."""
+    """The conditions that move out of loops. Those inside expressions never do, whatever the flags say."""
 
     Never = 0
     IfElseStmt = 1
@@ -19,7 +19,7 @@ class HoistedConditionals(IntFlag):
 
 
 class HoistedLetBindings(IntFlag):
-    """Which bindings leave a loop. Those inside of expressions never do, whatever the flags say."""
+    """The bindings that move out of loops. Those inside expressions never do, whatever the flags say."""
 
     Never = 0
     RequiredByConditional = 1

@@ -1,4 +1,4 @@
-"""Two halves of a buffer: the next turn's data comes in while this turn's is used."""
+"""Double buffering: the data of the next iteration is loaded while that of the current one is used."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _KEY = "double_buffer_scope"
 
 
 def inject_double_buffer(func: PrimFunc, *, split_loop: int = 1) -> PrimFunc:
-    """Fetch one turn ahead into the other half of a buffer.
+    """Load one iteration ahead into the other half of a buffer.
 
         for k in range(n):                        s = allocate(128)
             s = allocate(64)                      s[0:64] = A[0:64]
@@ -40,11 +40,11 @@ def inject_double_buffer(func: PrimFunc, *, split_loop: int = 1) -> PrimFunc:
                                                           s[(k+1) % 2 * 64 : ...] = A[(k+1)*64 : ...]
                                                       use(s[k % 2 * 64 : ...])
 
-    A buffer that is used outside of the loop, written outside of the marked statement, or filled from what
-    the loop itself writes, keeps its one half.
+    A buffer that is used outside of the loop, written outside of the marked statement, or filled from memory that the
+    loop writes, stays single.
 
-    With `split_loop`, so many turns of a loop of constant extent are written out one after the other, and the half that
-    each of them uses is known if their number is even.
+    With `split_loop`, a loop of constant extent is unrolled by that factor; the half that each copy uses is a constant
+    if the factor is even.
     Needs: flat buffers. Gives: no `double_buffer_scope`.
     """
     if not any(isinstance(m, AttrStmt) and m.attr_key == _KEY for m in statements(func.body)):
@@ -66,15 +66,15 @@ def _mentions(n: Any) -> Counter[Var]:
 
 
 def _stored(n: Any) -> Counter[Var]:
-    """How often there is a store behind each pointer."""
+    """The number of stores through each pointer."""
     return Counter(m.buffer.data for m in pre_order(n) if isinstance(m, BufferStore))
 
 
 class _Inject(Mutator):
-    """Inner loops first. `sizes` has the pointers that were doubled, with the size of a half."""
+    """Inner loops first. `sizes` maps each doubled pointer to the size of a half."""
 
     def __init__(self, func: PrimFunc, turns: int) -> None:
-        self.turns = turns  # that are written out one after the other
+        self.turns = turns  # unroll factor
         self.total = _mentions(func.body)
         self.sizes: dict[Var, PrimExpr] = {}
         self.known: dict[Var, Allocate] = {}
@@ -132,7 +132,7 @@ class _Inject(Mutator):
         return not any(v in written for v in producer)
 
     def split(self, loop: For, mark: AttrStmt, var: Var) -> tuple[For, Stmt, list[Allocate]]:
-        """The loop that fetches ahead, the first fetch, and the allocation if it was inside of the loop."""
+        """The loop that loads ahead, the prologue, and the allocation if it was inside the loop."""
         k, one = loop.loop_var, const(1, loop.loop_var.dtype)
         size = product(self.known[var].extents)
         self.sizes[var] = size
@@ -165,7 +165,7 @@ class _Inject(Mutator):
 
 
 def _in_turns(loop: For, turns: int) -> Stmt:
-    """A loop of constant extent with `turns` of its iterations inside of each one, and what is left behind it."""
+    """A loop of constant extent unrolled by `turns`, and its tail."""
     if turns < 2 or not isinstance(loop.extent, IntImm) or loop.extent.value < turns:
         return loop
     k = loop.loop_var
@@ -215,7 +215,7 @@ class _Move(Mutator):
 
 
 def _marks(body: Stmt) -> list[AttrStmt]:
-    """The marked statements that run once in every turn."""
+    """The marked statements that run once in every iteration."""
     if isinstance(body, AttrStmt) and body.attr_key == _KEY:
         return [body]
     if isinstance(body, SeqStmt):
@@ -239,7 +239,7 @@ def _swap(n: Stmt, old: Stmt, new: Stmt) -> Stmt:
 
 
 def _without(n: Stmt, var: Var, taken: list[Allocate]) -> Stmt:
-    """`n` without the allocation of `var`, which goes to `taken`."""
+    """`n` without the allocation of `var`, which is appended to `taken`."""
     if isinstance(n, Allocate) and n.buffer_var is var:
         taken.append(n)
         return n.body

@@ -1,4 +1,4 @@
-"""Rows of shared memory whose pieces of 16 bytes change places, so that a column is in all banks."""
+"""Swizzled rows of shared memory: pieces of 16 bytes are permuted, so that a column is spread over all banks."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from ...ir.stmt import AttrStmt, Block, For, Stmt
 from ..analysis.measure import scope_of
 
 PERMUTED = "permuted_layout"
-_PIECE = 16  # bytes that stay together: what a thread copies at once, and a row of ldmatrix
-_LINE = 8  # pieces that all banks of shared memory have beside each other
+_PIECE = 16  # bytes that stay contiguous: one copy of a thread, or a row of ldmatrix
+_LINE = 8  # pieces in a line of shared memory, which spans all banks
 _ACCESS_PTR = Op.get("tir.tvm_access_ptr")
 
 
 def inject_permuted_layout(func: PrimFunc) -> PrimFunc:
-    """Let the pieces of 16 bytes of each row change places, in the shared memory that a marked block writes.
+    """Swizzle the pieces of 16 bytes of each row in the shared memory that a marked block writes.
 
         with block("copy"):  # 64 elements of 16 bits in a row
             block_attr({"permuted_layout": 1})         S[i, bitwise_xor(j // 8, i % 8) * 8 + j % 8] = A[i, j]
             S[i, j] = A[i, j]                     ->
         B[i, j] = S[i, j]                              B[i, j] = S[i, bitwise_xor(j // 8, i % 8) * 8 + j % 8]
 
-    Eight pieces below each other, which lie in the same banks otherwise, then lie in all of them; nothing lies between
-    rows as with `storage_align`. Rows of four pieces change by pairs (i // 2 % 4), and so on. Of 32 bits, eight pieces
-    change by i % 4 * 2 + i // 4 % 2: then eight neighbours in each of four rows are in all banks as well. All accesses
-    are rewritten, those of the instructions that load matrices too.
-    `permuted_layout: n`, for threads that read n neighbouring pieces each, one after the other: pieces change places
-    within lines of 128 bytes by the number of the line, `bitwise_xor(p, p // 8 % n)`, the same in all rows. Threads
-    beside each other then read from different banks, and whole lines are still written as one.
+    Eight pieces of a column, which would conflict in the same banks, are then spread over all banks, without the
+    padding of `storage_align`. Rows of four pieces are permuted by i // 2 % 4, and so on. Eight pieces of 32-bit
+    elements are permuted by i % 4 * 2 + i // 4 % 2: then eight neighbours in each of four rows are free of conflicts as
+    well. All accesses are rewritten, including those of the instructions that load matrices.
+    `permuted_layout: n` is for threads that read n consecutive pieces each: pieces are permuted within lines of 128
+    bytes by the index of the line, `bitwise_xor(p, p // 8 % n)`, the same in all rows. Neighbouring threads then read
+    from different banks, and whole lines are still written as one.
     Needs: allocations in place and compact, no match buffers. Gives: no `permuted_layout`.
     """
     marked = [m for m in statements(func.body) if isinstance(m, Block) and PERMUTED in m.annotations]
@@ -63,19 +63,19 @@ def inject_permuted_layout(func: PrimFunc) -> PrimFunc:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """How rows of a buffer lie: `pieces` of 16 bytes change places, by a number that grows every `rows` rows."""
+    """The swizzle of a buffer: `pieces` of 16 bytes are permuted by a number that increases every `rows` rows."""
 
     name: str
-    size: int  # elements in all
-    wide: int  # of a row
+    size: int  # elements of the buffer
+    wide: int  # elements of a row
     piece: int  # elements of a piece
     pieces: int
     rows: int
-    each: int = 1  # pieces that a thread reads; more than one change places by lines, not by rows
+    each: int = 1  # pieces that a thread reads; if more than one, the permutation is by lines, not by rows
 
     @property
     def period(self) -> int:
-        """Elements that stay together."""
+        """Elements of a permuted group."""
         return self.piece * self.pieces
 
     def turn(self, row: PrimExpr) -> PrimExpr:
@@ -86,7 +86,7 @@ class _Form:
         return floormod(floordiv(row, const(self.rows, kind)), const(self.pieces, kind))
 
     def column(self, row: PrimExpr, column: PrimExpr) -> PrimExpr:
-        """Where an element of a row lies in it."""
+        """The swizzled column of an element."""
         piece = const(self.piece, column.dtype)
         at = floordiv(column, piece)
         by = self.turn(row) if self.each == 1 else floormod(floordiv(at, const(_LINE, at.dtype)), self.each)
@@ -94,7 +94,7 @@ class _Form:
         return add(mul(moved, piece), floormod(column, piece))
 
     def place(self, offset: PrimExpr) -> PrimExpr:
-        """Where an element of the buffer lies, by where it was."""
+        """The swizzled linear index of an element."""
         wide = const(self.wide, offset.dtype)
         row = floordiv(offset, wide)
         return add(mul(row, wide), self.column(row, floormod(offset, wide)))
@@ -103,9 +103,12 @@ class _Form:
 def _form(b: Buffer, block: Block) -> _Form:
     where = f"block {block.name_hint} is marked {PERMUTED}, and {b.name}"
     if len(b.shape) < 2:
-        raise LoweringError(f"{where} has no rows: give it two dimensions or more")
+        raise LoweringError(f"{where} has one dimension: give it two or more")
     if b.strides:
-        raise LoweringError(f"{where} has strides of its own (storage_align): one of both keeps banks apart")
+        raise LoweringError(
+            f"{where} has padded strides (storage_align): use either padding or a swizzle against "
+            "bank conflicts"
+        )
     sizes = [const_value(d) for d in b.shape]
     wide = sizes[-1]
     if None in sizes:
@@ -158,7 +161,8 @@ class _Permute(Mutator):
             return made
         if any(isinstance(i, Ramp) for i in made.indices):
             raise LoweringError(
-                f"{form.name} is marked {PERMUTED}, and used as vectors already: mark it, and vectorize loops"
+                f"{form.name} is marked {PERMUTED}, and its accesses are vectors already: mark the block before loops "
+                "are vectorized"
             )
         row: PrimExpr = const(0)
         for i, d in zip(made.indices[:-1], made.buffer.shape[:-1], strict=True):
@@ -181,20 +185,21 @@ class _Permute(Mutator):
             return self.lines(n)
         raise LoweringError(
             f"{form.name} is marked {PERMUTED}, and {name or n.op} takes a pointer to it: only instructions that load "
-            "matrices know how it lies (tvm_load_matrix_sync, ptx_ldmatrix)"
+            "matrices support the swizzle (tvm_load_matrix_sync, ptx_ldmatrix)"
         )
 
     def points(self, e: PrimExpr) -> _Form | None:
-        """The form of what a pointer points to."""
+        """The swizzle of the buffer that a pointer refers to."""
         if isinstance(e, Call) and e.op is _ACCESS_PTR:
             e = e.args[1]
         return self.forms.get(e) if isinstance(e, Var) else None
 
     def tile(self, n: Call) -> PrimExpr:
-        """`tvm_load_matrix_sync(…, layout)`, whose threads find their lines themselves, gets a pointer to the buffer.
+        """`tvm_load_matrix_sync(…, layout)`, whose threads compute their own addresses, gets a pointer to the buffer.
 
-        It is told where its tile lies: the element that it starts at up to the pieces that stay together (by threads,
-        and by loops), its column among these, how many they are, and every how many rows they change.
+        Further arguments describe the tile: its first element rounded down to a permuted group (by threads, and by
+        loops), its column in the group, the size of the group, and the number of rows after which the permutation
+        changes.
         """
         pointer = n.args[5]
         form = self.points(pointer)
@@ -216,7 +221,7 @@ class _Permute(Mutator):
         return n.replace(args=(*n.args[:5], whole, *n.args[6:], *told))
 
     def lines(self, n: Call) -> PrimExpr:
-        """`ptx_ldmatrix(…, memory, offset)`: the line of each thread."""
+        """`ptx_ldmatrix(…, memory, offset)`: the row that each thread addresses."""
         pointer, offset = n.args[5], n.args[6]
         form = self.points(pointer)
         assert form is not None

@@ -1,4 +1,4 @@
-"""Data asked for before it is wanted."""
+"""Software prefetching."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from ...ir.stmt import Evaluate, For, ForKind, IfThenElse, Stmt, seq
 
 KEY = "prefetch_"
 PAST = "past_"
-_LINE = 64  # bytes that come at once
+_LINE = 64  # bytes of a cache line
 _READ, _DATA = 0, 1
-_FIRST, SECOND_CACHE = 3, 2  # the cache that it shall come to
+_FIRST, L2_CACHE = 3, 2  # locality hints of the prefetch instruction: into L1, into L2
 
 
 def inject_prefetch(func: PrimFunc) -> PrimFunc:
-    """Ask for what a loop will read of a buffer some iterations ahead.
+    """Prefetch the elements of a buffer that a loop will read some iterations ahead.
 
         for i in range(n):                        for i in range(n):
             # prefetch_A: 2               ->          if i + 2 < n: prefetch(&A[(i + 2) * 8])
             B[i] = A[i * 8]                           B[i] = A[i * 8]
 
-    `prefetch_past_A` goes on beyond the last iteration: what is asked for then is what follows in memory. It is for
-    what is wanted much later, and comes to the second cache only.
+    `prefetch_past_A` continues beyond the last iteration, with the elements that follow in memory. It is for data that
+    is needed much later, and prefetches into the L2 cache only.
 
     Needs: flat loops. Gives: no `prefetch_` annotations.
     """
     return _Prefetch().run(func)
 
 
-def asked_for(buffer: Buffer, index: PrimExpr, cache: int = SECOND_CACHE) -> Stmt:
-    """The hint that the line of an element will be read."""
+def asked_for(buffer: Buffer, index: PrimExpr, cache: int = L2_CACHE) -> Stmt:
+    """A prefetch of the cache line of an element."""
     place = call("handle", "tir.address_of", BufferLoad(buffer, (index,)))
     return Evaluate(call("void", "tir.prefetch", place, _READ, cache, _DATA))
 
@@ -50,7 +50,7 @@ class _Prefetch(Mutator):
         asked: list[Stmt] = []
         for name, ahead in wanted.items():
             past = name.startswith(PAST)
-            hints = _hints(made, name.removeprefix(PAST), ahead, SECOND_CACHE if past else _FIRST)
+            hints = _hints(made, name.removeprefix(PAST), ahead, L2_CACHE if past else _FIRST)
             if hints and past:
                 asked += hints
             elif hints:
@@ -60,9 +60,9 @@ class _Prefetch(Mutator):
 
 
 def _hints(loop: For, name: str, ahead: int, cache: int) -> list[Stmt]:
-    """Hints for each line that the iteration `ahead` reads, one for each distinct place in the program.
+    """Prefetches of each cache line that the iteration `ahead` reads, for each distinct load of the program.
 
-    Loops that go from line to line stay loops of hints; what the others read is a box of lines beside each other.
+    Loops that step from line to line become loops of prefetches; the others read a box of adjacent lines.
     """
     inner = {m.loop_var: m for m in pre_order(loop.body) if isinstance(m, For)}
     later = add(loop.loop_var, const(ahead, loop.loop_var.dtype))
@@ -86,7 +86,7 @@ def _hints(loop: For, name: str, ahead: int, cache: int) -> list[Stmt]:
 
 
 def _from_line_to_line(load: BufferLoad, inner: Mapping[Var, For]) -> list[For]:
-    """The loops around a load, the outermost first, of which each iteration reads other lines."""
+    """The loops around a load, outermost first, whose iterations read different cache lines."""
     used = [v for v in inner if v in vars_used(load.indices[0])]
     strides = detect_linear_equation(load.indices[0], used)
     step = max(1, _LINE // load.buffer.dtype.nbytes)
@@ -107,7 +107,7 @@ def _around(loops: Sequence[For], hint: Stmt) -> Stmt:
 
 
 def _lines(load: BufferLoad, start: PrimExpr, span: int | float | None, cache: int) -> Stmt:
-    """Hints for the lines from `start` on; only the first where the span is not known."""
+    """Prefetches of the lines from `start` on; of the first only if the span is not known."""
     step = max(1, _LINE // load.buffer.dtype.nbytes)
     count = 1 if span is None else int(span) // step + 1
     if count == 1:

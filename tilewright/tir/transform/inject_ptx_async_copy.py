@@ -1,4 +1,4 @@
-"""Copies that go on while threads compute."""
+"""Asynchronous copies from global to shared memory (`cp.async`)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ..analysis.measure import scope_of
 
 
 def inject_ptx_async_copy(func: PrimFunc) -> PrimFunc:
-    """Let copies from global to shared memory under `async_scope` be asynchronous, where 4, 8 or 16 bytes go at once.
+    """Make copies of 4, 8 or 16 bytes from global to shared memory under `async_scope` asynchronous.
 
         # attr async_scope
         S[i * 8:i * 8 + 8] = A[j:j + 8]                          ->   cp_async(S, i * 8, A, j, 16)
         S[i * 8:i * 8 + 8] = if_then_else(j < n, A[j:j + 8], 0)  ->   cp_async(S, i * 8, A, j, 16, j < n)
 
-    Groups of copies and waits for them are there already; a copy that stays as it is has arrived before them.
+    The commits of copy groups and the waits exist already; a copy that stays synchronous is complete before them.
     Needs: vectors, flat buffers. Gives: no `async_scope`.
     """
     if not any(isinstance(m, AttrStmt) and m.attr_key == "async_scope" for m in statements(func.body)):
@@ -76,7 +76,7 @@ def _is_zero(e: PrimExpr) -> bool:
 
 
 def _start(index: PrimExpr) -> PrimExpr | None:
-    """The first of neighbouring elements."""
+    """The index of the first of contiguous elements."""
     if isinstance(index, Ramp):
         return index.base if const_value(index.stride) == 1 else None
     return index

@@ -1,4 +1,4 @@
-"""Loops whose iterations overlap."""
+"""Software pipelining: the iterations of a loop overlap."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from ..analysis.measure import scope_of
 
 STAGE, ORDER = "software_pipeline_stage", "software_pipeline_order"
 ASYNC = "software_pipeline_async_stages"
-GUARDED = "software_pipeline_guarded"  # of the same loop: its last turns are in the loop too
+GUARDED = "software_pipeline_guarded"  # on the same loop: predicates instead of an epilogue
 _ACCESS_PTR = Op.get("tir.tvm_access_ptr")
 
 
 def inject_software_pipeline(func: PrimFunc) -> PrimFunc:
-    """Let the first statements of an iteration run while the last ones of an earlier iteration do.
+    """Run the first statements of an iteration together with the last ones of an earlier iteration.
 
         for i in range(n):                        B = allocate(2 * size)
             # stages [0, 1]                       load(B[0], 0)
@@ -44,15 +44,15 @@ def inject_software_pipeline(func: PrimFunc) -> PrimFunc:
             use(B, i)                                 use(B[i % 2], i)
                                                   use(B[(n - 1) % 2], n - 1)
 
-    `software_pipeline_stage` says how many iterations late each statement of the body runs, and
-    `software_pipeline_order` in which order they stand in the new body. A buffer of the body gets as many
-    versions as iterations may hold it at once. With `software_pipeline_async_stages: [0]` the copies of the first
-    stage are asynchronous: those of a turn are a group, and later stages wait until theirs has arrived. With
-    `software_pipeline_guarded: 1` no turns follow the loop: in its last ones a condition skips what is done already
-    (`if i + 1 < n: load(B[(i + 1) % 2], i + 1)`), so that a large body is there once.
-    A pipeline may be in another one. Registers that instructions name (fragments of tensor cores) have versions of
-    different names: the loop is unrolled, its turns are written out, and their statements may have stages in the
-    pipeline around it, if that lists one for each.
+    `software_pipeline_stage` is the number of iterations by which each statement of the body is delayed, and
+    `software_pipeline_order` the order of the statements in the new body. A buffer of the body gets as many versions as
+    there are iterations in which it is live at the same time. With `software_pipeline_async_stages: [0]` the copies of
+    the first stage are asynchronous: those of an iteration are a group, and later stages wait for their group. With
+    `software_pipeline_guarded: 1` there is no epilogue: a condition in the loop skips finished statements
+    (`if i + 1 < n: load(B[(i + 1) % 2], i + 1)`), so that a large body is emitted once.
+    Pipelines may be nested. Registers that instructions name (fragments of tensor cores) have versions of different
+    names: the loop is unrolled, and its statements may have stages in the pipeline around it, if that lists one for
+    each.
     Needs: flat loops. Gives: no pipeline annotations.
     """
     return _Pipelines().run(func)
@@ -81,7 +81,7 @@ def _pipeline(loop: For, notes: dict[str, Any]) -> Stmt:
     allocations: list[Allocate] = []
     views: list[Buffer] = []
     parts = stmt_list(_opened(loop.body, allocations, views))
-    if len(notes[STAGE]) > len(parts):  # it counts the statements that a pipeline inside was written out to
+    if len(notes[STAGE]) > len(parts):  # it counts the statements of an unrolled inner pipeline
         parts = [s for p in parts for s in stmt_list(_opened(p, allocations, views))]
     steps = _steps(loop, parts, notes)
     last = max(s.stage for s in steps)
@@ -92,8 +92,9 @@ def _pipeline(loop: For, notes: dict[str, Any]) -> Stmt:
     if copies.named and (loop.kind is not ForKind.UNROLLED or const_value(loop.extent) is None):
         raise LoweringError(
             f"the pipeline of loop `{loop.loop_var.name}` needs {len(next(iter(copies.named.values())))} versions of "
-            f"{next(iter(copies.named)).name}, registers that instructions name: unroll the loop, or let the statement "
-            "that fills them come after those that use them"
+            f"{next(iter(copies.named)).name}, registers that instructions name: unroll the loop, or order the "
+            "statement "
+            "that fills them after those that use them"
         )
     guards = bool(notes.get(GUARDED, 0)) and not copies.named
     made = _overlapped(loop, steps, last, copies, _is_async(loop, notes), guards)
@@ -110,7 +111,7 @@ def _pipeline(loop: For, notes: dict[str, Any]) -> Stmt:
 
 
 def _opened(body: Stmt, allocations: list[Allocate], views: list[Buffer]) -> Stmt:
-    """What is in a statement's own memory, which is noted."""
+    """The statement inside its allocations, which are collected."""
     while isinstance(body, (Allocate, DeclBuffer)):
         if isinstance(body, Allocate):
             allocations.append(body)
@@ -170,27 +171,27 @@ def _touched(n: Stmt) -> tuple[set[Var], set[Var]]:
 
 
 def _versions(var: Var, steps: Sequence[_Step]) -> int:
-    """In how many iterations at once the buffer holds something that is still wanted."""
+    """The number of iterations in which the buffer is live at the same time."""
     made = [s for s in steps if var in s.writes]
     used = [s for s in steps if var in s.reads | s.writes]
     if not made:
         return 1
     first, last = min(made, key=lambda s: (s.stage, s.order)), max(s.stage for s in used)
     count = last - first.stage + 1
-    # What no other thread sees is filled anew in the turn that uses it last, if that comes later in the turn.
+    # Memory private to a thread may be refilled in the iteration of its last use, if that use comes first.
     after = all(s.order < first.order for s in used if s.stage == last)
     return count - 1 if after and count > 1 and not scope_of(var).startswith("shared") else count
 
 
 def _named(steps: Sequence[_Step]) -> set[Var]:
-    """The memory that instructions are given by its name, so that it has no other places for other versions."""
+    """The memory that instructions name, so that versions cannot be offsets into one allocation."""
     calls = [m for s in steps for m in pre_order(s.stmt) if isinstance(m, Call) and m.op is not _ACCESS_PTR]
     return {a for c in calls for a in c.args if isinstance(a, Var) and a.dtype.is_handle}
 
 
 class _Versions(Mutator):
-    """Accesses of buffers that have several versions, at the one of a given iteration: one after the other in larger
-    memory, or, where instructions name it, each in memory of its own."""
+    """Redirects accesses to the version of a given iteration: an offset in a larger allocation or, where instructions
+    name the memory, an allocation of its own."""
 
     def __init__(self, counts: dict[Var, int], allocations: Sequence[Allocate], named: set[Var]) -> None:
         several = {v: c for v, c in counts.items() if c > 1}
@@ -210,7 +211,7 @@ class _Versions(Mutator):
         if count is None and b.data not in self.named:
             return [b]
         if b not in self.made:
-            size = self.sizes[b.data]  # rows that are kept apart may end before it does
+            size = self.sizes[b.data]  # padded rows may end before it does
             self.made[b] = (
                 [b.replace(data=v) for v in self.named[b.data]]
                 if count is None
@@ -251,22 +252,22 @@ def _call(name: str, *args: PrimExpr) -> Stmt:
 
 
 def _asynchronous_turn(ordered: Sequence[_Step], parts: Sequence[Stmt | None]) -> list[Stmt]:
-    """The statements of a turn; the wait comes first, so that one barrier after it serves all of them."""
+    """The statements of an iteration; the wait comes first, so that one barrier after it serves all of them."""
     out = []
     later = [s.stage for s, p in zip(ordered, parts, strict=True) if s.stage > 0 and p is not None]
     if later:
         out.append(_call("ptx_wait_group", const(min(later) - 1)))
-        # A thread waits for its own copies; only then has each of them waited, and read what is overwritten next.
+        # A thread waits for its own copies. After the barrier all have waited, and have read the data overwritten next.
         out.append(_call("tvm_storage_sync", StringImm("shared")))
     ends = max(i for i, s in enumerate(ordered) if s.stage == 0)
     for i, (s, p) in enumerate(zip(ordered, parts, strict=True)):
-        if p is not None and s.stage == 0:  # into versions that no other stage of the turn uses
+        if p is not None and s.stage == 0:  # into versions that no other stage of the iteration uses
             marked = AttrStmt(const(0), "async_scope", const(1), p)
-            # Behind the turn's barrier nobody reads any more what earlier turns have.
+            # After the barrier no thread reads the data of earlier iterations.
             out.append(AttrStmt(const(0), "double_buffer_write", const(2 if later else 1), marked))
         elif p is not None:
             out.append(p)
-        if i == ends:  # without copies too, so that each turn has a group
+        if i == ends:  # without copies too, so that each iteration has a group
             out.append(_call("ptx_commit_group"))
     return out
 
@@ -280,7 +281,7 @@ def _overlapped(
     count = const_value(size)
 
     def at(step: _Step, turn: PrimExpr) -> Stmt:
-        """A statement in the iteration that is its turn now, counted from zero."""
+        """A statement in its current iteration, counted from zero."""
         mine = sub(turn, const(step.stage, kind))
         copies.iteration = mine
         return renew_defs_in(substitute(copies.visit(step.stmt), {loop.loop_var: add(begin, mine)}))
@@ -297,7 +298,7 @@ def _overlapped(
             return _asynchronous_turn(ordered, parts)
         return [p for p in parts if p is not None]
 
-    if copies.named:  # each turn uses memory of other names
+    if copies.named:  # each iteration uses memory of other names
         turns = range(int(count or 0) + last)
         return seq(*(s for t in turns for s in together([guarded(s, const(t, kind)) for s in ordered])))
     head = [s for t in range(last) for s in together([guarded(s, const(t, kind)) for s in ordered])]
@@ -316,7 +317,7 @@ def _overlapped(
     steady = together([at(s, turn) for s in ordered])
     full = max_of(sub(size, const(last, kind)), const(0, kind))
     main = For(var, const(0, kind), full, loop.kind, seq(*steady), None, loop.annotations)
-    # After the last full turn: each statement that is behind catches up. Short loops begin there too.
+    # Epilogue: each delayed statement catches up. Short loops start here too.
     first_left = size if count is None else const(max(int(count), last), kind)
     if count is None:
         first_left = max_of(size, const(last, kind))

@@ -1,4 +1,4 @@
-"""Virtual threads run by one real thread, statement by statement."""
+"""Virtual threads interleaved in one hardware thread, statement by statement."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def inject_virtual_thread(func: PrimFunc) -> PrimFunc:
             s[0] = B[k]                              t[0] = t[0] + A[k] * s[0]
             t[0] = t[0] + A[vt*n+k] * s[0]           t[1] = t[1] + A[n+k] * s[0]
 
-    What depends on the virtual thread is done once for each, by copies where no loop is inside, else
-    by a loop; what does not is done once for all. Memory allocated inside that holds what depends
-    on it gets room for each thread.
+    A statement that depends on the virtual thread is repeated for each of them, by copies if it contains no loop, else
+    by a loop; other statements run once. Memory allocated inside whose contents depend on the virtual thread gets a
+    copy for each of them.
 
     Needs: flat buffers; a constant number of threads. Gives: no `virtual_thread`.
     """
@@ -78,7 +78,7 @@ class _Touched(Visitor):
         self.control = 0
 
     def grow(self, body: Stmt) -> bool:
-        """One more walk; whether it found more."""
+        """One more walk of the fixed point; returns whether it found more."""
         self.changed = False
         self.visit(body)
         return self.changed
@@ -110,7 +110,7 @@ class _Touched(Visitor):
         self.visit_children(n)
 
     def visit_Call(self, n: Call) -> None:
-        """A call that is not pure may write to every buffer that it is handed."""
+        """A call that is not pure may write to every buffer that it takes."""
         if isinstance(n.op, Op) and n.op.effect > CallEffectKind.ReadState:
             if self.control or self.depends(*n.args):
                 for v in _pointers(n):
@@ -135,7 +135,7 @@ class _Touched(Visitor):
 
 
 def _pointers(call: Call) -> list[Var]:
-    """The pointers that a call is handed, but for those that it may only read through."""
+    """The pointers that a call takes, except those that it only reads through."""
     out: list[Var] = []
     stack: list[Any] = list(call.args)
     while stack:

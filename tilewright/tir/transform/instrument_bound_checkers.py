@@ -1,4 +1,4 @@
-"""Indices that are checked while a program runs."""
+"""Bounds checks at run time."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _Check = tuple[PrimExpr, str]
 
 
 def instrument_bound_checkers(func: PrimFunc) -> PrimFunc:
-    """Assert before each statement that what it reads and writes lies in its buffers.
+    """Assert before each statement that its reads and writes are in bounds.
 
         A[i] = B[C[i]]       ->       assert 0 <= i < 8, "C[i]: …"
                                       assert 0 <= C[i] < 16, "B[C[i]]: …"
                                       assert 0 <= i < 4, "A[i]: …"
                                       A[i] = B[C[i]]
 
-    What is read under a condition is checked under it. Vectors are checked where they are ramps of constant stride.
-    Needs: no blocks, buffers with their shapes. Gives: assertions, which Simplify takes out where it can prove them.
+    A read under a condition is checked under it. Vectors are checked if they are ramps of constant stride.
+    Needs: no blocks, buffers with their shapes. Gives: assertions, which Simplify removes where it can prove them.
     """
     return _Instrument().run(func)
 
@@ -57,7 +57,7 @@ def _asserted(checks: Sequence[_Check], s: Stmt) -> Stmt:
 
 
 def _checks(e: PrimExpr) -> list[_Check]:
-    """What must hold so that the expression reads inside of its buffers, each after what it reads itself."""
+    """The conditions under which the reads of the expression are in bounds, those of nested reads first."""
     if isinstance(e, Call) and e.op is _IF:
         condition, then, other = e.args
         return _checks(condition) + _under(condition, then) + _under(logical_not(condition), other)
@@ -87,7 +87,7 @@ def _under(condition: PrimExpr, e: PrimExpr) -> list[_Check]:
 
 
 def _inside(n: BufferLoad | BufferStore) -> list[_Check]:
-    """That the indices of an access lie in the buffer."""
+    """The condition that the indices of an access are in bounds."""
     out: list[_Check] = []
     for at, (index, size) in enumerate(zip(n.indices, n.buffer.shape, strict=True)):
         first = last = index

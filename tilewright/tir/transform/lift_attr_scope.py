@@ -1,4 +1,4 @@
-"""Attributes said once for statements that all carry them."""
+"""Attributes lifted around statements that all carry them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def lift_attr_scope(func: PrimFunc, attr_key: str) -> PrimFunc:
             # attr [dev] scope = 1                T(i)
             T(i)
 
-    Needs: nothing. Gives: the attribute in as few places, as far out, as it says the same.
+    Needs: nothing. Gives: the attribute on as few statements, as far out, as its meaning allows.
     """
     return _Lift(attr_key).run(func)
 
@@ -41,7 +41,7 @@ class _Lift(Mutator):
         return s if isinstance(s, AttrStmt) and s.attr_key == self.key else None
 
     def _through(self, n: Any) -> Stmt:
-        """The attribute of the body around the statement, if it does not speak of what that binds."""
+        """The attribute of the body around the statement, if it does not use a variable that the statement binds."""
         made = self.visit_children(n)
         attr = self.carried(made.body)
         if attr is None or (isinstance(made, For) and uses_var(attr.value, made.loop_var)):

@@ -1,4 +1,4 @@
-"""Full tiles without predicates."""
+"""Loop partitioning: full tiles without predicates, and a tail."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _GROWTH = 30_000
 
 
 def loop_partition(func: PrimFunc, *, partition_const_loop: bool = True) -> PrimFunc:
-    """Split loops where a condition inside becomes certain, so that full tiles carry no predicate.
+    """Partition loops where a condition inside becomes provable, so that full tiles have no predicate.
 
         for io in range(8):                       for io in range(7):
             for ii in range(4):                       for ii in range(4):
@@ -43,7 +43,7 @@ def loop_partition(func: PrimFunc, *, partition_const_loop: bool = True) -> Prim
                     A[io * 4 + ii] = 0            for ii in range(2):
                                                       A[28 + ii] = 0
 
-    A parallel loop is kept whole and its body branches once instead. With `partition_const_loop=False`, loops of
+    A parallel loop is not partitioned; its body branches once instead. With `partition_const_loop=False`, loops of
     constant extent keep their conditions.
     Needs: flat loops. Gives: conditions only where they may fail.
     """
@@ -52,7 +52,7 @@ def loop_partition(func: PrimFunc, *, partition_const_loop: bool = True) -> Prim
 
 @dataclass(slots=True)
 class _Bound:
-    """`condition` holds for all loop values below `high` (or from `low` on), whatever inner loops do."""
+    """`condition` holds for all loop values below `high` (or from `low` on), for any iteration of inner loops."""
 
     condition: PrimExpr
     low: PrimExpr | None
@@ -64,7 +64,7 @@ class _Partition(AnalyzedMutator):
     def __init__(self, plain: Set[For], constant: bool) -> None:
         super().__init__()
         self.plain = plain  # loops in which nothing depends on a condition
-        self.constant = constant  # whether loops of constant extent are cut
+        self.constant = constant  # whether loops of constant extent are partitioned
         self.budget = _GROWTH
         self.threads: dict[Var, Range] = {}
 
@@ -101,9 +101,9 @@ class _Partition(AnalyzedMutator):
         out = []
         for condition in conditions:
             if n.loop_var in vars_used(condition):
-                # All threads take the same number of turns, or they could not meet at barriers.
+                # All threads need the same trip count, or they could not meet at barriers.
                 bound = _solve(condition, n.loop_var, {**self.threads, **inner}, defined)
-                # What an operand without bounds leaves (infinity is a handle) says nothing.
+                # An operand without bounds (infinity is a handle) gives no bound.
                 if bound is not None and all(
                     e is None or e.dtype != "handle" for e in (bound.low, bound.high)
                 ):
@@ -128,10 +128,10 @@ class _Partition(AnalyzedMutator):
         return low, high
 
     def agreeing(self, n: For, bounds: list[_Bound]) -> tuple[list[_Bound], tuple[PrimExpr, PrimExpr] | None]:
-        """As many of the conditions as hold together somewhere, those before which the most work stands first.
+        """A largest set of conditions that hold together somewhere, preferring those that guard the most work.
 
-        Two tiles over an image of eight rows: the first one has the padding above it, the second one is not full. A cut
-        between them makes both lengths known.
+        Example: of two tiles over an image of eight rows the first has the padding above it, the second is not full.
+        Partitioning between them makes both extents constant.
         """
         work = _guarded_work(n.body)
         kept: list[_Bound] = []
@@ -155,7 +155,7 @@ class _Partition(AnalyzedMutator):
             return None
         self.budget -= cost * 2
         certain = {b.condition: True for b in bounds}
-        # Outside an exact bound the condition fails; of several one cannot tell which ended the part.
+        # Outside an exact bound the condition fails; of several it is not known which one does.
         only = bounds[0] if len(bounds) == 1 and bounds[0].exact else None
         below = {only.condition: False} if only is not None and only.low is not None else {}
         above = {only.condition: False} if only is not None and only.high is not None else {}
@@ -177,12 +177,12 @@ class _Partition(AnalyzedMutator):
             kind = ForKind.SERIAL
         body = _Assume(known).visit(n.body) if known else n.body
         moved = renew_defs_in(For(n.loop_var, begin, size, kind, body, None, n.annotations, span=n.span))
-        # Each loop is cut once: the parts are entered but not cut again.
+        # Each loop is partitioned once: the parts are visited but not partitioned again.
         made = super().visit_For(moved)
         return None if _nothing(made) else made
 
     def branched(self, n: For, parts: list[tuple[PrimExpr, Mapping[PrimExpr, bool]]]) -> Stmt:
-        """A loop that is kept whole, with a branch for each part; a part is told by where it ends."""
+        """An unpartitioned loop with a branch for each part, selected by the end of the part."""
         begin, branches = n.min, []
         with self.ana.scope():
             self.ana.bind_loop(n.loop_var, n.min, n.extent)
@@ -210,7 +210,7 @@ class _Partition(AnalyzedMutator):
 
 
 class _Assume(Mutator):
-    """Conditions that are known, replaced by what they are."""
+    """Replaces known conditions by their values."""
 
     def __init__(self, known: Mapping[PrimExpr, bool]) -> None:
         self.known = known
@@ -277,8 +277,8 @@ def _unconditional(body: Stmt) -> set[For]:
 
 
 def _conditions(body: Stmt) -> tuple[list[PrimExpr], dict[Var, Range], set[Var]]:
-    """The comparisons that guard statements and values inside, the loops inside with their ranges, and
-    all that is defined inside."""
+    """The comparisons that guard statements and values inside, the inner loops with their ranges, and the variables
+    that are defined inside."""
     found: dict[PrimExpr, None] = {}
     loops: dict[Var, Range] = {}
     defined: set[Var] = set()
@@ -305,7 +305,7 @@ def _conditions(body: Stmt) -> tuple[list[PrimExpr], dict[Var, Range], set[Var]]
 
 
 def _guarded_work(body: Stmt) -> dict[PrimExpr, int]:
-    """How much each comparison guards: nodes of the program, each as often as loops run it."""
+    """The work that each comparison guards: nodes of the program, times the trip counts of the loops around them."""
     out: dict[PrimExpr, int] = {}
 
     def walk(n: Any, times: int) -> int:
@@ -332,7 +332,7 @@ def _unlikely(condition: PrimExpr) -> PrimExpr:
 
 
 def _solve(condition: Any, var: Var, inner: Mapping[Var, Range], defined: set[Var]) -> _Bound | None:
-    """For which values of `var` the comparison holds for sure."""
+    """The values of `var` for which the comparison provably holds."""
     a, b = (condition.a, condition.b) if isinstance(condition, (LT, LE)) else (condition.b, condition.a)
     # f = coef * var + rest; the condition is f <= 0
     f = sub(a, b) if isinstance(condition, (LE, GE)) else add(sub(a, b), const(1, a.dtype))

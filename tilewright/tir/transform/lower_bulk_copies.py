@@ -33,7 +33,7 @@ def lower_bulk_copies(func: PrimFunc) -> PrimFunc:
             for i, k in grid(128, 64):                      ->    cp_async_bulk_tensor(A_shared[0, 0], tensor_map(A, …),
                 A_shared[i, k] = A[128 * x + i, 64 * y + k]                            64 * y, 128 * x)
 
-    TMA fills elements out of bounds with 0, so that a condition that says just this is dropped. A tile that is 128
+    TMA fills elements out of bounds with 0, so a condition that is just a bounds check is dropped. A tile that is 128
     bytes wide (64 elements of 16 bits, 32 of float32) is stored in shared memory line by line; a wider one in pieces of
     that width, one after the other. TMA swizzles pieces of 16 bytes within each eight lines, as `wgmma` expects.
     A block marked `tilewright.view` is not stored: TMA reads its source instead, in its im2col mode if the view is the
@@ -99,15 +99,15 @@ class _Copies(Mutator):
     def visit_BufferLoad(self, n: Any) -> Any:
         if n.buffer in self.views:
             raise LoweringError(
-                f"{n.buffer.name} is a view, which is nowhere in memory: bulk copies alone can take it from its "
-                f"source; leave out {VIEW!r} at the block that makes it"
+                f"{n.buffer.name} is a view, which is not stored: only bulk copies can read it from its "
+                f"source; remove {VIEW!r} from the block that defines it"
             )
         made = n.map_children(self.visit)
         return made.replace(indices=_swizzled(n.buffer, made.indices)) if n.buffer in self.plain else made
 
 
 def _swizzled(b: Buffer, indices: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
-    """The swizzled place of an element: the number of its piece of 16 bytes, xor the number of the line modulo 8 for
+    """The swizzled index of an element: the index of its piece of 16 bytes, xor the index of the line modulo 8 for
     lines of 128 bytes, or that of the pair of lines modulo 4 for lines of 64 bytes."""
     wide, piece = int(const_value(b.shape[-1]) or 0), 16 // b.dtype.nbytes
     pieces = wide // piece
@@ -149,16 +149,17 @@ class _Copy:
         if kind is not self.target.dtype or not (kind.bits == 16 or kind == "float32"):
             raise self.refuse("its elements have 16 bits, or are float32")
         if self.rounds and kind != "float32":
-            raise self.refuse(f"float32 is what it rounds to {TF32}, not {kind}")
+            raise self.refuse(f"elements that it rounds to {TF32} are float32, not {kind}")
         self.line = line_of(kind)
         shape = self.source.shape if view is None else load.buffer.shape
         beyond = only_ends(self.ana, self.conditions, self.places, shape)
         if beyond is not None:
-            raise self.refuse(f"the condition `{beyond}` says more than where the tensor ends")
+            raise self.refuse(f"the condition `{beyond}` is only a bounds check of the tensor")
 
     def refuse(self, must: str) -> LoweringError:
         return LoweringError(
-            f"block {self.name} cannot be a bulk copy: {must}; leave out {BULK_COPY!r} there"
+            f"block {self.name} cannot be a bulk copy, which requires that {must}; remove "
+            f"{BULK_COPY!r} from it"
         )
 
     def inside(self, n: Any) -> BufferStore:
@@ -175,7 +176,7 @@ class _Copy:
                     raise self.refuse("every element of its tile is written")
                 n = n.block.body
             else:
-                raise self.refuse("it is loops around one copy")
+                raise self.refuse("it is a loop nest around one copy")
         return n
 
     def start(self, e: PrimExpr) -> PrimExpr:
@@ -190,7 +191,7 @@ class _Copy:
         (loop, *others) = mine
         count = sub(loop.loop_var, loop.min)
         if others or not self.ana.can_prove_equal(e, add(self.start(e), count)):
-            raise self.refuse(f"the index `{e}` counts more than one loop, or not one by one")
+            raise self.refuse(f"the index `{e}` uses at most one loop, with a stride of 1")
         return loop
 
     def join(self) -> None:
@@ -220,9 +221,9 @@ class _Copy:
         moved = [self.driven(e) for e in self.places]
         sizes = [1 if x is None else int(const_value(x.extent) or 0) for x in moved]
         if [x for x in map(self.driven, self.to) if x is not None] != [x for x in moved if x is not None]:
-            raise self.refuse("the loops go through the tile as they go through the tensor")
+            raise self.refuse("the loops traverse the tile and the tensor in the same order")
         if self.windows is not None and self.plain:
-            raise self.refuse("windows are for products of warpgroups")
+            raise self.refuse("windows are copied for warpgroup products (wgmma) only")
         if self.windows is not None:
             return self.walk(self.windows, sizes)
         wide, rows = sizes[-1], 1
@@ -232,12 +233,14 @@ class _Copy:
         pieces = wide // line
         if self.plain and (wide > 256 or wide * self.source.dtype.nbytes % 16 or max(sizes) > 256):
             raise self.refuse(
-                f"a tile of {rows} x {wide} has sides of up to 256 elements, lines of pieces of 16 bytes"
+                f"a tile of {rows} x {wide} has at most 256 elements in each dimension, and rows of whole pieces of "
+                "16 bytes"
             )
         if wide % line or (pieces > 1 and rows % 8) or max(sizes[:-1], default=1) > 256:
             raise self.refuse(
-                f"a tile of {rows} x {wide} is no pieces of n x {line}, n up to 256 and a multiple of 8 if they are "
-                "several"
+                f"a tile of {rows} x {wide} is made of pieces of n x {line}, n up to 256 and a multiple of 8 if "
+                "there "
+                "are several"
             )
         tensor = self.tensor_map([*sizes[:-1], line])
         base = self.target.offset_of([self.start(e) for e in self.to])[0]
@@ -257,15 +260,15 @@ class _Copy:
         """An im2col copy: `rows` pixels by a line of channels, at one offset within the windows."""
         rows, wide = sizes
         if wide != self.line or rows > 1024:
-            raise self.refuse(f"a tile of {rows} x {wide} pixels and channels is none of n x {self.line}")
+            raise self.refuse(f"a tile of {rows} x {wide} pixels and channels is n x {self.line}")
         m, k = self.places
         offsets = [self.ana.simplify(substitute(e, {w.k: k})) for e in w.offsets]
         channel = self.ana.simplify(substitute(w.channel, {w.k: k}))
         beyond = only_ends(self.ana, self.conditions, [m, channel], [w.pixels, self.source.shape[-1]])
         if beyond is not None:
-            raise self.refuse(f"the condition `{beyond}` says more than where images and their channels end")
+            raise self.refuse(f"the condition `{beyond}` is only a bounds check of images and channels")
         if any(self.driven(e) is not None for e in offsets) or self.driven(channel) is not self.driven(k):
-            raise self.refuse("a line of it belongs to one place of the windows")
+            raise self.refuse("each line of it belongs to one offset within the windows")
         low, high = w.corners([int(const_value(d) or 0) for d in self.source.shape[1:-1]])
         numbers = [wide, rows, *reversed(low), *reversed(high), *reversed(w.steps)]
         tensor = self.tensor_map(list(reversed(numbers)))

@@ -1,4 +1,4 @@
-"""Reductions whose steps are shared out among threads."""
+"""Cross-thread reductions: the steps are distributed over threads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .thread_allreduce import (
 
 
 def lower_cross_thread_reduction(func: PrimFunc, *, warp: int = 0) -> PrimFunc:
-    """Let each thread reduce its part, and combine the parts through shared memory.
+    """Reduce the steps of each thread, and combine the partial results through shared memory.
 
         for tx in thread_binding(32, "threadIdx.x"):   for tx in thread_binding(32, "threadIdx.x"):
             for ko in range(4):                            part[0] = 0
@@ -35,9 +35,9 @@ def lower_cross_thread_reduction(func: PrimFunc, *, warp: int = 0) -> PrimFunc:
                                                            …
                                                            if tx == 0: B[i] = shared[0]
 
-    Where each thread has a result of its own (it is in local memory), all of them take it. `thread_sync`
-    puts the barriers, none of which stands under a condition. On hardware whose threads run in warps (of `warp`
-    threads) these combine by shuffles first. What the blocks of a cluster have is combined after that.
+    If the result is in local memory, every thread gets it. `thread_sync` inserts the barriers, none of them under a
+    condition. On hardware with warps (of `warp` threads) the threads of a warp combine by shuffles first. The results
+    of the blocks of a cluster are combined last.
     Needs: block form, thread axes around everything (`unify_thread_binding`). Gives: no reduction iterator
     bound to a thread.
     """
@@ -48,7 +48,7 @@ def lower_cross_thread_reduction(func: PrimFunc, *, warp: int = 0) -> PrimFunc:
 
 class _Lower(Mutator):
     def __init__(self, warp: int) -> None:
-        self.path: list[For] = []  # the loops around, thread axes too
+        self.path: list[For] = []  # the enclosing loops, thread axes too
         self.warp = warp
 
     def visit_For(self, n: For) -> Stmt:
@@ -126,7 +126,7 @@ class _Lower(Mutator):
         above: list[For],
         around: list[For],
     ) -> Stmt:
-        """The block that takes the result to where it belongs; it keeps the name and identity of the old one."""
+        """The block that writes the result; it keeps the name and identity of the original one."""
         block = realize.block
         pairs = [
             (iv, v)
@@ -188,13 +188,13 @@ def _check_apart(realize: BlockRealize, reducing: set[Var]) -> None:
         if iv.iter_type != IterVar.CommReduce and both:
             raise LoweringError(
                 f"loop `{min(v.name for v in both)}` drives spatial and reduction iterators of block "
-                f"{realize.block.name_hint} alike, which is reduced by threads; split it, and bind the part "
+                f"{realize.block.name_hint} alike, which is reduced across threads; split it, and bind the part "
                 "that is reduced"
             )
 
 
 def _partial(realize: BlockRealize, held: Combination, parts: list[Buffer]) -> Stmt:
-    """The block that reduces what falls to a thread."""
+    """The block that reduces the steps of one thread."""
     block = realize.block
     body = held.update([(b, (const(0),)) for b in parts], held.values)
     made = with_regions(Block(block.iter_vars, [], [], f"{block.name_hint}_part", body, span=block.span))
@@ -204,7 +204,7 @@ def _partial(realize: BlockRealize, held: Combination, parts: list[Buffer]) -> S
 def _spatial_part(
     realize: BlockRealize, pairs: list[tuple[IterVar, PrimExpr]], around: list[For]
 ) -> PrimExpr:
-    """The block's conditions as far as they are not about the steps of the reduction."""
+    """The block's conditions that do not use reduction loops."""
     reducing = {x.loop_var for x in reduction_loops(realize, around)}
     spatial = {v for _, value in pairs for v in vars_used(value)}
     out: PrimExpr = const(True, "bool")

@@ -19,7 +19,7 @@ from ..analysis.threads import is_fragment
 from .thread_registers import ThreadRegisters
 
 _CHOICE = Op.get("tir.if_then_else")
-_HELD = ("accumulator", "rows", "lanes")  # the forms of fragments whose elements threads can use
+_HELD = ("accumulator", "rows", "lanes")  # fragments whose elements threads can access
 
 
 def lower_fragments(func: PrimFunc) -> PrimFunc:
@@ -29,9 +29,9 @@ def lower_fragments(func: PrimFunc) -> PrimFunc:
         mma_sync(C, index, A, …)                           ->        mma_sync(C, index, A, …, "float16", "float32")
         D[8 + tx // 4, tx % 4 * 2] = C[8 + tx // 4, tx % 4 * 2]      D[…] = C[2]
 
-    A tile of 16 x 16 sums is eight registers of each thread of a warp; the instructions say which element is
-    where. The elements of sums can be used by the thread that has them; operands only by the instructions, which
-    are told what they were.
+    An accumulator tile of 16 x 16 is eight registers in each thread of a warp; the instructions define which thread
+    holds which element. Elements of accumulators can be used by the thread that holds them; operands only by the
+    instructions, which get the original type as an argument.
     Needs: no blocks. Gives: no memory of the scopes `wmma.*` and `wgmma.*`.
     """
     if not any(
@@ -48,7 +48,7 @@ class _Shape:
     rows: int
     columns: int
     threads: int
-    wide: int  # tiles beside each other
+    wide: int  # tiles in a row
 
     @property
     def registers(self) -> int:
@@ -58,7 +58,7 @@ class _Shape:
 class _Fragments(ThreadRegisters):
     def __init__(self) -> None:
         super().__init__()
-        self.kinds: dict[Var, DataType] = {}  # of the elements
+        self.kinds: dict[Var, DataType] = {}  # types of the elements
         self.shapes: dict[Var, _Shape] = {}
         self.choices: set[Stmt] = set()
 
@@ -73,7 +73,7 @@ class _Fragments(ThreadRegisters):
         return self.choice(body.condition, yes, renew_defs_in(no))
 
     def choice(self, condition: PrimExpr, yes: Stmt, no: Stmt) -> Stmt:
-        """A condition that goes out of the loops whose iterations do not matter for it."""
+        """A condition hoisted out of the loops that it does not depend on."""
         made = IfThenElse(condition, yes, no)
         self.choices.add(made)
         return made
@@ -97,11 +97,12 @@ class _Fragments(ThreadRegisters):
         kind, count = n.dtype, rows * wide // shape.threads
         if scope.split(".")[1] not in _HELD:  # the instructions take them as words of 32 bits
             kind, count = DataType("uint32"), count * n.dtype.bits // 32
-            if scope.startswith("wmma"):  # tiles of operands are as wide, or as high, as the product is deep
+            if scope.startswith("wmma"):  # tiles of operands span the k dimension of the instruction
                 shape = replace(shape, rows=min(rows, 16), columns=min(wide, 16))
         if not count or rows % shape.rows or wide % shape.columns:
             raise LoweringError(
-                f"{name}: {rows} x {wide} elements in {scope} are no whole tiles of {shape.rows} x {shape.columns}"
+                f"{name}: {rows} x {wide} elements in {scope} are not a whole number of tiles of {shape.rows} x "
+                f"{shape.columns}"
             )
         self.shapes[n.buffer_var], self.kinds[n.buffer_var] = shape, n.dtype
         return self.in_registers(n, kind, count)
@@ -141,7 +142,7 @@ class _Fragments(ThreadRegisters):
     visit_BufferLoad = access
 
     def visit_BufferStore(self, n: BufferStore) -> Stmt:
-        """A choice of two values becomes a condition, which can be asked once for many elements."""
+        """A selection of two values becomes a condition, which can be hoisted out of loops over elements."""
         made: BufferStore = self.access(n)
         value = made.value
         if n.buffer.data not in self.shapes or not isinstance(value, Call) or value.op is not _CHOICE:
@@ -151,14 +152,14 @@ class _Fragments(ThreadRegisters):
 
 
 def _register(b: Buffer, indices: tuple[PrimExpr, ...], s: _Shape, form: str) -> tuple[PrimExpr, PrimExpr]:
-    """Which register an element of sums is in, and of which thread.
+    """The register that holds an element of an accumulator, and its thread.
 
         row g of a group of 8, columns 2t and 2t + 1 of a group of 8:  thread 4g + t;
         rows 8 to 15 are the next two registers, the next 8 columns the next four
 
     A warpgroup has a warp for each 16 of its 64 rows. In `rows`, thread 4g + t has columns 8t to 8t + 7 of each 32;
     of 32 bits it has four, those from 8 (t % 2) + 4 (t // 2) on of each 16. In `lanes`, which has four columns, it has
-    column t: what belongs to a row as a whole, once for each of its threads.
+    column t: a value per row, replicated in each thread of the row.
     """
     row: PrimExpr = const(0)
     for i, d in zip(indices[:-1], b.shape[:-1], strict=True):

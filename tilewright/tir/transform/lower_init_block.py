@@ -23,8 +23,8 @@ def lower_init_block(func: PrimFunc) -> PrimFunc:
                 with init(): C[vi] = 0   ->      for k in range(4):
                 C[vi] += A[vi, vk]                   with block("C"): C[vi] += A[vi, vk]
 
-    Where the init cannot stand alone (a loop feeds both spatial and reduction iterators, a condition or
-    something that uses C stands between) it is guarded instead: `if vk == 0: C[vi] = 0`.
+    Where the init cannot be separated (a loop drives both spatial and reduction iterators, or there is a condition or
+    a use of C between them) it is guarded instead: `if vk == 0: C[vi] = 0`.
     Needs: block form. Gives: no block with an `init`.
     """
     return _LowerInit().run(func)
@@ -32,8 +32,8 @@ def lower_init_block(func: PrimFunc) -> PrimFunc:
 
 class _LowerInit(Mutator):
     def __init__(self) -> None:
-        self.path: list[Stmt] = []  # loops, conditions and bindings up to the block around
-        self.reducers: set[Var] = set()  # reduction iterators of the blocks around
+        self.path: list[Stmt] = []  # loops, conditions and bindings up to the enclosing block
+        self.reducers: set[Var] = set()  # reduction iterators of the enclosing blocks
         self.pending: dict[Var, list[Stmt]] = {}
 
     def visit_For(self, n: For) -> Stmt:
@@ -78,14 +78,14 @@ class _LowerInit(Mutator):
 
 
 def _check_threads(realize: BlockRealize, reducing: list[For]) -> None:
-    """Threads that add to one element at once would lose some of it."""
+    """Refuse threads that update one element concurrently: updates would be lost."""
     for loop in reducing:
         if loop.thread_binding is not None:
             name, tag = realize.block.name_hint, loop.thread_binding.thread_tag
             how = (
                 "run tir.transform.UnifyThreadBinding() and LowerCrossThreadReduction() before LowerInitBlock()"
                 if tag.startswith(("threadIdx", "clusterCtaIdx"))
-                else "they run at once and do not wait for each other; bind a loop that is not reduced"
+                else "they run concurrently without synchronization; bind a loop that does not carry the reduction"
             )
             raise LoweringError(
                 f"block {name} is reduced by the threads of {tag} (loop `{loop.loop_var.name}`): {how}"
@@ -93,7 +93,7 @@ def _check_threads(realize: BlockRealize, reducing: list[For]) -> None:
 
 
 def _alone(realize: BlockRealize, loop: For) -> bool:
-    """Whether nothing else in the loop uses what the init writes, or writes what it reads."""
+    """Whether no other statement in the loop uses the buffers that the init writes, or writes those that it reads."""
     assert realize.block.init is not None
     written = {m.buffer for m in pre_order(realize.block.init) if isinstance(m, BufferStore)}
     read = {m.buffer for m in pre_order(realize.block.init) if isinstance(m, BufferLoad)}
@@ -111,8 +111,7 @@ def _alone(realize: BlockRealize, loop: For) -> bool:
 
 
 def _once(realize: BlockRealize, around: list[For], reducing: list[For]) -> bool:
-    """Whether no element is started again in the loops of a reduction, by another point or by the same, nor read by
-    another one before it is started."""
+    """Whether the loops of a reduction initialize no element twice, and no point reads an element before its init."""
     loops = [x for x in around[around.index(reducing[0]) :] if const_value(x.extent) != 1]
     if any(x not in reducing for x in loops):
         block = realize.block

@@ -1,4 +1,4 @@
-"""Operators that no backend has, in terms of those that every backend has."""
+"""Expansion of operators that backends lack into those that every backend has."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class _LowerIntrin(AnalyzedMutator):
         self.fast_math, self.has_fma, self.avx512 = fast_math, has_fma, avx512
 
     def visit_leaf(self, n: Stmt) -> Stmt:
-        # Most statements have nothing to expand, and to see that takes a third of a rewrite.
+        # Most statements have nothing to expand; checking this costs a third of a rewrite.
         return n.map_children(self.visit) if contains(n, _EXPANDED) else n
 
     visit_BufferStore = visit_Evaluate = visit_leaf
@@ -115,7 +115,7 @@ class _LowerIntrin(AnalyzedMutator):
         return self._division(n, quotient=False)
 
     def _division(self, n: FloorDiv | FloorMod, *, quotient: bool) -> PrimExpr:
-        # What is known is known of the operands as they are written, not as they are lowered.
+        # Bounds are known for the original operands, not for the lowered ones.
         divisor = const_value(n.b)
         plain = n.dtype.is_uint or (
             (divisor > 0 if divisor is not None else self._not_negative(n.b)) and self._not_negative(n.a)
@@ -131,7 +131,7 @@ class _LowerIntrin(AnalyzedMutator):
             return _cut(a, b, sure, quotient)
         return _floored(a, b, divisor, sure, quotient)
 
-    # Of integers, rounded towards zero.
+    # Integer division, rounded towards zero.
     def visit_Div(self, n: Div) -> PrimExpr:
         return self._cut_division(n, quotient=True)
 
@@ -153,14 +153,14 @@ class _LowerIntrin(AnalyzedMutator):
 
 
 def _by_power_of_two(a: PrimExpr, divisor: int, quotient: bool) -> PrimExpr:
-    """A shift, which rounds down, or a mask; for negative numbers too."""
+    """An arithmetic shift, which rounds down, or a mask; correct for negative numbers too."""
     if quotient:
         return ops.shift_right(a, const(divisor.bit_length() - 1, a.dtype))
     return ops.bitwise_and(a, const(divisor - 1, a.dtype))
 
 
 def _cut(a: PrimExpr, b: PrimExpr, sure: bool, quotient: bool) -> PrimExpr:
-    """Division rounded towards zero; the divisor may be anything, unless it is `sure`."""
+    """Division rounded towards zero; unless `sure`, the divisor may be 0 or -1."""
     if sure:
         return Div(a, b) if quotient else Mod(a, b)
     with_names = Named()
@@ -170,7 +170,7 @@ def _cut(a: PrimExpr, b: PrimExpr, sure: bool, quotient: bool) -> PrimExpr:
 
 
 def _floored(a: PrimExpr, b: PrimExpr, divisor: int | float | None, sure: bool, quotient: bool) -> PrimExpr:
-    """Division rounded towards zero, put right where the remainder has the wrong sign."""
+    """Floor division by truncating division, corrected where the remainder has the wrong sign."""
     with_names = Named()
     let = with_names.let
     a, b = let(a, "a"), let(b, "b")
@@ -191,7 +191,7 @@ def _floored(a: PrimExpr, b: PrimExpr, divisor: int | float | None, sure: bool, 
 
 # ---------------------------------------------------------------------------- other operators
 def _dot_of_bytes(n: Call) -> PrimExpr:
-    """Four products of bytes and a number, added up; the bytes may be packed into a number of 32 bits."""
+    """The dot product of four bytes plus an accumulator; the bytes may be packed into 32 bits."""
     *given, out = n.args
     bound: list[tuple[Var, PrimExpr]] = []
     for name, e in zip("ab", given, strict=True):

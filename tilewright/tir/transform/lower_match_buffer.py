@@ -57,7 +57,7 @@ class _LowerMatch(Mutator):
                 self.values[var] = value
 
     def check(self, match: MatchBufferRegion, block: Block) -> None:
-        """A view that is used as one piece of memory must be one."""
+        """Refuse a view that is used as contiguous memory and is not contiguous."""
         view, source = match.buffer, self.views[match.buffer][0]
         how = used_whole(view, block.body)
         if how is None:
@@ -66,8 +66,8 @@ class _LowerMatch(Mutator):
         apart = rows_apart(view, strides, Analyzer())
         if apart is not None:
             raise LoweringError(
-                f"block {block.name_hint} uses {view.name}, a view of {source.name}, as one piece of memory "
-                f"({how}), and its rows lie {apart} elements apart; give {view.name} strides that are "
+                f"block {block.name_hint} uses {view.name}, a view of {source.name}, as contiguous memory "
+                f"({how}), and its row stride is {apart} elements; give {view.name} strides that are "
                 "variables"
             )
 

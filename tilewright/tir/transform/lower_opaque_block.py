@@ -29,7 +29,7 @@ from .inject_software_pipeline import ORDER, STAGE
 
 
 def lower_opaque_block(func: PrimFunc, *, keep_trivial_loops: bool = False) -> PrimFunc:
-    """Dissolve blocks: predicates become conditions, their buffers allocations, bound loops thread extents.
+    """Replace blocks: predicates become conditions, their buffers allocations, bound loops thread extents.
 
         for i in thread_binding(8, "threadIdx.x"):       with launch_thread("threadIdx.x", 8) as i:
             with block(""):                                  B = allocate([4])
@@ -37,7 +37,7 @@ def lower_opaque_block(func: PrimFunc, *, keep_trivial_loops: bool = False) -> P
                 B = alloc_buffer((4,))                           …
                 …
 
-    Loops that run once and carry no mark go too, unless `keep_trivial_loops` says otherwise.
+    Loops of one iteration without annotations are removed, unless `keep_trivial_loops`.
     Needs: blocks without iterators, init and match buffers. Gives: no blocks.
     """
     body = _LowerBlocks(keep_trivial_loops).visit(func.body)
@@ -111,7 +111,7 @@ class _LowerBlocks(Substitution):
 
 
 def _with_pragmas(n: For, body: Stmt) -> Stmt:
-    """A statement that the pragmas of a loop hold for."""
+    """A statement inside the pragmas of a loop."""
     for key, value in n.annotations.items():
         if key.startswith("pragma_"):
             body = AttrStmt(const(0), key, _attr_value(value), body)
@@ -119,9 +119,9 @@ def _with_pragmas(n: For, body: Stmt) -> Stmt:
 
 
 def _parts(n: For) -> list[Stmt]:
-    """The statements of a loop's body, through the block that holds its allocations.
+    """The statements of a loop's body, inside the block that holds its allocations.
 
-    A block with a name is such a one where the loop's pipeline has several stages to give away.
+    A named block counts as such a block if the loop's pipeline has several stages.
     """
     body = n.body
     several = len(n.annotations.get(STAGE, ())) > 1
@@ -133,8 +133,8 @@ def _parts(n: For) -> list[Stmt]:
 
 
 def _doubled(n: For) -> list[bool]:
-    """Which statements of a loop fill a buffer that was asked to be doubled, for others of them to read, or
-    make what these need; empty if none does or all do."""
+    """The statements of a loop that fill a double-buffered buffer for other statements to read, or compute the inputs
+    of such statements; empty if that is none or all of them."""
     parts = _parts(n)
     filled = [
         {
@@ -162,12 +162,12 @@ def _doubled(n: For) -> list[bool]:
 
 
 def _pipeline_notes(n: For, walk: _LowerBlocks) -> dict[str, Any]:
-    """Stages and order for the statements as they come out of lowering: a block may become several."""
+    """Stages and order of the lowered statements: a block may become several."""
     parts = _parts(n)
     stages = n.annotations.get(STAGE) or [0 if mark else 1 for mark in _doubled(n)]
     orders = n.annotations.get(ORDER) or range(len(parts))
     if len(stages) > len(parts) and any(_has_pipeline(p) for p in parts):
-        return {}  # they count the statements that the pipeline inside will be written out to
+        return {}  # they count the statements of the unrolled inner pipeline
     if len(stages) != len(parts) or sorted(orders) != list(range(len(parts))):
         raise LoweringError(
             f"the pipeline of loop `{n.loop_var.name}` has {len(parts)} statements, stages {list(stages)} "
@@ -190,7 +190,7 @@ def _has_pipeline(n: Stmt) -> bool:
 
 
 def _extents(buffer: Any) -> tuple[PrimExpr, ...]:
-    """The extents to allocate: the shape, or what the strides make of it."""
+    """The extents to allocate: the shape, or the extents that the strides imply."""
     if not buffer.strides:
         return buffer.shape
     if not _nested(buffer):
@@ -203,7 +203,7 @@ def _extents(buffer: Any) -> tuple[PrimExpr, ...]:
 
 
 def _nested(buffer: Buffer) -> bool:
-    """Whether each stride is so many whole steps of the next one that these hold its dimension."""
+    """Whether each stride is a multiple of the next one and large enough for its dimension."""
     strides, shape = [const_value(s) for s in buffer.strides], [const_value(d) for d in buffer.shape]
     return all(
         a is not None and b and d is not None and a % b == 0 and a >= d * b

@@ -1,4 +1,4 @@
-"""Memory of a warp as the registers of its threads."""
+"""Memory of a warp distributed over the registers of its threads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WARP = 32
 _SHUFFLE = Op.get("tir.tvm_warp_shuffle")
 # Where instructions take pointers to memory of a warp, each followed by an offset.
 _POINTERS = {"ptx_mma": (6, 8, 10), "ptx_ldmatrix": (3,), "mma_fill": (1,), "mma_store": (3,)}
-_WHOLE = ("mma_fill", "mma_store")  # they name a tile, not the part of a thread
+_WHOLE = ("mma_fill", "mma_store")  # they take a tile, not the registers of a thread
 
 
 def lower_warp_memory(func: PrimFunc) -> PrimFunc:
@@ -29,8 +29,8 @@ def lower_warp_memory(func: PrimFunc) -> PrimFunc:
         … = A[tx * 2]                                   … = A[0]
         … = A[(tx + 1) % 32 * 2]                        … = shuffle(A[0], (tx + 1) % 32)
 
-    How many neighbouring elements a thread has is seen by how the index moves with threadIdx.x. What another thread
-    has can be read, where both have it in the same register; it cannot be written.
+    The number of contiguous elements of a thread is the stride of the index in threadIdx.x. Elements of another thread
+    can be read by a shuffle, if the register is the same in both threads; they cannot be written.
     Needs: flat buffers. Gives: no memory of the scope `warp`.
     """
     if not any(isinstance(m, Allocate) and scope_of(m.buffer_var) == "warp" for m in statements(func.body)):
@@ -45,7 +45,7 @@ class _Lower(ThreadRegisters):
 
     @property
     def lane(self) -> PrimExpr:
-        """The thread's number in its warp."""
+        """The lane: the thread's index in its warp."""
         assert self.thread is not None
         return self.ana.simplify(floormod(self.thread, const(_WARP)))
 
@@ -61,14 +61,14 @@ class _Lower(ThreadRegisters):
         each = self.elements_of_a_thread(n)
         if size % (each * _WARP):
             raise LoweringError(
-                f"{name}: {size} elements in memory of a warp cannot be shared out among {_WARP} threads, "
+                f"{name}: {size} elements in memory of a warp cannot be distributed over {_WARP} threads, "
                 f"{each} to each"
             )
         self.each[n.buffer_var] = each
         return self.in_registers(n, n.dtype, size // _WARP)
 
     def elements_of_a_thread(self, n: Allocate) -> int:
-        """By how much the accesses move with the thread; all must agree."""
+        """The stride of the accesses in the thread index; all must agree."""
         if self.thread is None:
             raise LoweringError(
                 f"{n.buffer_var.name} is memory of a warp, and nothing is bound to threadIdx.x"
@@ -81,16 +81,17 @@ class _Lower(ThreadRegisters):
             if value:
                 found.add(abs(int(value)))
         if len(found) != 1:
-            told = ", ".join(map(str, sorted(found))) or "nothing"
+            strides = ", ".join(map(str, sorted(found))) or "nothing"
             raise LoweringError(
-                f"{n.buffer_var.name} is memory of a warp, and its accesses move by {told} elements from one thread "
-                "of threadIdx.x to the next: they must move by one number of elements, those that a thread has"
+                f"{n.buffer_var.name} is memory of a warp, and its accesses have strides of {strides} elements from "
+                "one thread "
+                "of threadIdx.x to the next: all must have the same stride, the number of elements of a thread"
             )
         return found.pop()
 
     # -- uses ------------------------------------------------------------------------------
     def part(self, index: PrimExpr, each: int) -> tuple[PrimExpr, PrimExpr]:
-        """The register that an element is in, and the thread of the warp that has it."""
+        """The register of an element, and the thread of the warp that holds it."""
         tile = floordiv(index, const(each * _WARP))
         local = add(mul(tile, const(each)), floormod(index, const(each)))
         owner = floormod(floordiv(index, const(each)), const(_WARP))
@@ -137,14 +138,14 @@ class _Lower(ThreadRegisters):
         local, owner = self.part(made.indices[-1], self.each[n.buffer.data])
         if not self.ana.can_prove_equal(owner, self.lane):
             raise LoweringError(
-                f"{n.buffer.name}[{made.indices[-1]}] is written by a thread of a warp, and thread {owner} has it: a "
-                "thread writes what it has itself"
+                f"{n.buffer.name}[{made.indices[-1]}] is written by a thread of a warp, and thread {owner} holds it: a "
+                "thread can only write its own elements"
             )
         return made.replace(buffer=self.registers(n.buffer), indices=(local,))
 
 
 class _Steps(Mutator):
-    """How far each use of a piece of memory moves from one thread to the next."""
+    """The strides of the accesses of an allocation from one thread to the next."""
 
     def __init__(self, pointer: Var, thread: Var) -> None:
         self.pointer, self.thread = pointer, thread

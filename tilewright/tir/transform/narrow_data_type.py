@@ -35,13 +35,12 @@ _IF_THEN_ELSE, _LIKELY = Op.get("tir.if_then_else"), Op.get("tir.likely")
 
 
 def narrow_data_type(func: PrimFunc, target_bits: int = 32) -> PrimFunc:
-    """Compute indices of more than `target_bits` bits in that many, where their bounds say that it is enough.
+    """Compute indices of more than `target_bits` bits in `target_bits`, where their bounds fit.
 
         for i in range(int64(128)):                for i in range(128):
             A[i * int64(4)] = 0           ->           A[i * 4] = 0
 
-    Where such an index meets a wider value, it is widened again there. What is stored and what is passed
-    to calls keeps its type.
+    Where such an index meets a wider value, it is widened again. Stored values and arguments of calls keep their type.
 
     Needs: nothing. Gives: no loop of wider type whose bounds fit into `target_bits`.
     """
@@ -51,7 +50,7 @@ def narrow_data_type(func: PrimFunc, target_bits: int = 32) -> PrimFunc:
 
 
 def force_narrow_index_to_int32(func: PrimFunc) -> PrimFunc:
-    """Make every index, loop and size an int32, whether or not it can be shown to fit.
+    """Make every index, loop and size an int32, whether or not it provably fits.
 
         def f(A: (n,)), n: int64                   def f(A: (n,)), n: int32
             for i in range(n): A[i] = 0     ->         for i in range(n): A[i] = 0
@@ -61,7 +60,7 @@ def force_narrow_index_to_int32(func: PrimFunc) -> PrimFunc:
     for b in (*func.buffer_map.values(), *buffers_accessed(func.body)):
         if b.dtype.element == "int64":
             raise LoweringError(
-                f"force_narrow_index_to_int32: buffer {b.name} holds int64 values, which would be cut; "
+                f"force_narrow_index_to_int32: buffer {b.name} holds int64 values, which would be truncated; "
                 "use narrow_data_type, which narrows only what fits"
             )
     narrow = _Forced(32, always=True)

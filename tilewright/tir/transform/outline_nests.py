@@ -1,4 +1,4 @@
-"""Loops as functions of their own, so that they can be compiled one by one."""
+"""Outlining: loop nests become functions, which can be compiled separately."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _AROUND = (Allocate, DeclBuffer, LetStmt)
 
 
 def outline_nests(func: PrimFunc, name: Callable[[PrimFunc], str]) -> tuple[PrimFunc, dict[str, PrimFunc]]:
-    """Cut loops that run once, if there are several, out of a function; `name` says what those of a loop are called.
+    """Outline the top-level loops of a function, if there are several; `name` gives the name of the function of a loop.
 
         for i in parallel(8): S(i, A, B)             main:   nest0(A, B); nest1(B, C)
         for j in parallel(8): T(j, B, C)     ->      nest0:  for i in parallel(8): S(i, A, B)
                                                      nest1:  for j in parallel(8): T(j, B, C)
 
-    A loop stays where it is if it uses memory that is not every thread's, or lies under an attribute; one that is not
-    parallel if pointers may reach the same memory, as that is said of arguments alone.
-    Needs: flat loops, whose memory is arranged. Gives: the same program, in parts; loops that do the same are one.
+    A loop is not outlined if it uses thread-local memory or is inside an attribute; a serial loop also if pointers may
+    alias, as `noalias` holds for arguments only.
+    Needs: flat loops with planned memory. Gives: the same program in several functions; identical loops share one.
     """
     outline = _Outline(func, name)
     if len(outline.loops(func.body)) < 2:
@@ -37,7 +37,7 @@ def outline_nests(func: PrimFunc, name: Callable[[PrimFunc], str]) -> tuple[Prim
 
 
 class _Outline:
-    """Walks what runs once: what is around loops, never into them."""
+    """Walks the statements outside of loops."""
 
     def __init__(self, func: PrimFunc, name: Callable[[PrimFunc], str]) -> None:
         self.func, self.name = func, name
@@ -46,7 +46,7 @@ class _Outline:
         self.declared: set[Buffer] = set()
 
     def loops(self, s: Stmt) -> list[For]:
-        """Those that may be cut out."""
+        """The loops that may be outlined."""
         if isinstance(s, For):
             apart = bool(self.func.attrs.get("tir.noalias"))
             return [s] if s.kind is ForKind.PARALLEL or (apart and s.kind is ForKind.SERIAL) else []

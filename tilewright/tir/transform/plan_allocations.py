@@ -1,4 +1,4 @@
-"""Where buffers are allocated."""
+"""The position of allocations."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def plan_buffer_allocation(func: PrimFunc) -> PrimFunc:
                 …B[i, :] = …                                  B = alloc_buffer((8, 8))
                 …= B[i, :]                                    …B[i, :] = …; … = B[i, :]
 
-    A buffer that carries something from one iteration of a loop to the next stays outside of it.
+    A buffer with a loop-carried dependence stays outside of that loop.
     Needs: block form. Gives: allocations that `compact_buffer_allocation` can shrink.
     """
     return _Place(access_sites(func)).run(func)
 
 
 def access_sites(func: PrimFunc) -> dict[Buffer, Stmt | None]:
-    """For each allocated buffer the innermost `For` or `Block` that can hold it: all of its accesses are
-    inside, and no iteration of a loop around needs what another wrote."""
+    """For each allocated buffer the innermost `For` or `Block` that can contain its allocation: all its accesses are
+    inside, and no iteration of an enclosing loop reads elements that another one wrote."""
     paths: dict[Buffer, list[Stmt]] = {}
     owners: dict[Buffer, Block] = {}
 
@@ -59,7 +59,7 @@ def access_sites(func: PrimFunc) -> dict[Buffer, Stmt | None]:
                 touch(match.source.buffer, path)
             outside, path, n = path, [*path, n.block], n.block
         elif isinstance(n, (BufferLoad, BufferStore)):
-            touch(n.buffer, outside)  # it may be missing in what the block declares
+            touch(n.buffer, outside)  # the block may not declare it
         for child in n.children():
             if isinstance(child, (Stmt, PrimExpr)):
                 go(child, path, outside)
@@ -77,14 +77,14 @@ def access_sites(func: PrimFunc) -> dict[Buffer, Stmt | None]:
 def _deepest(
     path: list[Stmt], owner: Block, buffer: Buffer, uses: dict[For, dict[Buffer, Any]]
 ) -> list[Stmt]:
-    """As much of the path as the buffer can go down from its block: each iteration may have its own."""
+    """The longest prefix of the path along which the allocation can move inwards: each iteration may have its own."""
     ana = Analyzer()
     below = False
-    together: dict[Var, Range] = {}  # threads that see one and the same buffer
+    together: dict[Var, Range] = {}  # threads that share the buffer
     for i, n in enumerate(path):
         if isinstance(n, For):
             shared = _is_shared(buffer.scope(), n)
-            if below and (shared or not _apart(n)):
+            if below and (shared or not _independent(n)):
                 if n not in uses:
                     uses[n] = uses_under(n)
                 found = uses[n].get(buffer)
@@ -92,7 +92,7 @@ def _deepest(
                 together[n.loop_var] = Range.from_min_extent(n.min, n.extent)
                 if below and found and any(u.continues_reduction() for u in found):
                     return path[:i]  # a reduction across threads
-            elif below and not _apart(n):
+            elif below and not _independent(n):
                 if not found or not reads_are_covered(n, [u.widened(together) for u in found], ana):
                     return path[:i]
             ana.bind_loop(n.loop_var, n.min, n.extent)
@@ -100,16 +100,16 @@ def _deepest(
     return path
 
 
-def _apart(n: For) -> bool:
-    """Whether the iterations of a loop run at once and pass nothing on: of a buffer that is used inside only,
-    each reads what it wrote itself."""
+def _independent(n: For) -> bool:
+    """Whether the iterations of a loop run concurrently without dependences: of a buffer that is used only inside, each
+    reads only elements that it wrote."""
     if n.thread_binding is not None:
         return n.thread_binding.thread_tag.startswith(("blockIdx", "clusterCtaIdx"))
     return n.kind is ForKind.PARALLEL
 
 
 def _is_shared(scope: str, n: For) -> bool:
-    """Whether the iterations of a loop are threads that see one and the same memory: those of a block, or of a warp."""
+    """Whether the iterations of a loop are threads that share the memory: those of a block, or of a warp."""
     tag = "" if n.thread_binding is None else n.thread_binding.thread_tag
     if scope == "shared.cluster" and tag.startswith("clusterCtaIdx"):
         return True

@@ -1,4 +1,4 @@
-"""Statements that do nothing taken out."""
+"""Removal of statements without effect."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ..analysis.effects import has_effect
 
 
 def remove_no_op(func: PrimFunc) -> PrimFunc:
-    """Take out what does nothing: empty loops and branches, unused names and memory, idle stores.
+    """Remove statements without effect: empty loops and branches, unused bindings and allocations, redundant stores.
 
         for i in range(0):               pass
             A[i] = 1            ->
@@ -46,7 +46,7 @@ def remove_no_op(func: PrimFunc) -> PrimFunc:
 
 
 def is_no_op(s: Stmt) -> bool:
-    """Whether the statement is the one that does nothing."""
+    """Whether the statement is the no-op."""
     return s.__class__ is Evaluate and s.value.__class__ is IntImm
 
 
@@ -54,7 +54,7 @@ _NOTHING = Evaluate(const(0))
 
 
 def _effect_of(*values: PrimExpr) -> Stmt:
-    """The evaluation of those values that have an effect."""
+    """A statement that evaluates the values that have an effect."""
     return seq(*[Evaluate(v) for v in values if has_effect(v)])
 
 
@@ -182,7 +182,7 @@ class _Remove(Mutator):
 
     # -- leaves ----------------------------------------------------------------------------
     def visit_leaf(self, n: Stmt) -> Stmt:
-        """Count what is used; only names in an expression can go."""
+        """Count uses; only let bindings in an expression can be removed."""
         nodes = list(pre_order(n))
         if any(m.__class__ is Let for m in nodes):
             return self.visit_children(n)

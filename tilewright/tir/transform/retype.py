@@ -1,4 +1,4 @@
-"""What the passes share that compute indices in another number of bits."""
+"""The base of the passes that change the bit width of index arithmetic."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Retyper(Mutator):
         raise NotImplementedError
 
     def bound(self, n: Let | LetStmt) -> tuple[PrimExpr, Var]:
-        """The new value of a definition, and the variable that has its type."""
+        """The new value of a definition, and a variable of its type."""
         raise NotImplementedError
 
     def visit(self, n: Any) -> Any:
@@ -51,9 +51,9 @@ class Retyper(Mutator):
     visit_SizeVar = visit_Var
 
     def define(self, v: Var, dtype: DataType) -> Var:
-        """The variable of this type that takes the place of `v` from here on; buffers' shapes keep their type.
+        """The variable of this type that replaces `v` from here on; shapes of buffers keep their type.
 
-        Loops beside each other may have one variable, and another type each.
+        Sibling loops may share a variable and have different types.
         """
         held = self.table.get(v)
         made = (

@@ -1,4 +1,4 @@
-"""Selections whose unchosen side must not be evaluated."""
+"""Selections whose other branch must not be evaluated."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ..analysis.effects import is_division
 
 
 def rewrite_unsafe_select(func: PrimFunc) -> PrimFunc:
-    """Turn a `Select` that might trap in the side it does not choose into `if_then_else`.
+    """Turn a `Select` whose unselected operand might trap into `if_then_else`.
 
         Select(i < 4, A[i], 0)     ->     if_then_else(i < 4, A[i], 0)      # A has 4 elements, i < 8
         Select(i < 4, B[i], 0)     ->     Select(i < 4, B[i], 0)            # B has 8 elements
 
-    A side may trap if it loads from where the bounds of its index do not keep it inside the buffer, divides
-    integers by something that may be zero, or calls more than a mathematical function.
+    An operand may trap if it has a load whose index may be out of bounds, an integer division whose divisor may be
+    zero, or a call of anything but a mathematical function.
 
-    Needs: flat buffers. Gives: each remaining scalar `Select` may evaluate both of its sides.
+    Needs: flat buffers. Gives: each remaining scalar `Select` may evaluate both operands.
     """
     return _Rewrite().run(func) if contains(func.body, (Select,)) else func
 
@@ -31,7 +31,7 @@ class _Rewrite(AnalyzedMutator):
     def visit_Select(self, n: Select) -> PrimExpr:
         made = self.visit_children(n)
         if n.condition.dtype.lanes > 1:
-            return made  # lanes choose one by one: there is no other form
+            return made  # a selection by lane has no other form
         if self.may_trap(n.true_value) or self.may_trap(n.false_value):
             return if_then_else(made.condition, made.true_value, made.false_value)
         return made
@@ -48,7 +48,7 @@ class _Rewrite(AnalyzedMutator):
         return any(self.may_trap(c) for c in e.children())
 
     def inside(self, load: BufferLoad) -> bool:
-        """Whether every index lies in its dimension, whatever the variables are."""
+        """Whether every index is in bounds for all values of the variables."""
         shape = load.buffer.const_shape()
         if shape is None:
             return False

@@ -1,4 +1,4 @@
-"""Conversions to narrow floats that round once, in terms of those from float32."""
+"""Conversions to narrow floats through float32 without double rounding (round to odd)."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, pre_order
 
 _EXACT = 24  # bits of an integer that a float32 holds exactly
-_STEP = (
-    14  # bits that are taken away at a time: of a number beyond _EXACT bits, enough are left to round from
-)
+_STEP = 14  # bits removed at a time: a number of more than _EXACT bits keeps enough to round from
 
 
 def round_once(func: PrimFunc) -> PrimFunc:
-    """Convert wide numbers to floats of 16 and 8 bits by way of float32, without rounding to that.
+    """Convert wide numbers to floats of 16 and 8 bits through float32, rounded to odd there.
 
         A[i] = float16(B[i])       ->      A[i] = float16(odd(B[i]))           B of type float64
         A[i] = bfloat16(B[i])      ->      A[i] = bfloat16(odd(B[i]))          B of type float64, int32, …
 
-    `odd(x)` is one of the two float32 beside x, the one whose last bit is set, or x itself if it is a float32: so it is
-    never half way between two narrow numbers unless x is. All integers that float16 and float8 reach are float32.
+    `odd(x)` is x if that is a float32, else the one of its two float32 neighbours whose last bit is set: so it is never
+    half way between two narrow numbers unless x is. All integers in the range of float16 and float8 are exact in
+    float32.
     Needs: flat loops.
     """
     if not any(isinstance(m, Cast) and _rounds_twice(m) for m in pre_order(func.body)):
@@ -60,7 +59,7 @@ def _odd_of_float(x: PrimExpr) -> PrimExpr:
 
 
 def _odd_of_integer(x: PrimExpr) -> PrimExpr:
-    """The leading bits of the size, the last of which says whether any after them is set, and a power of two."""
+    """The leading bits of the magnitude with a sticky last bit, times a power of two."""
     lanes = x.dtype.lanes
     single, unsigned = (
         DataType("float32").with_lanes(lanes),

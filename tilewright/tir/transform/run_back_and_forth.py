@@ -1,4 +1,4 @@
-"""Loops that run backwards every second time."""
+"""Loops that alternate their direction (serpentine order)."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from ...ir.functor import Mutator, statements, substitute
 from ...ir.ops import add, floormod, mul, sub
 from ...ir.stmt import For, ForKind, Stmt
 
-BACK_AND_FORTH = "tilewright.back_and_forth"  # of a loop: it runs backwards in every second turn
+# annotation of a loop: it runs backwards in every second iteration of the outer loop
+BACK_AND_FORTH = "tilewright.back_and_forth"
 
 
 def run_back_and_forth(func: PrimFunc) -> PrimFunc:
-    """Let loops that are marked `tilewright.back_and_forth` run backwards in every second turn of the loop around them.
+    """Run loops that are marked `tilewright.back_and_forth` backwards in every second iteration of the enclosing loop.
 
         for i in range(4):                                 for i in range(4):
             for j in range(8):   # back_and_forth     ->       for j in range(8):
                 S(i, j)                                            S(i, j + i % 2 * (7 - j * 2))
 
-    A turn begins where the last one ended: what its first iteration reads, the one before it has read too. In products
-    of registers each instruction then shares an operand with the one before it (GPUs read two registers without
-    delay, not three).
-    Needs: iterations that may come in any order. Gives: no mark.
+    Each run of the loop begins where the previous one ended, so that its first iteration reuses an operand of the
+    previous iteration. In register tiles each FMA then shares an operand with the one before it (GPUs read two
+    registers without delay, not three).
+    Needs: iterations that may run in any order. Gives: no mark.
     """
     if not any(isinstance(m, For) and BACK_AND_FORTH in m.annotations for m in statements(func.body)):
         return func
@@ -42,7 +43,7 @@ class _Turns(Mutator):
             what = "has no loop around it" if outer is None else f"is {n.kind.name.lower()}"
             raise LoweringError(
                 f"loop `{n.loop_var.name}` cannot run back and forth: it {what}; mark a serial or unrolled loop inside "
-                f"of another, or leave out {BACK_AND_FORTH!r} there"
+                f"another one, or remove {BACK_AND_FORTH!r} from it"
             )
         v = n.loop_var
         two = const(2, v.dtype)

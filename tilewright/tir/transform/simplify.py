@@ -31,8 +31,9 @@ def simplify(func: PrimFunc, *, done: Set[Stmt] = frozenset(), keep_trivial_loop
             if i < 10:                       for i in range(8):
                 A[i * 4 // 2] = 0     ->         A[i * 2] = 0
 
-    The statements `done`, which a pass before has left as they were, are in normal form already.
-    Gives: no condition that is known, no loop of extent 0 and, unless `keep_trivial_loops`, no serial loop of extent 1.
+    The statements `done`, which the previous pass left unchanged, are in normal form already.
+    Gives: no condition with a known value, no loop of extent 0 and, unless `keep_trivial_loops`, no serial loop of
+    extent 1.
     """
     return _Simplify(done, keep_trivial_loops).run(func)
 

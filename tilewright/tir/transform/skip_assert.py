@@ -8,7 +8,7 @@ from ...ir.stmt import AssertStmt, Stmt
 
 
 def skip_assert(func: PrimFunc) -> PrimFunc:
-    """Leave out assertions.
+    """Remove assertions.
 
         assert n < 8, "too large"        ->        A[n] = 0
         A[n] = 0

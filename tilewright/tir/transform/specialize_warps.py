@@ -77,7 +77,7 @@ def specialize_warps(func: PrimFunc, *, registers: Registers | None = None) -> P
     if not marked:
         if copies:
             raise LoweringError(
-                f"a bulk copy stands in no loop that is marked {SPECIALIZE!r}: nobody would wait for it; annotate "
+                f"a bulk copy is in no loop that is marked {SPECIALIZE!r}: no thread would wait for it; annotate "
                 "the loop over the reduction"
             )
         return func
@@ -105,7 +105,7 @@ class _Kernels(Mutator):
             return n
         if len(marked) > 1:
             raise LoweringError(
-                f"a kernel has {len(marked)} loops that are marked {SPECIALIZE!r}; one can be"
+                f"a kernel has {len(marked)} loops that are marked {SPECIALIZE!r}; only one is supported"
             )
         maps: list[tuple[Call, Var]] = []  # tensor maps of TMA: the host makes them, it knows the tensors
         made = _Kernel(axes, inner, marked[0], maps, self.registers).made()
@@ -193,7 +193,7 @@ class _Kernel:
         if not copies or not work:
             raise LoweringError(
                 f"loop `{self.loop.loop_var.name}` is marked {SPECIALIZE!r} and has "
-                f"{'no bulk copy' if not copies else 'nothing else than copies'} in it"
+                f"{'no bulk copy' if not copies else 'only copies'} in it"
             )
         return copies, written_out(work)
 
@@ -548,7 +548,8 @@ class _Placed(Mutator):
         offset, size, line = pointer.args[2], const_value(wide), line_of(pointer.args[0].dtype)
         if pointer.args[1] not in self.made or size is None or size % line:
             raise LoweringError(
-                f"an operand of a warpgroup's product is no tile that a bulk copy left: `{pointer}`, rows of {wide}"
+                f"an operand of a warpgroup's product is not a tile that a bulk copy filled: `{pointer}`, rows of "
+                f"{wide}"
             )
         if size == line:
             return offset  # type: ignore[no-any-return]
@@ -564,8 +565,8 @@ class _Placed(Mutator):
         ring, slot = held
         if not ring.plain:
             raise LoweringError(
-                f"{n.buffer.name} is filled by bulk copies, and lies in memory as they swizzle it: only products of "
-                f"warpgroups can read it; say {THREADS!r} at {BULK_COPY!r} where threads do"
+                f"{n.buffer.name} is filled by bulk copies, which swizzle it: only products of "
+                f"warpgroups can read it; set {BULK_COPY!r} to {THREADS!r} if threads read it"
             )
         buffer = self.buffers.setdefault(
             n.buffer, n.buffer.replace(data=ring.var, shape=(const(ring.size * ring.versions),))
@@ -575,7 +576,7 @@ class _Placed(Mutator):
     def visit_BufferStore(self, n: BufferStore) -> Stmt:
         if n.buffer.data in self.rings:
             raise LoweringError(
-                f"{n.buffer.name} is filled by bulk copies, and written to by others: only they can"
+                f"{n.buffer.name} is filled by bulk copies, and another statement writes to it: only bulk copies may"
             )
         return n.map_children(self.visit)
 

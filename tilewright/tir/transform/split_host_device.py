@@ -1,4 +1,4 @@
-"""Kernels cut out of the functions that launch them."""
+"""Kernels separated from the functions that launch them."""
 
 from __future__ import annotations
 
@@ -32,17 +32,19 @@ from ...ir.stmt import (
 from ..analysis.measure import bytes_of, scope_of
 
 LAUNCH_PARAMS = "tir.kernel_launch_params"
-OFFSET = "tilewright.dynamic_shared_offset"  # of an allocation: where in dynamic shared memory it starts
+OFFSET = (
+    "tilewright.dynamic_shared_offset"  # annotation of an allocation: its offset in dynamic shared memory
+)
 DYNAMIC_SHARED = "tir.use_dyn_shared_memory"
-CLUSTER = "clusterCtaIdx.x"  # the blocks of a cluster, which see each other's shared memory
+CLUSTER = "clusterCtaIdx.x"  # the blocks of a cluster, which can read each other's shared memory
 _AXES = (*(f"{what}.{axis}" for what in ("blockIdx", "threadIdx") for axis in "xyz"), CLUSTER)
-_ALIGNED = 128  # bytes that parts of dynamic shared memory start at
-_SWIZZLED = 1024  # bytes that those start at that the bulk copy engine fills
+_ALIGNED = 128  # alignment of allocations in dynamic shared memory, in bytes
+_SWIZZLED = 1024  # alignment of those that TMA fills
 _DYNAMIC = ("shared.dyn", "shared.async")
 
 
 class KernelLimits:
-    """What a block of threads may use on a target; None where nothing is known."""
+    """The limits of a thread block on a target; None where unknown."""
 
     def __init__(
         self,
@@ -70,7 +72,7 @@ def split_host_device(mod: IRModule, limits: KernelLimits | None = None) -> IRMo
 
     The call's last arguments are the extents of the axes that `tir.kernel_launch_params` names, and the bytes
     of dynamic shared memory where it names that. Bindings and conditions that read memory move into the
-    kernels: the host does not see the memory of the device. With `limits` all of the module is for the device.
+    kernels: the host cannot access device memory. With `limits` the whole module is for the device.
     Needs: flat loops with barriers. Gives: no threads outside of kernels, and in functions with kernels no
     accesses to memory.
     """
@@ -101,11 +103,13 @@ class _Split:
         self.func, self.name, self.limits, self.taken = func, name, limits, taken
         self.kernels: dict[GlobalVar, PrimFunc] = {}
         self.lets: dict[Var, PrimExpr] = {}
-        self.unknown: set[Var] = set()  # what the host does not know, because it comes from memory
+        self.unknown: set[Var] = (
+            set()
+        )  # variables that the host does not know, because they come from device memory
 
     # -- the host's part -----------------------------------------------------------------------
     def host(self, n: Stmt, sunk: tuple[_Wrap, ...]) -> Stmt:
-        """What remains of a statement on the host; `sunk` goes around the kernels in it."""
+        """The host part of a statement; `sunk` goes around the kernels in it."""
         if isinstance(n, AttrStmt):
             if n.attr_key == "thread_extent":
                 return self.launch(n, sunk)
@@ -140,13 +144,13 @@ class _Split:
         return any(isinstance(m, BufferLoad) or m in self.unknown for m in pre_order(e))
 
     def check_unchanged(self, e: PrimExpr, body: Stmt) -> None:
-        """What moves into kernels is read later there, so nothing may write to it before."""
+        """Refuse if a kernel writes memory that a binding which moves into a later kernel reads."""
         read = {m.buffer.data: m.buffer.name for m in pre_order(e) if isinstance(m, BufferLoad)}
         for m in pre_order(body):
             if isinstance(m, BufferStore) and m.buffer.data in read:
                 raise LoweringError(
                     f"{self.name}: `{e}` is read before kernels that write {read[m.buffer.data]}, where the host "
-                    "runs and does not see the memory of the device; read it in the kernel that needs it"
+                    "runs and cannot access device memory; read it in the kernel that needs it"
                 )
 
     def branch(self, n: IfThenElse, sunk: tuple[_Wrap, ...]) -> Stmt:
@@ -159,12 +163,12 @@ class _Split:
         return self.host(n.then_case, (*sunk, lambda body: IfThenElse(n.condition, body)))
 
     def outside(self, n: Stmt) -> LoweringError:
-        """What must run on the device and is in no kernel."""
+        """Refuse a statement outside of kernels that must run on the device."""
         if isinstance(n, BufferStore):
             what, remedy = f"{n.buffer.name} is written", "bind a loop around it to a thread axis"
         elif isinstance(n, (For, While, IfThenElse)):
             what, remedy = (
-                f"a {_KIND[n.__class__.__name__]} depends on memory of the device",
+                f"a {_KIND[n.__class__.__name__]} depends on device memory",
                 "bind a loop around it",
             )
         else:
@@ -202,7 +206,7 @@ class _Split:
         return Evaluate(Call("int32", gv, [*params, *sizes]))
 
     def cluster(self, kernel: str, extent: PrimExpr) -> int:
-        """How many blocks a cluster has: the kernel is compiled for that."""
+        """The number of blocks of a cluster, which the kernel is compiled for."""
         size = const_value(extent)
         if size is None:
             raise LoweringError(
@@ -237,19 +241,19 @@ class _Split:
                 value = found[tag] = substitute(value, used)
             if self.reads(value):
                 raise LoweringError(
-                    f"{self.name}: {tag} has {value} threads, which memory of the device says: the host launches "
-                    "kernels, and does not see it"
+                    f"{self.name}: {tag} has {value} threads, a value in device memory: the host launches "
+                    "kernels, and cannot read it"
                 )
         unknown = [t for t in found if t not in _AXES]
         if unknown:
             raise LoweringError(
-                f"{self.name}: a loop is bound to {unknown[0]}, which is no axis of a GPU: {_AXES}"
+                f"{self.name}: a loop is bound to {unknown[0]}, which is not an axis of a GPU: {_AXES}"
             )
         return {tag: found[tag] for tag in _AXES if tag in found}
 
     def shared_memory(self, n: Stmt, kernel: str) -> tuple[int, dict[Var, int], int]:
-        """Bytes of shared memory that the kernel declares; where each part of what the launch gives starts,
-        and how much that is. What is too much to declare is asked for at the launch."""
+        """The bytes of static shared memory, the offset of each allocation in dynamic shared memory, and the bytes of
+        that. Allocations beyond the static limit are dynamic."""
         parts: list[tuple[Var, int, bool]] = []
         for m in pre_order(n):
             if isinstance(m, Allocate) and scope_of(m.buffer_var).startswith("shared"):
@@ -293,7 +297,7 @@ class _Split:
             )
         for name, used, most in (
             ("shared memory", shared, limits.shared),
-            ("shared memory that its launch asks for", dynamic, limits.dynamic_shared),
+            ("dynamic shared memory", dynamic, limits.dynamic_shared),
         ):
             if most is not None and used > most:
                 raise LoweringError(
@@ -303,7 +307,7 @@ class _Split:
 
 
 def _with_extent(n: AttrStmt, expanded: Callable[[PrimExpr], PrimExpr]) -> AttrStmt | None:
-    """A thread axis whose extent the kernel can say without what the host named."""
+    """A thread axis whose extent does not use variables of the host."""
     if n.attr_key != "thread_extent" or not isinstance(n.node, IterVar):
         return None
     value = expanded(n.value)
@@ -327,7 +331,7 @@ def _first_line(n: Stmt) -> str:
 
 
 def _parameters(body: Stmt) -> list[Var]:
-    """What a kernel must be given: pointers first, then numbers, each in the order of use."""
+    """The parameters of a kernel: pointers first, then scalars, each in order of use."""
     used: dict[Var, None] = {}
     defined: set[Var] = set()
     for m in pre_order(body):

@@ -1,4 +1,4 @@
-"""Memory used again: allocations that are never needed at once become one."""
+"""Memory reuse: allocations with disjoint live ranges share memory."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _SCOPE_ATTRS = ("virtual_thread", "compute_scope", "extern_scope", "device_id", 
 _STORES_POINTERS = (Op.get("tir.tvm_struct_set"), Op.get("tir.tvm_static_handle"))
 _WRAPPERS = (LetStmt, AssertStmt, AttrStmt, DeclBuffer, Allocate, AllocateConst)
 _NEVER = 1 << 60
-# Allocations of so many bytes that stay by themselves. Local memory may end in registers: what is used in two ways
-# stays in memory. Threads that use shared memory again must wait for those that still read it.
+# Allocations up to this many bytes are not shared. Local memory may become registers, unless it is used with two
+# types. Reusing shared memory needs a barrier.
 SMALL = {"local": 4096, "shared": 256}
 
 
 def storage_rewrite(func: PrimFunc, *, share_dtypes: bool = True) -> PrimFunc:
-    """Move allocations out of loops, and let those share memory that are not in use at the same time.
+    """Move allocations out of loops, and let allocations with disjoint live ranges share memory.
 
         for i in range(n):                        A = allocate(64)
             A = allocate(64)                      for i in range(n):
@@ -47,9 +47,9 @@ def storage_rewrite(func: PrimFunc, *, share_dtypes: bool = True) -> PrimFunc:
             B = allocate(32)                          fill(A); use(A)
             fill(B); use(B)
 
-    What is in use is judged by the order of the statements; memory that is allocated outside a loop and
-    used inside is in use in all of the loop. An allocation goes to the top of the function, or of the
-    parallel loop or kernel that it is in, where each thread needs its own. With `share_dtypes`, types of
+    Live ranges follow the order of the statements; memory that is allocated outside a loop and used inside is live in
+    the whole loop. An allocation moves to the top of the function, or of the parallel loop or kernel that it is in,
+    where each thread needs its own. With `share_dtypes`, types of
     the same width share too, each through its own buffer over the one pointer.
 
     Needs: flat buffers; loops vectorized and unrolled. Gives: no allocation inside a serial loop, unless
@@ -64,7 +64,7 @@ def storage_rewrite(func: PrimFunc, *, share_dtypes: bool = True) -> PrimFunc:
     return plan.apply(whole)
 
 
-# ---------------------------------------------------------------------------- what is in use when
+# ---------------------------------------------------------------------------- live ranges
 @dataclass(slots=True, eq=False)
 class _Scope:
     """A region that has memory of its own: the function, a parallel loop's body, a kernel, its threads."""
@@ -80,7 +80,7 @@ class _Loop:
 
 @dataclass(slots=True, eq=False)
 class _Memory:
-    """An allocation as written, and from when to when it is in use."""
+    """An allocation as written, and its live range."""
 
     stmt: Allocate
     scope: _Scope
@@ -97,7 +97,7 @@ class _Memory:
 
 
 class _Scan(Visitor):
-    """One walk in order: time passes with each statement.
+    """One walk in program order: each statement advances the time.
 
     `leading` holds until the scope's first statement that is more than a definition; up to there
     an allocation is where it belongs. `inner` has the variables bound after that.
@@ -143,7 +143,7 @@ class _Scan(Visitor):
         self.visit_children(n)
 
     def escape(self, n: Any) -> None:
-        """Pointers in `n` may be used later under another name."""
+        """Pointers in `n` escape: they may be used later under another name."""
         for v, m in self.memories.items():
             if uses_var(n, v) or _loads_from(n, v):
                 m.shareable = False
@@ -212,7 +212,7 @@ class _Scan(Visitor):
     def kernel_scope(self, n: AttrStmt | For) -> None:
         if self.kernel is None:
             scope = _Scope(n)
-            # What lies outside is in use by some thread until the last one ends.
+            # Memory from outside is live until the last thread ends.
             loop = self.begin_loop()
             self.in_scope(n, scope, scope)
             self.end_loop(loop)
@@ -272,10 +272,10 @@ def _loads_from(n: Any, v: Var) -> bool:
     return False
 
 
-# ---------------------------------------------------------------------------- who shares with whom
+# ---------------------------------------------------------------------------- sharing
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """Memory that one allocation after another uses."""
+    """Memory that several allocations use in turn."""
 
     members: list[_Memory]
     nbytes: int
@@ -294,7 +294,8 @@ class _Entry:
         return share_dtypes and _same_width(have.dtype, want.dtype)
 
     def extents(self) -> tuple[PrimExpr, ...]:
-        """The leader's, if it is the largest; else as many of its elements as the largest needs."""
+        """The extents of the first allocation, if it is the largest; else as many of its elements as the largest
+        needs."""
         kept = self.leader.extents
         if self.members[0].nbytes == self.nbytes or len(self.members) == 1:
             return kept
@@ -321,7 +322,7 @@ def _plan(scan: _Scan, share_dtypes: bool) -> _Rewrite:
         if not free:
             pool.append(_Entry([m], m.nbytes, m.last if shares else _NEVER))
             continue
-        # The tightest that is large enough, else the largest, which grows.
+        # Best fit, else the largest, which grows.
         entry = min(free, key=lambda e: (e.nbytes < m.nbytes, abs(e.nbytes - m.nbytes)))
         entry.members.append(m)
         entry.nbytes, entry.last = max(entry.nbytes, m.nbytes), m.last
@@ -334,7 +335,7 @@ def _plan(scan: _Scan, share_dtypes: bool) -> _Rewrite:
 
 
 class _Rewrite(Substituter):
-    """Takes the planned allocations out and puts those that remain at the top of their scopes."""
+    """Removes the planned allocations and puts the merged ones at the top of their scopes."""
 
     def __init__(self) -> None:
         super().__init__({})

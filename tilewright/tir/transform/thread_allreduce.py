@@ -1,4 +1,4 @@
-"""How threads combine a value that each of them has: through shared memory, or within warps first; then blocks."""
+"""Allreduce over threads: through shared memory, or within warps first; then over the blocks of a cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHUFFLE = Op.get("tir.tvm_warp_shuffle")
 
 @dataclass(slots=True)
 class Exchange:
-    """The statements of an exchange, the memory that they need, and where all threads find the result."""
+    """The statements of an exchange, the memory that they need, and the element with the result for all threads."""
 
     values: list[PrimExpr]
     stmts: list[Stmt] = field(default_factory=list)
@@ -30,7 +30,7 @@ class Exchange:
 def exchange_in_shared_memory(
     held: Combination, given: list[BufferLoad], threads: list[For], others: list[For]
 ) -> Exchange:
-    """Combine by halves: at each step the upper part of the threads hands over to the lower one.
+    """Tree reduction: at each step the upper half of the threads hands its values to the lower half.
 
         thread   0  1  2  3  4  5           shared[t] = value
                  │  │  └──│──│──┐           if t < 2: shared[t] += shared[t + 4]
@@ -38,7 +38,7 @@ def exchange_in_shared_memory(
                  0+4+2  1+5+3               if t < 1: shared[t] += shared[t + 1]
                  all                        shared[0]
 
-    `others` are the thread axes that are not reduced: each point of them has a row for itself.
+    `others` are the thread axes that are not reduced: each point of them has a row of its own.
     """
     sizes = [_size(x, held) for x in threads]
     rows = [_size(x, held) for x in others]
@@ -70,7 +70,8 @@ def exchange_in_shared_memory(
 def exchange_by_warps(
     held: Combination, given: list[BufferLoad], threads: list[For], others: list[For], warp: int
 ) -> Exchange | None:
-    """Combine within warps by shuffles, and what warps have through shared memory; None if they do not lie so.
+    """Combine within warps by shuffles, and across warps through shared memory; None if the threads are not aligned to
+    warps.
 
         lane     0    1    2    3           value += shuffle(value, lane ^ 2)
                  0+2  1+3  2+0  3+1         value += shuffle(value, lane ^ 1)
@@ -126,14 +127,14 @@ def exchange_in_cluster(
     others: list[For],
     warp: int,
 ) -> Exchange:
-    """Combine what the blocks of a cluster have after the exchange `inner` among the threads of each.
+    """Combine the results of the blocks of a cluster after the exchange `inner` among the threads of each.
 
         block    0      1                   if t == 0: each[block] = value        # in memory of the cluster
                  └───┬──┘                   value = each[t % 2], and shuffles     # each thread reads one of them
                  0+1   0+1                  or  value = each[0]; value += each[1]
 
-    All threads have the result. Each block keeps its line of `each` in its own shared memory, where others read it.
-    With `warp`, threads lie in warps and read one line each.
+    All threads have the result. Each block keeps its row of `each` in its own shared memory, where others read it.
+    With `warp`, threads are organized in warps and read one row each.
     """
     count, name, zero = _size(blocks, held), held.buffers[0].name, (const(0),)
     if count == 1:
@@ -180,7 +181,7 @@ def _butterfly(
     width: int,
     warp: int,
 ) -> list[Stmt]:
-    """Combine among groups of `lanes` neighbours by shuffles; all of them have the result."""
+    """Butterfly reduction of groups of `lanes` neighbours by shuffles; all of them have the result."""
     zero = (const(0),)
     places = [(g.buffer, zero) for g in given]
     stmts: list[Stmt] = []
@@ -196,7 +197,7 @@ def _butterfly(
 
 
 def _lie_in_warps(count: int, whole: int, warp: int) -> bool:
-    """Whether groups of `count` threads, of `whole` ones, are parts of warps or consist of whole ones."""
+    """Whether groups of `count` threads, out of `whole`, are parts of warps or consist of whole warps."""
     aligned = count % warp == 0 and count <= warp * warp if count > warp else count & (count - 1) == 0
     return count > 1 and aligned and (whole <= warp or whole % warp == 0)
 
@@ -229,8 +230,8 @@ def _size(x: For, held: Combination) -> int:
     value = const_value(x.extent)
     if value is None:
         raise LoweringError(
-            f"{held.buffers[0].name} is reduced by threads of loop `{x.loop_var.name}`, whose number is "
-            f"{x.extent}: it must be a constant, since memory is laid out for it; split off a loop of "
+            f"{held.buffers[0].name} is reduced across the threads of loop `{x.loop_var.name}`, whose number is "
+            f"{x.extent}: it must be a constant, since memory is allocated for it; split off a loop of "
             "constant extent, and bind that"
         )
     return int(value)
@@ -242,6 +243,6 @@ def opaque_block(name: str, body: Stmt) -> BlockRealize:
 
 
 def with_regions(block: Block) -> Block:
-    """The block with what it reads and writes declared."""
+    """The block with its read and write regions declared."""
     reads, writes = get_block_read_write_region(block, None)
     return block.replace(reads=tuple(reads), writes=tuple(writes))

@@ -1,4 +1,4 @@
-"""The threads of a block one by one: which elements each of them touches."""
+"""The threads of a block, enumerated: the elements that each of them accesses."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from ...ir.op import Op
 from ...ir.ops import add, sub
 from ..analysis.combiner import ON_NUMBERS
 
-Between = tuple[float, float, int, range]  # the least, the largest, steps, and what is left of them
+Between = tuple[float, float, int, range]  # minimum, maximum, step, and remainders modulo the step
 _LIKELY, _XOR = Op.get("tir.likely"), Op.get("tir.bitwise_xor")
-_MOST = 2048  # threads that are looked at one by one
+_MOST = 2048  # threads that are enumerated
 _OPS: dict[type, Callable[[int, int], int]] = {
     **ON_NUMBERS,
     FloorDiv: lambda a, b: a // b if b else 0,
@@ -43,14 +43,14 @@ class ThreadGrid:
         self.clear()
 
     def clear(self) -> None:
-        """Forget values: the axes have changed."""
+        """Clear the cached values: the axes have changed."""
         self.memo: dict[PrimExpr, list[int] | None] = {}
         self.points: dict[Var, list[int]] | None = None
 
     def tell_apart(self, a: Any, b: Any, between: Callable[[Any, Any], Between]) -> bool:
-        """Whether no two different threads touch one element, one in access `a` and the other in `b`.
+        """Whether no two different threads access one element, one in access `a` and the other in `b`.
 
-        `between` tells how much the parts of the indices that no thread axis is in differ: bounds, and steps.
+        `between` is the difference of the thread-independent parts of the indices: bounds, and steps.
         """
         x, y = self.split(a.index), self.split(b.index)
         if x is None or y is None:
@@ -62,7 +62,7 @@ class ThreadGrid:
         for t, v in enumerate(y[0]):
             if not self.enters(t, b.conditions):
                 continue
-            # They meet if v + d == w for some d in low … high that is one of `rest` more than a number of steps.
+            # They conflict if v + d == w for some d in low … high that is congruent to one of `rest` modulo the step.
             for mine in (alike.get(n, []) for n in {(v + r) % step for r in rest}):
                 for w, other in mine[bisect_left(mine, (v + low, -1)) :]:
                     if w > v + high:
@@ -72,7 +72,7 @@ class ThreadGrid:
         return True
 
     def enters(self, thread: int, conditions: tuple[PrimExpr, ...]) -> bool:
-        """Whether a thread may come to where all conditions hold."""
+        """Whether all conditions may hold in some thread."""
         for c in conditions:
             values = self.values(c)
             if values is not None and not values[thread]:
@@ -80,7 +80,7 @@ class ThreadGrid:
         return True
 
     def split(self, index: PrimExpr) -> tuple[list[int], PrimExpr] | None:
-        """The index as what each thread adds to a part that is the same for all, if it is such a sum."""
+        """The index as a value per thread plus a thread-independent part, if it is such a sum."""
         own: PrimExpr = const(0, index.dtype)
         rest: PrimExpr = const(0, index.dtype)
         stack = [(index, 1)]
@@ -100,7 +100,7 @@ class ThreadGrid:
         return None if values is None else (values, rest)
 
     def values(self, e: PrimExpr) -> list[int] | None:
-        """What an expression is at each thread, or None if that cannot be said."""
+        """The value of an expression in each thread, or None if unknown."""
         if e not in self.memo:
             self.memo[e] = self.compute(e)
         return self.memo[e]

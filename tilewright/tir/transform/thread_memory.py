@@ -1,4 +1,4 @@
-"""Memory of threads: where it is allocated, and whether those that share it see it."""
+"""Memory of threads: the position of its allocation, and whether it is visible to the threads that share it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..analysis.threads import is_hardware_loop, is_shared_by_warp
 
 
 def place_thread_memory(func: PrimFunc) -> PrimFunc:
-    """Allocate shared memory in the kernel that uses it; refuse memory that its threads would not all see.
+    """Allocate shared memory in the kernel that uses it; refuse memory that is not visible to all threads that use it.
 
         C = alloc_buffer((32,), scope="shared")        for tx in thread_binding(32, "threadIdx.x"):
         for tx in thread_binding(32, "threadIdx.x"):       with block(""):
@@ -26,8 +26,8 @@ def place_thread_memory(func: PrimFunc) -> PrimFunc:
                                                                … = C[31 - tx]
 
     Local memory belongs to a thread: it must be allocated inside all thread axes already, where
-    `plan_buffer_allocation` puts what is read only by the thread that wrote it.
-    What threads of one kernel write to global memory is for later kernels.
+    `plan_buffer_allocation` puts buffers that only the writing thread reads.
+    Global memory that threads of one kernel write is for later kernels.
     Needs: block form, thread axes around everything, allocations in place. Gives: each allocation where the
     threads that share it are.
     """
@@ -42,7 +42,7 @@ def place_thread_memory(func: PrimFunc) -> PrimFunc:
 
 
 class _Uses:
-    """For each buffer that blocks allocate: the loops around it, and those around each of its accesses."""
+    """For each allocated buffer: the loops around the allocation, and those around each of its accesses."""
 
     def __init__(self) -> None:
         self.at: dict[Buffer, tuple[For, ...]] = {}
@@ -64,13 +64,13 @@ class _Uses:
                 self.walk(child, around)
 
     def missing(self, b: Buffer) -> list[For]:
-        """The thread axes inside which the buffer is used and outside of which it is allocated."""
+        """The thread axes between the allocation of the buffer and its uses."""
         depth = len(self.at[b])
         found = {x: None for path in self.used.get(b, {}) for x in path[depth:] if is_hardware_loop(x)}
         return list(found)
 
     def misplaced(self, b: Buffer) -> bool:
-        """Whether a buffer is not where the threads that share it are."""
+        """Whether the allocation is not in the scope of the threads that share it."""
         missing = self.missing(b)
         outside = not any(is_hardware_loop(x) for x in self.at[b])
         if b.scope().startswith("shared") and not outside:
@@ -84,7 +84,7 @@ def _tag(n: For) -> str:
 
 
 def _blocks(b: Buffer) -> tuple[str, ...]:
-    """The axes whose blocks have each their own of a buffer in shared memory; those of a cluster may share it."""
+    """The axes whose blocks have a copy each of a buffer in shared memory; the blocks of a cluster may share it."""
     return ("blockIdx",) if b.scope() == "shared.cluster" else ("blockIdx", "clusterCtaIdx")
 
 
@@ -99,10 +99,12 @@ def _home(b: Buffer, uses: _Uses) -> For:
             f"{b.name} is in global memory and belongs to one iteration of loop `{around[-1]}`, whose threads "
             f"share it; set_scope({b.name}, 'shared')"
         )
-    if not scope.startswith("shared") and not is_shared_by_warp(scope):  # threads of a warp share a fragment
+    if not scope.startswith("shared") and not is_shared_by_warp(
+        scope
+    ):  # the threads of a warp share a fragment
         raise LoweringError(
-            f"{b.name} is in {scope} memory, of which each thread has its own, and a thread of {tags[0]} reads "
-            f"what another one wrote; set_scope({b.name}, 'shared'), or 'global' if it is of another block"
+            f"{b.name} is in {scope} memory, which is private to a thread, and a thread of {tags[0]} reads "
+            f"elements that another one wrote; set_scope({b.name}, 'shared'), or 'global' if it is in another block"
         )
     paths = list(uses.used[b])
     kernels = {next((i for i, x in enumerate(p) if is_hardware_loop(x)), -1) for p in paths}
@@ -113,7 +115,7 @@ def _home(b: Buffer, uses: _Uses) -> For:
         alone = first == depth and len({p[first] for p in paths if len(p) > first}) == 1
     if not alone:
         raise LoweringError(
-            f"{b.name} is in shared memory, of which each block of threads has its own, and carries something "
+            f"{b.name} is in shared memory, which is private to a thread block, and carries data "
             "from one block to another, or out of its kernel; compute it under the loop that is bound to "
             "blockIdx (compute_at), or set_scope global and use two kernels"
         )
@@ -143,8 +145,8 @@ class _Move(Mutator):
 
 # ---------------------------------------------------------------------------- global memory
 def _check_global(kernel: For, nest: list[For]) -> None:
-    """Refuse a kernel in which a thread may meet what another one wrote to global memory: blocks of threads
-    cannot wait for each other."""
+    """Refuse a kernel in which a thread may access elements that another one wrote to global memory: thread blocks
+    cannot synchronize."""
     ana = Analyzer()
     for x in nest[:-1]:
         ana.bind_loop(x.loop_var, x.min, x.extent)
@@ -152,24 +154,24 @@ def _check_global(kernel: For, nest: list[For]) -> None:
     for buffer, uses in found.items():
         if not uses or buffer.scope() != "global" or not any(u.write for u in uses):
             continue
-        if not _keeps_apart(nest, uses, buffer, ana):
+        if not _is_conflict_free(nest, uses, buffer, ana):
             raise LoweringError(
                 f"{buffer.name} is written by a thread and used by another one of the kernel of loop "
-                f"`{kernel.loop_var.name}`, and blocks of threads cannot wait for each other; compute it in a "
+                f"`{kernel.loop_var.name}`, and thread blocks cannot wait for each other; compute it in a "
                 "kernel of its own, or keep it in shared memory (set_scope or cache_write with 'shared', and "
                 "compute_at under the loop that is bound to blockIdx)"
             )
 
 
-def _keeps_apart(nest: list[For], uses: list[Use], buffer: Buffer, ana: Analyzer) -> bool:
-    """Whether no thread touches an element that another one writes."""
+def _is_conflict_free(nest: list[For], uses: list[Use], buffer: Buffer, ana: Analyzer) -> bool:
+    """Whether no thread accesses an element that another one writes."""
     if all(u.same_place(uses[0]) and _same_conditions(u, uses[0]) for u in uses):
         return True  # a block writes each element once
     writers = {u.block.key for u in uses if u.write}
     if reads_are_covered(nest[-1], uses, ana) and len(writers) == 1:
         return True
     for x in nest:
-        if const_value(x.extent) == 1 or _told_apart(x, nest, uses):
+        if const_value(x.extent) == 1 or _identifies_thread(x, nest, uses):
             continue
         inside = uses_under(x).get(buffer)
         if not inside or not is_disjoint(x, inside, ana):
@@ -177,10 +179,9 @@ def _keeps_apart(nest: list[For], uses: list[Use], buffer: Buffer, ana: Analyzer
     return True
 
 
-def _told_apart(x: For, nest: list[For], uses: list[Use]) -> bool:
-    """Whether indices that all uses share tell from which thread of an axis each of them is, as `i * 32 + tx` does for
-    32 threads, or `t // 8` and `t % 8` together. Loops inside the threads count as the same, though each use has its
-    own."""
+def _identifies_thread(x: For, nest: list[For], uses: list[Use]) -> bool:
+    """Whether indices that all uses share identify the thread of an axis, as `i * 32 + tx` does for 32 threads, or
+    `t // 8` and `t % 8` together. Loops inside the threads count as equal, though each use has its own."""
     around = {y.loop_var: Range.from_min_extent(y.min, y.extent) for y in nest}
     stand_ins: list[tuple[Var, Range]] = []
     tables: list[dict[Var, Var]] = [{} for _ in uses]
@@ -208,8 +209,8 @@ def _told_apart(x: For, nest: list[For], uses: list[Use]) -> bool:
 def _placed(
     low: PrimExpr, use: Use, table: dict[Var, Var], stand_ins: list[tuple[Var, Range]]
 ) -> PrimExpr | None:
-    """An index with the loops inside the threads, in the order in which they occur, written as stand-ins; None where
-    their ranges are not those of the stand-ins."""
+    """An index with the loops inside the threads replaced by placeholders in order of appearance; None if their ranges
+    differ from those of the placeholders."""
     for v in pre_order(low):
         if not isinstance(v, Var) or v in table or v not in use.inner:
             continue

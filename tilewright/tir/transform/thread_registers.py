@@ -1,4 +1,4 @@
-"""Memory that the threads of a warp hold together, as registers of each of them."""
+"""Memory of a warp distributed over the registers of its threads."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ...ir.types import PointerType, PrimType
 
 
 class ThreadRegisters(Mutator):
-    """What passes have in common that give each thread its part of an allocation: new pointers, buffers over them,
-    loops whose ranges are known, and the variable of threadIdx.x."""
+    """The base of the passes that distribute an allocation over threads: new pointers, buffers over them, loops with
+    known ranges, and the variable of threadIdx.x."""
 
     def __init__(self) -> None:
         self.ana = Analyzer()
@@ -36,7 +36,7 @@ class ThreadRegisters(Mutator):
         return n.map_children(self.visit)
 
     def in_registers(self, n: Allocate, kind: DataType, count: int) -> Allocate:
-        """The allocation of a thread's own part: so many registers of a type."""
+        """The allocation of a thread's own registers."""
         var = Var(n.buffer_var.name, PointerType(PrimType(kind), "local"))
         self.pointers[n.buffer_var], self.counts[n.buffer_var] = var, count
         return Allocate(var, kind, (const(count),), n.condition, self.visit(n.body), n.annotations)

@@ -1,4 +1,4 @@
-"""Barriers between threads that share memory."""
+"""Barriers between threads that access the same memory."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ _FEW = 64
 
 
 def thread_sync(func: PrimFunc, storage_scope: str = "shared", *more: str) -> PrimFunc:
-    """Put a barrier wherever a thread may meet what another one wrote, or overwrite what it still reads.
+    """Insert a barrier wherever a thread may read an element that another one wrote, or overwrite one that it still
+    reads.
 
         for k in range(n):                       for k in range(n):
             s[tx] = A[k*32 + tx]                     storage_sync("shared")    # s is read until here
@@ -65,14 +66,14 @@ def thread_sync(func: PrimFunc, storage_scope: str = "shared", *more: str) -> Pr
                                                      storage_sync("shared")    # s is written until here
                                                      B[tx] += s[31 - tx]
 
-    Accesses do not meet if their indices keep apart for any two threads. A barrier goes in front of the
-    outermost statement that needs it, and never where only some threads of a block come by.
+    Accesses do not conflict if their indices differ for any two threads. A barrier goes in front of the outermost
+    statement that needs it, and never into divergent control flow.
 
-    Memory that the blocks of a cluster share (`shared.cluster`) is a matter of its own, to be looked at before the
-    rest: all threads of the cluster wait for each other there.
+    Memory that the blocks of a cluster share (`shared.cluster`) is handled by a separate run before the others: its
+    barriers synchronize all threads of the cluster.
 
-    Needs: flat buffers, `verify_ssa`, hardware axes as `thread_extent`. Gives: kernels without races
-    between statements in memory of `storage_scope` (and of `more` of them: one barrier then serves all).
+    Needs: flat buffers, `verify_ssa`, hardware axes as `thread_extent`. Gives: kernels without races between statements
+    in memory of `storage_scope` (and of the scopes `more`: one barrier then serves all).
     """
     if not any(isinstance(m, AttrStmt) and m.attr_key == "thread_extent" for m in statements(func.body)):
         return func
@@ -83,19 +84,19 @@ def thread_sync(func: PrimFunc, storage_scope: str = "shared", *more: str) -> Pr
 
 @dataclass(slots=True, eq=False)
 class _Access:
-    """A read or write of shared memory. `index` is None if it may be anywhere."""
+    """A read or write of shared memory. `index` is None if unknown."""
 
     pointer: Var
     index: PrimExpr | None
     writes: bool
     conditions: tuple[PrimExpr, ...]
-    double_buffered: int  # 1: what is read after it in its turn lies elsewhere; 2: what is read before it too
+    double_buffered: int  # 1: later reads of its iteration use the other half; 2: earlier ones too
 
 
 @dataclass(slots=True)
 class _Part:
-    """A statement with its barriers; the accesses that can be reached from its start, and those from which
-    its end can be reached, without passing one; and whether every way through it passes one."""
+    """A statement with its barriers; the accesses that are reachable from its start, and those from which its end is
+    reachable, without a barrier between; and whether every path through it passes a barrier."""
 
     stmt: Stmt
     entry: list[_Access] = field(default_factory=list)
@@ -111,7 +112,9 @@ class _Sync:
         self.threads: dict[Var, int | None] = {}
         self.grid = ThreadGrid(self.threads)
         self.ranges: dict[Var, Range] = {}
-        self.active: dict[Var, None] = {}  # loops around, whose variables have one value for both accesses
+        self.active: dict[
+            Var, None
+        ] = {}  # enclosing loops, whose variables have the same value in both accesses
         self.blocks: set[Var] = set()
         self.lets: dict[Var, PrimExpr] = {}
         self.divergent: set[Var] = set()
@@ -121,7 +124,7 @@ class _Sync:
 
     # -- statements ------------------------------------------------------------------------
     def go(self, n: Stmt, pending: Iterable[_Access]) -> _Part:
-        """The statement after the accesses in `pending`, which come from an earlier turn of a loop."""
+        """The statement after the accesses in `pending`, which are of an earlier iteration of a loop."""
         before = list(pending)
         if isinstance(n, SeqStmt):
             return self.sequence(n, before)
@@ -139,7 +142,7 @@ class _Sync:
             return _Part(n, passes=True)
         else:
             inner = [c for c in n.children() if isinstance(c, Stmt)]
-            if len(inner) == 1:  # a definition around its body
+            if len(inner) == 1:  # a definition that encloses its body
                 return self.wrapped(n, inner[0], before)
             found = self.accesses(n)
             part = _Part(n, found, found)
@@ -191,14 +194,14 @@ class _Sync:
             return self.wrapped(n, n.body, before)
         var, outermost = n.node.var, not self.in_kernel
         size = const_value(n.value)
-        self.ranges.pop(var, None)  # an axis may have another extent in another kernel
+        self.ranges.pop(var, None)  # its extent may differ in another kernel
         self.bind(var, const(0, var.dtype), n.value)
         if n.node.thread_tag.startswith(self.sharers) and size != 1:
             self.threads[var] = None if size is None else int(size)
             self.grid.clear()
             self.divergent.add(var)
         else:
-            self.active[var] = None  # all threads that share memory are of one block
+            self.active[var] = None  # all threads that share the memory are in one block
             self.blocks.add(var)
         self.in_kernel = True
         part = self.go(n.body, before)
@@ -208,7 +211,7 @@ class _Sync:
         self.in_kernel = False
         self.threads.clear()
         self.grid.clear()
-        return _Part(made, passes=True)  # kernels wait for each other
+        return _Part(made, passes=True)  # kernels run in sequence
 
     def bind(self, var: Var, low: PrimExpr, extent: PrimExpr) -> None:
         if var not in self.ranges:
@@ -228,7 +231,7 @@ class _Sync:
         return part
 
     def turns(self, n: Any, body: Stmt, var: Var | None) -> _Part:
-        """A loop around `body`, whose first accesses may meet the last ones of the turn before."""
+        """A loop around `body`, whose first accesses may conflict with the last ones of the previous iteration."""
         if var is not None:
             self.active[var] = None
         part = self.go(body, ())
@@ -242,7 +245,7 @@ class _Sync:
         return _Part(made, part.entry, part.exit, part.passes)
 
     def earlier(self, a: _Access, var: Var | None) -> _Access:
-        """The access in another turn of the loop over `var`."""
+        """The access in another iteration of the loop over `var`."""
         index = a.index
         if index is not None and var is not None:
             index = substitute(index, {var: self.twin(var)})
@@ -265,7 +268,7 @@ class _Sync:
         return _Part(made, entry, out, b is not None and a.passes and b.passes)
 
     def under(self, n: Stmt, cases: list[tuple[PrimExpr, Stmt]], var: Var | None = None) -> _Part:
-        """A statement whose parts only some threads may enter: barriers cannot go inside."""
+        """A statement with divergent parts: barriers cannot go inside."""
         held = self.conditions
         found: list[_Access] = []
         for condition, body in cases:
@@ -275,7 +278,7 @@ class _Sync:
             if part.stmt is not body and part.stmt is not n:
                 raise LoweringError(
                     f"thread_sync: {self.scopes[0]} memory is shared between threads inside `{condition}`, which "
-                    "not all threads of a block enter, so that no barrier can stand there; "
+                    "not all threads of a block enter, so a barrier there would deadlock; "
                     "move the exchange out of the condition, or give each iteration the same threads"
                 )
             found += part.entry + [a for a in part.exit if a not in part.entry]
@@ -288,7 +291,7 @@ class _Sync:
             return False
         what = e.args[0]
         held = what.value if isinstance(what, StringImm) else ""
-        if self.scopes[0] == CLUSTER:  # the threads of one block do not wait for the others there
+        if self.scopes[0] == CLUSTER:  # a barrier of one block does not synchronize the others there
             return held == CLUSTER
         return held in self.scopes or held.split(".")[0] == self.scopes[0].split(".")[0] == "shared"
 
@@ -296,7 +299,7 @@ class _Sync:
         return Evaluate(Call("int32", _SYNC, (StringImm(scope),)))
 
     def diverges(self, e: PrimExpr) -> bool:
-        """Whether threads of one block may see different values."""
+        """Whether the value may differ between the threads of a block (divergence)."""
         for m in pre_order(e):
             if isinstance(m, Var) and m in self.divergent:
                 return True
@@ -359,12 +362,12 @@ class _Sync:
         return _Access(pointer, index, writes, self.conditions, self.double_buffered)
 
     def expanded(self, e: PrimExpr) -> PrimExpr:
-        """The expression with bindings written out."""
+        """The expression with let bindings substituted."""
         return written_out(e, self.lets)
 
-    # -- whether accesses meet -------------------------------------------------------------
+    # -- conflicts of accesses -------------------------------------------------------------
     def meet(self, first: list[_Access], second: list[_Access]) -> str:
-        """The scope of memory in which accesses of different threads may meet; empty if none do."""
+        """The scope of memory in which accesses of different threads may conflict; empty if none do."""
         for a in first:
             for b in second:
                 if a.pointer is b.pointer and (a.writes or b.writes) and self.conflict(a, b):
@@ -372,9 +375,9 @@ class _Sync:
         return ""
 
     def conflict(self, a: _Access, b: _Access) -> bool:
-        """Whether two different threads may touch one element, `a` before `b`."""
+        """Whether two different threads may access one element, `a` before `b`."""
         if (a.double_buffered and not b.writes) or (b.double_buffered == 2 and not a.writes):
-            return False  # in one turn, what is written is not the half that is read
+            return False  # in one iteration, the half that is written is not the one that is read
         if a.index is None or b.index is None:
             return True
         if a.writes and not b.writes and self.reads_own(a, b):
@@ -388,8 +391,8 @@ class _Sync:
         return not (self.keep_apart(a, b, ()) or self.keep_apart(a, b, self.ranges))
 
     def keep_apart(self, a: _Access, b: _Access, loops: Iterable[Var]) -> bool:
-        """Whether both indices are the same sum of multiples of the thread axes (and of `loops`, which may
-        stand at different turns), up to less than what parts the elements of two points."""
+        """Whether both indices are the same linear combination of the thread axes (and of `loops`, which may be in
+        different iterations), up to less than the distance between the elements of two points."""
         axes = {*self.threads, *(v for v in loops if v not in self.blocks)}
         assert a.index is not None and b.index is not None
         x, y = _linear(a.index, axes), _linear(b.index, axes)
@@ -408,14 +411,14 @@ class _Sync:
         return max(abs(low + shift), abs(high + shift)) < _gap(steps)
 
     def in_steps(self, between: PrimExpr, steps: list[tuple[int, int | None]]) -> bool:
-        """Whether indices differ by nothing, or by more than the elements of all threads reach over."""
+        """Whether indices are equal, or differ by more than the span of the elements of all threads."""
         if any(n is None for _, n in steps) or not _gap(steps):
             return False
         known = self.ana.modular_set(self.ana.simplify(between))
         return known.base == 0 and known.coeff > sum(c * ((n or 1) - 1) for c, n in steps)
 
     def count(self, v: Var, *accesses: _Access) -> int | None:
-        """How many threads of an axis, counted from the first, come to one of the accesses at most."""
+        """An upper bound on the number of threads of an axis, from the first on, that execute one of the accesses."""
         size, most = self.threads[v], 0
         for a in accesses:
             least = size
@@ -430,7 +433,7 @@ class _Sync:
         return most
 
     def turns_of(self, parts: tuple[dict[Var, int], PrimExpr]) -> list[tuple[int, int, int]] | None:
-        """For each loop in a linear index: its coefficient, where it starts, and how often it turns."""
+        """For each loop in a linear index: its coefficient, its first value, and its trip count."""
         out = []
         for v, c in parts[0].items():
             if v in self.threads:
@@ -442,14 +445,14 @@ class _Sync:
         return sorted(out)
 
     def reads_own(self, a: _Access, b: _Access) -> bool:
-        """Whether each thread that reads the element has itself just written it."""
+        """Whether each thread that reads the element has just written it itself."""
         fixed = all(v in self.active or v in self.threads or v not in self.ranges for v in _vars(a.index))
         if not fixed or not structural_equal(a.index, b.index):
             return False
         return all(any(structural_equal(c, d) for d in b.conditions) for c in a.conditions)
 
     def renamed(self, index: PrimExpr, threads: bool) -> PrimExpr:
-        """The index for another thread, or in another turn of the loops that are not common."""
+        """The index for another thread, or in another iteration of the loops that are not common."""
         table: dict[Var, Var] = {}
         for v in _vars(index):
             if v in self.ranges and v not in table and v not in self.active:
@@ -464,8 +467,8 @@ class _Sync:
         return made
 
     def steps(self, e: PrimExpr) -> Between:
-        """Bounds of a difference, and the numbers that it can be between them: loops go in steps of many elements, and
-        lanes over a few."""
+        """The bounds of a difference, and its possible values between them: loops have large strides, and lanes cover a
+        few elements."""
         e = self.ana.simplify(e)
         low, high = self.bound(e)
         coefficients, rest = _linear(e, self.ranges) or ({}, e)
@@ -485,7 +488,7 @@ class _Sync:
 
 
 def _gap(steps: list[tuple[int, int | None]]) -> float:
-    """How far apart at least are two points of a grid with these strides and sizes; 0 if they may meet."""
+    """The least distance between two points of a grid with these strides and sizes; 0 if they may coincide."""
     reach, least = 0, float("inf")
     for c, n in sorted(steps, key=lambda s: s[0]):
         if n is None:

@@ -12,21 +12,21 @@ from ...ir.ops import add, conjuncts, less, logical_and, min_of, sub
 from ...ir.stmt import BufferStore, For, ForKind, IfThenElse, LetStmt, Stmt, seq
 from .inject_prefetch import asked_for
 
-# The annotation of a loop around a vectorised one that copies a tile across.
+# The annotation of a loop around a vectorized one that transposes a tile.
 KEY = "transpose_lanes"
-# One more: so many tiles further along the lines that are read, the second cache is asked to fetch.
+# A second annotation: the distance in tiles of a prefetch into the L2 cache along the rows that are read.
 AHEAD = "transpose_ahead"
 _LIKELY = Op.get("tir.likely")
 
 
 def transposed(loop: For) -> Stmt | None:
-    """A tile whose rows lie in line in one buffer and whose columns do in the other, copied by vectors.
+    """A copy by vectors of a tile whose rows are contiguous in one buffer and whose columns are in the other.
 
         for i in range(4):                       four loads of B[j * s, …]
             for j in vectorized(4):       ->     two rounds of shuffles that interleave vectors
                 A[i * t + j] = B[j * s + i]      four stores of A[i * t, …]
 
-    None if the loops do something else.
+    None if the loops are not such a copy.
     """
     guards: list[PrimExpr] = []
     inner = _opened(loop.body, guards)
@@ -42,7 +42,7 @@ def transposed(loop: For) -> Stmt | None:
     if len(body.indices) != 1 or len(load.indices) != 1 or body.predicate is not None:
         return None
     if load.buffer.data is body.buffer.data:
-        return None  # later rows may read what earlier ones stored
+        return None  # later rows may read elements that earlier ones stored
     i, j = loop.loop_var, inner.loop_var
     to, source = body.indices[0], load.indices[0]
     if _step(to, j) != 1 or _step(source, i) != 1 or _step(source, j) is None or _step(to, i) is None:
@@ -51,13 +51,13 @@ def transposed(loop: For) -> Stmt | None:
     if not all(_limits(g, down, across) for g in guards):
         return None
     return seq(
-        *_asked(down, across, load, int(loop.annotations.get(AHEAD, 0))), _emit(down, across, body, load)
+        *_prefetches(down, across, load, int(loop.annotations.get(AHEAD, 0))), _emit(down, across, body, load)
     )
 
 
 @dataclass(slots=True)
 class _Side:
-    """One of the two loops: how many of its values there are, and `room` for how many if that is not known."""
+    """One of the two loops: its trip count, and the bound `room` if that is not constant."""
 
     var: Var
     begin: PrimExpr
@@ -75,11 +75,11 @@ class _Side:
             self.room = room if self.room is None else min_of(self.room, room)
 
     def there(self, k: int, lanes: int) -> PrimExpr | None:
-        """Whether value k is there, for all lanes."""
+        """Whether iteration k exists, for all lanes."""
         return None if self.room is None else _all_lanes(less(const(k, self.room.dtype), self.room), lanes)
 
     def mask(self, lanes: int) -> PrimExpr | None:
-        """Which values are there; in lanes beyond the last there is none."""
+        """The mask of the iterations that exist."""
         if self.room is None:
             return None
         if lanes == 1:
@@ -90,7 +90,7 @@ class _Side:
 
 
 def _opened(s: Stmt, guards: list[PrimExpr]) -> Stmt:
-    """What is inside of conditions, which go to `guards`."""
+    """The statement inside conditions, which are appended to `guards`."""
     while isinstance(s, IfThenElse) and s.else_case is None:
         guards += conjuncts(s.condition)
         s = s.then_case
@@ -98,7 +98,7 @@ def _opened(s: Stmt, guards: list[PrimExpr]) -> Stmt:
 
 
 def _limits(guard: PrimExpr, down: _Side, across: _Side) -> bool:
-    """Take a condition in as a limit of one of the sides."""
+    """Record a condition as a limit of one of the sides."""
     if isinstance(guard, Call) and guard.op is _LIKELY:
         guard = guard.args[0]
     if not isinstance(guard, LT):
@@ -113,7 +113,7 @@ def _limits(guard: PrimExpr, down: _Side, across: _Side) -> bool:
 
 
 def _step(e: PrimExpr, v: Var) -> int | None:
-    """How far an index moves with a loop; None if that is not the same everywhere."""
+    """The stride of an index in a loop; None if it is not constant."""
     ana = Analyzer()
     step = ana.simplify(sub(substitute(e, {v: add(v, const(1, v.dtype))}), e))
     known = const_value(step)
@@ -151,7 +151,7 @@ def _emit(down: _Side, across: _Side, body: BufferStore, load: BufferLoad) -> St
     ]
     vectors += [vectors[-1]] * (many - columns)
     vectors = [named(_widened(v, size)) if v.dtype.lanes != size else v for v in vectors]
-    # Each round interleaves the first half of all elements with the second: column · size + row turns into
+    # Each round interleaves the first half of all elements with the second: column · size + row becomes
     # row · many + column after as many rounds as a column's number has bits.
     for _ in range(many.bit_length() - 1):
         made: list[PrimExpr] = []
@@ -172,7 +172,7 @@ def _emit(down: _Side, across: _Side, body: BufferStore, load: BufferLoad) -> St
             store: Stmt = BufferStore(
                 body.buffer, value, (index,), predicate if lanes > 1 else None, span=body.span
             )
-            if lanes == 1 and predicate is not None:  # a predicate belongs to lanes
+            if lanes == 1 and predicate is not None:  # predicates are for vectors
                 store = IfThenElse(predicate, store)
             stores.append(store)
     out: Stmt = seq(*stores)
@@ -182,13 +182,13 @@ def _emit(down: _Side, across: _Side, body: BufferStore, load: BufferLoad) -> St
 
 
 def _power(count: int) -> int:
-    """The least power of two that is as large."""
+    """The least power of two that is not smaller."""
     return 1 << (count - 1).bit_length()
 
 
 def _pieces(lanes: int) -> list[tuple[int, int]]:
-    """Where the parts of a vector begin, and how many lanes each has: powers of two. Code for stores of odd lengths
-    takes long to generate, and ends as such parts."""
+    """The offsets and lanes of the parts of a vector, which are powers of two. LLVM takes long for stores of odd
+    lengths, and splits them into such parts in the end."""
     out, begin = [], 0
     while begin < lanes:
         part = 1 << ((lanes - begin).bit_length() - 1)
@@ -197,8 +197,8 @@ def _pieces(lanes: int) -> list[tuple[int, int]]:
     return out
 
 
-def _asked(down: _Side, across: _Side, load: BufferLoad, ahead: int) -> list[Stmt]:
-    """Hints for a tile that comes later; what lies beyond the end is asked for too, which does nothing."""
+def _prefetches(down: _Side, across: _Side, load: BufferLoad, ahead: int) -> list[Stmt]:
+    """Prefetches of a later tile; a prefetch beyond the end has no effect."""
     out: list[Stmt] = []
     for c in range(across.count if ahead else 0):
         here = {down.var: down.at(ahead * down.count), across.var: across.at(c)}
@@ -211,7 +211,7 @@ def _both(a: PrimExpr | None, b: PrimExpr | None) -> PrimExpr | None:
 
 
 def _widened(v: PrimExpr, size: int) -> PrimExpr:
-    """The vector with more lanes; what is in them does not matter."""
+    """The vector with more lanes, whose contents are undefined."""
     last = v.dtype.lanes - 1
     return Shuffle((v,), tuple([const(min(n, last), "int32") for n in range(size)]))
 

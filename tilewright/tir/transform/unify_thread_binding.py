@@ -17,7 +17,7 @@ from ..analysis.threads import AXES, is_hardware_loop, is_shared_by_warp
 
 
 def unify_thread_binding(func: PrimFunc) -> PrimFunc:
-    """Open each thread axis of a kernel once, around all of it, and say which threads run a block.
+    """Bind each thread axis of a kernel once, around all of it, with predicates for the threads that run a block.
 
         for i in thread_binding(8, "blockIdx.x"):        for i in thread_binding(8, "blockIdx.x"):
             for j in thread_binding(4, "threadIdx.x"):       for j in thread_binding(6, "threadIdx.x"):
@@ -26,8 +26,8 @@ def unify_thread_binding(func: PrimFunc) -> PrimFunc:
                 with block("T"): … k …                           with block("U"): where(j == 0); …
             with block("U"): …
 
-    A block that an axis does not share out is run by its first thread, unless what it writes is each thread's
-    own. Memory of blocks around thread loops goes around the kernel, for `plan_buffer_allocation`.
+    A block that does not use an axis is run by the first thread of the axis, unless it writes memory that is private to
+    a thread. Allocations of blocks around thread loops move around the kernel, for `plan_buffer_allocation`.
     Needs: block form. Gives: kernels that are thread loops around everything else.
     """
     nodes = list(statements(func.body))
@@ -54,13 +54,13 @@ class _Unify(Substitution):
         self.table: dict[Any, Any] = {}
         self.counts = _accesses(func.body)
         self.params = set(func.buffer_map.values())
-        self.own: set[Buffer] = set()  # what only this kernel uses
+        self.own: set[Buffer] = set()  # buffers that only this kernel uses
         self.ana = Analyzer()
         self.axes: dict[str, _Axis] = {}
-        self.covered: dict[str, PrimExpr] = {}  # the axes of loops around, and how many threads these have
+        self.covered: dict[str, PrimExpr] = {}  # the axes of enclosing loops, with their extents
         self.uses: dict[Var, frozenset[str]] = {}  # the axes that a variable depends on
         self.in_leaf = False  # in a block without thread loops inside
-        self.memory: list[Buffer] = []  # what blocks around thread loops allocate
+        self.memory: list[Buffer] = []  # allocations of blocks around thread loops
 
     def visit_For(self, n: For) -> Stmt:
         if not is_hardware_loop(n):
@@ -111,16 +111,16 @@ class _Unify(Substitution):
         return BlockRealize([], True, Block([], [], [], "", body, alloc_buffers=memory)) if memory else body
 
     def stood_there(self, n: For, tag: str, loops: list[For]) -> bool:
-        """Whether an axis had one loop, around all of the kernel."""
+        """Whether an axis was bound once, around the whole kernel."""
         mine = [m for m in loops if _tag(m) == tag]
         return len(mine) == 1 and any(x is mine[0] for x in _nest(n))
 
     def check_blocks(self, loop: For, tag: str) -> None:
-        """A loop that went around others must not pass anything on from one iteration to another."""
+        """Refuse if a thread loop that moved outwards has a loop-carried dependence."""
         for buffer, uses in uses_under(loop).items():
             if buffer in self.own and uses and not reads_are_covered(loop, uses, Analyzer()):
                 raise LoweringError(
-                    f"{buffer.name} carries something from one block of threads of {tag} to another inside a "
+                    f"{buffer.name} carries data from one thread block of {tag} to another inside a "
                     f"kernel (loop `{loop.loop_var.name}`), where they cannot wait for each other; let each "
                     "block compute what it reads (compute_at), or use two kernels"
                 )
@@ -146,8 +146,8 @@ class _Unify(Substitution):
         if not self.axes or self.in_leaf or any(is_hardware_loop(m) for m in pre_order(n.block)):
             made = n.map_children(self.visit)
             if self.axes and not self.in_leaf:
-                # What is one buffer for all threads of a loop inside belongs around the loop, and what the
-                # block declares is not what one of them does.
+                # A buffer that all threads of an inner loop share belongs around the loop, and the regions that the
+                # block declares are not those of one thread.
                 self.memory += made.block.alloc_buffers
                 kept = [_of_warps(r, n.block) for r in (made.block.reads, made.block.writes)]
                 made = made.replace(block=made.block.replace(alloc_buffers=(), reads=kept[0], writes=kept[1]))
@@ -166,10 +166,10 @@ class _Unify(Substitution):
         return made if predicate is made.predicate else made.replace(predicate=predicate)
 
     def is_once(self, n: BlockRealize, tag: str) -> bool:
-        """Whether threads that all run a block would write one element: they see the same memory.
+        """Whether threads that all run a block would write the same element of shared memory.
 
-        What only this kernel uses, each block of threads has for itself. Instructions are left to all threads:
-        those of the hardware that fill memory are run by whole warps.
+        A buffer that only this kernel uses is private to each thread block. Instructions are left to all threads: those
+        of the hardware that fill memory are run by whole warps.
         """
         if any(isinstance(m, Evaluate) and isinstance(m.value, Call) for m in pre_order(n.block)):
             return False
@@ -179,7 +179,7 @@ class _Unify(Substitution):
 
 
 def _of_warps(regions: tuple[BufferRegion, ...], block: Block) -> tuple[BufferRegion, ...]:
-    """Those of memory that the threads of a warp share: what all of them do to it together."""
+    """The uses of memory that the threads of a warp share, widened over those threads."""
     if any(is_hardware_loop(m) and _tag(m) != "threadIdx.x" for m in pre_order(block)):
         return ()
     return tuple(r for r in regions if is_shared_by_warp(r.buffer.scope()))
@@ -216,7 +216,7 @@ def _defined(n: Stmt) -> set[Var]:
 
 
 def _widest(tag: str, loops: list[For], inside: set[Var]) -> PrimExpr:
-    """How many threads an axis needs for all loops that are bound to it."""
+    """The extent of an axis: the greatest of all loops that are bound to it."""
     ana = Analyzer()
     widest = loops[0].extent
     for m in loops:

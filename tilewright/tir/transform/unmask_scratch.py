@@ -1,4 +1,4 @@
-"""Whole vectors in memory of one's own."""
+"""Unpredicated vectors in private memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ACCESSES: frozenset[Any] = frozenset((BufferLoad, BufferStore))
 
 
 def unmask_scratch(func: PrimFunc) -> PrimFunc:
-    """Drop the predicates of vectors in allocated memory that all have the same one: other lanes are never asked for.
+    """Drop the predicates of vectors in allocated memory that all have the same one: other lanes are never used.
 
         s = allocate(16)                                        s = allocate(16)
         s[0:16] if lane < n = 0                                 s[0:16] = 0
@@ -25,9 +25,9 @@ def unmask_scratch(func: PrimFunc) -> PrimFunc:
             s[0:16] if lane < n = s[0:16] + A[k, 0:n]               s[0:16] = s[0:16] + A[k, 0:n]
         B[0:n] = s[0:16]                                        B[0:n] = s[0:16]
 
-    What is stored as a whole can stay in a register; what is stored in part goes to memory, and has to arrive there
-    before it is read again.
-    Needs: flat loops, vectors; allocations inside of the loops that their predicates depend on.
+    A vector that is stored as a whole can stay in a register; a masked store goes through memory, and delays the next
+    load of it.
+    Needs: flat loops, vectors; allocations inside the loops that their predicates depend on.
     """
     masked: set[Var] = set()
     whole: set[Var] = set()
@@ -39,7 +39,7 @@ def unmask_scratch(func: PrimFunc) -> PrimFunc:
 
 class _Unmask(LeafKeeper):
     def __init__(self, masked: Set[Var]) -> None:
-        self.masked = masked  # memory that is accessed under predicates only
+        self.masked = masked  # allocations that are accessed under predicates only
 
     def visit_Allocate(self, n: Allocate) -> Stmt:
         made = n.map_children(self.visit)
@@ -62,16 +62,15 @@ class _Whole(Mutator):
 
 
 def _masked_alike(n: Allocate) -> bool:
-    """Whether all accesses of an allocation are vectors within it, under one predicate that holds for all its life."""
+    """Whether all accesses of an allocation are vectors in bounds, under one predicate that is constant in its live
+    range."""
     size = 1
     for extent in n.extents:
         known = const_value(extent)
         if known is None:
             return False
         size *= int(known)
-    if (
-        not n.dtype.is_float or n.dtype.lanes > 1
-    ):  # a whole number in a lane that nobody wants may be a divisor
+    if not n.dtype.is_float or n.dtype.lanes > 1:  # an integer in an unused lane may be a divisor
         return False
     accesses: list[Access] = []
     inner: dict[Var, Range] = {}
@@ -90,7 +89,7 @@ def _masked_alike(n: Allocate) -> bool:
         elif isinstance(m, (LetStmt, Let)):
             bound.add(m.var)
         elif m is n.buffer_var:
-            return False  # somebody else has its address
+            return False  # its address escapes
     if not accesses:
         return False
     first: Any = accesses[0].predicate
@@ -100,7 +99,7 @@ def _masked_alike(n: Allocate) -> bool:
 
 
 def _inside(m: Access, inner: dict[Var, Range], size: int) -> bool:
-    """Whether all lanes of a vector lie within an allocation."""
+    """Whether all lanes of a vector are in bounds."""
     if len(m.indices) != 1:
         return False
     (index,) = m.indices

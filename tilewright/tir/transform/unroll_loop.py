@@ -1,4 +1,4 @@
-"""Loops written out as copies of their bodies."""
+"""Loop unrolling."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def unroll_loop(
         for i in unroll(2):              A[0] = 0
             A[i] = i            ->       A[1] = 1
 
-    An innermost serial loop is taken as marked if its copies come to at most `auto_max_step` stores and
-    calls in all, or if it runs at most `auto_max_extent` times; not deeper than `auto_max_depth` such
-    loops in each other. The pragmas `auto_unroll_max_step` and `unroll_explicit` set the limit, and
-    whether to leave the unrolling to the backend, for the statement under them. `unroll_local_access`
-    marks the loops that index local memory, which then can live in registers.
+    An innermost serial loop is treated as marked if its copies have at most `auto_max_step` stores and calls in all, or
+    if its trip count is at most `auto_max_extent`; at most `auto_max_depth` nested loops are. The pragmas
+    `auto_unroll_max_step` and `unroll_explicit` set the limit, and whether to leave the unrolling to the backend, for
+    the statement under them. `unroll_local_access` marks the loops that index local memory, which then can live in
+    registers.
 
     Needs: flat buffers. Gives: no loop of kind UNROLLED, unless left to the backend; a marked loop of
     unknown extent is a serial one.
@@ -42,8 +42,8 @@ def unroll_loop(
 
 
 class _Unroll(Mutator):
-    """Bottom up. After a visit, `steps` is the number of stores and calls in what was visited, `loops` the
-    depth of the loops that stay in it, and `unrolled` the depth of those that do not."""
+    """Bottom up. After a visit, `steps` is the number of stores and calls in the visited statement, `loops` the depth
+    of the loops that remain in it, and `unrolled` the depth of those that do not."""
 
     def __init__(self, max_step: int, max_depth: int, max_extent: int, explicit: bool, local: bool) -> None:
         self.max_step, self.max_depth, self.max_extent = max_step, max_depth, max_extent
@@ -94,7 +94,7 @@ class _Unroll(Mutator):
             marked = extent * self.steps <= self.max_step or extent <= self.max_extent
         if n.kind is ForKind.SERIAL and self.local and not marked:
             marked = _indexes_local(body, n.loop_var)
-        if marked and _jumps(n.body):  # asked last, and of the body before it grew: it walks all of it
+        if marked and _jumps(n.body):  # checked last, and on the original body: it walks all of it
             self.loops += 1
             return made.replace(kind=ForKind.SERIAL)
         if marked:

@@ -1,4 +1,4 @@
-"""From vectorised loops to vectors."""
+"""Vectorization of loops."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ from . import transpose_lanes
 # A serial loop with this annotation reduces over lanes, and may combine them in any order.
 LANES = "reduce_lanes"
 _COMBINES = (Add, Mul, Min, Max)
-_LONGEST = 64  # lanes that are looked at one by one
+_LONGEST = 64  # lanes that are enumerated
 _IF, _LIKELY = Op.get("tir.if_then_else"), Op.get("tir.likely")
 _CHECKED = Op.get("tir.checked")
 
 
 def vectorize_loop(func: PrimFunc, *, enable: bool = True) -> PrimFunc:
-    """Run all iterations of a vectorised loop at once.
+    """Replace a vectorized loop by vector operations.
 
         for i in vectorized(4):
             A[j * 4 + i] = B[i]       ->     A[j * 4:j * 4 + 4] = B[0:4]
@@ -79,8 +79,8 @@ def vectorize_loop(func: PrimFunc, *, enable: bool = True) -> PrimFunc:
 
 
 def _wanted_lanes(n: For, body: Stmt, lanes: int, known: Mapping[Var, PrimExpr]) -> tuple[Stmt, int]:
-    """What a vectorised loop does, and in how many lanes: without the condition where it holds in the first ones alone,
-    and they make a vector. (LLVM has no instructions for some vectors of which one lane is stored.)"""
+    """The body and the lanes of a vectorized loop; without the condition if it holds in the first lanes only, and these
+    make a vector. (LLVM cannot select instructions for some vectors with one stored lane.)"""
     if not isinstance(body, IfThenElse) or body.else_case is not None or lanes > _LONGEST:
         return body, lanes
     condition = body.condition
@@ -100,7 +100,7 @@ def _wanted_lanes(n: For, body: Stmt, lanes: int, known: Mapping[Var, PrimExpr])
 class _Vectorize(Mutator):
     def __init__(self, enable: bool) -> None:
         self.enable = enable
-        self.known: dict[Var, PrimExpr] = {}  # of loops that run once
+        self.known: dict[Var, PrimExpr] = {}  # values of loops of one iteration
 
     def visit_For(self, n: For) -> Stmt:
         if const_value(n.extent) == 1:
@@ -132,7 +132,7 @@ class _Vectorize(Mutator):
         return _Lanes(n.loop_var, n.min, int(lanes)).statement(body)
 
     def over_lanes(self, n: For, body: Stmt) -> Stmt:
-        """A loop whose reduction may be regrouped: halves of a vector are combined until one lane is left."""
+        """A horizontal reduction, which may be reassociated: halves of a vector are combined until one lane is left."""
         notes = {k: v for k, v in n.annotations.items() if k != LANES}
         plain = n.replace(body=body, annotations=notes)
         lanes = const_value(n.extent)
@@ -145,7 +145,7 @@ class _Vectorize(Mutator):
         if not (isinstance(held, BufferLoad) and structural_equal(held, BufferLoad(body.buffer, place))):
             return plain
         if any(isinstance(m, BufferLoad) and m.buffer.data is body.buffer.data for m in pre_order(each)):
-            return plain  # what is added depends on the sum so far
+            return plain  # the operand depends on the accumulator
         vector = _Lanes(n.loop_var, n.min, int(lanes))
         try:
             wide = vector.widen(vector.visit(each), int(lanes))
@@ -173,7 +173,7 @@ def _picked(vector: PrimExpr, lanes: range) -> PrimExpr:
 
 
 def _with_last(wide: PrimExpr, last: PrimExpr, combine: Callable[[Any, Any], PrimExpr]) -> PrimExpr:
-    """The odd lane goes into the first one."""
+    """Combine the odd last lane with the first one."""
     if wide.dtype.lanes == 1:
         return combine(wide, last)
     name = Var("odd", wide.dtype)
@@ -202,14 +202,14 @@ class _Lanes(Mutator):
     def statement(self, s: Stmt) -> Stmt:
         if not self.varies(s):
             if self.mask is not None:
-                raise _Scalar  # whether any lane does it is not known
+                raise _Scalar  # whether any lane executes it is not known
             return s if _idempotent(s) else self.scalar_loop(s)
         parts = stmt_list(s)
         if len(parts) > 1:
             if self.shared_between(parts):
                 return self.scalar_loop(s)
-            # Lane by lane and statement by statement is the same if lanes are independent, as a
-            # vectorised loop promises.
+            # Statement by statement is equivalent to lane by lane if lanes are independent, as a vectorized loop
+            # promises.
             return seq(*[self.statement(p) for p in parts])
         saved, mask, sure = dict(self.lets), self.mask, self.sure
         try:
@@ -221,7 +221,7 @@ class _Lanes(Mutator):
             self.sure = sure
 
     def shared_between(self, parts: list[Stmt]) -> bool:
-        """Whether one statement reads what another leaves in one place for all lanes."""
+        """Whether one statement reads an element that another one writes in all lanes."""
         for writer in parts:
             fixed = {
                 m.buffer
@@ -264,10 +264,10 @@ class _Lanes(Mutator):
         return IfThenElse(n.condition, self.statement(n.then_case), else_case)
 
     def masked(self, n: IfThenElse) -> Stmt:
-        """A condition that differs between lanes: what is under it touches memory only in lanes where it holds.
+        """A condition that differs between lanes: the statements under it access memory only in lanes where it holds.
 
-        What all lanes share (the rows of a tile whose columns end) is read if the first or the last lane takes
-        part, whichever does so when any does.
+        Scalar loads (the rows of a tile with partial columns) are executed if the condition holds in the first or the
+        last lane, whichever is active when any lane is.
         """
         parts = conjuncts(_without_likely(n.condition))
         same = [c for c in parts if not self.varies(c)]
@@ -287,7 +287,7 @@ class _Lanes(Mutator):
         return IfThenElse(self.ana.simplify(all_of(*same, some)), then)
 
     def narrowed(self, condition: PrimExpr) -> PrimExpr:
-        """The mask of lanes that are in the present one and fulfil `condition`."""
+        """The current mask and `condition`."""
         return condition if self.mask is None else all_of(self.mask, condition)
 
     def some_lane(self, condition: PrimExpr) -> PrimExpr:
@@ -303,7 +303,7 @@ class _Lanes(Mutator):
         return substitute(condition, {self.var: lane})
 
     def settled(self, condition: PrimExpr) -> PrimExpr:
-        """A condition in which comparisons that all lanes decide alike are those of the first lane.
+        """A condition in which uniform comparisons are replaced by those of the first lane.
 
         8 * i + lane < 8 * n     ->     8 * i < 8 * n
         """
@@ -318,7 +318,7 @@ class _Lanes(Mutator):
         step = const_value(room.stride) if isinstance(room, Ramp) else None
         if step not in (1, -1):
             return c
-        # Where the first lane's room must lie between multiples of the lanes, so that none of them differs.
+        # The slack of the first lane must be between multiples of the lanes, so that no lane differs.
         place = (
             (0 if isinstance(c, (LT, GE)) else -1) if step == -1 else (1 if isinstance(c, (LT, GE)) else 0)
         )
@@ -336,7 +336,7 @@ class _Lanes(Mutator):
         return n.replace(body=self.statement(n.body))
 
     def visit_Allocate(self, n: Allocate) -> Stmt:
-        # Memory inside the loop is each iteration's own.
+        # Memory allocated inside the loop is private to an iteration.
         raise _Scalar
 
     def visit_AttrStmt(self, n: AttrStmt) -> Stmt:
@@ -362,7 +362,7 @@ class _Lanes(Mutator):
         if len(n.indices) != 1:
             raise _Scalar  # not flat
         if not self.varies(n.indices[0]) and n.indices[0].dtype.lanes == 1:
-            # Every lane stores to one place: only a loop says which is last.
+            # All lanes store to one element: only a loop defines which one is last.
             raise _Scalar
         self.sure += tuple(_surely_loaded(n.value))
         index, value = self.visit(n.indices[0]), self.visit(n.value)
@@ -370,7 +370,7 @@ class _Lanes(Mutator):
         if n.predicate is not None:
             raise _Scalar
         if not apart and any(isinstance(m, BufferLoad) and m.buffer is n.buffer for m in pre_order(n.value)):
-            raise _Scalar  # lanes may update one element in turn
+            raise _Scalar  # lanes may update the same element
         lanes = max(index.dtype.lanes, value.dtype.lanes)
         mask = None if self.mask is None else self.widen(self.mask, lanes)
         return BufferStore(n.buffer, self.widen(value, lanes), (self.widen(index, lanes),), mask, span=n.span)
@@ -415,7 +415,7 @@ class _Lanes(Mutator):
 
     def visit_And(self, n: Any) -> PrimExpr:
         if self.varies(n) and can_trap(n.b, self.loaded_anyway):
-            raise _Scalar  # the left side may be there to guard the right one
+            raise _Scalar  # the left operand may guard the right one
         return self.binary(n)
 
     def loaded_anyway(self, load: BufferLoad) -> bool:
@@ -507,7 +507,7 @@ class _Lanes(Mutator):
         return Call(n.dtype.with_lanes(lanes), op, wide)
 
     def checked(self, n: Call) -> PrimExpr:
-        """A check of each lane that is in the mask; in the others may be anything."""
+        """A check of each active lane; the others may have any value."""
         value, good, kind, message, *numbers = n.args
         parts = [self.visit(p) for p in (value, good, *numbers)]
         lanes = max(p.dtype.lanes for p in parts)
@@ -532,7 +532,7 @@ def _surely_loaded(e: PrimExpr) -> Iterator[BufferLoad]:
 
 
 def _idempotent(s: Stmt) -> bool:
-    """Whether doing it once is the same as doing it several times."""
+    """Whether the statement is idempotent."""
     stored = {m.buffer for m in pre_order(s) if isinstance(m, BufferStore)}
     for m in pre_order(s):
         if isinstance(m, BufferLoad) and m.buffer in stored:

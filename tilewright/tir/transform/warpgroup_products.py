@@ -1,4 +1,4 @@
-"""Products of warpgroups (`wgmma`) in flight: which statements wait for which of them."""
+"""Warpgroup products (`wgmma`) in flight, and the waits of the statements that depend on them."""
 
 from __future__ import annotations
 

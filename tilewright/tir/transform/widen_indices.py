@@ -1,4 +1,4 @@
-"""Index arithmetic in 64 bits where 32 may not hold it."""
+"""Index arithmetic in 64 bits where 32 may overflow."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ Interval = tuple[int, int]
 
 
 def widen_indices(func: PrimFunc, *, check_sizes: bool = False) -> PrimFunc:
-    """Compute in 64 bits what 32 may not hold: counts of elements, fused loops, and what is made of them.
+    """Compute in 64 bits where 32 may overflow: counts of elements, fused loops, and expressions of them.
 
         for ij in range(T.Mul(46341, 46341)):              for ij in range(T.int64(2147488281)):
             B[ij] = A[ij // 46341 % 7]             ->          B[ij] = A[ij // T.int64(46341) % T.int64(7)]
 
-    Where everything fits, nothing changes. Values that are read from memory keep their type and wrap around, as data
-    does. Sums and products that are nothing but an address, or the size of an allocation, stay as they are where a
-    size is symbolic: every backend computes those in 64 bits. With `check_sizes` a product of symbolic sizes that is
+    Where everything fits, nothing changes. Values that are loaded from memory keep their type and wrap around, as data
+    does. Sums and products that only form an address, or the size of an allocation, are unchanged where a size is
+    symbolic: every backend computes those in 64 bits. With `check_sizes` a product of symbolic sizes that is
     the number of elements of a parameter is taken to fit, and a test at the head of the function refuses larger
     arrays: 64-bit divisions are slow on a GPU.
 
@@ -81,7 +81,7 @@ def widen_indices(func: PrimFunc, *, check_sizes: bool = False) -> PrimFunc:
             [*(cast(_INT64, v) for v in (names or Counter()).elements()), IntImm(_INT64, constant)]
         )
         message = (
-            f"{b.name} has 2^31 elements or more, which this code for arrays of any size does not count; "
+            f"{b.name} has 2^31 elements or more, which this code for dynamic shapes does not support; "
             "compile the program for fixed sizes"
         )
         body = AssertStmt(less_equal(count, IntImm(_INT64, LARGEST_SIZE)), StringImm(message), body)
@@ -99,7 +99,7 @@ def _symbolic(func: PrimFunc) -> list[Buffer]:
 
 
 def _factors(e: PrimExpr) -> tuple[int, Counter[Var] | None]:
-    """A product as its constant and its variables; None if there is something else in it."""
+    """A product as its constant and its variables; None if it has other factors."""
     if isinstance(e, IntImm):
         return e.value, Counter()
     if isinstance(e, Var):
@@ -111,9 +111,9 @@ def _factors(e: PrimExpr) -> tuple[int, Counter[Var] | None]:
 
 
 class _Ranges:
-    """The intervals that index expressions take, from those of loops and sizes upwards.
+    """The intervals of index expressions, computed bottom up from those of loops and sizes.
 
-    None is the interval of what is no index: a value out of memory, a float.
+    None is the interval of a value that is not an index: a load from memory, a float.
     """
 
     def __init__(self, func: PrimFunc, checked: Sequence[Buffer] = ()) -> None:
@@ -124,7 +124,7 @@ class _Ranges:
         self.counts = [f for b in checked for f in [_factors(product(b.shape))] if f[1] is not None]
         for p in func.params:
             self.vars[p] = (-LARGEST_SIZE, LARGEST_SIZE) if p.dtype is INT32 else None
-        for n in pre_order(func.body):  # what encloses a definition comes before it
+        for n in pre_order(func.body):  # enclosing statements come before a definition
             if isinstance(n, For):
                 self.define(n.loop_var, self.loop(n.min, n.extent))
                 self.loops.add(n.loop_var)
@@ -200,22 +200,22 @@ class _Ranges:
                 return max(made[0], 0), min(made[1], LARGEST_SIZE // scale * constant)
         return made
 
-    # -- what does not fit -----------------------------------------------------------------------
+    # -- overflow --------------------------------------------------------------------------------
     def overflows(self, e: PrimExpr) -> bool:
-        """Whether the value of this node may need more than 32 bits; its operands are asked for themselves."""
+        """Whether the value of this node may need more than 32 bits; its operands are checked separately."""
         if e.dtype is not INT32 or isinstance(e, IntImm):
             return False
         x = self.of(e)
         return x is not None and (x[0] < _LOW or x[1] > _HIGH)
 
     def uncertain(self, e: PrimExpr) -> bool:
-        """As `overflows`, of a part of an address, in which data does not wrap around."""
+        """As `overflows`, for a part of an address, in which data does not wrap around."""
         return self.overflows(e) or (
             self.of(e) is None and isinstance(e, (Add, Sub, Mul)) and e.dtype is INT32
         )
 
     def overflowing(self, body: Stmt) -> set[Var] | None:
-        """The loop variables of expressions in which something overflows; None if nothing does."""
+        """The loop variables of expressions that may overflow; None if none may."""
         wide: set[Var] = set()
         found = False
         for root, address in self._roots(body):
@@ -226,7 +226,7 @@ class _Ranges:
         return wide if found else None
 
     def _roots(self, body: Stmt) -> Iterator[tuple[PrimExpr, bool]]:
-        """The integer expressions that must be exact, each as large as it is, and whether it is an address."""
+        """The maximal integer expressions that must be exact, and whether each is an address."""
         for n in pre_order(body):
             inside: Iterable[Any] = ()
             if isinstance(n, (BufferLoad, BufferStore)):
@@ -250,8 +250,8 @@ class _Ranges:
                 yield from ((m, False) for m in _indices_in(e))
 
     def large(self, buffer: Buffer, index: PrimExpr) -> bool:
-        """Whether an address is to be written in 64 bits: 32 do not count the buffer's elements, or may not and the
-        address will be a vector that is computed from data."""
+        """Whether an address needs 64 bits: the number of elements of the buffer exceeds 32 bits, or may do so and the
+        address is a vector computed from data."""
         sizes = [const_value(d) for d in buffer.shape]
         if None not in sizes:
             return prod(int(s) for s in sizes if s is not None) > _HIGH
@@ -260,7 +260,7 @@ class _Ranges:
 
 
 def _operands(e: PrimExpr) -> Iterator[PrimExpr]:
-    """The nodes of one computation: memory accesses, casts and calls are not entered, they begin others."""
+    """The nodes of one computation; memory accesses, casts and calls begin others and are not entered."""
     stack = [e]
     while stack:
         n = stack.pop()
@@ -270,7 +270,7 @@ def _operands(e: PrimExpr) -> Iterator[PrimExpr]:
 
 
 def _leaves(e: PrimExpr) -> Iterator[PrimExpr]:
-    """What an address is a sum of products of."""
+    """The leaves of the sums and products of an address."""
     if isinstance(e, (Add, Sub, Mul)):
         yield from _leaves(e.a)
         yield from _leaves(e.b)
@@ -279,7 +279,7 @@ def _leaves(e: PrimExpr) -> Iterator[PrimExpr]:
 
 
 def _indices_in(e: Any) -> Iterator[PrimExpr]:
-    """The largest integer expressions that a value is made of; what is in memory accesses comes by itself."""
+    """The largest integer expressions within a value; those inside memory accesses are listed separately."""
     if isinstance(e, PrimExpr):
         if isinstance(e, (BinaryOp, Var)) and e.dtype is INT32:
             yield e
@@ -298,7 +298,7 @@ def _product(x: Interval, y: Interval) -> Interval:
 
 
 def _quotient(x: Interval, y: Interval) -> Interval:
-    """Of either division: what is rounded down is never below the least of these, nor above the greatest."""
+    """The interval of a quotient, for either division, from the quotients of the end points."""
     divisors = [d for d in (*y, 1, -1) if d and y[0] <= d <= y[1]] or [1]
     return min(a // d for a in x for d in divisors), max(-(-a // d) for a in x for d in divisors)
 

@@ -75,7 +75,7 @@ def window_mask(queries: Any, keys: Any, window: Any, offset: Any = 0) -> te.Ten
 
 
 def alibi_slopes(heads: int) -> list[float]:
-    """The slopes of ALiBi: a geometric sequence from 2^(-8/n), filled up where the heads are no power of two."""
+    """The slopes of ALiBi: a geometric sequence from 2^(-8/n), filled up where the heads are not a power of two."""
     if heads < 1:
         raise fail("nn.alibi_slopes", f"heads is {heads} and must be positive")
     near = 1 << (heads.bit_length() - 1)

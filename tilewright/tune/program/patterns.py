@@ -65,8 +65,8 @@ def joined(facts: Facts, dynamic: bool = False) -> int:
 
 
 def across_of(facts: Facts) -> int | None:
-    """The position of the axis along which the source of a transpose is contiguous; None if the block is no copy, or if
-    source and result are contiguous along the same axis."""
+    """The position of the axis along which the source of a transpose is contiguous; None if the block is not a copy,
+    or if source and result are contiguous along the same axis."""
     if len(facts.reads) != 1 or not isinstance(facts.block.body.value, BufferLoad):  # type: ignore[attr-defined]
         return None
     return lies_across(facts, facts.reads[0])

@@ -95,7 +95,7 @@ class Stages:
         unknown = sorted(c for c in constants if c not in params and c not in by_name)
         if unknown:
             raise ScheduleError(
-                f"auto_schedule: {unknown[0]!r} is no parameter; there are {', '.join(sorted(by_name))}"
+                f"auto_schedule: {unknown[0]!r} is not a parameter; there are {', '.join(sorted(by_name))}"
             )
         self.constants = frozenset(params.get(c) or by_name[c] for c in constants)
         self.outputs = set(params.values())

@@ -247,7 +247,7 @@ class Database:
             raise RecordError(f"{self.path}: the records cannot be read or written: {error}{hint}") from None
         except (sqlite3.DatabaseError, UnicodeError) as error:
             raise RecordError(
-                f"{self.path}: this is no file of tuning records, or a damaged one: {error}"
+                f"{self.path}: this is not a file of tuning records, or a damaged one: {error}"
             ) from None
 
     @contextmanager
@@ -544,7 +544,7 @@ class Database:
             except UntrustedStep as error:
                 raise RecordError(f"{name}, line {number}, record {uid_of(data)}: {error}") from None
             except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise RecordError(f"{name}, line {number}: this is no tuning record: {error}") from None
+                raise RecordError(f"{name}, line {number}: this is not a tuning record: {error}") from None
         if not lines:
             raise RecordError(f"{name}: the file is empty, and the first line should say {FORMAT!r}")
         return self.take(workloads, machines, records)
@@ -623,9 +623,9 @@ def read_task(where: str, row: Sequence[Any], target: Any, trusted: bool = False
             check_program(mod, "read the file in Python with Database(…, trusted=True)")
         names, known = read_json(constants, "its constants"), read_json(sizes, "its sizes")
         if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
-            raise ValueError("its constants are no list of names")
+            raise ValueError("its constants are not a list of names")
         if not isinstance(known, dict) or not all(type(n) is int for n in known.values()):
-            raise ValueError("its sizes are no table of numbers")
+            raise ValueError("its sizes are not a table of numbers")
         return Task(mod, Target(target), tuple(names), sizes=known)
     except (TVMError, ValueError, TypeError) as error:
         raise RecordError(f"{where}: its program cannot be used: {error}") from None

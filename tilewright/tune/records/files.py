@@ -84,7 +84,7 @@ def read_lines(path: str | os.PathLike[str], trusted: bool = False) -> Lines:
                     stacklevel=3,
                 )
                 break
-            raise RecordError(f"{name}, line {number}: this is no tuning record: {error}") from None
+            raise RecordError(f"{name}, line {number}: this is not a tuning record: {error}") from None
     return out
 
 

@@ -171,7 +171,7 @@ class TreeModel:
             try:
                 self._first.load_model(pretrained)
             except self._xgboost.core.XGBoostError as error:
-                raise TuneError(f"{pretrained}: this is no cost model: {error}") from None
+                raise TuneError(f"{pretrained}: this is not a cost model: {error}") from None
             if self._first.attr("layout") not in (None, layout()):
                 raise TuneError(
                     f"{pretrained}: this model was trained on features that another tilewright had; train it anew from "

@@ -113,7 +113,7 @@ def _unrolled(n: Node, most: int, going: bool, nodes: int) -> Any:
     """The turns of a loop one after the other.
 
     None where data says whether it goes on, or where it goes on for long: for too many turns, or too many nodes that
-    are no constants.
+    are not constants.
     """
     body = n.attr("body")
     each = nodes_of(body)

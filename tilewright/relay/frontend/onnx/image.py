@@ -158,7 +158,7 @@ def _repeats(method: str, mode: str, rounding: str) -> bool:
     """Does a resize by an integer k take pixel i // k?"""
     if method != "nearest_neighbor":
         return False
-    # Half pixels never lie between two pixels here: (i + 1/2) / k is no integer.
+    # Half pixels never lie between two pixels here: (i + 1/2) / k is not an integer.
     return (
         rounding == "floor" if mode == "asymmetric" else mode == "half_pixel" and rounding.startswith("round")
     )
@@ -245,7 +245,7 @@ def _cubic(distance: Any, a: float) -> Any:
 
 
 def _between_corners(n: Node, x: Any, axis: int, size: int, scale: float, method: str, rounding: str) -> Any:
-    """align_corners where scale · size is no integer: the last pixel is not the last corner, as ONNX has it.
+    """align_corners where scale · size is not an integer: the last pixel is not the last corner, as ONNX has it.
 
     The places are the same for all rows of the axis, so that its resize is a product with a constant matrix.
     """

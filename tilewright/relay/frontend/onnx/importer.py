@@ -200,7 +200,7 @@ class Importer:
             if d.HasField("dim_value") and d.dim_value >= 0:
                 found.append(int(d.dim_value))
             else:  # some writers have -1 for a size that is not known
-                # "?" is no name: some writers have it for every size that is not known
+                # "?" is not a name: some writers have it for every size that is not known
                 label = d.dim_param if d.dim_param not in ("", "?") else f"{info.name}_{i}"
                 if label not in self.sizes:
                     self.sizes[label] = SizeVar(_identifier(label), "int32")

@@ -77,10 +77,10 @@ def _parse(data: bytes, name: str) -> Any:
         made.ParseFromString(data)
     except (DecodeError, RecursionError) as error:
         raise FrontendError(
-            f"{name}: is no ONNX model, or a damaged one ({len(data)} bytes): {error}"
+            f"{name}: is not an ONNX model, or a damaged one ({len(data)} bytes): {error}"
         ) from None
     if not made.HasField("graph"):
-        raise FrontendError(f"{name}: is no ONNX model: it has no graph ({len(data)} bytes)")
+        raise FrontendError(f"{name}: is not an ONNX model: it has no graph ({len(data)} bytes)")
     return made
 
 
@@ -143,7 +143,7 @@ def _external(tensor: Any, folder: Path | None) -> bytes:
         raise FrontendError(f"tensor {tensor.name!r} names {place!r}, which no file can be called")
     root = folder.resolve()
     if "\0" in place:
-        raise FrontendError(f"tensor {tensor.name!r} names {place!r}, which is no name of a file")
+        raise FrontendError(f"tensor {tensor.name!r} names {place!r}, which is not a name of a file")
     path = (root / place).resolve()
     if not place or Path(place).is_absolute() or not path.is_relative_to(root) or path == root:
         raise FrontendError(

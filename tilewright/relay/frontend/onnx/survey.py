@@ -72,7 +72,7 @@ def _show(node: Any) -> str:
 
 
 def _check_text(things: Sequence[Any], name: str) -> None:
-    """Names are text; protobuf gives bytes for what is no UTF-8."""
+    """Names are text; protobuf gives bytes for what is not UTF-8."""
     for t in things:
         words = [
             t.name,
@@ -83,7 +83,7 @@ def _check_text(things: Sequence[Any], name: str) -> None:
         ]
         if not all(isinstance(w, str) for w in words):
             raise FrontendError(
-                f"{name}: is damaged: {next(w for w in words if not isinstance(w, str))!r} is no text"
+                f"{name}: is damaged: {next(w for w in words if not isinstance(w, str))!r} is not text"
             )
 
 

@@ -90,7 +90,7 @@ def _example(index: int, info: Any, default_dtype: str) -> Any:
         return torch.zeros(sizes, dtype=torch_dtype(dtype))
     except (AttributeError, TypeError, RuntimeError) as error:
         raise FrontendError(
-            f"input {name!r}: {shape} of {dtype} is no tensor: {_first_line(error)}"
+            f"input {name!r}: {shape} of {dtype} is not a tensor: {_first_line(error)}"
         ) from None
 
 

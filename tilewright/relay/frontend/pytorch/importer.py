@@ -240,7 +240,7 @@ class _Importer:
         if isinstance(value, (bool, int, float)):
             return constant(value, {bool: "bool", int: "int64"}.get(type(value), "float32"))
         if not isinstance(value, Expr):
-            raise FrontendError(f"a result of the model is {value!r}, which is no tensor")
+            raise FrontendError(f"a result of the model is {value!r}, which is not a tensor")
         return value
 
     def call(self, node: Any, env: dict[Any, Any]) -> Any:

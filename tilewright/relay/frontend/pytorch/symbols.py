@@ -24,7 +24,7 @@ class Symbols:
             return int(value)
         node = getattr(value, "node", None)
         if node is None:
-            raise Refusal(f"{value!r} is no size")
+            raise Refusal(f"{value!r} is not a size")
         if node.maybe_as_int() is not None:
             return int(node.maybe_as_int())
         made = self._build(node.expr)

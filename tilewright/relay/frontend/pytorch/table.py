@@ -43,7 +43,7 @@ class Site:
     @property
     def kind(self) -> TensorType:
         if not self.kinds or self.kinds[0] is None:
-            raise Refusal("its result is no tensor")
+            raise Refusal("its result is not a tensor")
         return self.kinds[0]
 
     @property

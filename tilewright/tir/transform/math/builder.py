@@ -1,4 +1,4 @@
-"""What the expansions are written with: shared values, fused multiply-adds, polynomials, bit views."""
+"""Building blocks of the expansions: shared values, fused multiply-adds, polynomials, bit casts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Builder:
         self._bound: list[tuple[Var, PrimExpr]] = []
 
     def let(self, value: PrimExpr, name: str = "t") -> PrimExpr:
-        """A name for `value`; leaves are names already."""
+        """Bind `value` to a name; leaves are not bound."""
         leaf = value.value if isinstance(value, Broadcast) else value
         if isinstance(leaf, _LEAVES):
             return value
@@ -48,7 +48,7 @@ class Builder:
         return var
 
     def close(self, result: PrimExpr) -> PrimExpr:
-        """`result` inside everything that was bound."""
+        """`result` inside all bindings."""
         for var, value in reversed(self._bound):
             result = Let(var, value, result)
         return result
@@ -155,8 +155,8 @@ def _call(name: str, dtype: DataType, *args: PrimExpr) -> PrimExpr:
 def expansion(name: str, *, ulp: float) -> Callable[[Callable[..., PrimExpr]], Expansion]:
     """Make a float32 body known as the expansion of an operator.
 
-    The body takes a Builder and its arguments as float32, bound to names. What it becomes takes any
-    float type: float16 and bfloat16 go through float32, float64 has ways of its own.
+    The body takes a Builder and its arguments as float32, bound to names. The decorated function takes any float type:
+    float16 and bfloat16 go through float32, float64 has expansions of its own.
     """
 
     def register(body: Callable[..., PrimExpr]) -> Expansion:

@@ -1,4 +1,4 @@
-"""Constants as sums of two float32, the second what the first leaves over.
+"""Constants as sums of two float32: the rounded value and the remainder.
 
 Without a fused multiply-add the first must be short (15 bits), so that its product with an exponent is exact.
 """

@@ -60,7 +60,7 @@ def split_exponent(b: Builder, x: PrimExpr, low: int = _TWO_THIRDS) -> tuple[Pri
 
 
 def _guarded(b: Builder, x: PrimExpr, value: PrimExpr, pole: float = 0.0) -> PrimExpr:
-    """`value`, with what a logarithm is at infinity, at its pole, below it, and of NaN."""
+    """`value`, with the special cases of a logarithm: infinity, the pole, below it, and NaN."""
     if b.fast:
         return value
     value = Select(x < math.inf, value, x)

@@ -50,7 +50,7 @@ def _exp2_wide(b: Builder, p: PrimExpr) -> PrimExpr:
 
 
 def _special_power(b: Builder, x: PrimExpr, exponent: float) -> PrimExpr | None:
-    """Constant exponents for which there is a shorter way that is as good."""
+    """Constant exponents with a shorter expansion of the same accuracy."""
     if exponent == 0.0:
         return b.const(1.0, x)
     if exponent == 1.0:
@@ -74,7 +74,7 @@ def expand_pow(b: Builder, x: PrimExpr, y: PrimExpr) -> PrimExpr:
             return short
     a = b.let(b.fabs(x), "a")
     product = b.to(b.f64, y) * _log2_wide(b, a)
-    # 1^∞ is 1, where 0·∞ would say NaN.
+    # 1^∞ is 1, where 0·∞ would give NaN.
     size = _exp2_wide(b, b.let(Select(a.equal(1.0), const(0.0, b.f64), product), "p"))
 
     half = b.let(y * 0.5, "half")

@@ -182,7 +182,7 @@ def expand_atan2(b: Builder, y: PrimExpr, x: PrimExpr) -> PrimExpr:
     steep = b.let(ay > ax, "steep")
     greater = b.let(Select(steep, ay, ax), "greater")
     lesser = b.let(Select(steep, ax, ay), "lesser")
-    # 0/0 counts as 0 and ∞/∞ as 1; NaN goes its way through the division.
+    # 0/0 counts as 0 and ∞/∞ as 1; NaN propagates through the division.
     ratio = Select(greater.equal(0.0), lesser, lesser / greater)
     ratio = Select(lesser.equal(math.inf), b.const(1.0, x), ratio)
     arc = _atan_unit(b, b.let(ratio, "t"))
