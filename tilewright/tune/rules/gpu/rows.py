@@ -162,10 +162,10 @@ class MadeAhead(SimpleRule):
         why = ""
         for form in forms:
             ahead = stage.program.look_ahead(partial(self._grid, stage, form))
-            if not isinstance(ahead, str) and not isinstance(ahead[0], str):
-                (note, blocks), position = ahead
-                return Match(stage, stage.program.target.gpu, (form, note, blocks, position))
-            why = why or (ahead if isinstance(ahead, str) else str(ahead[0]))
+            made, position = (ahead, None) if isinstance(ahead, str) else ahead
+            if not isinstance(made, str):
+                return Match(stage, stage.program.target.gpu, (form, *made, position))
+            why = why or made
         return Refusal(why, near=True)
 
     def _grid(self, stage: Stage, form: Any) -> tuple[dict[str, Any], int] | str:
