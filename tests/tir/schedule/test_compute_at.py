@@ -32,7 +32,7 @@ from tilewright import tir
 from tilewright.ir.errors import ScheduleError
 from tilewright.script import tir as T
 from tilewright.tir.schedule import compute_at, dependence
-from tilewright.tir.schedule.dependence import check_at_once
+from tilewright.tir.schedule.dependence import check_concurrent
 
 
 # ---------------------------------------------------------------------------- compute_at: expect
@@ -334,10 +334,10 @@ def test_a_marked_loop_around_the_old_place_and_the_new_one_is_checked_once(monk
 
     def check(sch, loop, *rest):
         checked.append(loop.loop_var.name)
-        return check_at_once(sch, loop, *rest)
+        return check_concurrent(sch, loop, *rest)
 
     for module in (compute_at, dependence):
-        monkeypatch.setattr(module, "check_at_once", check)
+        monkeypatch.setattr(module, "check_concurrent", check)
     sch.compute_at("B", sch.get_loops("D")[1])
     assert checked == ["i_0"]
     same(blur, sch)
