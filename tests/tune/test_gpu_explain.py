@@ -170,7 +170,9 @@ def test_decisions_are_taken_on_outcomes() -> None:
     notes.outcomes = [Outcome("a", 256, True, "why not", False), Outcome("b", 1, False, "", False)]
     _refuse_serial(notes)
     notes.outcomes.append(Outcome("c", 1, False, "its loops depend on each other", True))
-    with pytest.raises(ScheduleError, match="c would be computed by one thread: its loops depend on each other"):
+    with pytest.raises(
+        ScheduleError, match="c would be computed by one thread: its loops depend on each other"
+    ):
         _refuse_serial(notes)
 
 

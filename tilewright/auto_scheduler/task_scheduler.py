@@ -29,7 +29,7 @@ __all__ = ["LogEstimatedLatency", "PrintTableInfo", "TaskScheduler", "TaskSchedu
 
 
 class TaskSchedulerCallback:
-    """Is told of each round, before and after."""
+    """A callback before and after each round."""
 
     def pre_tune(self, task_scheduler: TaskScheduler, task_id: int) -> None:
         """A task is about to be measured."""
