@@ -183,9 +183,8 @@ class _Loop:
     outside: int  # iterations, its own counted, over all loops around it
     inside: int = 1
     arith: tuple[int, int, int] = (0, 0, 0)
-    touches: dict[str, tuple[int, int, int]] = field(
-        default_factory=dict
-    )  # stride, bytes of an element, count
+    # Stride, bytes of an element, count.
+    touches: dict[str, tuple[int, int, int]] = field(default_factory=dict)
 
 
 def _loops_of(sch: Any, args: Any) -> list[_Loop]:

@@ -226,9 +226,8 @@ def _set_by_tensors(x: te.Tensor, new: te.Tensor, begin: Any, end: Any, strides:
         for d, p in enumerate(i):
             size, b, e = x.shape[d], begins(d), ends(d)
             s = convert(1 if steps(d) is None else steps(d))
-            s = ops.cast(
-                p.dtype, ops.max_of(ops.min_of(s, size), ops.sub(0, size))
-            )  # a longer one is as long
+            # A step longer than the dimension is equivalent to one of its size.
+            s = ops.cast(p.dtype, ops.max_of(ops.min_of(s, size), ops.sub(0, size)))
             up = ops.greater(s, 0)
             low = ops.select(up, te.const(0, p.dtype), te.const(-1, p.dtype))
             high = ops.select(up, size, ops.sub(size, 1))

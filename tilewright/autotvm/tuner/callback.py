@@ -85,7 +85,7 @@ class _Progress:
         self.begin = time.monotonic()
         self.done, self.current, self.best = 0, 0.0, 0.0
         self.failed: dict[str, int] = {}
-        self._told = 0.0
+        self._last_shown = 0.0
 
     @property
     def line(self) -> str:
@@ -108,8 +108,8 @@ class _Progress:
         out = self.file or sys.stdout
         if out.isatty():
             print(f"\r{self.line}", end="", file=out, flush=True)
-        elif time.monotonic() - self._told > 10:
-            self._told = time.monotonic()
+        elif time.monotonic() - self._last_shown > 10:
+            self._last_shown = time.monotonic()
             print(self.line, file=out, flush=True)
 
     def on_end(self) -> None:

@@ -60,9 +60,8 @@ def im2col(
         _places(s, k, d, by) for s, k, d, by in zip(sizes, kernel_size, dilation, stride, strict=True)
     )
     made = R.take(R.take(x, places(rows), axis=2), places(columns), axis=4)
-    made = permute(
-        made, [0, 1, 2, 4, 3, 5]
-    )  # batch, channel, row and column in the window, row and column of the window
+    # Batch, channel, row and column in the window, row and column of the window.
+    made = permute(made, [0, 1, 2, 4, 3, 5])
     count = rows.shape[1] * columns.shape[1]
     return reshape(made, (batch, channels * int(np.prod(kernel_size)), count))
 
