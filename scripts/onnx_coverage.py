@@ -52,7 +52,7 @@ def pairs(found: list[Any], wanted: list[Any]) -> list[tuple[Any, Any]]:
 
 
 def error_in_ulp(found: Any, wanted: Any) -> float:
-    """The greatest error in units of the last place; for elements near 0, of a thousandth of the greatest one."""
+    """The maximum error in ulp; for elements near 0, in ulp of a thousandth of the maximum element."""
     import numpy as np
 
     step = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}.get(
@@ -183,11 +183,12 @@ def page(tests: list[Any], done: dict[str, dict[str, Any]]) -> str:
         "# ONNX operators",
         "",
         f"The {len(done)} node tests of onnx {onnx.__version__}: {count['passed']} pass, {count['refused']} are "
-        f"refused with an error that says why, {count['failed']} fail otherwise, {count['wrong']} differ by more than "
+        f"refused with an error that gives the reason, {count['failed']} fail otherwise, {count['wrong']} differ by "
+        "more than "
         f"their tolerance, {count['crashed']} crash, {count['hung']} hang. Written by `scripts/onnx_coverage.py`.",
         "",
-        "The error is in units of the last place, the greatest over the operator's passing tests; elements much "
-        "smaller than the greatest one of their tensor are measured by a thousandth of it.",
+        "The error is the maximum over the operator's passing tests, in ulp; for elements much smaller than the "
+        "maximum of their tensor, relative to a thousandth of that maximum.",
         "",
         "| operator | passed | of | max error (ulp) |",
         "|---|---|---|---|",

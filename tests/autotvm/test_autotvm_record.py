@@ -193,7 +193,7 @@ def test_redis_is_refused() -> None:
 def test_there_is_no_hub(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(autotvm.tophub, "_told", set())
+    monkeypatch.setattr(autotvm.tophub, "_warned", set())
     records = get_sample_records(4)
     log = write(tmp_path / "log.json", records)
     target = tvm.target.Target("llvm")

@@ -186,7 +186,7 @@ def test_what_cannot_measure_is_refused() -> None:
     with pytest.raises(ValueError, match="there is no runner 'remote'"):
         autotvm.measure_option("local", "remote")
     with pytest.raises(
-        TuneError, match="LocalRunner runs what LocalBuilder builds, and the builder is a Nothing"
+        TuneError, match="LocalRunner runs results of LocalBuilder, and the builder is a Nothing"
     ):
         RandomTuner(small()).tune(4, autotvm.measure_option(Nothing(), "local"))
 

@@ -118,7 +118,7 @@ def test_the_check_sees_an_overflow():
         for i in range(101):
             A[i] = T.int8(1)
 
-    for func, said in ((wraps, "is not an int32"), (outside, r"A\[100\] of 100 elements")):
+    for func, said in ((wraps, "is no int32"), (outside, r"A\[100\] of 100 elements")):
         with pytest.raises(overflow.Overflow, match=said):
             overflow.check(func)
 

@@ -80,7 +80,7 @@ def test_what_would_be_astronomically_long_is_not_written_out() -> None:
     for _ in range(5_000):
         e = e * e
     assert str(e) == (
-        "<an expression of 5002 nodes uses its parts so often that it has 10^1506 nodes written out>"
+        "<an expression of 5002 nodes shares subexpressions so often that it has 10^1506 nodes when expanded>"
     )
 
 

@@ -125,7 +125,7 @@ def test_integers_as_python_numbers() -> None:
 
 
 def test_dividing_integers_must_be_said() -> None:
-    with pytest.raises(RuntimeError, match="divides integers; say which division you mean: floordiv"):
+    with pytest.raises(RuntimeError, match="divides integers; choose a division: floordiv"):
         _ = i / j
 
 

@@ -280,7 +280,7 @@ def test_logic() -> None:
     lanes = Var("m", "boolx4")
     assert ops.logical_and(False, lanes).dtype == "boolx4" and ops.logical_or(True, lanes).dtype == "boolx4"
     assert ops.logical_and(p, lanes).dtype == "boolx4"
-    with pytest.raises(TypeError, match="`i` of type int32 stands where a condition must"):
+    with pytest.raises(TypeError, match="`i` of type int32 is used as a condition"):
         ops.logical_and(i, p)
     assert ops.all(p) is p and ops.all(p, True, q).__class__ is And and ops.any(p, q, p).__class__ is Or
     for build in (ops.all, ops.any):
@@ -293,7 +293,7 @@ def test_choices() -> None:
     assert ops.if_then_else(False, i, 1).value == 1 and ops.if_then_else(p, i, 1.5).dtype == "float32"
     assert ops.if_then_else(p, i, 1).op.name == "tir.if_then_else"
     assert ops.likely(const(True)).value == 1 and ops.likely(p).op.name == "tir.likely"
-    with pytest.raises(TypeError, match="stands where a condition must"):
+    with pytest.raises(TypeError, match="is used as a condition"):
         ops.select(i, i, i)
 
 

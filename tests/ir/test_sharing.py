@@ -94,7 +94,7 @@ def test_undefined_variables_at_two_places() -> None:
 def test_writing_out_is_refused() -> None:
     e = doubled(60)
     assert str(e) == (
-        "<an expression of 61 nodes uses its parts so often that it has 2.3e+18 nodes written out>"
+        "<an expression of 61 nodes shares subexpressions so often that it has 2.3e+18 nodes when expanded>"
     )
     func = tir.PrimFunc([v], Evaluate(e))
     for step in (
@@ -103,7 +103,9 @@ def test_writing_out_is_refused() -> None:
         lambda: tvm.build(func),
         lambda: tir.interpret(func, 1),
     ):
-        with pytest.raises(SharedExpressionError, match=r"62 nodes uses its parts .*2\.3e\+18.*LetStmt"):
+        with pytest.raises(
+            SharedExpressionError, match=r"62 nodes shares subexpressions .*2\.3e\+18.*LetStmt"
+        ):
             step()
 
 

@@ -340,5 +340,5 @@ def test_a_kernel_that_computes_another_type_than_memory_is_planned_for() -> Non
     w = relay.const(np.ones((2, 4), "float32"))
     mod = tvm.IRModule.from_expr(relay.Function([x], relay.sigmoid(relay.nn.matmul(x, w))))
     for compiled in (lambda: relay.build(mod, "llvm"), lambda: relay.vm.compile(mod, "llvm")):
-        with pytest.raises(tvm.TVMError, match=r"its compute gives a tensor .* its type says"):
+        with pytest.raises(tvm.TVMError, match=r"its compute returns a tensor .* its type is"):
             compiled()

@@ -149,9 +149,15 @@ def test_memory_between_kernels_of_a_step_is_in_the_arena() -> None:
 def test_explain_says_where_a_step_runs(small: Any) -> None:
     text = small.explain()
     assert text.startswith("fused_nn_dense_nn_bias_add_nn_relu: opencl\n") and "T_matmul_NT: rows" in text
-    with pytest.warns(RuntimeWarning, match="fused_argsort is done by the host, between copies"):
+    with pytest.warns(RuntimeWarning, match="fused_argsort runs on the host, between copies"):
         lib = relay.build(with_a_sort(), "opencl")
+<<<<<<< HEAD
     assert "\nfused_argsort: the host, between copies: argsort would be computed by one thread" in lib.explain()
+=======
+    assert (
+        "\nfused_argsort: the host, between copies: argsort would be computed by one thread" in lib.explain()
+    )
+>>>>>>> h/words
 
 
 def test_what_depends_on_constants_alone_is_done_by_the_host() -> None:

@@ -296,7 +296,7 @@ SEQUENCE = """agraph (int64 count, float[3] x) => (float[m] y) {
         (OTHER_RANK, "its state 0 is"),
         (OTHER_TYPE, "its state 0 is"),
         (FEWER, "it has 1 states, and its body gives 0"),
-        (SEQUENCE, "how often it runs must be known at import"),
+        (SEQUENCE, "its trip count must be known at import"),
         (SCAN.replace("num_scan_inputs = 2", "num_scan_inputs = 9"), "num_scan_inputs is 9"),
         (SCAN.replace("scan_input_axes = [0, -1]", "scan_input_axes = [0, 4]"), "axis 4 does not exist"),
         (

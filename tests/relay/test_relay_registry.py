@@ -90,7 +90,7 @@ def test_an_operator_is_one_registration_and_one_constructor(run_graph: Any) -> 
         import numpy as np
 
         np.testing.assert_array_equal(run_graph(f.body, x=np.ones(2, "float32")), [3, 3])
-        with pytest.raises(ValueError, match="described twice"):
+        with pytest.raises(ValueError, match="declared twice"):
             register("test.scaled", inputs=(), rel=rel)
         registry.register_pattern("test.scaled", OpPattern.OPAQUE)
         assert op.pattern == OpPattern.OPAQUE
@@ -150,7 +150,9 @@ def test_a_signature_is_the_declaration() -> None:
     assert len(declared(x, count=2)) == 2
     with pytest.raises(TypeError, match=r"declared\(\) got an unexpected keyword argument 'axes'"):
         declared(x, axes=1)  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match=r"attribute 'axis' must be an integer: the program computes it"):
+    with pytest.raises(
+        TypeError, match=r"attribute 'axis' must be an integer: it is computed by the program"
+    ):
         declared(x, axis=x)  # type: ignore[arg-type]
 
 

@@ -112,7 +112,7 @@ def test_well_formed() -> None:
     good = relay.Function([x], relay.Let(v, x, v))
     assert analysis.well_formed(good) and analysis.well_formed(IRModule.from_expr(good))
     assert not analysis.well_formed(relay.Let(v, x, relay.Let(v, x, v)))
-    with pytest.raises(TVMError, match="%v is used outside"):
+    with pytest.raises(TVMError, match="%v is used out of its scope"):
         analysis.check_well_formed(relay.Function([x], relay.Tuple([relay.Let(v, x, v), v])))
 
 

@@ -455,7 +455,7 @@ def test_code_and_library(tmp_path: Path) -> None:
     lib.export_library(str(tmp_path / "lib.so"))
     kernels = tvm.runtime.load_module(tmp_path / "lib.so")
     check_saved(VirtualMachine(Executable.load_exec(code, kernels), tvm.cpu()))
-    with pytest.raises(tvm.TVMError, match="no program of the virtual machine"):
+    with pytest.raises(tvm.TVMError, match="not a program of the virtual machine"):
         Executable.load_exec(b"PK\x03\x04" + bytes(64), kernels)
     with pytest.raises(tvm.TVMError, match="truncated"):
         Executable.load_exec(code[:200], kernels)

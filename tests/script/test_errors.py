@@ -106,7 +106,7 @@ CASES = {
     "division of integers": (
         "T.evaluate(n / 2)",
         """
-        <script>:3: `n / 2` divides integers; say which division you mean: floordiv/floormod (Python's //), truncdiv/truncmod (C's), indexdiv/indexmod (for indices), or cast to a float first
+        <script>:3: `n / 2` divides integers; choose a division: floordiv/floormod (Python's //), truncdiv/truncmod (C's), indexdiv/indexmod (for indices), or cast to a float first
           |     T.evaluate(n / 2)
           |                ^^^^^
         """,
@@ -191,7 +191,7 @@ CASES = {
     "a condition that is a number": (
         "T.evaluate(n and n > 3)",
         """
-        <script>:3: `n` of type int32 stands where a condition must
+        <script>:3: `n` of type int32 is used as a condition
           |     T.evaluate(n and n > 3)
           |                ^^^^^^^^^^^
         """,

@@ -184,7 +184,7 @@ def test_types_without_a_common_one():
 def test_division_of_integers_must_say_which():
     refused(
         lambda: te.compute((4,), lambda i: I32[i] / 2, name="C"),
-        "te.compute `C`: `I32[i] / 2` divides integers; say which division you mean: floordiv/floormod "
+        "te.compute `C`: `I32[i] / 2` divides integers; choose a division: floordiv/floormod "
         "(Python's //), truncdiv/truncmod (C's), indexdiv/indexmod (for indices), or cast to a float first"
         "\n  at @",
     )

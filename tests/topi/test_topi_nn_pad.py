@@ -106,7 +106,7 @@ def test_symbolic_sizes() -> None:
         (lambda t: topi.nn.pad(t, (1, 0), (0, -2)), "pad_after is .* must not be negative"),
         (lambda t: topi.nn.pad(t, (1, 1.5)), "no integer"),
         (lambda t: topi.nn.mirror_pad(t, (0, 4), None, "SYMMETRIC"), "dimension 1 has 3 elements and 4 more"),
-        (lambda t: topi.nn.mirror_pad(t, (0, 3), None, "REFLECT"), "REFLECT makes at most 2 on a side"),
+        (lambda t: topi.nn.mirror_pad(t, (0, 3), None, "REFLECT"), "REFLECT pads at most 2 on a side"),
         (lambda t: topi.nn.mirror_pad(t, (0, 1), None, "WRAP"), "mode is 'WRAP'"),
         (lambda t: topi.nn.dilate(t, (1, 0)), "give a stride of at least 1 for each dimension"),
         (lambda t: topi.nn.dilate(t, (1,)), "strides are .* for the 2 dimensions of `x`"),

@@ -185,7 +185,7 @@ def test_only_float32_is_rounded() -> None:
     copy = sch.get_block("A_shared_dyn_o")
     sch.unannotate(copy, "tilewright.bulk_copy")
     sch.annotate(copy, "tilewright.bulk_copy", "tf32")
-    with pytest.raises(tvm.TVMError, match="only float32 is rounded to tf32, not float16"):
+    with pytest.raises(tvm.TVMError, match="elements that it rounds to tf32 are float32, not float16"):
         tvm.build(sch.mod, target=HOPPER)
 
 

@@ -231,7 +231,7 @@ def test_errors_are_like_those_of_neighbours() -> None:
 
 def test_without_xgboost_one_message_and_a_corrected_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "xgboost", None)
-    monkeypatch.setattr(cost_models, "_told", set())
+    monkeypatch.setattr(cost_models, "_warned", set())
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         made = [cost_model("auto", 0, tvm.target.Target("opencl")) for _ in range(3)]

@@ -122,7 +122,7 @@ def test_a_model_of_other_features_is_refused(tmp_path: Path, task: Task) -> Non
     model._trees.set_attr(layout="another")
     model._trees.save_model(path)
     with pytest.raises(
-        TuneError, match=r"m\.json: this model was trained on features that another tilewright had"
+        TuneError, match=r"m\.json: this model was trained on the features of another version"
     ):
         TreeModel(pretrained=path)
 

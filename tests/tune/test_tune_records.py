@@ -166,8 +166,8 @@ def test_a_disk_that_is_full_is_named_and_what_was_added_is_kept(task: Task, tmp
             for _ in range(100):
                 db.add(record(task, 2e-3, error="x" * 1000), task)
     assert str(error.value) == (
-        f"{path}: the records cannot be read or written: database or disk is full; make room there: what was added "
-        "before is kept, and a search goes on from it (--resume)"
+        f"{path}: the records cannot be read or written: database or disk is full; make room there: earlier "
+        "records are kept, and a search resumes from them (--resume)"
     )
     with Database(path) as db:
         assert db.records(task)[0].time == 1e-3

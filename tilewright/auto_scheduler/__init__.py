@@ -1,10 +1,10 @@
-"""The automatic scheduler: tasks, tuning, records, and what they give to `tvm.build` and `relay.build`.
+"""The automatic scheduler: tasks, tuning, records, and their use in `tvm.build` and `relay.build`.
 
     task = SearchTask(func=matmul, args=(512, 512, 512), target="llvm")
     task.tune(TuningOptions(num_measure_trials=64, measure_callbacks=[RecordToFile("matmul.json")]))
     sch, args = task.apply_best("matmul.json")
 
-It is a face: what searches, measures and keeps is `tilewright.tune`.
+It is a facade: search, measurement and records are in `tilewright.tune`.
 """
 
 from . import (

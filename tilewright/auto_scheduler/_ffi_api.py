@@ -34,7 +34,7 @@ def SearchPolicyUtilsGetConsumers(task: Any, state: State, stage_id: int) -> dic
 
 
 def SearchPolicyUtilsIsElementwiseMatch(task: Any, state: State, stage_id: int, target_stage_id: int) -> bool:
-    """Whether a stage reads each element of another at its own place, and nothing else does."""
+    """Whether a stage is the only reader of another one, elementwise."""
     source, target = state.stages[stage_id].op, state.stages[target_stage_id].op
     if not isinstance(source, BaseComputeOp) or not isinstance(target, ComputeOp):
         return False
@@ -59,7 +59,7 @@ def SearchPolicyUtilsIsTiled(state: State, stage_id: int) -> bool:
 
 
 def SearchPolicyUtilsHasCacheReadStage(state: State, stage_id: int) -> bool:
-    """Whether there is a copy of what a stage computes."""
+    """Whether a stage has a cache_read copy."""
     return any(s.stage == stage_id and s.kind == "cache_read" for s in state.transform_steps)
 
 

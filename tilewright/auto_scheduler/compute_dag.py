@@ -81,12 +81,12 @@ class ComputeDAG:
 
     @cached_property
     def ops(self) -> list[Operation]:
-        """All operations, each after those that it reads."""
+        """All operations in topological order."""
         return post_order(t.op for t in self.tensors)
 
     @property
     def outputs(self) -> list[Operation]:
-        """Those that others do not read, or that are asked for."""
+        """The operations without readers, or the requested ones."""
         read = {t.op for op in self.ops for t in op.input_tensors}
         asked = {t.op for t in self.tensors if not isinstance(t.op, PlaceholderOp)}
         return [op for op in self.ops if op in asked or op not in read]
@@ -108,7 +108,7 @@ class ComputeDAG:
 
     # -- states ----------------------------------------------------------------------------------
     def get_init_state(self) -> State:
-        """The program as it is written, to be scheduled by hand."""
+        """The unscheduled program, for scheduling by hand."""
         return State.begin(self)
 
     @property
@@ -123,7 +123,8 @@ class ComputeDAG:
         return state.applied(), list(self.tensors)
 
     def infer_bound_from_state(self, state: State) -> State:
-        """The state with all ranges known: loops of a stage inside another one are as long as they are there."""
+        """The state with all ranges inferred: the loops of a stage that is computed at another one have its required
+        extents."""
         return state.bounded()
 
     def print_python_code_from_state(self, state: State) -> str:

@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from .search_task import SearchTask
 
 Array = Any
-_SPREAD = 0.3  # how far the times of candidates are thought to lie apart: their logarithms
+_SPREAD = 0.3  # assumed standard deviation of the logarithms of candidates' times
 
 
 class CostModel:
-    """Scores states, and learns from what was measured."""
+    """Scores states, and learns from measurements."""
 
     def engine(self, target: Any, seed: int) -> EngineModel:
         """As the engine takes it."""
         raise NotImplementedError
 
     def update(self, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
-        """Learn from what was measured."""
+        """Learn from measurements."""
         raise NotImplementedError
 
     def predict(self, task: SearchTask, states: Sequence[State]) -> Array:
@@ -83,7 +83,7 @@ class RandomModel(_Engines):
 
 
 class XGBModel(_Engines):
-    """Trees that learn what the model of the machine gets wrong.
+    """Trees that learn the errors of the machine model.
 
     They begin with those of `model_file`, else with those that come with the package where the target is near. Without
     xgboost the model of the machine goes on alone.
@@ -113,14 +113,14 @@ class XGBModel(_Engines):
         self.update(*RecordReader(file_name).read_lines(n_lines))
 
     def save(self, file_name: str) -> None:
-        """Write what was learned."""
+        """Save the trained model."""
         if not isinstance(self._model, TreeModel):
             raise TuneError(f"{file_name}: there is nothing to save: the model has learned nothing yet")
         with _any_name():
             self._model.save(file_name)
 
     def load(self, file_name: str) -> None:
-        """Begin with what another one has learned."""
+        """Load a trained model."""
         if not os.path.exists(file_name):
             raise TuneError(f"{file_name}: there is no such file; XGBModel.save makes one")
         self.model_file, self._model = file_name, None

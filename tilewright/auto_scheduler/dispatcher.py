@@ -1,4 +1,4 @@
-"""Records at work: what was measured is applied by `relay.build` and `auto_schedule` inside a `with`."""
+"""Application of records by `relay.build` and `auto_schedule` inside a `with`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .search_task import SearchTask, TuningOptions
 
 
 class DispatchContext:
-    """Is asked for the schedule of a program. `current` is the innermost one that is open."""
+    """A context that provides schedules of programs. `current` is the innermost open one."""
 
     current: ClassVar[DispatchContext | None] = None
 

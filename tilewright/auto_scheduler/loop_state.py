@@ -164,7 +164,7 @@ class State:
 
     @property
     def stages(self) -> list[Stage]:
-        """All stages with their loops as they are now."""
+        """All stages with their current loops."""
         if self._te is None:
             return _stages_of(self.schedule)
         return [self._stage(s) for s in self._te.stages]
@@ -225,7 +225,7 @@ class State:
             )
         return self._te
 
-    # -- what it becomes ---------------------------------------------------------------------------
+    # -- results -------------------------------------------------------------------------------------
     def applied(self) -> Any:
         """What is lowered and built: a te.Schedule of its own if it was written by hand, else a tir.Schedule."""
         if self._te is None:
@@ -250,7 +250,7 @@ class State:
         return te._replayed
 
     def bounded(self) -> State:
-        """The state with the loops of stages inside other stages as long as they are there."""
+        """The state with inferred extents of stages that are computed at other stages."""
         made = self.copy()
         if made._te is None or not made.concrete:
             return made
@@ -274,7 +274,7 @@ class State:
             )
 
     def with_sizes(self, rng: Any) -> State:
-        """The state with what is not decided drawn at random: whole divisors of the loops that are split."""
+        """The state with undecided split factors sampled at random from the divisors of the loops."""
         if self.concrete:
             return self
         made = State.begin(self.compute_dag)
@@ -324,7 +324,7 @@ class State:
         return self._call("vectorize", stage, [iterator])[0]
 
     def unroll(self, stage: Any, iterator: Iterator, max_unroll: int | None = None) -> Iterator:
-        """Write a loop's iterations one after the other; one longer than `max_unroll` is left as it is."""
+        """Unroll a loop; one longer than `max_unroll` is unchanged."""
         extent = None if iterator.range is None else const_value(iterator.range.extent)
         if max_unroll is not None and extent is not None and extent > max_unroll:
             return iterator
@@ -337,7 +337,7 @@ class State:
         return self._call("bind", stage, [iterator], thread_name)[0]
 
     def tensorize(self, stage: Any, iterator: Iterator, ti_func: str) -> Iterator:
-        """Let an instruction do a loop; `ti_func` is the registered function that gives it."""
+        """Tensorize a loop; `ti_func` is the registered function that returns the intrinsic."""
         return self._call("tensorize", stage, [iterator], ti_func)[0]
 
     def pragma(self, stage: Any, iterator: Iterator, pragma_type: str) -> None:
@@ -356,7 +356,7 @@ class State:
         self._do(_Step("compute_at", self._number(stage), (), (at, place)))
 
     def compute_inline(self, stage: Any) -> None:
-        """Put what a stage computes where it is used."""
+        """Inline a stage into its consumers."""
         self._call("compute_inline", stage, [])
 
     def compute_root(self, stage: Any) -> None:
@@ -364,16 +364,17 @@ class State:
         self._call("compute_root", stage, [])
 
     def cache_read(self, stage: Any, scope_name: str, reader_stages: Sequence[Any]) -> Tensor:
-        """Copy what a stage computes into other memory for some readers; gives the copy."""
+        """Copy the result of a stage into another memory scope for some readers; returns the copy."""
         readers = tuple(self._number(r) for r in reader_stages)
         return self._do(_Step("cache_read", self._number(stage), (), (scope_name, readers)))  # type: ignore[no-any-return]
 
     def cache_write(self, stage: Any, scope_name: str) -> Tensor:
-        """Compute a stage in other memory and copy it from there; gives the tensor there."""
+        """Compute a stage in another memory scope and copy it back; returns the cached tensor."""
         return self._do(_Step("cache_write", self._number(stage), (), (scope_name,)))  # type: ignore[no-any-return]
 
     def rfactor(self, stage: Any, iterator: Iterator, factor_iter_id: int) -> Tensor:
-        """Let each iteration of a reduction reduce into a place of its own; gives that tensor."""
+        """Reduce each iteration of a reduction loop into an element of its own; returns the tensor of partial
+        results."""
         at = self._number(stage)
         step = _Step("rfactor", at, (self._place(at, iterator),), (factor_iter_id,))
         return self._do(step)  # type: ignore[no-any-return]
@@ -542,7 +543,7 @@ def _lengths(step: _Step) -> tuple[int | None, ...]:
 
 
 def _drawn(rng: Any, extent: Any, lengths: Sequence[int | None]) -> tuple[int, ...]:
-    """Sizes for those that are not decided: divisors of what the others leave."""
+    """Sampled values of undecided factors: divisors of the remaining extent."""
     whole = const_value(extent)
     left = 1 if whole is None else max(1, int(whole) // math.prod(x for x in lengths if x is not None))
     out = []
@@ -566,7 +567,7 @@ _KINDS = {ForKind.PARALLEL: "parallel", ForKind.VECTORIZED: "vectorize", ForKind
 
 @dataclass(frozen=True)
 class _Named:
-    """A block in the place of an operation."""
+    """A block that represents an operation."""
 
     name: str
 

@@ -131,9 +131,9 @@ class BuildResult:
         return f"BuildResult(error_no={self.error_no}, time_cost={self.time_cost:.3f})"
 
 
-# ---------------------------------------------------------------------------- who is told
+# ---------------------------------------------------------------------------- callbacks
 class MeasureCallback:
-    """Is told what was measured."""
+    """A callback for measurements."""
 
     def callback(self, policy: Any, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
         raise NotImplementedError
@@ -221,7 +221,7 @@ class ProgramRunner:
         build_results: Sequence[BuildResult] = (),
         verbose: int = 1,
     ) -> list[MeasureResult]:
-        """Run and check candidates; those that could not be built have the error of then."""
+        """Run and check candidates; those with a build error keep it."""
         out: list[MeasureResult | None] = [None] * len(measure_inputs)
         for i, built in enumerate(build_results):
             if built.error_no:
@@ -345,7 +345,7 @@ def runner_of(given: Any) -> Any:
 
 @contextmanager
 def opened(builder: ProgramBuilder, runner: Any, reproducers: str | None = None) -> Iterator[Measures]:
-    """Who measures, for as long as it is needed."""
+    """The measurer, open as long as it is needed."""
     if not isinstance(runner, ProgramRunner):
         yield runner
         return

@@ -45,7 +45,7 @@ _STARTS = tuple(f'{{"{key}":'.encode() for key in ("format", "machine", "workloa
 
 # ---------------------------------------------------------------------------- out
 def record_of(inp: MeasureInput, res: MeasureResult) -> Record:
-    """A candidate and what was measured of it, as the engine keeps it."""
+    """A candidate and its measurement as a record of the engine."""
     candidate = inp.candidate
     if candidate.kind == "program":
         raise RecordError(
@@ -81,7 +81,7 @@ def dump_record_to_string(inp: MeasureInput, res: MeasureResult) -> str:
 
 
 class RecordToFile(MeasureCallback):
-    """Writes what is measured to a file, each at once."""
+    """Writes measurements to a file, each immediately."""
 
     def __init__(self, filename: str | os.PathLike[str] = "auto_scheduler_tuning.json") -> None:
         self.filename = os.fspath(filename)
@@ -89,7 +89,7 @@ class RecordToFile(MeasureCallback):
         Path(self.filename).parent.mkdir(parents=True, exist_ok=True)
 
     def callback(self, policy: Any, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
-        """Write what somebody measured."""
+        """Write measurements."""
         for inp, res in zip(inputs, results, strict=True):
             self.keep(record_of(inp, res), inp.task.task)
 
@@ -319,11 +319,11 @@ class Journal(Database):
             self._waiting.append(record)
 
     def preload(self, filename: str | os.PathLike[str]) -> int:
-        """Take in what a file has of these tasks; nobody is told. How many records that were."""
+        """Load the records of these tasks from a file without calling callbacks; returns their number."""
         count = 0
         if not os.path.exists(filename):  # the first time that a program runs which goes on by itself
             warnings.warn(
-                f"{os.fspath(filename)}: there is no such file yet, so the search begins anew",
+                f"{os.fspath(filename)}: there is no such file yet, so the search starts from the beginning",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -336,7 +336,7 @@ class Journal(Database):
         return count
 
     def tell(self, policy: Any) -> None:
-        """Let callbacks know what was measured since the last time."""
+        """Call callbacks with the measurements since the last call."""
         waiting, self._waiting = self._waiting, []
         if not waiting or not self._others:
             return

@@ -46,7 +46,7 @@ class SearchCallback:
 
 
 class PreloadMeasuredStates(SearchCallback):
-    """Begin with what a file holds: it is not measured again, and the model learns from it."""
+    """Start from the records of a file: they are not measured again, and the model learns from them."""
 
     def __init__(self, filename: Any) -> None:
         self.filename = filename
@@ -56,12 +56,12 @@ class PreloadMeasuredStates(SearchCallback):
 
 
 class PreloadCustomSketchRule(SearchCallback):
-    """States of one's own among those that are measured.
+    """User-defined states among the measured ones.
 
     For each stage, from the last to the first, `meet_condition_func(policy, state, stage_id)` says whether the rule
     applies, and `apply_func(policy, state, stage_id)` gives pairs of a state and of the stage to go on with (-1: done).
     In place of a pair it may give a tir.Schedule of the program, `policy.search_task.compute_dag.mod`. Splits by None
-    get sizes drawn at random. A stage that no rule takes stays as it is written.
+    get factors sampled at random. A stage without a matching rule is unchanged.
     """
 
     PASS, APPLY, APPLY_AND_SKIP_REST = 0, 1, 2
@@ -138,7 +138,7 @@ class SearchPolicy:
 
 
 class EmptyPolicy(SearchPolicy):
-    """Measures the program as it is written, once, and is content with it."""
+    """Measures the unscheduled program once."""
 
     def _search(self, options: TuningOptions, measures: Measures, journal: Journal) -> State:
         task = self.search_task
@@ -222,7 +222,7 @@ class SketchPolicy(SearchPolicy):
         return tuner
 
     def _go_on(self, tuner: Tuner, wanted: int, journal: Journal, display: Any) -> None:
-        """Measure up to `wanted` trials in all, with what is shown and told after each round."""
+        """Measure up to `wanted` trials in all, with display and callbacks after each round."""
         began, before = time.monotonic(), len(tuner.trials)
         while len(tuner.trials) < wanted and not tuner.should_stop:
             if not tuner.step(wanted - len(tuner.trials)):
@@ -264,7 +264,7 @@ class SketchPolicy(SearchPolicy):
     def _measure_rules(
         self, options: TuningOptions, measures: Measures, journal: Journal, tuner: Tuner
     ) -> tuple[list[tuple[Candidate, Measured]], bool]:
-        """Measure the states of custom rules; whether they are all that is wanted."""
+        """Measure the states of custom rules; returns whether no other states are to be measured."""
         states, only = self._rule_states()
         room = options.num_measure_trials - 1 if only else options.num_measure_trials // 2
         inputs = list(islice(self._drawn(states), room)) if states else []
@@ -319,7 +319,7 @@ class SketchPolicy(SearchPolicy):
         return state, int(stage)
 
     def _given(self, rule: PreloadCustomSketchRule, state: State, stage: int) -> list[tuple[State, int]]:
-        """What a rule gives of a state: states and the stages to go on with, or schedules."""
+        """The results of a rule for a state: states and the next stages, or schedules."""
         found = list(rule.apply_func(self, state, stage) or ())
         if len(found) == 2 and isinstance(found[0], State) and isinstance(found[1], int):
             found = [found]  # one pair, not in a list
@@ -443,7 +443,7 @@ def search_options(
 
 
 def reproducers_of(options: TuningOptions) -> str | None:
-    """The folder for scripts that show wrong results: beside the first file of records."""
+    """The folder for scripts that reproduce wrong results: next to the first file of records."""
     files = [c.filename for c in options.measure_callbacks if isinstance(c, RecordToFile)]
     return f"{files[0]}.wrong" if files else None
 

@@ -91,7 +91,7 @@ def _figures(target: Target) -> dict[str, int]:
 
 
 class TuningOptions:
-    """How to tune: how many candidates are measured, when to end before, who measures, and who is told.
+    """Options of tuning: the number of trials, early stopping, the measurer, and callbacks.
 
     With `early_stopping` it ends after so many trials without a better one; without it, when little more is expected
     to be won. Up to `num_measures_per_round` are measured before the model learns from them; the engine takes fewer.
@@ -219,7 +219,7 @@ class SearchTask:
     def tune(
         self, tuning_options: TuningOptions, search_policy: Any = None, adaptive_training: bool = False
     ) -> None:
-        """Search, and tell the callbacks of the options what is measured.
+        """Search, and call the callbacks of the options with measurements.
 
         `adaptive_training` changes nothing: the model learns anew from everything in some milliseconds. If nothing
         could be measured, it raises with a table of the causes.

@@ -27,7 +27,7 @@ from .search_task import SearchTask, TuningOptions
 
 
 class TaskSchedulerCallback:
-    """Is told of each round, before and after."""
+    """A callback before and after each round."""
 
     def pre_tune(self, task_scheduler: TaskScheduler, task_id: int) -> None:
         """A task is about to be measured."""

@@ -94,7 +94,7 @@ def calc_workload_dis_factor(
 ) -> float:
     """How many times larger one program is than another of the same name; infinite if they are not alike.
 
-    Sizes must divide each other, and what is not a number must be the same.
+    Sizes must divide each other, and other arguments must be equal.
     """
     name, sizes = target_workload_pair
     other, others = source_workload_pair

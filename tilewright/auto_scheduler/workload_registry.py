@@ -24,7 +24,7 @@ WORKLOAD_FUNC_REGISTRY: dict[str, Any] = {}
 
 
 def register_workload(func_name: Any, f: Callable[..., Any] | None = None, override: bool = False) -> Any:
-    """Make a function known that gives the tensors of a program; as a decorator, or with a name and a function."""
+    """Register a function that returns the tensors of a program; as a decorator, or with a name and a function."""
     if callable(func_name):
         f, func_name = func_name, get_func_name(func_name)
     if not isinstance(func_name, str):
@@ -75,7 +75,7 @@ def make_workload_key(func: str | Callable[..., Any], args: Sequence[Any]) -> st
 
 
 def workload_key_to_tensors(workload_key: str) -> Any:
-    """The tensors of a key; what stands for them, for a program that came from a file or a model."""
+    """The tensors of a key; placeholders for a program from a file or a model."""
     name, args = decode_workload_key(workload_key)
     found = WORKLOAD_FUNC_REGISTRY.get(workload_key if name is None else name)
     if found is None:
@@ -88,7 +88,8 @@ def workload_key_to_tensors(workload_key: str) -> Any:
 
 
 def serialize_workload_registry_entry(workload_key: str) -> tuple[str, Any]:
-    """What is registered for a key, for another process: a function as it is, tensors as the text of their program."""
+    """The registered workload of a key, for another process: a function by reference, tensors as the text of their
+    program."""
     name = workload_func_name(workload_key)
     if name not in WORKLOAD_FUNC_REGISTRY:
         raise RuntimeError(f"there is no workload {name} to be sent; register it first")
@@ -101,7 +102,7 @@ def serialize_workload_registry_entry(workload_key: str) -> tuple[str, Any]:
 
 
 def deserialize_workload_registry_entry(data: tuple[str, Any]) -> None:
-    """Register what another process sent, unless the name is taken."""
+    """Register a workload from another process, unless the name exists."""
     name, value = data
     if name not in WORKLOAD_FUNC_REGISTRY:
         WORKLOAD_FUNC_REGISTRY[name] = load_json(value) if isinstance(value, str) else value

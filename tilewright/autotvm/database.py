@@ -18,7 +18,7 @@ class Database:
         raise NotImplementedError
 
     def save(self, inp: MeasureInput, res: MeasureResult, extend: bool = False) -> None:
-        """Keep a result: beside those that are there with `extend`, else in their place."""
+        """Store a result: in addition to existing ones with `extend`, else replacing them."""
         raise NotImplementedError
 
 

@@ -54,7 +54,7 @@ class _Access:
 
 @dataclass
 class _Leaf:
-    """A store, the loops around it from the outside in, and what it computes."""
+    """A store, the loops around it from the outside in, and its value."""
 
     loops: list[For]
     accesses: list[_Access]
@@ -105,7 +105,7 @@ def _computed(e: Any) -> Iterator[Any]:
 
 
 def _access(buffer: Any, indices: Sequence[Any], around: list[For], bound: dict[Var, Any]) -> _Access:
-    """Strides by trying: the place at the first iteration of all loops, and at the second of one."""
+    """Strides by finite differences: the index in the first iteration of all loops, and in the second of one."""
     start = {loop.loop_var: 0 for loop in around}
     origin = _place(buffer, indices, start, bound)
     strides = {}
@@ -123,7 +123,7 @@ def _place(buffer: Any, indices: Sequence[Any], at: dict[Var, int], bound: dict[
 
 
 def _value(e: Any, at: dict[Var, int], bound: dict[Var, Any]) -> int:
-    """An index in numbers; what is not known counts as 0."""
+    """The numeric value of an index; unknown variables count as 0."""
     if isinstance(e, IntImm):
         return int(e.value)
     if isinstance(e, Var):
@@ -168,16 +168,15 @@ def _log(x: float) -> float:
 # ---------------------------------------------------------------------------- loops
 @dataclass
 class _Loop:
-    """What is known of a loop: the operations of one run of it, and for each buffer what that run touches."""
+    """Statistics of a loop: the operations of one run, and the accesses of each buffer."""
 
     loop: For
     depth: int
     outside: int  # iterations, its own counted, over all loops around it
     inside: int = 1
     arith: tuple[int, int, int] = (0, 0, 0)
-    touches: dict[str, tuple[int, int, int]] = field(
-        default_factory=dict
-    )  # stride, bytes of an element, count
+    # Stride, bytes of an element, count.
+    touches: dict[str, tuple[int, int, int]] = field(default_factory=dict)
 
 
 def _loops_of(sch: Any, args: Any) -> list[_Loop]:
@@ -220,7 +219,7 @@ def ana_lower(sch: Any, args: Any = None, binds: Any = None, simple_mode: bool =
 
 
 def get_itervar_feature(sch: Any, args: Any = None, take_log: bool = False) -> list[list[Any]]:
-    """For each loop: its variable, what it is, what it computes, and how it touches each buffer."""
+    """For each loop: its variable, kind, operations, and the accesses of each buffer."""
     scale = _log if take_log else float
     out: list[list[Any]] = []
     for entry in _loops_of(sch, args):

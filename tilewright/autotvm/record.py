@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 AUTOTVM_LOG_VERSION = 0.2
-_FAILED = 1e9  # what stands for the time of something that could not be measured
+_FAILED = 1e9  # the time of a failed measurement
 logger = logging.getLogger("autotvm")
 
 

@@ -11,13 +11,13 @@ from .task.dispatcher import ApplyHistoryBest, DispatchContext, FallbackContext
 from .utils import EmptyContext
 
 logger = logging.getLogger("autotvm")
-_told: set[str] = set()
+_warned: set[str] = set()
 
 
 def context(target: Any, extra_files: Any = None) -> Any:
     """A context of no ready-made records; of those in `extra_files` if there are any. It says so once."""
-    if "hub" not in _told:
-        _told.add("hub")
+    if "hub" not in _warned:
+        _warned.add("hub")
         logger.info(
             "there is no hub of ready-made records: what has none is scheduled by the model of the machine; tune, and "
             "use autotvm.apply_history_best(file)"

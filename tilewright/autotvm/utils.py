@@ -47,7 +47,7 @@ def get_const_int(expr: Any) -> int:
     """An integer of something that is one."""
     value = expr if isinstance(expr, int) else const_value(expr)
     if value is None:
-        raise ValueError(f"a constant is wanted, not `{expr}`")
+        raise ValueError(f"a constant is expected, not `{expr}`")
     return int(value)
 
 

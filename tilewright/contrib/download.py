@@ -17,7 +17,7 @@ def download(
     size_compare: bool = False,
     retries: int = 3,
 ) -> None:
-    """Fetch a file; one that is there already is kept, unless asked to replace it or to compare the sizes."""
+    """Download a file; an existing one is kept, unless `overwrite` or `size_compare` says otherwise."""
     target = Path(path)
     if target.exists() and not overwrite:
         if not size_compare or target.stat().st_size == _remote_size(url):
@@ -57,6 +57,6 @@ def download_testdata(
     parts = [module] if isinstance(module, str) else list(module or ())
     target = root.joinpath(*parts, relpath)
     if not target.resolve().is_relative_to(root.resolve()):
-        raise ValueError(f"{relpath!r} lies outside the cache of test data")
+        raise ValueError(f"{relpath!r} is outside the cache of test data")
     download(url, target, overwrite, size_compare)
     return str(target)

@@ -31,7 +31,7 @@ def create(graph_json_str: str, libmod: Any, device: Device | list[Device]) -> G
 def _executor(graph_json_str: str, libmod: Any, device: Device | list[Device]) -> Executor:
     if not isinstance(libmod, ModelModule):
         raise TVMError(
-            f"{libmod!r} is not the library of a model: give what relay.build returned, or what load_module made of "
+            f"{libmod!r} is not the library of a model: pass the result of relay.build, or of load_module for "
             "the file that it was exported to"
         )
     try:
@@ -108,7 +108,7 @@ class GraphModule:
         raise NotImplementedError("debug_get_output: use tilewright.contrib.debugger.debug_executor")
 
     def load_params(self, params_bytes: bytes | bytearray) -> None:
-        """Set parameters from what `save_param_dict` wrote."""
+        """Set parameters from the output of `save_param_dict`."""
         self.module.load_params(params_bytes)
 
     def share_params(self, other: GraphModule, params_bytes: Any = None) -> None:

@@ -11,7 +11,7 @@ _results: dict[tuple[str, str, tuple[Any, ...]], Any] = {}
 
 
 def memoize(key: str, save_at_exit: bool = False) -> Callable[[_Function], _Function]:
-    """A decorator that keeps what a function gave for the same arguments, under a key of the program's.
+    """A decorator that caches the results of a function by its arguments, under a key of the program.
 
         @memoize("tests.conv2d")
         def get_ref_data(): …
@@ -23,7 +23,7 @@ def memoize(key: str, save_at_exit: bool = False) -> Callable[[_Function], _Func
         @functools.wraps(function)
         def found(*args: Any) -> Any:
             try:
-                # What the function has caught from around it is part of what it computes.
+                # Captured variables of the function are part of the key.
                 caught = tuple(cell.cell_contents for cell in function.__closure__ or ())
                 place = (key, function.__qualname__, (caught, args))
                 known = place in _results

@@ -26,7 +26,7 @@ class StatusKind(Enum):
 
 @dataclass(frozen=True)
 class MapResult:
-    """The end of one call: its value, or the error that took its place."""
+    """The outcome of one call: its value, or the error."""
 
     status: StatusKind
     value: Any

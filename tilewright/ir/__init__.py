@@ -1,4 +1,4 @@
-"""What programs are: types, expressions, statements, buffers, functions, modules, and walks over them."""
+"""The IR of programs: types, expressions, statements, buffers, functions, modules, and walks over them."""
 
 from __future__ import annotations
 

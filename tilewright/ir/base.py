@@ -52,7 +52,7 @@ def make_node(type_key: str, **kwargs: Any) -> Any:
 def get_first_structural_mismatch(
     lhs: Any, rhs: Any, map_free_vars: bool = False
 ) -> tuple[ObjectPath, ObjectPath] | None:
-    """The paths in both programs to the first place where they differ, or None."""
+    """The paths in both programs to the first difference, or None."""
     found = first_mismatch(lhs, rhs, map_free_vars)
     if found is None:
         return None
@@ -75,7 +75,7 @@ def register_op_attr(op_name: str, attr_key: str, value: Any = None, level: int 
 
 
 class EnvFunc:
-    """A function of this process by its name: what is saved of it is the name."""
+    """A global function of this process by name; only the name is serialized."""
 
     __slots__ = ("_function", "name")
 

@@ -15,10 +15,10 @@ from .types import PointerType, PrimType
 
 @node
 class Buffer(Node):
-    """Memory behind the pointer `data`, seen as an array of `shape`.
+    """Memory at the pointer `data`, as an array of `shape`.
 
-    The element at indices i lies at `elem_offset + Σ i·strides`, counted in elements of `dtype`;
-    empty `strides` mean row-major and dense. `scope` says which memory: global, shared, local, …
+    The element at indices i is at offset `elem_offset + Σ i·strides`, in elements of `dtype`; empty `strides` mean
+    contiguous row-major. `scope` is the memory scope: global, shared, local, …
     `data_alignment` is in bytes; `elem_offset` is a multiple of `offset_factor`.
     """
 
@@ -40,7 +40,7 @@ class Buffer(Node):
         return (kind.storage_scope or "global") if isinstance(kind, PointerType) else "global"
 
     def scope(self) -> str:
-        """The memory that it lives in."""
+        """The memory scope."""
         return self.scope_name
 
     @property
@@ -69,7 +69,7 @@ class Buffer(Node):
         return BufferLoad(self, (*items[:-1], self._vector_index(items[-1])))
 
     def _vector_index(self, part: slice) -> PrimExpr:
-        """The lanes that a slice with a step picks."""
+        """The vector index of a slice with a step."""
         start = convert(0 if part.start is None else part.start)
         stop = self.shape[-1] if part.stop is None else convert(part.stop)
         step, size = const_value(convert(part.step)), _distance(start, stop)
@@ -103,7 +103,7 @@ class Buffer(Node):
         return BufferStore(self, value, index, predicate)
 
     def dense_strides(self) -> tuple[PrimExpr, ...]:
-        """The strides, those of row-major order where none were given."""
+        """The strides; those of row-major order if none were given."""
         if self.strides:
             return self.strides
         out: list[PrimExpr] = []
@@ -114,7 +114,7 @@ class Buffer(Node):
         return tuple(reversed(out))
 
     def offset_of(self, indices: Iterable[Any]) -> list[PrimExpr]:
-        """The flat position of the element at `indices`."""
+        """The linear offset of the element at `indices`."""
         total = self.elem_offset
         for i, s in zip(indices, self.dense_strides(), strict=True):
             total = add(total, mul(convert(i), s))
@@ -204,7 +204,7 @@ class BufferRegion(Node):
 
 @node
 class MatchBufferRegion(Node):
-    """Inside a block, `buffer` is another name for the region `source`."""
+    """Inside a block, `buffer` is an alias of the region `source`."""
 
     buffer: Buffer
     source: BufferRegion
@@ -224,7 +224,7 @@ def decl_buffer(
     axis_separators: Any = None,
     span: Any = None,
 ) -> Buffer:
-    """A buffer; what is left out is dense, aligned to 64 bytes, at the start of memory of its own."""
+    """A buffer; by default contiguous, aligned to 64 bytes, with offset 0 in memory of its own."""
     if buffer_type not in ("", "default"):
         raise UnsupportedError(
             f"decl_buffer(buffer_type={buffer_type!r}): buffers do not broadcast by themselves"
@@ -232,7 +232,7 @@ def decl_buffer(
     dims = tuple(convert(d) for d in (shape if isinstance(shape, (tuple, list)) else (shape,)))
     kind = DataType(dtype or "float32")
     if data is None:
-        # A bool lies in memory as a byte.
+        # A bool is stored as a byte.
         data = Var(name, PointerType(PrimType(kind), scope or "global"))
     elif scope and isinstance(data.type_annotation, PointerType) and data.dtype is HANDLE:
         held = data.type_annotation.storage_scope or "global"

@@ -1,4 +1,4 @@
-"""Room for deep programs: thousands of nested bindings or terms, where Python allows a thousand calls."""
+"""Recursion over deep programs: thousands of nested bindings or terms, beyond Python's limit of a thousand calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DEPTH: Final = 10 * _LEVELS
 
 @contextmanager
 def deep_programs() -> Iterator[None]:
-    """Let walks go deep meanwhile."""
+    """Raise the recursion limit for walks meanwhile."""
     try:
         with deep_calls(_DEPTH):
             yield
@@ -34,9 +34,9 @@ def deep_programs() -> Iterator[None]:
 
 
 def deeply(function: _F) -> _F:
-    """Run a function once more with room for deep programs where Python's usual room does not do.
+    """Retry a function with a higher recursion limit if Python's default is too low.
 
-    It is for functions that are called often, and whose work can be begun anew: shallow programs pay nothing.
+    For functions that are called often and can be restarted: shallow programs pay nothing.
     """
 
     @functools.wraps(function)
@@ -44,7 +44,7 @@ def deeply(function: _F) -> _F:
         try:
             return function(*args, **kwargs)
         except RecursionError:
-            if sys.getrecursionlimit() >= _DEPTH:  # who gave the room knows what it was for
+            if sys.getrecursionlimit() >= _DEPTH:  # the limit is raised already
                 raise
         with deep_programs():
             return function(*args, **kwargs)

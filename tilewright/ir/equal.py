@@ -1,4 +1,4 @@
-"""Structural equality and hashing: programs are the same up to the names of what they define."""
+"""Structural equality and hashing: equality up to the names of defined variables."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def register_graph(kind: type, compare: Callable[..., None], hash_of: Callable[.
     _graph[:] = [(kind, compare, hash_of)]
 
 
-# The way from the root: a step and the way to it, so that going on costs the same at any depth.
+# The path from the root as a linked list, so that extending it costs the same at any depth.
 Path = tuple[()] | tuple["Path", str]
 
 
 class Mismatch(Exception):
-    """Where two programs part: the path from the root, and the two things found there."""
+    """The first difference of two programs: the path from the root, and the two values there."""
 
     def __init__(self, path: Path, lhs: Any, rhs: Any, reason: str = "") -> None:
         super().__init__(path, lhs, rhs, reason)
@@ -39,7 +39,7 @@ class Mismatch(Exception):
             path, step = path
             steps.append(step)
         self.path, self.lhs, self.rhs, self.reason = tuple(reversed(steps)), lhs, rhs, reason
-        # The innermost nodes around it: what a printed program can show.
+        # The innermost enclosing nodes, which a printed program can show.
         self.nodes: tuple[Any, Any] = (lhs, rhs)
 
     @property
@@ -47,9 +47,9 @@ class Mismatch(Exception):
         return "<root>" + "".join(self.path)
 
 
-# Fields that take no part: they name things rather than say what they are.
+# Fields that do not matter for equality: names.
 _NAMES = {"name", "name_hint", "span", "key"}
-# What a node binds must be seen before what uses it, whatever the order of the fields.
+# Bindings of a node must be compared before their uses, in any order of the fields.
 _FIRST: dict[type, tuple[str, ...]] = {
     For: ("loop_var",),
     Block: ("iter_vars", "alloc_buffers", "match_buffers"),
@@ -70,14 +70,14 @@ def _ordered_fields(cls: type) -> tuple[tuple[str, str], ...]:
 
 
 class Comparer:
-    """One comparison: which variables stand for which, and what was found equal."""
+    """One comparison: the correspondence of variables, and the pairs that are known to be equal."""
 
     def __init__(self, map_free_vars: bool) -> None:
         self.map_free = map_free_vars
         self.left: dict[Any, Any] = {}
         self.right: dict[Any, Any] = {}
         self.around: list[tuple[Any, Any]] = []
-        self.same: set[tuple[int, int]] = set()  # expressions found equal: what is bound stays bound
+        self.same: set[tuple[int, int]] = set()  # pairs of equal expressions
 
     def fail(self, path: Path, a: Any, b: Any, reason: str = "") -> None:
         found = Mismatch(path, a, b, reason)
@@ -89,7 +89,7 @@ class Comparer:
         self.left[a], self.right[b] = b, a
 
     def define(self, a: Any, b: Any, path: Path) -> None:
-        """Two variables that take the same place as definitions."""
+        """Let two defined variables correspond."""
         if a.__class__ is not b.__class__ and not (isinstance(a, Var) and isinstance(b, Var)):
             self.fail(path, a, b)
         if a.dtype is not b.dtype or a.type_annotation != b.type_annotation:
@@ -101,7 +101,7 @@ class Comparer:
             if self.left.get(a) is not b or self.right.get(b) is not a:
                 self.fail(path, a, b)
         elif a is b:
-            # It stands for itself, and so for nothing else.
+            # It corresponds to itself, and to no other variable.
             if self.map_free:
                 self.bind(a, b)
         elif self.map_free and a.dtype is b.dtype and a.type_annotation == b.type_annotation:
@@ -138,7 +138,7 @@ class Comparer:
         self.bind(a, b)
 
     def _moved(self, a: Buffer, b: Buffer) -> bool:
-        """Whether the memory that both are views of was allocated anew, so that they are views anew."""
+        """Whether both are views of newly corresponding allocations, so that the views correspond too."""
         if self.left.get(a.data) is not b.data:
             return False
         known, other = self.left.get(a), self.right.get(b)
@@ -204,7 +204,7 @@ class Comparer:
             if a != b:
                 self.fail(path, a, b)
         elif a is not b and (a != b) is not False:
-            # What answers with something else than True or False (a tensor) is compared by identity.
+            # A value whose == does not return a bool (a tensor) is compared by identity.
             self.fail(path, a, b)
 
     def fields(self, a: Node, b: Node, path: Path) -> None:
@@ -243,7 +243,7 @@ class Comparer:
                     self.fail(where, x, y)
             else:
                 self.go(x, y, where)
-        for v, was, w, also in shadowed:  # what it stood for before it stands for again
+        for v, was, w, also in shadowed:  # restore the previous correspondence
             self.same.clear()
             for table, key, old in ((self.left, v, was), (self.right, w, also)):
                 if old is None:
@@ -280,7 +280,7 @@ class Comparer:
 
 
 def _defines_buffers(cls: type, field: str) -> bool:
-    """Whether the buffers in this field begin to exist with the node."""
+    """Whether the node defines the buffers in this field."""
     return field == "alloc_buffers" or (
         field == "buffer" and cls in (BufferRealize, DeclBuffer, MatchBufferRegion)
     )
@@ -304,7 +304,7 @@ def _vars_in(value: Any) -> Iterator[Var]:
 
 
 def first_mismatch(lhs: Any, rhs: Any, map_free_vars: bool = False) -> Mismatch | None:
-    """The first place where two programs differ, or None."""
+    """The first difference of two programs, or None."""
     try:
         _compare(lhs, rhs, map_free_vars)
     except Mismatch as found:
@@ -318,7 +318,7 @@ def _compare(lhs: Any, rhs: Any, map_free_vars: bool) -> None:
 
 
 def structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> bool:
-    """Whether two programs are the same up to what they name the things they define.
+    """Whether two programs are equal up to the names of defined variables.
 
     Free variables must be identical, unless `map_free_vars` lets them correspond one to one.
     """
@@ -361,13 +361,13 @@ class Hasher:
     def __init__(self, map_free_vars: bool) -> None:
         self.map_free = map_free_vars
         self.seen: dict[Any, int] = {}
-        self.known: dict[int, int] = {}  # what an expression gives whenever it is met again
+        self.known: dict[int, int] = {}  # cached hashes of expressions
 
     def number(self, v: Any) -> int:
         return self.seen.setdefault(v, len(self.seen))
 
     def define(self, b: Buffer) -> None:
-        """A buffer begins to exist, and with it the variables of its shape that are new."""
+        """Define a buffer, and the new variables of its shape."""
         for v in _vars_in((b.data, b.shape, b.strides, b.elem_offset)):
             self.number(v)
 

@@ -1,4 +1,4 @@
-"""The errors that users meet. Each names the thing, the place, the reason and the remedy."""
+"""The errors for users. Each names the object, the location, the reason and the remedy."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ def near_matches(name: str, known: Iterable[str]) -> str:
 
 
 class InternalError(TVMError):
-    """Something that must hold inside tilewright does not."""
+    """A violated invariant of tilewright."""
 
     def __init__(self, message: str) -> None:
         super().__init__(f"{message}\nthis is a bug in tilewright, please report it with the program")
 
 
 class TensorExpressionError(TVMError, ValueError):
-    """A tensor expression that has no meaning."""
+    """An invalid tensor expression."""
 
 
 class ScheduleError(TVMError):
-    """A schedule step that would change the result, or cannot be done."""
+    """A schedule step that would change the result, or cannot be applied."""
 
 
 class LoweringError(TVMError):
-    """A program that the lowering pipeline cannot take on."""
+    """A program that the lowering pipeline does not support."""
 
 
 class NestingError(TVMError, RecursionError):

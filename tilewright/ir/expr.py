@@ -1,4 +1,4 @@
-"""Expressions: what a value is. Each docstring says what the node means."""
+"""Expressions. Each docstring is the meaning of the node."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _bind_ops(module: Any) -> None:
 
 
 class PrimExpr(ExprOp, Node):
-    """A value computed without effects that a program can see."""
+    """A value, computed without side effects."""
 
     __slots__ = ("dtype",)
     dtype: DataType
@@ -117,7 +117,7 @@ def const(value: Any, dtype: str | None = None, span: Any = None) -> PrimExpr:
 
 
 def convert(value: Any) -> PrimExpr:
-    """A Python value as an expression; what is one already comes back as it is."""
+    """A Python value as an expression; an expression is returned unchanged."""
     if isinstance(value, PrimExpr):
         return value
     if isinstance(value, bool):
@@ -149,7 +149,7 @@ def _converted(values: Iterable[Any]) -> tuple[PrimExpr, ...]:
 
 
 def const_value(expr: Any) -> int | float | None:
-    """The Python number that a constant stands for, else None."""
+    """The value of a constant as a Python number, else None."""
     if expr.__class__ is IntImm or expr.__class__ is FloatImm:
         return expr.value  # type: ignore[no-any-return]
     if expr.__class__ is Broadcast:
@@ -203,7 +203,7 @@ register_converter("_INT32", INT32)
 # ---------------------------------------------------------------------------- leaves
 @node
 class Var(PrimExpr):
-    """A name for a value. Two variables of one name are two variables."""
+    """A variable. Two variables of the same name are different variables."""
 
     name: str
     type_annotation: Type
@@ -231,7 +231,7 @@ class Var(PrimExpr):
 
 @node
 class SizeVar(Var):
-    """A variable that is the size of something, and so never negative."""
+    """A variable that is a size, and so never negative."""
 
     __init__ = Var.__init__
 
@@ -407,17 +407,17 @@ class GE(CmpOp):
 
 @node
 class And(BinaryOp):
-    """Both hold; `b` is looked at only where `a` holds."""
+    """`a and b`; `b` is evaluated only if `a` holds."""
 
 
 @node
 class Or(BinaryOp):
-    """One of both holds; `b` is looked at only where `a` does not."""
+    """`a or b`; `b` is evaluated only if `a` does not hold."""
 
 
 @node
 class Not(PrimExpr):
-    """`a` does not hold."""
+    """`not a`."""
 
     a: PrimExpr
     _tail: ClassVar[str] = "self.dtype = self.a.dtype"
@@ -487,7 +487,7 @@ class Broadcast(PrimExpr):
 
 @node
 class Shuffle(PrimExpr):
-    """The lanes of `vectors`, laid end to end, picked by `indices`."""
+    """The lanes of the concatenated `vectors`, selected by `indices`."""
 
     vectors: tuple[PrimExpr, ...]
     indices: tuple[PrimExpr, ...]
@@ -582,7 +582,7 @@ class Range(Node):
 
 
 class IterVarType(IntEnum):
-    """What an iterator stands for; the first four are those of blocks."""
+    """The kind of an iterator; the first four are those of blocks."""
 
     DataPar = 0
     ThreadIndex = 1
@@ -597,7 +597,7 @@ class IterVarType(IntEnum):
 
 @node
 class IterVar(ExprOp, Node):
-    """A variable with its domain and what it stands for (spatial, reduction, thread index, …)."""
+    """A variable with its domain and kind (spatial, reduction, thread index, …)."""
 
     dom: Any
     var: Def[Var]
@@ -663,7 +663,7 @@ class CommReducer(Node):
 class Reduce(PrimExpr):
     """Component `value_index` of combining `source` over `axis` where `condition` holds.
 
-    It occurs only as the body of a tensor expression; a block takes its place in a loop program.
+    It occurs only as the body of a tensor expression; in a loop program it is a block.
     """
 
     combiner: CommReducer

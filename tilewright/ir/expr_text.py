@@ -129,7 +129,7 @@ class ExprText:
         return text if own >= level else f"({text})"
 
     def expr(self, e: Any) -> str:
-        """The text of `e` where anything may stand: an argument, the right side of an assignment."""
+        """The text of `e` in a context of lowest precedence: an argument, the right side of an assignment."""
         return self.piece(e).text
 
     def listed(self, items: Any) -> str:
@@ -155,6 +155,6 @@ def quoted(text: str) -> str:
     """A string literal."""
     try:
         text.encode()
-    except UnicodeEncodeError:  # half of a pair: no text file holds it as it is
+    except UnicodeEncodeError:  # a lone surrogate: not encodable in a text file
         return repr(text)
     return json.dumps(text, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Floats of eight bits: what their bits mean.
+"""Floats of eight bits: their formats.
 
 float8_e4m3fn   s eeee mmm    bias 7, up to 448, no infinity; 0x7f is NaN, and what is too large becomes it
 float8_e5m2     s eeeee mm    bias 15, up to 57344, then infinity
@@ -12,15 +12,15 @@ from .dtype import DataType
 
 
 class Form(NamedTuple):
-    """A format: how a float32 is rounded to it, and made of it."""
+    """A format: the constants of conversions from and to float32."""
 
-    mantissa: int  # bits
+    mantissa: int  # bits of the mantissa
     bias: int
-    least: float  # the distance of the numbers next to zero
+    least: float  # the spacing of subnormal numbers
     nan: int
     least_normal: int  # as bits of a float32
-    most: int  # the bits of the largest float32 that is not too large
-    beyond: int  # what becomes of larger ones
+    most: int  # the bits of the largest float32 that does not overflow
+    beyond: int  # the result of larger ones
 
 
 FORMS: Final = {

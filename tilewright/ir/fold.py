@@ -1,4 +1,4 @@
-"""Types and constants: the common type of two operands, conversion, and folding as machines compute."""
+"""Types and constants: the common type of two operands, conversion, and constant folding with machine arithmetic."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .expr import Broadcast, Cast, FloatImm, IntImm, PrimExpr, const, convert
 
 # ---------------------------------------------------------------------------- types
 def _as_type(value: int | float, other: PrimExpr) -> PrimExpr:
-    """A Python number beside an expression takes its type, unless that would lose its fraction."""
+    """A Python number as the other operand takes the type of the expression, unless that would lose its fraction."""
     kind = other.dtype
     if isinstance(value, bool) and kind.is_bool:
         return const(value, kind)
@@ -29,7 +29,7 @@ def _as_type(value: int | float, other: PrimExpr) -> PrimExpr:
 
 
 def _plain_number(value: Any) -> Any:
-    """A scalar of NumPy beside an expression counts as the Python number that it is."""
+    """A scalar of NumPy as the other operand counts as a Python number."""
     if isinstance(value, (PrimExpr, int, float)) or getattr(value, "ndim", None) != 0:
         return value
     return value.item() if hasattr(value, "item") and not hasattr(value, "__prim_expr__") else value
@@ -74,7 +74,7 @@ def match(a: Any, b: Any) -> tuple[PrimExpr, PrimExpr]:
 
 
 def common_type(x: DataType, y: DataType) -> DataType | None:
-    """The type that holds both operands of an operator, or None if there is no telling."""
+    """The common type of both operands of an operator, or None if there is none."""
     if x.is_handle or y.is_handle or x.code == "void" or y.code == "void":
         return None
     if x.is_float and y.is_float:
@@ -122,7 +122,7 @@ def cast(dtype: str, value: Any, span: Any = None) -> PrimExpr:
 
 
 def wrap(number: int, kind: DataType) -> int:
-    """`number` modulo two to the bits of `kind`, as the hardware keeps it."""
+    """`number` wrapped to the range of `kind`."""
     number &= (1 << kind.bits) - 1
     return number - (1 << kind.bits) if kind.is_int and number >> (kind.bits - 1) else number
 
@@ -133,7 +133,7 @@ def int_value(e: PrimExpr) -> int | None:
 
 
 def _fold(a: PrimExpr, b: PrimExpr, f: Callable[[Any, Any], Any]) -> PrimExpr | None:
-    """The constant that `f` makes of two constants, if it fits its type without rounding trouble."""
+    """The constant `f(a, b)` of two constants, if it is representable without double rounding."""
     if a.__class__ is IntImm and b.__class__ is IntImm:
         value = f(a.value, b.value)  # type: ignore[attr-defined]
         kind = a.dtype
@@ -146,8 +146,8 @@ def _fold(a: PrimExpr, b: PrimExpr, f: Callable[[Any, Any], Any]) -> PrimExpr | 
 
 
 def odd_float32(value: float) -> float:
-    """A float64 as a float32 whose last bit is set if anything was lost: what is rounded from it to a narrower type is
-    rounded as if from `value`."""
+    """A float64 as a float32, rounded to odd: the last bit is set if the result is inexact. Rounding it to a narrower
+    type is the same as rounding `value`."""
     try:
         (bits,) = struct.unpack("<I", struct.pack("<f", value))
     except OverflowError:

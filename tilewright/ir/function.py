@@ -51,15 +51,15 @@ _VARIABLES = {Var, SizeVar}
 
 
 class _Buffers(dict[Var, Buffer]):
-    """The buffers of a function's handles. Nobody changes them, so that the same function with another body, of which
-    a schedule makes one at each step, has the very same ones."""
+    """The buffers of a function's handles. Immutable, so that copies of the function with another body, of which a
+    schedule makes one at each step, share them."""
 
     __slots__ = ()
 
 
 @node
 class PrimFunc(BaseFunc):
-    """A function over scalars and buffers. `buffer_map` says which handle among `params` is which buffer."""
+    """A function over scalars and buffers. `buffer_map` maps handles among `params` to buffers."""
 
     params: tuple[Var, ...]
     body: Stmt
@@ -102,7 +102,7 @@ class PrimFunc(BaseFunc):
         return [self.buffer_map[p] for p in self.params if p in self.buffer_map]
 
     def specialize(self, param_map: Mapping[Var, Any]) -> PrimFunc:
-        """The function with values given for some of its parameters."""
+        """The function with some of its parameters specialized."""
         from .specialize import specialize
 
         return specialize(self, param_map)

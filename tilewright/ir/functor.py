@@ -134,9 +134,9 @@ def statements(root: Stmt) -> Iterator[Stmt]:
 
 
 def distinct(root: Any) -> Iterator[Any]:
-    """Every node, parents before children; in large programs what is below a shared node comes once."""
+    """Every node, parents before children; in large programs shared subtrees are visited once."""
     stack, seen = [root], set[int]()
-    few = 2000  # a program of this size is through before sharing can cost anything
+    few = 2000  # in smaller programs sharing does not matter
     while stack and few:
         few -= 1
         n = stack.pop()
@@ -152,7 +152,7 @@ def distinct(root: Any) -> Iterator[Any]:
 
 
 def post_order_visit(root: Any, f: Callable[[Any], Any]) -> None:
-    """Call `f` on every node, children before parents; on a node that is used several times once."""
+    """Call `f` once on every node, children before parents."""
     stack = [(root.body if isinstance(root, PrimFunc) else root, False)]
     seen = set[int]()
     while stack:
@@ -166,7 +166,7 @@ def post_order_visit(root: Any, f: Callable[[Any], Any]) -> None:
 
 
 def pre_order_visit(root: Any, f: Callable[[Any], Any]) -> None:
-    """Call `f` on every node, parents first, once; where it returns False the children are left out."""
+    """Call `f` once on every node, parents first; if it returns False the children are skipped."""
     stack = [root.body if isinstance(root, PrimFunc) else root]
     seen = set[int]()
     while stack:
@@ -282,12 +282,17 @@ class Substitution(Mutator):
         return made
 
 
+<<<<<<< HEAD
 class _SubstituteOnce(Substitution):
     """The same, with each node rewritten once however often it is used: one table holds everywhere."""
+=======
+class _SubstituteOnce(_Substitute):
+    """The same, with a memo: each shared node is rewritten once."""
+>>>>>>> h/words
 
     def __init__(self, table: Mapping[Any, Any]) -> None:
         super().__init__(table)
-        self.done: dict[int, Any] = {}  # by id: what is rewritten is alive meanwhile
+        self.done: dict[int, Any] = {}  # by id: originals are kept alive meanwhile
 
     def visit(self, n: Any) -> Any:
         handler = self._table.get(n.__class__.__name__)
@@ -305,8 +310,8 @@ def substitute(
     table: Mapping[Any, Any] | Callable[[Var], Any],
     buffers: Mapping[Buffer, Buffer] | None = None,
 ) -> _N:
-    """`n` with the variables in `table` replaced, and `buffers` by others; a function from a variable
-    will do for a table."""
+    """`n` with the variables in `table` and the buffers in `buffers` substituted; `table` may be a function of a
+    variable."""
     found: Mapping[Any, Any]
     if callable(table):
         found = _Asked(table)
@@ -331,14 +336,14 @@ def _var_of(key: Any) -> Any:
 
 
 def _replacement(v: Any, value: Any) -> Any:
-    """What takes the place of a variable, in its type where it is a Python number."""
+    """The replacement of a variable, in its type if it is a Python number."""
     if isinstance(value, PrimExpr) or not isinstance(v, Var):
         return value
     return const(value, v.dtype) if isinstance(value, (int, float)) else convert(value)
 
 
 class _Asked(dict[Any, Any]):
-    """A table that asks a function once for each variable that it is asked for."""
+    """A table that calls a function once for each variable."""
 
     def __init__(self, function: Callable[[Var], Any]) -> None:
         super().__init__()
@@ -372,12 +377,12 @@ def _buffer_vars(b: Buffer) -> Iterator[Var]:
 
 
 class _Undefined(Visitor):
-    """Variables used and not bound, in the order they are met."""
+    """Variables used and not bound, in order of appearance."""
 
     def __init__(self) -> None:
         self.free: dict[Var, None] = {}
         self.bound: set[Var] = set()
-        self.seen: set[int] = set()  # expressions that can add nothing while what is bound stays bound
+        self.seen: set[int] = set()  # expressions that add nothing under the current bindings
         self.behind: dict[Buffer, tuple[Var, ...]] = {}  # the variables of buffers
 
     def visit(self, n: Any) -> None:
@@ -492,8 +497,13 @@ def buffers_accessed(n: Any) -> dict[Buffer, None]:
     return {m.buffer: None for m in distinct(n) if isinstance(m, (BufferLoad, BufferStore))}
 
 
+<<<<<<< HEAD
 class _Renew(Substitution):
     """Every variable, buffer and block that the program defines made anew."""
+=======
+class _Renew(_Substitute):
+    """Replaces every variable, buffer and block that the program defines by a new one."""
+>>>>>>> h/words
 
     def __init__(self) -> None:
         super().__init__({})
@@ -519,7 +529,7 @@ class _Renew(Substitution):
 
     def visit_AttrStmt(self, n: Any) -> Any:
         if isinstance(n.node, IterVar) and n.attr_key in ("thread_extent", "virtual_thread"):
-            # One thread index may be launched at several places: it stays one.
+            # A thread index that is launched several times stays the same variable.
             if n.node.var not in self.table:
                 self.fresh(n.node.var)
             dom = None if n.node.dom is None else self.visit(n.node.dom)
@@ -583,7 +593,7 @@ class _Renew(Substitution):
 
 
 def renew_defs(func: PrimFunc) -> PrimFunc:
-    """The same function with every definition in it made anew, so that it shares none with `func`."""
+    """The same function with new variables for all definitions, so that it shares none with `func`."""
     renew = _Renew()
     for p in func.params:
         renew.fresh(p)
@@ -618,10 +628,10 @@ def vars_used(n: Any) -> set[Var]:
             out.add(m)
         else:
             stack += m.children()
-    # in large programs what is shared must come once
+    # in large programs shared nodes must be visited once
     return {m for m in distinct(n) if isinstance(m, Var)} if stack else out
 
 
 def renew_defs_in(stmt: _N) -> _N:
-    """A statement with every definition inside it made anew; what it uses from outside stays."""
+    """A statement with new variables for all definitions inside it; free variables are unchanged."""
     return _Renew().visit(stmt)

@@ -1,4 +1,4 @@
-"""Instruments watch passes from outside: they time them, print around them, or keep them from running."""
+"""Instruments observe passes: they time them, print modules, or skip passes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _C = TypeVar("_C", bound=type)
 
 
 class PassInstrument:
-    """What an instrument may do; each method does nothing until a class overrides it.
+    """The interface of instruments; the default methods do nothing.
 
     with PassContext(instruments=[I]):        I.enter_pass_ctx()
         pass_(mod)                     ->     if I.should_run(mod, info):
@@ -37,7 +37,7 @@ class PassInstrument:
         """The context is left."""
 
     def should_run(self, mod: IRModule, info: PassInfo) -> bool:
-        """Whether the pass may run; passes that the context requires run without being asked about."""
+        """Whether the pass may run; passes that the context requires always run."""
         return True
 
     def run_before_pass(self, mod: IRModule, info: PassInfo) -> None:
@@ -67,7 +67,7 @@ def pass_instrument(pi_cls: Any = None) -> Any:
 
 
 class _Timed:
-    """How long one run of a pass took, and the passes that ran inside it."""
+    """The time of one run of a pass, and of the passes inside it."""
 
     __slots__ = ("inner", "name", "seconds", "start")
 
@@ -190,7 +190,7 @@ def _print_program(title: str, mod: IRModule) -> None:
 
 
 def program_text(mod: IRModule) -> str:
-    """The module as text, or why it has none: what dumps is for programs that are broken, too."""
+    """The module as text, or the error: dumps must also work for broken programs."""
     try:
         return str(mod)
     except Exception as error:

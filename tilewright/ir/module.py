@@ -13,7 +13,7 @@ __all__ = ["GlobalVar", "GraphNode", "IRModule"]
 
 
 class GraphNode(Node):
-    """What a module must know of expressions over whole tensors: how to call with them, and their text."""
+    """The interface of graph expressions for modules: calls and text."""
 
     __slots__ = ()
 
@@ -75,7 +75,7 @@ class IRModule:
         self.functions: dict[GlobalVar, Any] = {}
         self.type_definitions: dict[Any, Any] = dict(type_definitions or {})
         self.attrs: dict[str, Any] = dict(attrs or {})
-        seen: set[str] = set()  # a look at all names for each one would be quadratic
+        seen: set[str] = set()  # a linear search for each name would be quadratic
         for name, func in (functions or {}).items():
             label = name if isinstance(name, str) else name.name_hint
             if label in seen or isinstance(name, str) or not isinstance(func, BaseFunc):
@@ -101,7 +101,7 @@ class IRModule:
             return self.functions[self.get_global_var(name)]
         found = self.functions.get(name)
         if found is None:
-            self.get_global_var(name.name_hint)  # says which names there are
+            self.get_global_var(name.name_hint)  # raises with the known names
             raise ValueError(f"{name} is not the GlobalVar that this module has under that name")
         return found
 
@@ -138,7 +138,7 @@ class IRModule:
         return IRModule(new, self.type_definitions, self.attrs)
 
     def update(self, other: IRModule | Mapping[Any, Any]) -> IRModule:
-        """Take over the functions of another module."""
+        """Add the functions of another module."""
         items = other.functions if isinstance(other, IRModule) else other
         for gv, func in items.items():
             self[gv.name_hint if isinstance(gv, GlobalVar) and gv not in self.functions else gv] = func

@@ -23,7 +23,7 @@ _converters: dict[str, Any] = {}
 
 
 def register_converter(name: str, value: Any) -> None:
-    """Give a name to what generated constructors use: types to test for, functions that convert."""
+    """Register a name for generated constructors: types to test for, functions that convert."""
     _converters[name] = value
 
 
@@ -37,7 +37,7 @@ class Node:
     __slots__ = ("__weakref__", "span")
     _fields: ClassVar[tuple[str, ...]] = ()
     _kinds: ClassVar[tuple[str, ...]] = ()
-    _written: ClassVar[tuple[str, ...]] = ()  # the fields' types as they stand in the source
+    _written: ClassVar[tuple[str, ...]] = ()  # the annotations of the fields, as source text
     span: Span | None
 
     def children(self) -> list[Any]:
@@ -90,7 +90,7 @@ _put = object.__setattr__
 def _frozen(self: Any, name: str, value: Any) -> None:
     try:
         sealed = self._sealed
-    except AttributeError:  # made without `__init__`, as copies of another process are
+    except AttributeError:  # created without `__init__`, as by unpickling
         sealed = False
     if sealed and name != "span":
         raise AttributeError(f"{self.__class__.__name__} is immutable: use replace({name}=…)")
@@ -158,7 +158,7 @@ def _init_source(names: list[str], kinds: list[str], defaults: dict[str, Any], t
         lines.append(f"    self.{n} = {value}")
     lines.append("    self.span = span")
     lines += [f"    {line}" for line in tail.splitlines()]
-    if _CHECK:  # straight to the slots: `_frozen` is for those who come later
+    if _CHECK:  # write the slots directly, before the node is frozen
         lines = [_ASSIGNED.sub(r"\1_put_\2(self, \3)", line) for line in lines]
         lines.append("    _put__sealed(self, True)")
     return "\n".join(lines)
@@ -217,7 +217,7 @@ def _map_source(names: list[str], kinds: list[str]) -> str:
 @dataclass_transform(eq_default=False)
 def node(cls: type[_T]) -> type[_T]:
     """Make a node class from the annotated fields of `cls` (and of its bases)."""
-    base: Any = cls  # what it inherits from its own bases
+    base: Any = cls  # attributes inherited from its own bases
     own: dict[str, str] = {
         n: a
         for n, a in cls.__annotations__.items()

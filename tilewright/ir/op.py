@@ -1,4 +1,4 @@
-"""The operators that a `Call` may apply: a registry of names with what passes need to know of them."""
+"""The operators of a `Call`: a registry of names with the properties that passes need."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ graph_operators: dict[str, Op] = {}
 
 
 class CallEffectKind(IntEnum):
-    """What a call does besides giving a value."""
+    """The side effect of a call."""
 
     ExprAnnotation = 0
     Pure = 1
@@ -68,7 +68,7 @@ class Op:
 
 
 def register_op(name: str, effect: CallEffectKind = CallEffectKind.Pure, *, vectorizable: bool = False) -> Op:
-    """Make an operator known; a second call of the same name gives the first one's."""
+    """Register an operator; a second call with the same name returns the first operator."""
     if name not in _registry:
         _registry[name] = Op(name, effect, vectorizable)
     return _registry[name]

@@ -1,4 +1,4 @@
-"""Python's operators on everything that stands for a value."""
+"""Python's operators on expressions."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def op_named(name: str) -> Any:
 
 
 def expr_text(expr: Any) -> str:
-    """The expression in the script form, as short as it can be said."""
+    """The expression in the script form, in its shortest spelling."""
     from .printer import expr_text as text
 
     return text(expr)
@@ -76,7 +76,7 @@ def call(dtype: str, name: str, *args: Any) -> PrimExpr:
 
 
 def binary(function: Callable[[Any, Any], PrimExpr], a: Any, b: Any) -> Any:
-    """`function(a, b)`, or NotImplemented if an operand is nothing of ours (say a tensor)."""
+    """`function(a, b)`, or NotImplemented if an operand is not an expression (for example a tensor)."""
     if isinstance(a, PrimExpr) and isinstance(b, PrimExpr):
         return function(a, b)
     for x in (a, b):
@@ -192,11 +192,11 @@ def ceildiv(a: Any, b: Any, span: Any = None) -> PrimExpr:
 
 
 def true_divide(a: Any, b: Any) -> PrimExpr:
-    """`a / b` of floats. Integers are refused: there are several divisions and Python's is none of them."""
+    """`a / b` of floats. Integers are refused, since there are several integer divisions."""
     a, b = match(a, b)
     if not a.dtype.is_float:
         raise RuntimeError(
-            f"`{a} / {b}` divides integers; say which division you mean: floordiv/floormod (Python's //), "
+            f"`{a} / {b}` divides integers; choose a division: floordiv/floormod (Python's //), "
             "truncdiv/truncmod (C's), indexdiv/indexmod (for indices), or cast to a float first"
         )
     return div(a, b)
@@ -263,7 +263,7 @@ greater_equal = _compare(GE, operator.ge)
 
 
 def equal_or_not(a: Any, b: Any, same: bool) -> Any:
-    """What `==` and `!=` give: an expression, or NotImplemented for what is not an operand."""
+    """The result of `==` and `!=`: an expression, or NotImplemented for a value that is not an operand."""
     if b is None or isinstance(b, (str, tuple, list, dict)):
         return NotImplemented
     try:
@@ -275,7 +275,7 @@ def equal_or_not(a: Any, b: Any, same: bool) -> Any:
 def _truth(a: Any) -> PrimExpr:
     a = convert(a)
     if not a.dtype.is_bool:
-        raise TypeError(f"`{a}` of type {a.dtype} stands where a condition must")
+        raise TypeError(f"`{a}` of type {a.dtype} is used as a condition")
     return a
 
 
@@ -374,7 +374,7 @@ shift_right = _bits("shift_right", lambda a, b: a >> b)
 
 
 def bitwise_not(a: Any, span: Any = None) -> PrimExpr:
-    """All bits turned."""
+    """All bits inverted."""
     a = convert(a)
     if a.dtype.is_bool:
         return logical_not(a)
@@ -620,24 +620,26 @@ def call_llvm_pure_intrin(dtype: str, name: str, *args: Any, span: Any = None) -
 
 
 def ret(value: Any, span: Any = None) -> PrimExpr:
-    """Leave the function with `value`."""
+    """Return from the function with `value`."""
     value = convert(value)
     return call(value.dtype, "tir.ret", value)
 
 
 def fail(kind: str, message: str, *values: Any) -> PrimExpr:
-    """Leave the function with an error of a kind ("index", "value" or "divisor"); `values` stand for the `{}` in its
-    message. A kernel of a GPU reports the error and goes on."""
+    """Return from the function with an error of a kind ("index", "value" or "divisor"); `values` replace the `{}` in
+    its message. A GPU kernel reports the error and continues."""
     if message.count("{}") != len(values):
-        raise ValueError(f"fail: the message {message!r} has no place for each of {len(values)} values")
+        raise ValueError(
+            f"fail: the message {message!r} does not have a placeholder for each of {len(values)} values"
+        )
     return call(INT32, "tir.fail", kind, message, *(cast("int64", v) for v in values))
 
 
 def checked(value: Any, good: Any, kind: str, message: str, *values: Any) -> PrimExpr:
-    """`value` if the condition holds; else the function is left as by `fail`, or goes on with 0 in a kernel of a GPU.
+    """`value` if the condition holds; else the function returns as by `fail`, or continues with 0 in a GPU kernel.
 
-    Of the kind "index" it is a place counted from the front, and the last of `values` is the greatest. Of the kind
-    "value" it is an index or a length as it stands in the data.
+    For the kind "index" it is a non-negative index, and the last of `values` is the greatest legal one. For the kind
+    "value" it is an index or a length as in the data.
     """
     held = convert(value)
     numbers = fail(kind, message, *values).args[2:]  # type: ignore[attr-defined]
@@ -650,12 +652,12 @@ def assume(cond: Any, span: Any = None) -> PrimExpr:
 
 
 def undef() -> PrimExpr:
-    """A value that nobody reads."""
+    """An undefined value, which is never used."""
     return call(INT32, "tir.undef")
 
 
 def vscale() -> PrimExpr:
-    """By how much vectors of scalable length are longer on the CPU that runs the program."""
+    """The length factor of scalable vectors on the CPU that runs the program."""
     return call(INT32, "tir.vscale")
 
 
@@ -692,7 +694,7 @@ def product(values: Iterable[Any]) -> PrimExpr:
 
 
 def conjuncts(condition: PrimExpr) -> list[PrimExpr]:
-    """The conditions that an `And` joins, without those that always hold."""
+    """The conjuncts of a condition, without those that always hold."""
     out: list[PrimExpr] = []
     stack = [condition]
     while stack:

@@ -1,4 +1,4 @@
-"""The options that a PassContext takes: one registry of name, type, default, and what each does.
+"""The options of a PassContext: a registry of name, type, default and description.
 
 An option of the classic API that has no meaning here is accepted, so that programs run, and warns once that it does
 nothing and why. `OPTIONS` at the end is the table; errors, `PassContext.list_configs()` and docs/lowering.md come from
@@ -22,7 +22,7 @@ class PassConfigError(TVMError, ValueError):
 class Option(NamedTuple):
     """One option: `type` is a Python type, or a mapping of fields to their defaults for a group.
 
-    `idle` says why the option does nothing here, or (a mapping) why some fields of a group do nothing.
+    `idle` is the reason why the option has no effect here, or (a mapping) why some fields of a group have none.
     """
 
     name: str
@@ -38,7 +38,7 @@ _options: Final[dict[str, Option]] = {}
 def register_config_option(
     name: str, type: type | Mapping[str, Any], default: Any = None, doc: str = ""
 ) -> None:
-    """Make `name` known to PassContext(config={name: …}).
+    """Register the option `name` of PassContext(config={name: …}).
 
     A group of fields is given as a mapping of each field to its default:
     `register_config_option("tir.UnrollLoop", {"auto_max_step": 0, …})`.
@@ -124,7 +124,7 @@ def check_config(config: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _warn(option: Option, value: Any) -> None:
-    """Say of what a program sets, and does nothing, that it does nothing."""
+    """Warn about options that a program sets and that have no effect."""
     if isinstance(option.idle, str):
         if value != option.default:
             say_once(f"pass option {option.name!r} does nothing here: {option.idle}")
@@ -155,7 +155,7 @@ _TABLE: Final[tuple[Option, ...]] = (
             "unroll_local_access": False,
         },
         None,
-        "when loops are unrolled that nobody marked, and whether marked ones are unrolled here",
+        "limits for unrolling loops that are not marked, and whether marked ones are unrolled here",
     ),
     Option(
         "tir.LoopPartition",
@@ -165,9 +165,9 @@ _TABLE: Final[tuple[Option, ...]] = (
             "unroll_loop_with_partition_hint_no_interval": False,
         },
         None,
-        "whether loops of constant extent are cut into a full body and a tail, as others are",
+        "whether loops of constant extent are partitioned into a full body and a tail, as others are",
         {
-            "no_unroll_loop_with_extent_one": "a part that runs once is its body",
+            "no_unroll_loop_with_extent_one": "a part with one iteration is always replaced by its body",
             "unroll_loop_with_partition_hint_no_interval": "loops are partitioned without hints",
         },
     ),
@@ -175,7 +175,7 @@ _TABLE: Final[tuple[Option, ...]] = (
         "tir.HoistIfThenElse",
         {"support_block_scope_hosting": False},
         None,
-        "whether conditions leave the loops over threads too",
+        "whether conditions are hoisted out of loops over threads too",
     ),
     Option(
         "tir.HoistExpression",
@@ -200,31 +200,31 @@ _TABLE: Final[tuple[Option, ...]] = (
             "apply_constraints_to_boolean_branches": False,
         },
         None,
-        "the costlier kinds of simplification",
-        "tir.transform.Simplify always uses the loops and conditions around an expression, and has no costlier kinds",
+        "expensive kinds of simplification",
+        "tir.transform.Simplify always uses the loops and conditions around an expression, and has no other kinds",
     ),
     Option(
         "tir.RemoveNoOp",
         {"use_dataflow_analysis": False, "max_simplification_steps": 0},
         None,
-        "how hard to look for statements without effect",
-        "tir.transform.RemoveNoOp has one way to look",
+        "the effort to find statements without effect",
+        "tir.transform.RemoveNoOp has one strategy",
     ),
     Option(
         "tir.ReduceBranchingThroughOvercompute",
         {"use_dataflow_analysis": False},
         None,
         "whether values known at a branch are used to remove it",
-        "there is no such pass; tir.transform.LoopPartition takes conditions out of full tiles",
+        "there is no such pass; tir.transform.LoopPartition removes conditions from full tiles",
     ),
     # -- loop programs: which passes run, and on what
     Option(
         "tir.add_lower_pass", list, (), "passes to run in lowering: pairs of the phase (0 to 3) and the pass"
     ),
     Option("tir.disable_vectorize", bool, False, "run vectorized loops one element at a time"),
-    Option("tir.disable_assert", bool, False, "leave out the assertions of a program"),
-    Option("tir.disable_storage_rewrite", bool, False, "give each allocation memory of its own"),
-    Option("tir.disable_cse_tir", bool, False, "compute common subexpressions again each time"),
+    Option("tir.disable_assert", bool, False, "remove the assertions of a program"),
+    Option("tir.disable_storage_rewrite", bool, False, "do not share memory between allocations"),
+    Option("tir.disable_cse_tir", bool, False, "do not eliminate common subexpressions"),
     Option(
         "tir.enable_equiv_terms_in_cse_tir",
         bool,
@@ -240,8 +240,8 @@ _TABLE: Final[tuple[Option, ...]] = (
         "tir.detect_global_barrier",
         bool,
         False,
-        "put barriers between blocks of threads where they are needed",
-        "blocks of threads do not wait for each other; stages that have to are kernels of their own",
+        "insert barriers between thread blocks where they are needed",
+        "thread blocks cannot synchronize; stages that need it are separate kernels",
     ),
     Option(
         "tir.use_async_copy",
@@ -255,44 +255,44 @@ _TABLE: Final[tuple[Option, ...]] = (
         bool,
         False,
         "put all static shared memory into one allocation",
-        "allocations whose lives do not meet share memory in any case",
+        "allocations with disjoint live ranges always share memory",
     ),
     Option(
         "tir.is_entry_func",
         bool,
         False,
         "the function is called from outside",
-        "the attribute tir.is_entry_func of a function says it",
+        "use the attribute tir.is_entry_func of a function",
     ),
     Option(
         "tir.ptx_ldg32",
         bool,
         False,
         "load through the read-only cache of the GPU",
-        "the compiler of CUDA does so where a kernel only reads a buffer",
+        "the CUDA compiler does so if a kernel only reads a buffer",
     ),
     Option(
         "tir.enable_buffer_predication",
         bool,
         False,
         "mask the tails of vector loops",
-        "tails of vector loops are masked in any case",
+        "tails of vector loops are always masked",
     ),
     Option(
         "tir.enable_debug",
         bool,
         False,
-        "keep facts for a debugger",
-        "no facts for a debugger are written; TILEWRIGHT_DUMP=folder writes the program after each pass",
+        "generate debug information",
+        "debug information is not generated; TILEWRIGHT_DUMP=folder writes the program after each pass",
     ),
     Option(
         "tir.experimental_dma_bypass_cache",
         bool,
         False,
-        "copies by the DMA engine go around the cache",
+        "DMA copies bypass the cache",
         _NO_DMA,
     ),
-    Option("tir.dma_bypass_cache", bool, False, "copies by the DMA engine go around the cache", _NO_DMA),
+    Option("tir.dma_bypass_cache", bool, False, "DMA copies bypass the cache", _NO_DMA),
     Option(
         "tir.vtcm_capacity",
         int,
@@ -304,36 +304,34 @@ _TABLE: Final[tuple[Option, ...]] = (
     Option("tir.lwp_disable_func_prof", bool, False, "count cycles of loops only", _NO_PROFILE),
     Option("tir.lwp_max_depth", int, 0, "how deep loops are profiled", _NO_PROFILE),
     Option("tir.lwp_min_height", int, 1, "how far above the innermost loop profiling stops", _NO_PROFILE),
-    Option("tir.reset_start_id", bool, False, "start the numbering of profiled loops anew", _NO_PROFILE),
+    Option("tir.reset_start_id", bool, False, "restart the numbering of profiled loops", _NO_PROFILE),
     # -- everything
     Option(
         "codegen.cache",
         bool,
         True,
-        "machine code is kept on disk and taken from there, where config.cache lets it",
+        "machine code is cached on disk, if config.cache allows it",
     ),
-    Option(
-        "testing.immutable_module", bool, False, "refuse passes that change the module that they are given"
-    ),
+    Option("testing.immutable_module", bool, False, "refuse passes that modify their input module"),
     Option(
         "te.keep_schedule_record",
         bool,
         False,
-        "a te schedule keeps the history of its primitives",
-        "a te schedule keeps none; a tir.Schedule has its trace",
+        "a te schedule records its primitives",
+        "a te schedule has no record; a tir.Schedule has its trace",
     ),
     Option(
         "ir.enable_si_builder",
         bool,
         False,
-        "give every node a place in the source",
-        "statements that come from a script have their place in any case",
+        "give every node a source location",
+        "statements from a script always have their source location",
     ),
     Option(
         "tilewright.auto_schedule",
         bool,
         False,
-        "functions that nobody has scheduled are scheduled automatically",
+        "unscheduled functions are scheduled automatically",
     ),
     Option(
         "tilewright.tf32",
@@ -345,19 +343,19 @@ _TABLE: Final[tuple[Option, ...]] = (
         "tilewright.winograd",
         int,
         2,
-        "tiles of up to so many results by which convolutions take fewer products: 0 for none, 4 costs a digit",
+        "the largest tile of Winograd convolutions: 0 disables them, 4 loses about one decimal digit",
     ),
     Option(
         "tilewright.fetch_ahead",
         bool,
         True,
-        "kernels of models fetch the weights of those after them, if caches hold less",
+        "kernels of models prefetch the weights of later kernels, if the caches cannot hold all weights",
     ),
     Option(
         "tilewright.data_check",
         str,
         None,
-        "what a model does with indices outside and zero divisors: check or clamp; without it, config.data_check",
+        "the handling of out-of-bounds indices and zero divisors in a model: check or clamp; default config.data_check",
     ),
     # -- graphs
     Option("relay.FuseOps.max_depth", int, 256, "the most operators that are fused into one function"),
@@ -365,7 +363,7 @@ _TABLE: Final[tuple[Option, ...]] = (
         "relay.ToMixedPrecision.keep_orig_output_dtype",
         bool,
         False,
-        "ToMixedPrecision: the results have the types that they had before",
+        "ToMixedPrecision: the results keep their original types",
     ),
     Option(
         "relay.backend.use_auto_scheduler",
@@ -378,7 +376,7 @@ _TABLE: Final[tuple[Option, ...]] = (
         "relay.backend.use_meta_schedule_dispatch",
         int,
         0,
-        "how graphs choose between schedules, as flags",
+        "flags for the choice between schedules of graph operators",
         _META,
     ),
     Option(
@@ -386,21 +384,21 @@ _TABLE: Final[tuple[Option, ...]] = (
         bool,
         False,
         "compile equal functions again",
-        "equal functions of a model are one kernel; codegen.cache=False leaves out the cache on disk",
+        "equal functions of a model share a kernel; codegen.cache=False disables the cache on disk",
     ),
     Option(
         "relay.backend.tir_converter",
         str,
         "default",
-        "how graph functions become loops",
-        "graph functions become loops in one way",
+        "the lowering of graph functions to loops",
+        "there is only one lowering of graph functions",
     ),
     Option(
         "relay.FuseOps.link_params",
         bool,
         False,
         "constants become part of fused functions",
-        "relay.build binds the parameters that it is given as constants, and an exported library holds them",
+        "relay.build binds its params as constants, and an exported library contains them",
     ),
     Option(
         "relay.remove_standalone_reshapes.enable",
@@ -413,14 +411,14 @@ _TABLE: Final[tuple[Option, ...]] = (
         "relay.frontend.fill_span",
         bool,
         False,
-        "importers note where each operator came from",
-        "importers always note the node of the model that an operator came from",
+        "importers record the source of each operator",
+        "importers always record the node of the model that an operator came from",
     ),
     Option(
         "relay.fallback_device_type",
         int,
         1,
-        "the device of what nobody placed",
+        "the device of operators without a placement",
         "a model runs on the device of its target",
     ),
 )

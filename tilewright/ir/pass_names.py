@@ -22,26 +22,26 @@ _known: Final[set[str]] = set()
 
 
 class UnknownPassError(TVMError, ValueError):
-    """A PassContext names a pass that nobody has made."""
+    """A PassContext names a pass that does not exist."""
 
 
 def note_pass_name(name: str) -> None:
-    """A pass of this name exists."""
+    """Register the name of a pass."""
     _known.add(name)
 
 
 def as_named_here(name: str) -> str:
-    """The name of a pass here, for the one that the classic API has for it."""
+    """The name here of a pass of the classic API."""
     return _OTHER_NAMES.get(name, name)
 
 
 def check_pass_names(names: Iterable[str], what: str) -> None:
-    """Refuse names that no pass has: a misspelt one would change nothing, and say nothing.
+    """Refuse names that no pass has: a misspelled one would silently have no effect.
 
-    A pass of the classic API that is absent cannot be required; to disable it does nothing, which is said once.
+    A pass of the classic API that is absent cannot be required; disabling it has no effect, which is a warning.
     """
     for name in sorted(names):
-        homes = homes_of("passes")  # these note their passes while they are loaded
+        homes = homes_of("passes")  # these modules register their passes when they are loaded
         while name not in _known and next(homes, None):
             pass
         if name in _known:
@@ -52,7 +52,7 @@ def check_pass_names(names: Iterable[str], what: str) -> None:
             near = near_matches(name, _known).partition(" Known are")[0]
             raise UnknownPassError(
                 f"PassContext({what}=[{name!r}]): there is no pass of that name{near} "
-                "A pass of your own is known once it is made: make it before the context"
+                "Create a pass of your own before the context, so that its name is known"
             )
         if what == "required_pass":
             raise UnsupportedError(f"PassContext({what}=[{name!r}]): {told}")

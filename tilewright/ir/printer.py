@@ -44,7 +44,7 @@ def expr_text(expr: Any) -> str:
 
 
 class _ScriptFunc(ScriptStmt):
-    """Prints functions and modules, and whatever else there is."""
+    """Prints functions, modules and all other nodes."""
 
     def any(self, obj: Any, name: str | None) -> None:
         if isinstance(obj, IRModule):
@@ -103,7 +103,7 @@ class _ScriptFunc(ScriptStmt):
                 self.suites = None
 
     def _options(self, func: PrimFunc, name: str, own: str) -> str:
-        """What the decorator says that the definition below it cannot."""
+        """The arguments of the decorator that the definition cannot express."""
         args = []
         if func.attrs.get("global_symbol") is None:
             args.append("private=True")
@@ -114,7 +114,7 @@ class _ScriptFunc(ScriptStmt):
         return f"({', '.join(args)})" if args else ""
 
     def _inline_buffers(self, func: PrimFunc) -> set[Buffer]:
-        """The buffers that a signature can say whole: dense, of constant shape, with memory of their own."""
+        """The buffers that a signature can declare: contiguous, of constant shape, with memory of their own."""
         params = set(func.params)
         handles_used = {n for n in pre_order(func.body) if isinstance(n, Var) and n in params}
         seen: set[Var] = set()
@@ -159,7 +159,7 @@ class _ScriptFunc(ScriptStmt):
 
 
 def _is_simple(b: Buffer) -> bool:
-    """Whether shape, dtype and name say all there is to say about a buffer."""
+    """Whether shape, dtype and name describe a buffer completely."""
     from .expr import IntImm
 
     return (
@@ -221,7 +221,7 @@ def script(obj: Any, **options: Any) -> str:
 
 
 def script_marked(root: Any, node: Any) -> str:
-    """The program with the place of `node` underlined; `node` itself follows if it has no place."""
+    """The program with `node` underlined; if it does not occur in the text, `node` itself follows."""
     out: list[str] = []
     found = False
     for line in _render(root, target=node):
@@ -236,13 +236,13 @@ def script_marked(root: Any, node: Any) -> str:
 
 
 def script_lines(root: Any, node: Any) -> tuple[list[str], int | None]:
-    """The lines of a program, and the first one that `node` is on (None if it has no place)."""
+    """The lines of a program, and the first one that `node` is on (None if it does not occur)."""
     pairs = [_split_marks(line) for line in _render(root, target=node)]
     return [plain for plain, _ in pairs], next((i for i, (_, under) in enumerate(pairs) if under), None)
 
 
 def _split_marks(line: str) -> tuple[str, str]:
-    """A line without its marks, and the line of ^^^^ that stands below it."""
+    """A line without its marks, and the line of ^^^^ below it."""
     if MARK_LINE in line:
         line = line.replace(MARK_LINE, "").replace(MARK_START, "").replace(MARK_END, "")
         indent = len(line) - len(line.lstrip())

@@ -1,4 +1,4 @@
-"""How calls of operators are written in a script, and what type each spelling stands for.
+"""The spellings of operator calls in a script, and the result type of each.
 
     T.exp(x)                           the type follows from the arguments
     T.call_extern("int32", "f", x)     the type comes first
@@ -6,7 +6,7 @@
     T.tvm_storage_sync("shared")       the type is always the same; another one is said: dtype="void"
     T.call_intrin("float16", "tir.exp", x)  exactly this call, whatever `T.exp` would make of it
 
-Printer and parser both read these tables, so that what one writes the other understands.
+Printer and parser both use these tables, so that they agree.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ _NESTED, _CHAINED = 50, 900
 
 
 class ScriptExpr(ExprText):
-    """The script form of whatever has a value. What has no name yet gets one when it is met."""
+    """The script form of expressions. Variables get a name at their first use."""
 
     infix: ClassVar[Mapping[type, Infix]] = PYTHON_INFIX
 
@@ -82,7 +82,7 @@ class ScriptExpr(ExprText):
         return f"({text})"
 
     def _take_out(self, made: Piece) -> Piece:
-        """A name for what is nested too deeply to stand in one line; a line before says what it is.
+        """Bind an expression that is nested too deeply for one line to a name, on a line before.
 
         part = T.meta_var(c - (d - (e - …)))
         A[i] = a - (b - part)
@@ -95,7 +95,7 @@ class ScriptExpr(ExprText):
         return Piece(name)
 
     def name_of(self, thing: Any) -> str:
-        """What a variable or buffer is called."""
+        """The name of a variable or buffer."""
         name = self.names.of.get(thing)
         if name is None:
             name = self.names.define(thing, thing.name)
@@ -141,7 +141,7 @@ class ScriptExpr(ExprText):
         raise NotImplementedError
 
     def _binary(self, e: Any) -> Piece:
-        """An operator, or the node's name where the operator would fold it to something else."""
+        """An operator, or the node's name if the operator would be folded."""
         cls = e.__class__
         infix = PYTHON_INFIX.get(cls)
         if infix is not None and (infix.symbol != "/" or e.dtype.is_float) and _builds_back(cls, e):
@@ -242,7 +242,7 @@ class ScriptExpr(ExprText):
         )
 
     def stop_of(self, r: Any) -> str:
-        """The end of a range, written so that the extent can be found again."""
+        """The end of a range, from which the extent can be recovered."""
         return self.expr(stop_after(r.min, r.extent))
 
     def text_Buffer(self, e: Buffer) -> Piece:
@@ -322,7 +322,7 @@ class ScriptExpr(ExprText):
         return f"({texts[0]},)" if len(texts) == 1 else f"({', '.join(texts)})"
 
     def buffer_args(self, b: Buffer, *, always_dtype: bool = False) -> list[str]:
-        """The arguments that describe a buffer, without those that say the usual."""
+        """The arguments that describe a buffer, without defaults."""
         args = [self.tuple_text(b.shape)]
         if always_dtype or b.dtype is not FLOAT32:
             args.append(quoted(b.dtype))
@@ -369,10 +369,10 @@ class ScriptExpr(ExprText):
 
 
 def _builds_back(cls: type, e: Any) -> bool:
-    """Whether the operator on `e`'s operands gives the node `e` again, not something folded."""
+    """Whether applying the operator to `e`'s operands gives `e` again, without folding."""
     a, b = e.a, e.b
     if a.__class__ is IntImm and b.__class__ is IntImm:
-        return False  # both are written as Python's numbers, and Python would reckon with them
+        return False  # both are Python numbers, and Python would evaluate the operator
     if a.__class__ not in _CONSTANTS and b.__class__ not in _CONSTANTS and a is not b:
         if not e.dtype.is_float and e.dtype is not HANDLE and not e.dtype.is_bool:
             return True

@@ -1,4 +1,4 @@
-"""Names for the things that a printed program defines: unique, valid in Python, the same every time."""
+"""Names in a printed program: unique, valid in Python, deterministic."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RESERVED = frozenset(
 
 
 def function_names(names: Iterable[str], *prefixes: str) -> dict[str, str]:
-    """What `def` calls functions of these names: the same, or an identifier that none of them has.
+    """Python identifiers for functions of these names: the same, or a unique one.
 
     "main" -> main        "a b" -> a_b        "class" -> class_1
     """
@@ -51,7 +51,7 @@ def free_name(base: str, taken: Container[str]) -> str:
 
 
 class Names:
-    """What each variable and buffer is called here. Scopes nest; a name is free again after its own."""
+    """The names of variables and buffers. Scopes nest; a name is free again after its scope."""
 
     def __init__(self) -> None:
         self.of: dict[Any, str] = {}
@@ -64,16 +64,26 @@ class Names:
         return thing in self.of
 
     def define(self, thing: Any, hint: str) -> str:
+<<<<<<< HEAD
         """Give `thing` the name nearest to `hint` that is not taken."""
         name = free_name(_identifier(hint, "v"), self.taken)
+=======
+        """Give `thing` a unique name derived from `hint`."""
+        name = _free(_identifier(hint, "v"), self.taken)
+>>>>>>> h/words
         self.taken.add(name)
         self.log.append((thing, name, self.of.get(thing)))
         self.of[thing] = name
         return name
 
     def reserve(self, hint: str) -> str:
+<<<<<<< HEAD
         """A name that nothing else gets, in other scopes neither."""
         name = free_name(hint, self.taken)
+=======
+        """A name that is reserved in all scopes."""
+        name = _free(hint, self.taken)
+>>>>>>> h/words
         self.taken.add(name)
         return name
 
@@ -84,7 +94,7 @@ class Names:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Names defined inside are forgotten at the end."""
+        """A scope: names defined inside are removed at its end."""
         mark = len(self.log)
         try:
             yield

@@ -1,4 +1,4 @@
-"""The extent between two bounds, with what cancels cancelled.
+"""The extent between two bounds, with terms cancelled.
 
     i*4 : i*4 + 4    ->  4            n + 1 : n + 1 + m   ->  m           (i+1)*4 - i*4   ->  4
 
@@ -15,7 +15,7 @@ from .ops import add, floordiv, mul, sub
 
 
 def difference(stop: PrimExpr, start: PrimExpr) -> PrimExpr:
-    """`stop - start` as simply as can be said by collecting equal terms."""
+    """`stop - start`, simplified by collecting equal terms."""
     if stop.__class__ is IntImm and start.__class__ is IntImm:
         return sub(stop, start)
     if start.__class__ is IntImm and start.value == 0:  # type: ignore[attr-defined]
@@ -65,7 +65,7 @@ def stop_after(start: PrimExpr, extent: PrimExpr) -> PrimExpr:
 
 
 def _collect(e: Any, scale: int, terms: list[tuple[PrimExpr, int]]) -> int:
-    """Add `scale * e` to `terms`, equal terms together; its constant part comes back."""
+    """Add `scale * e` to `terms`; returns its constant part."""
     kind = e.__class__
     if kind is IntImm:
         return scale * int(e.value)
@@ -90,7 +90,7 @@ def _collect(e: Any, scale: int, terms: list[tuple[PrimExpr, int]]) -> int:
 
 
 def _whole_part(e: Any, scale: int, terms: list[tuple[PrimExpr, int]]) -> int | None:
-    """Of `(x*d*k + r) // d` the part that divides evenly, taken out as terms."""
+    """The terms of `(x*d*k + r) // d` that divide evenly."""
     d = e.b.value
     inner: list[tuple[PrimExpr, int]] = []
     constant = _collect(e.a, 1, inner)

@@ -37,7 +37,7 @@ from .stmt import (
 from .types import PointerType, PrimType
 
 MARK_LINE = "\x03"
-_LEVELS = 90  # of indentation; Python reads a hundred
+_LEVELS = 90  # levels of indentation; Python allows a hundred
 _KINDS = {
     ForKind.SERIAL: "serial",
     ForKind.PARALLEL: "parallel",
@@ -51,12 +51,12 @@ _AXES = {IterVar.DataPar: "spatial", IterVar.CommReduce: "reduce", IterVar.Order
 
 
 def launch_key(thread_tag: str) -> str:
-    """The attribute that `T.launch_thread` stands for: virtual threads have their own."""
+    """The attribute of `T.launch_thread`: virtual threads have their own."""
     return "virtual_thread" if thread_tag.startswith("vthread") else "thread_extent"
 
 
 def block_is_implicit_root(body: Stmt) -> bool:
-    """Whether `body` is a root block that needs no writing, since the reader puts it there again."""
+    """Whether `body` is a root block that can be omitted, since the parser adds it again."""
     if not isinstance(body, BlockRealize) or body.iter_values or not _holds(body.predicate):
         return False
     root = body.block
@@ -68,10 +68,10 @@ def block_is_implicit_root(body: Stmt) -> bool:
 
 
 def needs_root(body: Stmt) -> bool:
-    """Whether a root block is put around the body of a function when it is read.
+    """Whether the parser adds a root block around the body of a function.
 
-    It is if there are blocks in it, unless one of them is the root: a block without iterators that is all
-    of the body, or one called "root" behind definitions only.
+    It does if the body has blocks, unless one of them is the root: a block without iterators that is the whole body,
+    or one named "root" after definitions only.
     """
     if isinstance(body, BlockRealize):
         return bool(body.block.iter_vars)
@@ -108,7 +108,7 @@ class ScriptStmt(ScriptExpr):
 
     # -- lines -------------------------------------------------------------------------------
     def emit(self, text: str, *nodes: Any) -> None:
-        """One line; `nodes` are the statements that it is the head of. What was taken out of it comes first."""
+        """Write one line; `nodes` are the statements that begin there. Extracted subexpressions come first."""
         if self.taken_out:
             for name, part in self.taken_out:
                 self.lines.append(f"{self.step * self.depth}{name} = {self.t}.meta_var({part})")
@@ -119,7 +119,7 @@ class ScriptStmt(ScriptExpr):
 
     @contextmanager
     def inner(self, header: str | None = None, *nodes: Any) -> Iterator[None]:
-        """What follows belongs to `header` and stands further to the right."""
+        """An indented suite under `header`."""
         if header is not None:
             self.emit(header, *nodes)
         self.depth += 1
@@ -129,7 +129,7 @@ class ScriptStmt(ScriptExpr):
 
     # -- definitions -------------------------------------------------------------------------
     def prepare(self, root: Any, declared: Any = ()) -> None:
-        """Find the buffers that no statement declares: they are views that the text must declare."""
+        """Find the buffers that no statement declares: views that the text must declare."""
         threads: dict[Var, list[IterVar]] = {}
         for n in pre_order(root):
             if n.__class__ is AttrStmt and isinstance(n.node, IterVar):
@@ -149,7 +149,7 @@ class ScriptStmt(ScriptExpr):
         return self.name_of(thing) if thing is self.target else name
 
     def declare_free(self, root: Any) -> None:
-        """What a bare statement uses and nobody defines, and threads that several places launch."""
+        """Declare the free variables of a bare statement, and threads that are launched several times."""
         for v, iv in self.shared_threads.items():
             name = self.names.define(v, v.name)
             self.emit(f"{name} = {self.t}.env_thread({quoted(iv.thread_tag)})")
@@ -193,8 +193,7 @@ class ScriptStmt(ScriptExpr):
 
     # -- statements --------------------------------------------------------------------------
     def stmt(self, s: Any, last: bool = True) -> None:
-        """One statement. `last` says that nothing follows it in its suite, so that a definition may
-        simply hold to the end instead of opening a `with`."""
+        """One statement. If it is the `last` of its suite, a definition is valid to the end and needs no `with`."""
         handler = self._stmts.get(s.__class__)
         if handler is None:
             raise TypeError(f"no script form for a statement of type {type(s).__name__}")
@@ -208,7 +207,7 @@ class ScriptStmt(ScriptExpr):
             self.stmt(s)
 
     def _take_out_suite(self, s: Stmt) -> None:
-        """A call of a macro for what stands too far to the right; the macro comes first in the function.
+        """A call of a macro for a suite that is indented too far; the macro is defined first in the function.
 
         @T.macro(hygienic=False)
         def suite_1():
@@ -227,7 +226,7 @@ class ScriptStmt(ScriptExpr):
         self.emit(f"{name}()")
 
     def before(self, *exprs: Any) -> None:
-        """Declare what expressions of the next line bind or see: variables of lets and reductions."""
+        """Declare the variables that expressions of the next line bind or use."""
         for e in exprs:
             if e is None:
                 continue
@@ -239,7 +238,7 @@ class ScriptStmt(ScriptExpr):
                         self.declare_var(iv.var)
 
     def scoped(self, s: Stmt, last: bool, flat: str, header: str) -> None:
-        """A definition that holds to the end of the suite if it is the last, else a `with`.
+        """A definition that is valid to the end of the suite if it is the last, else a `with`.
 
         x: T.int32 = v                  with T.LetStmt(v) as x:
         body                    or          body
@@ -336,7 +335,7 @@ class ScriptStmt(ScriptExpr):
         self._defined(s, last, f"{self.t}.allocate({', '.join(args)})")
 
     def _declares_its_own(self, s: Allocate) -> bool:
-        """Whether memory is allocated for one plain buffer: `A = T.decl_buffer(…)` says both."""
+        """Whether memory is allocated for one plain buffer: `A = T.decl_buffer(…)` does both."""
         if not isinstance(s.body, DeclBuffer) or s.annotations or not _holds(s.condition):
             return False
         b = s.body.buffer
@@ -539,7 +538,7 @@ class ScriptStmt(ScriptExpr):
 
 
 def _undeclared(root: Any, declared: Any) -> list[Buffer]:
-    """The buffers that are used where no statement around declares them."""
+    """The buffers that are used without an enclosing declaration."""
     around = dict.fromkeys(declared, 1)
     found: dict[Buffer, None] = {}
     stack: list[Any] = [root]

@@ -1,4 +1,4 @@
-"""Warnings about what a program asks for in vain, each of them once in a process."""
+"""Warnings about requests without effect, each once per process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class IgnoredWarning(UserWarning):
 
 
 def say_once(text: str, category: type[Warning] = IgnoredWarning) -> None:
-    """Warn about a thing, at the line of the program that asked for it, unless that has been said."""
+    """Warn about `what` at the line of the user's program, once per process."""
     if text in _said:
         return
     _said.add(text)

@@ -1,4 +1,4 @@
-"""Programs as JSON and back: every node once, so that what is shared stays shared."""
+"""Programs as JSON and back: every node once, so that sharing is preserved."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _graph_readers: list[Callable[[str, dict[str, GlobalVar]], Any]] = []
 
 
 def register_graph_reader(read: Callable[[str, dict[str, GlobalVar]], Any]) -> None:
-    """Give the reader of graph expressions, which are kept in their text form."""
+    """Register the reader of graph expressions, which are stored in their text form."""
     _graph_readers.append(read)
 
 
@@ -52,7 +52,7 @@ def save_json(node: Any) -> str:
 
 
 def load_json(json_str: str) -> Any:
-    """What `save_json` wrote. Nodes whose parts are of the wrong kinds are refused."""
+    """Read the output of `save_json`. Nodes with fields of the wrong type are refused."""
     data = read_json(json_str, "the program in JSON", TVMError)
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise TVMError(f"this is not a program in JSON: its format must be {FORMAT!r}")
@@ -78,7 +78,7 @@ class _Writer:
     def __init__(self) -> None:
         self.nodes: list[Any] = []
         self.seen: dict[int, int] = {}
-        self.kept: list[Any] = []  # what `seen` names by its address must live on
+        self.kept: list[Any] = []  # keeps objects alive that `seen` refers to by id
 
     def value(self, v: Any) -> Any:
         if v is None or (isinstance(v, (bool, str)) and not isinstance(v, DataType)):
@@ -141,7 +141,7 @@ class _Reader:
             raise ValueError(f"it has {len(fields)} fields, and a {name} has {len(cls._fields)}")
         values = [self.value(f) for f in fields]
         for field, value in zip(_fields_of(cls), values, strict=False):
-            field.check(value)  # before the constructor, which converts what a person gives it
+            field.check(value)  # before the constructor, which converts values
         made = expr.Range.from_min_extent(*values) if cls is expr.Range else cls(*values)
         check_kinds(made, values)
         return made
@@ -153,7 +153,7 @@ class _Reader:
             return v
         if "node" in v:
             if not 0 <= v["node"] < len(self.nodes):
-                raise ValueError(f"it names node {v['node']}, which is none of those before it")
+                raise ValueError(f"it refers to node {v['node']}, which is not an earlier one")
             return self.nodes[v["node"]]
         if "map" in v:
             return {self.value(k): self.value(x) for k, x in v["map"]}
@@ -165,7 +165,7 @@ class _Reader:
             return self.global_var(v["global"])
         if "graph" in v:
             if not _graph_readers:
-                raise ValueError("it holds graph expressions: import tilewright.relay before it is read")
+                raise ValueError("it contains graph expressions: import tilewright.relay before reading it")
             return _graph_readers[-1](v["graph"], self.globals)
         if "float" in v:
             return float(v["float"])
@@ -207,7 +207,7 @@ def _fields(**names: str) -> frozenset[tuple[str, str]]:
 _OF_ONE_TYPE = frozenset(OF_ONE_TYPE)
 _CONDITIONS = ("condition", "predicate")
 _TRUTHS = _fields(And="a b", Or="a b", Not="a")
-# Expressions that count or name places, and what only integers have.
+# Fields that are indices or sizes, and must be integers.
 _WHOLE = _fields(
     Range="min extent",
     IterVar="var",
@@ -231,7 +231,7 @@ _NARROWER: dict[tuple[str, str], tuple[type, ...]] = {
 
 @cache
 def _wanted(written: str) -> tuple[bool, type | tuple[type, ...] | None]:
-    """What a field takes, from its annotation: whether it is a tuple, and of what; None is anything."""
+    """The type of a field by its annotation: whether it is a tuple, and the element type; None for any."""
     if written in ("Any", "object"):
         return False, None
     if written.startswith("dict["):
@@ -248,17 +248,17 @@ def _wanted(written: str) -> tuple[bool, type | tuple[type, ...] | None]:
 
 
 class _Field(NamedTuple):
-    """What a field of a class takes."""
+    """The type of a field of a class."""
 
     name: str
-    written: str  # its type, for people
+    written: str  # its type, for messages
     many: bool
     kind: type | tuple[type, ...] | None  # None is anything
     truth: bool  # a condition
     whole: bool
 
     def check(self, value: Any) -> None:
-        """Refuse a value of another kind."""
+        """Refuse a value of another type."""
         if self.kind is None:
             return
         if not self.many:
@@ -291,9 +291,9 @@ def _fields_of(cls: Any) -> tuple[_Field, ...]:
 
 
 def check_kinds(made: Node, checked: Sequence[Any] = ()) -> None:
-    """Refuse a node whose fields are not of the kinds that its class declares, or do not go together.
+    """Refuse a node whose fields do not have their declared types, or are inconsistent.
 
-    The first fields are known to be right as far as they are those that were `checked`.
+    Fields in `checked` are known to be valid.
     """
     cls: Any = made.__class__
     for i, field in enumerate(_fields_of(cls)):

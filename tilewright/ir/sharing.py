@@ -1,12 +1,12 @@
-"""Expressions that use a part more than once.
+"""Shared subexpressions.
 
 Nodes may be shared, so an expression can be far larger written out than in memory:
 
     x = A[i]                          60 nodes in memory,
     for _ in range(60): x = x + x     2**60 written out
 
-Walks that only look visit each node once. Lowering, printing and running write the expression out; they ask
-`check_written_out` first, which refuses what would never end.
+Read-only walks visit each node once. Lowering, printing and running expand the expression; they call
+`check_written_out` first, which refuses exponential expansions.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _FACTOR: Final = 8
 
 
 class SharedExpressionError(TVMError, ValueError):
-    """An expression that is small in memory and too large to be written out."""
+    """An expression that is small in memory and too large when expanded."""
 
 
 def written_out(root: Any) -> tuple[int, int]:
-    """How many nodes a program has when each use of a part counts, and how many when each part counts once."""
+    """The numbers of nodes of a program, expanded and distinct."""
     sizes: dict[int, int] = {}
     start = root.body if isinstance(root, PrimFunc) else root
     stack = [start]
@@ -46,7 +46,7 @@ def written_out(root: Any) -> tuple[int, int]:
 
 
 def too_shared(root: Any) -> str:
-    """Why a program is too large to be written out; nothing where it is not."""
+    """The reason why a program is too large to be expanded; empty if it is not."""
     stack, few = [root.body if isinstance(root, PrimFunc) else root], 5000
     while stack and few:  # ordinary programs end here
         few -= 1
@@ -63,14 +63,14 @@ def too_shared(root: Any) -> str:
         if whole < 10**300
         else f"10^{math.log10(whole):.0f}"
     )
-    return f"an expression of {distinct} nodes uses its parts so often that it has {shown} nodes written out"
+    return f"an expression of {distinct} nodes shares subexpressions so often that it has {shown} nodes when expanded"
 
 
 def check_written_out(root: Any, what: str) -> None:
-    """Refuse a program that is too large because parts of it are used again and again."""
+    """Refuse a program that is too large when its shared subexpressions are expanded."""
     reason = too_shared(root)
     if reason:
         raise SharedExpressionError(
-            f"{what}: {reason}; give the part that is used often a name of its own: a stage of its own "
+            f"{what}: {reason}; bind the shared part to a name: a stage of its own "
             "(te.compute), or a T.let / LetStmt in a loop program"
         )

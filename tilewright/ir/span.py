@@ -1,4 +1,4 @@
-"""Where in the user's source something was written."""
+"""Source locations."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _PACKAGE = str(Path(__file__).resolve().parent.parent)
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A place in a source file; prints as `file:line`."""
+    """A location in a source file; prints as `file:line`."""
 
     source_name: str
     line: int
     column: int = 0
-    node: str = ""  # of a model that was imported, in place of a line
+    node: str = ""  # the node of an imported model, in place of a line
 
     def __str__(self) -> str:
         return self.node or f"{Path(self.source_name).name}:{self.line}"
@@ -31,7 +31,7 @@ _node: ContextVar[Span | None] = ContextVar("_node", default=None)
 
 @contextmanager
 def at_node(node: str, source_name: str = "") -> Iterator[None]:
-    """What is built meanwhile comes from a node of a model."""
+    """A scope in which new nodes get a node of a model as their span."""
     token = _node.set(Span(source_name, 0, 0, node))
     try:
         yield

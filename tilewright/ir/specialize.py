@@ -14,7 +14,7 @@ from .ops import cast
 
 
 def specialize(func: PrimFunc, param_map: Mapping[Var, Any]) -> PrimFunc:
-    """The function with scalars given values, or buffers given shapes; those parameters go or shrink."""
+    """The function with values for scalars, or shapes for buffers; scalar parameters are removed."""
     table: dict[Var, PrimExpr] = {}
     for param, value in param_map.items():
         if param not in func.params:
@@ -32,7 +32,7 @@ def specialize(func: PrimFunc, param_map: Mapping[Var, Any]) -> PrimFunc:
 
 
 def _of_type(var: Var, value: Any) -> PrimExpr:
-    """The value in the type of the variable that it takes the place of."""
+    """The value in the type of the variable that it replaces."""
     return cast(var.dtype, convert(value))
 
 

@@ -1,4 +1,4 @@
-"""A key of a program that is the same in every process and on every machine."""
+"""A stable key of a program, equal in every process and on every machine."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def stable_key(n: Any) -> str:
 
 
 @cache
-def _told(kind: type) -> tuple[str, ...] | None:
-    """The fields that distinguish nodes of a class; None for classes that `_Text` treats by itself."""
+def _fields_of(kind: type) -> tuple[str, ...] | None:
+    """The fields that distinguish nodes of a class; None for classes that `_Text` handles itself."""
     if not issubclass(kind, Node) or issubclass(kind, (Var, Buffer, PrimFunc, IRModule, IntImm)):
         return None
     return tuple(name for name in kind._fields if name not in _NAMES)
@@ -45,7 +45,7 @@ class _Text:
         self.seen: dict[Any, int] = {}
 
     def go(self, a: Any) -> None:
-        fields = _told(a.__class__)
+        fields = _fields_of(a.__class__)
         if fields is not None:
             self.out.append(f"({a.__class__.__name__}")
             for name in fields:

@@ -1,4 +1,4 @@
-"""Statements: what a program does. Each docstring says what the node means."""
+"""Statements. Each docstring is the meaning of the node."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = [
 
 
 class Stmt(Node):
-    """Something that is done."""
+    """A statement."""
 
     __slots__ = ()
 
@@ -76,7 +76,7 @@ register_converter("_to_stmts", _to_stmts)
 
 
 class ForKind(IntEnum):
-    """How a loop is run."""
+    """The execution kind of a loop."""
 
     SERIAL = 0
     PARALLEL = 1
@@ -99,7 +99,7 @@ class LetStmt(Stmt):
 
 @node
 class AssertStmt(Stmt):
-    """If `condition` does not hold the function ends with an error that says `message`; else `body`."""
+    """If `condition` does not hold, the function returns with the error `message`; else `body`."""
 
     condition: PrimExpr
     message: PrimExpr
@@ -108,7 +108,7 @@ class AssertStmt(Stmt):
 
 @node
 class For(Stmt):
-    """`body` for each `loop_var` from `min` on, `extent` times, in the manner of `kind`.
+    """`body` for each `loop_var` from `min` on, `extent` times, executed as `kind` says.
 
     A THREAD_BINDING loop carries an IterVar whose `thread_tag` names the hardware axis.
     """
@@ -193,7 +193,7 @@ class BufferRealize(Stmt):
 
 @node
 class Allocate(Stmt):
-    """`buffer_var` points to room for `extents` elements of `dtype` while `body` runs."""
+    """`buffer_var` points to memory for `extents` elements of `dtype` while `body` runs."""
 
     buffer_var: Def[Var]
     dtype: DataType
@@ -219,7 +219,7 @@ class AllocateConst(Stmt):
 
 @node
 class DeclBuffer(Stmt):
-    """In `body`, `buffer` is a way to see the memory of its pointer."""
+    """In `body`, `buffer` is a view of the memory of its pointer."""
 
     buffer: Buffer
     body: Stmt
@@ -227,7 +227,7 @@ class DeclBuffer(Stmt):
 
 @node
 class AttrStmt(Stmt):
-    """`body`, of which `attr_key` says `value` about `node`."""
+    """`body` with the attribute `attr_key` of `node` set to `value`."""
 
     node: Any
     attr_key: str
@@ -237,7 +237,7 @@ class AttrStmt(Stmt):
 
 @node
 class SeqStmt(Stmt):
-    """One after the other. A sequence in a sequence is one sequence, so the form is unique."""
+    """A sequence of statements. Nested sequences are flattened, so the form is unique."""
 
     seq: tuple[Stmt, ...]
 
@@ -276,7 +276,7 @@ class Evaluate(Stmt):
 
 @node
 class Prefetch(Stmt):
-    """A hint that the region of `buffer` is wanted soon."""
+    """A prefetch of the region of `buffer`."""
 
     buffer: Buffer
     bounds: tuple[Range, ...]
@@ -345,7 +345,7 @@ def stmt_list(stmt: Stmt) -> list[Stmt]:
 
 
 def seq(*stmts: Any) -> Stmt:
-    """Statements one after the other: flat, without no-ops, and bare if there is only one."""
+    """A flat sequence without no-ops; the statement itself if there is only one."""
     out: list[Stmt] = []
     for item in stmts:
         if item is None:

@@ -62,7 +62,7 @@ __all__ = [
 
 
 class PassInfo:
-    """What is known about a pass from outside: its name, the level it runs from, what must run before."""
+    """Metadata of a pass: its name, its optimization level, the passes that it requires."""
 
     __slots__ = ("name", "opt_level", "required", "traceable")
 
@@ -81,7 +81,7 @@ class PassInfo:
 
 # ---------------------------------------------------------------------------- context
 class PassContext:
-    """How passes run: which of them, with which options, watched by whom.
+    """The context of passes: which of them run, with which options and instruments.
 
     Used as `with PassContext(opt_level=3, config={…}):`; `current()` is the innermost one of this thread.
     """
@@ -131,7 +131,7 @@ class PassContext:
         self._close(self.instruments)
 
     def override_instruments(self, instruments: Iterable[PassInstrument] | None) -> None:
-        """Let the present instruments go and take others, inside the context."""
+        """Replace the instruments inside the context."""
         new = _instruments(instruments)
         self._close(self.instruments)
         self.instruments = ()
@@ -151,7 +151,7 @@ class PassContext:
             raise
 
     def _close(self, instruments: tuple[PassInstrument, ...]) -> None:
-        """Let all of them go, even where one fails; the first failure is raised."""
+        """Close all instruments, even if one fails; the first error is raised."""
         failure: BaseException | None = None
         for one in instruments:
             try:
@@ -175,13 +175,13 @@ class PassContext:
             return self.config[name]
         known = config_options().get(name)
         if known is None:
-            check_config({name: None})  # says which names are known
+            check_config({name: None})  # raises with the known names
             raise AssertionError
         return known.default
 
     @staticmethod
     def list_configs() -> dict[str, dict[str, str]]:
-        """The options that a context takes: for each its type, and what it does."""
+        """The options of a context: for each its type and description."""
         return {
             o.name: {
                 "type": "dict" if isinstance(o.type, Mapping) else o.type.__name__,
@@ -253,7 +253,7 @@ class Pass:
 
     def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
         """The work of the pass."""
-        raise NotImplementedError(f"{type(self).__name__} does not say what it does")
+        raise NotImplementedError(f"{type(self).__name__} does not implement transform_module")
 
     def __call__(self, mod: IRModule) -> IRModule:
         return _run_one(self, mod, PassContext.current())
@@ -341,7 +341,7 @@ class Sequential(Pass):
 
 
 class PrintIR(Pass):
-    """Prints the module and hands it on."""
+    """Prints the module and returns it unchanged."""
 
     def __init__(self, header: str = "", show_meta_data: bool = False) -> None:
         self.header = header

@@ -4,7 +4,7 @@
     w = relay.var("w", shape=(10, 64), dtype="float32")
     mod = IRModule.from_expr(relay.Function([x, w], relay.nn.softmax(relay.nn.dense(x, w))))
 
-Classic names that are absent can be imported, and say what to use instead when they are used.
+Absent classic names can be imported, and raise an error with the alternative when they are used.
 """
 
 # ruff: noqa: F403

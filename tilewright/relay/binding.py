@@ -1,4 +1,4 @@
-"""Values in place of variables."""
+"""Substitution of values for variables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Substitute(ExprMutator):
 
 
 def bind(expr: Expr, binds: Mapping[Any, Any]) -> Expr:
-    """The expression with values in place of variables, which a name in `binds` finds among the parameters."""
+    """The expression with values substituted for variables, given as variables or as names of parameters."""
     values: dict[Var, Any] = {}
     for key, value in binds.items():
         if isinstance(key, str):
@@ -45,7 +45,7 @@ def bind(expr: Expr, binds: Mapping[Any, Any]) -> Expr:
 
 
 def bind_params_by_name(func: Function, params: Mapping[str, Any] | None) -> Function:
-    """The function with arrays in place of the parameters of those names; others in `params` are ignored."""
+    """The function with arrays bound to the parameters of those names; other entries of `params` are ignored."""
     by_name: dict[str, Var | None] = {}
     for p in func.params:
         by_name[p.name_hint] = None if p.name_hint in by_name else p
@@ -54,13 +54,15 @@ def bind_params_by_name(func: Function, params: Mapping[str, Any] | None) -> Fun
         if name in by_name:
             found = by_name[name]
             if found is None:
-                raise ValueError(f"several parameters are named {name!r}: which of them is to be bound?")
+                raise ValueError(
+                    f"several parameters are named {name!r}, so the one to bind is ambiguous; rename them"
+                )
             values[found] = value if isinstance(value, Expr) else const(value)
     return bind(func, values) if values else func  # type: ignore[return-value]
 
 
 def bind_params_in_module(mod: IRModule, params: Mapping[str, Any] | None) -> IRModule:
-    """The module with arrays in place of parameters of `main`."""
+    """The module with arrays bound to parameters of `main`."""
     if not params:
         return mod
     made = mod.clone()

@@ -32,7 +32,7 @@ from .transform.infer_type import infer_module
 
 __all__ = ["bind_params_by_name", "build", "build_config", "create_executor", "optimize"]
 
-# What is done to every model before it is fused, in order. Each pass says itself from which level on it runs.
+# The passes of every model before fusion, in order. Each pass has its own optimization level.
 PIPELINE: Final = (
     "RemoveUnusedFunctions",
     "DynamicToStatic",
@@ -70,7 +70,7 @@ def pipeline() -> Sequential:
 def optimize(
     mod: Any, target: Any = None, params: Mapping[str, Any] | None = None
 ) -> tuple[IRModule, dict[str, Any]]:
-    """The module after all passes but fusion, with `params` bound; the second result is what is left of them."""
+    """The module after all passes but fusion, with `params` bound, and the remaining parameters."""
     chosen = as_target(target)
     mod = as_graph_module(mod)
     with deep_programs(), chosen:
@@ -86,7 +86,7 @@ def optimize(
 def to_compile(
     mod: IRModule, target: Target, params: Mapping[str, Any] | None
 ) -> tuple[Program, dict[int, Job]]:
-    """The steps of a model after all passes, and what is to be compiled for them, by their numbers."""
+    """The steps of a model after all passes, and the compilation jobs by step."""
     ready, _ = optimize(mod, target, params)
     on_cpu = target.has("aot_executor")
     shared = on_cpu and target.cpu.num_cores > 1
@@ -117,7 +117,7 @@ def build(
     The result runs through `graph_executor.GraphModule(lib["default"](device))`, and exports as one library.
     """
     if workspace_memory_pools is not None or constant_memory_pools is not None:
-        raise BuildError("relay.build: memory pools are not supported; the arena is one piece")
+        raise BuildError("relay.build: memory pools are not supported; there is one arena")
     if isinstance(executor, str):
         executor = Executor(executor)
     ir_mod, chosen = as_graph_module(ir_mod), as_target(target, target_host)
@@ -144,7 +144,7 @@ _BETWEEN = re.compile(r",\s+")  # targets, one after the other; options have com
 
 
 def _one_of(targets: list[Target], host: Any) -> tuple[Target, Any]:
-    """A target for a device among some, and the host that stands beside it."""
+    """The device target of several targets, with its host."""
     devices = [t for t in targets if t.has("device_executor")] or targets[:1]
     others = [t for t in targets if t is not devices[0]] if devices else []
     if len(devices) != 1 or len(others) > 1:
@@ -157,8 +157,8 @@ def _one_of(targets: list[Target], host: Any) -> tuple[Target, Any]:
 
 
 def as_target(target: Any, host: Any = None) -> Target:
-    """The one target of a model: of several, as `{"cpu": "llvm", "cuda": "cuda"}` or "cuda, llvm", that of the device
-    with the processor for its host."""
+    """The target of a model: of several, as `{"cpu": "llvm", "cuda": "cuda"}` or "cuda, llvm", that of the device with
+    the CPU as its host."""
     if isinstance(target, Mapping) and not {"kind", "tag"} & set(target):
         target = list(target.values())
     if isinstance(target, str):
@@ -174,7 +174,7 @@ def as_target(target: Any, host: Any = None) -> Target:
 
 
 def as_graph_module(mod: Any) -> IRModule:
-    """What a user hands to `build` as a module with a `main`."""
+    """The argument of `build` as a module with a `main`."""
     if isinstance(mod, Expr):
         mod = IRModule.from_expr(mod)
     if not isinstance(mod, IRModule):
@@ -203,12 +203,12 @@ def create_executor(
     target: Any = "llvm",
     params: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Something that runs expressions: `create_executor("graph", mod).evaluate()(*args)`."""
+    """An evaluator of expressions: `create_executor("graph", mod).evaluate()(*args)`."""
     from .backend.evaluate import make_evaluator
 
     return make_evaluator(kind, mod, device or _device_of(target), target, params)
 
 
 def _device_of(target: Any) -> Device:
-    """The device that a target means."""
+    """The device of a target."""
     return Device(as_target(target).kind.device_type, 0)

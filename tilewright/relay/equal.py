@@ -1,7 +1,7 @@
 """Structural equality and hash of graph expressions, without recursion.
 
-Two expressions are equal where they compute the same from the same, up to the names of what they bind. What is
-shared in one must be shared in the other: `a + a` is not `a + b` for two equal calls a and b.
+Two expressions are equal if they have the same structure, up to the names of bound variables. Sharing must agree:
+`a + a` is not `a + b` for two equal calls a and b.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .visitor import below
 
 
 def compare(comparer: Comparer, a: Expr, b: Any, path: Path) -> None:
-    """Go through both side by side; the comparer's `fail` where they part."""
+    """Compare both expressions; calls the comparer's `fail` at the first difference."""
     c = comparer
     left: dict[Any, Any] = {}
     right: dict[Any, Any] = {}
@@ -44,7 +44,7 @@ def compare(comparer: Comparer, a: Expr, b: Any, path: Path) -> None:
 
 
 def _same_node(c: Comparer, x: Any, y: Any, at: Path, stack: list[tuple[Any, Any, Path]]) -> None:
-    """Compare what is the node's own, and leave what is below on the stack, the first on top."""
+    """Compare the node's own fields, and push its children on the stack, the first on top."""
     if isinstance(x, Constant):
         p, q = x.numpy(), y.numpy()
         if x.data.dtype != y.data.dtype or p.shape != q.shape or p.tobytes() != q.tobytes():

@@ -1,10 +1,10 @@
-"""Graph expressions: what is computed, over whole tensors.
+"""Graph expressions over whole tensors.
 
     x = relay.var("x", shape=(1, 3, 224, 224), dtype="float32")
     f = relay.Function([x], relay.nn.relu(x) + relay.const(1.0))
 
-Nodes are immutable and compared by identity; what is used twice is one node with two users. The type of an
-expression is found by `InferType`, and kept with the node.
+Nodes are immutable and compared by identity; a shared value is one node with several users. `InferType` infers the type
+of an expression, and stores it in the node.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ RelayExpr = ExprWithOp = Expr
 
 
 def set_checked_type(expr: Expr, kind: Type | None) -> None:
-    """Keep the type of a node with it: what `InferType` does, and nobody else."""
+    """Store the type of a node in it; only for `InferType`."""
     object.__setattr__(expr, "_checked_type", kind)
 
 
@@ -153,6 +153,18 @@ def _tensor_op(name: str) -> Any:
     return getattr(elementwise, name)
 
 
+<<<<<<< HEAD
+=======
+def _binary(name: str, a: Any, b: Any) -> Expr:
+    """A call of a binary operator; a number takes the element type of the other operand."""
+    if not isinstance(a, Expr):
+        a = const_like(a, b)
+    elif not isinstance(b, Expr):
+        b = const_like(b, a)
+    return _tensor_op(name)(a, b)  # type: ignore[no-any-return]
+
+
+>>>>>>> h/words
 def const_like(value: Any, beside: Expr) -> Expr:
     """A constant of the element type of `beside`, where that is known."""
     if isinstance(value, (int, float)):
@@ -163,19 +175,19 @@ def const_like(value: Any, beside: Expr) -> Expr:
 
 
 def type_so_far(expr: Expr) -> Type | None:
-    """The type of an expression under construction, or None where it cannot be told."""
+    """The type of an expression under construction, or None if unknown."""
     if expr._checked_type is None:
         from .transform.infer_type import InferTypeLocal
 
         try:
             return InferTypeLocal(expr)  # type: ignore[no-any-return]
         except TVMError:
-            return None  # something in it is not annotated, or wrong: the module's inference will say
+            return None  # a type is missing or wrong: inference of the module reports it
     return expr._checked_type
 
 
 def as_expr(value: Any) -> Any:
-    """An expression from what a program may write for one: numbers, arrays, lists of expressions."""
+    """An expression from a number, an array, or a list of expressions."""
     if isinstance(value, (Expr, GlobalVar, Op)):
         return value
     if isinstance(value, TupleWrapper):
@@ -189,7 +201,7 @@ def as_expr(value: Any) -> Any:
 
 @node
 class Var(Expr):
-    """A value by a name: a parameter, or what `let` names. Two of one name are two variables."""
+    """A variable: a parameter, or bound by `let`. Two variables of the same name are different."""
 
     name_hint: str
     type_annotation: Any = None
@@ -359,7 +371,7 @@ class If(Expr):
 
 @node
 class Function(BaseFunc, Expr):
-    """A function over tensors; as an expression, a closure."""
+    """A function of tensors; as an expression, a closure."""
 
     params: tuple[Var, ...]
     body: Expr
@@ -395,7 +407,7 @@ class Function(BaseFunc, Expr):
         return Function(params, body, kept, self.type_params, self.attrs, self.span)
 
     def with_body(self, body: Expr) -> Function:
-        """The function with another body, whose type is to be found anew."""
+        """The function with another body, without a type."""
         if body is self.body:
             return self
         return Function(self.params, body, None, self.type_params, self.attrs, self.span)
@@ -421,7 +433,7 @@ class TupleWrapper:
 
     def __getitem__(self, index: int) -> TupleGetItem:
         if not -self.size <= index < self.size:
-            raise IndexError(f"there are {self.size} results and none at {index}")
+            raise IndexError(f"there are {self.size} results, and index {index} is out of range")
         return TupleGetItem(self.tuple_value, index % self.size)
 
     def __len__(self) -> int:
@@ -492,4 +504,15 @@ def type_of_function(f: Function) -> FuncType:
     return FuncType(tuple(a for a in args if a is not None), f.ret_type, f.type_params)
 
 
+<<<<<<< HEAD
+=======
+def tuple_size(expr: Expr) -> int | None:
+    """The number of fields of a tuple, if known."""
+    if isinstance(expr, Tuple):
+        return len(expr.fields)
+    kind = expr._checked_type
+    return len(kind.fields) if isinstance(kind, TupleType) else None
+
+
+>>>>>>> h/words
 __getattr__ = attributes(__name__)

@@ -1,4 +1,4 @@
-"""The reader of the text form of graph programs.
+"""The parser of the text form of graph programs.
 
 mod   = relay.parse(mod.astext())
 expr  = relay.parse_expr("free_var %x: Tensor[(3,), float32]; nn.relu(%x)")
@@ -68,13 +68,13 @@ _SIZE_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
 def parse(
     source: str, source_name: str = "from_string", init_module: Any = None, init_meta_table: Any = None
 ) -> IRModule:
-    """The module that a text says."""
+    """Parse a module."""
     reader = _Reader(source, source_name, init_meta_table)
     return reader.guarded(lambda: reader.module(init_module))  # type: ignore[no-any-return]
 
 
 def parse_expr(source: str) -> Any:
-    """The expression that a text says."""
+    """Parse an expression."""
     reader = _Reader(source, "from_string", None)
     return reader.guarded(reader.whole_expr)
 
@@ -89,7 +89,7 @@ def fromtext(data: str, source_name: str | None = None) -> Any:
 
 
 def _from_json(text: str, globals_: dict[str, GlobalVar]) -> Any:
-    """An expression that was kept as text among JSON; its global names are those of the module around it."""
+    """An expression that was stored as text in JSON; its global names are those of the enclosing module."""
     reader = _Reader(text, "json", None)
     reader.globals = globals_
     return reader.guarded(reader.whole_expr)

@@ -1,4 +1,4 @@
-"""Lets and branches written one after the other."""
+"""A builder of lets and branches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ScopeBuilder:
         self._branch: list[tuple[Expr, Expr] | None] = [None]
 
     def let(self, var: Any, value: Any) -> Var:
-        """Name a value for what follows."""
+        """Bind a value to a name in the rest of the block."""
         made = var if isinstance(var, Var) else Var(str(var))
         self._lets[-1].append((made, as_expr(value)))
         return made
@@ -41,14 +41,14 @@ class ScopeBuilder:
 
     @contextmanager
     def if_scope(self, cond: Any) -> Iterator[None]:
-        """What is computed where the condition holds; `else_scope` must follow."""
+        """The scope of the true branch; `else_scope` must follow."""
         self._open()
         yield
         self._branch[-1] = (as_expr(cond), self._close())
 
     @contextmanager
     def else_scope(self) -> Iterator[None]:
-        """What is computed where the condition of the `if_scope` before does not hold."""
+        """The scope of the false branch of the preceding `if_scope`."""
         if self._branch[-1] is None:
             raise TVMError("ScopeBuilder.else_scope: there is no if_scope before it")
         self._open()

@@ -1,4 +1,4 @@
-"""Symbolic sizes given their values: a program over (n, 3) as one over (5, 3).
+"""Substitution of symbolic sizes: a program over (n, 3) as one over (5, 3).
 
 fn (%x: Tensor[(n, 3), float32]) { reshape(%x, newshape=[n, -1]) }     with n = 5
 ->  fn (%x: Tensor[(5, 3), float32]) { reshape(%x, newshape=[5, -1]) }
@@ -22,7 +22,7 @@ from .visitor import ExprMutator
 
 
 def size_values(fn: Function, shapes: Sequence[Sequence[int]]) -> dict[SizeVar, int]:
-    """What each symbolic size of the parameters is, where these tensors are passed."""
+    """The values of the symbolic sizes of the parameters for these arguments."""
     found: dict[SizeVar, int] = {}
     for p, shape in zip(fn.params, shapes, strict=True):
         kind = p.checked_type
@@ -41,7 +41,7 @@ def size_values(fn: Function, shapes: Sequence[Sequence[int]]) -> dict[SizeVar, 
 
 
 def with_sizes(fn: Function, values: Mapping[SizeVar, Any]) -> Function:
-    """The function with numbers (or expressions) in place of symbolic sizes, in types and attributes, typed anew."""
+    """The function with values substituted for symbolic sizes in types and attributes, with types inferred again."""
     if not values:
         return fn
     made = _Sizes(values).visit(fn)

@@ -5,8 +5,8 @@
       add(%0, 1f) /* ty=Tensor[(2, 3), float32] */
     }
 
-Each call has a line and a number; what is used twice is written once. Arrays stand aside, as
-`meta[relay.Constant][0]`. An expression is written in the innermost scope that has all its uses.
+Each call has a line and a number; shared expressions are written once. Arrays are in the metadata, as
+`meta[relay.Constant][0]`. An expression is written in the innermost scope that contains all its uses.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def module_text(mod: IRModule, show_meta_data: bool = False, annotate: Any = Non
 
 
 def _guarded(work: Callable[[], str]) -> str:
-    """A text, with room for scopes inside scopes, which are calls inside calls here."""
+    """A text, with a higher recursion limit for nested scopes."""
     try:
         with deep_programs():
             return work()
@@ -77,7 +77,7 @@ def _expr_text(expr: Expr, show_meta_data: bool, annotate: Any) -> str:
 
 
 def attrs_text(attrs: Any, spec: Mapping[str, Any] | None = None) -> list[str]:
-    """Attributes as `name=value`, those that have their default left out."""
+    """Attributes as `name=value`, without defaults."""
     if attrs is None:
         return []
     out = []
@@ -117,7 +117,7 @@ def value_text(value: Any) -> str:
 
 
 class _Scopes:
-    """Which scope each expression is written in: the innermost one around all its uses."""
+    """The scope of each expression: the innermost one that contains all its uses."""
 
     def __init__(self, root: Expr) -> None:
         self.parent: list[int] = [-1]
@@ -125,7 +125,7 @@ class _Scopes:
         self.of: dict[Any, int] = {root: 0}
         self.inner: dict[tuple[Any, str], int] = {}  # the scopes that a node opens
         self.uses: dict[Any, int] = {root: 1}
-        self.tail: set[Any] = {root}  # what ends a block, if nothing else uses it
+        self.tail: set[Any] = {root}  # results of blocks, unless they have other uses
         order = post_order(root)
         for at in reversed(order):
             self.place_below(at)
@@ -255,7 +255,7 @@ class _Printer:
 
     # -- programs ----------------------------------------------------------------------------
     def function(self, f: Function, head: str, indent: int) -> list[str]:
-        """A function that nothing is around."""
+        """A top-level function."""
         self.scopes = _Scopes(f)
         self.numbers = {}
         return self.function_lines(f, head, indent)
@@ -270,7 +270,7 @@ class _Printer:
         return lines
 
     def block(self, root: Expr, indent: int) -> list[str]:
-        """The lines of an expression that nothing is around."""
+        """The lines of a top-level expression."""
         self.scopes = _Scopes(root)
         return self.scope(0, root, indent)
 
@@ -296,11 +296,11 @@ class _Printer:
         return [*out, pad + lines[0], *lines[1:]]
 
     def ending(self, at: Any, indent: int) -> list[str]:
-        """What ends a block: written out there if nothing else uses it."""
+        """The result of a block: inline if it has no other uses."""
         return self.whole(at, indent) if self.scopes.ends_block(at) else [self.atom(at)]
 
     def whole(self, at: Any, indent: int) -> list[str]:
-        """An expression over the numbers of what is below it; lines after the first are indented."""
+        """An expression in terms of the numbers of its operands; lines after the first are indented."""
         if isinstance(at, Call):
             return [self.call(at) + self.comment(at)]
         if isinstance(at, Function):
@@ -375,7 +375,7 @@ class _Printer:
 
 
 def _scalar_text(at: Constant) -> str | None:
-    """A number as it can be written in the program, or None."""
+    """A scalar constant as a literal, or None."""
     kind = DataType(str(at.data.dtype))
     value = at.data.numpy().item()
     if kind.is_bool:

@@ -31,7 +31,7 @@ __all__ = [
 
 
 class Any:
-    """A size that is not known before the program runs. One is like another, and equal to it as a type."""
+    """A size that is not known before the program runs. All instances are equal."""
 
     __slots__ = ()
 
@@ -49,7 +49,7 @@ class Any:
 
 
 def _size(value: Anything) -> Anything:
-    """A size in its one form: int, expression or Any."""
+    """A size in canonical form: int, expression or Any."""
     if value.__class__ is int or isinstance(value, Any):
         return value
     if isinstance(value, IntImm):
@@ -72,7 +72,7 @@ def _same_size(a: Anything, b: Anything) -> bool:
     return bool(a == b)
 
 
-MOST_DIMENSIONS = 32  # as many as every NumPy has: what has more can be neither a constant nor an argument
+MOST_DIMENSIONS = 32  # the limit of NumPy: other tensors can be neither constants nor arguments
 
 
 class TensorType(Type):
@@ -125,7 +125,7 @@ class TensorType(Type):
 
 
 class TypeVar(Type):
-    """A type that a function is general in."""
+    """A type parameter of a function."""
 
     __slots__ = ("kind", "name_hint")
 
@@ -141,7 +141,7 @@ class TypeVar(Type):
 
 
 class IncompleteType(Type):
-    """A type that is still to be found."""
+    """A type that is not inferred yet."""
 
     __slots__ = ("kind",)
 

@@ -1,7 +1,7 @@
 """Walks over graph expressions.
 
-A subclass overrides `visit_call`, `visit_var`, … and calls `self.visit` on what lies below. Each node is visited
-once, its result remembered. Chains of calls, tuples and lets of any length are walked without Python recursion:
+A subclass overrides `visit_call`, `visit_var`, … and calls `self.visit` on the children. Each node is visited
+once, with its result memoized. Chains of calls, tuples and lets of any length are walked without Python recursion:
 before `visit_call(c)` runs, the operands of `c` have been visited, so that its own `self.visit(arg)` only looks
 the result up.
 
@@ -37,7 +37,7 @@ _METHODS: dict[type, str] = {
 
 
 def flow_inputs(expr: Any) -> tuple[Any, ...]:
-    """What a node takes its values from, where that opens no scope: calls, tuples and their parts."""
+    """The operands of a node that opens no scope: calls, tuples and their fields."""
     if expr.__class__ is Call:
         return expr.args if expr.op.__class__ is not Call else (expr.op, *expr.args)
     if expr.__class__ is Tuple:
@@ -85,7 +85,7 @@ class ExprFunctor:
         return made
 
     def _outermost(self, expr: Any) -> Any:
-        """A whole walk. Scopes inside scopes are calls inside calls: there is room for some thousands."""
+        """A whole walk. Nested scopes recurse: the limit is some thousands."""
         self._walking = True
         try:
             with deep_programs():
@@ -201,7 +201,7 @@ class ExprMutator(ExprFunctor):
         return self.visit_lets(let, alone=type(self).visit_let is not ExprMutator.visit_let)
 
     def visit_lets(self, let: Let, alone: bool = False) -> Any:
-        """A let, and those that follow it unless it is to be seen `alone`."""
+        """A chain of lets; only the first one if `alone`."""
         chain: list[Let] = []
         rows: list[tuple[Any, Any]] = []
         at: Any = let
@@ -247,7 +247,7 @@ class TypeFunctor:
         raise TypeError(f"{typ!r} is not a type of the graph IR")
 
     def _missing(self, typ: Type) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} does not say what to do with {typ}")
+        raise NotImplementedError(f"{type(self).__name__} has no method for {typ}")
 
     visit_tensor_type: Callable[..., Any] = _missing
     visit_tuple_type: Callable[..., Any] = _missing
@@ -303,7 +303,7 @@ def below(expr: Any) -> list[Any]:
 
 
 def in_order(root: Any, inside: Callable[[Any], Iterable[Any]] = below) -> list[Any]:
-    """Every expression once, what is `inside` it before it. Graphs are deep: nothing here calls itself."""
+    """Every expression once, children (`inside`) first. Graphs are deep: no recursion."""
     out: list[Any] = []
     seen: set[Any] = set()
     stack: list[tuple[Any, bool]] = [(root, False)]

@@ -287,7 +287,7 @@ class Executor(Turns):
         self._outputs[index], self._made = value, None
 
     def load_params(self, params_bytes: bytes | bytearray | Mapping[str, Any]) -> None:
-        """Set parameters from what `save_param_dict` wrote."""
+        """Set parameters from the output of `save_param_dict`."""
         self._change()
         given = params_bytes if isinstance(params_bytes, Mapping) else load_param_dict(params_bytes)
         for name, value in given.items():

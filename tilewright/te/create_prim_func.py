@@ -276,9 +276,8 @@ class PrimFuncBuilder:
             span=op.span,
         )
         if init is not None and not steps_commute(block):
-            block = block.replace(
-                annotations={**block.annotations, ANY_ORDER: True}
-            )  # a `comm_reducer` says so
+            # A `comm_reducer` is declared to be commutative.
+            block = block.replace(annotations={**block.annotations, ANY_ORDER: True})
         return _loops(axes[0 if time is None else 1 :], BlockRealize(points, True, block, span=op.span), op)
 
     def _extern(self, op: ExternOp) -> Stmt:

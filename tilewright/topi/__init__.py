@@ -1,4 +1,4 @@
-"""The operator inventory: what every operator computes, as tensor expressions.
+"""The operator inventory: the compute of every operator as tensor expressions.
 
     conv = topi.nn.conv2d(x, w, strides=1, padding=1, dilation=1)
     out = topi.nn.relu(topi.add(conv, bias))

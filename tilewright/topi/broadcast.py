@@ -62,7 +62,7 @@ def broadcast_to(data: te.Tensor, shape: Sequence[Any]) -> te.Tensor:
     common = broadcast_shape("broadcast_to", x.shape, target)
     if len(common) != len(target) or not all(same_size(a, b) for a, b in zip(common, target)):
         raise fail(
-            "broadcast_to", f"data of shape {shape_text(x.shape)} does not stretch to {shape_text(target)}"
+            "broadcast_to", f"data of shape {shape_text(x.shape)} does not broadcast to {shape_text(target)}"
         )
     return injective(
         "broadcast_to", target, lambda *i: x(*broadcast_indices(x.shape, target, i)), "broadcast"
@@ -84,14 +84,14 @@ def _binary(name: str, f: Callable[[Any, Any], PrimExpr], doc: str) -> Callable[
 def _of_numbers(
     f: Callable[[Any, Any], PrimExpr], of_truths: Callable[[Any, Any], PrimExpr] | None = None
 ) -> Callable[[Any, Any], PrimExpr]:
-    """`f` of numbers; of truth values what NumPy has in its place, or a refusal."""
+    """`f` of numbers; for bool the NumPy equivalent, or a refusal."""
 
     def element(a: Any, b: Any) -> PrimExpr:
         a, b = ops.match(a, b)
         if not a.dtype.is_bool:
             return f(a, b)
         if of_truths is None:
-            raise TypeError("both operands are truth values; cast one to a number")
+            raise TypeError("both operands are bool; cast one to a number")
         return of_truths(a, b)
 
     return element
@@ -112,7 +112,7 @@ def _power(a: Any, b: Any) -> PrimExpr:
 
 
 def _integer_power(a: PrimExpr, b: PrimExpr) -> PrimExpr:
-    """Six bits of the exponent choose among a, a², a⁴, … a³².
+    """Six bits of the exponent select among a, a², a⁴, … a³².
 
     From exponent 64 on only 0, 1 and -1 have a power that fits; the others give 0. Of a negative exponent only
     1 and -1 have a power that is whole.
@@ -223,7 +223,7 @@ def logical_not(data: Any) -> Any:
 
 
 def bitwise_not(data: Any) -> Any:
-    """All bits turned; of truth values, the other one."""
+    """All bits inverted; for bool, the negation."""
 
     def element(x: Any) -> PrimExpr:
         x = convert(x)

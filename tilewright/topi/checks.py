@@ -1,4 +1,4 @@
-"""Data let through if all of it is legal: indices inside, divisors other than 0.
+"""Checks of data: indices in bounds, divisors other than 0; the data is returned unchanged.
 
 for k in range(n):                      # vectorised, shared by threads where there is much
     out[k] = x[k]
@@ -33,7 +33,7 @@ __all__ = [
     "place_type",
 ]
 
-# From so many elements on, threads share the work; each takes pieces of so many.
+# From this many elements on the check is parallel, in chunks of this many.
 _SHARED, _PIECE = 1 << 16, 1 << 14
 _EACH = "T_check_each"
 _WORDS = {"index": "index", "position": "index", "length": "length"}
@@ -52,12 +52,12 @@ def check_indices(
     others: Sequence[te.Tensor] = (),
     each: bool = False,
 ) -> te.Tensor:
-    """The indices; the kernel fails if one lies outside of its dimension.
+    """The indices; the kernel fails if one is out of bounds.
 
     Legal along a dimension of n elements are -n to n - 1 ("index"), 0 to n - 1 ("position"), 0 to n ("length"), and
-    what is `ignored`. Where `columns` are given, the sizes belong to these places of the last dimension, of which no
-    other is looked at; else the first dimension counts them, if there are several. With `each` every element has a
-    check of its own, as threads of a GPU do it.
+    the value `ignored`. If `columns` are given, the sizes belong to these indices of the last dimension, and others are
+    not checked; else to those of the first dimension, if there are several. With `each` every element has a check of
+    its own, for the threads of a GPU.
     """
     limits = [_bounds(kind, s) for s in sizes]
 
@@ -105,9 +105,9 @@ def _of_group(limits: Sequence[Any], columns: Sequence[int], which: Any) -> tupl
 
 
 def check_each(indices: te.Tensor, kind: str, sizes: Sequence[Any], node: str) -> te.Tensor:
-    """The indices counted from the front, each checked where it is read: as part of what reads them.
+    """The non-negative indices, each checked where it is read, as part of the consumer.
 
-    With several sizes the first dimension counts them.
+    Several sizes belong to the indices of the first dimension.
     """
     limits = [_bounds(kind, s) for s in sizes]
     message = _outside_text(node, kind, indices.shape)
@@ -128,7 +128,7 @@ def is_checked(indices: te.Tensor) -> bool:
 
 
 def checked_index(index: PrimExpr, size: Any, node: str, at: Sequence[Any], kind: str = "index") -> PrimExpr:
-    """The place that an index at a position means, counted from the front, checked as part of what reads it."""
+    """The non-negative index of an index at a position, checked as part of the consumer."""
     low, high = _bounds(kind, size)
     known = _known(size)
     message, several = _outside_text(node, kind, at), known is None or known > 1
@@ -136,7 +136,7 @@ def checked_index(index: PrimExpr, size: Any, node: str, at: Sequence[Any], kind
 
 
 def checked_position(index: PrimExpr, size: int, node: str, at: Sequence[Any], ignored: int) -> PrimExpr:
-    """The place along several elements that is read for an index, which must lie inside; for one that is ignored 0."""
+    """The element that is read for an index, which must be in bounds; 0 for an ignored one."""
     place = _widened(index, size)
     kind, (low, high) = place.dtype, _bounds("position", size)
     if kind.low <= ignored <= kind.high:
@@ -145,7 +145,7 @@ def checked_position(index: PrimExpr, size: int, node: str, at: Sequence[Any], i
 
 
 def check_run(ib: Any, indices: Any, first: Any, count: Any, size: Any, node: str) -> None:
-    """Statements that fail if one of some positions along a dimension, next to each other in a list, lies outside."""
+    """Statements that fail if one of several consecutive indices in a list is out of bounds."""
     low, high = _bounds("position", size)
     bad = ib.allocate("int32", (1,), "bad", scope="local")
     bad[0] = 0
@@ -166,7 +166,7 @@ def _known(size: Any) -> float | None:
 
 
 def place_type(kind: DataType, sizes: Sequence[Any]) -> DataType:
-    """The type of an index that has room for its sizes too, of which some may be known at run time only."""
+    """A type that can hold an index and its sizes, some of which may be dynamic."""
     known = list(map(_known, sizes)) or [None]
     narrow = kind.bits < 32 or (kind.bits == 32 and any(n is None or n > kind.high for n in known))
     return INT64 if narrow else kind
@@ -175,14 +175,14 @@ def place_type(kind: DataType, sizes: Sequence[Any]) -> DataType:
 def _checked_place(
     value: PrimExpr, kind: str, low: Any, high: Any, message: str, at: Sequence[Any], several: bool = True
 ) -> PrimExpr:
-    """An index counted from the front along a dimension that may have several elements, or has at most one."""
+    """A non-negative index into a dimension that has several elements, or at most one."""
     place, unsigned, size = value, f"uint{value.dtype.bits}", ops.cast(value.dtype, ops.add(high, 1))
     if kind == "index" and not value.dtype.is_uint:
         place = ops.select(ops.less(value, te.const(0, value.dtype)), ops.add(value, size), value)
-    if not several:  # of one place alone nobody would look at the index, nor whether it is inside
+    if not several:  # with one element the index would not be read, nor checked
         good = ops.logical_not(_outside(value, low, high))
         return ops.checked(place, good, "value", message, value, *at, low, high)
-    # one comparison: what is below 0 still is great without its sign, and nothing is below a size of 0
+    # one unsigned comparison: negative values are large, and no value is below a size of 0
     good = ops.less(ops.cast(unsigned, place), ops.cast(unsigned, size))
     return ops.checked(place, good, "index", message, value, *at, low, high)
 
@@ -209,7 +209,7 @@ def _bounds(kind: str, size: Any) -> tuple[Any, Any]:
 
 
 def _outside(value: PrimExpr, low: Any, high: Any) -> PrimExpr:
-    """Whether a value is illegal; bounds that its type cannot reach are not asked for."""
+    """Whether a value is illegal; bounds outside the range of its type are not tested."""
     kind = value.dtype
     if kind.is_float:  # written so that NaN is outside
         inside = ops.logical_and(
@@ -240,7 +240,7 @@ def _passed(
     test: Test,
     report: Report,
 ) -> te.Tensor:
-    """A copy of `x`, of which each group has a test of its own; the first element that one finds is reported."""
+    """A copy of `x` with one test for each group; the first illegal element is reported."""
     shape = list(x.shape)
     total = prod(shape)
     each = ops.floordiv(total, shape[-1] if columns else groups)
@@ -296,5 +296,5 @@ def _position(at: Sequence[Any]) -> str:
 
 
 def _plain(node: str) -> str:
-    """The name of a node without what a message takes for a number, and not longer than a line or two."""
+    """The name of a node without placeholders of messages, truncated."""
     return node.replace("{", "(").replace("}", ")").replace("\0", " ")[:300]

@@ -26,7 +26,7 @@ __all__ = ["arange", "eye", "full", "full_like", "meshgrid", "trilu"]
 
 
 def _number(value: Any) -> float | int | None:
-    """The number that a value is, None for an expression that is still open."""
+    """The constant value, None for a symbolic expression."""
     made = simplify(value)
     if isinstance(made, ExprOp):
         try:

@@ -1,10 +1,10 @@
-"""Schedules of the classic API for GPUs. Operators have none by hand here: each gives plain loops, a thread for each
-element of every stage, with what is computed element by element inlined.
+"""Schedules of the classic API for GPUs. There are no hand-written ones here: each returns plain loops, one thread per
+element of every stage, with elementwise stages inlined.
 
     with tvm.target.Target("cuda"):
         s = topi.cuda.schedule_reduce(C)      # or topi.cuda.schedule_softmax, schedule_injective, …
 
-`tilewright.auto_schedule` is what finds a good one. Kernels of the classic package are the operators of all targets:
+`tilewright.auto_schedule` finds a good one. Kernels of the classic package are the operators of all targets:
 `topi.cuda.conv2d_nchw` is `topi.nn.conv2d_nchw`.
 """
 
@@ -20,7 +20,7 @@ from . import generic
 from .elsewhere import operator_or as _operator_or
 from .tag import is_injective
 
-_THREADS = 64  # of a block
+_THREADS = 64  # threads per block
 
 __all__ = [name for name in generic.__all__ if name.startswith("schedule_")]
 
@@ -47,7 +47,7 @@ def spread(outs: Any) -> te.Schedule:
 
 
 def _add_up(s: te.Schedule, op: ComputeOp) -> None:
-    """The threads of a block for a reduction to one number: each reduces a part, then the parts."""
+    """A reduction to a scalar by a thread block: each thread reduces a part, then the parts are combined."""
     whole = op.output(0)
     _, part = s[whole].split(s[whole].fuse(*op.reduce_axis), factor=_THREADS)
     parts = s.rfactor(whole, part)

@@ -1,4 +1,4 @@
-"""The classic package had kernels for each target; here an operator is the same for all, and is found in all places."""
+"""The classic package had kernels for each target; here operators are the same for all, and found under all names."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Schedules of the classic API. Operators have none by hand here: each gives the plain loops of its outputs.
+"""Schedules of the classic API. There are no hand-written ones here: each returns the plain loops of its outputs.
 
     s = topi.generic.schedule_injective([C])      # te.create_schedule(C.op)
 
-`tilewright.auto_schedule` is what finds a good one.
+`tilewright.auto_schedule` finds a good one.
 """
 
 from __future__ import annotations

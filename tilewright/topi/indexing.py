@@ -59,15 +59,15 @@ def index_tensor(name: str, argument: str, value: Any) -> te.Tensor:
 
 
 def from_front(index: PrimExpr, size: Any) -> PrimExpr:
-    """An index that counts from the end if it is negative, counted from the front; it may lie outside."""
+    """The non-negative form of an index, which counts from the end if it is negative; it may be out of bounds."""
     if index.dtype.is_uint:
         return index
     return ops.select(ops.less(index, te.const(0, index.dtype)), ops.add(index, size), index)
 
 
 def if_any(sizes: Sequence[Any], value: PrimExpr, *indices: te.Tensor | None) -> PrimExpr:
-    """A value read along some dimensions by indices, or 0 where a dimension has no elements, as a symbolic size may
-    turn out; indices that are checked fail there instead."""
+    """A value read along some dimensions by indices, or 0 if a dimension is empty, which a symbolic size may be;
+    checked indices fail instead."""
     if indices and all(i is not None and is_checked(i) for i in indices):
         return value
     opens = [ops.greater(s, 0) for s in sizes if const_value(convert(s)) is None]
@@ -75,13 +75,13 @@ def if_any(sizes: Sequence[Any], value: PrimExpr, *indices: te.Tensor | None) ->
 
 
 def held(index: PrimExpr, size: Any) -> PrimExpr:
-    """The place of an index that counts from the end if it is negative; one outside is the nearest inside."""
+    """An index that counts from the end if it is negative, clamped to the dimension."""
     return clamped(from_front(index, size), size)
 
 
 # ---------------------------------------------------------------------------- take and gather
 def taken(mode: str, index: PrimExpr, size: Any) -> PrimExpr:
-    """The place along `size` that an index means."""
+    """The element of a dimension of `size` that an index selects, by mode."""
     if mode == "wrap":
         return as_place(ops.floormod(index, beside(index, size)), size)
     return held(index, size) if mode == "fast" else clamped(index, size)
@@ -90,9 +90,9 @@ def taken(mode: str, index: PrimExpr, size: Any) -> PrimExpr:
 def take(a: te.Tensor, indices: Any, axis: Any = None, batch_dims: int = 0, mode: str = "clip") -> te.Tensor:
     """The slices of `a` along `axis` (or of its elements laid in a row) that `indices` names.
 
-    An index beyond the ends counts as the nearest inside (clip), is taken around (wrap) or gives NaN (nan). With
-    mode "fast" a negative index counts from the end, and none beyond the ends must occur; one that does is read
-    as the nearest inside. The first `batch_dims` dimensions are common to both.
+    An out-of-bounds index is clamped (clip), wraps around (wrap) or gives NaN (nan). With mode "fast" a negative index
+    counts from the end, and out-of-bounds indices must not occur; they are clamped. The first `batch_dims` dimensions
+    are common to both.
     """
     x = tensor_arg("take", "a", a)
     if mode not in ("clip", "wrap", "fast", "nan"):
@@ -132,7 +132,7 @@ def take(a: te.Tensor, indices: Any, axis: Any = None, batch_dims: int = 0, mode
 
 
 def gather(data: te.Tensor, axis: int, indices: te.Tensor) -> te.Tensor:
-    """out[i, j, k] = data[indices[i, j, k], j, k] for axis 0: `axis` is read where the index says.
+    """out[i, j, k] = data[indices[i, j, k], j, k] for axis 0: indexing along `axis`.
 
     The result has the shape of `indices`; a negative index counts from the end.
     """
@@ -238,7 +238,7 @@ def sequence_mask(data: te.Tensor, valid_length: te.Tensor, mask_value: Any = 0,
 def matrix_set_diag(data: te.Tensor, diagonal: te.Tensor, k: Any = 0, align: str = "RIGHT_LEFT") -> te.Tensor:
     """Matrices with new values on diagonal `k`, or on those from k[0] to k[1], the uppermost first.
 
-    Diagonals shorter than the others are padded: `align` says where those above and below the main one sit.
+    Diagonals shorter than the others are padded: `align` is the alignment of those above and below the main one.
     """
     x, new = tensor_arg("matrix_set_diag", "data", data), tensor_arg("matrix_set_diag", "diagonal", diagonal)
     bounds = [static_int("matrix_set_diag", "k", v) for v in (k if isinstance(k, (tuple, list)) else (k, k))]
@@ -296,7 +296,7 @@ def unravel_index(indices: te.Tensor, shape: Any) -> te.Tensor:
 def argwhere(output_shape: Any, condition: te.Tensor) -> te.Tensor:
     """The coordinates of the elements that are not zero, one row each, in order, as int32.
 
-    `output_shape` says for how many rows and coordinates there is room; rows that are left are zero.
+    `output_shape` is the number of rows and coordinates of the result; unused rows are zero.
     """
     x = tensor_arg("argwhere", "condition", condition)
     room = output_shape.shape if isinstance(output_shape, te.Tensor) else output_shape

@@ -89,7 +89,7 @@ def _sign(x: Any) -> PrimExpr:
 def _negative(x: Any) -> PrimExpr:
     x = convert(x)
     if x.dtype.is_bool:
-        raise TypeError("a truth value has no negative; use logical_not, or cast it to a number")
+        raise TypeError("bool has no negative; use logical_not, or cast it to a number")
     return ops.neg(x)
 
 
@@ -140,7 +140,7 @@ def clip(x: Any, a_min: Any, a_max: Any) -> Any:
 
 
 def _bound(value: Any, kind: DataType) -> PrimExpr:
-    """A bound in the type of what it bounds; one beyond that type's range is the type's own."""
+    """A bound in the type of the data, clamped to the range of the type."""
     if isinstance(value, (int, float)) and kind.is_integral:
         if _math.isnan(value):
             raise ValueError(f"a bound is NaN and the tensor is {kind}")
@@ -166,7 +166,7 @@ def elemwise_sum(xs: Sequence[Any]) -> Any:
     """The sum of several tensors of one shape."""
     operands = [tensor_arg("elemwise_sum", f"xs[{i}]", x) for i, x in enumerate(xs)]
     if not operands:
-        raise fail("elemwise_sum", "xs is empty; there is no telling the shape")
+        raise fail("elemwise_sum", "xs is empty, so the shape is not known")
 
     def total(*values: Any) -> PrimExpr:
         out = values[0]

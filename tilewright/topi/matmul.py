@@ -78,7 +78,7 @@ def matmul(a: te.Tensor, b: te.Tensor, transp_a: bool = False, transp_b: bool = 
 
 
 def tensordot(a: te.Tensor, b: te.Tensor, axes: Any = 2) -> te.Tensor:
-    """The sum of products over pairs of axes; what is left of `a` comes first, then what is left of `b`.
+    """The sum of products over pairs of axes; the remaining axes of `a` come first, then those of `b`.
 
     `axes` is a number n (the last n of `a` with the first n of `b`), or two lists of axes, or two axes.
     """
@@ -120,7 +120,7 @@ def tensordot(a: te.Tensor, b: te.Tensor, axes: Any = 2) -> te.Tensor:
 
 # ---------------------------------------------------------------------------- einsum
 def _expanded(term: str, ndim: int, dots: int, subscripts: str) -> list[str]:
-    """The labels of one operand; those that `…` stands for are numbers from the back: .1 is the last."""
+    """The labels of one operand; those of `…` are numbered from the last: .1 is the last."""
     head, found, tail = term.partition("...")
     count = ndim - len(head) - len(tail)
     wrong = count < 0 if found else count != 0
@@ -155,7 +155,7 @@ def _parse(subscripts: str, operands: Sequence[te.Tensor]) -> tuple[list[list[st
 
 
 def _sizes(subscripts: str, labels: list[list[str]], operands: Sequence[te.Tensor]) -> dict[str, Any]:
-    """The size of each label; 1 stretches."""
+    """The size of each label; 1 broadcasts."""
     sizes: dict[str, Any] = {}
     for term, x in zip(labels, operands):
         for label, dim in zip(term, x.shape):
@@ -201,7 +201,7 @@ def _contract(
 
 
 def _cheapest(terms: list[list[str]], result: list[str], sizes: dict[str, Any]) -> tuple[int, int]:
-    """The pair of operands whose product takes the fewest steps; the first pair if sizes are open."""
+    """The pair of operands whose product takes the fewest steps; the first pair if sizes are symbolic."""
     known = get_const_tuple(sizes.values())
     if not all(isinstance(v, int) for v in known):
         return 0, 1

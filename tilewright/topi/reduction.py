@@ -51,12 +51,12 @@ __all__ = [
 
 
 def accumulator(kind: DataType) -> DataType:
-    """The type to add up in: narrow floats lose too much in their own."""
+    """The accumulator type: narrow floats would lose too much precision."""
     return FLOAT32 if kind.is_float and kind.bits < 32 else kind
 
 
 class _Plan:
-    """Which dimensions are reduced, and where the elements of the result lie in the data."""
+    """The reduced dimensions, and the indices of the result in the data."""
 
     def __init__(self, name: str, data: Any, axis: Any, keepdims: bool) -> None:
         self.name, self.data, self.keepdims = name, tensor_arg(name, "data", data), keepdims
@@ -83,7 +83,7 @@ class _Plan:
         return out
 
     def need_elements(self) -> None:
-        """Refuse a reduction of no elements, which has no value."""
+        """Refuse a reduction over an empty dimension, which has no value."""
         if is_empty_shape([self.data.shape[d] for d in self.reduced]) and not is_empty_shape(self.shape):
             raise fail(
                 self.name,
@@ -253,9 +253,9 @@ def _position(name: str, data: Any, axis: Any, keepdims: bool, last: bool) -> te
 def argmax(
     data: te.Tensor, axis: Any = None, keepdims: bool = False, select_last_index: bool = False
 ) -> te.Tensor:
-    """Where the greatest element lies along the axes, as int32: the first place, or the last one.
+    """The index of the greatest element along the axes, as int32: the first, or the last one.
 
-    Over several axes it is the position in their elements laid one after the other.
+    Over several axes it is the linear index in row-major order.
     """
     return _position("argmax", data, axis, keepdims, select_last_index)
 
@@ -263,12 +263,12 @@ def argmax(
 def argmin(
     data: te.Tensor, axis: Any = None, keepdims: bool = False, select_last_index: bool = False
 ) -> te.Tensor:
-    """Where the least element lies along the axes, as int32: the first place, or the last one."""
+    """The index of the least element along the axes, as int32: the first, or the last one."""
     return _position("argmin", data, axis, keepdims, select_last_index)
 
 
 def collapse_sum(data: te.Tensor, target_shape: Sequence[Any]) -> te.Tensor:
-    """What broadcasting `target_shape` to the data had repeated, summed up again."""
+    """The sum over the dimensions along which `target_shape` would be broadcast to the data."""
     x = tensor_arg("collapse_sum", "data", data)
     target = checked_shape(target_shape)
     extra = x.ndim - len(target)
@@ -299,11 +299,11 @@ def collapse_sum(data: te.Tensor, target_shape: Sequence[Any]) -> te.Tensor:
 
 # ---------------------------------------------------------------------------- cumulative
 _LANES = 64
-_FEW = 4  # elements that are added up before what rounding takes from their sum is looked at
+_FEW = 4  # elements that are added between two compensations of the rounding error
 
 
 class _Lines:
-    """Lines that lie beside each other, `width` of them, along which elements are combined step by step."""
+    """`width` adjacent lines, along which elements are combined step by step."""
 
     def __init__(self, ib: Any, width: Any, held: DataType, kind: DataType, exclusive: bool) -> None:
         self.ib, self.width, self.held, self.kind, self.exclusive = ib, width, held, kind, exclusive
@@ -331,8 +331,8 @@ class _Lines:
             store(k, j, ops.cast(self.kind, so_far()))
 
     def add_up(self, n: Any, load: Any, store: Any) -> None:
-        """Sums of floating-point numbers: a few elements, and what came before them in two numbers, one of which
-        holds what rounding took from the other. The last sum is as exact as the first."""
+        """Compensated summation: a few elements, and the previous sum as two numbers, one of which holds the rounding
+        error of the other. The last sum is as accurate as the first."""
         before, lost, few = self.values("before", 0), self.values("lost", 0), self.values("few", 0)
 
         def take(first: Any, count: int) -> None:
@@ -357,7 +357,7 @@ class _Lines:
 
 
 def _rounded_off(a: PrimExpr, b: PrimExpr, total: PrimExpr) -> PrimExpr:
-    """What rounding took from a + b when it became `total`, exactly (Knuth's two-sum); 0 if that is not finite."""
+    """The exact rounding error of `total` = a + b (Knuth's two-sum); 0 if it is not finite."""
     part = ops.sub(total, a)
     off = ops.add(ops.sub(a, ops.sub(total, part)), ops.sub(b, part))
     return ops.select(ops.equal(off, off), off, te.const(0, off.dtype))
@@ -372,7 +372,7 @@ def scanop(
     dtype: str | None = None,
     exclusive: bool | None = None,
 ) -> te.Tensor:
-    """Along `axis` (or all elements laid one after the other) each element combined with those before it.
+    """Along `axis` (or all elements in row-major order) each element combined with those before it.
 
     `exclusive` leaves out the element itself, so the first is the identity. Lines that lie beside each other
     in memory advance together, a block of them at a time, and blocks run in parallel.
@@ -419,12 +419,12 @@ def scanop(
 def cumsum(
     data: te.Tensor, axis: int | None = None, dtype: str | None = None, exclusive: bool | None = None
 ) -> te.Tensor:
-    """The sums of the elements so far along `axis`, or over all elements laid one after the other."""
+    """The sums of the elements so far along `axis`, or over all elements in row-major order."""
     return scanop(data, ops.add, 0, "cumsum", axis, dtype, exclusive)
 
 
 def cumprod(
     data: te.Tensor, axis: int | None = None, dtype: str | None = None, exclusive: bool | None = None
 ) -> te.Tensor:
-    """The products of the elements so far along `axis`, or over all elements laid one after the other."""
+    """The products of the elements so far along `axis`, or over all elements in row-major order."""
     return scanop(data, ops.mul, 1, "cumprod", axis, dtype, exclusive)

@@ -1,4 +1,4 @@
-"""Operators that write where data says: scatter_elements, scatter_nd, sparse_to_dense, invert_permutation."""
+"""Scatter operators: scatter_elements, scatter_nd, sparse_to_dense, invert_permutation."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _combination(name: str, argument: str, mode: str) -> Callable[[PrimExpr, Pri
 
 
 def _inside(places: Sequence[PrimExpr], sizes: Sequence[Any]) -> PrimExpr:
-    """Whether a point lies in a tensor; what is written elsewhere is dropped."""
+    """Whether a point is in bounds; out-of-bounds writes are dropped."""
     return ops.all(
         *(c for p, n in zip(places, sizes) for c in (ops.greater_equal(p, 0), ops.less(p, beside(p, n))))
     )
@@ -122,8 +122,8 @@ def scatter_elements(
     """out[indices[i, j], j] = updates[i, j] for axis 0, from a copy of the data.
 
     `reduction` combines instead: add, mul, min, max, or the mean of the old value and all new ones. A negative
-    index counts from the end. Lines along the axis run in parallel. What lies outside is dropped, or is an error of the
-    `node`, if it has a name; so is a negative index then, if `negative` ones are not meant.
+    index counts from the end. Lines along the axis run in parallel. Out-of-bounds indices are dropped, or are an
+    error of the `node`, if it has a name; so are negative indices then, unless `negative`.
     """
     name = "scatter_elements"
     x, places = tensor_arg(name, "data", data), index_tensor(name, "indices", indices)
@@ -155,7 +155,7 @@ def scatter_elements(
 
 
 def _place(index: PrimExpr, size: Any, node: str, at: Sequence[Any], negative: bool) -> PrimExpr:
-    """What an index at a position means, counted from the front; with the name of a node it is checked."""
+    """The non-negative form of an index; with the name of a node it is checked."""
     if not node:
         return from_front(index, size)
     return checked_index(index, size, node, at, "index" if negative else "position")
@@ -172,8 +172,8 @@ def scatter_nd(
 ) -> te.Tensor:
     """Slices of a copy of the data, at the points indices[0], indices[1], …, replaced by those of `updates`.
 
-    `mode` combines instead: add, mul, min, max or mean. The inverse of `gather_nd`. What lies outside is dropped, or is
-    an error of the `node`, if it has a name; so is a negative index then, if `negative` ones are not meant.
+    `mode` combines instead: add, mul, min, max or mean. The inverse of `gather_nd`. Out-of-bounds indices are
+    dropped, or are an error of the `node`, if it has a name; so are negative indices then, unless `negative`.
     """
     name = "scatter_nd"
     x, points = tensor_arg(name, "data", data), index_tensor(name, "indices", indices)
@@ -218,8 +218,8 @@ def sparse_to_dense(
 ) -> te.Tensor:
     """A tensor with `sparse_values` at the points `sparse_indices` (a row each) and the default elsewhere.
 
-    For an output of one dimension the points may be a list; a single point may be a number. What lies outside is
-    dropped, or is an error of the `node`, if it has a name.
+    For an output of one dimension the points may be a list; a single point may be a number. Out-of-bounds points
+    are dropped, or are an error of the `node`, if it has a name.
     """
     name = "sparse_to_dense"
     points, values = (
@@ -270,9 +270,9 @@ def sparse_to_dense(
 
 
 def invert_permutation(data: te.Tensor, *, node: str = "") -> te.Tensor:
-    """The permutation that undoes one: out[data[i]] = i.
+    """The inverse of a permutation: out[data[i]] = i.
 
-    What lies outside is dropped, or is an error of the `node`, if it has a name.
+    Out-of-bounds indices are dropped, or are an error of the `node`, if it has a name.
     """
     x = index_tensor("invert_permutation", "data", data)
     if x.ndim != 1:

@@ -1,4 +1,4 @@
-"""Parts of tensors between places with steps: strided_slice, and writing to such a part."""
+"""Strided slices: strided_slice, and writing to a slice."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .utils import (
 
 __all__ = ["dynamic_strided_slice", "strided_set", "strided_slice"]
 
-_FAR = 2**31 - 1  # a place from here on means "to the end"
+_FAR = 2**31 - 1  # an index from here on means "to the end"
 
 
 class _Range:
@@ -47,7 +47,7 @@ class _Range:
 
 
 def _inside(value: Any, size: Any, low: Any, high: Any, far: int) -> Any:
-    """A place counted from the front and moved between `low` and `high`; an open one is taken as it is."""
+    """A non-negative index clamped between `low` and `high`; a symbolic one is unchanged."""
     if isinstance(value, ExprOp):
         return value
     if abs(value) >= far:
@@ -117,8 +117,8 @@ def strided_slice(
 ) -> te.Tensor:
     """`a[begin:end:strides]` for each dimension (or those in `axes`), as Python slices.
 
-    With slice_mode "size", `end` has the sizes of the parts and -1 takes the rest; steps are then 1. A place
-    that is an expression must lie inside.
+    With slice_mode "size", `end` has the sizes of the parts and -1 takes the rest; steps are then 1. A symbolic
+    index must be in bounds.
     """
     x = tensor_arg("strided_slice", "a", a)
     if slice_mode not in ("end", "size"):
@@ -134,9 +134,9 @@ def strided_slice(
 def dynamic_strided_slice(
     a: te.Tensor, begin: Any, end: Any, strides: Any, output_shape: Sequence[Any]
 ) -> te.Tensor:
-    """`a[begin:end:strides]` whose places are tensors and whose shape is given.
+    """`a[begin:end:strides]` whose bounds are tensors and whose shape is given.
 
-    Places count from the end if they are negative, and are moved inside.
+    Negative bounds count from the end; out-of-bounds ones are clamped.
     """
     x = tensor_arg("dynamic_strided_slice", "a", a)
     sizes = checked_shape(output_shape)
@@ -162,7 +162,7 @@ def dynamic_strided_slice(
 
 
 def _wrapped(place: Any, size: Any) -> PrimExpr:
-    """A place counted from the front, held between 0 and the last."""
+    """A non-negative index, clamped to the dimension."""
     place = ops.select(ops.less(place, 0), ops.add(place, size), place)
     return ops.max_of(ops.min_of(place, ops.sub(size, 1)), 0)
 
@@ -226,9 +226,8 @@ def _set_by_tensors(x: te.Tensor, new: te.Tensor, begin: Any, end: Any, strides:
         for d, p in enumerate(i):
             size, b, e = x.shape[d], begins(d), ends(d)
             s = convert(1 if steps(d) is None else steps(d))
-            s = ops.cast(
-                p.dtype, ops.max_of(ops.min_of(s, size), ops.sub(0, size))
-            )  # a longer one is as long
+            # A step longer than the dimension is equivalent to one of its size.
+            s = ops.cast(p.dtype, ops.max_of(ops.min_of(s, size), ops.sub(0, size)))
             up = ops.greater(s, 0)
             low = ops.select(up, te.const(0, p.dtype), te.const(-1, p.dtype))
             high = ops.select(up, size, ops.sub(size, 1))

@@ -1,4 +1,4 @@
-"""Sorting and what stands on it: argsort, topk, unique, searchsorted."""
+"""Sorting, and operators based on it: argsort, topk, unique, searchsorted."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from .utils import (
 
 __all__ = ["argsort", "searchsorted", "sort", "topk", "unique"]
 
-_RUN = 16  # so many elements are sorted by insertion before runs are merged
-_BLOCK = 32  # so many elements are looked at together in a selection
+_RUN = 16  # elements of a run that is sorted by insertion before runs are merged
+_BLOCK = 32  # elements that a selection tests together
 
 
 def _comparable(x: PrimExpr) -> PrimExpr:
@@ -55,9 +55,9 @@ def _before(ascending: bool) -> Callable[[PrimExpr, PrimExpr], PrimExpr]:
 
 
 class _Order:
-    """Elements as integers that are less where the elements come first, so that they are quick to compare.
+    """Sort keys: integers in the order of the elements, which are fast to compare.
 
-    The bits of a float are in its order if those of negative ones are turned around:
+    The bits of a float are ordered if those of negative numbers are inverted:
 
         -2.0  c0000000 -> bfffffff      -0.0  80000000 -> ffffffff      0.0  00000000      NaN  7fffffff
     """
@@ -87,7 +87,7 @@ class _Order:
         return ops.select(ops.isnan(wide), te.const((1 << (self.key.bits - 1)) - 1, self.key), key)
 
     def back(self, key: PrimExpr) -> PrimExpr:
-        """The element that has a key."""
+        """The element of a key (the inverse of `of`)."""
         key = key if self.ascending else ops.bitwise_not(key)
         if not self.kind.is_float:
             return ops.cast(self.kind, key)
@@ -95,7 +95,7 @@ class _Order:
 
 
 class _Row:
-    """A row of two scratch lines to be sorted: the keys, and where they came from if anybody asks."""
+    """Two scratch lines for sorting a row: the keys, and their indices if they are needed."""
 
     def __init__(self, ib: Any, row: Any, lines: list[Any]) -> None:
         self.ib, self.row, self.lines, self.keys = ib, row, lines, lines[0]
@@ -146,7 +146,7 @@ class _Row:
         return ib.let("line", side)
 
     def _merge_two(self, source: Any, low: Any, middle: Any, high: Any) -> None:
-        """Which of two runs goes on is a value, not a branch: nobody could foretell it."""
+        """Merge two runs without branches, which would be unpredictable."""
         ib, state = self.ib, self.state
         left, right, out = (state[i] for i in range(3, 6))
         state[3] = low
@@ -169,9 +169,9 @@ class _Row:
 
 
 class _Task:
-    """Rows of the last dimension, of which the first `count` in order are wanted: values, places, or both.
+    """Rows of the last dimension, and the results for the first `count` elements in order: values, indices, or both.
 
-    Where the places are known the values are read from there; otherwise they are made from their keys.
+    If the indices are known the values are read there; otherwise they are computed from their keys.
     """
 
     def __init__(
@@ -238,7 +238,7 @@ def _sorted(task: _Task, lengths: te.Tensor | None = None) -> list[te.Tensor]:
 def argsort_above(
     data: te.Tensor, least: Callable[[Any, Any], PrimExpr], inputs: list[te.Tensor]
 ) -> te.Tensor:
-    """The int32 places of what is above `least(ib, ins)` in each row, the greatest first; behind them lies nothing.
+    """The int32 indices of the elements above `least(ib, ins)` in each row, the greatest first; the rest is undefined.
 
     `ins` are the buffers of the data and of `inputs`.
     """
@@ -260,7 +260,7 @@ def argsort_above(
 
 
 def _selected(task: _Task) -> list[te.Tensor]:
-    """What `_sorted` gives, for a count that is small beside the rows: only what may belong there is sorted.
+    """As `_sorted`, for a count that is small relative to the rows: only candidates are sorted.
 
         best  . . . . . . worst | candidates . . . free
                                 ^ count            ^ room
@@ -308,7 +308,7 @@ def _selected(task: _Task) -> list[te.Tensor]:
 
 
 def _room(count: int) -> int:
-    """How many elements a selection holds: each time it sorts them, about half may be new."""
+    """The capacity of a selection: each time it is sorted, about half of the elements may be new."""
     return max(2 * count, count + 2 * _BLOCK)
 
 
@@ -344,7 +344,7 @@ def argsort(
     is_ascend: Any = 1,
     dtype: str = "float32",
 ) -> te.Tensor:
-    """The places of the elements along `axis` in the order of their values; equal ones stay in their order.
+    """The indices of the elements along `axis` in the order of their values (stable).
 
     With `valid_count`, only the first so many of each row are sorted and the others keep their place.
     """
@@ -407,7 +407,7 @@ def topk(
 
 # ---------------------------------------------------------------------------- unique
 def _differ(a: PrimExpr, b: PrimExpr) -> PrimExpr:
-    """Whether two elements differ; one NaN is as good as another."""
+    """Whether two elements differ; all NaN are equal."""
     out = ops.not_equal(a, b)
     if a.dtype.is_float:
         out = ops.logical_and(out, ops.logical_not(ops.logical_and(ops.isnan(a), ops.isnan(b))))
@@ -483,7 +483,7 @@ def unique(data: te.Tensor, is_sorted: bool = True, return_counts: bool = False)
 def searchsorted(
     sorted_sequence: te.Tensor, values: te.Tensor, right: bool = False, out_dtype: str = "int64"
 ) -> te.Tensor:
-    """Where to insert each value so that the sequence stays sorted: before equal elements, or behind them.
+    """The index at which to insert each value so that the sequence stays sorted: before equal elements, or after them.
 
     The sequence has one dimension, or the leading dimensions of the values.
     """

@@ -1,4 +1,4 @@
-"""Names of how an operator computes, kept on its stage for passes that ask."""
+"""Tags: the compute pattern of an operator, stored on its stage."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DEPTHWISE_CONV2D_NCHW = "depthwise_conv2d_nchw"
 
 
 def is_broadcast(tag: str) -> bool:
-    """Whether each element comes from the elements at its own place."""
+    """Whether each element depends on the elements at its own index."""
     return tag == ELEMWISE or tag.startswith(BROADCAST)
 
 

@@ -1,4 +1,4 @@
-"""What operators compute, in NumPy: references for tests, under the names of the classic API."""
+"""NumPy references of operators for tests, under the names of the classic API."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def get_reduce_schedule(target: Any = None) -> Callable[..., Any]:
 
 
 def get_conv2d_nchw_implement(target: Any = None) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """What computes a convolution of NCHW with OIHW, and its schedule function for a target."""
+    """The compute of an NCHW convolution with OIHW, and its schedule function for a target."""
     return nn.conv2d_nchw, _schedules_of(target).schedule_conv2d_nchw
 
 

@@ -135,7 +135,7 @@ def squeeze(a: te.Tensor, axis: Any = None) -> te.Tensor:
 
 
 def _new_shape(x: te.Tensor, newshape: Any) -> list[Any]:
-    """The shape with -1 worked out and the count of elements checked where it is known."""
+    """The shape with -1 inferred and the number of elements checked if known."""
     if isinstance(newshape, te.Tensor):
         raise fail("reshape", "newshape is a tensor", "pass the sizes as numbers or te.var")
     sizes = int_list("reshape", "newshape", newshape)
@@ -248,7 +248,7 @@ def _several(name: str, tensors: Any) -> list[te.Tensor]:
 
 
 def _choose(choices: Sequence[Any], starts: Sequence[Any], at: Any) -> PrimExpr:
-    """choices[j]() for the part j in which `at` lies, found by halving, so that each takes few tests."""
+    """choices[j]() for the part j that contains `at`, found by binary search."""
     if len(choices) == 1:
         return choices[0]()  # type: ignore[no-any-return]
     half = len(choices) // 2
@@ -260,7 +260,7 @@ def _choose(choices: Sequence[Any], starts: Sequence[Any], at: Any) -> PrimExpr:
 
 
 def concatenate(a_tuple: Any, axis: int = 0) -> te.Tensor:
-    """Tensors one behind the other along `axis`; their other dimensions agree."""
+    """The concatenation of tensors along `axis`; their other dimensions agree."""
     tensors = _several("concatenate", a_tuple)
     first = tensors[0]
     d = normalize_axis("concatenate", axis, first.ndim)
@@ -304,7 +304,7 @@ def stack(a: Any, axis: int = 0) -> te.Tensor:
 
 
 def split(ary: te.Tensor, indices_or_sections: Any, axis: int = 0) -> list[te.Tensor]:
-    """Parts along `axis`: so many equal ones, or those between the places in a list."""
+    """Parts along `axis`: a number of equal ones, or those between the indices in a list."""
     x = tensor_arg("split", "ary", ary)
     d = normalize_axis("split", axis, x.ndim)
     size = get_const_tuple(x.shape)[d]
@@ -312,7 +312,7 @@ def split(ary: te.Tensor, indices_or_sections: Any, axis: int = 0) -> list[te.Te
     if not isinstance(indices_or_sections, (tuple, list)) and not hasattr(indices_or_sections, "tolist"):
         n = static_int("split", "indices_or_sections", given[0])
         if n < 1 or (isinstance(size, int) and size % n):
-            raise fail("split", f"dimension {d} is {size} and does not part into {n} equal sections")
+            raise fail("split", f"dimension {d} is {size} and cannot be split into {n} equal sections")
         step = size // n if isinstance(size, int) else simplify(ops.floordiv(size, n))
         given = [step * i for i in range(1, n)]
     if isinstance(size, int) and all(isinstance(g, int) for g in given):
@@ -330,7 +330,7 @@ def split(ary: te.Tensor, indices_or_sections: Any, axis: int = 0) -> list[te.Te
 
 # ---------------------------------------------------------------------------- repeating and turning
 def repeat(a: te.Tensor, repeats: int, axis: int | None = 0) -> te.Tensor:
-    """Each slice along `axis` several times behind itself; with axis None, each element of all."""
+    """Each slice along `axis` repeated consecutively; with axis None, each element of the flattened tensor."""
     x = tensor_arg("repeat", "a", a)
     if axis is None:
         x, axis = flatten(x), 0
@@ -388,7 +388,7 @@ def flip(a: te.Tensor, axis: Any = 0) -> te.Tensor:
 
 
 def roll(a: te.Tensor, shift: Any, axis: Any = None) -> te.Tensor:
-    """The elements moved on by `shift` along the axes, those that fall off at the end put in front."""
+    """The elements shifted by `shift` along the axes, wrapping around."""
     x = tensor_arg("roll", "a", a)
     if axis is None:
         return reshape(roll(flatten(x), shift, 0), x.shape)
@@ -414,7 +414,7 @@ def roll(a: te.Tensor, shift: Any, axis: Any = None) -> te.Tensor:
 def reverse_sequence(
     a: te.Tensor, seq_lengths: te.Tensor, seq_axis: int = 1, batch_axis: int = 0
 ) -> te.Tensor:
-    """The first `seq_lengths[b]` elements of each sequence turned around, the others left."""
+    """The first `seq_lengths[b]` elements of each sequence reversed, the others unchanged."""
     x = tensor_arg("reverse_sequence", "a", a)
     lengths = tensor_arg("reverse_sequence", "seq_lengths", seq_lengths)
     along = normalize_axis("reverse_sequence", seq_axis, x.ndim, "seq_axis")
@@ -497,7 +497,7 @@ def layout_transform(
 ) -> te.Tensor:
     """The tensor in another layout: NCHW to NHWC, to NCHW16c, and back.
 
-    Where an inner part does not divide its axis, the places beyond the end hold 0.
+    If a block does not divide its axis, the elements beyond the end are 0.
     """
     x = tensor_arg("layout_transform", "array", array)
     source, target = _axes_of(src_layout), _axes_of(dst_layout)

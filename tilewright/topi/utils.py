@@ -64,7 +64,7 @@ __all__ = [
 
 
 class InvalidShapeError(TensorExpressionError):
-    """A shape that an operator has no meaning for."""
+    """An invalid shape for an operator."""
 
 
 # ---------------------------------------------------------------------------- errors and arguments
@@ -134,7 +134,7 @@ def simplify(expr: Any) -> Any:
 
 
 def get_const_int(expr: Any) -> int:
-    """The integer that an expression is."""
+    """The value of a constant integer expression."""
     if isinstance(expr, ExprOp):
         made = simplify(expr)
         if isinstance(made, IntImm):
@@ -144,7 +144,7 @@ def get_const_int(expr: Any) -> int:
 
 
 def get_const_float(expr: Any) -> float:
-    """The number that an expression is."""
+    """The value of a constant expression."""
     if isinstance(expr, ExprOp):
         made = simplify(expr)
         if isinstance(made, (FloatImm, IntImm)):
@@ -154,7 +154,7 @@ def get_const_float(expr: Any) -> float:
 
 
 def get_const_tuple(in_tuple: Iterable[Any]) -> tuple[Any, ...]:
-    """The sizes as Python integers; what is not known yet stays an expression."""
+    """The sizes as Python integers; symbolic sizes stay expressions."""
     out: list[Any] = []
     for item in in_tuple:
         made = simplify(item)
@@ -245,7 +245,7 @@ def normalize_axes(operator_name: str, axes: Any, ndim: int, argument: str = "ax
 
 
 def ravel_index(indices: Sequence[Any], shape: Sequence[Any]) -> Any:
-    """The position of a point in the elements laid one after the other."""
+    """The linear index of a point in row-major order."""
     out: Any = 0
     for position, (index, dim) in enumerate(zip(indices, shape, strict=True)):
         out = index if position == 0 else out * dim + index
@@ -253,7 +253,7 @@ def ravel_index(indices: Sequence[Any], shape: Sequence[Any]) -> Any:
 
 
 def unravel_index(idx: Any, shape: Sequence[Any]) -> list[Any]:
-    """The point at a position of the elements laid one after the other."""
+    """The point of a linear index in row-major order."""
     out: list[Any] = []
     for position, dim in enumerate(reversed(shape)):
         if position == len(shape) - 1:
@@ -273,7 +273,7 @@ def within_index(b: Any, e: Any, s: Any, i: Any) -> PrimExpr:
 
 
 def make_idx(b: Any, e: Any, s: Any, z: Any, i: Any) -> PrimExpr:
-    """Which point of range(b, e, s) `i` is; ends that lie outside of 0…z count as the nearest inside."""
+    """The position of `i` in range(b, e, s); bounds outside of 0…z are clamped."""
     low, top = te.const(0), ops.sub(z, 1)
     up = ops.floordiv(ops.sub(i, ops.max_of(b, low)), s)
     down = ops.floordiv(ops.sub(i, ops.min_of(b, top)), s)
@@ -297,18 +297,18 @@ def get_shape(src_shape: Sequence[Any], src_layout: str, dst_layout: str) -> tup
 
 # ---------------------------------------------------------------------------- shapes and stages
 def as_place(index: PrimExpr, size: Any) -> PrimExpr:
-    """An index within bounds, in the type of the size that it counts along: places of all other reads have it."""
+    """An index in bounds, in the type of its size, like the indices of all other reads."""
     return ops.cast(convert(size).dtype, index)
 
 
 def clamped(index: PrimExpr, size: Any) -> PrimExpr:
-    """The nearest place inside to an index that is data, whatever its value: it is compared in its own type."""
+    """An index from data clamped to the dimension; it is compared in its own type."""
     last = beside(index, ops.sub(size, 1))
     return as_place(ops.max_of(ops.min_of(index, last), 0), size)
 
 
 def beside(index: PrimExpr, size: Any) -> PrimExpr:
-    """A size in the type in which an index is compared with it: indices without a sign keep all their bits."""
+    """A size in the type of a comparison with an index: unsigned indices keep all their bits."""
     kind = index.dtype
     return ops.cast(kind, size) if kind.is_uint and kind.bits >= 32 else convert(size)
 
@@ -346,7 +346,7 @@ def injective(
 
 
 def elementwise(operator_name: str, f: Callable[..., Any], *operands: Any) -> Any:
-    """`f` of each element. Operands are tensors, which broadcast, and scalars; of scalars alone, a scalar."""
+    """`f` of each element. Operands are tensors, which broadcast, and scalars; only scalars give a scalar."""
 
     def told(*values: Any) -> PrimExpr:
         try:
@@ -394,7 +394,7 @@ def const_vector(vector: Any, name: str = "const_vector") -> te.Tensor:
 
 
 def const_matrix(matrix: Any, name: str = "const_matrix") -> te.Tensor:
-    """An array of numbers as a tensor that is computed from nothing.
+    """An array of numbers as a tensor without inputs.
 
     Its elements are a decision tree over the indices, so it is meant for small ones.
     """

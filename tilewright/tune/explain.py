@@ -78,7 +78,7 @@ class Explanation:
         return json.dumps({"target": self.target, "stages": self.records}, indent=2)
 
     def __str__(self) -> str:
-        return "\n".join([f"target {self.target}", *[_told(r) for r in self.records]])
+        return "\n".join([f"target {self.target}", *[_record_text(r) for r in self.records]])
 
 
 def _rival(choice: Choice, rival: Offer) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def _lost(r: dict[str, Any]) -> list[str]:
     ]
 
 
-def _told(r: dict[str, Any]) -> str:
+def _record_text(r: dict[str, Any]) -> str:
     head = f"{r['stage']}: {r['sketch']}"
     if r["sketch"] == "inline":
         return f"{r['stage']}: inlined into {', '.join(r['into'])}"

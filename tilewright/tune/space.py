@@ -291,7 +291,7 @@ class Structures(Space):
             if len(which):
                 yield number, space, which, self._there(number, candidates[which])
 
-    def _told(self, candidates: Array, f: Callable[[Space, Array], Array]) -> Array:
+    def _evaluated(self, candidates: Array, f: Callable[[Space, Array], Array]) -> Array:
         """Apply `f` to the candidates of each structure; the results are in the order of `candidates`."""
         out: Array = np.zeros(len(candidates))
         for _, space, which, there in self._each(candidates):
@@ -323,14 +323,14 @@ class Structures(Space):
         return np.concatenate([self._here(i, s.sample(rng, n)) for i, (s, n) in enumerate(parts)])
 
     def seconds(self, candidates: Array) -> Array:
-        return self._told(candidates, lambda space, there: space.seconds(there))
+        return self._evaluated(candidates, lambda space, there: space.seconds(there))
 
     def effort(self, candidates: Array) -> Array:
-        return self._told(candidates, lambda space, there: space.effort(there))
+        return self._evaluated(candidates, lambda space, there: space.effort(there))
 
     def features(self, candidates: Array, zero: float | None = None) -> Array:
         known = self.expected if zero is None else zero
-        return self._told(candidates, lambda space, there: space.features(there, known))
+        return self._evaluated(candidates, lambda space, there: space.features(there, known))
 
     def coarse(self, candidates: Array) -> Array:
         each = [(which, space.coarse(there)) for _, space, which, there in self._each(candidates)]

@@ -54,9 +54,8 @@ def tunable(target: Any, cluster: str | None = None) -> Target:
         )
     if not chosen.is_gpu:
         settings = chosen.llvm
-        Machine(
-            settings.triple, settings.cpu, settings.features
-        )  # or LLVM does not know it, and that is said
+        # Raises an error if LLVM does not know the CPU or a feature.
+        Machine(settings.triple, settings.cpu, settings.features)
     return chosen
 
 

@@ -5,9 +5,9 @@ transformation between them, and dynamic programming weighs one against the othe
 
     conv (16c) ──transform──▶ conv (8c)         against          conv (8c) ─────▶ conv (8c)
 
-Here kernels hand each other arrays in the model's own layout, and pack what they need inside, where it is part of what
-was measured. Nothing lies between two kernels, so every edge of the graph costs nothing, and the sum over the nodes
-is least where each node's time is: by the best record of each.
+Here kernels exchange arrays in the model's own layout, and pack operands inside, as part of the measured time. There is
+no transformation between two kernels, so edges of the graph cost nothing, and the sum over the nodes is minimal with
+the best record of each node.
 """
 
 from __future__ import annotations
@@ -68,10 +68,8 @@ class BaseGraphTuner:
         ]
 
     def benchmark_layout_transform(self, *args: Any, **kwargs: Any) -> None:
-        """Measure what changing layouts between kernels costs: there is no such change."""
-        logger.info(
-            "kernels hand each other arrays in the model's layout: no transformation is to be measured"
-        )
+        """Measure the cost of layout transformations between kernels: there are none."""
+        logger.info("kernels exchange arrays in the model's layout: there are no transformations to measure")
 
     def run(self, **kwargs: Any) -> None:
         """Choose."""
@@ -104,7 +102,7 @@ class BaseGraphTuner:
     def write_opt_sch2record_file(
         self, record_file: str | os.PathLike[str] = "graph_opt_schedule.log"
     ) -> None:
-        """Write what was chosen, for `autotvm.apply_graph_best`."""
+        """Write the chosen records, for `autotvm.apply_graph_best`."""
         with open(record_file, "w", encoding="utf-8") as file:
             file.writelines(f"{encode(*pair)}\n" for pair in self.get_optimal_records())
 

@@ -1,4 +1,4 @@
-"""What is measured and what comes of it; who builds and who runs."""
+"""Inputs and results of measurements; builders and runners."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class MeasureInput(NamedTuple):
 
 
 class MeasureResult(NamedTuple):
-    """What was measured: the times of samples in seconds, or the error in their place.
+    """The result of a measurement: the times of samples in seconds, or the error.
 
     Of the samples the faster half is kept: the others tell of what else the machine was doing. `all_cost` is how long
     building and measuring took.
@@ -73,12 +73,12 @@ class Builder:
         self.task, self.build_kwargs = task, dict(build_kwargs or {})
 
     def build(self, measure_inputs: Sequence[MeasureInput]) -> list[Any]:
-        """A BuildResult for each input; or a MeasureResult for what failed."""
+        """A BuildResult for each input, or a MeasureResult for a failed build."""
         raise NotImplementedError
 
 
 class Runner:
-    """Runs what a builder made."""
+    """Runs the results of a builder."""
 
     def __init__(self, timeout: float = 5, n_parallel: int | None = None) -> None:
         self.timeout = timeout

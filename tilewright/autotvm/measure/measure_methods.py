@@ -68,7 +68,7 @@ class LocalBuilder(Builder):
         self.do_fork, self.runtime = do_fork, runtime
 
     def build(self, measure_inputs: Sequence[MeasureInput]) -> list[Any]:
-        """The program of each configuration; what a template refuses is a result."""
+        """The program of each configuration; a refusal of the template is a result too."""
         out: list[Any] = []
         for inp in measure_inputs:
             begin = time.perf_counter()
@@ -171,7 +171,7 @@ class LocalRunner(Runner):
         """Take the settings of who builds."""
         if not isinstance(builder, LocalBuilder):
             raise TuneError(
-                f"LocalRunner runs what LocalBuilder builds, and the builder is a {type(builder).__name__}: give it a "
+                f"LocalRunner runs results of LocalBuilder, and the builder is a {type(builder).__name__}: give it a "
                 "runner of its own"
             )
         sample = max(self.min_repeat_ms * 1e-3, _SAMPLE)

@@ -1,4 +1,4 @@
-"""Which configuration a template takes: the contexts that are asked, from the innermost outwards.
+"""The configuration of a template: a stack of contexts, queried from the innermost outwards.
 
     with apply_history_best("log.json"), target:
         s, args = matmul(512, 512, 512, "float32")          # by the best record of that workload
@@ -61,7 +61,7 @@ class DispatchContext:
 
 
 class ApplyConfig(DispatchContext):
-    """One configuration for whatever is asked."""
+    """One configuration for every query."""
 
     def __init__(self, config: Any) -> None:
         super().__init__()
@@ -198,7 +198,7 @@ class ApplyHistoryBest(DispatchContext):
 
     # -- programs of the graph compiler ------------------------------------------------------------
     def _record(self, task: Any) -> Record | None:
-        """What the engine's scheduler is told of a program: the decisions of its best record."""
+        """The decisions of the best record of a program, for the engine's scheduler."""
         return self._sketched.get((task.workload, str(task.target)))
 
     def _ask_here(self) -> History | None:
@@ -217,7 +217,7 @@ class ApplyHistoryBest(DispatchContext):
 
 
 def engine_record(inp: Any, result: Any) -> Record | None:
-    """What the engine's scheduler is told of a program of the graph compiler; None for a template's record."""
+    """The record of a program of the graph compiler, for the engine's scheduler; None for a template's record."""
     key = sketch_key(inp.task.workload)
     if key is None:
         return None
@@ -269,7 +269,7 @@ class ApplyGraphBest(DispatchContext):
 
 # ---------------------------------------------------------------------------- the outermost
 class FallbackContext(DispatchContext):
-    """Answers what nobody else does: with a configuration of first candidates, which a template may better."""
+    """The last context: returns a configuration of first candidates, which a template may improve."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -293,7 +293,7 @@ class FallbackContext(DispatchContext):
         return config
 
     def clear_cache(self, target: Target, workload: Workload) -> None:
-        """Forget what was answered for a workload."""
+        """Remove the cached configuration of a workload."""
         self.memory.pop((str(target), workload), None)
 
     def update(self, target: Target, workload: Workload, cfg: Any) -> None:
@@ -301,7 +301,7 @@ class FallbackContext(DispatchContext):
 
 
 def clear_fallback_cache(target: Target, workload: Workload) -> None:
-    """Forget what the innermost context, if it is the fallback, has answered for a workload."""
+    """Remove the cached configuration of a workload in the innermost context, if it is the fallback."""
     if isinstance(DispatchContext.current, FallbackContext):
         DispatchContext.current.clear_cache(target, workload)
 

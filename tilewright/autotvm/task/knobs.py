@@ -20,7 +20,7 @@ class InstantiationError(TVMError, ValueError):
 
 
 class Axis(NamedTuple):
-    """A loop that a knob gives: the space it comes from, and its number there."""
+    """A loop that a knob defines: its space, and its index there."""
 
     space: TransformSpace | None
     index: int  # type: ignore[assignment]  # a tuple has a method of that name
@@ -88,7 +88,7 @@ class TransformSpace:
 
 
 class SplitSpace(TransformSpace):
-    """The ways to cut an axis into `num_outputs` loops; the outermost takes what is left (-1)."""
+    """The splits of an axis into `num_outputs` loops; the outermost factor is inferred (-1)."""
 
     def __init__(self, axes: Sequence[VirtualAxis], policy: str | None, **kwargs: Any) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The tasks of models: what the graph compiler would schedule, with the engine's own sketches as the space.
+"""The tasks of models: the functions that the graph compiler schedules, with the engine's own rules as the space.
 
 Operators have no templates here: the space of such a task has a knob for each stage of the fused function, with a
 candidate for each row of the engine's table. What was measured is applied by `apply_history_best` around `relay.build`.
@@ -103,7 +103,7 @@ class SketchTask(Task):
 
     @property
     def config_space(self) -> Any:
-        """What is open of the stages; found when it is asked for."""
+        """The space of the stages; computed at first use."""
         if self._space is None:
             self._space = SketchSpace(self.sketches.space.first)
         return self._space

@@ -82,7 +82,7 @@ def flatten_entity(entity: Any) -> list[float]:
 
 
 class _Knobs:
-    """Where a template says what is open and asks what was decided: the common part of spaces and configurations."""
+    """The interface of knobs for templates: the common part of spaces and configurations."""
 
     is_fallback = False
 
@@ -392,7 +392,7 @@ class ConfigSpace(_Knobs):
 
     @cached_property
     def _columns(self) -> list[Array]:
-        """For each knob what a model sees of its candidates: their numbers, as they are and as logarithms."""
+        """The features of the candidates of each knob: their numbers and their logarithms."""
         out = []
         for space in self.space_map.values():
             rows = [flatten_entity(e) for e in space]
@@ -405,7 +405,7 @@ class ConfigSpace(_Knobs):
         return out
 
     def knob_features(self, indices: Array) -> Array:
-        """What a model sees of configurations: what is decided, knob by knob, as an array."""
+        """The features of configurations: the decisions, knob by knob, as an array."""
         points = self.points(indices)
         parts = [table[points[:, k]] for k, table in enumerate(self._columns)]
         return np.concatenate(parts, axis=1) if parts else np.zeros((len(points), 1), np.float32)
@@ -443,7 +443,7 @@ class ConfigEntity(_Knobs):
         return {k: e.val for k, e in self._entity_map.items() if isinstance(e, OtherOptionEntity)}
 
     def to_json_dict(self) -> dict[str, Any]:
-        """As JSON: the index, and what each knob was decided to be."""
+        """As JSON: the index, and the decision of each knob."""
         return {
             "index": int(self.index),
             "code_hash": self.code_hash,
@@ -477,7 +477,7 @@ def _as_json(entity: Any) -> tuple[str, Any]:
 
 
 class FallbackConfigEntity(ConfigSpace):
-    """A configuration for what was not tuned: each knob is its first candidate, until a template says better."""
+    """A configuration of an untuned task: each knob has its first candidate, until a template sets a better one."""
 
     is_fallback = True
 

@@ -96,9 +96,10 @@ def _inputs(outs: Sequence[Tensor]) -> list[Tensor]:
 
 
 class Task:
-    """A template with arguments: what a tuner works on.
+    """A template with arguments: the unit of tuning.
 
-    `config_space` is what is open, `flop` how many operations a run takes, `weight` how often a model runs it.
+    `config_space` is the space of configurations, `flop` the operations of a run, `weight` the number of runs in a
+    model.
     """
 
     weight: int = 1
@@ -276,7 +277,7 @@ def _of_operator(name: str) -> str:
 
 
 def create(task_name: Any, args: Sequence[Any], target: Any = None, target_host: Any = None) -> Task:
-    """The task of a template: what it leaves open is found by running it once."""
+    """The task of a template: its space is found by running it once."""
     name = getattr(task_name, "__name__", None) if callable(task_name) else task_name
     if name not in TASK_TABLE and callable(task_name):
         wrapped = getattr(task_name, "__wrapped__", task_name)

@@ -1,4 +1,4 @@
-"""Tuners: who decides what is measured next."""
+"""Tuners, which choose the next configurations to measure."""
 
 from . import callback, metric
 from .droplet_tuner import DropletTuner

@@ -24,7 +24,7 @@ Results = Sequence[MeasureResult]
 
 
 def log_to_file(file_out: Any, protocol: str = "json") -> Callable[[Any, Inputs, Results], None]:
-    """Append every record to a file, at once: what was measured is not lost with the process."""
+    """Append every record to a file immediately, so that measurements survive the process."""
     if isinstance(file_out, (str, os.PathLike)):
         Path(file_out).parent.mkdir(parents=True, exist_ok=True)
 
@@ -66,7 +66,7 @@ class Monitor:
         self.scores, self.timestamps = [], []
 
     def trial_scores(self) -> Any:
-        """Operations in a second, trial by trial; 0 for what failed."""
+        """Operations per second of each trial; 0 for a failed one."""
         return np.array(self.scores)
 
     def trial_timestamps(self) -> Any:
@@ -83,7 +83,7 @@ class _Progress:
         self.begin = time.monotonic()
         self.done, self.current, self.best = 0, 0.0, 0.0
         self.failed: dict[str, int] = {}
-        self._told = 0.0
+        self._last_shown = 0.0
 
     @property
     def line(self) -> str:
@@ -106,8 +106,8 @@ class _Progress:
         out = self.file or sys.stdout
         if out.isatty():
             print(f"\r{self.line}", end="", file=out, flush=True)
-        elif time.monotonic() - self._told > 10:
-            self._told = time.monotonic()
+        elif time.monotonic() - self._last_shown > 10:
+            self._last_shown = time.monotonic()
             print(self.line, file=out, flush=True)
 
     def on_end(self) -> None:
@@ -117,5 +117,5 @@ class _Progress:
 
 
 def progress_bar(total: int, prefix: str = "", si_prefix: str = "G", file: Any = None) -> _Progress:
-    """Show the speed of the last trial and of the best, how many there were, and what failed."""
+    """Show the speed of the last trial and of the best, the number of trials, and of failures."""
     return _Progress(total, prefix, si_prefix, file)

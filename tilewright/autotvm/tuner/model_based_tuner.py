@@ -1,4 +1,4 @@
-"""Tuning by a model: what it likes is measured, what was measured teaches it.
+"""Model-based tuning: candidates with good predictions are measured, and the model learns from the measurements.
 
     measured ──fit──▶ cost model ──find_maximums──▶ a plan of configurations ──▶ measured …
 
@@ -17,7 +17,7 @@ from .sa_model_optimizer import ModelOptimizer
 from .tuner import Tuner, flops_of
 
 _EPSILON = 0.15
-_FIRST = 8  # measurements after which the model is asked for the first time
+_FIRST = 8  # measurements before the first use of the model
 
 
 class CostModel:
@@ -27,7 +27,7 @@ class CostModel:
     informed = False  # whether it has an opinion before it has learned anything
 
     def fit(self, xs: Sequence[int], ys: Sequence[float], plan_size: int) -> None:
-        """Learn from the speeds of configurations (operations in a second; 0 for what failed)."""
+        """Learn from the speeds of configurations (operations per second; 0 for failures)."""
         raise NotImplementedError
 
     def fit_log(
@@ -126,7 +126,7 @@ class ModelBasedTuner(Tuner):
             self._due = len(self.xs) + min(self.plan_size, max(_FIRST, len(self.xs)))
 
     def _plan(self) -> None:
-        """Ask the model for what is to be measured next."""
+        """Plan the next measurements by the model."""
         if self.diversity_filter_ratio is None:
             self.trials = self.model_optimizer.find_maximums(self.cost_model, self.plan_size, self.visited)
         else:

@@ -1,4 +1,4 @@
-"""Simulated annealing: chains that walk through a space, by what a model says of it.
+"""Simulated annealing: chains that walk through a space, guided by a model.
 
 t = 1 ──────▶ 0        a step to something better is taken, one to something worse with the chance e^(gain / t)
 """
@@ -90,7 +90,7 @@ class _Best:
         self.inside: set[int] = set()
 
     def add(self, indices: Any, scores: Any) -> bool:
-        """Take in what is good enough; whether anything was."""
+        """Add the candidates that are good enough; returns whether there were any."""
         changed = False
         worst = self.heap[0][0] if len(self.heap) >= self.num else -np.inf
         for i in np.flatnonzero(scores > worst):

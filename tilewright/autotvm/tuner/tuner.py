@@ -23,7 +23,7 @@ Callback = Callable[[Any, Sequence[MeasureInput], Sequence[MeasureResult]], None
 
 
 class Tuner:
-    """Looks for the fastest configuration of a task. `best_config` and `best_flops` say what was found.
+    """A search for the fastest configuration of a task, with the result in `best_config` and `best_flops`.
 
     The same seed and the same measurements give the same sequence.
     """
@@ -53,12 +53,12 @@ class Tuner:
         raise NotImplementedError
 
     def update(self, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
-        """Learn from what was measured."""
+        """Learn from measurements."""
 
     def load_history(
         self, data_set: Iterable[tuple[MeasureInput, MeasureResult]], min_seed_records: int = 8
     ) -> None:
-        """Learn from what was measured before, of this task or of others of its template."""
+        """Learn from earlier measurements of this task or of others of its template."""
         raise NotImplementedError(f"{type(self).__name__} learns nothing of other tasks; XGBTuner does")
 
     def reset(self) -> None:
@@ -80,7 +80,7 @@ class Tuner:
 
         If none of them could be measured it raises TuneError, with a table of the causes.
         """
-        format_si_prefix(0, si_prefix)  # refuses what is not a prefix
+        format_si_prefix(0, si_prefix)  # raises for an invalid prefix
         told = list(callbacks)
         self.n_trial, self.early_stopping = n_trial, early_stopping or math.inf
         measure_batch = create_measure_batch(self.task, measure_option)
@@ -143,7 +143,7 @@ class Tuner:
 
 
 def flops_of(inp: MeasureInput, result: MeasureResult) -> float:
-    """Operations in a second; 0 for what failed."""
+    """Operations per second; 0 for a failure."""
     if result.error_no:
         return 0.0
     return float((inp.task.flop or 1.0) / np.mean(result.costs))

@@ -1,4 +1,4 @@
-"""The learned cost model: the engine's gradient-boosted trees, over what can be seen of a configuration.
+"""The learned cost model: the engine's gradient-boosted trees, over features of configurations.
 
 feature_type   what is seen                                             takes
 knob           what is decided, knob by knob                            nothing
@@ -26,8 +26,8 @@ _LOSSES = ("reg", "rank", "rank-binary")
 
 
 class XGBoostCostModel(CostModel):
-    """Trees that are grown anew from all that was measured. What they learn is by `loss_type`: reg, the logarithm of
-    the time; rank, the place among all; rank-binary, whether it is of the fastest quarter."""
+    """Trees that are trained again from all measurements. Their objective is `loss_type`: reg, the logarithm of the
+    time; rank, the rank among all; rank-binary, whether it is in the fastest quarter."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class XGBoostCostModel(CostModel):
         return True
 
     def load_basemodel(self, base_model: XGBoostCostModel) -> None:
-        """Begin with what another model has learned of past records."""
+        """Start from another model, trained on past records."""
         self._past = base_model._past
 
     def spawn_base_model(self) -> XGBoostCostModel:
@@ -119,7 +119,7 @@ class XGBoostCostModel(CostModel):
 
     # -- features ----------------------------------------------------------------------------------
     def features(self, indices: Array) -> Array:
-        """What is seen of configurations; the first column is what is expected without having learned."""
+        """The features of configurations; the first column is the prediction of the machine model."""
         if self.own:
             return self.space.knob_features(indices)
         if self.feature_type == "knob":
@@ -176,7 +176,7 @@ def _wide(x: Array, width: int) -> Array:
 
 
 def _relative(speeds: Array) -> Array:
-    """Times of what had some speeds, by the fastest; infinite for what failed."""
+    """Times relative to the fastest, from speeds; infinite for failures."""
     with np.errstate(divide="ignore"):
         times = np.where(speeds > 0, 1.0 / np.maximum(speeds, 1e-300), np.inf)
     good = np.isfinite(times)

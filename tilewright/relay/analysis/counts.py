@@ -1,4 +1,4 @@
-"""How much there is of what in a model."""
+"""Counts of operators and operations in a model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _name(at: Any) -> str:
 
 
 def count_layers(func: Any, valid_ops: Iterable[str]) -> int:
-    """The most calls of some operators, such as ["nn.conv2d"], that one way through a graph meets."""
+    """The most calls of some operators, such as ["nn.conv2d"], on one path through a graph."""
     wanted = frozenset(valid_ops)
     depth: dict[Any, int] = {}
     most = 0
@@ -36,7 +36,7 @@ _PRODUCTS: Final = ("nn.dense", "nn.matmul", "nn.batch_matmul")
 
 
 def get_total_mac_number(expr: Any) -> int:
-    """The multiplications that are summed up in the convolutions and products of a graph. Needs: types, known sizes."""
+    """The multiply-accumulates of the convolutions and products of a graph. Needs: types, static shapes."""
     return sum(_macs(at) for at in post_order(expr) if isinstance(at, Call))
 
 
@@ -64,7 +64,7 @@ def _macs(at: Call) -> int:
 
 
 def list_fake_quantized_op_freqs(mod: IRModule) -> dict[str, int]:
-    """How many calls of each operator lie between a quantisation and the dequantisations before it."""
+    """The number of calls of each operator between dequantizations and a quantization."""
     out: dict[str, int] = {}
     for func in mod.functions.values():
         inside: dict[Any, None] = {}
@@ -77,7 +77,7 @@ def list_fake_quantized_op_freqs(mod: IRModule) -> dict[str, int]:
 
 
 def _region(root: Any) -> list[Call]:
-    """The calls up to dequantisations; none if a way leads to something else that is not a constant."""
+    """The calls up to dequantizations; none if a path ends at another value that is not a constant."""
     found: list[Call] = []
     seen: set[Any] = set()
     stack = [root]

@@ -1,4 +1,4 @@
-"""Of what kinds of expressions a program is made."""
+"""The kinds of expressions in a program."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _features(root: Any) -> set[Feature]:
 
 
 def check_basic_block_normal_form(expr: Any) -> bool:
-    """Whether each expression that is used in several scopes has a name in a scope around them.
+    """Whether each expression that is used in several scopes is bound in a common enclosing scope.
 
     let %a = exp(%x); if (%c) { %a } else { tanh(%a) }       and not       if (%c) { exp(%x) } else { tanh(exp(%x)) }
 

@@ -31,12 +31,12 @@ __all__ = [
 
 
 def post_order(expr: Any) -> list[Any]:
-    """Every expression once, what is below before what is above; operators and global names too."""
+    """Every expression once, in post-order; operators and global names too."""
     return in_order(expr)
 
 
 def post_order_visit(expr: Any, fvisit: Callable[[Any], Any]) -> None:
-    """Call `fvisit` on every expression once, what is below before what is above."""
+    """Call `fvisit` on every expression once, in post-order."""
     for at in post_order(expr):
         fvisit(at)
 
@@ -48,7 +48,7 @@ def _functions(what: Any) -> Iterable[Any]:
 
 
 def free_vars(expr: Any) -> list[Var]:
-    """The variables that nothing in the expression binds, in the order in which they are met."""
+    """The free variables of the expression, in order of appearance."""
     bound = set(bound_vars(expr))
     return [v for v in all_vars(expr) if v not in bound]
 
@@ -66,7 +66,7 @@ def bound_vars(expr: Any) -> list[Var]:
 
 
 def all_vars(expr: Any) -> list[Var]:
-    """All variables, in the order in which they are met."""
+    """All variables, in order of appearance."""
     out: dict[Var, None] = {}
     for part in _functions(expr):
         out.update((at, None) for at in post_order(part) if isinstance(at, Var))
@@ -161,14 +161,14 @@ def well_formed(expr: Any, diag_ctx: Any = None) -> bool:
 
 
 def check_well_formed(expr: Any) -> None:
-    """Raise TVMError where a variable is bound twice, or used outside of what binds it."""
+    """Raise TVMError if a variable is bound twice, or used out of scope."""
     for part in _functions(expr):
         _check_bound_once(part)
         inner = {v for at in post_order(part) for v in _binds(at)}
         if isinstance(part, Function):
             loose = [v for v in _escaping(part) if v in inner]
             if loose:
-                raise TVMError(f"variable %{loose[0].name_hint} is used outside of what binds it")
+                raise TVMError(f"variable %{loose[0].name_hint} is used out of its scope")
 
 
 def _binds(at: Any) -> tuple[Var, ...]:
@@ -189,7 +189,7 @@ def _check_bound_once(expr: Any) -> None:
 
 
 def _escaping(expr: Any) -> set[Var]:
-    """The variables that are free in `expr` when scopes are taken in earnest."""
+    """The variables that are used out of scope in `expr`."""
     free: dict[Any, frozenset[Var]] = {}
     nothing: frozenset[Var] = frozenset()
     for at in post_order(expr):

@@ -20,5 +20,5 @@ __all__ += _patterns
 
 
 def match(pattern: DFPattern, expr: Any) -> bool:
-    """Whether an expression looks like the pattern."""
+    """Whether an expression matches the pattern."""
     return pattern.match(expr)

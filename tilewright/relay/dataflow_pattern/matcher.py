@@ -1,4 +1,4 @@
-"""Whether an expression looks like a pattern, and which part is what."""
+"""Pattern matching, with the matched expressions."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _COMMUTATIVE: Final = (
 
 
 def match(pattern: P.DFPattern, expr: Any) -> bool:
-    """Whether an expression looks so."""
+    """Whether an expression matches."""
     return Matcher().match(pattern, expr)
 
 
 class Matcher:
-    """One attempt. `found` has for each pattern the expressions that it stands for."""
+    """One attempt to match. `found` has the matched expressions of each pattern."""
 
     def __init__(self) -> None:
         self.found: dict[P.DFPattern, list[Any]] = {}
@@ -140,7 +140,7 @@ class Matcher:
         return False
 
     def _on_path(self, path: P.DFPattern, at: Any) -> bool:
-        """Whether one expression on the way is a `path`; each is asked anew."""
+        """Whether an expression on the path matches `path`; each is matched separately."""
         kept = self.found
         self.found = dict(kept)
         try:
@@ -151,7 +151,7 @@ class Matcher:
             self.found = kept
 
     def _above(self, e: Any) -> list[Any]:
-        """What lies above, the nearest first."""
+        """The transitive operands, the nearest first."""
         out: dict[Any, None] = {}
         row = [e]
         while row:
@@ -161,7 +161,7 @@ class Matcher:
 
 
 def _between(parent: Any, child: Any) -> list[Any]:
-    """The expressions on the ways from one to the other, both left out."""
+    """The expressions on the paths from one to the other, both excluded."""
     reaches: dict[Any, bool] = {parent: True}
     stack: list[Any] = [child]
     while stack:

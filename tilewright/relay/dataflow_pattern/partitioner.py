@@ -1,4 +1,4 @@
-"""Parts of a graph that look so, as functions of their own."""
+"""Partitioning: matched subgraphs become functions."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def partition(
     attrs: Mapping[str, Any] | None = None,
     check: Callable[[Any], bool] = lambda e: True,
 ) -> Any:
-    """Put each part that looks like the pattern into a function, which is called in its place.
+    """Move each subgraph that matches the pattern into a function, which is called instead.
 
         nn.relu(nn.conv2d(%x, %w))     ->     fn (%a, %b) { nn.relu(nn.conv2d(%a, %b)) }(%x, %w)
 
-    A part of which something outside uses a value between its inputs and its result is left alone, and so is one
-    that `check` refuses. Constants go into the function.
+    A subgraph with an intermediate value that is used outside is unchanged, and so is one that `check` refuses.
+    Constants move into the function.
     """
     order = post_order(expr)
     users: dict[Any, list[Any]] = {}
@@ -55,7 +55,7 @@ def partition(
 
 
 def _inside(found: Mapping[DFPattern, list[Any]]) -> set[Any]:
-    """The expressions that the pattern itself says something about; holes are inputs."""
+    """The expressions that the pattern constrains; wildcards are inputs."""
     out: set[Any] = set()
     for p, exprs in found.items():
         leaf = p
@@ -96,7 +96,7 @@ def _param(expr: Any, group: int, i: int) -> Var:
 
 
 def _inputs(root: Any, inside: set[Any]) -> list[Any]:
-    """What the part takes from outside, in the order in which it is met."""
+    """The inputs of the subgraph, in order of appearance."""
     out: dict[Any, None] = {}
     seen: set[Any] = set()
     stack: list[Any] = [root]

@@ -1,4 +1,4 @@
-"""Patterns of graphs: what an expression looks like, with holes.
+"""Patterns of graph expressions, with wildcards.
 
 conv = is_op("nn.conv2d")(wildcard(), is_constant())
 pattern = is_op("nn.relu")(is_op("add")(conv, wildcard()))
@@ -51,7 +51,7 @@ __all__ = [
 
 
 class DFPattern:
-    """A pattern. One that stands in two places of a larger one means the same expression in both."""
+    """A pattern. One that occurs twice in a larger pattern matches the same expression in both."""
 
     def __call__(self, *args: Any) -> CallPattern:
         listed: Any = args
@@ -97,11 +97,11 @@ class DFPattern:
         return self | option_constructor(self)
 
     def dominates(self, parent: DFPattern, path: DFPattern | None = None) -> DominatorPattern:
-        """This, at the end of ways from `parent` on which everything is a `path`."""
+        """This, dominated by `parent` through paths on which every node matches `path`."""
         return DominatorPattern(parent, path if path is not None else wildcard(), self)
 
     def match(self, expr: Expr) -> bool:
-        """Whether an expression looks so."""
+        """Whether an expression matches."""
         from .matcher import match
 
         return match(self, expr)
@@ -117,7 +117,7 @@ class DFPattern:
         attrs: Mapping[str, Any] | None = None,
         check: Callable[[Any], bool] = lambda e: True,
     ) -> Expr:
-        """The expression with a function of its own for each part that looks so."""
+        """The expression with a function for each matched subgraph."""
         from .partitioner import partition
 
         return partition(self, expr, attrs, check)
@@ -274,7 +274,7 @@ class ShapePattern(_Narrowed):
 
 
 class DominatorPattern(DFPattern):
-    """`child` where all between it and a `parent` above it is a `path`."""
+    """`child`, dominated by `parent` through nodes that match `path`."""
 
     def __init__(self, parent: Any, path: Any, child: Any) -> None:
         self.parent, self.path, self.child = _as_pattern(parent), _as_pattern(path), _as_pattern(child)
@@ -365,5 +365,5 @@ def has_attr(attrs: Mapping[str, Any], pattern: DFPattern | None = None) -> Attr
 
 
 def dominates(parent: DFPattern, path: DFPattern, child: DFPattern) -> DominatorPattern:
-    """`child` at the end of ways from `parent` on which everything is a `path`."""
+    """`child`, dominated by `parent` through paths on which every node matches `path`."""
     return DominatorPattern(parent, path, child)

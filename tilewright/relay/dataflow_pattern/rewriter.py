@@ -1,4 +1,4 @@
-"""Expressions that look so, replaced by what a callback makes of them."""
+"""Rewriting of matched expressions by callbacks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROUNDS: Final = 100
 
 
 class DFPatternCallback:
-    """A pattern and what is to stand for it.
+    """A pattern and its replacement.
 
     class Mine(DFPatternCallback):
         def __init__(self):
@@ -36,7 +36,7 @@ class DFPatternCallback:
         self.require_type, self.rewrite_once = require_type, rewrite_once
 
     def callback(self, pre: Expr, post: Expr, node_map: dict[DFPattern, list[Expr]]) -> Expr:
-        """What stands for an expression that matched: `pre` before anything changed, `post` over new operands."""
+        """The replacement of a match: `pre` is the original expression, `post` the one with new operands."""
         raise NotImplementedError(f"{type(self).__name__} has no callback")
 
     def rewrite(self, expr: Expr) -> Expr:
@@ -47,7 +47,7 @@ class DFPatternCallback:
 def rewrite(
     callbacks: DFPatternCallback | Sequence[DFPatternCallback], expr: Any, mod: IRModule | None = None
 ) -> Any:
-    """The expression with the matches of each callback replaced, again and again until nothing changes."""
+    """The expression with the matches of each callback replaced, repeated to a fixed point."""
     listed = [callbacks] if isinstance(callbacks, DFPatternCallback) else list(callbacks)
     for one in listed:
         if one.pattern is None:

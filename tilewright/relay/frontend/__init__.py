@@ -29,7 +29,7 @@ def from_onnx(
     """The graph of an ONNX model (a ModelProto, its bytes or a path) as `main` of a module, and its parameters.
 
     With `freeze_params` the initialisers are constants of the graph and there are no parameters. Inputs in `values` are
-    constants as well: one that chooses a branch (a rate of sound, a mode) leaves a graph without branches.
+    constants as well: fixing one that selects a branch (a sample rate, a mode) removes the branch.
     """
     from .onnx import from_onnx as work
 
@@ -49,7 +49,7 @@ def from_pytorch(
 
         mod, params = relay.frontend.from_pytorch(torch.jit.trace(net, x), [("x", (1, 3, 224, 224))])
 
-    An input of other elements than `default_dtype` is described as ("ids", ((1, 128), "int64")).
+    An input of a type other than `default_dtype` is described as ("ids", ((1, 128), "int64")).
     """
     from .pytorch import from_pytorch as work
 
@@ -78,8 +78,7 @@ def from_keras(
 ) -> tuple[IRModule, dict[str, Any]]:
     """The graph of a Keras model (or of a .keras or .h5 file) as `main` of a module, and its parameters.
 
-    With the layout "NCHW" images have their channels first outside, as `shape` has then; with "NHWC" all is as Keras
-    has it.
+    With the layout "NCHW" inputs and outputs are channels-first, and so is `shape`; with "NHWC" they are as in Keras.
     """
     from .keras import from_keras as work
 
@@ -95,7 +94,7 @@ def from_tensorflow(
 ) -> tuple[IRModule, dict[str, Any]]:
     """The graph of a GraphDef, of a SavedModel's folder or of a concrete function, and its parameters.
 
-    Inputs and results lie as TensorFlow has them, whatever the layout.
+    Inputs and results keep TensorFlow's layout, for any `layout`.
     """
     from .tensorflow import from_tensorflow as work
 

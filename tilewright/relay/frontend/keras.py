@@ -28,8 +28,8 @@ def from_keras(
 ) -> tuple[IRModule, dict[str, Any]]:
     """The graph of a Keras model (or of a .keras or .h5 file) as `main` of a module, and its parameters.
 
-    The layout is that of images outside: with "NCHW" inputs and results of rank 4 or more have their channels
-    first, and so have the shapes given here, whatever the model does inside; with "NHWC" all is as Keras has it.
+    The layout is that of inputs and results: with "NCHW" those of rank 4 or more are channels-first, and so are the
+    shapes given here, whatever the model uses inside; with "NHWC" they are as in Keras.
     """
     if layout not in LAYOUTS:
         raise FrontendError(f"from_keras: layout={layout!r}: it must be one of {', '.join(LAYOUTS)}")
@@ -45,10 +45,10 @@ def from_keras(
     specs = _specs(tf, model, name, shape, first)
 
     def call(*values: Any) -> list[Any]:
-        """The model between two turns, which the converter cancels against those around convolutions."""
-        inner = [_turned(tf, v, to_last=True) if first else v for v in values]
+        """The model between two transposes, which the converter cancels against those around convolutions."""
+        inner = [_transposed(tf, v, to_last=True) if first else v for v in values]
         found = tf.nest.flatten(model(_packed(tf, model, inner), training=False))
-        return [_turned(tf, v, to_last=False) if first else v for v in found]
+        return [_transposed(tf, v, to_last=False) if first else v for v in found]
 
     return import_converted(convert_function(call, specs, name), name)
 
@@ -83,12 +83,12 @@ def _has_channels_first(model: Any) -> bool:
 
 
 def _specs(tf: Any, model: Any, name: str, shapes: Shapes | None, first: bool) -> list[Any]:
-    """What the model takes, in the layout outside, with the sizes that were given."""
+    """The input specs of the model, in the given layout and sizes."""
     inputs = getattr(model, "inputs", None)
     if not inputs:
         if not shapes:
             raise FrontendError(
-                f"{name} does not say what it takes: give shape={{'input': (1, 3, 224, 224)}}, in order"
+                f"{name} has no input specification: give shape={{'input': (1, 3, 224, 224)}}, in order"
             )
         return [tf.TensorSpec(open_sizes(s), tf.float32, n) for n, s in shapes.items()]
     names = [_input_name(t) for t in inputs]
@@ -118,8 +118,8 @@ def _packed(tf: Any, model: Any, values: Sequence[Any]) -> Any:
     return values[0] if len(values) == 1 else list(values)
 
 
-def _turned(tf: Any, value: Any, to_last: bool) -> Any:
-    """An image with its channels last, or first; everything else as it is."""
+def _transposed(tf: Any, value: Any, to_last: bool) -> Any:
+    """An image transposed to channels-last, or to channels-first; other tensors unchanged."""
     rank = value.shape.rank
     if rank is None or rank < 4:
         return value

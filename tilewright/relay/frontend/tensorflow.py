@@ -79,7 +79,7 @@ def need(name: str, who: str) -> Any:
 
 # -- what TensorFlow keeps models in ------------------------------------------------------------
 def _signature(tf: Any, folder: Path) -> Any:
-    """The function that a SavedModel serves. It is bound to the variables, which live with what was loaded."""
+    """The serving function of a SavedModel, with the loaded object that owns its variables."""
     try:
         loaded = tf.saved_model.load(str(folder))
     except Exception as error:  # whatever TensorFlow says to a folder of another kind
@@ -108,7 +108,7 @@ def _read_graph(tf: Any, path: Path) -> Any:
     except Exception as error:  # protobuf's DecodeError, which lives in another place in every version
         raise FrontendError(f"{path}: is not a GraphDef, or a damaged one: {_first(error)}") from None
     if not graph.node:
-        raise FrontendError(f"{path}: is an empty graph, or something else than a GraphDef")
+        raise FrontendError(f"{path}: is an empty graph, or not a GraphDef")
     return graph
 
 
@@ -148,7 +148,7 @@ def _from_function(
     outputs: Sequence[str] | None,
     config: Mapping[str, Any] | None,
 ) -> tuple[IRModule, dict[str, Any]]:
-    """A concrete function, traced again with the sizes that are known now."""
+    """A concrete function, traced again with the given sizes."""
     positional, named = function.structured_input_signature
     flat = [t for t in tf.nest.flatten((positional, named)) if isinstance(t, tf.TensorSpec)]
     specs = [t if t.name else tf.TensorSpec(t.shape, t.dtype, f"input_{i}") for i, t in enumerate(flat)]
@@ -280,7 +280,7 @@ _MORE: Final = {"Bitcast": _bitcast, "Erfc": _erfc, "Expm1": _expm1, "Log1p": _l
 # -- what goes wrong ----------------------------------------------------------------------------
 @contextmanager
 def converting(name: str) -> Iterator[None]:
-    """Let the converter work in silence, and turn what it could not convert into one error that lists all of it."""
+    """Run the converter silently, and raise one error that lists everything that it could not convert."""
     logger = logging.getLogger("tf2onnx")
     kept = _Complaints()
     level, propagate = logger.level, logger.propagate
@@ -305,7 +305,7 @@ def converting(name: str) -> Iterator[None]:
 
 
 class _Complaints(logging.Handler):
-    """What the converter logged as an error: it goes on after one, and leaves nodes that mean nothing in ONNX."""
+    """The logged errors of the converter, which continues after an error and leaves invalid nodes."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -330,7 +330,7 @@ def _first(error: BaseException) -> str:
 def import_converted(
     model: Any, name: str, config: Mapping[str, Any] | None = None
 ) -> tuple[IRModule, dict[str, Any]]:
-    """The converted model as graph functions; sizes that are open have names that say where they come from."""
+    """The converted model as graph functions; dynamic sizes have names after their inputs."""
     from .onnx import from_onnx
 
     for tensor in model.graph.input:

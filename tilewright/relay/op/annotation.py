@@ -41,18 +41,18 @@ _on_device = _mark(
 
 
 def stop_fusion(data: Any) -> Call:
-    """The value, which is made before what uses it: no kernel spans both sides."""
+    """The value, as a fusion barrier: no kernel spans both sides."""
     return _stop_fusion(data)
 
 
 def checkpoint(data: Any) -> Call:
-    """The value, as a place that a gradient may compute again from."""
+    """The value, as a checkpoint for recomputation in gradients."""
     return _checkpoint(data)
 
 
 def on_device(
     body: Any, device: Any = None, constrain_result: bool = False, constrain_body: bool = True
 ) -> Call:
-    """The value, with the device it is wanted on; a program runs on one device, so this asks for nothing."""
+    """The value, annotated with a device; a program runs on one device, so this has no effect."""
     name = "" if device is None else str(device)
     return _on_device(body, device=name, constrain_result=constrain_result, constrain_body=constrain_body)

@@ -1,4 +1,4 @@
-"""What constructors are given, in the one form that operators take: lists, numbers, constants, windows."""
+"""Normalization of the arguments of constructors: lists, numbers, constants, windows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["columns", "each", "float32", "int32", "is_computed", "numbers", "sid
 
 
 def is_computed(value: Any) -> bool:
-    """Whether the program computes a value: it is an expression, and no constant."""
+    """Whether a value is computed by the program: an expression that is not a constant."""
     return isinstance(value, Expr) and not isinstance(value, Constant)
 
 
@@ -21,17 +21,17 @@ def tensors(data: Any) -> Any:
 
 
 def float32(value: Any) -> Any:
-    """A number, or a list of them, as a float32 constant; an expression as it is."""
+    """A number, or a list of numbers, as a float32 constant; expressions are unchanged."""
     return value if isinstance(value, Expr) else const(value, "float32")
 
 
 def int32(value: Any) -> Any:
-    """An integer, or a list of them, as an int32 constant; an expression as it is."""
+    """An integer, or a list of integers, as an int32 constant; expressions are unchanged."""
     return value if isinstance(value, Expr) else const(value, "int32")
 
 
 def numbers(value: Any) -> Any:
-    """A list of numbers as a constant, an expression as it is."""
+    """A list of numbers as a constant; expressions are unchanged."""
     return value if isinstance(value, Expr) else const(value)
 
 
@@ -46,7 +46,7 @@ def each(value: Any, count: int) -> tuple[Any, ...]:
 
 
 def sides(padding: Any, count: int) -> tuple[Any, ...]:
-    """Padding before all dimensions, then after all: from one number, one for each, or all of them."""
+    """Padding as all begins, then all ends: from one number, one per dimension, or all of them."""
     given = tuple(padding) if isinstance(padding, Sequence) else (padding,)
     if len(given) == 1:
         return given * (2 * count)
@@ -61,5 +61,5 @@ def sides(padding: Any, count: int) -> tuple[Any, ...]:
 
 
 def columns(rows: Any) -> tuple[list[int], list[int]]:
-    """What stands before and after each dimension, from pairs of both."""
+    """The begins and ends of each dimension, from (begin, end) pairs."""
     return [r[0] for r in rows], [r[1] for r in rows]

@@ -1,4 +1,4 @@
-"""Attention as one operator, which passes put in the place of its parts where that is one kernel; its embeddings."""
+"""Attention as one operator, which passes create where it is one kernel; rotary embeddings."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def _attention_rel(types: list[Any], attrs: Any) -> Type:
     if rank > 2:
         heads, shared = query.shape[-3], key.shape[-3]
         if differ(mul(floordiv(heads, shared), shared), heads):
-            raise refuse(f"has {shared} heads, which {heads} of the query are not a multiple of", "key")
+            raise refuse(f"has {shared} heads, which do not divide the {heads} heads of the query", "key")
     scores = (*query.shape[:-1], key.shape[-2])
     if mask and len(broadcast(mask[0].shape, scores)) != rank:
-        raise refuse(f"is {mask[0]} and does not spread over the scores {scores}", "mask")
+        raise refuse(f"is {mask[0]} and does not broadcast to the scores {scores}", "mask")
     return TensorType((*query.shape[:-1], value.shape[-1]), value.dtype)
 
 
@@ -93,6 +93,6 @@ def _rotary_rel(types: list[Any], attrs: Any) -> Type:
 def rotary_embedding(data: Tensor, cos: Tensor, sin: Tensor, interleaved: bool = False) -> Call:
     """Pairs of the last dimension rotated by angles: (a, b) becomes (a·cos - b·sin, a·sin + b·cos).
 
-    A pair is (d, d + half), or (2d, 2d + 1) if interleaved. `cos` and `sin` broadcast to [..., half]; what lies beyond
-    twice `half` stays as it is.
+    A pair is (d, d + half), or (2d, 2d + 1) if interleaved. `cos` and `sin` broadcast to [..., half]; elements beyond
+    twice `half` are unchanged.
     """

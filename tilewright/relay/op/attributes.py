@@ -1,4 +1,4 @@
-"""The attributes of operators: kinds, which bring a value to its one form, and the values of a call."""
+"""The attributes of operators: kinds, which normalize values, and the values of a call."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ REQUIRED: Final = object()
 
 
 class Attr:
-    """A kind of attribute: how a value is brought to its one form, and the default."""
+    """A kind of attribute: the normalization of its values, and the default."""
 
     __slots__ = ("convert", "default", "kind")
 
@@ -42,12 +42,12 @@ class Attr:
 
 
 def known(value: Any, one: bool = False) -> Any:
-    """A constant of the graph as numbers; what the program computes is refused."""
+    """A constant of the graph as numbers; computed values are refused."""
     if not isinstance(value, Expr):
         return value
     if isinstance(value, Constant):
         return value.numpy().item() if one and value.numpy().size == 1 else value.numpy().tolist()
-    raise TypeError("the program computes it, and it must be known here")
+    raise TypeError("it is computed by the program, and must be a constant here")
 
 
 def _to_int(value: Any) -> Any:
@@ -104,17 +104,17 @@ def integer(default: Any = REQUIRED) -> Attr:
 
 
 def ints(default: Any = REQUIRED) -> Attr:
-    """Several integers, nested where the operator wants it; one alone becomes a tuple of one."""
+    """Several integers, possibly nested; a single one becomes a tuple of one."""
     return Attr("integers", _to_ints, default)
 
 
 def window(count: int, default: Any = REQUIRED) -> Attr:
-    """An integer for each of `count` spatial dimensions; one alone stands for all."""
+    """An integer for each of `count` spatial dimensions; a single one is for all."""
     return Attr("integers", lambda value: each(_to_ints(value), count), default)
 
 
 def padding(count: int, default: Any = REQUIRED) -> Attr:
-    """Integers before all spatial dimensions, then after all; fewer stand for both sides, or for all."""
+    """Padding as all begins, then all ends; fewer integers are for both sides, or for all."""
     return Attr("integers", lambda value: sides(_to_ints(value), count), default)
 
 
@@ -210,7 +210,7 @@ class Attrs:
         return tuple(int(v) for v in self[name])
 
     def replace(self, **changes: Any) -> Attrs:
-        """A copy with some attributes changed; a call checks them anew."""
+        """A copy with some attributes changed; a call checks them again."""
         return Attrs({**self._values, **changes})
 
     def __eq__(self, other: object) -> bool:

@@ -1,4 +1,4 @@
-"""Elements repeated along dimensions, and the sums that undo it."""
+"""Broadcasting and repetition along dimensions, and the sums that reverse it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _repeat_rel(types: list[Any], attrs: Any) -> Type:
     pattern=BROADCAST,
 )
 def repeat(data: Tensor, repeats: int, axis: int | None) -> Call:
-    """Each slice along `axis` several times behind itself."""
+    """Each slice along `axis` repeated consecutively."""
 
 
 def _broadcast_to_rel(types: list[Any], attrs: Any) -> Type:

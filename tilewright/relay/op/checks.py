@@ -1,4 +1,4 @@
-"""Operators that let data through if all of it is legal: `transform/check_data.py` puts them before what reads it."""
+"""Operators that check data and return it: `transform/check_data.py` inserts them before its uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators compute with, imported when the first of them is computed: a graph is built without it."""
+"""Lazy imports of the modules that operators compute with: building a graph does not need them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["arith", "te", "topi"]
 
 
 class _Lazy(ModuleType):
-    """A module that is imported when something of it is first used."""
+    """A module that is imported at the first use of an attribute."""
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(import_module(self.__name__), name)

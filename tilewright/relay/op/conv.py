@@ -215,7 +215,7 @@ def conv3d_transpose(
 
 # ---------------------------------------------------------------------------- channels in blocks
 def _packed_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
-    """Any blocks of channels on both sides; the result is written in its layout at once."""
+    """Blocked channels of data and result; the result is written in its layout directly."""
     from ...topi.nn.conv import Layouts, convolve
 
     how = Layouts(attrs.data_layout, attrs.kernel_layout, attrs.out_layout or attrs.data_layout)
@@ -244,7 +244,7 @@ def contrib_conv2d_nchwc(
     out_layout: str = "",
     out_dtype: Dtype = "",
 ) -> Call:
-    """A convolution whose channels lie in blocks: NCHW16c data with an OIHW16i16o kernel, say."""
+    """A convolution with blocked channels, for example NCHW16c data with an OIHW16i16o kernel."""
 
 
 @operator(
@@ -268,7 +268,7 @@ def contrib_depthwise_conv2d_nchwc(
     out_layout: str = "",
     out_dtype: Dtype = "",
 ) -> Call:
-    """A convolution of each channel on its own, the channels in blocks: an OIHW1i16o kernel, say."""
+    """A depthwise convolution with blocked channels, for example an OIHW1i16o kernel."""
 
 
 # ---------------------------------------------------------------------------- deformable
@@ -396,7 +396,7 @@ def contrib_conv2d_winograd_without_weight_transform(
     out_layout: str = "",
     out_dtype: Dtype = "",
 ) -> Call:
-    """A convolution by Winograd's way, with a kernel that contrib_conv2d_winograd_weight_transform made."""
+    """A Winograd convolution, with a kernel from contrib_conv2d_winograd_weight_transform."""
 
 
 # ---------------------------------------------------------------------------- correlation
@@ -462,4 +462,4 @@ def correlation(
     is_multiply: bool,
     layout: str,
 ) -> Call:
-    """How well patches of one image fit those of another that are moved a little."""
+    """The correlation of patches of one image with displaced patches of another."""

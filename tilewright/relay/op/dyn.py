@@ -1,4 +1,4 @@
-"""Operators whose shape data is computed by the program: the result has sizes that only the run knows.
+"""Operators with computed shapes: the result has dynamic sizes.
 
     dyn.reshape(x, shape_of(y)) : Tensor[(?, ?), float32]
 
@@ -57,12 +57,12 @@ __all__ = [
 
 
 def room(kind: TensorType) -> list[Any]:
-    """The sizes of a result, with a variable for each that is not known."""
+    """The sizes of a result, with a variable for each unknown one."""
     return [te.size_var(f"d{i}", "int32") if isinstance(d, AnySize) else d for i, d in enumerate(kind.shape)]
 
 
 def _list_length(kind: TensorType, argument: str) -> int:
-    """How many numbers a list of sizes, places or factors has."""
+    """The length of a list of sizes, indices or factors."""
     need_rank(kind, 1, argument)
     need_integers(kind, argument)
     if not is_known(kind.shape[0]):
@@ -90,7 +90,7 @@ def _one(t: Any) -> Any:
     pattern=INJECTIVE,
 )
 def reshape(data: Tensor, newshape: Numbers, allowzero: bool = False) -> Call:
-    """The same elements under a shape that is computed; 0 keeps a dimension and -1 is what is left."""
+    """The same elements in a computed shape; 0 keeps a dimension and -1 is inferred."""
 
 
 def _squeeze_rel(types: list[Any], attrs: Any) -> Type:
@@ -257,7 +257,7 @@ def _one_hot_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
 def one_hot(
     indices: Tensor, on_value: Tensor, off_value: Tensor, depth: Tensor, axis: int, dtype: Dtype
 ) -> Call:
-    """A new dimension, as long as is computed, with `on_value` at the index and `off_value` elsewhere."""
+    """A new dimension of computed size, with `on_value` at the index and `off_value` elsewhere."""
 
 
 def _sparse_rel(types: list[Any], attrs: Any) -> Type:
@@ -315,7 +315,7 @@ def topk(
     is_ascend: bool = False,
     dtype: Dtype = "int64",
 ) -> Any:
-    """The greatest elements along an axis, as many as is computed, their places, or both."""
+    """A computed number of the greatest elements along an axis, their indices, or both."""
 
 
 def _slice_rel(types: list[Any], attrs: Any) -> Type:
@@ -382,7 +382,7 @@ def _pad_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
 
 @operator("dyn.nn.pad", rel=_pad_rel, compute=_pad_compute, pattern=INJECTIVE)
 def pad(data: Tensor, pad_width: Numbers, pad_value: Tensor = 0, pad_mode: str = "constant") -> Call:
-    """The tensor in a frame whose widths are computed."""
+    """The tensor with padding of computed widths."""
 
 
 def _enlarged(layout: str, kind: TensorType, axes: str) -> Type:
@@ -492,5 +492,5 @@ def resize2d(
     extrapolation_value: float = 0.0,
     out_dtype: Dtype = None,
 ) -> Call:
-    """An image in a size that is computed."""
+    """An image resized to a computed size."""
     return given(roi=[0.0, 0.0, 1.0, 1.0] if roi is None else roi)

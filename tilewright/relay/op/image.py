@@ -1,4 +1,4 @@
-"""Images: other sizes, parts of them, reading them at places."""
+"""Images: resizing, cropping, sampling."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _resize(axes: str) -> Callable[[Constructor], Constructor]:
 
     def computed(*args: Any, scales: Any = None, antialias: bool = False, **how: Any) -> Call:
         if len(axes) != 2:
-            raise TypeError(f"image.{name}: a size that the program computes is for resize2d only")
+            raise TypeError(f"image.{name}: a computed size is supported by resize2d only")
         if scales is not None or antialias:
             raise TypeError("image.resize2d: scales and antialias need a size that is known")
         return dyn.resize2d(*args, **how)
@@ -325,7 +325,7 @@ def _affine_rel(types: list[Any], attrs: Any) -> Type:
     pattern=INJECTIVE,
 )
 def affine_grid(data: Tensor, target_shape: Ints = None, align_corners: bool = True) -> Call:
-    """Where each pixel of an image of `target_shape` lies under affine maps, [batch, 2, 3]."""
+    """The source coordinates of each pixel of an image of `target_shape` under affine maps, [batch, 2, 3]."""
     if target_shape is None:
         raise TypeError("image.affine_grid: target_shape is missing: a height and a width")
     return given()
@@ -367,4 +367,4 @@ def grid_sample(
     padding_mode: str = "zeros",
     align_corners: bool = True,
 ) -> Call:
-    """An image or volume read at the places of a grid, whose coordinates go from -1 to 1, x first."""
+    """An image or volume sampled at the coordinates of a grid, from -1 to 1, x first."""

@@ -1,4 +1,4 @@
-"""Reading and writing at places: slices, take, gather, scatter, masks, coordinates, sequences."""
+"""Indexing: slices, take, gather, scatter, masks, coordinates, sequences."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ __all__ = [
 
 # ---------------------------------------------------------------------------- slices
 def slice_range(begin: Any, end: Any, stride: int, size: Any) -> Any:
-    """How many elements begin:end:stride takes of a dimension; None stands for its ends."""
+    """The number of elements of begin:end:stride; None is an end of the dimension."""
     if isinstance(size, AnySize) or not is_known(stride):
         return AnySize()
     if is_known(size) and all(v is None or is_known(v) for v in (begin, end)):
         return len(range(*slice(begin, end, stride).indices(size)))
-    # What the operator itself makes of it: numbers are moved inside, expressions must be.
+    # As the operator does: constants are clamped, expressions must be in range.
     for place in (begin, end):
         if place is not None:
             assume_inside(place, size)
@@ -202,12 +202,12 @@ def _take_rel(types: list[Any], attrs: Any) -> Type:
 
 
 def kind_of(attrs: Any) -> str:
-    """What an index may be: from the end as well, unless `negative` says otherwise."""
+    """The legal range of an index: negative ones count from the end, unless `negative` is False."""
     return "index" if attrs.negative else "position"
 
 
 def _take_places(types: list[Any], attrs: Any) -> list[Place]:
-    if attrs.mode != "fast":  # the others say what an index outside means
+    if attrs.mode != "fast":  # the other modes define out-of-bounds indices
         return []
     if attrs.axis is None:
         return [Place(1, kind_of(attrs), sizes=(product(types[0].shape),))]
@@ -231,9 +231,9 @@ def take(
 ) -> Call:
     """The slices along `axis` that `indices` names.
 
-    An index outside is the nearest inside (mode "clip"), counts around ("wrap") or gives NaN ("nan"); with mode "fast"
-    a negative one counts from the end (unless `negative` is False: then it is outside), and one outside is an error,
-    which `config.data_check` may leave unchecked.
+    An out-of-bounds index is clamped (mode "clip"), wraps around ("wrap") or gives NaN ("nan"); with mode "fast" a
+    negative index counts from the end (unless `negative` is False: then it is out of bounds), and an out-of-bounds
+    index is an error, unless `config.data_check` disables the check.
     """
 
 
@@ -254,7 +254,7 @@ def _gather_rel(types: list[Any], attrs: Any) -> Type:
     places=lambda types, attrs: [Place(1, kind_of(attrs), 0, (axis_of(attrs.axis, len(types[0].shape)),))],
 )
 def gather(data: Tensor, axis: int, indices: Tensor, negative: bool = True) -> Call:
-    """For each element of `indices`, the element of `data` at that place along `axis`; `negative` as of `take`."""
+    """For each element of `indices`, the element of `data` at that index along `axis`; `negative` as in `take`."""
 
 
 def _gather_nd_rel(types: list[Any], attrs: Any) -> Type:
@@ -300,7 +300,7 @@ def _one_hot_rel(types: list[Any], attrs: Any) -> Type:
 def one_hot(
     indices: Tensor, on_value: Tensor, off_value: Tensor, depth: int, axis: int, dtype: Dtype
 ) -> Call:
-    """`on_value` at the places that `indices` names along a new dimension, `off_value` elsewhere."""
+    """`on_value` at the `indices` along a new dimension, `off_value` elsewhere."""
 
 
 # ---------------------------------------------------------------------------- scatter
@@ -351,9 +351,9 @@ def scatter_elements(
     reduction: str = "update",
     negative: bool = True,
 ) -> Call:
-    """A copy of the data with each update written at its index along `axis`, or combined with what is there.
+    """A copy of the data with each update written at its index along `axis`, or combined with the old value.
 
-    A negative index counts from the end, unless `negative` is False: then it is outside.
+    A negative index counts from the end, unless `negative` is False: then it is out of bounds.
     """
 
 
@@ -386,7 +386,7 @@ def scatter_nd(
 ) -> Call:
     """A copy of the data with the slices at the points (columns of `indices`) replaced or combined.
 
-    A negative coordinate counts from the end, unless `negative` is False: then it is outside.
+    A negative coordinate counts from the end, unless `negative` is False: then it is out of bounds.
     """
 
 
@@ -415,7 +415,7 @@ def _segment_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     places=lambda types, attrs: [Place(1, "index", sizes=(attrs.num_segments,))],
 )
 def segment_sum(data: Tensor, segment_ids: Tensor, num_segments: int) -> Call:
-    """The sum of the rows of each segment; how many segments there are must be said."""
+    """The sum of the rows of each segment; the number of segments must be given."""
 
 
 # ---------------------------------------------------------------------------- coordinates
@@ -425,7 +425,7 @@ def segment_sum(data: Tensor, segment_ids: Tensor, num_segments: int) -> Call:
     compute=lambda attrs, ins, out: [topi.argwhere(dyn.room(out), ins[0])],
 )
 def argwhere(condition: Tensor) -> Call:
-    """The coordinates of the elements that are not zero, a row for each; how many, only the run tells."""
+    """The coordinates of the non-zero elements, a row for each; their number is dynamic."""
 
 
 def _unravel_rel(types: list[Any], attrs: Any) -> Type:
@@ -488,7 +488,7 @@ def _permutation_rel(types: list[Any], attrs: Any) -> Type:
     places=lambda types, attrs: [Place(0, "position", 0, (0,))],
 )
 def invert_permutation(data: Tensor) -> Call:
-    """The permutation that undoes one."""
+    """The inverse of a permutation."""
 
 
 # ---------------------------------------------------------------------------- sequences and windows
@@ -513,7 +513,7 @@ def _sequence_mask_rel(types: list[Any], attrs: Any) -> Type:
     pattern=INJECTIVE,
 )
 def sequence_mask(data: Tensor, valid_length: Tensor, mask_value: float = 0, axis: int = 0) -> Call:
-    """The data with another value behind the end of each sequence; `axis` is time, the other one the batch."""
+    """The data with a mask value after the end of each sequence; `axis` is time, the other one the batch."""
 
 
 def _reverse_sequence_rel(types: list[Any], attrs: Any) -> Type:
@@ -535,7 +535,7 @@ def _reverse_sequence_rel(types: list[Any], attrs: Any) -> Type:
     places=lambda types, attrs: [Place(1, "length", 0, (axis_of(attrs.seq_axis, len(types[0].shape)),))],
 )
 def reverse_sequence(data: Tensor, seq_lengths: Tensor, seq_axis: int = 1, batch_axis: int = 0) -> Call:
-    """The first elements of each sequence turned around, as many as its length."""
+    """The elements of each sequence, up to its length, reversed."""
 
 
 def _sliding_window_rel(types: list[Any], attrs: Any) -> Type:

@@ -46,7 +46,7 @@ def sizes(layout: str, shape: Sequence[Any], argument: str = "data") -> dict[str
 
 
 def shape_in(layout: str, named: Mapping[str, Any], exact: bool = True) -> tuple[Any, ...]:
-    """The shape of a tensor of these sizes in a layout; without `exact`, axes are padded to whole parts."""
+    """The shape of a tensor of these sizes in a layout; without `exact`, axes are padded to whole blocks."""
     parts = axes(layout)
     inner: dict[str, int] = {}
     for letter, factor in parts:
@@ -57,7 +57,7 @@ def shape_in(layout: str, named: Mapping[str, Any], exact: bool = True) -> tuple
         d = named.get(letter.upper(), 1)
         whole = inner.get(letter, 0)
         if whole and exact and isinstance(d, int) and d % whole:
-            raise refuse(f"axis {letter} of {d} does not part into {whole} in layout {layout}")
+            raise refuse(f"axis {letter} of {d} is not a multiple of {whole}, the block of layout {layout}")
         out.append(
             factor or (ceildiv(d, whole) if whole and not exact else floordiv(d, whole) if whole else d)
         )

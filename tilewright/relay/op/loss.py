@@ -68,4 +68,4 @@ def _nll_rel(types: list[Any], attrs: Any) -> Type:
 def nll_loss(
     predictions: Tensor, targets: Tensor, weights: Tensor, reduction: str = "mean", ignore_index: int = -100
 ) -> Call:
-    """-weight·prediction of the class that each place has, averaged, summed or each for itself."""
+    """-weight·prediction of the target class of each element, averaged, summed or unreduced."""

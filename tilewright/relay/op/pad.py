@@ -1,4 +1,4 @@
-"""Frames around tensors, and gaps between their elements."""
+"""Padding, and dilation of elements."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _pad_rel(types: list[Any], attrs: Any) -> Type:
         raise refuse(f"has {len(attrs.pad_width)} entries and data is {data}", "pad_width")
     out = [add(d, add(before, after)) for d, (before, after) in zip(data.shape, attrs.pad_width, strict=True)]
     if any(isinstance(d, int) and d < 0 for d in out):
-        raise refuse(f"{attrs.pad_width} takes more from {data} than it has", "pad_width")
+        raise refuse(f"{attrs.pad_width} crops more than {data} has", "pad_width")
     return TensorType(out, data.dtype)
 
 
@@ -43,7 +43,7 @@ def _pad_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
 
 @operator("nn.pad", rel=_pad_rel, compute=_pad_compute, pattern=INJECTIVE, dynamic=dyn.pad)
 def pad(data: Tensor, pad_width: Ints, pad_value: Tensor = 0, pad_mode: str = "constant") -> Call:
-    """The tensor in a frame: of a value, of its edge, or of its mirror image (reflect)."""
+    """The tensor with padding: constant, edge, or reflect."""
     if pad_mode not in ("constant", "edge", "reflect"):
         raise ValueError(f"nn.pad: pad_mode is {pad_mode!r} and may be 'constant', 'edge' or 'reflect'")
     if isinstance(pad_value, Expr):
@@ -61,7 +61,7 @@ def _mirror_pad_rel(types: list[Any], attrs: Any) -> Type:
     kept = 1 if attrs.mode == "REFLECT" else 0
     for d, (size, width) in enumerate(zip(data.shape, attrs.pad_width, strict=True)):
         if is_known(size) and max(width) > max(size - kept, 0):
-            raise refuse(f"{width} for dimension {d} of {size}, which has no such mirror image", "pad_width")
+            raise refuse(f"{width} for dimension {d} of {size}, which is too small to reflect", "pad_width")
     return TensorType(
         [add(d, a + b) for d, (a, b) in zip(data.shape, attrs.pad_width, strict=True)], data.dtype
     )
@@ -75,7 +75,7 @@ def _mirror_pad_rel(types: list[Any], attrs: Any) -> Type:
     pattern=INJECTIVE,
 )
 def mirror_pad(data: Tensor, pad_width: Ints, mode: str = "SYMMETRIC") -> Call:
-    """The tensor in a frame of its mirror image, with the edge itself (SYMMETRIC) or without (REFLECT)."""
+    """The tensor with mirror padding, including the edge (SYMMETRIC) or not (REFLECT)."""
 
 
 def _dilate_rel(types: list[Any], attrs: Any) -> Type:

@@ -42,7 +42,8 @@ def _moved(made: Any, attrs: Any) -> list[Any]:
 
 
 def _traits(kind: str, average: str = "") -> Traits:
-    """The greatest of integers is that of the numbers they stand for; an average may have an operator of its own."""
+    """Traits of pooling: a maximum of quantised integers is that of their values; an average may have a qnn
+    operator."""
     return Traits(
         layout="attribute",
         precision=FOLLOW,

@@ -149,7 +149,7 @@ def contrib_dense_pack(
 
 # ---------------------------------------------------------------------------- Einstein's sums
 def _labels(term: str, kind: TensorType, equation: str) -> list[str]:
-    """A label for each dimension; those that `...` stands for are counted from the back."""
+    """A label for each dimension; those of `...` are numbered from the last."""
     head, dots, tail = term.partition("...")
     count = len(kind.shape) - len(head) - len(tail)
     letters = head + tail
@@ -185,9 +185,7 @@ def _einsum_rel(types: list[Any], attrs: Any) -> Type:
     else:
         result = [*dots, *sorted(v for v in sizes if v[0] != "." and every.count(v) == 1)]
     if any(v not in sizes for v in result) or len(set(result)) != len(result):
-        raise refuse(
-            f"{attrs.equation!r}: the result names what no tensor has, or one label twice", "equation"
-        )
+        raise refuse(f"{attrs.equation!r}: the result has an unknown label, or a label twice", "equation")
     return TensorType([sizes[v] for v in result], fields[0].dtype)
 
 

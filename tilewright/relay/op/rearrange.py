@@ -48,8 +48,8 @@ __all__ = [
 def reshaped(shape: Sequence[Any], newshape: Sequence[Any], allowzero: bool = False) -> tuple[Any, ...]:
     """The shape that a list with codes makes of another.
 
-    0 keeps a dimension, -1 is what is left, -2 keeps all that follow, -3 joins two, -4 parts one into the two
-    sizes that follow, of which one may be -1.
+    0 keeps a dimension, -1 is inferred, -2 keeps all that follow, -3 merges two, -4 splits one into the two sizes that
+    follow, of which one may be -1.
     """
     out: list[Any] = []
     rest: int | None = None
@@ -81,13 +81,13 @@ def reshaped(shape: Sequence[Any], newshape: Sequence[Any], allowzero: bool = Fa
             out.extend(_parted(_old(shape, at, newshape), newshape[i], newshape[i + 1]))
             at, i = at + 1, i + 2
         else:
-            raise refuse(f"{tuple(newshape)} has {code}, which means nothing", "newshape")
+            raise refuse(f"{tuple(newshape)} has {code}, which is not a valid code", "newshape")
     return _with_rest(shape, out, rest)
 
 
 def _old(shape: Sequence[Any], at: int, newshape: Sequence[Any]) -> Any:
     if at >= len(shape):
-        raise refuse(f"{tuple(newshape)} speaks of dimension {at} of {tuple(shape)}", "newshape")
+        raise refuse(f"{tuple(newshape)} refers to dimension {at} of {tuple(shape)}", "newshape")
     return shape[at]
 
 
@@ -97,7 +97,7 @@ def _parted(whole: Any, a: Any, b: Any) -> tuple[Any, Any]:
     elif is_known(b) and b == -1:
         b = floordiv(whole, a)
     if differ(mul(a, b), whole):
-        raise refuse(f"a dimension of {whole} does not part into {a} and {b}", "newshape")
+        raise refuse(f"a dimension of {whole} cannot be split into {a} and {b}", "newshape")
     return a, b
 
 
@@ -109,7 +109,7 @@ def _with_rest(shape: Sequence[Any], out: list[Any], rest: int | None) -> tuple[
                 "newshape",
             )
         return tuple(out)
-    # Dimensions that stand on both sides cancel, so that one unknown size can still be told.
+    # Dimensions on both sides cancel, so that one unknown size can still be inferred.
     have, others = list(shape), [d for i, d in enumerate(out) if i != rest]
     for d in list(others):
         found = next((h for h in have if not isinstance(d, AnySize) and same_size(h, d)), None)
@@ -120,11 +120,11 @@ def _with_rest(shape: Sequence[Any], out: list[Any], rest: int | None) -> tuple[
     if is_known(total) and is_known(known):
         if known == 0 or total % known:
             raise refuse(
-                f"{tuple(shape)} does not part into {tuple(out)} with one size left open", "newshape"
+                f"{tuple(shape)} cannot be reshaped to {tuple(out)} with one inferred size", "newshape"
             )
     out[rest] = total if is_known(known) and known == 1 else floordiv(total, known)
     if not (is_known(total) and is_known(known)) and differ(mul(out[rest], known), total):
-        raise refuse(f"{tuple(shape)} does not part into {tuple(out)} with one size left open", "newshape")
+        raise refuse(f"{tuple(shape)} cannot be reshaped to {tuple(out)} with one inferred size", "newshape")
     return tuple(out)
 
 
@@ -148,7 +148,7 @@ def _sizes(t: Any) -> tuple[Any, ...]:
     dynamic=dyn.reshape,
 )
 def reshape(data: Tensor, newshape: Ints, allowzero: bool = False) -> Call:
-    """The same elements under another shape; 0, -1, -2, -3 and -4 have the meanings of the classic."""
+    """The same elements in another shape; 0, -1, -2, -3 and -4 have their classic meanings."""
 
 
 def _like_rel(types: list[Any], attrs: Any) -> Type:
@@ -170,15 +170,15 @@ def reshape_like(data: Tensor, shape_like: Tensor) -> Call:
 
 
 def _reversed_codes(shape: Any, newshape: Any) -> tuple[Any, ...]:
-    """0 keeps the dimension that stands as far from the end; -1 is what is left."""
+    """0 keeps the dimension at the same distance from the end; -1 is inferred."""
     if any(is_known(code) and code < -1 for code in newshape):
-        raise refuse(f"{newshape} may hold 0 and -1 beside sizes", "newshape")
+        raise refuse(f"{newshape} may contain only sizes, 0 and -1", "newshape")
     full = []
     for i, code in enumerate(newshape):
         at = len(shape) - len(newshape) + i
         if is_known(code) and code == 0:
             if at < 0:
-                raise refuse(f"{newshape} keeps a dimension that {tuple(shape)} has not", "newshape")
+                raise refuse(f"{newshape} keeps a dimension that {tuple(shape)} does not have", "newshape")
             code = shape[at]
         full.append(code)
     return reshaped(shape, full, allowzero=True)
@@ -315,7 +315,7 @@ def _concatenate_rel(types: list[Any], attrs: Any) -> Type:
     pattern=INJECTIVE,
 )
 def concatenate(data: Tensors, axis: int) -> Call:
-    """Tensors one behind the other along `axis`."""
+    """The concatenation of tensors along `axis`."""
 
 
 def _stack_rel(types: list[Any], attrs: Any) -> Type:
@@ -350,7 +350,7 @@ def _split_rel(types: list[Any], attrs: Any) -> Type:
     if isinstance(given, int):
         if given < 1 or (is_known(size) and size % given):
             raise refuse(
-                f"dimension {at} of {data} does not part into {given} equal sections", "indices_or_sections"
+                f"dimension {at} of {data} cannot be split into {given} equal sections", "indices_or_sections"
             )
         parts = [floordiv(size, given)] * given
         if not is_known(size):
@@ -359,7 +359,7 @@ def _split_rel(types: list[Any], attrs: Any) -> Type:
         edges = [0, *given, size]
         parts = [sub(b, a) for a, b in zip(edges, edges[1:], strict=False)]
         if any(is_known(p) and p < 0 for p in parts):
-            raise refuse(f"{given} does not rise within a dimension of {size}", "indices_or_sections")
+            raise refuse(f"{given} is not ascending within a dimension of {size}", "indices_or_sections")
     return TupleType(
         tuple(TensorType([*data.shape[:at], p, *data.shape[at + 1 :]], data.dtype) for p in parts)
     )
@@ -384,7 +384,7 @@ def _parts(call: Call) -> int:
     results=_parts,
 )
 def split(data: Tensor, indices_or_sections: Value, axis: int = 0) -> TupleWrapper:
-    """Parts along `axis`: so many equal ones, or those between the places in a list."""
+    """Parts along `axis`: a number of equal ones, or those between the indices in a list."""
 
 
 def _fifo_rel(types: list[Any], attrs: Any) -> Type:
@@ -407,7 +407,7 @@ def _fifo_rel(types: list[Any], attrs: Any) -> Type:
     compute=lambda attrs, ins, out: [topi.nn.fifo_buffer(ins[0], ins[1], attrs.axis)],
 )
 def fifo_buffer(data: Tensor, buffer: Tensor, axis: int) -> Call:
-    """The buffer moved on by the size of `data`, which comes in at its end."""
+    """The buffer shifted by the size of `data`, which is appended at its end."""
 
 
 # ---------------------------------------------------------------------------- order
@@ -501,7 +501,7 @@ def depth_to_space(data: Tensor, block_size: int, layout: str = "NCHW", mode: st
     pattern=INJECTIVE,
 )
 def space_to_depth(data: Tensor, block_size: int, layout: str = "NCHW", mode: str = "DCR") -> Call:
-    """Blocks of pixels become channels, the way back from depth_to_space."""
+    """Blocks of pixels become channels, the inverse of depth_to_space."""
 
 
 def _check_rows(attrs: Any, name: str, ndim: int) -> None:
@@ -530,7 +530,7 @@ def _batch_to_space_rel(types: list[Any], attrs: Any) -> Type:
     for d, (b, (before, after)) in enumerate(zip(attrs.block_shape, attrs.crops, strict=True), 1):
         shape[d] = sub(mul(shape[d], b), before + after)
         if isinstance(shape[d], int) and shape[d] < 0:
-            raise refuse(f"{attrs.crops} takes more than dimension {d} has", "crops")
+            raise refuse(f"{attrs.crops} crops more than dimension {d} has", "crops")
     return TensorType(shape, types[0].dtype)
 
 
@@ -557,4 +557,4 @@ def space_to_batch_nd(data: Tensor, block_shape: Ints, paddings: Ints, pad_value
     pattern=INJECTIVE,
 )
 def batch_to_space_nd(data: Tensor, block_shape: Ints, crops: Ints) -> Call:
-    """Images become blocks of space, which is then cropped: the way back from space_to_batch_nd."""
+    """Images become blocks of space, which is then cropped: the inverse of space_to_batch_nd."""

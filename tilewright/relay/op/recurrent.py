@@ -1,4 +1,4 @@
-"""Recurrent layers as one operator each, for sequences whose length the program learns when it runs."""
+"""Recurrent layers as one operator each, for sequences of dynamic length."""
 
 from __future__ import annotations
 

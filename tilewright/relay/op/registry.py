@@ -107,7 +107,7 @@ __all__ = [
 
 
 class OpPattern(IntEnum):
-    """How an operator reads its inputs: what fusion asks. A greater number is less regular."""
+    """The access pattern of an operator, for fusion. A greater number is less regular."""
 
     ELEMWISE = 0
     BROADCAST = 1
@@ -122,7 +122,7 @@ ELEMWISE, BROADCAST, INJECTIVE, COMM_REDUCE, FUSABLE, _, OPAQUE = OpPattern
 
 
 class RelayTypeError(DiagnosticError, TypeError):
-    """A call whose arguments have no meaning for its operator."""
+    """A call with invalid arguments for its operator."""
 
     def __init__(self, reason: str, argument: str = "") -> None:
         super().__init__(f"{argument}: {reason}" if argument else reason)
@@ -130,16 +130,16 @@ class RelayTypeError(DiagnosticError, TypeError):
 
 
 def refuse(reason: str, argument: str = "") -> RelayTypeError:
-    """The error for a relation to raise; inference adds the operator, the call as text and its place."""
+    """The error for a relation to raise; inference adds the operator, the call as text and its location."""
     return RelayTypeError(reason, argument)
 
 
 class Place(NamedTuple):
-    """Data of an operator that say where it reads or writes, or by what it divides.
+    """An operand of an operator that contains indices or divisors.
 
-    `kind` says what is legal along a dimension of n elements: "index" -n to n - 1, "position" 0 to n - 1, "length"
-    0 to n; "divisor" all but 0. The dimensions are `dims` of the argument `source`; with several, the first dimension
-    of the data counts them. `sizes` are given instead where they are not dimensions.
+    `kind` defines the legal values for a dimension of n elements: "index" -n to n - 1, "position" 0 to n - 1, "length"
+    0 to n; "divisor" all but 0. The dimensions are `dims` of the argument `source`; with several, they correspond to
+    the first dimension of the data. `sizes` are given instead if they are not dimensions.
     """
 
     argument: int
@@ -185,7 +185,7 @@ class RelayOp(Op):
         return Call(self, made, attrs, span=_span())
 
     def check_attrs(self, given: Any) -> Attrs:
-        """The attributes in their one form, with the defaults filled in."""
+        """The normalized attributes, with defaults."""
         if (
             given.__class__ is Attrs
             and given._values.keys() == self.spec.keys()
@@ -264,7 +264,7 @@ class RelayOp(Op):
 
 
 def _formed(attrs: Attrs, spec: Mapping[str, Attr]) -> bool:
-    """Whether the values have their one form already, as those of another call of the operator have."""
+    """Whether the values are normalized already, as those of another call of the operator."""
     plain = (int, float, str, bool, tuple, DataType)
     return all(v is None or v.__class__ in plain for v in attrs._values.values()) and all(
         k.kind != "integers" or v is None or v.__class__ is tuple
@@ -336,14 +336,14 @@ def register(
     places: Places | None = None,
     traits: Traits = NONE,
 ) -> RelayOp:
-    """Make an operator known. `inputs=None` takes any number of arguments of any type.
+    """Register an operator. `inputs=None` takes any number of arguments of any type.
 
-    `places(types, attrs)` tells which of its data are indices or divisors, and what is legal for them.
+    `places(types, attrs)` returns its operands that are indices or divisors, with their legal values.
     """
     found = graph_operators.get(name)
     op = found if isinstance(found, RelayOp) else RelayOp(name)
     if op.rel is not None:
-        raise ValueError(f"operator {name!r} is described twice")
+        raise ValueError(f"operator {name!r} is declared twice")
     op.inputs = None if inputs is None else tuple(inputs)
     op.spec, op.rel, op.compute = dict(attrs or {}), rel, compute
     op.pattern, op.effect, op.description, op.places = pattern, effect, description, places
@@ -410,7 +410,7 @@ def operator(
             traits=traits,
         )
         wanted = [n.strip("*?") for n in op.inputs or ()]
-        # Tensors and nothing else: they can be handed on as they come.
+        # Tensors only: they can be passed unchanged.
         plain = not (op.spec or form.defaults or results) and set(form.inputs.values()) == {as_expr}
 
         @wraps(body)
@@ -441,12 +441,12 @@ def operator(
 
 
 def given(**changes: Any) -> Any:
-    """For the body of a constructor to return: the call as declared, with these arguments instead."""
+    """The return value of a constructor's body: the declared call with these arguments changed."""
     return changes
 
 
 class _Form(NamedTuple):
-    """What the signature of a constructor says."""
+    """The declaration in the signature of a constructor."""
 
     parameters: tuple[str, ...]
     defaults: dict[str, Any]
@@ -528,10 +528,10 @@ def register_op_attr(op_name: str, attr_key: str, value: Any = None, level: int 
 
 
 def register_pattern(op_name: str, pattern: int, level: int = 10) -> Any:
-    """Say how an operator may be fused."""
+    """Set the fusion pattern of an operator."""
     return register_op_attr(op_name, "TOpPattern", pattern, level)
 
 
 def register_compute(op_name: str, compute: Any = None, level: int = 10) -> Any:
-    """Say what an operator computes, `compute(attrs, inputs, out_type)`; also as a decorator."""
+    """Set the compute of an operator, `compute(attrs, inputs, out_type)`; also as a decorator."""
     return register_op_attr(op_name, "FTVMCompute", compute, level)

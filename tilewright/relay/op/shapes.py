@@ -49,10 +49,10 @@ __all__ = [
 
 
 class Assumption(NamedTuple):
-    """What a relation took for granted of two sizes that it could not compare.
+    """An assumption of a relation about two sizes that it could not compare.
 
-    They are the same; or, where `stretches`, one of them may be 1 and stretch to the other; or, where `least` says
-    why, the first is as large as the second or larger.
+    They are equal; or, if `stretches`, one of them may be 1 and broadcast to the other; or, with the reason `least`,
+    the first is at least as large as the second.
     """
 
     a: Anything
@@ -66,12 +66,12 @@ _noted: Final[ContextVar[list[Assumption] | None]] = ContextVar("assumptions", d
 
 @contextmanager
 def assumptions() -> Iterator[list[Assumption]]:
-    """Collect what relations take for granted meanwhile.
+    """Collect the assumptions of relations meanwhile.
 
     with assumptions() as found:
         infer_type(add(x, y))           x: (n,), y: (m,)      found = [n and m are the same, or one is 1]
 
-    Sizes that may stretch are then taken to be the same; otherwise the result of such a pair is unknown.
+    Sizes that may broadcast are then assumed to be equal; otherwise the result of such a pair is unknown.
     """
     found: list[Assumption] = []
     token = _noted.set(found)
@@ -138,7 +138,7 @@ def product(sizes: Iterable[Anything]) -> Anything:
 
 
 def same_size(a: Anything, b: Anything) -> bool | None:
-    """Whether two sizes are the same: True, False, or None where only the run will tell."""
+    """Whether two sizes are equal: True, False, or None if known only at run time."""
     if is_known(a) and is_known(b):
         return bool(a == b)
     if isinstance(a, Any) or isinstance(b, Any):
@@ -148,7 +148,7 @@ def same_size(a: Anything, b: Anything) -> bool | None:
 
 
 def differ(a: Anything, b: Anything) -> bool:
-    """Whether two sizes that must be the same are known to differ; where only the run will tell, that is noted."""
+    """Whether two sizes that must be equal are known to differ; if unknown, records an assumption."""
     same = same_size(a, b)
     noted = _noted.get()
     if same is None and noted is not None and not isinstance(a, Any) and not isinstance(b, Any):
@@ -157,14 +157,14 @@ def differ(a: Anything, b: Anything) -> bool:
 
 
 def assume_inside(place: Anything, size: Anything) -> None:
-    """Note that a place which is an expression lies between 0 and a size."""
+    """Record the assumption that a symbolic index is between 0 and a size."""
     if not is_known(place) and not isinstance(place, Any) and not isinstance(size, Any):
         low = _work(place, 0, max, ops.max_of)
         differ(least(low, size), place)
 
 
 def assume_least(size: Anything, least: Anything, why: str) -> None:
-    """Note that a size which only the run will tell is as large as another or larger, and why."""
+    """Record the assumption that a dynamic size is at least as large as another, with the reason."""
     noted = _noted.get()
     unknown = not is_known(size) or not is_known(least)
     if noted is not None and unknown and not isinstance(size, Any) and not isinstance(least, Any):
@@ -172,7 +172,7 @@ def assume_least(size: Anything, least: Anything, why: str) -> None:
 
 
 def stretches(a: Anything, b: Anything) -> bool:
-    """Whether a size can be repeated to be another; where only the run will tell, that is noted."""
+    """Whether a size broadcasts to another; if unknown, records an assumption."""
     if (is_known(a) and a == 1) or isinstance(a, Any) or isinstance(b, Any) or same_size(a, b):
         return True
     if is_known(a) and is_known(b):
@@ -184,7 +184,7 @@ def stretches(a: Anything, b: Anything) -> bool:
 
 
 def unify(a: Anything, b: Anything) -> Anything:
-    """The better known of two sizes that must be the same."""
+    """The more precise of two sizes that must be equal."""
     return b if isinstance(a, Any) or (is_known(b) and not is_known(a)) else a
 
 
@@ -214,7 +214,7 @@ def broadcast(
 
 
 def _stretched(x: Anything, y: Anything) -> Anything:
-    """The common size of two that may be the same, or one of them 1: only a known one is certain."""
+    """The common size of two that are equal, or one of them 1; unknown if neither is known."""
     noted = _noted.get()
     if noted is not None:
         noted.append(Assumption(x, y, True))
@@ -251,7 +251,7 @@ def need_rank(kind: TensorType, ndim: int, argument: str) -> None:
 
 
 def need_dtype(kind: TensorType, wanted: DataType, argument: str) -> None:
-    """Refuse a tensor of other elements."""
+    """Refuse a tensor of another element type."""
     if kind.dtype != wanted:
         raise refuse(f"must be {wanted} and is {kind.dtype}; cast one of them", argument)
 
@@ -279,7 +279,7 @@ def need_vectors(data: TensorType, axis: int, **vectors: TensorType) -> None:
 
 
 def whole_part(size: Anything, by: int, argument: str, what: str) -> Anything:
-    """size / by, which must come out even."""
+    """size / by, which must be exact."""
     if is_known(size) and size % by:
         raise refuse(f"{what} is {size} and must be a multiple of {by}", argument)
     return floordiv(size, by)

@@ -46,7 +46,7 @@ def _argsort_rel(types: list[Any], attrs: Any) -> Type:
     compute=lambda attrs, ins, out: [topi.argsort(ins[0], None, attrs.axis, attrs.is_ascend, attrs.dtype)],
 )
 def argsort(data: Tensor, axis: int = -1, is_ascend: Any = 1, dtype: Dtype = "int32") -> Call:
-    """The places of the elements along an axis in the order of their values."""
+    """The indices of the elements along an axis in the order of their values."""
 
 
 def _topk_rel(types: list[Any], attrs: Any) -> Type:
@@ -85,7 +85,7 @@ def topk(
     is_ascend: bool = False,
     dtype: Dtype = "int32",
 ) -> Any:
-    """The `k` greatest elements along an axis (the least, if ascending), their places, or both."""
+    """The `k` greatest elements along an axis (the least, if ascending), their indices, or both."""
 
 
 # ---------------------------------------------------------------------------- searching
@@ -130,6 +130,6 @@ def _unique_rel(types: list[Any], attrs: Any) -> Type:
 def unique(data: Tensor, is_sorted: Any = True, return_counts: bool = False) -> TupleWrapper:
     """The distinct elements of a list, where each is first, which one each element is, how many, how often.
 
-    Lists are as long as the data; what is behind the number of distinct elements means nothing.
+    Lists are as long as the data; elements after the number of distinct elements are undefined.
     """
     return given(sorted=is_sorted)

@@ -1,4 +1,4 @@
-"""Windows over spatial dimensions: their numbers in one form, how many of them fit, and convolution's relation."""
+"""Windows over spatial dimensions: normalized parameters, output sizes, and type relations of convolutions."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def space(layout: str, argument: str = "data_layout") -> str:
 
 
 def windows(size: Any, kernel: Any, stride: Any, dilation: Any, padding: Any, ceil_mode: bool = False) -> Any:
-    """How many windows fit along a dimension; with `ceil_mode` the last may hang over the end.
+    """The number of windows along a dimension; with `ceil_mode` the last may extend past the end.
 
-    Of nothing there is no window. Otherwise one must fit, which the run has to tell where the size is not known.
+    An empty dimension has no window. Otherwise one must fit, which is checked at run time if the size is dynamic.
     """
     for name, value in (("strides", stride), ("dilation", dilation)):
         if isinstance(value, int) and value < 1:
@@ -77,7 +77,7 @@ def conv_rel(types: list[Any], attrs: Any) -> Type:
             "weight",
         )
     if isinstance(w["O"], int) and w["O"] % groups:
-        raise refuse(f"has {w['O']} output channels, which {groups} groups do not part", "weight")
+        raise refuse(f"has {w['O']} output channels, which is not a multiple of {groups} groups", "weight")
     _check_weight(attrs, axes, weight, w, w["O"])
     named = {"N": d["N"], "C": w["O"]}
     for i, letter in enumerate(axes):
@@ -113,7 +113,7 @@ def transposed_rel(types: list[Any], attrs: Any) -> Type:
         spread = add(mul(sub(d[letter], 1), stride), add(reach, extra))
         named[letter] = sub(spread, add(attrs.padding[i], attrs.padding[i + len(axes)]))
         if isinstance(named[letter], int) and named[letter] < 1:
-            raise refuse(f"{attrs.padding} leaves nothing of dimension {letter} of {d[letter]}", "padding")
+            raise refuse(f"{attrs.padding} crops all of dimension {letter} of {d[letter]}", "padding")
     layout = attrs.out_layout or attrs.data_layout
     return TensorType(layouts.shape_in(layout, named), attrs.out_dtype or data.dtype)
 

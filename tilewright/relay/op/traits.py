@@ -1,6 +1,6 @@
-"""What passes know of an operator besides its type and its compute.
+"""Properties of operators for passes, besides type and compute.
 
-A pass asks `traits_of(call).view` and keeps no list of names: a new operator takes part as its declaration says.
+A pass reads `traits_of(call).view` and has no list of names: a new operator takes part by its declaration.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Traits:
 
     # The result has the elements of the first input in the same order, under another shape: no kernel is needed.
     view: bool = False
-    # Indices of the result are split into parts, or parts joined, to find the place that is read (FuseOps).
+    # Indices of the result are split or merged to compute the index that is read (FuseOps).
     rearranges: bool = False
     # A product with weights, or of matrices: FoldScaleAxis, FakeQuantizationToInteger, UseTensorCores, DelayReshape.
     product: bool = False
@@ -34,15 +34,15 @@ class Traits:
     # FakeQuantizationToInteger: "same" the operator itself on integers; "centred" on integers less their zero
     # points; or the name of the operator to take.
     quantised: str = ""
-    # FastMath: the operator that is quicker and less exact.
+    # FastMath: the faster and less accurate operator.
     fast: str = ""
-    # SimplifyExpr: what may stand on the right (where `commutes`, on either side) and changes nothing.
+    # SimplifyExpr: the identity on the right (with `commutes`, on either side).
     neutral: float | None = None
     commutes: bool = False
     # SimplifyExpr: f(f(x)) is f(x), or x.
     idempotent: bool = False
     involution: bool = False
-    # SimplifyExpr: the number that all elements of the result are.
+    # SimplifyExpr: the value of all elements of the result.
     fill: int | None = None
     # FoldSizes: the input that lists the sizes of the result, an attribute of the operator without `dyn.`.
     sizes: str = ""
@@ -57,5 +57,5 @@ def traits_of(expr: Any) -> Traits:
 
 
 def is_regular(op: Any) -> bool:
-    """Whether each element of the result is made from those at its place, in whatever shape: no axis has a number."""
+    """Whether each element of the result depends only on those at the same index, in any shape: no axis attribute."""
     return op.inputs == ("lhs", "rhs") or (op.pattern == 0 and op.inputs is not None and len(op.inputs) == 1)

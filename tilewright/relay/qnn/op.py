@@ -131,7 +131,7 @@ _config: list[tuple[str, str]] = [("UPWARD", "None")]
 
 @contextmanager
 def requantize_config(rounding: str = "UPWARD", compute_dtype: str = "None") -> Iterator[None]:
-    """How `requantize` rounds and in which numbers, where a call does not say so itself."""
+    """The default rounding and compute type of `requantize`."""
     _config.append((rounding, compute_dtype))
     try:
         yield
@@ -235,7 +235,7 @@ def _code(kind: Any) -> Expr:
 def simulated_quantize(
     data: Tensor, output_scale: Float32, output_zero_point: Int32, axis: int = -1, out_dtype: Any = "int8"
 ) -> Call:
-    """What quantize gives, held as real numbers; the type may be computed by the program."""
+    """The result of quantize as floats; the type may be computed by the program."""
     return given(dtype=_code(out_dtype))
 
 
@@ -243,7 +243,7 @@ def simulated_quantize(
 def simulated_dequantize(
     data: Tensor, input_scale: Float32, input_zero_point: Int32, axis: int = -1, in_dtype: Any = "int8"
 ) -> Call:
-    """What dequantize gives for integers that are held as real numbers."""
+    """The result of dequantize for integers that are stored as floats."""
     return given(dtype=_code(in_dtype))
 
 
@@ -446,7 +446,7 @@ def concatenate(
     output_zero_point: Int32,
     axis: int,
 ) -> Call:
-    """Quantised tensors one behind the other, all brought to one scale."""
+    """The concatenation of quantised tensors, requantized to one scale."""
     if not isinstance(input_scales, Expr):
         input_scales = [float32(s) for s in input_scales]
     if not isinstance(input_zero_points, Expr):

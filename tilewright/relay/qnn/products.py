@@ -111,7 +111,7 @@ def _transposed_rel(types: list[Any], attrs: Any) -> Type:
 
 
 def _centred(t: Any, zero: Any) -> Any:
-    """`t - zero_point` in a type with room for it."""
+    """`t - zero_point` in a type that can hold the difference."""
     kind = "int16" if t.dtype.bits == 8 else "int32"
     return topi.subtract(topi.cast(t, kind), topi.cast(topi.reshape(zero, ()), kind))
 

@@ -63,9 +63,8 @@ class _Rebind(Mutator):
         values = [self.moved(v) for v in n.iter_values]
         predicate = self.each_moved(n.predicate)
         if self.condition is not None:
-            reads = any(
-                isinstance(m, BufferLoad) for m in pre_order(predicate)
-            )  # what there is only where it holds
+            # A predicate that loads data is evaluated only where the bounds condition holds.
+            reads = any(isinstance(m, BufferLoad) for m in pre_order(predicate))
             both = (self.condition, predicate) if reads else (predicate, self.condition)
             predicate = logical_and(*both)
         # A block is isolated from loops, but its domains, and a script's carelessness, may name one.

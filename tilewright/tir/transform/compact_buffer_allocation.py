@@ -174,10 +174,8 @@ class _Accesses:
     """The boxes of one buffer that a statement accesses, relaxed over the loops inside it."""
 
     def __init__(self, buffer: Buffer, virtual: Set[Var]) -> None:
-        self.buffer, self.virtual = (
-            buffer,
-            virtual,
-        )  # `virtual`: the enclosing virtual threads, which share a tile
+        # `virtual`: the enclosing virtual threads, which share a tile.
+        self.buffer, self.virtual = buffer, virtual
         self.boxes: list[list[tuple[PrimExpr | None, PrimExpr | None]]] = []
         self.opaque = False
         self.bound: set[Var] = set()

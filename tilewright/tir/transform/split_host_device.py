@@ -103,9 +103,8 @@ class _Split:
         self.func, self.name, self.limits, self.taken = func, name, limits, taken
         self.kernels: dict[GlobalVar, PrimFunc] = {}
         self.lets: dict[Var, PrimExpr] = {}
-        self.unknown: set[Var] = (
-            set()
-        )  # variables that the host does not know, because they come from device memory
+        # Variables that the host does not know, because they come from device memory.
+        self.unknown: set[Var] = set()
 
     # -- the host's part -----------------------------------------------------------------------
     def host(self, n: Stmt, sunk: tuple[_Wrap, ...]) -> Stmt:

@@ -1,4 +1,4 @@
-"""Where a pixel of a resized image lies in the original one, along one axis."""
+"""The source coordinate of a pixel of a resized image, along one axis."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def clamp(index: PrimExpr, size: Any) -> PrimExpr:
 
 @dataclass
 class Exact:
-    """The place top / bottom, an integer over an integer, so that no pixel is missed by rounding errors.
+    """The coordinate top / bottom as a fraction of integers, so that rounding errors miss no pixel.
 
-    `first` and `last` are the least and greatest place if they are known.
+    `first` and `last` are the least and greatest coordinates if they are known.
     """
 
     top: PrimExpr
@@ -46,7 +46,7 @@ class Exact:
 
     @property
     def whole(self) -> bool:
-        """Whether every place is a pixel."""
+        """Whether every coordinate is an integer."""
         return isinstance(self.bottom, int) and self.bottom == 1
 
     def floor(self) -> PrimExpr:
@@ -75,7 +75,7 @@ class Exact:
 
 @dataclass
 class Measured:
-    """A place that is a float, because data say where it lies."""
+    """A coordinate as a float, computed from data."""
 
     value: PrimExpr
     whole = False
@@ -115,7 +115,7 @@ class Axis:
 
 
 def place_of(operator_name: str, x: PrimExpr, axis: Axis, mode: str, kind: DataType) -> Place:
-    """The place of output pixel `x`."""
+    """The source coordinate of output pixel `x`."""
     if mode == "tf_crop_and_resize":
         return _cropped(x, axis, kind)
     if isinstance(axis.size, int) and isinstance(axis.out, int):
@@ -126,7 +126,7 @@ def place_of(operator_name: str, x: PrimExpr, axis: Axis, mode: str, kind: DataT
 
 
 def _known(x: PrimExpr, axis: Axis, mode: str) -> Exact:
-    """The place as slope·x + start with fractions that are known now."""
+    """The coordinate as slope·x + start with constant fractions."""
     size, out = axis.size, axis.out
     slope = axis.step if axis.step is not None else Fraction(size, out or 1)
     start = slope / 2 - Fraction(1, 2)
@@ -148,7 +148,7 @@ def _known(x: PrimExpr, axis: Axis, mode: str) -> Exact:
 
 
 def _symbolic(x: PrimExpr, axis: Axis, mode: str) -> Exact:
-    """The place with sizes known when the function is called, in 64 bits: products of sizes are large."""
+    """The coordinate for symbolic sizes, in 64 bits: products of sizes are large."""
     at, size, out = (ops.cast("int64", v) for v in (x, axis.size, axis.out))
     one = te.const(1, "int64")
     if mode == "align_corners":

@@ -1,4 +1,4 @@
-"""How the value between pixels is found: the choices of a resize, and one element of it."""
+"""Interpolation between pixels: the options of a resize, and the computation of one element."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Tap = tuple[PrimExpr, PrimExpr | None]
 
 @dataclass
 class Interpolation:
-    """What holds for every axis of a resize, with the names that callers use made one."""
+    """The options of a resize for all axes, with normalized names."""
 
     name: str
     method: str
@@ -64,7 +64,7 @@ class Interpolation:
         return ops.cast(wanted, ops.min_of(ops.max_of(te.round(value), low), high))
 
     def taps(self, place: Place, size: Any, kind: DataType) -> list[Tap]:
-        """The pixels that the value at a place is made from."""
+        """The taps: the pixels and weights of a coordinate."""
         if self.method == "nearest":
             at = place.nearest(self.rounding)
             above = 0 if self.rounding == "floor" else 1
@@ -118,7 +118,7 @@ class Interpolation:
 
 
 def _only_inside(weights: list[PrimExpr], places: list[PrimExpr], size: Any) -> list[PrimExpr]:
-    """Weights of pixels that do not exist are 0, the others grow to a sum of 1."""
+    """Weights of pixels out of bounds are 0, the others are normalized to a sum of 1."""
     held = [
         ops.select(te.all(p >= 0, p < ops.cast(p.dtype, size)), w, te.const(0, w.dtype))
         for p, w in zip(places, weights, strict=True)

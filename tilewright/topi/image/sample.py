@@ -19,9 +19,10 @@ _ALPHA = -0.75
 
 
 def affine_grid(data: Any, target_shape: Any, align_corners: bool = True) -> te.Tensor:
-    """Where each pixel of `target_shape` lies under affine maps: [batch, 2, 3] to [batch, 2, height, width].
+    """The source coordinates of each pixel of `target_shape` under affine maps: [batch, 2, 3] to [batch, 2, height,
+    width].
 
-    Places go from -1 to 1, x first; maps of volumes are [batch, 3, 4] and give [batch, 3, depth, height, width].
+    Coordinates are from -1 to 1, x first; maps of volumes are [batch, 3, 4] and give [batch, 3, depth, height, width].
     """
     name = "image.affine_grid"
     theta = tensor_arg(name, "data", data)
@@ -59,7 +60,7 @@ def grid_sample(
     padding_mode: str = "zeros",
     align_corners: bool = True,
 ) -> te.Tensor:
-    """An image (NCHW) or volume (NCDHW) read at the places of `grid`, [batch, 2 or 3, ...], x first.
+    """An image (NCHW) or volume (NCDHW) sampled at the coordinates `grid`, [batch, 2 or 3, ...], x first.
 
     -1 and 1 are the centres of the outermost pixels with `align_corners`, else their outer edges. Beyond the edge
     there are zeros, the border's pixels, or the image mirrored ("reflection").
@@ -119,7 +120,7 @@ class _Reader:
         return ((v + one) * size - one) * half
 
     def fold(self, place: PrimExpr, axis: int) -> PrimExpr:
-        """A place moved into the image, as the padding has it; zeros leave it where it is."""
+        """A coordinate folded into the image according to the padding mode; unchanged for zeros."""
         if self.padding == "zeros":
             return place
         top = ops.cast(self.kind, self.size(axis) - 1)
@@ -129,7 +130,7 @@ class _Reader:
         return ops.min_of(ops.max_of(place, zero), top)
 
     def _mirror(self, place: PrimExpr, axis: int) -> PrimExpr:
-        """A place reflected at the centres of the border's pixels, or at their outer edges."""
+        """A coordinate reflected at the centres of the border's pixels, or at their outer edges."""
         size = ops.cast(self.kind, self.size(axis))
         one, half, zero = (te.const(v, self.kind) for v in (1, 0.5, 0))
         low = zero if self.align else -half
@@ -143,7 +144,7 @@ class _Reader:
         return ops.select(span > zero, out, zero)
 
     def load(self, lead: tuple[Any, ...], at: Sequence[PrimExpr]) -> PrimExpr:
-        """A pixel; with zeros, 0 where there is none. Indices are held inside even for places that are NaN."""
+        """A pixel; with zeros, 0 out of bounds. Indices are clamped even for NaN coordinates."""
         held = [clamp(i, self.size(d)) for d, i in enumerate(at)]
         value = ops.cast(self.kind, self.image(*lead, *held))
         if self.padding != "zeros":

@@ -290,7 +290,7 @@ def glu(x: Any, axis: int = -1) -> te.Tensor:
 
 
 def dropout(x: Any, rate: float = 0.5) -> te.Tensor:
-    """What dropout does at inference: nothing."""
+    """Dropout at inference: the identity."""
     if not 0 <= rate <= 1:
         raise fail("nn.dropout", f"rate is {rate} and must be from 0 to 1")
     return elementwise("dropout", lambda v: v, tensor_arg("nn.dropout", "x", x))

@@ -41,7 +41,7 @@ _NAME = "nn.scaled_dot_product_attention"
 
 # ---------------------------------------------------------------------------- which keys a query sees
 def _visible(i: PrimExpr, j: PrimExpr, causal: bool, window: tuple[int, int] | None) -> PrimExpr | None:
-    """Whether the query at place `i` sees the key at place `j`; None if each sees all."""
+    """Whether the query at position `i` attends to the key at position `j`; None if each attends to all."""
     conditions: list[PrimExpr] = [j <= i] if causal else []
     if window is not None:
         before, after = window
@@ -51,7 +51,7 @@ def _visible(i: PrimExpr, j: PrimExpr, causal: bool, window: tuple[int, int] | N
 
 
 def _window(operator_name: str, window: Any) -> tuple[int, int]:
-    """How far back and how far ahead a query sees; one number is both, a negative one has no limit."""
+    """The window of a query before and after its position; one number is both, a negative one is unlimited."""
     sides = list(window) if isinstance(window, (tuple, list)) else [window, window]
     if len(sides) != 2:
         raise fail(operator_name, f"window has {len(sides)} numbers", "it is (before, after) or one for both")
@@ -122,9 +122,9 @@ def scaled_dot_product_attention(
 
         scores -> scale, mask -> max -> exp -> sum -> divide -> times value
 
-    A mask is bool (True: seen) or added; it broadcasts. Key and value may have fewer heads, each of which then
-    serves a group of queries' heads. `is_causal` and `window` hide keys by their place, with query i standing at
-    i + offset. A query that sees no key gets zeros.
+    A mask is bool (True: attend) or additive; it broadcasts. Key and value may have fewer heads, each of which then
+    serves a group of query heads (grouped-query attention). `is_causal` and `window` mask keys by position, with query
+    i at position i + offset. A query with all keys masked gets zeros.
     """
     q, k, v = (float_tensor(_NAME, n, t) for n, t in (("query", query), ("key", key), ("value", value)))
     group = _check_attention(q, k, v)
@@ -171,7 +171,7 @@ def scaled_dot_product_attention(
 
 
 def _safe_softmax(logits: te.Tensor, masked: bool) -> te.Tensor:
-    """softmax over the last axis; where everything is hidden, zeros and not NaN."""
+    """softmax over the last axis; zeros instead of NaN for fully masked rows."""
     last = [len(logits.shape) - 1]
     least = te.min_value(logits.dtype)
     top = reduced("T_attention_max", logits.shape, last, te.max, logits)
@@ -195,7 +195,7 @@ def _safe_softmax(logits: te.Tensor, masked: bool) -> te.Tensor:
 
 
 def _check_attention(q: te.Tensor, k: te.Tensor, v: te.Tensor) -> int:
-    """The shapes fit; how many heads of the query share one head of the key."""
+    """Check the shapes; returns the number of query heads per key head."""
     rank = len(q.shape)
     if rank < 2 or len(k.shape) != rank or len(v.shape) != rank:
         ranks = ", ".join(str(len(t.shape)) for t in (q, k, v))
@@ -237,12 +237,12 @@ def _places(mask: Any, shape: Sequence[PrimExpr]) -> tuple[PrimExpr, ...]:
 
 # ---------------------------------------------------------------------------- embeddings
 def rotary_embedding(x: Any, cos: Any, sin: Any, interleaved: bool = False) -> te.Tensor:
-    """Turn pairs of the last dimension by angles whose cosine and sine are given.
+    """Rotate pairs of the last dimension by angles whose cosine and sine are given.
 
         (a, b) -> (a·cos - b·sin, a·sin + b·cos)
 
-    A pair is (d, d + half), or (2d, 2d + 1) if interleaved. cos and sin broadcast to [..., half]; what lies beyond
-    twice `half` stays as it is.
+    A pair is (d, d + half), or (2d, 2d + 1) if interleaved. cos and sin broadcast to [..., half]; elements beyond
+    twice `half` are unchanged.
     """
     name = "nn.rotary_embedding"
     data, c, s = (float_tensor(name, n, t) for n, t in (("x", x), ("cos", cos), ("sin", sin)))
@@ -282,7 +282,7 @@ def rotary_embedding(x: Any, cos: Any, sin: Any, interleaved: bool = False) -> t
 
 
 def embedding(indices: Any, weight: Any) -> te.Tensor:
-    """The row of the table for each index; indices beyond the ends count as the nearest row."""
+    """The row of the table for each index; out-of-bounds indices are clamped."""
     ids, table = (
         index_tensor("nn.embedding", "indices", indices),
         tensor_arg("nn.embedding", "weight", weight),

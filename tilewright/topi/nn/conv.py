@@ -1,4 +1,4 @@
-"""The one convolution beneath them all: any rank, layout and number of groups."""
+"""The generic convolution: any rank, layout and number of groups."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["conv"]
 
 
 class Layouts(NamedTuple):
-    """How the operands and the result of a convolution lie in memory."""
+    """The layouts of the operands and the result of a convolution."""
 
     data: str
     kernel: str
@@ -79,10 +79,10 @@ def convolve(
     name: str = "",
     attrs: Mapping[str, Any] | None = None,
 ) -> te.Tensor:
-    """The stages of a convolution: the padded data if there is padding, the sum of products, and where that is held in
-    a wider type than the result, the result.
+    """The stages of a convolution: the padded data if there is padding, the sum of products, and a cast if the
+    accumulator is wider than the result.
 
-    A kernel layout without I is depthwise: its channels meet one channel of the data each.
+    A kernel layout without I is depthwise: each of its channels is applied to one channel of the data.
     """
     spec = _Convolution(operator_name, data, kernel, groups, layouts)
     spec.place_windows(strides, padding, dilation)
@@ -135,7 +135,7 @@ class _Convolution:
         )
 
     def place_windows(self, strides: Any, padding: Any, dilation: Any) -> None:
-        """Where the kernel is laid on the data."""
+        """Compute the windows of the kernel on the data."""
         rank = len(self.space)
         self.strides = spatial(self.what, "strides", strides, rank)
         self.dilation = spatial(self.what, "dilation", dilation, rank)
@@ -208,7 +208,7 @@ class _Convolution:
         return [axes[p] for p in sorted(axes)], at
 
     def channel(self, out: Coordinate, inner: Coordinate) -> Coordinate:
-        """The channel of the data that meets output channel `out` at the kernel's channel `inner`."""
+        """The input channel of output channel `out` and kernel channel `inner`."""
         if self.groups == 1:
             return inner
         summed = not all(isinstance(d.value, int) for d in inner)
@@ -224,7 +224,7 @@ class _Convolution:
         return [outermost, *inner[1:]]
 
     def _group(self, out: Coordinate) -> Any:
-        """Which group an output channel is of, from as few of its digits as will do."""
+        """The group of an output channel, from as few of its digits as possible."""
         digits, each = list(out), self.out_each
         while (
             len(digits) > 1

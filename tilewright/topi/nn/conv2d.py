@@ -160,7 +160,7 @@ def group_conv2d_nhwc(
 
 
 def _groups_of(operator_name: str, data: Any, kernel: Any, data_layout: str, kernel_layout: str) -> int:
-    """In how many groups blocked channels are: the data's channels over those that the kernel takes."""
+    """The number of groups of blocked channels: the data's channels over those of the kernel."""
     d = layout_of(operator_name, "layout", data_layout, "NCHW", "NHW")
     k = layout_of(operator_name, "kernel_layout", kernel_layout, "OIHW", "HW")
     inputs = d.size("C", d.checked_shape(operator_name, "data", data))
@@ -182,7 +182,7 @@ def conv2d_NCHWc(
     out_layout: str,
     out_dtype: str | None = "float32",
 ) -> te.Tensor:
-    """A convolution of NCHW16c data with an OIHW16i16o kernel, whatever the blocks are."""
+    """A convolution of NCHW16c data with an OIHW16i16o kernel, for any block sizes."""
     what = "nn.conv2d_NCHWc"
     groups = _groups_of(what, data, kernel, layout, "OIHWio")
     layouts = Layouts(layout, "OIHWio", out_layout or layout)
@@ -200,7 +200,7 @@ def conv2d_NCHWc_int8(
     out_dtype: str | None = "int32",
     n_elems: int = 4,
 ) -> te.Tensor:
-    """A convolution of NCHW16c data with an OIHW4i16o4i kernel: `n_elems` input channels lie together."""
+    """A convolution of NCHW16c data with an OIHW4i16o4i kernel: `n_elems` input channels are contiguous."""
     what = "nn.conv2d_NCHWc_int8"
     kernel_layout = f"OIHWio{n_elems}i"
     groups = _groups_of(what, data, kernel, layout, kernel_layout)
@@ -230,8 +230,8 @@ def unpack_NCHWc_to_nchw(packed_out: te.Tensor, out_dtype: str) -> te.Tensor:
 
 
 def conv2d_alter_layout(attrs: Any, inputs: Any, tinfos: Any, out_type: Any) -> None:
-    """The layout that a convolution would rather have: None, it keeps its own; packing is the schedule's."""
+    """The preferred layout of a convolution: None, it keeps its own; schedules pack operands."""
 
 
 def conv2d_legalize(attrs: Any, inputs: Any, types: Any) -> None:
-    """What a convolution is to be replaced by before it is compiled: None, every one can be compiled."""
+    """The legalization of a convolution: None, every one can be compiled."""

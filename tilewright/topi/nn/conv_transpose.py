@@ -86,7 +86,7 @@ def conv_transpose(
     if form is not None:
         return cast(form(given, dims, tag), kind)  # type: ignore[no-any-return]
     room = _spread(data, layout, sizes, offsets, dict(zip(space, steps, strict=True)))
-    turned = _turned(kernel, weights, layout_of(what, "kernel_layout", straight, f"OI{space}"), split)
+    turned = _flipped(kernel, weights, layout_of(what, "kernel_layout", straight, f"OI{space}"), split)
     layouts = Layouts(data_layout, straight, data_layout)
     return convolve(what, room, turned, 1, 0, spread, split, layouts, kind, tag)
 
@@ -105,9 +105,9 @@ def _check_channels(what: str, inputs: Any, taken: Any, groups: int) -> None:
 def _spread(
     data: te.Tensor, layout: Layout, sizes: dict[str, Any], offsets: dict[str, Any], steps: dict[str, int]
 ) -> te.Tensor:
-    """The data with `stride - 1` zeros between neighbours and the frame that the kernel needs.
+    """The data dilated by `stride`, with the padding that the kernel needs.
 
-    An offset below zero cuts elements off: a padding that is greater than the kernel.
+    A negative offset crops elements: a padding that is larger than the kernel.
     """
     shape = [sizes.get(c, d) for c, d in zip(layout.letters, get_const_tuple(data.shape), strict=True)]
     if all(steps[c] == 1 and sizes[c] is layout.size(c, data.shape) for c in sizes):
@@ -129,8 +129,8 @@ def _spread(
     return injective("nn.conv_transpose", shape, element, f"{_tag.INJECTIVE},dilate,pad", "data_spread")
 
 
-def _turned(kernel: te.Tensor, given: Layout, wanted: Layout, groups: int) -> te.Tensor:
-    """The kernel turned around, as the straight convolution reads it: (I, O/groups) becomes (O, I/groups)."""
+def _flipped(kernel: te.Tensor, given: Layout, wanted: Layout, groups: int) -> te.Tensor:
+    """The flipped kernel for the direct convolution: (I, O/groups) becomes (O, I/groups)."""
     shape = get_const_tuple(kernel.shape)
     outputs, inputs = given.size("O", shape), given.size("I", shape)
     each = inputs // groups if isinstance(inputs, int) else simplify(te.floordiv(inputs, groups))

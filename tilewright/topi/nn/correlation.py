@@ -24,7 +24,7 @@ def correlation_nchw(
     padding: Any,
     is_multiply: bool = True,
 ) -> te.Tensor:
-    """How patches of the first image fit patches of the second that are moved by up to `max_displacement`.
+    """The correlation of patches of the first image with patches of the second displaced by up to `max_displacement`.
 
     out[n, q, i, j] = mean over c, kh, kw of data1[…] * data2[… moved by displacement q], or of |a - b|
     """

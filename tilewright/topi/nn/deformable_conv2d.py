@@ -1,4 +1,4 @@
-"""Convolutions whose kernel elements each look at a place of their own."""
+"""Deformable convolutions: each kernel element has an offset of its own."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ __all__ = [
 
 
 def _check_inner(what: str, a: te.Tensor, b: te.Tensor, left: Any, right: Any) -> None:
-    """The dimension that is summed over must be one and the same, as far as is known."""
+    """Check that the reduced dimensions of both operands are equal, as far as known."""
     if isinstance(left, int) and isinstance(right, int) and left != right:
         raise fail(
             what,
@@ -209,7 +209,7 @@ def bias_add(data: te.Tensor, bias: te.Tensor, axis: int = 1) -> te.Tensor:
 
 
 def fifo_buffer(data: te.Tensor, buffer: te.Tensor, axis: int) -> te.Tensor:
-    """The buffer moved along by the size of `data`, which comes in at its end.
+    """The buffer shifted by the size of `data`, which is appended at its end.
 
     buffer 1 2 3 4, data 8 9:  3 4 8 9
     """

@@ -79,7 +79,7 @@ def depthwise_conv2d_NCHWc(
     out_layout: str,
     out_dtype: str | None = None,
 ) -> te.Tensor:
-    """A depthwise convolution of NCHW16c data with an OIHW1i16o kernel, whatever the blocks are."""
+    """A depthwise convolution of NCHW16c data with an OIHW1i16o kernel, for any block sizes."""
     what = "nn.depthwise_conv2d_NCHWc"
     blocked = layout_of(what, "layout", layout, "NCHW", "NHW")
     channels = blocked.size("C", blocked.checked_shape(what, "data", Input))

@@ -1,4 +1,4 @@
-"""Spreading a tensor out with zeros between its elements."""
+"""Dilation of a tensor with zeros between its elements."""
 
 from __future__ import annotations
 

@@ -28,8 +28,8 @@ def nll_loss(
 ) -> te.Tensor:
     """-weight[t]·prediction of the class t at each place, [N, C, ...] and [N, ...] or [C] and a scalar.
 
-    Places of the class `ignore_index` count nothing. `reduction` is "none", "sum" or "mean", the sum divided by the
-    sum of weights. A class that there is not is the nearest one, or an error of the `node`, if it has a name.
+    Elements of the class `ignore_index` are ignored. `reduction` is "none", "sum" or "mean", the sum divided by the sum
+    of weights. An out-of-bounds class is clamped, or an error of the `node`, if it has a name.
     """
     name = "nn.nll_loss"
     data, ids = float_tensor(name, "predictions", predictions), tensor_arg(name, "targets", targets)

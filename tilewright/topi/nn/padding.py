@@ -17,7 +17,7 @@ __all__ = ["mirror_pad", "pad"]
 def _amounts(
     operator_name: str, data: te.Tensor, before: Any, after: Any
 ) -> tuple[list[Any], list[Any], tuple[Any, ...]]:
-    """What is added before and after each dimension, and the shape that comes out."""
+    """The padding before and after each dimension, and the resulting shape."""
     first = int_list(operator_name, "pad_before", before)
     last = first if after is None else int_list(operator_name, "pad_after", after)
     for argument, given in (("pad_before", first), ("pad_after", last)):
@@ -48,7 +48,7 @@ def pad(
     name: str = "PadInput",
     attrs: Mapping[str, Any] | None = None,
 ) -> te.Tensor:
-    """The tensor in a frame of `pad_value`.
+    """The tensor padded with `pad_value`.
 
     pad(x, (0, 1), (0, 2)) of shape (n, m) has shape (n, m + 3)
     """
@@ -70,7 +70,7 @@ def pad(
     return injective("nn.pad", shape, element, f"{_tag.INJECTIVE},pad", name, attrs)
 
 
-# For each mode, the position that stands for position i of a dimension of n elements, i outside of it.
+# For each mode, the source index of the out-of-bounds index i of a dimension of n elements.
 _MODES: dict[str, tuple[Callable[..., Any], Callable[..., Any], int | None]] = {
     "SYMMETRIC": (lambda i, n: -i - 1, lambda i, n: 2 * n - 1 - i, 0),
     "REFLECT": (lambda i, n: -i, lambda i, n: 2 * n - 2 - i, 1),
@@ -85,7 +85,7 @@ def mirror_pad(
     mode: str = "SYMMETRIC",
     name: str = "MirrorPadInput",
 ) -> te.Tensor:
-    """The tensor in a frame of its own elements.
+    """The tensor padded with its own elements.
 
     of 1 2 3, two on each side:  SYMMETRIC 2 1 1 2 3 3 2,  REFLECT 3 2 1 2 3 2 1,  EDGE 1 1 1 2 3 3 3
     """
@@ -100,8 +100,8 @@ def mirror_pad(
         if most is not None and known and max(known) > max(most, 0):
             raise fail(
                 "nn.mirror_pad",
-                f"dimension {axis} has {size} elements and {max(known)} more are to be made of them",
-                f"{mode.upper()} makes at most {max(most, 0)} on a side",
+                f"dimension {axis} has {size} elements, too few for {max(known)} of padding",
+                f"{mode.upper()} pads at most {max(most, 0)} on a side",
             )
 
     def element(*at: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Transposed convolutions without the zeros: by products that are gathered, or by phases of the stride."""
+"""Transposed convolutions without multiplications by zeros: by gathered products, or by phases of the stride."""
 
 from __future__ import annotations
 
@@ -61,18 +61,17 @@ class Operands(NamedTuple):
 Form = Callable[[Operands, "Mapping[str, Spread]", str], te.Tensor]
 
 
-_FEW = 9  # so many products for each element of the result may go through memory
-_WASTE = 1.25  # so many times the multiplications needed may be done to keep sums in registers
-_NEAR = 1 << 18  # so many products are in a cache when they are gathered
+_FEW = 9  # most products per element of the result that may go through memory
+_WASTE = 1.25  # most multiplications relative to the minimum, to keep accumulators in registers
+_NEAR = 1 << 18  # most products that stay in a cache until they are gathered
 
 
 def form_of(given: Operands, dims: Mapping[str, Spread]) -> Form | None:
     """How to compute it; None for the convolution of spread data, which has no zeros if no stride is above 1.
 
-    Gathered products are no more multiplications than needed, but all of them go through memory: as many for
-    an element as taps meet there. Phases keep sums in registers, but want the kernel in another order, and
-    multiply with zeros where the stride does not divide it. Where a group is one channel there is nothing to
-    gain from products first.
+    Gathered products need the fewest multiplications, but all of them go through memory: one for each tap of an
+    element. Phases keep accumulators in registers, but need the kernel in another order, and multiply by zeros where
+    the stride does not divide it. With one channel per group, gathered products do not pay.
     """
     each = list(dims.values())
     if not all(isinstance(d.kernel, int) for d in each) or all(d.stride == 1 for d in each):
@@ -144,7 +143,7 @@ def _at(layout: Layout, tensor: te.Tensor, where: Mapping[str, Any]) -> Any:
 def _result(
     given: Operands, dims: Mapping[str, Spread], tag: str, element: Callable[[dict[str, Any]], Any]
 ) -> te.Tensor:
-    """The last stage: `element` of a point, whose channel is told as group and channel of the group."""
+    """The last stage: `element` of a point, whose channel is given as group and channel within the group."""
     layout = given.layout
     outputs = given.weights.size("O", get_const_tuple(given.kernel.shape))
     data_shape = get_const_tuple(given.data.shape)

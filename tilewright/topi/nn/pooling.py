@@ -112,7 +112,7 @@ class _Windows(NamedTuple):
         return simplify(end - self.size - self.before)
 
     def elements(self, i: Any, include_pad: bool) -> Any:
-        """How many elements window `i` has; padding counts or not, what lies beyond it never does."""
+        """The number of elements of window `i`; padding may count, elements beyond it never do."""
         least = 0 if include_pad else self.before
         end = self.size + (self.after if include_pad else 0)
         fits = isinstance(self.overhang, int) and self.overhang <= (self.after if include_pad else 0)
@@ -222,8 +222,8 @@ def pool2d(
 ) -> te.Tensor:
     """The maximum or average of each window of two dimensions.
 
-    `ceil_mode` keeps a last window that hangs over the end, as long as it starts before it;
-    `count_include_pad` says whether padding counts in an average.
+    `ceil_mode` keeps a last window that extends past the end, if it starts before it; `count_include_pad` is whether
+    padding counts in an average.
     """
     p = _pool("nn.pool2d", data, pool_type, layout, 2)
     return _pool_windows(p, kernel, stride, dilation, padding, ceil_mode, count_include_pad)

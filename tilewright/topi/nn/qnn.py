@@ -181,9 +181,9 @@ def requantize(
 ) -> te.Tensor:
     """Integers of one scale as integers of another.
 
-    `compute_dtype` "int64" multiplies by a whole number and shifts, as integer-only hardware does; it
-    needs scales that are known now. "float32" and "float64" go through real numbers. Left open it is
-    "int64" where the scales are known, "float64" where they are tensors.
+    `compute_dtype` "int64" multiplies by an integer and shifts, as integer-only hardware does; it needs constant
+    scales. "float32" and "float64" compute in floats. The default is "int64" for constant scales, "float64" for
+    tensors.
     """
     what = "nn.requantize"
     data = tensor_arg(what, "data", data)

@@ -156,7 +156,7 @@ def _last_three(name: str, data: Any) -> te.Tensor:
 
 
 def channel_shuffle(data: Any, groups: int, axis: int = 1) -> te.Tensor:
-    """Channels dealt out anew: place (group, member) goes to place (member, group)."""
+    """Channels permuted: index (group, member) moves to index (member, group)."""
     name = "nn.channel_shuffle"
     x, g = tensor_arg(name, "data", data), _block(name, "groups", groups)
     at = normalize_axis(name, axis, len(x.shape))

@@ -36,12 +36,12 @@ def float_tensor(operator_name: str, argument: str, value: Any) -> te.Tensor:
 
 
 def wide_type(dtype: DataType) -> DataType:
-    """What is summed in: 16-bit floats and smaller ones in 32 bits, others as they are."""
+    """The accumulator type: 32 bits for 16-bit floats and smaller ones, else the same type."""
     return DataType("float32") if dtype.is_float and dtype.bits < 32 else dtype
 
 
 def wide(value: PrimExpr) -> PrimExpr:
-    """A value in the type that it is summed in."""
+    """A value in the accumulator type."""
     return ops.cast(wide_type(value.dtype), value)
 
 

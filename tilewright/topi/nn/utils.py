@@ -167,7 +167,7 @@ def resplit(coordinate: Coordinate, sizes: Sequence[Any]) -> list[Any]:
 
 
 class Layout:
-    """Which dimension of a tensor is which: in NCHW16c the channels are split, with 16 of them last."""
+    """The dimensions of a tensor: in NCHW16c the channels are blocked, with 16 of them last."""
 
     def __init__(self, text: str, axes: Sequence[tuple[str, int | None]]) -> None:
         self.text = text
@@ -182,7 +182,7 @@ class Layout:
         return tuple(c for c in "DHW" if c in self.primary)
 
     def places(self, letter: str) -> list[int]:
-        """Where the digits of a coordinate are, outermost first."""
+        """The dimensions of the digits of a coordinate, outermost first."""
         found = [i for i, c in enumerate(self.letters) if c == letter]
         return sorted(found, key=lambda i: (self.names[i].islower(), i))
 

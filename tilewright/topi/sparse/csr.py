@@ -39,7 +39,7 @@ def csrmm(
 ) -> te.Tensor:
     """A sparse matrix times a dense one, plus a bias for each row; rows run in parallel.
 
-    Columns outside of the matrix are held inside, or are an error of the `node`, if it has a name.
+    Out-of-bounds columns are clamped, or are an error of the `node`, if it has a name.
     """
     values, columns, begins = _checked("csrmm", data, indices, indptr)
     dense = tensor_arg("csrmm", "weight", weight)
@@ -57,7 +57,7 @@ def csrmm(
             first: PrimExpr = start[row] if start is not None else te.const(0, held)
             with ib.for_range(0, width, "j") as j:
                 result[row, j] = ops.cast(held, first)
-            # rows that begin or end outside of the values are held inside
+            # out-of-bounds row pointers are clamped
             count, height = values.shape[0], dense.shape[0]
             low, high = (as_place(ops.max_of(ops.min_of(begin[r], count), 0), count) for r in (row, row + 1))
             if node:

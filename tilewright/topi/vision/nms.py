@@ -208,7 +208,7 @@ def non_max_suppression(
 
 
 class _Columns:
-    """Where a row keeps its corners, its score and its class."""
+    """The columns of corners, score and class in a row."""
 
     def __init__(self, name: str, coord: Any, score: Any, klass: Any, force: bool) -> None:
         self.coord, self.score = (
@@ -225,7 +225,7 @@ class _Columns:
         return ops.equal(load(j), load(k))
 
 
-# What became of a box: it stays, it was removed by a better one, or nobody asked.
+# The state of a box: kept, suppressed by a better one, or not considered.
 _STAYS, _REMOVED, _UNASKED = 2, 1, 0
 
 

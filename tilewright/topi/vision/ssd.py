@@ -1,4 +1,4 @@
-"""The boxes of single-shot detectors: anchors, and what the network says of them."""
+"""The boxes of single-shot detectors: anchors, and their decoding."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def multibox_transform_loc(
     variances: Any = (0.1, 0.1, 0.2, 0.2),
     keep_background: bool = False,
 ) -> list[te.Tensor]:
-    """Anchors moved as the network says: rows (class, score, x1, y1, x2, y2) and how many of them count.
+    """Decoded anchors: rows (class, score, x1, y1, x2, y2) and the number of valid ones.
 
     cls_prob is [batch, classes, anchors] with class 0 the background, loc_pred [batch, anchors·4]. An anchor takes
     its best class; the background and scores below the threshold are left out.

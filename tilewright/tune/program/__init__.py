@@ -1,1 +1,1 @@
-"""What a program is to the scheduler: facts about its stages, and how they are linked."""
+"""The scheduler's view of a program: facts about its stages, and their producers and consumers."""

@@ -1,4 +1,4 @@
-"""What a block does, in numbers: its axes, its accesses as linear functions of them, its work."""
+"""Facts about a block: its axes, its accesses as linear functions of them, its work."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _DIVISIONS = ("Div", "Mod", "FloorDiv", "FloorMod")
 
 
 class Vectors(Protocol):
-    """What has vectors: a machine, or a way to schedule a stage on one."""
+    """An object with a vector width: a machine, or a schedule of a stage."""
 
     def lanes(self, bits: int) -> int: ...
 
@@ -88,7 +88,8 @@ class Access:
         return max(1, self.buffer.dtype.nbytes)
 
     def in_line(self, outer: Axis, inner: Axis) -> bool:
-        """Whether `outer` continues where `inner` ends, so that the two could be fused."""
+        """Whether `outer` and `inner` are contiguous in this access (outer stride = inner extent times inner stride),
+        so that the two could be fused."""
         far, near = self.stride(outer), self.stride(inner)
         return far is not None and near is not None and far == near * inner.extent
 

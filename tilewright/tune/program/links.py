@@ -38,12 +38,12 @@ class Links:
         return self.met.copy()
 
     def producers(self, key: object) -> list[object]:
-        """The blocks that write what a block reads, in program order."""
+        """The blocks that write the buffers that a block reads, in program order."""
         reads, _ = self.touched[key]
         return self._others(key, reads, self.writers)
 
     def consumers(self, key: object) -> list[object]:
-        """The blocks that read what a block writes, in program order."""
+        """The blocks that read the buffers that a block writes, in program order."""
         _, writes = self.touched[key]
         return self._others(key, writes, self.readers)
 
@@ -57,7 +57,7 @@ class Links:
 
     @cached_property
     def touched(self) -> dict[object, tuple[set[Buffer], set[Buffer]]]:
-        """What each block reads and what it writes."""
+        """The buffers that each block reads and writes."""
         blocks = [r.block for part in self.parts for r in self.blocks_in(part)]
         return {b.key: ({r.buffer for r in b.reads}, {w.buffer for w in b.writes}) for b in blocks}
 

@@ -114,7 +114,7 @@ class Record:
         )
 
     def plain(self) -> dict[str, Any]:
-        """The record as it is written to files."""
+        """The record in the form of files."""
         return {c: getattr(self, c) for c in _COLUMNS}
 
     @property
@@ -144,12 +144,12 @@ class Database:
 
     def __init__(self, path: str | os.PathLike[str], trusted: bool = False) -> None:
         self.path, self.trusted = os.fspath(path), trusted
-        self._told: set[str] = set()  # tasks and machines that are already in the file
+        self._stored: set[str] = set()  # tasks and machines that are already in the file
         if self.path != ":memory:" and Path(self.path).is_dir():
             raise RecordError(f"{self.path} is a folder, not a file of records")
         self.readonly = self._is_fixed()
         try:
-            if self.readonly:  # nobody writes to it, and SQLite's own files cannot be made beside it
+            if self.readonly:  # no process writes to it, and SQLite's own files cannot be created next to it
                 place = Path(self.path).absolute().as_uri() + "?mode=ro&immutable=1"
                 self._db = sqlite3.connect(place, uri=True, isolation_level=None)
             else:
@@ -205,7 +205,7 @@ class Database:
         for kind, name in tables:  # views and triggers would run with every read or write
             if (kind, name) not in _PARTS and not str(name).startswith("sqlite_autoindex_"):
                 raise RecordError(
-                    f"{self.path}: a database of tuning records has no {kind} {name!r}: somebody else changed it"
+                    f"{self.path}: a database of tuning records has no {kind} {name!r}: another program changed it"
                 )
         if version > _VERSION:
             raise RecordError(
@@ -243,7 +243,9 @@ class Database:
             elif "readonly" in str(error) or "unable to open" in str(error):
                 hint = "; copy the file to where you may write"
             elif "full" in str(error) or "I/O" in str(error):
-                hint = "; make room there: what was added before is kept, and a search goes on from it (--resume)"
+                hint = (
+                    "; make room there: earlier records are kept, and a search resumes from them (--resume)"
+                )
             raise RecordError(f"{self.path}: the records cannot be read or written: {error}{hint}") from None
         except (sqlite3.DatabaseError, UnicodeError) as error:
             raise RecordError(
@@ -266,14 +268,14 @@ class Database:
         """Add a record; with its task, so that it can be built again from the file alone, and with the machine that
         measured it, if that is not this one."""
         with self._errors(), self._writing():
-            if task is not None and task.workload not in self._told:
+            if task is not None and task.workload not in self._stored:
                 self._put_workload(_workload_row(task))
             if machine is None and record.machine == fingerprint(target=record.target):
                 machine = describe_machine(record.target)
-            if machine is not None and record.machine not in self._told:
+            if machine is not None and record.machine not in self._stored:
                 self._put_machine(record.machine, machine)
             self._put(record)
-        self._told |= {record.machine, *([task.workload] if task is not None else [])}
+        self._stored |= {record.machine, *([task.workload] if task is not None else [])}
 
     def _put(self, record: Record) -> int:
         made = replace(record, uid=record.uid or uuid.uuid4().hex)
@@ -467,7 +469,7 @@ class Database:
 
     # -- many files --------------------------------------------------------------------------------
     def merge(self, other: str | os.PathLike[str] | Database) -> int:
-        """Add what another file has and this one has not. Returns how many records were added."""
+        """Add the records of another file that this one does not have. Returns how many were added."""
         if not isinstance(other, Database):
             if not Path(other).exists():
                 raise RecordError(f"{os.fspath(other)}: there is no such file")
@@ -521,7 +523,7 @@ class Database:
         return len(records)
 
     def import_json(self, path: str | os.PathLike[str]) -> int:
-        """Add what `export_json` wrote: all of it or nothing. Returns how many records were new."""
+        """Add the output of `export_json`, atomically. Returns how many records were new."""
         workloads, machines, records = [], {}, []
         name = os.fspath(path)
         try:

@@ -273,7 +273,7 @@ def apply_to(sch: Schedule, task: Task, record: Record, notes: Explanation) -> s
         raise RecordError(f"record {record.uid or '(without a name)'} of {task.name}: {error}") from None
     except Exception as error:  # records come from outside: anything may be wrong with them
         return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
-    notes.records.append(_told(task, record))
+    notes.records.append(_explained(task, record))
     return ""
 
 
@@ -291,7 +291,7 @@ def _on(trace: Any, sch: Schedule) -> Any:
     return {**trace, "steps": steps}
 
 
-def _told(task: Task, record: Record) -> dict[str, Any]:
+def _explained(task: Task, record: Record) -> dict[str, Any]:
     """The entry of `explain` for a function that a record was applied to."""
     time = record.time
     told = {

@@ -37,7 +37,7 @@ __all__ = [
 SHIPPED = Path(__file__).parent / "pretrained"
 
 Array = Any
-_told: set[str] = set()  # warnings that were already given
+_warned: set[str] = set()  # warnings that were already given
 
 
 class CostModel(Protocol):
@@ -174,7 +174,8 @@ class TreeModel:
                 raise TuneError(f"{pretrained}: this is not a cost model: {error}") from None
             if self._first.attr("layout") not in (None, layout()):
                 raise TuneError(
-                    f"{pretrained}: this model was trained on features that another tilewright had; train it anew from "
+                    f"{pretrained}: this model was trained on the features of another version of tilewright; train it "
+                    "again from "
                     "the records"
                 )
             self._first.set_param({"nthread": 1})
@@ -288,9 +289,9 @@ def cost_model(name: str | CostModel = "auto", seed: int = 0, target: Any = None
         except TuneError as error:
             if name != "auto":
                 raise
-            if "xgboost" not in _told:
-                _told.add("xgboost")
-                text = f"{error}; the analytical model goes on, corrected by what is measured"
+            if "xgboost" not in _warned:
+                _warned.add("xgboost")
+                text = f"{error}; the analytical model is used, corrected by measurements"
                 warnings.warn(text, RuntimeWarning, stacklevel=2)
             return CorrectedModel()
     if name == "corrected":

@@ -1,1 +1,1 @@
-"""What importers share: types on the way, and layers that more than one framework spells out."""
+"""Common parts of importers: types of intermediate expressions, and layers that several frameworks share."""

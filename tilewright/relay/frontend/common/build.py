@@ -1,4 +1,4 @@
-"""Small things that converters build with: the operators, types on the way, constants."""
+"""Helpers of converters: operators, types of intermediate expressions, constants."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ R: Any = op
 
 
 class Refusal(Exception):
-    """A reason why something cannot be imported; the importer adds which node or call it is and where."""
+    """The reason why a node cannot be imported; the importer adds the node and its location."""
 
 
 # ---------------------------------------------------------------------------- types
 def typed(root: Any) -> Any:
-    """The expression with the types of it and of what is new below it: what is typed already is not walked again."""
+    """The expression with inferred types of its new parts: typed subexpressions are not walked again."""
     stack = [root]
     while stack:
         at = stack[-1]
@@ -67,7 +67,7 @@ def static_shape(e: Expr, what: str = "a tensor") -> tuple[int, ...]:
     found = shape_of(e)
     if not all(isinstance(d, int) for d in found):
         raise ValueError(
-            f"{what} has shape {tuple(map(str, found))}, of which sizes are not known at import; give shape="
+            f"{what} has shape {tuple(map(str, found))}, with sizes that are not known at import; give shape="
         )
     return found
 
@@ -92,7 +92,7 @@ def scalar(value: Any, like: Expr) -> Constant:
 
 
 def cast(e: Expr, dtype: str) -> Expr:
-    """The elements as another type; as they are where that is theirs already."""
+    """The tensor cast to another type; unchanged if it has that type."""
     return e if dtype_of(e) == dtype else R.cast(e, dtype)
 
 

@@ -1,4 +1,4 @@
-"""Frames around tensors: of a value, of the tensor's edge, mirror image or other end."""
+"""Padding of tensors: constant, edge, reflect or wrap."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .build import R, Refusal, shape_of, take_rows
 
 
 def padded(x: Any, widths: Sequence[tuple[int, int]], mode: str = "constant", value: Any = 0) -> Any:
-    """A tensor with (before, after) more along each dimension; a negative width cuts instead.
+    """A tensor padded by (before, after) along each dimension; a negative width crops.
 
     `mode` is constant, edge, reflect or wrap.
     """
@@ -34,7 +34,7 @@ def padded(x: Any, widths: Sequence[tuple[int, int]], mode: str = "constant", va
 
 
 def _rows(size: int, before: int, after: int, mode: str) -> list[int]:
-    """Which row stands at each place of a padded axis."""
+    """The source row of each index of a padded axis."""
     if mode not in ("edge", "reflect", "wrap"):
         raise Refusal(f"mode {mode!r} is unknown")
     if size == 0:
@@ -44,7 +44,7 @@ def _rows(size: int, before: int, after: int, mode: str) -> list[int]:
 
 
 def _framed(x: Any, axis: int, before: int, after: int, mode: str) -> Any:
-    """An axis of unknown size in a frame: rows of it, and of it read backwards, before and behind."""
+    """An axis of dynamic size with padding: slices of it, or of its reverse, before and after."""
     back = R.reverse(x, axis)
     rows = {
         "edge": ((x, [0] * before), (back, [0] * after)),

@@ -15,7 +15,7 @@ import numpy as np
 from .build import R, Refusal, cast, constant, dtype_of, scalar, shape_of, static_shape
 
 _LONGEST = 4096
-_UNROLLED = 128  # a longer sequence is one operator, if it can be
+_UNROLLED = 128  # longer sequences become one operator, if possible
 Curve = Callable[[Any], Any]
 
 
@@ -29,19 +29,19 @@ class Layer:
     b_in: Any = None
     b_state: Any = None
     curves: Sequence[Curve] | None = None  # None: sigmoid and tanh, as is usual
-    clip: float = 0.0  # bounds what the curves are given; 0 is no bound
+    clip: float = 0.0  # limit of the inputs of activations; 0 is none
     peephole: Any = None  # of an LSTM: (3 · hidden) numbers for input, output, forget
     coupled: bool = False  # the forget gate is 1 - input gate
     linear_before_reset: bool = True  # of a GRU: the reset gate comes after the product with the state
-    projection: Any = None  # of an LSTM: weights that the state goes through at last
-    rounded: Curve | None = None  # what the operands of products go through
+    projection: Any = None  # of an LSTM: weights of the projection of the state
+    rounded: Curve | None = None  # rounding of the operands of products
 
     @property
     def hidden(self) -> int:
         return static_shape(self.w_state)[0] // len(self.layout)
 
     def is_usual(self) -> bool:
-        """Whether `nn.lstm` or `nn.gru` does just this; there, operands of products keep their precision."""
+        """Whether `nn.lstm` or `nn.gru` implements this layer; they do not round operands of products."""
         plain = self.curves is None and not self.clip and self.peephole is None and not self.coupled
         return plain and self.layout != "H" and self.projection is None
 
@@ -98,7 +98,7 @@ def run(
 ) -> tuple[Any, list[Any]]:
     """(the outputs of all steps, the states after the last) over x[step, batch, input].
 
-    `lengths` are the steps that each sequence of the batch has; what comes after is 0, and changes no state.
+    `lengths` are the lengths of the sequences of the batch; later outputs are 0, and do not change the state.
     """
     length, batch, width = shape_of(x)
     if (not isinstance(length, int) or length > _UNROLLED) and layer.is_usual() and lengths is None:
@@ -122,7 +122,7 @@ def run(
 
 
 def _scanned(layer: Layer, x: Any, states: list[Any], backward: bool) -> tuple[Any, list[Any]]:
-    """A layer as one operator, whatever the length."""
+    """A layer as one operator, for any length."""
     none = constant(np.zeros(len(layer.layout) * layer.hidden), dtype_of(x))
     biases = [none if b is None else b for b in (layer.b_in, layer.b_state)]
     weights = [layer.w_in, layer.w_state, *biases, *states]

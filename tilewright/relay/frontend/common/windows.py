@@ -1,4 +1,4 @@
-"""Sliding windows: convolutions and pools of one to three dimensions, their places, and the way back."""
+"""Sliding windows: convolutions and pools of one to three dimensions, indices of maxima, and unpooling."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Windows:
     dilations: tuple[int, ...]
     before: tuple[int, ...]
     after: tuple[int, ...]
-    ceil: bool = False  # a last window may hang over the end
+    ceil: bool = False  # a last window may extend past the end
 
     @property
     def padding(self) -> tuple[int, ...]:
@@ -40,7 +40,7 @@ class Windows:
         return tuple(out)
 
     def index(self, sizes: Sequence[int]) -> tuple[Any, Any, tuple[int, ...]]:
-        """For each window and each place in it the flat index into the data, whether it lies inside, and the counts."""
+        """For each window and offset the flat index into the data, whether it is in bounds, and the counts."""
         counts = self.counts(sizes)
         flat: Any = np.zeros((1, 1), np.int64)
         inside: Any = np.ones((1, 1), bool)
@@ -82,7 +82,7 @@ def convolve(x: Any, weight: Any, w: Windows, groups: int = 1, out_dtype: str = 
 def transposed(x: Any, weight: Any, w: Windows, groups: int, output_padding: Sequence[int]) -> Any:
     """A transposed convolution; `weight` is (inputs, outputs of a group, …).
 
-    What the operator allows as output padding is less than a stride; the rest is a frame of its own.
+    The operator allows output padding of less than a stride; the rest is a separate pad.
     """
     allowed = [
         min(e, max(s, dl) - 1) for e, s, dl in zip(output_padding, w.strides, w.dilations, strict=True)
@@ -146,7 +146,7 @@ def unpooled(x: Any, index: Any, rows: int, total: int) -> Any:
 
 # ---------------------------------------------------------------------------- columns
 def folded(x: Any, image: Sequence[int], w: Windows) -> Any:
-    """Columns (batch, channels · window, windows) added up where their windows overlap in an image."""
+    """col2im: columns (batch, channels · window, windows) summed into an image."""
     dims = len(image)
     batch, columns, count = static_shape(x, "col2im: the data")
     channels = columns // math.prod(w.kernel)

@@ -1,4 +1,4 @@
-"""Operators that ONNX itself defines by others: their bodies stand in where there is no converter."""
+"""Operators that ONNX defines by function bodies, which are used if there is no converter."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def has_body(domain: str, op_type: str, opset: int) -> bool:
 
 
 def body_of(n: Node) -> Any:
-    """The FunctionProto that an operator stands for, with the types of its inputs where it depends on them."""
+    """The FunctionProto of an operator, for the types of its inputs if it depends on them."""
     import onnx
 
     domain = "" if n.domain == "ai.onnx" else n.domain
@@ -58,7 +58,7 @@ def body_of(n: Node) -> Any:
 
 
 def defaults_of(n: Node) -> list[Any]:
-    """The attributes that an operator has where its node does not say."""
+    """The default attributes of an operator."""
     found = _schema("" if n.domain == "ai.onnx" else n.domain, n.op_type, n.opset)
     rows = [] if found is None else found.attributes.values()
     return [a.default_value for a in rows if a.default_value.name]

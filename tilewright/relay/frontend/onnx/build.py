@@ -1,4 +1,4 @@
-"""Small things that the converters of ONNX build with, beside those that all importers share."""
+"""Helpers of the converters of ONNX, besides those that all importers share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a converter sees of a node, and the table of converters.
+"""The interface of a node for converters, and the table of converters.
 
     @converter("Flatten")
     def flatten(n: Node) -> Expr:
@@ -6,7 +6,7 @@
 
 `n[0]` is an input as an expression, `n.get(2)` one that may be left out, `n.known(1)` its value where the importer
 knows it and `n.need(1)` the same where the converter cannot do without. A converter returns one expression, or
-several in the order of the outputs (None for one that nobody may read).
+several in the order of the outputs (None for one that must not be read).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class NeedsValue(FrontendError):
 
 
 class Misfit(FrontendError):
-    """A node whose inputs are there and are not what its operator takes."""
+    """A node with invalid inputs for its operator."""
 
 
 class Value:
-    """A tensor on its way through the importer: its expression, its values where they are known, or its parts.
+    """A tensor in the importer: its expression, its values if they are known, or its items.
 
     `known` may hold expressions over symbolic sizes (an object array): enough for shapes. `items` makes it a
     sequence. `elem` is the number ONNX has for an element type that is stored as another one (float8, int4).
@@ -62,7 +62,7 @@ class Value:
             if self._later is not None:
                 self._expr = typed(self._later())
             elif self.items is not None:
-                raise Refusal("a sequence stands where a tensor is needed")
+                raise Refusal("a sequence is given where a tensor is needed")
             else:
                 self._expr = constant(self.known)
         return self._expr
@@ -85,7 +85,7 @@ class Value:
 
 
 class Node:
-    """One node of the model, with its inputs found."""
+    """One node of the model, with its inputs resolved."""
 
     __slots__ = ("attrs", "domain", "importer", "inputs", "name", "op_type", "opset", "outputs", "proto")
 
@@ -144,7 +144,7 @@ class Node:
         if value.known is None or (value.symbolic and not symbols):
             name = self.proto.input[index]
             error = NeedsValue(
-                f"input {index} ({name!r}) must be known at import: it decides about shapes. Make it an "
+                f"input {index} ({name!r}) must be known at import, since shapes depend on it. Make it an "
                 "initialiser or a Constant"
             )
             error.tensor = name
@@ -160,7 +160,7 @@ class Node:
         return self.attrs.get(name, default)
 
     def flag(self, name: str, default: int) -> bool:
-        """An attribute that is 0 or 1; of others nobody says what they mean."""
+        """An attribute that is 0 or 1; other values are undefined."""
         found = self.attr(name, default)
         if found not in (0, 1):
             raise Refusal(f"the attribute {name} is {found!r}, and can only be 0 or 1")
@@ -191,7 +191,7 @@ CONVERTERS: dict[tuple[str, str], list[tuple[int, Converter]]] = {}
 
 
 def converter(*op_types: str, since: int = 1, domain: str = "") -> Callable[[Converter], Converter]:
-    """Enter a function into the table for operators, from an opset on."""
+    """Register a converter of operators, from an opset on."""
 
     def take(f: Converter) -> Converter:
         for op_type in op_types:
@@ -204,7 +204,7 @@ def converter(*op_types: str, since: int = 1, domain: str = "") -> Callable[[Con
 
 
 def table(rows: Mapping[str, Callable[..., Any]], domain: str = "") -> None:
-    """Enter operators whose inputs are the arguments of a constructor."""
+    """Register operators whose inputs are the arguments of a constructor."""
     for op_type, build in rows.items():
         converter(op_type, domain=domain)(_plain(build))
 

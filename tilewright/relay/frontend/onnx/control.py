@@ -1,4 +1,4 @@
-"""If and Loop: folded or unrolled where the importer knows how they go, else left to the program."""
+"""If and Loop: folded or unrolled if their control flow is known at import, else kept in the program."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def if_node(n: Node) -> Any:
         return n.importer.subgraph(n, chosen, [])
     both = _both(n, branches)
     if any(v is None or v.items is not None for side in both for v in side):
-        error = NeedsValue("its branches give sequences: the condition must be known at import")
+        error = NeedsValue("its branches return sequences: the condition must be known at import")
         error.tensor = n.proto.input[0]
         raise error
     if any(
@@ -42,9 +42,9 @@ def if_node(n: Node) -> Any:
 
 
 def _both(n: Node, branches: list[Any]) -> list[list[Value | None]]:
-    """The results of the two branches; not a number where a branch cannot be for these sizes.
+    """The results of the two branches; NaN for a branch that is invalid for these sizes.
 
-    A model for two rates of sound has a network for each, and sizes that are fixed at import fit one of them.
+    A model for two sample rates has a network for each, and the sizes given at import fit one of them.
     """
     made: list[list[Value | None]] = []
     failed: list[Misfit] = []
@@ -64,7 +64,7 @@ def _both(n: Node, branches: list[Any]) -> list[list[Value | None]]:
     if any(not v.dtype.startswith("float") for v in other if v is not None):
         raise failed[0]
     warnings.warn(
-        f"{n.importer.where()}: If {n.name!r}: one branch cannot be and gives not a number: {failed[0]}",
+        f"{n.importer.where()}: If {n.name!r}: one branch is invalid and returns NaN: {failed[0]}",
         stacklevel=2,
     )
     nothing: list[Value | None] = [
@@ -76,7 +76,7 @@ def _both(n: Node, branches: list[Any]) -> list[list[Value | None]]:
 def _squeezed(n: Node, branches: list[Any], both: list[Any]) -> Any:
     """`If(size == 1, Squeeze, Identity)`, as exporters write a squeeze of a size they do not know: it is 1, then.
 
-    The number of dimensions would depend on data otherwise, and what follows is written for one of the two.
+    Otherwise the rank would depend on data, and the following nodes expect one of the two.
     """
     if not branches[0].node or branches[0].node[-1].op_type != "Squeeze":
         raise n.refuse(
@@ -110,10 +110,10 @@ def loop(n: Node) -> Any:
 
 
 def _unrolled(n: Node, most: int, going: bool, nodes: int) -> Any:
-    """The turns of a loop one after the other.
+    """The unrolled iterations of a loop.
 
-    None where data says whether it goes on, or where it goes on for long: for too many turns, or too many nodes that
-    are not constants.
+    None if the condition depends on data, or if there are too many iterations, or too many nodes that are not
+    constants.
     """
     body = n.attr("body")
     each = nodes_of(body)
@@ -169,7 +169,7 @@ def _single(e: Any) -> Any:
 
 
 def _nothing(n: Node, info: Any) -> Value:
-    """What a loop that never runs has collected."""
+    """The collected rows of a loop without iterations."""
     from .load import storage_dtype
 
     tensor = info.type.tensor_type

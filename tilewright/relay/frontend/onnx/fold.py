@@ -1,4 +1,4 @@
-"""What is known at import, computed at once: the arithmetic of shapes.
+"""Constant folding at import: the arithmetic of shapes.
 
     Shape(x) -> Gather(0) -> Concat(_, [-1]) -> Reshape        x: (n, 3, 4)      reshape to [n, -1]
 
@@ -24,7 +24,7 @@ Array = Any
 
 
 class _Unknown(Exception):
-    """The result depends on what a symbolic size is."""
+    """The result depends on the value of a symbolic size."""
 
 
 def fold(n: Node) -> list[Value] | None:
@@ -46,7 +46,7 @@ def fold(n: Node) -> list[Value] | None:
         with np.errstate(all="ignore"):
             found = work(n, *inputs)
     except (_Unknown, IndexError, ValueError, TypeError, OverflowError, ZeroDivisionError):
-        return None  # the converter has the better message
+        return None  # the converter raises a better error
     if found is None:
         return None
     out = [_plain(a) for a in (found if isinstance(found, list) else [found])]

@@ -140,7 +140,7 @@ def _resized_symbols(n: Node, axes: list[int], scales: list[float] | None, mode:
         wanted[d - 2] = s
     if any(isinstance(s, AnySize) for s in wanted):
         if factors is None:
-            raise n.refuse("to a size that only the run tells: give shape=")
+            raise n.refuse("to a dynamic size: give shape=")
         by = dict(zip(axes, factors, strict=True))
         wanted = _sizes_when_run(x, wanted, [by.get(d, Fraction(1)) for d in (2, 3)])
     return R.image.resize2d(
@@ -165,7 +165,7 @@ def _repeats(method: str, mode: str, rounding: str) -> bool:
 
 
 def _sizes_when_run(x: Any, sizes: list[Any], factors: list[Fraction]) -> Any:
-    """A height and width that only the run tells, from those of the image."""
+    """A dynamic height and width, from those of the image."""
     have = cast(R.shape_of(x), "int64")
     parts = []
     for i, (size, f) in enumerate(zip(sizes, factors, strict=True)):

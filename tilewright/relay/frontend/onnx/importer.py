@@ -1,4 +1,4 @@
-"""The driver: it orders the nodes of a graph, gives each to its converter, and blames in the user's terms.
+"""The driver: it orders the nodes of a graph, converts each, and reports errors in terms of the model.
 
 model -> checked and ordered -> node by node: known at import? fold : convert -> Function, parameters
 """
@@ -31,8 +31,8 @@ from .survey import DEEPEST, MOST_NODES, ordered, refuse_endless, refuse_missing
 
 families.load()
 
-_GREATEST = 1 << 33  # elements of one tensor
-# How a converter fails on a node that means nothing.
+_GREATEST = 1 << 33  # most elements of one tensor
+# The exceptions of a converter for an invalid node.
 _STUMBLES = (
     ValueError,
     TypeError,
@@ -80,12 +80,12 @@ class Importer:
         self.params: dict[str, Any] = {}
         self.param_vars: list[Var] = []
         self.sizes: dict[str, SizeVar] = {}
-        self.path: list[str] = []  # what we are inside of
+        self.path: list[str] = []  # the enclosing graphs and functions
         self.output_elems: list[int] = []
         self.output_counts: list[int] = []
         self.scopes: list[dict[str, Value | None]] = []
-        self.count = 0  # of nodes so far
-        self.fixed = False  # are there sizes that the user gave, and the model leaves open?
+        self.count = 0  # number of nodes so far
+        self.fixed = False  # whether the user gave sizes that are dynamic in the model
 
     # -- the whole ---------------------------------------------------------------------------
     def run(
@@ -228,7 +228,7 @@ class Importer:
             scope[tensor.name] = Value(known=found, later=later, elem=elem)
 
     def parameter(self, name: str, array: Any) -> Callable[[], Expr]:
-        """An initialiser that becomes a parameter where it is read as a tensor."""
+        """An initialiser, which becomes a parameter if it is read as a tensor."""
 
         def make() -> Expr:
             made = constant(array)
@@ -395,7 +395,7 @@ class Importer:
         return out
 
     def blame(self, error: Exception, label: str) -> FrontendError:
-        """The error with the file and the node, unless it names them already."""
+        """The error with the file and the node, unless it has them already."""
         if isinstance(error, FrontendError) and str(error).startswith(self.name):
             return error
         reason = str(error) or type(error).__name__
@@ -413,13 +413,13 @@ class Importer:
 
 
 def _stumble(error: Exception, inputs: Sequence[Value | None]) -> str:
-    """What a converter fell over: a refusal of an operator as it is, else what it was given."""
+    """The reason of a converter's failure: an operator's refusal, or its inputs."""
     text = str(error)
     if isinstance(error, (TypeError, ValueError)) and _OF_AN_OPERATOR.match(text):
         return text
     given = ", ".join("none" if v is None else _kind_of(v) for v in inputs)
     text = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return f"its inputs ({given}) or attributes are not as the operator has them ({text})"
+    return f"its inputs ({given}) or attributes are invalid for the operator ({text})"
 
 
 def _kind_of(value: Value) -> str:
@@ -432,7 +432,7 @@ def _kind_of(value: Value) -> str:
 
 
 def _check_size(kind: Any) -> None:
-    """No honest tensor is greater than memory: such a size is a broken attribute."""
+    """Refuse a tensor that is larger than memory: its attributes are damaged."""
     for field in tensor_fields(kind):
         sizes = [d for d in field.shape if isinstance(d, int)]
         if math.prod(sizes) > _GREATEST:

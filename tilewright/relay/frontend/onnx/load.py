@@ -1,4 +1,4 @@
-"""A model from a path, bytes or a ModelProto, with every border checked: what comes from outside is not trusted."""
+"""A model from a path, bytes or a ModelProto, fully validated: files are not trusted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from ....ir.errors import FrontendError
 from ...ty import MOST_DIMENSIONS
 
-# Element types of ONNX by number, as they are stored here. The small ones are widened: an int4 lies in an int8, a
+# Element types of ONNX by number, as they are stored here. Narrow ones are widened: an int4 is stored in an int8, a
 # float8 as its byte.
 _STORED = {
     1: "float32",
@@ -39,7 +39,7 @@ _STORED = {
     26: "int8",
 }
 _NAMES = {0: "undefined", 8: "string", 14: "complex64", 15: "complex128"}
-_LIMIT = 1 << 40  # no honest tensor has more elements
+_LIMIT = 1 << 40  # most elements of a valid tensor
 
 
 def storage_dtype(elem: int) -> str:
@@ -51,7 +51,7 @@ def storage_dtype(elem: int) -> str:
 
 
 def load_model(model: Any) -> tuple[Any, str, Path | None]:
-    """The ModelProto, a name for messages, and the folder that external data must lie in."""
+    """The ModelProto, a name for messages, and the folder of external data."""
     import onnx
 
     if isinstance(model, onnx.ModelProto):
@@ -132,22 +132,22 @@ def stored(found: np.ndarray[Any, Any], wanted: Any = None) -> np.ndarray[Any, A
 
 
 def _external(tensor: Any, folder: Path | None) -> bytes:
-    """The bytes of a tensor that lie in another file, which must be in the model's folder."""
+    """The bytes of a tensor in an external file, which must be in the model's folder."""
     facts = {e.key: e.value for e in tensor.external_data}
     place = facts.get("location", "")
     if folder is None:
         raise FrontendError(
-            f"tensor {tensor.name!r} lies in the file {place!r}: import the model by its path, or load its data first"
+            f"tensor {tensor.name!r} is in the file {place!r}: import the model by its path, or load its data first"
         )
     if "\0" in place:
-        raise FrontendError(f"tensor {tensor.name!r} names {place!r}, which no file can be called")
+        raise FrontendError(f"tensor {tensor.name!r} names {place!r}, which is not a valid file name")
     root = folder.resolve()
     if "\0" in place:
-        raise FrontendError(f"tensor {tensor.name!r} names {place!r}, which is not a name of a file")
+        raise FrontendError(f"tensor {tensor.name!r} names {place!r}, which is not the name of a file")
     path = (root / place).resolve()
     if not place or Path(place).is_absolute() or not path.is_relative_to(root) or path == root:
         raise FrontendError(
-            f"tensor {tensor.name!r} names {place!r}, which lies outside the model's folder {root}"
+            f"tensor {tensor.name!r} names {place!r}, which is outside the model's folder {root}"
         )
     try:
         offset = int(facts.get("offset", 0))

@@ -1,4 +1,4 @@
-"""Loop and Scan whose end is known only when the program runs: a function that calls itself.
+"""Loop and Scan with a dynamic trip count: a recursive function.
 
     let %loop = fn (%i, %going, %state, %rows) {
       if (%going) { …the body…; %loop(%i + 1, %goes_on, %next_state, %rows with one more) }
@@ -6,8 +6,8 @@
     };
     %loop(0, 0 < %count and %condition, %first, nothing)
 
-The virtual machine runs it as a loop. What the body reads from around it is a parameter that stays the same, so that
-it is computed once.
+The virtual machine runs it as a loop. Values from outside that the body reads are invariant parameters, so that they
+are computed once.
 """
 
 from __future__ import annotations
@@ -29,18 +29,25 @@ from .build import R, constant, rank, typed
 from .context import NeedsValue, Node, Value
 from .survey import names_read
 
+<<<<<<< HEAD
 MOST = 4096  # turns that are written out one after the other
 MOST_WRITTEN = (
     8192  # nodes of all turns, where the virtual machine can run them as a loop: compiling takes longer
 )
+=======
+__all__ = ["MOST", "MOST_WRITTEN", "Step", "given", "nodes_of", "outside", "run_time_loop"]
 
-# Rows are collected in a small tensor that is copied at each turn, and moved to a large one when so many are there.
+MOST = 4096  # most unrolled iterations
+MOST_WRITTEN = 8192  # most nodes of an unrolled loop that the virtual machine could run: compile time
+>>>>>>> h/words
+
+# Rows are collected in a small tensor that is copied in each iteration, and moved to a large one at this many rows.
 _ROWS = 64
 
 
 @dataclass(slots=True)
 class Step:
-    """What one turn of a loop gives: whether it goes on, its state, the rows that it collects."""
+    """The results of one iteration: whether to continue, the state, the collected rows."""
 
     going: Value | None
     states: list[Value]
@@ -61,7 +68,7 @@ def run_time_loop(n: Node, first: Sequence[Value | None], going: Expr, count: Ex
 
 
 def nodes_of(graph: Any) -> int:
-    """How many nodes a turn has, with those of the graphs in it."""
+    """The number of nodes of an iteration, with those of nested graphs."""
     inner = (a.g for node in graph.node for a in node.attribute if a.HasField("g"))
     return len(graph.node) + sum(map(nodes_of, inner))
 
@@ -69,18 +76,18 @@ def nodes_of(graph: Any) -> int:
 def given(n: Node, value: Value | None) -> Value:
     """A result of the body, which must be there."""
     if value is None:
-        raise n.refuse("its body gives an optional without a value")
+        raise n.refuse("its body returns an optional without a value")
     return value
 
 
 def outside(n: Node, name: str) -> Expr:
-    """A tensor that the node takes, as the body of its loop sees it."""
+    """An input of the node, as seen by the body of its loop."""
     return given(n, n.importer.scopes[-1][name]).expr
 
 
 def _state(n: Node, value: Value | None) -> Value:
     if value is None or value.items is not None:
-        error = NeedsValue("its state has sequences or optionals: how often it runs must be known at import")
+        error = NeedsValue("its state has sequences or optionals: its trip count must be known at import")
         error.tensor = next((name for name in n.proto.input[:2] if name), "")
         raise error
     return value
@@ -129,7 +136,7 @@ class _Around:
 
 
 class _Fixed:
-    """The body over variables for its state, whose sizes are those that every turn keeps; others are open.
+    """The body over variables for its state, with the sizes that every iteration keeps; others are dynamic.
 
     x: (0, 3) -> concat(x, row): (1, 3)         so the state is (?, 3), and (m, 3) within a turn
     """
@@ -153,7 +160,7 @@ class _Fixed:
         kind = typed(_state(self.n, given).expr).checked_type
         made = join(self.kinds[k], kind)
         if made is None:
-            raise self.n.refuse(f"its state {k} is {self.kinds[k]} before a turn and {kind} after it")
+            raise self.n.refuse(f"its state {k} is {self.kinds[k]} before an iteration and {kind} after it")
         return made
 
 
@@ -189,7 +196,7 @@ class _Writer:
         set_checked_type(self.function, FuncType(tuple(p.checked_type for p in self.params), self.result))
 
     def goes_on(self, going: Expr | None, at: Expr) -> Any:
-        """Whether turn `at` is taken; None is a condition that always holds."""
+        """Whether iteration `at` runs; None is a condition that always holds."""
         more = None if self.count is None else typed(R.less(at, self.count))
         if going is None:
             return constant(np.asarray(True)) if more is None else more
@@ -197,7 +204,7 @@ class _Writer:
         return mine if more is None else typed(R.logical_and(mine, more))
 
     def grown(self) -> list[Any]:
-        """The collected rows with those of this turn."""
+        """The collected rows with those of this iteration."""
         if not self.rows:
             return []
         now, later = [], []
@@ -233,7 +240,7 @@ class _Writer:
 class _Rows:
     """The rows that one output of the body collects, as parameters of the loop.
 
-    Sizes that are known before the loop give a tensor without rows to begin with. Others show in the first turn.
+    Sizes that are known before the loop give an initial tensor without rows. Others are known in the first iteration.
     """
 
     def __init__(self, k: int, row: Any, local: set[Any]) -> None:
@@ -253,7 +260,7 @@ class _Rows:
         return [empty] * len(self.params)
 
     def grown(self, number: Var) -> tuple[list[Any], list[Any]]:
-        """The parameters after this turn, and those after a turn that moves the small tensor to the large one."""
+        """The parameters after this iteration, and those after one that moves the small tensor to the large one."""
         one = R.expand_dims(self.row, 0)
         if not self.plain:
             begins = typed(R.equal(number, const(0, "int64")))
@@ -286,7 +293,7 @@ def _open_sizes(kinds: Sequence[Any]) -> int:
 
 
 def _named(kind: TensorType, name: str) -> TensorType:
-    """A name for each size that is not known: so that shape arithmetic can be followed within a turn."""
+    """A symbolic variable for each unknown size, so that shape arithmetic can be tracked within an iteration."""
     return TensorType(
         [SizeVar(f"{name}_{i}", "int32") if isinstance(d, AnySize) else d for i, d in enumerate(kind.shape)],
         kind.dtype,

@@ -24,13 +24,13 @@ def fused_matmul(n: Node) -> Any:
     a, b = n[0], n[1]
     if n.attr("transBatchA", 0) or n.attr("transBatchB", 0):
         raise n.refuse("transBatchA and transBatchB are not supported")
-    a, b = (_turned(x, n.attr(f"trans{s}", 0)) for x, s in ((a, "A"), (b, "B")))
+    a, b = (_transposed(x, n.attr(f"trans{s}", 0)) for x, s in ((a, "A"), (b, "B")))
     made = matmul(a, b)
     alpha = n.attr("alpha", 1.0)
     return made if alpha == 1.0 else R.multiply(made, scalar(alpha, made))
 
 
-def _turned(x: Any, yes: Any) -> Any:
+def _transposed(x: Any, yes: Any) -> Any:
     if not yes or rank(x) < 2:
         return x
     order = list(range(rank(x)))

@@ -1,4 +1,4 @@
-"""Element types that are stored as another: float8 and float4 as bytes, 4- and 2-bit integers in 8 bits.
+"""Narrow element types: float8 and float4 stored as bytes, 4- and 2-bit integers in 8 bits.
 
 A float8 is read through a table of its 256 values, and written by comparing with the midpoints between them.
 """

@@ -71,7 +71,7 @@ def _kernel(n: Node, weight: int = 1) -> tuple[int, ...]:
 def group_count(n: Node, channels: Any) -> int:
     groups = int(n.attr("group", 1))
     if groups < 1 or groups >= 1 << 31 or (isinstance(channels, int) and channels % groups):
-        raise n.refuse(f"group {groups} does not part {channels} channels")
+        raise n.refuse(f"group {groups} does not divide {channels} channels")
     return groups
 
 

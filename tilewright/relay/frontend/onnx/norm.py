@@ -1,4 +1,4 @@
-"""Normalisations: by batch, layer, instance, group, root mean square; dropout has nothing to do."""
+"""Normalizations: batch, layer, instance, group, root mean square; dropout at inference."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def group_norm(n: Node) -> Any:
     x, groups = n[0], int(n.attr("num_groups", 1))
     channels = shape_of(x)[1]
     if groups < 1 or not isinstance(channels, int) or channels % groups:
-        raise n.refuse(f"num_groups {groups} does not part {channels} channels")
+        raise n.refuse(f"num_groups {groups} does not divide {channels} channels")
     kind = dtype_of(x)
     parted = grouped(_wide(x), groups)
     made, _, _ = standardised(parted, list(range(2, rank(parted))), n.attr("epsilon", 1e-5))

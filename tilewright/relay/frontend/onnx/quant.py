@@ -56,7 +56,7 @@ def quantized(x: Any, scale: Any, zero: Any, kind: str, axis: int = 1) -> Any:
 
 
 def _whole(n: Node, kind: str, block: int, *real: Any) -> bool:
-    """Whether an operator of quantised numbers says it all: plain integers, scales of float32, one or along an axis."""
+    """Whether a qnn operator is sufficient: plain integers, float32 scales, per tensor or along an axis."""
     return kind in _RANGES and not block and rank(n[1]) <= 1 and all(dtype_of(v) == "float32" for v in real)
 
 
@@ -121,12 +121,12 @@ def dynamic_quantize_linear(n: Node) -> Any:
 
 # ---------------------------------------------------------------------------- integers
 def _roomy(x: Any) -> str:
-    """A type with one bit more: sums are of 32 bits in any case, and narrow operands are read faster."""
+    """A type with one more bit: accumulators have 32 bits in any case, and narrow operands load faster."""
     return "int16" if dtype_of(x) in ("int8", "uint8") else "int32"
 
 
 def centred(n: Node, data: int, zero: int, axis: int | None = None) -> Any:
-    """Integers less their zero point, with room for the difference."""
+    """Integers minus their zero point, in a type that can hold the difference."""
     if not n.has(zero):
         return n[data]
     x, z = cast(n[data], _roomy(n[data])), cast(n[zero], _roomy(n[data]))
@@ -151,7 +151,7 @@ def conv_integer(n: Node) -> Any:
 
 
 def rescaled(total: Any, scales: Sequence[Any], zero: Any, kind: str, axis: int) -> Any:
-    """Sums of integers brought to the scale of the output."""
+    """Integer accumulators requantized to the scale of the output."""
     first, second, out = (cast(s, "float32") for s in scales)
     ratio = R.divide(
         R.multiply(_along(first, total, axis), _along(second, total, axis)), _along(out, total, axis)

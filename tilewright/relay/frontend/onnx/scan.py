@@ -1,4 +1,4 @@
-"""Scan: unrolled where the length is known, else a loop of the program."""
+"""Scan: unrolled if the length is known, else a loop of the program."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def scan(n: Node) -> Any:
     if not isinstance(length, int) or length > MOST or not length:
         made = _scanned(n, axes, back)
     elif length * nodes_of(body) > MOST_WRITTEN:
-        with suppress(FrontendError, Refusal):  # else its turns are written out, as many as they are
+        with suppress(FrontendError, Refusal):  # else it is unrolled
             made = _scanned(n, axes, back)
     if made is not None:
         return [*made[:states], *map(_laid, made[states:], out_axes, turned)]
@@ -54,7 +54,7 @@ def scan(n: Node) -> Any:
 
 
 def _scanned(n: Node, axes: list[int], back: list[int]) -> list[Value]:
-    """A scan over a length that shows when the program runs, or over a long one."""
+    """A scan over a dynamic length, or over a long one."""
     body, states = n.attr("body"), len(n) - len(axes)
     names = n.proto.input[states:]
     sizes = [R.take(R.shape_of(n[states + k], "int64"), constant(np.int64(a)), 0) for k, a in enumerate(axes)]
@@ -75,7 +75,7 @@ def _scanned(n: Node, axes: list[int], back: list[int]) -> list[Value]:
 
 
 def _laid(rows: Value, axis: int, reverse: int) -> Any:
-    """Collected rows as the output has them: from the last to the first, and along an axis."""
+    """Collected rows in the form of the output: reversed, and along an axis."""
     made = R.reverse(rows.expr, 0) if reverse else rows.expr
     ndim = rank(made)
     at = axis % ndim

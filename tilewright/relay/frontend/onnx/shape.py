@@ -1,4 +1,4 @@
-"""Operators that move elements: other shapes, orders, parts, copies, frames."""
+"""Operators that move elements: reshapes, transposes, slices, copies, padding."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def _sliced(n: Node, starts: list[Any], ends: list[Any], axes: list[int], steps:
 
 
 def _sliced_by_data(n: Node) -> Any:
-    """Elements between places that are computed: the sizes show when the program runs."""
+    """A slice with computed bounds: the sizes are dynamic."""
     ndim, count = n.rank(0), n.static(1)[0]
     axes = n.fronts(n.ints(3) if n.has(3) else range(count), ndim)
     steps = n.ints(4) if n.has(4) else [1] * count
@@ -278,7 +278,7 @@ def range_of(n: Node) -> Any:
 
 
 def _range_to(n: Node) -> Any:
-    """A range whose end is a size that only the run tells: counted by a running sum of ones."""
+    """A range with a dynamic end: a cumulative sum of ones."""
     start, step = n.known(0).reshape(()), n.known(2).reshape(())
     if float(start) % 1 or float(step) % 1 or step <= 0:
         raise n.refuse("a range to a symbolic end needs an integer start and a positive integer step")
@@ -324,7 +324,7 @@ def pad(n: Node) -> Any:
 def _in_frame(n: Node, x: Any, pads: list[int], mode: str, value: Any) -> Any:
     """All begins, then all ends, as ONNX has them."""
     if any(abs(p) > 1 << 31 for p in pads):
-        raise n.refuse(f"pads {pads} are out of all proportion")
+        raise n.refuse(f"pads {pads} are too large")
     ndim = rank(x)
     return padded(x, list(zip(pads[:ndim], pads[ndim:], strict=True)), mode, value)
 
@@ -335,7 +335,7 @@ def depth_to_space(n: Node) -> Any:
     b = int(n.attr("blocksize", 0))
     batch, c, h, w = shape_of(n[0])
     if b < 1 or (isinstance(c, int) and c % (b * b)):
-        raise n.refuse(f"blocksize {b} does not part {c} channels")
+        raise n.refuse(f"blocksize {b} does not divide {c} channels")
     if n.attr("mode", "DCR") == "DCR":
         x = R.transpose(R.reshape(n[0], [batch, b, b, c // (b * b), h, w]), [0, 3, 4, 1, 5, 2])
     else:

@@ -1,4 +1,4 @@
-"""Before the work: the order of the nodes, and all that is missing, said at once."""
+"""Checks before the import: the order of the nodes, and one error for all unsupported operators."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from .importer import Importer
 
 DEEPEST = 64  # how deep functions and graphs within graphs may nest
-MOST_NODES = 250_000  # of a model whose functions and loops are written out
+MOST_NODES = 250_000  # most nodes of a model with its functions inlined and loops unrolled
 
 
 def ordered(nodes: Sequence[Any], scope: Mapping[str, Any], where: str) -> list[Any]:
-    """The nodes so that each comes after those it reads. As ONNX wants them already, but for careless writers."""
+    """The nodes in topological order. ONNX requires this order, but not all exporters follow it."""
     made: dict[str, int] = {}
     for i, node in enumerate(nodes):
         for name in node.output:
@@ -72,7 +72,7 @@ def _show(node: Any) -> str:
 
 
 def _check_text(things: Sequence[Any], name: str) -> None:
-    """Names are text; protobuf gives bytes for what is not UTF-8."""
+    """Refuse names that are not text: protobuf returns bytes for invalid UTF-8."""
     for t in things:
         words = [
             t.name,
@@ -88,7 +88,7 @@ def _check_text(things: Sequence[Any], name: str) -> None:
 
 
 def refuse_missing(importer: Importer) -> None:
-    """One error for all nodes of the model that no converter takes."""
+    """One error for all nodes of the model without a converter."""
     missing: dict[str, list[str]] = {}
     seen: set[tuple[str, str]] = set()
     graph = importer.model.graph
@@ -131,7 +131,7 @@ def refuse_missing(importer: Importer) -> None:
 
 
 def refuse_endless(importer: Importer) -> None:
-    """An error for a model that is short as written and endless when its functions are put in their places."""
+    """Refuse a model that is exponentially large with its functions inlined."""
     functions = importer.functions
     if not functions:
         return
@@ -150,7 +150,7 @@ def refuse_endless(importer: Importer) -> None:
     if total[None] > MOST_NODES:
         raise FrontendError(
             f"{importer.name}: the functions of the model call each other so often that it has more than "
-            f"{MOST_NODES} nodes when they are written out"
+            f"{MOST_NODES} nodes when they are inlined"
         )
 
 

@@ -30,7 +30,7 @@ def windows_of(n: Node, kernel: Sequence[int], sizes: Sequence[Any]) -> Windows:
     dilations = _numbers(n, "dilations", [1] * dims, 1)
     pads = tuple(int(v) for v in n.attr("pads", [0] * 2 * dims))
     if len(pads) != 2 * dims or any(abs(p) >= _MOST for p in pads):
-        raise Refusal(f"pads {list(pads)} must be {2 * dims} numbers within reason")
+        raise Refusal(f"pads {list(pads)} must be {2 * dims} numbers of reasonable size")
     before, after = list(pads[:dims]), list(pads[dims:])
     auto = n.attr("auto_pad", "NOTSET")
     if auto in ("SAME_UPPER", "SAME_LOWER"):

@@ -101,7 +101,7 @@ def split(
     if len(sizes) == 1:
         return [x]
     if not all(isinstance(s, int) for s in sizes):
-        raise Refusal("parts of sizes that are left open are not supported")
+        raise Refusal("parts of dynamic sizes are not supported")
     return R.split(x, [int(e) for e in np.cumsum(sizes)[:-1]], at)
 
 
@@ -140,7 +140,7 @@ def _bound(value: Any, default: Any, size: Any) -> Any:
 def select(n: Site, x: Expr, dim: int, index: Any) -> Expr:
     at = dim % rank(x)
     if isinstance(index, PrimExpr):
-        raise Refusal("a place that depends on sizes is not supported")
+        raise Refusal("an index that depends on sizes is not supported")
     place = _front(index, shape_of(x)[at])
     return R.squeeze(R.strided_slice(x, [place], [place + 1], [1], axes=[at]), [at])  # type: ignore[no-any-return]
 
@@ -149,7 +149,7 @@ def _front(index: int, size: Any) -> int:
     if index >= 0:
         return index
     if not isinstance(size, int):
-        raise Refusal("a place counted from the end of a size that is left open is not supported")
+        raise Refusal("a negative index into a dynamic size is not supported")
     return index + size
 
 
@@ -271,7 +271,7 @@ def unfold(n: Site, x: Expr, dimension: int, size: int, step: int) -> Expr:
 def as_strided(
     n: Site, x: Expr, size: list[int], stride: list[int], storage_offset: int | None = None
 ) -> Expr:
-    """Elements picked by their places in memory, which is that of a tensor without gaps."""
+    """Elements selected by their offsets in the memory of a contiguous tensor."""
     wanted = np.full(size, storage_offset or 0)
     for d, (count, by) in enumerate(zip(size, stride, strict=True)):
         wanted += (np.arange(count) * by).reshape([-1 if i == d else 1 for i in range(len(size))])

@@ -1,4 +1,4 @@
-"""Small things that the converters of PyTorch build with, beside those that all importers share."""
+"""Helpers of the converters of PyTorch, besides those that all importers share."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def full(value: Any, shape: Sequence[Any], dtype: str) -> Expr:
 
 
 def cast(e: Expr, dtype: str) -> Expr:
-    """The elements as another type; as they are where that is theirs already."""
+    """The tensor cast to another type; unchanged if it has that type."""
     have = dtype_of(e)
     if have == dtype:
         return e
@@ -71,7 +71,7 @@ def cast(e: Expr, dtype: str) -> Expr:
 
 
 def places(e: Any) -> Any:
-    """An array or a tensor that says places. Those in data keep all their bits: the model checks them when it runs."""
+    """Indices as an array or a tensor. Those in data keep all their bits: the model checks them at run time."""
     if not isinstance(e, Expr):
         return constant(np.asarray(e).astype("int32"))
     return e if "int" in dtype_of(e) else cast(e, "int64")

@@ -1,9 +1,9 @@
-"""Models of torch in one form: a program of torch.export over ATen.
+"""Capture of torch models as programs of torch.export over ATen.
 
     traced or scripted module ──▶ torch.export ──▶ decompositions, but for what the table has ──▶ ExportedProgram
 
-A traced module is run by its own interpreter on tensors without values, so that lists, tuples, loops and arithmetic on
-shapes are done with, and what is left are calls of ATen.
+A traced module is run by its own interpreter on fake tensors, so that lists, tuples, loops and arithmetic on shapes are
+evaluated, and only calls of ATen remain.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def as_program(model: Any, infos: Sequence[Any], default_dtype: str) -> Any:
         model.eval()
     dynamic = (tuple(shapes),) if wrapped is not model else tuple(shapes)
     try:
-        # A trace is run as it is written: what torch would do to make it fast does not hold for tensors without values.
+        # A trace is run without torch's optimizations, which do not work for fake tensors.
         with warnings.catch_warnings(), torch.no_grad(), jit.optimized_execution(False):
             warnings.simplefilter("ignore")
             return torch.export.export(
@@ -78,7 +78,7 @@ def _fields(info: Any, default_dtype: str) -> tuple[str, Any, str]:
 
 
 _DTYPES = {"float": "float32", "double": "float64", "half": "float16", "int": "int32", "long": "int64"}
-_OPEN_SIZE = 3  # what stands for a size that is left open; torch takes 0 and 1 as they are
+_OPEN_SIZE = 3  # the example value of a dynamic size; torch specializes 0 and 1
 
 
 def _example(index: int, info: Any, default_dtype: str) -> Any:
@@ -95,7 +95,7 @@ def _example(index: int, info: Any, default_dtype: str) -> Any:
 
 
 def _open_sizes(info: Any) -> dict[int, Any]:
-    """The dimensions of an input whose size is left open (`relay.Any()`)."""
+    """The dynamic dimensions of an input (`relay.Any()`)."""
     import torch
 
     _, shape, _ = _fields(info, "float32")
@@ -115,7 +115,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def decomposed(program: Any, own: Collection[str]) -> Any:
-    """The program with every operator taken apart that neither the table nor `own` has and torch knows how to."""
+    """The program with every operator decomposed that neither the table nor `own` has, if torch can."""
     import torch
 
     known: Any = torch.export.default_decompositions()
@@ -125,7 +125,7 @@ def decomposed(program: Any, own: Collection[str]) -> Any:
             warnings.simplefilter("ignore")
             return program.run_decompositions(rows)
     except Exception as error:  # a rule of torch's that does not hold for this program
-        raise FrontendError(f"torch.export cannot take the program apart: {_first_line(error)}") from error
+        raise FrontendError(f"torch.export cannot decompose the program: {_first_line(error)}") from error
 
 
 def parameter_names(model: Any) -> dict[Any, str]:
@@ -136,5 +136,5 @@ def parameter_names(model: Any) -> dict[Any, str]:
 
 
 def place(t: Any) -> Any:
-    """What two tensors share that are one."""
+    """The identity of a tensor's memory."""
     return (t.data_ptr(), tuple(t.shape), tuple(t.stride()), t.dtype) if t.numel() else None

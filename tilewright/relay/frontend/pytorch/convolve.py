@@ -46,7 +46,7 @@ def convolution(
 def im2col(
     n: Site, x: Expr, kernel_size: list[int], dilation: list[int], padding: list[int], stride: list[int]
 ) -> Expr:
-    """The elements under a window, for each of its places: a column each."""
+    """im2col: the elements of each window position as a column."""
     if rank(x) == 3:
         return R.squeeze(  # type: ignore[no-any-return]
             im2col(n, R.expand_dims(x, 0), kernel_size, dilation, padding, stride), [0]
@@ -58,15 +58,14 @@ def im2col(
         _places(s, k, d, by) for s, k, d, by in zip(sizes, kernel_size, dilation, stride, strict=True)
     )
     made = R.take(R.take(x, places(rows), axis=2), places(columns), axis=4)
-    made = permute(
-        made, [0, 1, 2, 4, 3, 5]
-    )  # batch, channel, window's row and column, place's row and column
+    # Batch, channel, row and column in the window, row and column of the window.
+    made = permute(made, [0, 1, 2, 4, 3, 5])
     count = rows.shape[1] * columns.shape[1]
     return reshape(made, (batch, channels * int(np.prod(kernel_size)), count))
 
 
 def _places(size: int, kernel: int, dilation: int, stride: int) -> Any:
-    """[element of the window, place of the window] -> the row it lies on."""
+    """[element of the window, position of the window] -> the source row."""
     count = (size - dilation * (kernel - 1) - 1) // stride + 1
     return np.arange(kernel)[:, None] * dilation + np.arange(count)[None, :] * stride
 
@@ -81,7 +80,7 @@ def col2im(
     padding: list[int],
     stride: list[int],
 ) -> Expr:
-    """Columns added up where the windows that they come from overlap."""
+    """col2im: columns summed where their windows overlap."""
     if rank(x) == 2:
         x = R.expand_dims(x, 0)
     around = tuple(padding)

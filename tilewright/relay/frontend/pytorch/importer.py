@@ -65,7 +65,7 @@ def from_exported_program(
 
 
 def supported_operators() -> list[str]:
-    """The operators of ATen, and single forms of them, that have a converter; more are taken apart into these."""
+    """The operators of ATen, and single overloads, that have a converter; others are decomposed into these."""
     return sorted(CONVERTERS)
 
 
@@ -86,7 +86,7 @@ class _Known:
 
 
 class _Importer:
-    """One program on its way into a graph function."""
+    """The import of one program into a graph function."""
 
     def __init__(
         self,
@@ -223,7 +223,7 @@ class _Importer:
         return _Known(found.detach()) if hasattr(found, "detach") else found
 
     def value(self, arg: Any, env: dict[Any, Any]) -> Any:
-        """An argument of a node with what the nodes in it stand for."""
+        """An argument of a node with its nodes replaced by their values."""
         if isinstance(arg, (list, tuple)):
             return [self.value(a, env) for a in arg]
         if arg.__class__.__name__ != "Node":
@@ -291,7 +291,7 @@ class _Importer:
         return given
 
     def fold(self, node: Any, given: Mapping[str, Any]) -> Any:
-        """What a call gives whose arguments are all known: torch computes it."""
+        """The result of a call with constant arguments: torch computes it."""
         import torch
 
         target = node.target
@@ -340,7 +340,7 @@ class _Importer:
         return (self.tensor_type(val) if hasattr(val, "dtype") else None,)
 
     def results(self, site: Site, made: Any) -> Any:
-        """The results with the element types that torch says they have."""
+        """The results with the element types of torch."""
         if isinstance(made, TupleWrapper):
             made = [made[i] for i in range(len(made))]
         if isinstance(made, (list, tuple)):
@@ -355,7 +355,7 @@ class _Importer:
         have = typed(e).checked_type
         known = [(a, b) for a, b in zip(have.shape, kind.shape) if isinstance(a, int) and isinstance(b, int)]
         if len(have.shape) != len(kind.shape) or any(a != b for a, b in known):
-            raise Refusal(f"its converter gives {have} where torch has {kind}; this is a bug in tilewright")
+            raise Refusal(f"its converter returns {have} where torch has {kind}; this is a bug in tilewright")
         return cast(e, str(kind.dtype))
 
     # -- errors ------------------------------------------------------------------------------
@@ -384,7 +384,7 @@ class _Importer:
         return find(target) is not None or target._schema.name in self.custom or _folds_only(target)
 
     def blamed(self, node: Any, work: Callable[[], Any]) -> Any:
-        """What `work` gives; a failure says at which call, and where in the model."""
+        """The result of `work`; an error names the call and its location in the model."""
         try:
             with at_node(f"{_label(node)} in {_where(node)}"):
                 return work()
@@ -478,14 +478,14 @@ def _known(made: Any) -> Any:
 
 
 def _closed(value: Any) -> Any:
-    """A known value as torch has it."""
+    """A known value as a torch value."""
     if isinstance(value, list):
         return [_closed(v) for v in value]
     return value.tensor if isinstance(value, _Known) else value
 
 
 def _opened(value: Any) -> Any:
-    """A value as converters take it: tensors as expressions, element types by name."""
+    """A value in the form of converters: tensors as expressions, element types by name."""
     if isinstance(value, (list, tuple)):
         return [_opened(v) for v in value]
     if isinstance(value, _Known):

@@ -1,4 +1,4 @@
-"""Picking and writing at places that a tensor names."""
+"""Indexing by tensors: gather and scatter."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _known_masks(indices: list[Any]) -> list[Any]:
 def index(n: Site, x: Expr, indices: list[Any]) -> Expr:
     indices = _known_masks(indices)
     if _has_mask(indices):
-        raise Refusal("how many elements a mask picks is not known before the program runs; use torch.where")
+        raise Refusal("the number of elements that a mask selects is dynamic; use torch.where")
     axes, found, shape = _places(x, indices)
     if len(axes) == 1:
         return R.take(x, found[0], axis=axes[0], mode="fast")  # type: ignore[no-any-return]
@@ -83,10 +83,10 @@ def _masked_put(n: Site, x: Expr, indices: list[Any], values: Expr, accumulate: 
     """One mask over the first dimensions, and values that do not depend on how often it holds."""
     given = [i for i in indices if i is not None]
     if len(given) != 1 or indices[0] is None or len(indices) != 1:
-        raise Refusal("a mask beside other indices is not supported; use torch.where")
+        raise Refusal("a mask together with other indices is not supported; use torch.where")
     mask = cast(given[0], "bool")
     if rank(values) and any(d != 1 for d in shape_of(values)[: max(rank(values) - rank(x) + rank(mask), 0)]):
-        raise Refusal("values for each element that a mask picks are not supported; use torch.where")
+        raise Refusal("values for each element that a mask selects are not supported; use torch.where")
     mask = reshape(mask, (*shape_of(mask), *[1] * (rank(x) - rank(mask))))
     value = n.to(values)
     if rank(value) > rank(x) - rank(given[0]):

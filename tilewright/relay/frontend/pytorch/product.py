@@ -166,7 +166,7 @@ def _weights(n: Site, scores: Expr, shape: tuple[Any, ...], mask: Expr | None, i
     if is_causal:
         rows, columns = shape[-2:]
         if not isinstance(rows, int) or not isinstance(columns, int):
-            raise Refusal("causal attention over sizes that are left open is not supported; give a mask")
+            raise Refusal("causal attention over dynamic sizes is not supported; give a mask")
         mask = constant(np.tril(np.ones((rows, columns), bool)))
     if mask is None:
         return NN.softmax(scores, -1)  # type: ignore[no-any-return]
@@ -244,7 +244,7 @@ def embedding_bag(
     if padding_idx not in (None, -1):
         raise Refusal("padding_idx is not supported")
     if not isinstance(offsets, Constant):
-        raise Refusal("where each bag begins must be known at import; give the bags as rows of a matrix")
+        raise Refusal("the offsets of bags must be known at import; give the bags as rows of a matrix")
     starts = [int(v) for v in offsets.numpy()]
     edges = starts if include_last_offset else [*starts, shape_of(indices)[0]]
     rows = R.take(weight, places(indices), axis=0, mode="fast", negative=False)

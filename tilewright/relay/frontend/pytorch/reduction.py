@@ -130,7 +130,7 @@ def _variance(n: Site, x: Expr, dim: Any, correction: Any, keepdim: bool) -> tup
     total = R.sum(R.multiply(apart, apart), axes, keepdim)
     count = _count(x, axes)
     if not isinstance(count, int):
-        raise Refusal("the variance over a size that is left open is not supported")
+        raise Refusal("the variance over a dynamic size is not supported")
     left = count - (1 if correction is None else correction)
     spread = R.divide(total, literal(float(left if left > 0 else 0), n.dtype))
     shape = shape_of(spread)

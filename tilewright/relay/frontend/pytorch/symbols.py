@@ -1,4 +1,4 @@
-"""Sizes that torch.export leaves open, as expressions over size variables.
+"""Dynamic sizes of torch.export as expressions over size variables.
 
 s0 // 2 + 1  (sympy)   ->   s0 // 2 + 1  (an expression over SizeVar s0)
 """

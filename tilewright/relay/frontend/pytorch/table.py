@@ -1,4 +1,4 @@
-"""The table of converters, and what a converter sees.
+"""The table of converters, and the interface of a call for converters.
 
     @aten("leaky_relu")
     def leaky_relu(n: Site, x: Expr, negative_slope: float) -> Expr:
@@ -7,8 +7,8 @@
 Names are those of ATen: `"max"` is every form of an operator that has no row of its own, `"max.dim"` one form. The
 parameters after `n` are those of ATen's signature that the converter wants, by name (`self` and `input` are `x`):
 tensors come as expressions, lists as lists, element types by their names. An argument that a converter does not take
-must stand at its default. The converter returns an expression, or a list of them for several results (None for
-one that cannot be had). `n` knows the types of the results as torch found them; the importer converts to them.
+must have its default value. The converter returns an expression, or a list of them for several results (None for an
+unsupported one). `n` has the types of the results in torch; the importer converts to them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .build import cast, dtype_name, dtype_of, literal, rank, torch_dtype
 
 __all__ = ["CONVERTERS", "Refusal", "Row", "Site", "aten", "find", "has"]
 
-# What says where and how a result lies in memory, or how exactly to compute it: all one here.
+# Arguments about memory layout, devices or accuracy, which do not matter here.
 _IRRELEVANT = frozenset(
     "layout device pin_memory memory_format non_blocking copy requires_grad stable generator implicit sparse "
     "scale_grad_by_freq compute_mask benchmark deterministic path cudnn_enabled cudnn_enable allow_tf32 "
@@ -114,7 +114,7 @@ CONVERTERS: dict[str, Row] = {}
 
 
 def aten(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Enter a converter into the table for operators or single forms of them."""
+    """Register a converter of operators or single overloads."""
 
     def take(work: Callable[..., Any]) -> Callable[..., Any]:
         row = Row(work)
@@ -128,7 +128,7 @@ def aten(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def find(target: Any) -> Row | None:
-    """The converter of a form of an operator."""
+    """The converter of an overload of an operator."""
     space, _, packet = getattr(getattr(target, "_schema", None), "name", "").partition("::")
     if space == "onnx":  # those of `torch.onnx.ops`
         return CONVERTERS.get(f"onnx::{packet}")
@@ -138,5 +138,5 @@ def find(target: Any) -> Row | None:
 
 
 def has(targets: Iterable[Any]) -> set[Any]:
-    """Those among some operators that the table has."""
+    """The operators among some that have a converter."""
     return {t for t in targets if find(t) is not None}
