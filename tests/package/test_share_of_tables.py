@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ def table(name: str, count: int, *marks: pytest.MarkDecorator) -> list[Any]:
 
 LONG = table("tests/topi/test_a.py::test_long", 40)
 MIDDLE = table("tests/relay/test_b.py::test_middle", 6)
-MODELS = table("tests/relay/test_b.py::test_models", 3, pytest.mark.sample(1))
+MODELS = table("tests/relay/test_b.py::test_models", 9, pytest.mark.sample(1))
 WHOLE = [
     *table("tests/topi/test_a.py::test_short", sampling.SHORT),
     *table("tests/arith/test_c.py::test_of_milliseconds", 40),
@@ -56,6 +57,26 @@ def test_a_seed_says_which_and_all_come_in_time() -> None:
     first, second = ([str(c)[len(name) :] for c in twins if str(c).startswith(name)]
                      for name in ("tests/topi/test_a.py::test_long", "tests/topi/test_a.py::test_twin"))  # fmt: skip
     assert first != second
+
+
+def test_one_case_leads_each_table() -> None:
+    left: list[Any] = []
+    config: Any = SimpleNamespace(
+        stash=pytest.Stash(),
+        option=SimpleNamespace(sample_seed=7),
+        hook=SimpleNamespace(pytest_deselected=lambda items: left.extend(items)),
+    )
+    every: list[Any] = [*LONG, *MIDDLE, *MODELS, *WHOLE]
+    for case in every:
+        case.config = config
+    assert all(map(sampling.leads, every))  # of a whole run each does
+    taken = [*every]
+    sampling.take(config, taken)
+    assert taken == sampling.sampled(every, 7) and sorted(map(str, [*taken, *left])) == sorted(
+        map(str, every)
+    )
+    first = {str(case).partition("[")[0]: case for case in reversed(taken)}
+    assert [case for case in taken if sampling.leads(case)] == [*reversed(first.values())]
 
 
 def collected(*options: str) -> list[str]:

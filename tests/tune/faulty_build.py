@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def _refuse() -> None:
 
 def _stay() -> None:
     while True:
-        pass
+        signal.pause()
 
 
 def _swell() -> None:
