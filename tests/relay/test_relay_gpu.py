@@ -151,13 +151,9 @@ def test_explain_says_where_a_step_runs(small: Any) -> None:
     assert text.startswith("fused_nn_dense_nn_bias_add_nn_relu: opencl\n") and "T_matmul_NT: rows" in text
     with pytest.warns(RuntimeWarning, match="fused_argsort runs on the host, between copies"):
         lib = relay.build(with_a_sort(), "opencl")
-<<<<<<< HEAD
-    assert "\nfused_argsort: the host, between copies: argsort would be computed by one thread" in lib.explain()
-=======
     assert (
         "\nfused_argsort: the host, between copies: argsort would be computed by one thread" in lib.explain()
     )
->>>>>>> h/words
 
 
 def test_what_depends_on_constants_alone_is_done_by_the_host() -> None:

@@ -162,11 +162,7 @@ def test_decisions_are_taken_on_outcomes() -> None:
     notes = Explanation("cuda")
     notes.outcomes = [Outcome("a", 256, True, "why not"), Outcome("b", 1, False, "")]
     _refuse_serial(notes)
-<<<<<<< HEAD
     notes.outcomes.append(Outcome("c", 1, False, "its loops depend on each other"))
-=======
-    notes.outcomes.append(Outcome("c", 1, False, "its loops depend on each other", True))
->>>>>>> h/words
     with pytest.raises(
         ScheduleError, match="c would be computed by one thread: its loops depend on each other"
     ):

@@ -282,13 +282,8 @@ class Substitution(Mutator):
         return made
 
 
-<<<<<<< HEAD
 class _SubstituteOnce(Substitution):
-    """The same, with each node rewritten once however often it is used: one table holds everywhere."""
-=======
-class _SubstituteOnce(_Substitute):
     """The same, with a memo: each shared node is rewritten once."""
->>>>>>> h/words
 
     def __init__(self, table: Mapping[Any, Any]) -> None:
         super().__init__(table)
@@ -497,13 +492,8 @@ def buffers_accessed(n: Any) -> dict[Buffer, None]:
     return {m.buffer: None for m in distinct(n) if isinstance(m, (BufferLoad, BufferStore))}
 
 
-<<<<<<< HEAD
 class _Renew(Substitution):
-    """Every variable, buffer and block that the program defines made anew."""
-=======
-class _Renew(_Substitute):
     """Replaces every variable, buffer and block that the program defines by a new one."""
->>>>>>> h/words
 
     def __init__(self) -> None:
         super().__init__({})

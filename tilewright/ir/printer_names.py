@@ -64,26 +64,16 @@ class Names:
         return thing in self.of
 
     def define(self, thing: Any, hint: str) -> str:
-<<<<<<< HEAD
-        """Give `thing` the name nearest to `hint` that is not taken."""
-        name = free_name(_identifier(hint, "v"), self.taken)
-=======
         """Give `thing` a unique name derived from `hint`."""
-        name = _free(_identifier(hint, "v"), self.taken)
->>>>>>> h/words
+        name = free_name(_identifier(hint, "v"), self.taken)
         self.taken.add(name)
         self.log.append((thing, name, self.of.get(thing)))
         self.of[thing] = name
         return name
 
     def reserve(self, hint: str) -> str:
-<<<<<<< HEAD
-        """A name that nothing else gets, in other scopes neither."""
-        name = free_name(hint, self.taken)
-=======
         """A name that is reserved in all scopes."""
-        name = _free(hint, self.taken)
->>>>>>> h/words
+        name = free_name(hint, self.taken)
         self.taken.add(name)
         return name
 

@@ -153,18 +153,6 @@ def _tensor_op(name: str) -> Any:
     return getattr(elementwise, name)
 
 
-<<<<<<< HEAD
-=======
-def _binary(name: str, a: Any, b: Any) -> Expr:
-    """A call of a binary operator; a number takes the element type of the other operand."""
-    if not isinstance(a, Expr):
-        a = const_like(a, b)
-    elif not isinstance(b, Expr):
-        b = const_like(b, a)
-    return _tensor_op(name)(a, b)  # type: ignore[no-any-return]
-
-
->>>>>>> h/words
 def const_like(value: Any, beside: Expr) -> Expr:
     """A constant of the element type of `beside`, where that is known."""
     if isinstance(value, (int, float)):
@@ -504,15 +492,4 @@ def type_of_function(f: Function) -> FuncType:
     return FuncType(tuple(a for a in args if a is not None), f.ret_type, f.type_params)
 
 
-<<<<<<< HEAD
-=======
-def tuple_size(expr: Expr) -> int | None:
-    """The number of fields of a tuple, if known."""
-    if isinstance(expr, Tuple):
-        return len(expr.fields)
-    kind = expr._checked_type
-    return len(kind.fields) if isinstance(kind, TupleType) else None
-
-
->>>>>>> h/words
 __getattr__ = attributes(__name__)

@@ -29,17 +29,10 @@ from .build import R, constant, rank, typed
 from .context import NeedsValue, Node, Value
 from .survey import names_read
 
-<<<<<<< HEAD
-MOST = 4096  # turns that are written out one after the other
-MOST_WRITTEN = (
-    8192  # nodes of all turns, where the virtual machine can run them as a loop: compiling takes longer
-)
-=======
 __all__ = ["MOST", "MOST_WRITTEN", "Step", "given", "nodes_of", "outside", "run_time_loop"]
 
 MOST = 4096  # most unrolled iterations
 MOST_WRITTEN = 8192  # most nodes of an unrolled loop that the virtual machine could run: compile time
->>>>>>> h/words
 
 # Rows are collected in a small tensor that is copied in each iteration, and moved to a large one at this many rows.
 _ROWS = 64

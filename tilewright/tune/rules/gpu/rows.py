@@ -162,15 +162,9 @@ class MadeAhead(SimpleRule):
         why = ""
         for form in forms:
             ahead = stage.program.look_ahead(partial(self._grid, stage, form))
-<<<<<<< HEAD
-            made = ahead if isinstance(ahead, str) else ahead[0]
-            if not isinstance(made, str):
-                return Match(stage, stage.program.target.gpu, (form, *made, ahead[1]))
-=======
             made, position = (ahead, None) if isinstance(ahead, str) else ahead
             if not isinstance(made, str):
                 return Match(stage, stage.program.target.gpu, (form, *made, position))
->>>>>>> h/gpu
             why = why or made
         return Refusal(why, near=True)
 
