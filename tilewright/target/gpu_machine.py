@@ -221,9 +221,9 @@ class RowFigures:
     cluster_threads: int = 128  # threads of a thread block of a cluster, at least
     # bytes of shared memory of a thread block for the intermediate stages of a row
     shared_memory: int = 46 * 1024
-    # Time with which rows in shared memory compete, relative to the predicted one. Not measured yet: barriers between
-    # their stages are not counted.
-    shared_prior: float = 1.5
+    # Time with which rows in shared memory compete, relative to the predicted one, which counts no barriers between
+    # stages. Not measured yet: about the least with which rows in registers keep the chains that they had before.
+    shared_prior: float = 2.0
 
 
 ROWS: Final = RowFigures()

@@ -12,9 +12,9 @@ from ....ir.stmt import For, ForKind, Stmt, stmt_list
 from ....target import Target
 from ....target.gpu_machine import GpuMachine
 from ....tir.schedule import Schedule
-from ...cost.gpu import Counts
+from ...cost.gpu import Counts, seconds_of
 from ...cost.table import Array
-from ...program.facts import Facts, number
+from ...program.facts import Facts, facts_of, number
 from ...program.patterns import is_pooling, reuses
 from ...program.stages import Stage
 from ..rule import Applied, Match, Refusal, Row
@@ -51,7 +51,14 @@ class Plain(SimpleRule):
         f, gpu = match.stage.facts, match.machine
         # The L1 cache serves windows of one tensor well.
         product = f.kind == "reduction" and reuses(f) and not (is_pooling(f) or is_depthwise(f))
-        return {"prior": gpu.elementwise.plain_prior, "margin": gpu.tile.margin} if product else {}
+        doubt = {"prior": gpu.elementwise.plain_prior, "margin": gpu.tile.margin} if product else {}
+        consumer = match.stage.program.fusable_consumer(f) if f.reduce and f.write is not None else None
+        if consumer is None:
+            return doubt
+        # The epilogue is a kernel of its own.
+        c = facts_of(match.stage.program.sch, consumer)
+        blocks = max(1, c.points // gpu.elementwise.threads)
+        return {**doubt, "left": float(seconds_of(stage_counts([c], gpu, blocks), gpu))}
 
     def steps(self, k: Kernel, match: Match) -> dict[str, Any]:
         f, sch = match.stage.facts, k.sch
@@ -68,7 +75,7 @@ def _plain_counts(f: Facts, gpu: GpuMachine, threads: Array) -> Counts:
     w, results = gpu.elementwise, max(1, math.prod(a.extent for a in f.spatial))
     blocks = np.maximum(1, -(-results // threads))
     # Loads of single elements have less in flight than those of vectors.
-    busy = blocks if f.reduce else blocks / max(1, 16 * 8 // max(8, f.bits))
+    busy = blocks / max(1, 16 * 8 // max(8, f.bits))
     c = stage_counts([f], gpu, busy, 0.0)
     last = f.spatial[-1] if f.spatial else None
     apart = [r for r in f.reads if last is not None and r.stride(last) not in (0, 1)]

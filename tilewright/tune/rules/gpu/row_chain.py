@@ -110,7 +110,10 @@ class SharedChain(SimpleRule):
         return Match(stage, target.gpu, count)
 
     def counts(self, match: Match, threads: Array, wide: Array) -> Counts:
-        return stage_counts(match.stage.chain, match.machine, np.full(len(threads), match.found), 0.0)
+        # Short rows have small thread blocks, which have less in flight.
+        size = max(f.points for f in match.stage.chain) // match.found
+        full = min(1.0, power(size) / match.machine.elementwise.plain_threads)
+        return stage_counts(match.stage.chain, match.machine, np.full(len(threads), full * match.found), 0.0)
 
     def more(self, match: Match) -> dict[str, float]:
         return {"prior": match.machine.rows.shared_prior}
