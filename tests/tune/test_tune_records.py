@@ -245,7 +245,7 @@ def test_the_table(task: Task) -> None:
     [
         (
             b"this is not a database at all, and long enough to be looked at",
-            "no file of tuning records, or a damaged",
+            "not a file of tuning records, or a damaged",
         ),
         (None, "a database of something else"),
     ],
