@@ -278,7 +278,7 @@ def test_refusals() -> None:
         (lambda: topi.stack([a, b]), r"topi\.stack: tensor 1 has shape \(3, 5\)"),
         (lambda: topi.concatenate([a, topi.cast(a, "int32")]), r"topi\.concatenate: tensor 1 is int32"),
         (lambda: topi.concatenate([]), r"topi\.concatenate: there are no tensors"),
-        (lambda: topi.split(a, 3, 1), r"topi\.split: dimension 1 is 4 and cannot be reshaped to 3"),
+        (lambda: topi.split(a, 3, 1), r"topi\.split: dimension 1 is 4 and cannot be split into 3"),
         (lambda: topi.flip(a, 2), r"topi\.flip: axis is 2"),
         (lambda: topi.strided_slice(a, [0], [1], [0]), r"topi\.strided_slice: strides has 0"),
         (lambda: topi.strided_slice(a, [0, 0, 0], [1]), r"topi\.strided_slice: begin has 3 entries"),

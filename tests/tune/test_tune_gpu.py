@@ -236,7 +236,7 @@ def test_without_xgboost_one_message_and_a_corrected_model(monkeypatch: pytest.M
         warnings.simplefilter("always")
         made = [cost_model("auto", 0, tvm.target.Target("opencl")) for _ in range(3)]
     assert [type(m) for m in made] == [CorrectedModel] * 3
-    assert len(caught) == 1 and "corrected by what is measured" in str(caught[0].message)
+    assert len(caught) == 1 and "corrected by measurements" in str(caught[0].message)
 
 
 # ---------------------------------------------------------------------------- records of GPUs

@@ -284,6 +284,9 @@ class AttentionFigures:
 
     four_warpgroups: float = 0.88  # time for each row with four warpgroups, relative to the time with two
     l2_fraction: float = 0.75  # of the L2 cache that keys and values of heads may take
+    # Time with which it competes with three kernels, relative to the predicted one: their estimate assumes that all SMs
+    # have the same work. Not measured yet: about the largest with which one kernel keeps a single head of 1024 x 256.
+    prior: float = 0.55
 
 
 @dataclass(frozen=True, slots=True)

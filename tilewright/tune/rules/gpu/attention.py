@@ -149,7 +149,8 @@ class FusedAttention:
 
         def made(parts: Sequence[Parts], finer: Callable[[], Table] | None = None) -> Table:
             work = [counts(a, p, machine) for p in parts]
-            return kernel_table(match.stage, _COLUMNS, [astuple(p) for p in parts], work, finer=finer)
+            points, prior = [astuple(p) for p in parts], machine.attention.prior
+            return kernel_table(match.stage, _COLUMNS, points, work, finer=finer, prior=prior)
 
         if only is not None:
             return made([p for p in every if p == _decided(only)])
@@ -179,7 +180,7 @@ class AttentionApart:
     def table(self, match: Match, machine: GpuMachine, only: Mapping[str, int] | None = None) -> Table:
         kernels = 3 if only is None else only["kernels"]
         work = [_apart(match.found[0], machine)] if kernels == 3 else []
-        return kernel_table(match.stage, ("kernels",), [(3,)] if work else [], work)
+        return kernel_table(match.stage, ("kernels",), [(3,)] if work else [], work, launches=3.0)
 
     def apply(self, sch: Schedule, match: Match, row: Row) -> Applied:
         return Applied({}, opened=True)
