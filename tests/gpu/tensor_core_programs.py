@@ -11,6 +11,7 @@ from gpu_programs import Program, random
 import tilewright as tvm
 from tilewright import te, tir, topi
 from tilewright.tir.tensor_intrin.cuda import get_wgmma_intrin, get_wmma_intrin_group
+from tilewright.tune.plan import plan_of
 
 HOPPER = "cuda -model=h200"
 TF32 = f"{HOPPER} -tf32=1"
@@ -198,12 +199,21 @@ def _program(make: Callable[..., tir.Schedule], *sizes: int, **facts: Any) -> Ca
     return build
 
 
-def _by_rules(target: str, *sizes: int, sketch: str = "tensor cores", **facts: Any) -> Callable[[], Program]:
+def scheduled(args: list[Any], target: str, rule: str = "") -> Any:
+    """The zero-trial schedule, or that of a rule for the first stage, which another one may win."""
+    if not rule:
+        return tvm.auto_schedule(args, target)
+    return plan_of(te.create_prim_func(args), tvm.target.Target(target), forced={0: rule}).sch
+
+
+def _by_rules(
+    target: str, *sizes: int, sketch: str = "tensor cores", rule: str = "", **facts: Any
+) -> Callable[[], Program]:
     def build() -> Program:
         args = product(*sizes, **facts)
         ways = {k: v for k, v in facts.items() if k.startswith("trans")}
         given, result = arrays(args, **ways)
-        sch = tvm.auto_schedule(args, target)
+        sch = scheduled(args, target, rule)
         assert any(r["sketch"] == sketch for r in sch.explanation.records), sch.explain()
         return Program(sch.mod, None, given, result, 1e-2, 1e-2 * sizes[2] ** 0.5)
 
@@ -218,7 +228,7 @@ def special_values() -> Program:
         given[0][row, 3 + row] = np.uint32(bits).view("float32")
     with np.errstate(invalid="ignore"):
         result = (given[0].astype("float64") @ given[1].astype("float64")).astype("float32")
-    sch = tvm.auto_schedule(args, AMPERE_TF32)
+    sch = scheduled(args, AMPERE_TF32, "mma")
     assert "tf32" in sch.explanation.records[0]["instructions"]
     return Program(sch.mod, None, given, result, 1e-2, 1e-1)
 
@@ -280,12 +290,14 @@ def convolved(
     return out
 
 
-def _convolution(target: str, *sizes: Any, instructions: str, **facts: Any) -> Callable[[], Program]:
+def _convolution(
+    target: str, *sizes: Any, instructions: str, rule: str = "", **facts: Any
+) -> Callable[[], Program]:
     def build() -> Program:
         args = convolution(*sizes, **facts)
         given = [random(*map(int, t.shape), dtype=t.dtype, seed=i) for i, t in enumerate(args[:-1])]
         result = convolved(given, **facts).astype("int32" if given[0].dtype == "int8" else given[0].dtype)
-        sch = tvm.auto_schedule(args, target)
+        sch = scheduled(args, target, rule)
         assert any(instructions in r.get("instructions", "") for r in sch.explanation.records), sch.explain()
         depth = given[1].size / given[1].shape[0 if facts.get("turned") else -1]
         return Program(sch.mod, None, given, result, 1e-2, 2e-2 * depth**0.5)
@@ -427,7 +439,7 @@ AMPERE_PROGRAMS: dict[str, Callable[[], Program]] = {
     "mma by rules, batch": _by_rules(AMPERE, 96, 80, 64, batch=(3,), trans_a=True),
     "mma by rules, tf32": _by_rules(AMPERE_TF32, 256, 384, 320, kind="float32"),
     "mma by rules, tf32, both turned": _by_rules(
-        AMPERE_TF32, 96, 80, 64, batch=(3,), kind="float32", trans_a=True, trans_b=True
+        AMPERE_TF32, 96, 80, 64, batch=(3,), kind="float32", trans_a=True, trans_b=True, rule="mma"
     ),
     "mma by rules, tf32, ragged, bias": _by_rules(
         AMPERE_TF32, 200, 301, 99, kind="float32", trans_b=True, bias=True
@@ -444,7 +456,15 @@ AMPERE_PROGRAMS: dict[str, Callable[[], Program]] = {
         AMPERE, (2, 9, 13, 20), 70, (3, 2), dilation=(1, 2), turned=True, instructions="wmma"
     ),
     "convolution by mma, tf32": _convolution(
-        AMPERE_TF32, (2, 14, 14, 64), 64, (3, 3), padding=1, fused=True, kind="float32", instructions="tf32"
+        AMPERE_TF32,
+        (2, 14, 14, 64),
+        64,
+        (3, 3),
+        padding=1,
+        fused=True,
+        kind="float32",
+        instructions="tf32",
+        rule="im2col mma",
     ),
     "convolution by mma, tf32, odd": _convolution(
         AMPERE_TF32, (2, 9, 13, 18), 70, (3, 2), kind="float32", turned=True, instructions="tf32"

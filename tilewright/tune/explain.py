@@ -71,7 +71,8 @@ class Explanation:
             told["instead"] = instead
         self.records.insert(at, told)
         shared = "shared_memory" in choice.winner.rule.needs
-        self.outcomes.append(Outcome(stage.name, int(note.get("threads", 0)), shared, instead))  # type: ignore[call-overload]
+        threads, refused = int(note.get("threads", 0)), str(told.get("instead", ""))  # type: ignore[call-overload]
+        self.outcomes.append(Outcome(stage.name, threads, shared, refused))
 
     # -- output --------------------------------------------------------------------------------
     def to_json(self) -> str:

@@ -106,7 +106,8 @@ class SingleThread(SimpleRule):
             return Refusal("it is a chain of stages")
         if is_parallel(stage.facts, target.gpu):
             return Refusal("its parallel loops become threads")
-        return Match(stage, target.gpu)
+        shared = Plain().match(stage, target)
+        return Match(stage, target.gpu, shared.why if isinstance(shared, Refusal) else "")
 
     def counts(self, match: Match, threads: Array, wide: Array) -> Counts:
         f, step = match.stage.facts, match.machine.elementwise.load_latency
@@ -120,7 +121,7 @@ class SingleThread(SimpleRule):
         rv = match.stage.facts.rv
         k.sch.bind(k.fused([], rv), "blockIdx.x")
         k.sch.bind(k.sch.add_unit_loop(rv), "threadIdx.x")
-        return {"threads": 1}
+        return {"threads": 1, **({"instead": match.found} if match.found else {})}
 
 
 class ParallelLoops(SimpleRule):
