@@ -184,6 +184,9 @@ class Mma(ProductRule):
     def steps(self, *given: Any) -> Sketch:
         return Warps(*given)
 
+    def margins(self, target: Target) -> dict[str, float]:
+        return {} if target.has("wgmma") else {"prior": target.gpu.mma.prior}
+
 
 # ---------------------------------------------------------------------------- the sketch
 class Warps(Sketch):
