@@ -21,6 +21,6 @@ def test_what_is_missing_is_told(tmp_path: Path) -> None:
         "device cuda(0) is not available in this process: ",
         "pip install 'tilewright[cuda]'",
         "the learned cost model needs xgboost: pip install 'tilewright[tune]'",
-        "the analytical model goes on",
+        "the analytical model is used",
     ):
         assert text in done.stdout, done.stdout

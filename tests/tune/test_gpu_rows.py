@@ -146,12 +146,13 @@ def test_clusters_share_long_rows(name: str, monkeypatch: pytest.MonkeyPatch) ->
     assert record["cluster"] > 1 and "x0" in record["in registers"]
 
 
-@pytest.mark.parametrize("name", ["softmax", "layernorm"])
-def test_stages_of_rows_that_nothing_holds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "kernels"), [("softmax", 3), ("layernorm", 1)])
+def test_stages_of_rows_that_nothing_holds(name: str, kernels: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exponentials of a softmax would have to be kept; a layer norm keeps two numbers for each row."""
     monkeypatch.setattr(Kernel, "limit", 8)
     sch = computes(*CLUSTERS[name], f"{CUDA} -machine=rows.held_registers:4,rows.shared_memory:64")
     stages = [r["stage"] for r in sch.explanation.records if r["sketch"] not in ("inline", "apart")]
-    assert len(stages) == 3 and "T_softmax_exp" not in stages
+    assert len(stages) == kernels and "T_softmax_exp" not in stages
 
 
 def source(shapes: list[tuple[int, ...]], build: Any, dtype: str = "float32") -> str:

@@ -101,8 +101,8 @@ class MmaFigures:
     stages: int = 6  # of the pipeline, at most
     # Time with which it competes where there is no `wgmma`, relative to the predicted one: estimates of small kernels
     # are too high. Measured on an H200 with code for sm_80: seven products and convolutions in tf32, of 64 x 64 x 64
-    # to 512 x 512 x 512, take 0.42 to 0.68 of the time that SIMT takes for them; 0.7 gives `mma` all seven.
-    prior: float = 0.7
+    # to 512 x 512 x 512, take 0.5 to 0.7 of the time that SIMT takes for them. Integers compete as predicted.
+    prior: float = 0.6
 
 
 @dataclass(frozen=True, slots=True)

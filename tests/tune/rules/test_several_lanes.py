@@ -54,7 +54,7 @@ def test_it_says_why_not(args: list[Any], why: str) -> None:
 def test_every_row_computes_what_the_program_says() -> None:
     sketches = Sketches(task_of(argmax(5, 100), TARGET))
     space = sketches.space.first
-    assert space.stages[0].sketch == "several in lanes" and len(space.stages[0]) == 6
+    assert space.stages[0].rule == "several in lanes" and len(space.stages[0]) == 6
     for row in space.everything():
         assert sketches.apply(space.decisions(row)).verify()
 

@@ -67,8 +67,9 @@ class Dp4a(ProductRule):
     def steps(self, *given: Any) -> Sketch:
         return Dots(*given)
 
-    def margins(self, target: Target) -> dict[str, float]:
-        return {"margin": target.gpu.tile.margin}
+    def margins(self, p: Product, target: Target) -> dict[str, float]:
+        # Where tensor cores need transposed operands too, the launches that transpose them decide.
+        return {} if across(p) else {"margin": target.gpu.tile.margin}
 
 
 def _largest(p: Product, gpu: GpuMachine) -> DotTile:

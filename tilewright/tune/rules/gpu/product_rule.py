@@ -116,7 +116,7 @@ class ProductRule:
         """The sketch that applies a tile."""
         raise NotImplementedError
 
-    def margins(self, target: Target) -> dict[str, float]:
+    def margins(self, p: Product, target: Target) -> dict[str, float]:
         """The counts with which the estimate competes beside its own."""
         return {}
 
@@ -163,7 +163,8 @@ class ProductRule:
             coarse = not finer and only is None
             return kernel_table(
                 match.stage, self._columns(), points, kernels, _effort([t for *_, t in rows], found.source.product),
-                (lambda: made(True)) if coarse else None, before=np.array(before), **self.margins(target),
+                (lambda: made(True)) if coarse else None, before=np.array(before),
+                **self.margins(found.source.product, target),
             )  # fmt: skip
 
         return made(only is not None)

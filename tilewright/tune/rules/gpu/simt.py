@@ -100,7 +100,7 @@ class Simt(ProductRule):
     def steps(self, *given: Any) -> Sketch:
         return Threads(*given)
 
-    def margins(self, target: Target) -> dict[str, float]:
+    def margins(self, p: Product, target: Target) -> dict[str, float]:
         return {"prior": target.gpu.simt.prior} if target.has("tma") and target.has("setmaxnreg") else {}
 
 

@@ -59,7 +59,7 @@ class Wgmma(ProductRule):
     def steps(self, *given: Any) -> Sketch:
         return Warpgroups(*given)
 
-    def margins(self, target: Target) -> dict[str, float]:
+    def margins(self, p: Product, target: Target) -> dict[str, float]:
         return {"prior": target.gpu.wgmma.prior}
 
 
