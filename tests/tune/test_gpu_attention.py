@@ -16,7 +16,7 @@ from tensor_core_programs import AMPERE, HOPPER, HOPPER_PROGRAMS, attention, att
 import tilewright as tvm
 from tilewright import te, topi
 from tilewright.tir.schedule import Schedule
-from tilewright.tir.schedule.attention import attention_of
+from tilewright.tir.schedule.library.attention import attention_of
 from tilewright.tune.rules.gpu.attention import Parts, _Sketch, refusal
 
 

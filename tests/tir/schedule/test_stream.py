@@ -10,7 +10,7 @@ import pytest
 from tilewright import te, tir, topi
 from tilewright.ir.errors import ScheduleError
 from tilewright.tir.interpret import interpret
-from tilewright.tir.schedule.stream import ROLES
+from tilewright.tir.schedule.library.stream import ROLES
 
 
 def attention(

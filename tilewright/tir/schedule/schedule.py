@@ -29,13 +29,13 @@ from . import (
     sampling,
 )
 from . import compute_at as moving
-from . import rebase as rebasing
-from . import stream as streaming
 from . import tensorize as hardware
-from . import winograd as filtering
 from .blocks import consumers_of, producers_of
 from .buffers import named_buffer
 from .index_map import IndexMap
+from .library import rebase as rebasing
+from .library import stream as streaming
+from .library import winograd as filtering
 from .padding import pad_einsum as _pad_einsum
 from .primitive import PRIMITIVES, BlockRV, ExprRV, LoopRV, primitive, refuse
 from .state import ScheduleState

@@ -19,8 +19,8 @@ from ....ir.transform import PassContext
 from ....target import Target
 from ....target.machine import CpuMachine
 from ....tir.schedule import Schedule
+from ....tir.schedule.library.winograd import Convolution, convolution_of
 from ....tir.schedule.primitive import BlockRV
-from ....tir.schedule.winograd import Convolution, convolution_of
 from ...cost.table import Table
 from ...program.facts import Facts, extent_of, facts_of
 from ...program.stages import Stage

@@ -18,9 +18,9 @@ from ....ir.function import PrimFunc
 from ....target import Target
 from ....target.gpu_machine import GpuMachine, register_split
 from ....tir.schedule import Schedule
-from ....tir.schedule.attention import Attention, attention_of
+from ....tir.schedule.library.attention import Attention, attention_of
+from ....tir.schedule.library.stream import ROLES
 from ....tir.schedule.primitive import BlockRV, LoopRV
-from ....tir.schedule.stream import ROLES
 from ....tir.tensor_intrin.cuda import get_wgmma_intrin, get_wgmma_rows_intrin
 from ....tir.transform.lower_bulk_copies import BULK_COPY
 from ....tir.transform.specialize_warps import EARLY, OVERLAP, PERSISTENT, SPECIALIZE

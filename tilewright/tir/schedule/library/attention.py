@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ...arith import Analyzer
-from ...ir.buffer import Buffer
-from ...ir.dtype import DataType
-from ...ir.equal import structural_equal
-from ...ir.expr import (
+from ....arith import Analyzer
+from ....ir.buffer import Buffer
+from ....ir.dtype import DataType
+from ....ir.equal import structural_equal
+from ....ir.expr import (
     EQ,
     GE,
     GT,
@@ -32,14 +32,14 @@ from ...ir.expr import (
     const,
     const_value,
 )
-from ...ir.functor import Mutator, pre_order, substitute, vars_used
-from ...ir.ops import conjuncts, sub
-from ...ir.stmt import BlockRealize, BufferStore
-from ..analysis.combiner import Combination, NotACombination, combination_of
-from .blocks import check_dominant, consumers_of, enclosing_block
+from ....ir.functor import Mutator, pre_order, substitute, vars_used
+from ....ir.ops import conjuncts, sub
+from ....ir.stmt import BlockRealize, BufferStore
+from ...analysis.combiner import Combination, NotACombination, combination_of
+from ..blocks import check_dominant, consumers_of, enclosing_block
 
 if TYPE_CHECKING:
-    from .schedule import Schedule
+    from ..schedule import Schedule
 
 _WIDE = DataType("float32")
 

@@ -17,18 +17,18 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from ...arith.minimal_filtering import LARGEST, Matrix, filter_matrices
-from ...ir.buffer import Buffer, BufferRegion, decl_buffer
-from ...ir.expr import Add, BufferLoad, IterVar, Mul, PrimExpr, Range, Var, const, const_value
-from ...ir.functor import pre_order, vars_used
-from ...ir.ops import add, equal, if_then_else, less, logical_and, mul, select, sub
-from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, Stmt
-from ..analysis.combiner import NotACombination, combination_of
-from .blocks import check_dominant, enclosing_block, insert_beside
-from .primitive import BlockRV, LoopRV, primitive, refuse
+from ....arith.minimal_filtering import LARGEST, Matrix, filter_matrices
+from ....ir.buffer import Buffer, BufferRegion, decl_buffer
+from ....ir.expr import Add, BufferLoad, IterVar, Mul, PrimExpr, Range, Var, const, const_value
+from ....ir.functor import pre_order, vars_used
+from ....ir.ops import add, equal, if_then_else, less, logical_and, mul, select, sub
+from ....ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, Stmt
+from ...analysis.combiner import NotACombination, combination_of
+from ..blocks import check_dominant, enclosing_block, insert_beside
+from ..primitive import BlockRV, LoopRV, primitive, refuse
 
 if TYPE_CHECKING:
-    from .schedule import Schedule
+    from ..schedule import Schedule
 
 # The annotation of the stages that transform: how many of their last iterators are to be unrolled.
 KEY = "winograd.small"

@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...ir.buffer import Buffer, decl_buffer
-from ...ir.expr import (
+from ....ir.buffer import Buffer, decl_buffer
+from ....ir.expr import (
     BufferLoad,
     Call,
     IterVar,
@@ -26,8 +26,8 @@ from ...ir.expr import (
     const,
     const_value,
 )
-from ...ir.functor import pre_order, substitute
-from ...ir.ops import (
+from ....ir.functor import pre_order, substitute
+from ....ir.ops import (
     add,
     cast,
     div,
@@ -45,14 +45,14 @@ from ...ir.ops import (
     select,
     sub,
 )
-from ...ir.ops import all as all_of
-from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, Stmt, seq
+from ....ir.ops import all as all_of
+from ....ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, Stmt, seq
+from ..blocks import enclosing_block, insert_beside, refresh_regions, remove_stmt
+from ..primitive import BlockRV, LoopRV, primitive, refuse
 from .attention import Attention, attention_of
-from .blocks import enclosing_block, insert_beside, refresh_regions, remove_stmt
-from .primitive import BlockRV, LoopRV, primitive, refuse
 
 if TYPE_CHECKING:
-    from .schedule import Schedule
+    from ..schedule import Schedule
 
 _LOG2_E = math.log2(math.e)
 _WIDE = 64  # sizes of heads are padded to multiples of this

@@ -14,19 +14,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...arith import Analyzer
-from ...ir.buffer import Buffer
-from ...ir.equal import structural_equal
-from ...ir.expr import Add, BufferLoad, Call, Cast, IterVar, Max, Mul, PrimExpr, Sub, Var, const, const_value
-from ...ir.functor import pre_order, rewrite, substitute, vars_used
-from ...ir.ops import add, cast, conjuncts, div, less, max_of, min_of, min_value, mul, sub
-from ...ir.stmt import Block, BlockRealize, IfThenElse, Stmt
-from ..analysis.combiner import Combination, NotACombination, combination_of
-from .blocks import check_dominant, consumers_of, is_output, refresh_regions
-from .primitive import BlockRV, primitive, refuse
+from ....arith import Analyzer
+from ....ir.buffer import Buffer
+from ....ir.equal import structural_equal
+from ....ir.expr import Add, BufferLoad, Call, Cast, IterVar, Max, Mul, PrimExpr, Sub, Var, const, const_value
+from ....ir.functor import pre_order, rewrite, substitute, vars_used
+from ....ir.ops import add, cast, conjuncts, div, less, max_of, min_of, min_value, mul, sub
+from ....ir.stmt import Block, BlockRealize, IfThenElse, Stmt
+from ...analysis.combiner import Combination, NotACombination, combination_of
+from ..blocks import check_dominant, consumers_of, is_output, refresh_regions
+from ..primitive import BlockRV, primitive, refuse
 
 if TYPE_CHECKING:
-    from .schedule import Schedule
+    from ..schedule import Schedule
 
 _EXPONENTIALS = ("exp", "exp2", "exp10")
 

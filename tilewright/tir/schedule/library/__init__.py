@@ -1,0 +1,1 @@
+"""Algorithms made of primitives: Winograd convolution, online softmax, attention in one kernel."""
