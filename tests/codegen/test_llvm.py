@@ -353,3 +353,25 @@ tvm.build(main, target="llvm").get_source("asm")
         source = Path(folder) / "chain.py"
         source.write_text(program)
         subprocess.run([sys.executable, source], check=True, timeout=60)
+
+
+def test_stores_to_elements_that_iterations_share_keep_their_order() -> None:
+    """LLVM's vectorizer once let all first stores come before the second ones."""
+
+    @T.prim_func
+    def program(A: T.Buffer((64,), "float32"), B: T.Buffer((32,), "float32"), n: T.int32):
+        L = T.alloc_buffer((64,), scope="local")
+        for i in range(64):
+            with T.block("L"):
+                v = T.axis.spatial(64, i)
+                L[v] = A[v]
+        for i in T.serial(0, n):
+            with T.block("B"):
+                v = T.axis.opaque(64, i)
+                B[v // 2] = T.float32(0)
+                if v % 2 == 0:
+                    B[v // 2] = B[v // 2] + L[v]
+
+    b = np.full(32, 7, "float32")
+    tvm.build(program, target="llvm")(np.ones(64, "float32"), b, 64)
+    np.testing.assert_array_equal(b, np.zeros(32))

@@ -10,7 +10,21 @@ from typing import TYPE_CHECKING, Any
 from ...ir.buffer import Buffer
 from ...ir.dtype import BOOL, FLOAT32, INT64, DataType
 from ...ir.errors import LoweringError
-from ...ir.expr import Broadcast, BufferLoad, Call, IntImm, PrimExpr, Ramp, StringImm, Var, const_value
+from ...ir.expr import (
+    Add,
+    Broadcast,
+    BufferLoad,
+    Call,
+    Cast,
+    IntImm,
+    Mul,
+    PrimExpr,
+    Ramp,
+    StringImm,
+    Sub,
+    Var,
+    const_value,
+)
 from ...ir.functor import pre_order, statements, undefined_vars
 from ...ir.module import GlobalVar
 from ...ir.op import Op
@@ -28,6 +42,7 @@ if TYPE_CHECKING:
 # Allocations up to this many bytes live on the stack.
 _STACK_BYTES = 64 * 1024
 _ERROR_ASSERT, _ERROR_MEMORY = 1, 4
+_AFFINE = (Var, IntImm, Add, Sub, Mul, Cast, Ramp, Broadcast)
 
 
 class FunctionEmitter:
@@ -613,7 +628,9 @@ class FunctionEmitter:
             self.stmt(s.body)
         self.emit(f"{following} = add nsw i64 {counter}, 1")
         latch = self.block
-        scalar = len(self.lines) - slot > _CHAIN and _is_long_chain(self.lines[slot + 1 :])
+        scalar = _stores_again(s) or (
+            len(self.lines) - slot > _CHAIN and _is_long_chain(self.lines[slot + 1 :])
+        )
         mark = self.module.kept(scalar=scalar) if scalar or _is_tile(s.body) else ""
         self.emit(f"br label %{head}{mark}")
         self.lines[slot] = f"  {counter} = phi i64 [ {begin}, %{before} ], [ {following}, %{latch} ]"
@@ -709,6 +726,31 @@ def _is_tile(body: Stmt) -> bool:
             if count >= _TILE:
                 return True
     return False
+
+
+def _stores_again(loop: Any) -> bool:
+    """Whether several stores of a loop go to one buffer at indices that are not affine in its variable, so that
+    iterations may share elements: `B[i // 2] = 0; if i % 2 == 0: B[i // 2] += A[i]`. LLVM's vectorizer (22.1) lets all
+    iterations of a vector take the first store before one takes the second."""
+    stores: dict[Buffer, list[BufferStore]] = {}
+    affine = {loop.loop_var: True}  # the variables that depend on the loop's
+
+    def is_curved(e: PrimExpr) -> bool | None:
+        """Whether it depends on the loop's variable otherwise than affinely; None if it does not depend on it."""
+        found = [affine[m] for m in pre_order(e) if isinstance(m, Var) and m in affine]
+        if not found:
+            return None
+        return not all(found) or any(m.__class__ not in _AFFINE for m in pre_order(e))
+
+    for m in statements(loop.body):
+        if isinstance(m, LetStmt) and (curved := is_curved(m.value)) is not None:
+            affine[m.var] = not curved
+        elif isinstance(m, BufferStore):
+            stores.setdefault(m.buffer, []).append(m)
+    return any(
+        len(several) > 1 and any(is_curved(i) for m in several for i in m.indices)
+        for several in stores.values()
+    )
 
 
 def _is_long_chain(body: Sequence[str]) -> bool:
