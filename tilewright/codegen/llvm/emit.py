@@ -29,7 +29,7 @@ from ...ir.functor import pre_order, statements, undefined_vars
 from ...ir.module import GlobalVar
 from ...ir.op import Op
 from ...ir.ops import sub
-from ...ir.stmt import BufferStore, ForKind, LetStmt, Stmt
+from ...ir.stmt import BufferStore, For, ForKind, LetStmt, Stmt
 from . import memory, polls
 from .checks import Waiting, greatest_place
 from .half import from_float, to_float
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 # Allocations up to this many bytes live on the stack.
 _STACK_BYTES = 64 * 1024
 _ERROR_ASSERT, _ERROR_MEMORY = 1, 4
+_UNROLLED = 64  # the most iterations of a loop that LLVM may unroll whole
 _AFFINE = (Var, IntImm, Add, Sub, Mul, Cast, Ramp, Broadcast)
 
 
@@ -743,6 +744,8 @@ def _stores_again(loop: Any) -> bool:
         return not all(found) or any(m.__class__ not in _AFFINE for m in pre_order(e))
 
     for m in statements(loop.body):
+        if isinstance(m, For) and not (const_value(m.extent) or _UNROLLED + 1) <= _UNROLLED:
+            return False  # LLVM vectorizes innermost loops, after it has unrolled short ones
         if isinstance(m, LetStmt) and (curved := is_curved(m.value)) is not None:
             affine[m.var] = not curved
         elif isinstance(m, BufferStore):
