@@ -147,7 +147,7 @@ CASES = {
     "merge_reduction of what reads its other points": (
         programs.started_elsewhere,
         lambda sch: sch.merge_reduction(sch.get_block("start"), sch.get_block("B")),
-        "reads elements of B that other points of it write",
+        "reads elements of B that other iterations of it write",
     ),
     "reindex of what nobody wrote": (
         programs.maybe_never_read,
@@ -182,7 +182,7 @@ CASES = {
     "decompose_reduction where others read what is not made yet": (
         programs.read_before_made,
         lambda sch: sch.decompose_reduction(sch.get_block("W"), sch.get_loops("W")[0]),
-        "would see the init of block W sooner",
+        "would see the init of block W too early",
     ),
     "cascade_reduction where a condition reads what is summed": (
         programs.asks_its_own_sum,
@@ -247,12 +247,12 @@ CASES = {
     "reverse_compute_inline of an update in place": (
         programs.turned_in_place,
         lambda sch: sch.reverse_compute_inline(sch.get_block("B")),
-        "reads elements of B that other points of it write",
+        "reads elements of B that other iterations of it write",
     ),
     "compute_at of what reads its other points": (
         programs.reads_its_other_points,
         lambda sch: sch.compute_at(sch.get_block("W"), sch.get_loops("B")[0]),
-        "reads elements of W that other points of it write",
+        "reads elements of W that other iterations of it write",
     ),
     "parallel in a block around": (
         programs.used_behind_a_block,

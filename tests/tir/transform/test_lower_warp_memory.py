@@ -72,7 +72,7 @@ def test_two_warps_have_memory_each() -> None:
     ("body", "size", "told"),
     [
         ("W_1[tx] = A[tx]\nB[tx] = W_1[tx * 2]", 64, "strides of 1, 2 elements"),
-        ("W_1[0] = A[tx]", 64, "move by nothing elements"),
+        ("W_1[0] = A[tx]", 64, "strides of nothing elements"),
         ("W_1[31 - tx] = A[tx]", 32, "a thread can only write its own elements"),
         (
             "W_1[tx * 2] = A[tx]\nB[tx] = W_1[(tx + 1) % 32 * 2 + tx // 16]",
