@@ -185,7 +185,7 @@ def test_upsampling_of_symbolic_sizes(check):
             "pad_before has 2 numbers for 1 dimensions",
         ),
         (lambda A: topi.nn.batch_to_space_nd(A, [3], [0], [0]), "the batch is 2 and must be a multiple of 3"),
-        (lambda A: topi.nn.batch_to_space_nd(A, [2], [9], [9]), "cropping crops more than dimension 1 has"),
+        (lambda A: topi.nn.batch_to_space_nd(A, [2], [9], [9]), "cropping takes more than dimension 1 has"),
         (lambda A: topi.nn.upsampling(A, 2, 0), "the scale 0 must be positive"),
         (lambda A: topi.nn.upsampling(A, 2, 2, "NCDW"), "does not name H, W once"),
     ],
