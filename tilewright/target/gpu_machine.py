@@ -230,6 +230,9 @@ class RowFigures:
     # stages. Measured on an H200, softmax and layernorm of 77x80 to 4096x4096: 1.03 to 1.7 of the time of rows in
     # registers, but 0.93 and 0.81 for 128x1024.
     shared_prior: float = 2.0
+    # Time with which parts of any length (tune/rules/gpu/row_parts.py) compete, relative to the predicted one. Not
+    # measured yet: where less than a fifth would be gained, the kernels of other rules stay, which were measured.
+    parts_prior: float = 1.2
 
 
 ROWS: Final = RowFigures()

@@ -113,11 +113,31 @@ OPTION_ALIASES: Final = {
     **_OLD_NAMES,
 }
 _registered: Final[dict[str, TargetKind]] = {}
+_modules: Final[
+    dict[str, str]
+] = {}  # kinds that are described outside of the package: the module that registers each
 
 
-def register_kind(kind: TargetKind) -> None:
-    """Add a kind of target that is described outside of the package."""
-    _registered[kind.name] = kind
+def register_kind(kind: TargetKind, module: str) -> None:
+    """Add a kind of target that is described outside of the package; importing `module` does so in other processes."""
+    _registered[kind.name], _modules[kind.name] = kind, module
+
+
+def module_of_kind(name: str) -> str:
+    """The module that another process must import before it knows a kind; empty for the kinds of the package."""
+    return _modules.get(name, "")
+
+
+def import_kind(name: str, module: str) -> None:
+    """Import the module that registers a kind, if this process does not know the kind yet."""
+    if not module or name in _registered:
+        return
+    importlib.import_module(module)
+    if name not in _registered:
+        raise TargetError(
+            f"the target kind {name!r} was registered by a call in {module}, and importing {module} does not register "
+            "it in another process; call `register` at the top level of the module"
+        )
 
 
 @cache

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final, overload
 
 from ..ir.errors import TargetError, UnsupportedError
+from .accelerator import Accelerator
 from .capabilities import capabilities_of
 from .gpu_machine import checked_gpu_figures
 from .host import CacheSizes
@@ -214,6 +215,19 @@ class Target:
     @property
     def is_gpu(self) -> bool:
         return self.kind.family == "gpu"
+
+    @property
+    def is_accelerator(self) -> bool:
+        return self.kind.family == "accelerator"
+
+    @property
+    def accelerator(self) -> Accelerator:
+        """The description of the chip of an accelerator target."""
+        describe = getattr(self.kind, "chip", None)
+        if describe is None:
+            raise TargetError(f"target {self} is not an accelerator with a description")
+        found: Accelerator = describe(self)
+        return found
 
     @property
     def model(self) -> str:
