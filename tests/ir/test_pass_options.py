@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import subprocess
 import sys
 import warnings
@@ -375,6 +377,22 @@ def checked_data() -> None:
     assert found == [True, False]
 
 
+def dumped() -> None:
+    A = te.placeholder((2, 1, 16), "int32", "A")
+    B = te.compute(A.shape, lambda *i: A(*i), "B")
+    C = te.compute(A.shape, lambda *i: B(*i), "C")
+    s = te.create_schedule(C.op)
+    s[B].set_scope("local.acc_buffer")
+    for stage in (B, C):
+        s[stage].pragma(s[stage].op.axis[0], "dma_copy")
+    said = []
+    for flag in (0, 2):
+        with contextlib.redirect_stdout(io.StringIO()) as out, PassContext(config={"vta.debug_flag": flag}):
+            tvm.build(s, [A, C], "ext_dev")
+        said.append(out.getvalue())
+    assert said[0] == "" and "store.acc" in said[1] and "finish" in said[1]
+
+
 WORKING: dict[str, Callable[[], None]] = {
     "tir.UnrollLoop": unrolled,
     "tir.LoopPartition": partitioned,
@@ -390,6 +408,7 @@ WORKING: dict[str, Callable[[], None]] = {
     "tir.noalias": apart,
     "tir.debug_keep_trivial_loop": trivial_loops,
     "tir.instrument_bound_checkers": checked_indices,
+    "vta.debug_flag": dumped,
     "codegen.cache": cached,
     "testing.immutable_module": immutable,
     "tilewright.auto_schedule": scheduled,

@@ -100,7 +100,7 @@ class Algebra(Prover):
                 continue
             e = high.args[0]
             if e.terms.get(part) == 1:
-                whole = _without(e, part).scale(upper) + low
+                whole = e.without(part).scale(upper) + low
                 return _replaced(form, (a, high), self.mod_const(whole, high.args[2] * upper).scale(k))
         return None
 
@@ -192,12 +192,12 @@ class Algebra(Prover):
         """`e // d` where no coefficient is a multiple of d."""
         g = gcd(e.gcd(), d)
         if g > 1:
-            return self.div_const(_divide(e, g), d // g)
+            return self.div_const(e.divide(g), d // g)
         for g in _shared_factors(e, d):
             coarse, fine = _coarse(e, g)
             low, high = self.bound(fine)
             if low >= 0 and high < g:
-                return self.div_const(_divide(coarse, g), d // g)
+                return self.div_const(coarse.divide(g), d // g)
         if self.residues:
             made = self._drop_by_residue(e, d)
             if made is not None:
@@ -243,12 +243,12 @@ class Algebra(Prover):
             return e.shift(-(low // m) * m)
         g = gcd(e.gcd(), m)
         if g > 1:
-            return self.mod_const(_divide(e, g), m // g).scale(g).shift(e.const % g)
+            return self.mod_const(e.divide(g), m // g).scale(g).shift(e.const % g)
         for g in _shared_factors(e, m):
             coarse, fine = _coarse(e, g)
             low, high = self.bound(fine)
             if low >= 0 and high < g:
-                return self.finish(*_raw(self.mod_const(_divide(coarse, g), m // g).scale(g) + fine))
+                return self.finish(*_raw(self.mod_const(coarse.divide(g), m // g).scale(g) + fine))
         a = e.single()
         if a is not None and a.kind == SPLIT:
             x, lower, upper = a.args
@@ -340,7 +340,7 @@ class Algebra(Prover):
         if sign < 0:
             return self.truncdiv(e, d.scale(-1)).scale(-1)
         if not d.terms and d.const and e.const % d.const == 0 and e.gcd() % d.const == 0:
-            return _divide(e, d.const)
+            return e.divide(d.const)
         if sign > 0:
             way = self._sign(e)
             if way > 0:
@@ -408,10 +408,6 @@ def _raw(form: Lin) -> tuple[dict[Atom, int], int]:
     return form.terms, form.const
 
 
-def _without(form: Lin, a: Atom) -> Lin:
-    return Lin({x: c for x, c in form.terms.items() if x is not a}, form.const)
-
-
 def _replaced(form: Lin, old: tuple[Atom, ...], value: Lin) -> Lin:
     """The form with `value` where the first of some atoms stood, and without the others."""
     terms: dict[Atom, int] = {}
@@ -421,11 +417,6 @@ def _replaced(form: Lin, old: tuple[Atom, ...], value: Lin) -> Lin:
             terms[a] = terms.get(a, 0) + k
         placed = placed or x in old
     return Lin({a: c for a, c in terms.items() if c}, form.const + value.const)
-
-
-def _divide(e: Lin, g: int) -> Lin:
-    """The form divided by a divisor of all coefficients; the constant is rounded down."""
-    return Lin({a: c // g for a, c in e.terms.items()}, e.const // g)
 
 
 def _shared_factors(e: Lin, d: int) -> list[int]:

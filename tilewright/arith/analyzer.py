@@ -68,6 +68,11 @@ class Analyzer(Vectors):
         """Bind a loop variable to `extent` values from `min_value` on."""
         self.bind(var, Range.from_min_extent(min_value, extent))
 
+    def bind_ranges(self, doms: Mapping[Var, Range]) -> None:
+        """Bind variables to their domains."""
+        for v, dom in doms.items():
+            self.bind(v, dom)
+
     def bind_range(self, var: Var, dom: Range) -> None:
         if isinstance(dom.min, IntImm) and isinstance(dom.extent, IntImm):
             first, size = dom.min.value, dom.extent.value

@@ -189,6 +189,14 @@ class Lin:
     def shift(self, k: int) -> Lin:
         return Lin(self.terms, self.const + k) if k else self
 
+    def divide(self, g: int) -> Lin:
+        """The form divided by a divisor of all coefficients, 0 if there are none; the constant is rounded down."""
+        return self if g in (0, 1) else Lin({a: c // g for a, c in self.terms.items()}, self.const // g)
+
+    def without(self, a: Atom) -> Lin:
+        """The form without the term of an atom."""
+        return Lin({x: c for x, c in self.terms.items() if x is not a}, self.const)
+
     def gcd(self) -> int:
         """The greatest common divisor of the coefficients, the constant left out; 0 if there are none."""
         g = 0

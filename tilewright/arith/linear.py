@@ -261,7 +261,7 @@ class _System:
         k = ks[v]
         if abs(k) == g and rest.gcd() % g == 0 and rest.const % g == 0:
             atom = self.ana.forms.var(v)
-            others = Lin({a: c for a, c in eq.terms.items() if a is not atom}, eq.const)
+            others = eq.without(atom)
             del self.origin[v]
             self._substitute(v, Lin({a: -c // k for a, c in others.terms.items()}, -others.const // k))
         elif len(ks) == 1:
@@ -294,7 +294,7 @@ def _replaced(form: Lin, atom: Atom, value: Lin) -> Lin:
     c = form.terms.get(atom)
     if c is None:
         return form
-    return Lin({a: k for a, k in form.terms.items() if a is not atom}, form.const) + value.scale(c)
+    return form.without(atom) + value.scale(c)
 
 
 def _bounds_of(

@@ -99,8 +99,7 @@ class Logic(Algebra):
         if c.op != NONNEG:
             if form.const % g:
                 return c.op == NONZERO
-        if g > 1:
-            form = Lin({a: k // g for a, k in form.terms.items()}, form.const // g)
+        form = form.divide(g)
         if len(form.terms) == 1 and c.op == NONNEG:
             # x // 4 < 3  ->  x < 12
             ((a, k),) = form.terms.items()
@@ -321,9 +320,7 @@ class Logic(Algebra):
     def _assume_nonneg(self, form: Lin) -> None:
         if not form.terms:
             return
-        g = form.gcd()
-        if g > 1:
-            form = Lin({a: k // g for a, k in form.terms.items()}, form.const // g)
+        form = form.divide(form.gcd())
         if len(form.terms) > 1:
             self._add_fact(form)
         # The bound that the fact sets to each of its atoms, given the bounds of the others.

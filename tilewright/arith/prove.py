@@ -36,9 +36,7 @@ class Prover(Bounds):
         return any(a.kind != VAR or a in about for a in form.terms)
 
     def _search(self, form: Lin, depth: int, fuel: list[int], seen: set[Any]) -> bool:
-        g = form.gcd()
-        if g > 1:
-            form = Lin({a: c // g for a, c in form.terms.items()}, form.const // g)
+        form = form.divide(form.gcd())
         if self.bound(form)[0] >= 0:
             return True
         if depth == 0 or fuel[0] <= 0 or form.key in seen or len(form.terms) > 12:
@@ -48,7 +46,7 @@ class Prover(Bounds):
         for a, c in form.terms.items():
             cases = _cases(a, c)
             if cases:
-                rest = Lin({x: k for x, k in form.terms.items() if x is not a}, form.const)
+                rest = form.without(a)
                 return all(self._search(rest + e.scale(c), depth - 1, fuel, seen) for e in cases)
         for a, c in form.terms.items():
             for fact in self._facts_on(a):

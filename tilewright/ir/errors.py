@@ -4,25 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..runtime.errors import DivisionByZeroError, OutOfBoundsError, TVMError, UnsupportedError
-
-__all__ = [
-    "BuildError",
-    "DiagnosticError",
-    "DivisionByZeroError",
-    "FrontendError",
-    "InternalError",
-    "LoweringError",
-    "NestingError",
-    "OutOfBoundsError",
-    "ScheduleError",
-    "ScriptError",
-    "TVMError",
-    "TargetError",
-    "TensorExpressionError",
-    "UnsupportedError",
-    "near_matches",
-]
+from ..runtime.errors import DivisionByZeroError as DivisionByZeroError
+from ..runtime.errors import OutOfBoundsError as OutOfBoundsError
+from ..runtime.errors import TVMError as TVMError
+from ..runtime.errors import UnsupportedError as UnsupportedError
 
 
 def near_matches(name: str, known: Iterable[str]) -> str:

@@ -629,6 +629,11 @@ class IterVar(ExprOp, Node):
         return self.var
 
     @property
+    def is_reduction(self) -> bool:
+        """Whether it counts the steps of a reduction."""
+        return self.iter_type == IterVar.CommReduce
+
+    @property
     def dtype(self) -> DataType:
         return self.var.dtype
 

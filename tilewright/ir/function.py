@@ -90,8 +90,7 @@ class PrimFunc(BaseFunc):
         return [self.body]
 
     def map_children(self, f: Any) -> PrimFunc:
-        body = f(self.body)
-        return self if body is self.body else self.replace(body=body)
+        return self.updated(body=f(self.body))
 
     def with_body(self, new_body: Stmt, span: Any = None) -> PrimFunc:
         """The function with another body."""

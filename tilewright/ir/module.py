@@ -9,8 +9,6 @@ from .function import BaseFunc
 from .node import Node
 from .types import PrimType
 
-__all__ = ["GlobalVar", "GraphNode", "IRModule"]
-
 
 class GraphNode(Node):
     """The interface of graph expressions for modules: calls and text."""

@@ -7,6 +7,7 @@ import math
 import operator
 import sys
 from collections.abc import Callable, Iterable
+from functools import reduce
 from typing import Any
 
 from . import expr as _expr
@@ -34,6 +35,7 @@ from .expr import (
     Not,
     Or,
     PrimExpr,
+    Range,
     Select,
     Sub,
     Var,
@@ -704,6 +706,16 @@ def conjuncts(condition: PrimExpr) -> list[PrimExpr]:
         elif not (c.__class__ is IntImm and c.value):  # type: ignore[attr-defined]
             out.append(c)
     return out
+
+
+def conjunction(conditions: Iterable[PrimExpr]) -> PrimExpr:
+    """The condition that all of some conditions hold; true if there are none."""
+    return reduce(logical_and, conditions, const(True, "bool"))
+
+
+def in_range(value: PrimExpr, dom: Range) -> PrimExpr:
+    """The condition that a value is in a range."""
+    return logical_and(greater_equal(value, dom.min), less(value, add(dom.min, dom.extent)))
 
 
 BINARY: dict[type, Callable[[Any, Any], PrimExpr]] = {

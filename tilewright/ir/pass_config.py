@@ -138,7 +138,7 @@ def _warn(option: Option, value: Any) -> None:
 _NO_PROFILE: Final = (
     "loops are not profiled one by one; use module.time_evaluator or contrib.debugger.debug_executor"
 )
-_NO_DMA: Final = "no target has a DMA engine"
+_NO_DMA: Final = "no DMA engine reads through a cache"
 _META: Final = (
     "there is no meta_schedule; use auto_scheduler.ApplyHistoryBest, or tilewright.tune.records.History"
 )
@@ -305,6 +305,12 @@ _TABLE: Final[tuple[Option, ...]] = (
     Option("tir.lwp_max_depth", int, 0, "how deep loops are profiled", _NO_PROFILE),
     Option("tir.lwp_min_height", int, 1, "how far above the innermost loop profiling stops", _NO_PROFILE),
     Option("tir.reset_start_id", bool, False, "restart the numbering of profiled loops", _NO_PROFILE),
+    Option(
+        "vta.debug_flag",
+        int,
+        0,
+        "what building a program for the VTA chip prints: 2 its instructions, 4 its micro-ops, 6 both",
+    ),
     # -- everything
     Option(
         "codegen.cache",

@@ -143,6 +143,11 @@ class For(Stmt):
         self.annotations = annotations or {}
         self.span = span
 
+    @property
+    def dom(self) -> Range:
+        """The values of the loop variable."""
+        return Range.from_min_extent(self.min, self.extent)
+
 
 @node
 class While(Stmt):
@@ -337,6 +342,11 @@ class BlockRealize(Stmt):
         if not isinstance(predicate, PrimExpr):
             predicate = const(bool(predicate), "bool")
         self.predicate, self.block, self.span = predicate, block, span
+
+    @property
+    def bindings(self) -> list[tuple[IterVar, PrimExpr]]:
+        """The iterators of the block with their values."""
+        return list(zip(self.block.iter_vars, self.iter_values, strict=True))
 
 
 def stmt_list(stmt: Stmt) -> list[Stmt]:

@@ -32,33 +32,11 @@ from .errors import InternalError, TVMError, UnsupportedError
 from .function import BaseFunc, PrimFunc
 from .instrument import PassInstrument, program_text
 from .module import IRModule
-from .pass_config import PassConfigError, check_config, config_options, register_config_option
-from .pass_names import UnknownPassError, as_named_here, check_pass_names, note_pass_name
-
-__all__ = [
-    "ApplyPassToFunction",
-    "FunctionPass",
-    "ModulePass",
-    "Pass",
-    "PassConfigError",
-    "PassContext",
-    "PassFactory",
-    "PassInfo",
-    "PrimFuncPass",
-    "PrintIR",
-    "Sequential",
-    "UnknownPassError",
-    "as_pass",
-    "function_pass_for",
-    "get_pass",
-    "module_pass",
-    "pass_session",
-    "prim_func_pass",
-    "register_checker",
-    "register_config_option",
-    "register_pass",
-    "run_passes",
-]
+from .pass_config import PassConfigError as PassConfigError
+from .pass_config import check_config, config_options
+from .pass_config import register_config_option as register_config_option
+from .pass_names import UnknownPassError as UnknownPassError
+from .pass_names import as_named_here, check_pass_names, note_pass_name
 
 
 class PassInfo:

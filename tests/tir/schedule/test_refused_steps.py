@@ -366,3 +366,23 @@ def test_cascade_reduction_keeps_the_conditions_of_a_loop_of_one_iteration():
     a, b = np.array([4, 5, 6], "int32"), np.full(3, 7, "int32")
     interpret(sch.mod["main"], a, b)
     assert b.tolist() == [4, 7, 6]
+
+
+def test_a_loop_in_a_condition_is_not_fused_with_a_loop_of_the_reduction(refused):
+    """The loop binds no iterator; the init runs for points whose condition never holds, which the fused loop skips."""
+
+    @T.prim_func
+    def main(A: T.Buffer((2, 2), "int32"), B: T.Buffer((2,), "int32")):
+        for i, p, k in T.grid(2, 2, 2):
+            with T.block("B"):
+                vi = T.axis.spatial(2, i)
+                vk = T.axis.reduce(2, k)
+                T.where((i + p) % 2 == 0 and p < 1)
+                with T.init():
+                    B[vi] = 5
+                B[vi] = B[vi] + A[vi, vk]
+
+    sch = tir.Schedule(main)
+    _, p, k = sch.get_loops("B")
+    text = refused(sch, lambda: sch.fuse(p, k))
+    assert "loop `p` binds no iterator of block B, whose condition uses it" in text

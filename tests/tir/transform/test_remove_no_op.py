@@ -47,6 +47,29 @@ def test_what_does_nothing_goes():
     assert remove_no_op(made) is made
 
 
+def test_regions_that_a_pragma_leaves_out_go():
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((16,), "int32"), n: T.int32):
+        t = T.allocate([16], "int32", "local.acc_buffer")
+        t_1 = T.decl_buffer((16,), "int32", data=t, scope="local.acc_buffer")
+        for i in range(4):
+            with T.attr(0, "pragma_skip_dma_copy", 1):
+                for j in range(4):
+                    t_1[i * 4 + j] = A[i * 4 + j]
+            with T.attr(0, "pragma_skip_alu", 1):
+                for j in range(4):
+                    t_1[i * 4 + j] = t_1[i * 4 + j] + 1
+        with T.attr(0, "pragma_debug_skip_region", 1):
+            A[1] = 1
+        A[0] = n
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer((16,), "int32"), n: T.int32):
+        A[0] = n
+
+    assert_structural_equal(remove_no_op(before), after)
+
+
 def test_definitions_go_when_their_last_use_does():
     @T.prim_func(private=True)
     def before(A: T.Buffer((16,), "int32"), n: T.int32):

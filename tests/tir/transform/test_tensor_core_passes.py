@@ -202,7 +202,7 @@ def pixel(A: te.Tensor, m: tir.Var, k: tir.Var) -> tir.PrimExpr:
             "has strides of 1 to 8 over pixels and windows",
         ),
         (lambda A, m, k: pixel(A, m, k) * tir.const(2, "float16"), [2, 8, 8], "copies elements as they are"),
-        (lambda A, m, k: pixel(A, m, 63 - k), [2, 8, 8], "the index `63 - k` counts"),
+        (lambda A, m, k: pixel(A, m, 63 - k), [2, 8, 8], "the index `63 - k` uses at most one loop"),
         (lambda A, m, k: A[1 - m // 64, m // 8 % 8, m % 8, k], [2, 8, 8], "selects the image"),
         (
             lambda A, m, k: tir.if_then_else(m < 100, pixel(A, m, k), tir.const(0, "float16")),

@@ -45,9 +45,7 @@ class AnalyzedMutator(Mutator):
         return self.rebuild_if(n, condition, then_case, else_case)
 
     def rebuild_if(self, n: IfThenElse, condition: PrimExpr, then_case: Stmt, else_case: Any) -> Stmt:
-        if condition is n.condition and then_case is n.then_case and else_case is n.else_case:
-            return n
-        return IfThenElse(condition, then_case, else_case)
+        return n.updated(condition=condition, then_case=then_case, else_case=else_case)
 
     def visit_AttrStmt(self, n: AttrStmt) -> Stmt:
         value = self.visit(n.value)
@@ -55,16 +53,12 @@ class AnalyzedMutator(Mutator):
             if isinstance(n.node, IterVar) and n.attr_key in ("thread_extent", "virtual_thread"):
                 self.ana.bind_loop(n.node.var, IntImm(n.node.var.dtype, 0), value)
             body = self.visit(n.body)
-        return n if value is n.value and body is n.body else n.replace(value=value, body=body)
+        return n.updated(value=value, body=body)
 
     def visit_BlockRealize(self, n: BlockRealize) -> Stmt:
         values = tuple([self.visit(v) for v in n.iter_values])
         predicate = self.visit(n.predicate)
         with self.ana.scope():
-            for iv in n.block.iter_vars:
-                self.ana.bind_loop(iv.var, iv.dom.min, iv.dom.extent)
+            self.ana.bind_ranges({iv.var: iv.dom for iv in n.block.iter_vars})
             block: Block = self.visit(n.block)
-        same = all(a is b for a, b in zip(values, n.iter_values, strict=True))
-        if same and predicate is n.predicate and block is n.block:
-            return n
-        return BlockRealize(values, predicate, block, span=n.span)
+        return n.updated(iter_values=values, predicate=predicate, block=block)

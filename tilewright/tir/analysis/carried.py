@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
-from functools import reduce
 from typing import Any
 
 from ...arith import Analyzer, eval_set, relax_region
 from ...ir.buffer import Buffer, BufferRegion
 from ...ir.equal import structural_equal
-from ...ir.expr import BufferLoad, IterVar, PrimExpr, Range, Var, const, const_value
+from ...ir.expr import BufferLoad, PrimExpr, Range, Var, const, const_value
 from ...ir.functor import pre_order, substitute, vars_used
-from ...ir.ops import add, conjuncts, is_one, less, less_equal, logical_and, logical_not, sub
+from ...ir.ops import add, conjunction, conjuncts, is_one, less, less_equal, logical_not, sub
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, IfThenElse, Stmt
 from .elements import Box, filled_box, is_gapless
 
@@ -61,7 +60,7 @@ class Use:
     def _box(self, narrow: bool) -> Box | None:
         ranges = [Range.from_min_extent(low, size) for low, size in self.ranges]
         if narrow and self.conditions:
-            sets = relax_region(ranges, self.inner, reduce(logical_and, self.conditions))
+            sets = relax_region(ranges, self.inner, conjunction(self.conditions))
         else:
             sets = [eval_set(r, self.inner) for r in ranges]
         out: Box = []
@@ -90,7 +89,7 @@ class Use:
         for (low, size), dim in zip(ranges, self.region.buffer.shape, strict=True):
             if vars_used(low) <= doms.keys() and const_value(dim) is not None:
                 inside += [less_equal(const(0, low.dtype), low), less_equal(add(low, size), dim)]
-        return filled_box(ranges, doms, reduce(logical_and, inside, const(True, "bool")))
+        return filled_box(ranges, doms, conjunction(inside))
 
     def fixed(self, loops: Iterable[Var]) -> Use:
         """The same use in one iteration of some of the inner loops."""
@@ -289,7 +288,7 @@ def _stores(use: Use) -> list[Use]:
             low, size = substitute(n.min, table), substitute(n.extent, table)
             inner = {**inner, n.loop_var: Range.from_min_extent(low, size)}
         elif isinstance(n, BlockRealize):
-            values = zip(n.block.iter_vars, n.iter_values, strict=True)
+            values = n.bindings
             table = {**table, **{iv.var: substitute(v, table) for iv, v in values}}
             conditions = conditions + conjuncts(substitute(n.predicate, table))
         elif isinstance(n, IfThenElse):
@@ -303,12 +302,12 @@ def _stores(use: Use) -> list[Use]:
 
 
 def _reduces(block: Block) -> bool:
-    return any(iv.iter_type == IterVar.CommReduce for iv in block.iter_vars)
+    return any(iv.is_reduction for iv in block.iter_vars)
 
 
 def _within(use: Use) -> bool:
     for iv, value in zip(use.block.iter_vars, use.values, strict=True):
-        if iv.iter_type == IterVar.CommReduce and not vars_used(value) <= set(use.inner):
+        if iv.is_reduction and not vars_used(value) <= set(use.inner):
             return False
     return True
 
@@ -325,7 +324,7 @@ def _starts(use: Use) -> bool:
     return all(
         ana.can_prove_equal(substitute(value, first), iv.dom.min)
         for iv, value in zip(use.block.iter_vars, use.values, strict=True)
-        if iv.iter_type == IterVar.CommReduce
+        if iv.is_reduction
     )
 
 
@@ -338,8 +337,7 @@ def _covers(write: Use, read: Use, ana: Analyzer) -> bool:
         if v in write.inner and v not in read.together and not is_one(r.extent)
     }
     with ana.scope():
-        for v, r in common.items():
-            ana.bind_loop(v, r.min, r.extent)
+        ana.bind_ranges(common)
         held = read.fixed(common)
         if _covers_together(write.fixed(common), held, ana):
             return True
@@ -360,8 +358,7 @@ def _cover_jointly(writes: list[Use], read: Use, ana: Analyzer) -> bool:
     around = {v: r for v, r in common.items() if any(v in w.inner for w in writes)}
     held = read.fixed(around)
     with ana.scope():
-        for v, r in around.items():
-            ana.bind_loop(v, r.min, r.extent)
+        ana.bind_ranges(around)
         needed = held.box(narrow=True)
         if needed is None:
             return False
@@ -416,8 +413,7 @@ def _covers_together(write: Use, read: Use, ana: Analyzer) -> bool:
 
 def _assume_read(read: Use, ana: Analyzer) -> None:
     """Assume the conditions of a read: only where it happens must the element be written."""
-    for v, r in read.inner.items():
-        ana.bind_loop(v, r.min, r.extent)
+    ana.bind_ranges(read.inner)
     for c in read.conditions:
         ana.assume(c)
 

@@ -7,19 +7,31 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
+import numpy as np
+
 from ...arith import Analyzer, IterMapLevel, IterSplitExpr, detect_iter_map
 from ...ir.buffer import BufferRegion
 from ...ir.equal import structural_equal
 from ...ir.expr import (
+    EQ,
+    GE,
+    GT,
     LE,
     LT,
+    NE,
     Add,
     And,
+    Call,
+    Cast,
     FloorDiv,
     FloorMod,
     IntImm,
     IterVar,
+    Max,
+    Min,
     Mul,
+    Not,
+    Or,
     PrimExpr,
     Range,
     Sub,
@@ -28,7 +40,20 @@ from ...ir.expr import (
     const_value,
 )
 from ...ir.functor import pre_order, rewrite, substitute, vars_used
-from ...ir.ops import add, conjuncts, floormod, greater_equal, is_one, less, less_equal, logical_and, mul, sub
+from ...ir.op import Op
+from ...ir.ops import (
+    add,
+    conjunction,
+    conjuncts,
+    floordiv,
+    floormod,
+    greater_equal,
+    is_one,
+    less,
+    less_equal,
+    mul,
+    sub,
+)
 from ...ir.stmt import Block, BlockRealize, For
 
 
@@ -42,22 +67,8 @@ def undetermined_iterator(block: Block, region: BufferRegion) -> IterVar | None:
     left = [iv for iv in spatial if not any(_is_shifted(e, iv.var) for e in single)]
     if not left:
         return None
-    doms = {iv.var: iv.dom for iv in block.iter_vars}
-    ends: list[PrimExpr] = []
-    # A range of several elements is represented by its first one, if the ranges do not overlap.
-    for r in region.region:
-        if not vars_used(r.min) & doms.keys():
-            continue
-        size, step = const_value(r.extent), _step(r.min)
-        if size is None or (size != 1 and step % int(size)):
-            return left[0]
-        ends.append(r.min)
-    used = {v: dom for v, dom in doms.items() if any(v in vars_used(e) for e in ends)}
-    missing = next((iv for iv in left if iv.var not in used), None)
-    if missing is not None:
-        return missing
-    found = detect_iter_map(ends, used, const(True, "bool"), IterMapLevel.Bijective)
-    return left[0] if found.errors else None
+    known = determined_iterators(block, region)
+    return next((iv for iv in left if iv.var not in known), None)
 
 
 def _is_shifted(e: PrimExpr, v: Var) -> bool:
@@ -68,9 +79,97 @@ def _is_shifted(e: PrimExpr, v: Var) -> bool:
     )
 
 
-def _step(e: PrimExpr) -> int:
-    """The constant that an index is a multiple of, 16 for `v*16`."""
-    return e.b.value if isinstance(e, Mul) and isinstance(e.b, IntImm) else 1
+def determined_iterators(block: Block, region: BufferRegion) -> set[Var]:
+    """The iterators of a block that each element of a region determines: v for `B[v // 56, v % 56]`, v and w for
+    `B[v*32 + w*4 : v*32 + w*4 + 4]` if w < 8."""
+    ana = Analyzer()
+    doms = {iv.var: iv.dom for iv in block.iter_vars}
+    values: list[PrimExpr] = []
+    for r in region.region:
+        index = r.min
+        if not is_one(r.extent):
+            within = Var("within", index.dtype)
+            doms[within] = Range.from_min_extent(const(0, index.dtype), r.extent)
+            index = add(index, within)
+        values.append(index)
+    ana.bind_ranges(doms)
+    return determined(unify_dividends(values, doms), doms.keys(), ana)
+
+
+def determined(values: Sequence[PrimExpr], unknown: Set[Var], ana: Analyzer) -> set[Var]:
+    """The unknown variables that values determine, found digit by digit.
+
+    Of `i*w + (j*2 + k)`, where `j*2 + k < w`, i is the quotient by w, `j*2 + k` the remainder, and so on. w may be
+    symbolic. A quotient and the remainder of the same division determine the dividend.
+    """
+    known: set[Var] = set()
+    rests = _merge_divmod(ana, list(values))
+    at = 0
+    while at < len(rests):
+        found = _digit(ana, rests[at], unknown - known)
+        if found is None:
+            at += 1
+            continue
+        digit, rest = found
+        rests = [*rests[:at], rest, *rests[at + 1 :]]
+        if isinstance(digit, Var):
+            known.add(digit)
+        else:
+            rests.append(digit)
+        rests = _merge_divmod(ana, rests)
+        at = 0  # the digit found may make others known
+    return known
+
+
+def _merge_divmod(ana: Analyzer, values: list[PrimExpr]) -> list[PrimExpr]:
+    """Values with each pair `e // c`, `e % c` replaced by `e`."""
+    for r in values:
+        if isinstance(r, FloorMod):
+            for q in values:
+                if q is not r and _is_quotient(ana, q, r):
+                    return _merge_divmod(ana, [*(v for v in values if v is not q and v is not r), r.a])
+    return values
+
+
+def _is_quotient(ana: Analyzer, q: PrimExpr, r: FloorMod) -> bool:
+    """Whether a value is the quotient that belongs to a remainder: `e // 20` for `e // 4 % 5`."""
+    if isinstance(r.a, FloorDiv) and isinstance(r.a.b, IntImm) and isinstance(r.b, IntImm) and r.b.value > 0:
+        by = const(r.a.b.value * r.b.value, r.dtype)
+        if r.a.b.value > 0 and structural_equal(q, FloorDiv(r.a.a, by)):
+            return True
+    return ana.can_prove_equal(q, floordiv(r.a, r.b))
+
+
+def _digit(ana: Analyzer, value: PrimExpr, unknown: Set[Var]) -> tuple[PrimExpr, PrimExpr] | None:
+    """A variable, quotient or remainder in a value, and the value without it, if that rest varies by less than its
+    coefficient."""
+    for digit in pre_order(value):
+        if not isinstance(digit, (Var, FloorDiv, FloorMod)) or not vars_used(digit) & unknown:
+            continue
+        if digit is value and not isinstance(digit, Var):
+            continue  # removing it leaves nothing to go on with
+        var = Var("digit", digit.dtype)
+        one, zero = const(1, var.dtype), const(0, var.dtype)
+        form = _replace_part(value, digit, var)
+        step = ana.simplify(sub(substitute(form, {var: add(var, one)}), form))
+        if vars_used(step) & (unknown | {var}):
+            continue
+        rest = ana.simplify(substitute(form, {var: zero}))
+        size, bound = const_value(step), ana.const_int_bound(rest)
+        if size and bound.max_value - bound.min_value < abs(size):
+            return digit, rest
+        if ana.can_prove(less(rest, step)) and ana.can_prove(greater_equal(rest, zero)):
+            return digit, rest
+    return None
+
+
+def _replace_part(value: PrimExpr, part: PrimExpr, other: PrimExpr) -> PrimExpr:
+    """A value with `other` substituted for one of its subexpressions."""
+    if isinstance(part, Var):
+        return substitute(value, {part: other})
+    same = {type(part): lambda n: other if structural_equal(n, part) else None}
+    made: PrimExpr = rewrite(value, same)
+    return made
 
 
 def loops_injective(realize: BlockRealize, loops: Sequence[For], around: Sequence[For]) -> bool:
@@ -81,8 +180,7 @@ def loops_injective(realize: BlockRealize, loops: Sequence[For], around: Sequenc
     left = {x.loop_var: x for x in loops}
     values = list(realize.iter_values)
     ana = Analyzer()
-    for x in around:
-        ana.bind_loop(x.loop_var, x.min, x.extent)
+    ana.bind_ranges({x.loop_var: x.dom for x in around})
     while left:
         known = next((d for d in (_digits(v, left, ana) for v in values) if d), None)
         if known is None:
@@ -91,15 +189,12 @@ def loops_injective(realize: BlockRealize, loops: Sequence[For], around: Sequenc
             del left[v]
     if not left:
         return True
-    doms = {x.loop_var: Range.from_min_extent(x.min, x.extent) for x in loops}
-    for conditions in (False, True):
+    doms = {x.loop_var: x.dom for x in loops}
+    for conditions in ([], conjuncts(realize.predicate)):
         for more in (False, True):  # the parts of a split of a fused loop may be injective only together
             if more:
-                doms |= {x.loop_var: Range.from_min_extent(x.min, x.extent) for x in around}
-            inside: PrimExpr = const(True, "bool")
-            for c in conjuncts(realize.predicate) if conditions else ():
-                if vars_used(c) <= doms.keys():
-                    inside = logical_and(inside, c)
+                doms |= {x.loop_var: x.dom for x in around}
+            inside = conjunction(c for c in conditions if vars_used(c) <= doms.keys())
             if not detect_iter_map(values, doms, inside, IterMapLevel.Bijective).errors:
                 return True
     # Loops for which the predicate holds in one iteration only do not matter: `vk = k_1 where k_0*2 + k_1 < 1`.
@@ -137,15 +232,16 @@ def _coefficients(value: PrimExpr, variables: Set[Var]) -> dict[Var, int] | None
     return found
 
 
-def is_gapless(low: PrimExpr, size: PrimExpr, doms: Mapping[Var, Range]) -> bool:
-    """Whether ranges of `size` elements from `low` on leave no gap between them as variables run through their domains.
+def is_gapless(low: PrimExpr, size: PrimExpr, doms: Mapping[Var, Range], once: bool = False) -> bool:
+    """Whether ranges of `size` elements from `low` on leave no gap between them as variables run through their domains,
+    and do not overlap if `once`.
 
     `i*4 + j` leaves none where j runs to 4, and `i*4` alone only if the size is 4.
     """
-    scales = _coefficients(low, doms.keys())
+    scales = _coefficients(low, {v for v, r in doms.items() if not is_one(r.extent)})
     reach = const_value(size) or 1
     for v, scale in sorted((scales or {}).items(), key=lambda item: abs(item[1])):
-        if abs(scale) > reach:
+        if (abs(scale) != reach) if once else (abs(scale) > reach):
             return False
         reach += abs(scale) * ((const_value(doms[v].extent) or 1) - 1)
     return scales is not None
@@ -161,8 +257,7 @@ def unify_dividends(values: Sequence[PrimExpr], doms: Mapping[Var, Range]) -> li
     if len(parts) < 2 or not any(isinstance(m, FloorDiv) for m in parts):
         return list(values)
     ana = Analyzer()
-    for v, r in doms.items():
-        ana.bind_loop(v, r.min, r.extent)
+    ana.bind_ranges(doms)
 
     def larger(n: FloorDiv) -> PrimExpr | None:
         step = const_value(n.b)
@@ -212,8 +307,16 @@ _NUMERIC: dict[type, Callable[[Any, Any], Any]] = {
     FloorMod: operator.mod,
     LT: operator.lt,
     LE: operator.le,
+    GT: operator.gt,
+    GE: operator.ge,
+    EQ: operator.eq,
+    NE: operator.ne,
     And: operator.and_,
+    Or: operator.or_,
+    Min: lambda a, b: np.minimum(a, b),
+    Max: lambda a, b: np.maximum(a, b),
 }
+_PASSED_ON = (Op.get("tir.likely"), Op.get("tir.assume_pure"))
 
 
 def evaluated(e: PrimExpr, values: Mapping[Var, Any]) -> Any:
@@ -225,10 +328,16 @@ def evaluated(e: PrimExpr, values: Mapping[Var, Any]) -> Any:
     if e.__class__ in _NUMERIC:
         a, b = evaluated(e.a, values), evaluated(e.b, values)  # type: ignore[attr-defined]
         return _NUMERIC[e.__class__](a, b)
+    if isinstance(e, Call) and e.op in _PASSED_ON:
+        return evaluated(e.args[0], values)
+    if isinstance(e, Not):
+        return np.logical_not(evaluated(e.a, values))
+    if isinstance(e, Cast) and e.dtype.is_integral and e.value.dtype.is_integral:
+        return evaluated(e.value, values)
     raise ValueError(f"`{e}` cannot be computed for an array: it uses {sorted(v.name for v in vars_used(e))}")
 
 
-Box = list[tuple[PrimExpr, PrimExpr]]
+Box = list[tuple[PrimExpr, PrimExpr]]  # the first and last index along each dimension
 
 
 def filled_box(
@@ -250,21 +359,21 @@ def filled_box(
     try:
         return _counted(values, doms, predicate)
     except _NotCounted:
-        return _mapped(unify_dividends(values, doms), doms, predicate)
+        return mapped_box(values, doms, predicate)
 
 
-def fill_box(
-    ranges: Iterable[tuple[PrimExpr, PrimExpr]], doms: Mapping[Var, Range], predicate: PrimExpr
-) -> bool:
-    """Whether regions cover every point of their bounding box: see `filled_box`."""
-    return filled_box(ranges, doms, predicate) is not None
+def mapped_box(values: Sequence[PrimExpr], doms: Mapping[Var, Range], predicate: PrimExpr) -> Box | None:
+    """The bounds of each value, if together they take every point of that box as the loops run; else None.
 
-
-def _mapped(values: Sequence[PrimExpr], doms: Mapping[Var, Range], predicate: PrimExpr) -> Box | None:
-    """The box by the iteration map: each index is a base plus a loop of its own."""
-    found = detect_iter_map(values, doms, predicate, IterMapLevel.Surjective)
-    if found.errors or const_value(found.padding_predicate) != 0:
+    Found by the iteration map: each value is a base plus a loop of its own.
+    """
+    if not any(vars_used(v) & doms.keys() for v in values):
+        return None if vars_used(predicate) else [(v, v) for v in values]
+    if vars_used(predicate) - doms.keys():
         return None
+    found = detect_iter_map(unify_dividends(values, doms), doms, predicate, IterMapLevel.Surjective)
+    if found.errors or const_value(found.padding_predicate) != 0:
+        return None  # padding makes the box larger than the points that the loops visit
     box: Box = []
     for e in found.indices:
         if len(e.args) > 1 or not all(isinstance(a, IterSplitExpr) and is_one(a.scale) for a in e.args):
@@ -280,14 +389,11 @@ class _NotCounted(Exception):
 
 def _counted(values: Sequence[PrimExpr], doms: Mapping[Var, Range], predicate: PrimExpr) -> Box | None:
     """The box by enumerating the points."""
-    import numpy as np
-
     sizes = [const_value(r.extent) for r in doms.values()]
     if any(n is None or n < 1 for n in sizes) or math.prod(map(int, sizes)) > _COUNTED:  # type: ignore[arg-type]
         raise _NotCounted
     ana = Analyzer()
-    for v, r in doms.items():
-        ana.bind_loop(v, r.min, r.extent)
+    ana.bind_ranges(doms)
     first: dict[Any, Any] = {v: r.min for v, r in doms.items()}
     starts = [ana.simplify(substitute(v, first)) for v in values]
     shifts = [ana.simplify(sub(v, s)) for v, s in zip(values, starts, strict=True)]

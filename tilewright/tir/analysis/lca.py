@@ -143,7 +143,7 @@ def find_anchor_block(mod: IRModule | PrimFunc) -> Block | None:
 
 
 def _reduces(block: Block) -> bool:
-    return block.init is not None or any(iv.iter_type == IterVar.CommReduce for iv in block.iter_vars)
+    return block.init is not None or any(iv.is_reduction for iv in block.iter_vars)
 
 
 def _leaf_blocks(func: Any) -> list[tuple[Block, float]]:

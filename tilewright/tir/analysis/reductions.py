@@ -8,7 +8,7 @@ from typing import Any
 from ...arith import Analyzer
 from ...ir.expr import LE, LT, IterVar, PrimExpr, Var, const
 from ...ir.functor import renew_defs_in, substitute, vars_used
-from ...ir.ops import add, conjuncts, greater_equal, is_one, less, less_equal, logical_and, sub
+from ...ir.ops import conjuncts, in_range, is_one, less_equal, logical_and, sub
 from ...ir.stmt import Block, BlockRealize, For, ForKind, Stmt
 from .regions import get_block_read_write_region
 
@@ -17,14 +17,13 @@ def starts_at_first(realize: BlockRealize, loops: list[For], held: Set[Var] = fr
     """Whether all reduction iterators have their first value in the first iteration of the loops."""
     ana = Analyzer()
     first: dict[Any, Any] = {loop.loop_var: loop.min for loop in loops}
-    for iv, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
-        if iv.iter_type != IterVar.CommReduce:
+    for iv, value in realize.bindings:
+        if not iv.is_reduction:
             continue
         if vars_used(value) & held or not ana.can_prove_equal(substitute(value, first), iv.dom.min):
             return False
     # Conditions may skip the first iteration only if they skip all others.
-    for loop in loops:
-        ana.bind_loop(loop.loop_var, loop.min, loop.extent)
+    ana.bind_ranges({loop.loop_var: loop.dom for loop in loops})
     conditions = [c for c in conjuncts(realize.predicate) if vars_used(c) & first.keys()]
     return all(_holds_at_first(ana, c, first) for c in conditions)
 
@@ -47,8 +46,8 @@ def reduction_loops(realize: BlockRealize, loops: list[For]) -> list[For]:
     """
     used: set[Var] = set()
     spatial: set[Var] = set()
-    for iv, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
-        (used if iv.iter_type == IterVar.CommReduce else spatial).update(vars_used(value))
+    for iv, value in realize.bindings:
+        (used if iv.is_reduction else spatial).update(vars_used(value))
     conditions = [vars_used(c) for c in conjuncts(realize.predicate)]
     single = {loop.loop_var for loop in loops if is_one(loop.extent)}  # these may belong to any iterator
     more = True
@@ -59,21 +58,21 @@ def reduction_loops(realize: BlockRealize, loops: list[For]) -> list[For]:
     return [loop for loop in loops if loop.loop_var in used]
 
 
-def init_nest(realize: BlockRealize, around: list[For], start: int) -> Stmt | None:
-    """The block's `init` under copies of the loops from `around[start]` on that it needs.
+def init_nest(realize: BlockRealize, around: list[For], start: int, *, pragmas: bool = False) -> Stmt | None:
+    """The block's `init` under copies of the loops from `around[start]` on that it needs, with `pragmas` or without.
 
     None if the init cannot be separated: a loop drives both spatial and reduction iterators, the bounds of a spatial
     loop depend on a reduction loop, or the init itself uses a reduction iterator.
     """
     block, loops = realize.block, around[start:]
     assert block.init is not None
-    if vars_used(block.init) & {iv.var for iv in block.iter_vars if iv.iter_type == IterVar.CommReduce}:
+    if vars_used(block.init) & {iv.var for iv in block.iter_vars if iv.is_reduction}:
         return None
     reducing = {loop.loop_var for loop in reduction_loops(realize, loops)}
     spatial: list[tuple[IterVar, PrimExpr]] = []
     needed: set[Var] = set()
-    for iv, value in zip(block.iter_vars, realize.iter_values, strict=True):
-        if iv.iter_type == IterVar.CommReduce:
+    for iv, value in realize.bindings:
+        if iv.is_reduction:
             continue
         used = vars_used(value)
         if used & reducing:
@@ -115,18 +114,14 @@ def init_nest(realize: BlockRealize, around: list[For], start: int) -> Stmt | No
         if loop.loop_var in needed:
             kind = ForKind.SERIAL if loop.kind is ForKind.PARALLEL and loop is not loops[0] else loop.kind
             low, size = substitute(loop.min, copies), substitute(loop.extent, copies)
-            made = For(copies[loop.loop_var], low, size, kind, made, loop.thread_binding)
+            held = {k: v for k, v in loop.annotations.items() if pragmas and k.startswith("pragma_")}
+            made = For(copies[loop.loop_var], low, size, kind, made, loop.thread_binding, held)
     return made
 
 
 def inside_domains(spatial: list[tuple[IterVar, PrimExpr]], loops: list[For], predicate: PrimExpr) -> bool:
     """Whether the iterators stay in their domains in all iterations in which the predicate holds."""
     ana = Analyzer()
-    for loop in loops:
-        ana.bind_loop(loop.loop_var, loop.min, loop.extent)
+    ana.bind_ranges({loop.loop_var: loop.dom for loop in loops})
     with ana.constraint_scope(predicate):
-        return all(
-            ana.can_prove(greater_equal(value, iv.dom.min))
-            and ana.can_prove(less(value, add(iv.dom.min, iv.dom.extent)))
-            for iv, value in spatial
-        )
+        return all(ana.can_prove(in_range(value, iv.dom)) for iv, value in spatial)

@@ -227,7 +227,7 @@ class _Accesses(Visitor):
         for v in (*n.iter_values, n.predicate):
             self.visit(v)
         inner = n.block
-        table: dict[Any, Any] = {iv.var: v for iv, v in zip(inner.iter_vars, n.iter_values, strict=True)}
+        table: dict[Any, Any] = {iv.var: v for iv, v in n.bindings}
         for regions, into in ((inner.reads, self.reads), (inner.writes, self.writes)):
             for r in regions:
                 ranges = [

@@ -53,6 +53,7 @@ class ExprTranslator:
         self.thread_tags: dict[Var, str] = {}
         self.reducer: Any = None
         self.in_kernel = False
+        self.in_engine = False  # in the program of an accelerator's engine
         self.window_names: set[str] = set()  # Python names of pointers into the middle of a memory
         self._count = 0
 

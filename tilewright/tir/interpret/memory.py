@@ -90,7 +90,7 @@ class Pointer:
         """The memory's log of accesses."""
         held = self.memory.log
         if held is None or held.clock is not clock:
-            held = self.memory.log = AccessLog(clock, self.memory)
+            held = self.memory.log = clock.log_type(clock, self.memory)
         return held
 
     @property

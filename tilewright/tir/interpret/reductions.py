@@ -23,7 +23,7 @@ from ...arith import Analyzer
 from ...ir.buffer import Buffer
 from ...ir.expr import BufferLoad, IntImm, IterVar, PrimExpr, Var, const
 from ...ir.functor import pre_order, substitute, vars_used
-from ...ir.ops import add, conjuncts, greater_equal, is_one, less, logical_and
+from ...ir.ops import conjunction, conjuncts, in_range, is_one, logical_and
 from ...ir.stmt import AttrStmt, Block, BlockRealize, BufferStore, For, SeqStmt
 from ..analysis.reductions import reduction_loops
 from ..analysis.regions import get_block_read_write_region
@@ -85,16 +85,16 @@ def _holds_memory(s: Any) -> bool:
 
 def _steps(path: list[For], driving: list[For], realize: BlockRealize, held: set[Var]) -> Steps | None:
     block, reducers = realize.block, {f.loop_var for f in driving}
-    steps = {iv.var for iv in block.iter_vars if iv.iter_type == IterVar.CommReduce}
+    steps = {iv.var for iv in block.iter_vars if iv.is_reduction}
     if block.init is None or vars_used(block.init) & steps:
         return None
     points = [f for f in path if f.loop_var not in reducers]
     if any(vars_used(e) & reducers for f in points for e in (f.min, f.extent)):
         return None
     spatial: list[tuple[IterVar, PrimExpr]] = []
-    for iv, value in zip(block.iter_vars, realize.iter_values, strict=True):
+    for iv, value in realize.bindings:
         used = vars_used(value)
-        if iv.iter_type == IterVar.CommReduce:
+        if iv.is_reduction:
             if used & held:
                 return None  # a step of the enclosing block, whose own init counts
         elif used & reducers:
@@ -112,11 +112,7 @@ def _steps(path: list[For], driving: list[For], realize: BlockRealize, held: set
     if _surely(driving, condition):
         return None
     if mixed:  # the condition helps to keep the iterators in their domains
-        for iv, value in spatial:
-            inside = logical_and(
-                greater_equal(value, iv.dom.min), less(value, add(iv.dom.min, iv.dom.extent))
-            )
-            predicate = logical_and(predicate, inside)
+        predicate = conjunction([predicate, *(in_range(value, iv.dom) for iv, value in spatial)])
     return Steps(points, driving, condition, _start(block, spatial, predicate))
 
 

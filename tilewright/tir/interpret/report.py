@@ -26,7 +26,7 @@ from ...ir.stmt import (
 class InterpreterError(TVMError):
     """A program has undefined behaviour. `kind` is one of:
 
-    out-of-bounds, unwritten, race, barrier, domain, region, assert, assume, division, shift, call,
+    out-of-bounds, unwritten, race, barrier, deadlock, token, domain, region, assert, assume, division, shift, call,
     unsupported.
     """
 

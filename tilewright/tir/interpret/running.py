@@ -10,6 +10,7 @@ import numpy as np
 
 from ...ir.dtype import DataType
 from . import scalars
+from .engines import EngineLog, run_engines
 from .fragments import run_fragments
 from .memory import Memory, Pointer
 from .report import InterpreterError
@@ -304,7 +305,9 @@ HELPERS: dict[str, Any] = {
     "float_to_int": scalars.float_to_int,
     "fused": scalars.fused,
     "in_regions": in_regions,
+    "EngineLog": EngineLog,
     "launch": launch,
+    "run_engines": run_engines,
     "leave": leave,
     "lockstep": lockstep,
     "next_after": scalars.next_after,

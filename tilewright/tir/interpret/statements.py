@@ -62,7 +62,10 @@ class StmtTranslator(ExprTranslator):
                 code = self.full(v.dtype.element, name)
                 positive = v in sizes and code.lo is not None
                 self.bind(v, code._replace(lo=0) if positive else code, show=not v.dtype.is_handle)
-        self.stmt(func.body)
+        if "coproc_engines" in func.attrs:
+            self._engines(func.body, [int(n) for n in func.attrs["coproc_engines"]])
+        else:
+            self.stmt(func.body)
         return self.frame
 
     # -- scopes ------------------------------------------------------------------------------
@@ -267,6 +270,28 @@ class StmtTranslator(ExprTranslator):
         self.in_kernel, self.logged = False, logged
         self.emit(f"launch(clock, {kernel.name}, {{{', '.join(sizes)}}})")
 
+    def _engines(self, s: Any, numbers: list[int]) -> None:
+        """The statement as the program of each engine: a generator that executes the commands of that engine."""
+        self.emit("clock.log_type = EngineLog")
+        if self.options.detect_races:
+            self._log(self.facts.written_in(s) | self.facts.tracked)
+        self.in_engine = True
+        engine = Frame(self.fresh("engine"), ["th"], "kernel")
+        self.function(engine, lambda: self.stmt(s))
+        self.in_engine = False
+        self.emit(f"run_engines(clock, {engine.name}, {numbers})")
+
+    def _token(self, e: Call) -> None:
+        """A push or pop of a token, by the engine that it concerns."""
+        source, target = (int(const_value(a) or 0) for a in e.args)
+        if not self.in_engine:
+            return
+        if e.op.short_name == "coproc_dep_push":
+            self.emit(f"if th.number == {source}: th.push({target}, {self.site()})")
+        else:
+            self.frame.generator = True
+            self.emit(f"if th.number == {target}: yield Request('pop', {self.site()}, {source})")
+
     def _thread_attr(self, s: S.AttrStmt, tag: str) -> Any:
         sizes = self.extents[tag]
         if len(sizes) > 1:
@@ -320,6 +345,9 @@ class StmtTranslator(ExprTranslator):
             if virtual(tag):
                 return self._virtual(s.node.var, const(0, s.value.dtype), s.value, s.body)
             return self._thread_attr(s, tag) if self.in_kernel else self._launch(s)
+        if s.attr_key == "coproc_scope" and self.in_engine:
+            self.inside(f"if th.number == {self.value(s.value).text}", lambda: self.stmt(s.body))
+            return None
         if s.attr_key == "reduce_scope" and isinstance(s.node, CommReducer):
             before, self.reducer = self.reducer, s.node
             self.stmt(s.body)
@@ -416,6 +444,9 @@ class StmtTranslator(ExprTranslator):
             self._count += 1
             key = f"({self._count}, {''.join(n + ', ' for n in self.virtual_names)})"
             self.bind_pointer(v, held, f"th.{share}({key}, rt.allocate, {args})")
+        elif self.in_engine:
+            self._count += 1
+            self.bind_pointer(v, held, f"th.shared({self._count}, rt.allocate, {args})")
         else:
             self.bind_pointer(v, held, f"rt.allocate({args})")
 
@@ -556,7 +587,7 @@ class StmtTranslator(ExprTranslator):
         if block.init is not None:
             self._init(block, block.init, starts)
         around, reducers = self.around, self.reducers
-        own = {iv.var for iv in block.iter_vars if iv.iter_type == IterVar.CommReduce}
+        own = {iv.var for iv in block.iter_vars if iv.is_reduction}
         # A block without iterators only holds allocations: the loops around it drive the blocks inside.
         self.around, self.reducers = [] if block.iter_vars else around, reducers | own
         self.stmt(block.body)
@@ -583,7 +614,7 @@ class StmtTranslator(ExprTranslator):
         tests = [
             f"{self.lookup(iv.var).text} == {start}"
             for iv, start in zip(block.iter_vars, starts)
-            if iv.iter_type == IterVar.CommReduce
+            if iv.is_reduction
         ]
         if tests:
             self.inside(f"if {' and '.join(tests)}", lambda: self.stmt(init))
@@ -630,6 +661,9 @@ class StmtTranslator(ExprTranslator):
             name = e.op.short_name
             if name == "tvm_thread_allreduce":
                 self._allreduce(e)
+                return
+            if name in ("coproc_dep_push", "coproc_dep_pop"):
+                self._token(e)
                 return
             if name in ("break_loop", "continue_loop"):
                 if not self.frame.loops:

@@ -59,9 +59,10 @@ def _at_once(a: Stamp, b: Stamp) -> bool:
 class Clock:
     """The current thread, and the logs since the last barrier of all threads."""
 
-    __slots__ = ("logs", "pending", "pending_in", "sites", "stamp")
+    __slots__ = ("log_type", "logs", "pending", "pending_in", "sites", "stamp")
 
     def __init__(self, sites: list[Any]) -> None:
+        self.log_type: type[AccessLog] = AccessLog
         self.stamp: Stamp = Stamp(0, 0, "")
         self.logs: list[AccessLog] = []
         self.sites = sites  # the statement of each access that is logged
@@ -167,12 +168,17 @@ class AccessLog:
             f"{stamp.label} {does} it in: {statement_text(self.clock.sites[site])}"
             for stamp, site, does in sides
         ]
-        between = "iterations of a parallel loop" if sides[0][0].label.startswith("iteration") else "threads"
-        why = "" if between != "threads" else " with no barrier between"
+        between, why = self._between(sides[0][0].label)
         scope = "" if self.memory.scope == "global" else f" ({self.memory.scope} memory)"
         raise InterpreterError(
             "race", f"race: two {between} access {element_name(self.memory, cell)}{scope}{why}", notes
         )
+
+    def _between(self, label: str) -> tuple[str, str]:
+        """Who races, and what would have ordered them."""
+        if label.startswith("iteration"):
+            return "iterations of a parallel loop", ""
+        return "threads", " with no barrier between"
 
 
 def _with_reader(

@@ -11,7 +11,7 @@ from ...ir.stmt import BlockRealize
 from .dependence import check_any_order
 from .index_map import IndexMap
 from .nests import loop_nest, simplified, trivial_nest
-from .primitive import BlockRV, LoopRV, primitive, refuse
+from .primitive import BlockRV, primitive, refuse
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -29,7 +29,7 @@ def block_map(sch: Schedule, block: BlockRV, function: Any) -> IndexMap:
 
 
 @primitive
-def transform_block_layout(sch: Schedule, block: BlockRV, index_map: IndexMap) -> None:
+def transform_block_layout(sch: Schedule, block: BlockRV | str, index_map: IndexMap) -> None:
     """Replace the iterators of a block by `index_map` of them (`lambda i, j: (i * 16 + j,)`), with new loops.
 
     for i, j in grid(16, 16):                 for ax0 in range(256):
@@ -59,7 +59,6 @@ def transform_block_layout(sch: Schedule, block: BlockRV, index_map: IndexMap) -
             at=me,
             hint="use a map that gives each point an index of its own and leaves none out",
         )
-        raise AssertionError from why
     iters = [
         IterVar(r, Var(f"v_ax{i}", r.extent.dtype), t)
         for i, (r, t) in enumerate(zip(ranges, types, strict=True))
@@ -73,7 +72,7 @@ def transform_block_layout(sch: Schedule, block: BlockRV, index_map: IndexMap) -
         nest[0], loop_nest(loops, [r.extent for r in ranges], BlockRealize(bound, True, made, span=me.span))
     )
     for x in nest:
-        sch.forget(LoopRV(x.loop_var), f"transform_block_layout({name}, …)")
+        sch.forget(x.loop_var, f"transform_block_layout({name}, …)")
 
 
 def _new_types(me: BlockRealize, index_map: IndexMap) -> list[int]:
@@ -96,7 +95,7 @@ def _new_types(me: BlockRealize, index_map: IndexMap) -> list[int]:
 
 
 @primitive
-def reorder_block_iter_var(sch: Schedule, block: BlockRV, new_order: Sequence[int]) -> None:
+def reorder_block_iter_var(sch: Schedule, block: BlockRV | str, new_order: Sequence[int]) -> None:
     """Reorder the list of iterators of a block; `new_order` gives their positions. The computation stays the same.
 
     vi, vj, vk = remap("SSR", [i, j, k])    ->    vk, vj, vi = remap("RSS", [k, j, i])

@@ -6,19 +6,17 @@ from typing import TYPE_CHECKING
 
 from ...arith import Analyzer
 from ...ir.buffer import Buffer, BufferRegion, MatchBufferRegion
-from ...ir.expr import BufferLoad, Call, IterVar, PrimExpr, Range, Var, const
+from ...ir.expr import BufferLoad, IterVar, Range, Var, const
 from ...ir.functor import pre_order
-from ...ir.op import Op
-from ...ir.ops import add, conjuncts, greater_equal, less, less_equal, logical_and
+from ...ir.ops import add, conjunction, conjuncts, in_range, less_equal
 from ...ir.stmt import Block, BlockRealize, For, SeqStmt, Stmt, seq
 from ..analysis.regions import get_block_read_write_region
+from .buffers import points_to
 from .primitive import refuse
 from .state import without_buffer
 
 if TYPE_CHECKING:
     from .schedule import Schedule
-
-_ADDRESS_OF = Op.get("tir.address_of")
 
 
 def enclosing_block(sch: Schedule, n: Stmt) -> Block | None:
@@ -27,7 +25,7 @@ def enclosing_block(sch: Schedule, n: Stmt) -> Block | None:
 
 
 def reduction_vars(block: Block) -> set[Var]:
-    return {iv.var for iv in block.iter_vars if iv.iter_type == IterVar.CommReduce}
+    return {iv.var for iv in block.iter_vars if iv.is_reduction}
 
 
 def is_reduction(block: Block) -> bool:
@@ -36,7 +34,7 @@ def is_reduction(block: Block) -> bool:
 
 
 def producers_of(sch: Schedule, me: BlockRealize, buffers: set[Buffer] | None = None) -> list[BlockRealize]:
-    """The blocks of the scope that write what this one reads."""
+    """The blocks of the scope that write buffers that this one reads."""
     wanted = {r.buffer for r in me.block.reads} if buffers is None else buffers
     index = sch.state.index
     scope = index.scope(me)
@@ -44,7 +42,7 @@ def producers_of(sch: Schedule, me: BlockRealize, buffers: set[Buffer] | None = 
 
 
 def consumers_of(sch: Schedule, me: BlockRealize) -> list[BlockRealize]:
-    """The blocks of the scope that read what this one writes."""
+    """The blocks of the scope that read buffers that this one writes."""
     index = sch.state.index
     scope = index.scope(me)
     readers = index.readers(w.buffer for w in me.block.writes)
@@ -58,7 +56,7 @@ def scope_buffers(sch: Schedule, me: Stmt) -> set[Buffer]:
 
 
 def is_output(sch: Schedule, me: BlockRealize) -> bool:
-    """Whether somebody outside the scope may read what the block writes."""
+    """Whether a buffer that the block writes is visible outside of its scope."""
     outer = enclosing_block(sch, me)
     inside = () if outer is None else outer.alloc_buffers
     return any(w.buffer not in inside for w in me.block.writes)
@@ -78,7 +76,7 @@ def check_dominant(sch: Schedule, me: BlockRealize) -> None:
 
 
 def check_movable(sch: Schedule, me: BlockRealize, what: str) -> None:
-    """Refuse to move a block whose points may not be computed anew or elsewhere."""
+    """Refuse to move a block whose points may not be computed again or at another place."""
     block = me.block
     for iv in block.iter_vars:
         if iv.iter_type not in (IterVar.DataPar, IterVar.CommReduce):
@@ -102,11 +100,7 @@ def check_predicate(sch: Schedule, me: BlockRealize, what: str) -> None:
     if not conditions:
         return
     ana = sch.state.analyzer_at(me)
-    inside: PrimExpr = const(True, "bool")
-    for iv, value in zip(me.block.iter_vars, me.iter_values, strict=True):
-        inside = logical_and(inside, greater_equal(value, iv.dom.min))
-        inside = logical_and(inside, less(value, add(iv.dom.min, iv.dom.extent)))
-    with ana.constraint_scope(inside):
+    with ana.constraint_scope(conjunction(in_range(value, iv.dom) for iv, value in me.bindings)):
         for c in conditions:
             if not ana.can_prove(c):
                 refuse(
@@ -116,7 +110,7 @@ def check_predicate(sch: Schedule, me: BlockRealize, what: str) -> None:
 
 
 def check_not_read_before(sch: Schedule, me: BlockRealize) -> None:
-    """Refuse if an earlier block reads what the block will overwrite, which must not happen sooner."""
+    """Refuse if an earlier block reads elements that the block overwrites, which must not happen sooner."""
     order = sch.state.index.order
     for r in consumers_of(sch, me):
         if order.index(r) < order.index(me):
@@ -130,19 +124,12 @@ def check_not_read_before(sch: Schedule, me: BlockRealize) -> None:
 def check_no_pointer(me: BlockRealize, buffer: Buffer, what: str) -> None:
     """Refuse if a block uses a buffer other than element by element."""
     for m in pre_order(me.block):
-        whole = m is buffer.data or (isinstance(m, MatchBufferRegion) and m.source.buffer is buffer)
-        if whole or (
-            isinstance(m, Call) and any(_is_element(a, buffer) for a in m.args) and m.op is _ADDRESS_OF
-        ):
+        if points_to(m, buffer) or (isinstance(m, MatchBufferRegion) and m.source.buffer is buffer):
             refuse(
                 f"block {me.block.name_hint} uses {buffer.name} through a pointer, so {what}",
                 at=me,
                 hint="take this step before tensorize, or before the call that takes the pointer is made",
             )
-
-
-def _is_element(e: object, buffer: Buffer) -> bool:
-    return isinstance(e, BufferLoad) and e.buffer is buffer
 
 
 def refresh_regions(block: Block) -> Block:
@@ -163,10 +150,10 @@ def _whole_where_read(region: BufferRegion) -> BufferRegion:
 
 
 def declare_reads(sch: Schedule, key: object, buffer: Buffer, who: str = "the copy") -> None:
-    """Let a block and those around it declare what is read of a buffer in it now.
+    """Extend the reads that a block and those around it declare to all that is read of a buffer inside it.
 
-    A copy that is put into a block may read more than the block did before. Refuses if that may be more
-    than there is when the block runs; what nobody writes is always there.
+    A copy that is put into a block may read more than the block did before. Refuses if the additional elements may
+    not be written yet when the block runs; a buffer that no block writes always has its elements.
     """
     made = any(w.buffer is buffer for r in sch.state.index.order for w in r.block.writes)
     while True:
@@ -216,10 +203,9 @@ def check_writes(sch: Schedule, key: object, buffer: Buffer, who: str) -> None:
 
 
 def _holds(block: Block, outer: BufferRegion, inner: BufferRegion) -> bool:
-    """Whether a region surely holds another, at every point of a block."""
+    """Whether a region provably contains another one, at every point of a block."""
     ana = Analyzer()
-    for iv in block.iter_vars:
-        ana.bind_loop(iv.var, iv.dom.min, iv.dom.extent)
+    ana.bind_ranges({iv.var: iv.dom for iv in block.iter_vars})
     return all(
         ana.can_prove(less_equal(a.min, b.min))
         and ana.can_prove(less_equal(add(b.min, b.extent), add(a.min, a.extent)))
@@ -228,7 +214,7 @@ def _holds(block: Block, outer: BufferRegion, inner: BufferRegion) -> bool:
 
 
 def remove_stmt(sch: Schedule, me: BlockRealize, buffer: Buffer | None = None) -> None:
-    """Take a block out of the program, with the loops that hold nothing else, and a buffer that it alone used."""
+    """Remove a block from the program, with the loops that hold nothing else, and a buffer that it alone used."""
     index = sch.state.index
     n: Stmt = me
     parent = index.parents[n]
@@ -279,7 +265,7 @@ def insert_beside(sch: Schedule, anchor: Stmt, new: Stmt, *, before: bool) -> No
 
 
 def buffers_used(n: Stmt) -> set[Buffer]:
-    """The buffers that a statement's blocks say they touch."""
+    """The buffers that the blocks in a statement declare to access."""
     out: set[Buffer] = set()
     for m in pre_order(n):
         if isinstance(m, BufferRegion):

@@ -71,9 +71,7 @@ def check_plain_accesses(sch: Schedule, me: BlockRealize, buffer: Buffer, what: 
     for n in pre_order(sch.state.func.body):
         if isinstance(n, MatchBufferRegion) and n.source.buffer is buffer:
             refuse(f"a region of {name} is seen as {n.buffer.name} by match_buffer", at=me)
-        elif n is buffer.data or (
-            isinstance(n, Call) and n.op is _ADDRESS_OF and _is_element(n.args[0], buffer)
-        ):
+        elif points_to(n, buffer):
             refuse(f"a pointer to {name} is passed on, so it is not known which elements are used", at=me)
         elif isinstance(n, (BufferLoad, BufferStore)):
             if n.buffer is buffer and any(i.dtype.lanes > 1 for i in n.indices):
@@ -82,8 +80,11 @@ def check_plain_accesses(sch: Schedule, me: BlockRealize, buffer: Buffer, what: 
                 refuse(f"the memory of {name} is seen as {n.buffer.name} too", at=me)
 
 
-def _is_element(e: object, buffer: Buffer) -> bool:
-    return isinstance(e, BufferLoad) and e.buffer is buffer
+def points_to(n: object, buffer: Buffer) -> bool:
+    """Whether a node is the pointer of a buffer, or the address of one of its elements."""
+    if isinstance(n, Call) and n.op is _ADDRESS_OF:
+        return isinstance(n.args[0], BufferLoad) and n.args[0].buffer is buffer
+    return n is buffer.data
 
 
 def swap_buffer(sch: Schedule, old: Buffer, new: Buffer) -> None:

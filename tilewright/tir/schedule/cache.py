@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Container, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...arith import int_set
 from ...ir.buffer import Buffer, BufferRegion, decl_buffer
 from ...ir.expr import LE, LT, BufferLoad, Call, IterVar, PrimExpr, Range, Var, const, const_value
-from ...ir.functor import Mutator, vars_used
+from ...ir.functor import rewrite, substitute, vars_used
 from ...ir.op import Op
 from ...ir.ops import (
     add,
@@ -23,9 +23,9 @@ from ...ir.ops import (
     sub,
 )
 from ...ir.printer_names import free_name
-from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt
+from ...ir.stmt import Block, BlockRealize, BufferStore, IfThenElse, SeqStmt, Stmt
 from ...ir.types import PointerType, PrimType
-from ..analysis.elements import fill_box
+from ..analysis.elements import Box, filled_box
 from .blocks import (
     check_dominant,
     check_no_pointer,
@@ -36,9 +36,10 @@ from .blocks import (
     producers_of,
     scope_buffers,
 )
-from .buffers import holder_of
+from .buffers import holder_of, swap_buffer
 from .dependence import recheck_uses
-from .flow import Box, covered, covers_domain, may_read_unwritten, must_write_box, shared_loop
+from .flow import covered, covers_domain, may_read_unwritten, must_write_box, shared_loop
+from .nests import loop_nest
 from .points import check_self_initialized
 from .primitive import BlockRV, primitive, refuse
 from .regions import box, last_of, touched, unclipped
@@ -126,10 +127,7 @@ def copy_nest(
         end = add(r.min, sub(r.extent, const(1, r.extent.dtype)))
         if last is not None and not ana.can_prove(less_equal(end, last)):
             predicate = logical_and(predicate, less_equal(value, last))
-    made: Stmt = BlockRealize(values, predicate, block)
-    for var, r in reversed(list(zip(loops, region, strict=True))):
-        made = For(var, const(0, var.dtype), r.extent, ForKind.SERIAL, made)
-    return made, block
+    return loop_nest(loops, [r.extent for r in region], BlockRealize(values, predicate, block)), block
 
 
 def _check_known_at(sch: Schedule, place: Stmt, buffer: Buffer, bounds: list[PrimExpr | None]) -> None:
@@ -146,27 +144,6 @@ def _check_known_at(sch: Schedule, place: Stmt, buffer: Buffer, bounds: list[Pri
             )
 
 
-class _Redirect(Mutator):
-    """A rewriter that redirects the accesses of one buffer to another, inside some blocks (all if None)."""
-
-    def __init__(self, old: Buffer, new: Buffer, keys: set[object] | None) -> None:
-        self.old, self.new, self.keys, self.on = old, new, keys, keys is None
-
-    def access(self, n: Any) -> Any:
-        made = n.map_children(self.visit)
-        return made.replace(buffer=self.new) if self.on and made.buffer is self.old else made
-
-    visit_BufferLoad = visit_BufferStore = visit_BufferRegion = access
-
-    def visit_Block(self, n: Block) -> Block:
-        if self.keys is None or n.key not in self.keys:
-            return n.map_children(self.visit)
-        self.on = True
-        made = n.map_children(self.visit)
-        self.on = False
-        return made
-
-
 def _name(sch: Schedule, base: str) -> str:
     """A block name that is not taken."""
     return free_name(base, {r.block.name_hint for r in sch.state.index.order})
@@ -180,10 +157,10 @@ def _cached(buffer: Buffer, scope: str) -> Buffer:
 @primitive
 def cache_read(
     sch: Schedule,
-    block: BlockRV,
+    block: BlockRV | str,
     read_buffer_index: int | str | Buffer,
     storage_scope: str,
-    consumer_blocks: Sequence[BlockRV] | None = None,
+    consumer_blocks: Sequence[BlockRV | str] | None = None,
 ) -> BlockRV:
     """Copy a buffer that a block reads into memory of `storage_scope`, and let the block read the copy.
 
@@ -220,7 +197,7 @@ def cache_read(
     _check_fresh(sch, anchor, buffer, chosen)
     nest, copy = copy_nest(sch, anchor, buffer, cached, region, _name(sch, cached.name), lasts)
     insert_beside(sch, anchor, nest, before=not makers)
-    _rewrite_scope(sch, scope.key, _Redirect(buffer, cached, {r.block.key for r in chosen}), cached)
+    redirect(sch, scope, {r.block.key for r in chosen}, buffer, cached)
     declare_reads(sch, scope.key, buffer)
     if makers:
         recheck_uses(sch, buffer)  # the copy may run in iterations that the readers leave out
@@ -261,10 +238,10 @@ def _check_reader(sch: Schedule, r: BlockRealize, me: BlockRealize, buffer: Buff
 def _copied(
     sch: Schedule, buffer: Buffer, makers: list[BlockRealize], readers: list[BlockRealize]
 ) -> tuple[Stmt, list[Range], list[PrimExpr | None]]:
-    """Beside which statement a buffer is copied, how much of it, and where it ends.
+    """The statement beside which a buffer is copied, the region of the copy, and its last elements.
 
-    Behind the last block that makes it, in as few loops as keep that before the readers; what nobody
-    makes is copied in front of everything that reads it.
+    A buffer is copied after the last block that writes it, in as few loops as keep the copy before its readers; a
+    buffer that no block writes is copied before all of its readers.
     """
     index = sch.state.index
     anchor = _branch(sch, makers[-1], readers) if makers else _branch(sch, readers[0], ())
@@ -316,7 +293,7 @@ def _copied(
 
 
 def _reads_box(reader: BlockRealize, buffer: Buffer) -> bool:
-    """Whether a block surely reads all of the box in which its reads of a buffer lie."""
+    """Whether a block provably reads every element of the bounding box of its reads of a buffer."""
     cuts = all(isinstance(c, (LT, LE)) for c in conjuncts(reader.predicate))
     doms = {iv.var: iv.dom for iv in reader.block.iter_vars}
     for r in reader.block.reads:
@@ -324,7 +301,7 @@ def _reads_box(reader: BlockRealize, buffer: Buffer) -> bool:
             used = set().union(*(vars_used(x.min) for x in r.region))
             one = const(1, r.region[0].extent.dtype)
             ranges = [(x.min, x.extent if const_value(x.extent) else one) for x in r.region]
-            if not fill_box(ranges, {v: d for v, d in doms.items() if v in used}, const(True, "bool")):
+            if filled_box(ranges, {v: d for v, d in doms.items() if v in used}, const(True, "bool")) is None:
                 return False
     return cuts and not reads_under_condition(reader.replace(predicate=const(True, "bool")), buffer)
 
@@ -368,7 +345,7 @@ def _read(buffer: Buffer, region: Sequence[Range], lasts: Sequence[PrimExpr | No
     return read
 
 
-def refuse_unknown(buffer: Buffer, anchor: Stmt) -> None:
+def refuse_unknown(buffer: Buffer, anchor: Stmt) -> NoReturn:
     refuse(
         f"it is not known which elements of {buffer.name} have been written where they would be copied",
         at=anchor,
@@ -379,14 +356,13 @@ def refuse_unknown(buffer: Buffer, anchor: Stmt) -> None:
 def _of_made(
     sch: Schedule, anchor: Stmt, around: Stmt, makers: list[BlockRealize], buffer: Buffer
 ) -> tuple[Stmt, list[Range], list[PrimExpr | None]]:
-    """What blocks have made of a buffer beside a statement, which must be known to the element."""
+    """The region of a buffer that blocks have written before a statement, which must be known exactly."""
     ana = sch.state.analyzer_at(anchor)
     regions = [(m, w) for m in makers for w in m.block.writes if w.buffer is buffer]
     boxes = [must_write_box(sch, around, m, w) for m, w in regions]
     found = boxes[0]
     if found is None or any(not covered(ana, found, b) or not covered(ana, b, found) for b in boxes):
         refuse_unknown(buffer, anchor)
-    assert found is not None
     sets = unclipped([int_set.IntervalSet(low, high) for low, high in found], buffer)
     region = box(sch, anchor, buffer, sets, from_first=True)
     return anchor, region, last_of(sets, region)
@@ -395,10 +371,10 @@ def _of_made(
 @primitive
 def cache_write(
     sch: Schedule,
-    block: BlockRV,
+    block: BlockRV | str,
     write_buffer_index: int | str | Buffer,
     storage_scope: str,
-    consumer_blocks: Sequence[BlockRV] | None = None,
+    consumer_blocks: Sequence[BlockRV | str] | None = None,
 ) -> BlockRV:
     """Let a block write to memory of `storage_scope`, and copy the result from there.
 
@@ -428,7 +404,7 @@ def cache_write(
     _, region, lasts = _of_made(sch, anchor, anchor, [me], buffer)
     nest, copy = copy_nest(sch, anchor, cached, buffer, region, _name(sch, cached.name), lasts)
     insert_beside(sch, anchor, nest, before=False)
-    _rewrite_scope(sch, scope.key, _Redirect(buffer, cached, keys), cached)
+    redirect(sch, scope, keys, buffer, cached)
     return BlockRV(copy.key, copy.name_hint)
 
 
@@ -472,15 +448,18 @@ def _branch(sch: Schedule, n: BlockRealize, others: Sequence[BlockRealize]) -> S
         here = parent
 
 
-def _rewrite_scope(sch: Schedule, key: object, walk: Mutator, new: Buffer) -> None:
-    scope = sch.state.index.blocks[key].block
-    body = walk.visit(scope.body)
-    sch.state.replace(scope, scope.replace(body=body, alloc_buffers=(*scope.alloc_buffers, new)))
+def redirect(sch: Schedule, scope: Block, keys: Container[object], old: Buffer, new: Buffer) -> None:
+    """Allocate a buffer in a scope, and let blocks access it in place of another one at the same indices."""
+    held = sch.state.index.blocks[scope.key].block
+    body = rewrite(held.body, {Block: lambda n: substitute(n, {}, {old: new}) if n.key in keys else None})
+    sch.state.replace(held, held.replace(body=body, alloc_buffers=(*held.alloc_buffers, new)))
     recheck_uses(sch, new)
 
 
 @primitive
-def set_scope(sch: Schedule, block: BlockRV, buffer_index: int | str | Buffer, storage_scope: str) -> None:
+def set_scope(
+    sch: Schedule, block: BlockRV | str, buffer_index: int | str | Buffer, storage_scope: str
+) -> None:
     """Allocate the buffer that a block writes in memory of `storage_scope`.
 
     B = alloc_buffer((8,))        ->        B = alloc_buffer((8,), scope="shared")
@@ -491,12 +470,13 @@ def set_scope(sch: Schedule, block: BlockRV, buffer_index: int | str | Buffer, s
     if buffer.scope() == storage_scope:
         return
     data = Var(buffer.data.name, PointerType(PrimType(buffer.dtype), storage_scope))
-    _swap_buffer(sch, me, buffer, buffer.replace(data=data))
+    _check_allocated(sch, me, buffer)
+    swap_buffer(sch, buffer, buffer.replace(data=data))
 
 
 @primitive
 def storage_align(
-    sch: Schedule, block: BlockRV, buffer_index: int, axis: int, factor: int, offset: int
+    sch: Schedule, block: BlockRV | str, buffer_index: int, axis: int, factor: int, offset: int
 ) -> None:
     """Pad the stride of dimension `axis` to k * `factor` + `offset` elements, to avoid bank conflicts.
 
@@ -506,7 +486,7 @@ def storage_align(
     """
     me = sch.realize(block)
     buffer = _region(me.block.writes, buffer_index, me, "write")
-    _holder(sch, me, buffer)
+    _check_allocated(sch, me, buffer)
     ndim = len(buffer.shape)
     where = axis + ndim if axis < 0 else axis
     if not 0 <= where < ndim - 1:
@@ -520,24 +500,10 @@ def storage_align(
     sch.state.replace(me.block, me.block.replace(annotations=held))
 
 
-def _holder(sch: Schedule, me: BlockRealize, buffer: Buffer) -> Block:
-    """The block that allocates a buffer."""
-    holder = next(
-        (r.block for r in sch.state.index.order if any(b is buffer for b in r.block.alloc_buffers)), None
-    )
-    if holder is None:
+def _check_allocated(sch: Schedule, me: BlockRealize, buffer: Buffer) -> None:
+    if holder_of(sch, buffer) is None:
         refuse(
             f"{buffer.name} is a parameter of the function: who calls it decides where it lies",
             at=me,
             hint="cache_read or cache_write it first, and take the copy",
         )
-    assert holder is not None
-    return holder
-
-
-def _swap_buffer(sch: Schedule, me: BlockRealize, old: Buffer, new: Buffer) -> None:
-    """Replace an allocated buffer by another in the whole program."""
-    holder = _holder(sch, me, old)
-    body = _Redirect(old, new, None).visit(holder.body)
-    allocs = tuple(new if b is old else b for b in holder.alloc_buffers)
-    sch.state.replace(holder, holder.replace(body=body, alloc_buffers=allocs))

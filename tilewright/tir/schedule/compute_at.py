@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from ...arith import Analyzer, int_set
 from ...ir.buffer import Buffer
 from ...ir.expr import IntImm, IterVar, PrimExpr, Range, Var, const, const_value
 from ...ir.functor import vars_used
 from ...ir.ops import add, greater_equal, is_one, is_zero, less, less_equal, logical_and, sub
-from ...ir.stmt import Block, BlockRealize, For, ForKind, SeqStmt, Stmt, stmt_list
+from ...ir.stmt import Block, BlockRealize, For, SeqStmt, Stmt, stmt_list
+from ..analysis.elements import Box
 from .blocks import (
     buffers_used,
     check_movable,
@@ -24,7 +25,6 @@ from .blocks import (
 from .buffers import holder_of
 from .dependence import check_concurrent, check_inputs_unchanged, check_no_later_writes, lives_inside, recheck
 from .flow import (
-    Box,
     concurrent_loops,
     covered,
     covers_domain,
@@ -38,6 +38,7 @@ from .flow import (
 )
 from .inline import compute_inline
 from .marks import check_independent, thread_of
+from .nests import loop_nest
 from .points import check_recomputable, runs_full_domain
 from .primitive import BlockRV, Elsewhere, LoopRV, primitive, refuse
 from .regions import touched, unclipped
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 
 @primitive
 def compute_at(
-    sch: Schedule, block: BlockRV, loop: LoopRV, preserve_unit_loops: bool = False, index: int = -1
+    sch: Schedule, block: BlockRV | str, loop: LoopRV, preserve_unit_loops: bool = False, index: int = -1
 ) -> None:
     """Move a block under a loop of its consumers: each iteration computes the elements that it reads.
 
@@ -105,7 +106,7 @@ def compute_at(
 
 @primitive
 def reverse_compute_at(
-    sch: Schedule, block: BlockRV, loop: LoopRV, preserve_unit_loops: bool = False, index: int = -1
+    sch: Schedule, block: BlockRV | str, loop: LoopRV, preserve_unit_loops: bool = False, index: int = -1
 ) -> None:
     """Move a block under a loop of its producers: each iteration consumes the elements that it computes.
 
@@ -188,8 +189,8 @@ def _check_complete(sch: Schedule, target: For, makers: list[BlockRealize], name
     """Results computed inside one iteration must be complete at its end: no reduction loop may be outside."""
     outer = [target, *[a for a in sch.state.index.ancestors(target) if isinstance(a, For)]]
     for m in makers:
-        for iv, value in zip(m.block.iter_vars, m.iter_values, strict=True):
-            if iv.iter_type != IterVar.CommReduce:
+        for iv, value in m.bindings:
+            if not iv.is_reduction:
                 continue
             for x in outer:
                 if x.loop_var in vars_used(value):
@@ -256,9 +257,9 @@ def _domains_made(
     makers: list[BlockRealize],
     made: dict[Buffer, list[int_set.IntervalSet]],
 ) -> Domains:
-    """For each iterator the values that read only what an iteration of the loop makes.
+    """For each iterator the values whose reads an iteration of the loop has written.
 
-    Refuses if some value would not be computed in any iteration, or would read what is not made yet.
+    Refuses if no iteration would compute some value, or if a value would read elements that are not written yet.
     """
     ana = _inside_loop(sch, target)
     block, name = me.block, me.block.name_hint
@@ -299,7 +300,7 @@ def _domains_made(
 def _exactly(
     sch: Schedule, target: For, makers: list[BlockRealize], buffers: set[Buffer]
 ) -> dict[Buffer, list[int_set.IntervalSet]]:
-    """What an iteration makes of buffers, for those of which that is known to the element."""
+    """The regions that an iteration writes of buffers, for those where they are known exactly."""
     out: dict[Buffer, list[int_set.IntervalSet]] = {}
     for b in buffers:
         boxes = [
@@ -326,9 +327,9 @@ def _is_all(s: int_set.IntervalSet, dim: PrimExpr, ana: Analyzer) -> bool:
 
 
 def _ever_made(sch: Schedule, makers: list[BlockRealize], buffer: Buffer) -> Box | None:
-    """The box of a buffer that a block writes, all of it, in all of its points; None if there is no telling.
+    """The box of a buffer of which one block writes every element; None if unknown.
 
-    The others only go on with it: steps of a loop that may be short, say.
+    The other blocks only update elements of it, such as the steps of a loop that may have no iterations.
     """
     ana = Analyzer()
     pairs = [(m, written_box(m.block, w)) for m in makers for w in m.block.writes if w.buffer is buffer]
@@ -341,7 +342,7 @@ def _ever_made(sch: Schedule, makers: list[BlockRealize], buffer: Buffer) -> Box
     return found
 
 
-def _refuse_unmade(me: BlockRealize, target: For, buffer: Buffer) -> None:
+def _refuse_unmade(me: BlockRealize, target: For, buffer: Buffer) -> NoReturn:
     refuse(
         f"block {me.block.name_hint} reads elements of {buffer.name} that an iteration of loop "
         f"`{target.loop_var.name}` does not make",
@@ -365,10 +366,10 @@ def _shift(r: Range, block: Block) -> tuple[Var, PrimExpr, PrimExpr] | None:
 
 
 def _driven(sch: Schedule, me: BlockRealize) -> list[IterVar]:
-    """The iterators of a block, each with a domain of no more than the values that loops give it."""
-    doms = {x.loop_var: Range.from_min_extent(x.min, x.extent) for x in loops_around(sch, me)}
+    """The iterators of a block, their domains restricted to the values that the loops give them."""
+    doms = {x.loop_var: x.dom for x in loops_around(sch, me)}
     out: list[IterVar] = []
-    for iv, value in zip(me.block.iter_vars, me.iter_values, strict=True):
+    for iv, value in me.bindings:
         given = int_set.eval_set(value, doms)
         first, last = const_value(given.min_value), const_value(given.max_value)
         low, size = const_value(iv.dom.min), const_value(iv.dom.extent)
@@ -395,7 +396,7 @@ def _domain(
     ana: Analyzer, iv: IterVar, wanted: int_set.IntervalSet | None
 ) -> tuple[PrimExpr, PrimExpr, tuple[bool, bool]]:
     full = (iv.dom.min, iv.dom.extent, (False, False))
-    if wanted is None or iv.iter_type == IterVar.CommReduce:
+    if wanted is None or iv.is_reduction:
         return full
     low = ana.simplify(wanted.min_value)
     size = ana.simplify(add(sub(wanted.max_value, low), const(1, low.dtype)))
@@ -438,8 +439,7 @@ def _place(sch: Schedule, me: BlockRealize, target: For, index: int) -> int:
 
 
 def _check_made_so_far(sch: Schedule, me: BlockRealize, target: For, domains: Domains) -> None:
-    """Refuse if a block would read, where no reader of it runs, what nobody has made, or not yet in an iteration of a
-    loop around."""
+    """Refuse if a block would run where none of its readers does, and read elements there that are not written yet."""
     ana = sch.state.analyzer_at(target.body)
     scope = enclosing_block(sch, me)
     assert scope is not None
@@ -463,8 +463,9 @@ def _shared(sch: Schedule, me: BlockRealize, target: For) -> set[Var]:
 
 
 def _freed(me: BlockRealize, domains: Domains, shared: set[Var]) -> Var | None:
-    """A variable around both a block and its new place that says at which points it runs, and would not there."""
-    for iv, value in zip(me.block.iter_vars, me.iter_values, strict=True):
+    """A variable around both a block and its new place that selects its points here, and would not there; None if there
+    is none."""
+    for iv, value in me.bindings:
         fixed = vars_used(value) & shared
         if fixed and not vars_used(domains[iv.var][0]) & shared and not is_one(iv.dom.extent):
             return min(fixed, key=lambda v: v.name)
@@ -508,9 +509,9 @@ def _move(
 
 
 def _check_marks(sch: Schedule, me: BlockRealize) -> set[Var]:
-    """Refuse if a loop whose iterations run at once would have them compute the same, or need each other.
+    """Refuse if concurrent iterations of a loop would compute the same elements, or depend on each other.
 
-    Gives the variables of the loops that were checked.
+    Returns the variables of the loops that were checked.
     """
     around = list(concurrent_loops(sch, me))
     for loop in around:
@@ -539,7 +540,5 @@ def _nest(me: BlockRealize, domains: Domains, keep_unit: bool) -> Stmt:
             value = var if is_zero(low) else add(low, var)
         values.append(value)
         predicate = logical_and(predicate, _in_domain(value, iv, leaves))
-    made: Stmt = BlockRealize(values, predicate, me.block, span=me.span)
-    for var, size in reversed(loops):
-        made = For(var, const(0, var.dtype), size, ForKind.SERIAL, made)
-    return made
+    made = BlockRealize(values, predicate, me.block, span=me.span)
+    return loop_nest([var for var, _ in loops], [size for _, size in loops], made)

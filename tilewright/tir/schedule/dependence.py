@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from ...arith import Analyzer, IterMapLevel, detect_iter_map
 from ...ir.buffer import Buffer, BufferRegion
 from ...ir.equal import structural_equal
-from ...ir.expr import Add, FloorDiv, FloorMod, IntImm, IterVar, Mul, PrimExpr, Range, Var, const, const_value
+from ...ir.expr import IterVar, PrimExpr, Var, const, const_value
 from ...ir.functor import pre_order, vars_used
-from ...ir.ops import is_one, is_zero
+from ...ir.ops import is_one
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, Stmt
 from ..analysis.carried import Use, is_disjoint, reads_are_covered, uses_under
 from ..analysis.combiner import steps_commute
-from ..analysis.elements import loops_injective
+from ..analysis.elements import determined_iterators, loops_injective
 from ..analysis.reductions import reduction_loops
 from .blocks import producers_of
 from .flow import loops_around, may_read_unwritten, points_injective, runs_concurrently, runs_once
@@ -51,7 +51,7 @@ def check_concurrent(sch: Schedule, loop: For, hint: str, only: Buffer | None = 
 def _reduced_together(sch: Schedule, loop: For, uses: list[Use]) -> bool:
     """Whether the iterations of a loop are steps of a reduction whose result another block reads."""
     for r in {u.realize: None for u in uses if u.write}:
-        if any(iv.iter_type == IterVar.CommReduce for iv in _driven(loop.loop_var, r)):
+        if any(iv.is_reduction for iv in _driven(loop.loop_var, r)):
             made = [w.buffer for w in r.block.writes]
             readers = sch.state.index.readers(made)
             if any(x is not r for x in sch.state.index.blocks_under(loop) if x in readers):
@@ -90,8 +90,7 @@ def check_any_order(sch: Schedule, nest: Sequence[For], new: Sequence[For] | Non
     """
     ana = sch.state.analyzer_at(nest[0])
     with ana.scope():
-        for x in nest[:-1]:
-            ana.bind_loop(x.loop_var, x.min, x.extent)
+        ana.bind_ranges({x.loop_var: x.dom for x in nest[:-1]})
         under = {x: uses_under(x) for x in nest}
         for buffer, uses in under[nest[-1]].items():
             if uses is None:
@@ -138,7 +137,7 @@ def _identified_jointly(nest: Sequence[For], uses: list[Use]) -> set[Var]:
             d < len(r) and is_one(r[d][1]) and structural_equal(low, r[d][0]) for r in others
         ):
             common.append(low)
-    doms = {x.loop_var: Range.from_min_extent(x.min, x.extent) for x in nest}
+    doms = {x.loop_var: x.dom for x in nest}
     inner = {v for u in uses for v in u.inner}
     common = [e for e in common if vars_used(e) & doms.keys() and not vars_used(e) & inner]
     used = {v: r for v, r in doms.items() if any(v in vars_used(e) for e in common)}
@@ -192,9 +191,7 @@ def _visits_once(sch: Schedule, loop: For, realize: BlockRealize, outermost: For
     nest = sch.state.index.loops_of(realize)
     inside = nest[nest.index(outermost) :] if outermost in nest else [loop]
     driven = _driven(loop.loop_var, realize)
-    if any(
-        iv.iter_type == IterVar.CommReduce for iv in driven
-    ):  # a reduction iterator that selects the element
+    if any(iv.is_reduction for iv in driven):  # a reduction iterator that selects the element
         tied = [x for x in inside if any(iv in driven for iv in _driven(x.loop_var, realize))]
         if not loops_injective(realize, [x for x in tied if const_value(x.extent) != 1], nest):
             return False
@@ -211,110 +208,14 @@ def _predicated_to_one(sch: Schedule, loop: For, realize: BlockRealize) -> bool:
 
 
 def _indices_identify(var: Var, use: Use) -> bool:
-    """Whether each iterator that the loop drives is an index itself, or the index of a tile."""
-    sizes = {iv.var: const_value(iv.dom.extent) for iv in use.block.iter_vars if is_zero(iv.dom.min)}
-    shown = {v for r in use.region.region for v in _counters(r, sizes)}
-    driven = _driven(var, use.realize)
-    return bool(driven) and all(iv.var in shown or _digits_determine(iv, use) for iv in driven)
-
-
-def _digits_determine(iv: IterVar, use: Use) -> bool:
-    """Whether indices such as `v // 56` and `v % 56` together determine `v`."""
-    known = const_value(iv.dom.extent)
-    size = float("inf") if known is None or const_value(iv.dom.min) != 0 else known
-    spans = sorted(
-        d for r in use.region.region if const_value(r.extent) == 1 for d in _digits(r.min, iv.var, use.block)
-    )
-    reached: float = 1
-    for low, high in spans:
-        if low <= reached:
-            reached = max(reached, high)
-    return reached >= size
-
-
-def _digits(e: PrimExpr, v: Var, block: Block) -> list[tuple[float, float]]:
-    """The digits of `v` that an index determines, as half-open ranges of place values: `(v // 4) % 8` and
-    `u*8 + (v // 4) % 8` determine those from 4 to 32."""
-    if e is v:
-        return [(1, float("inf"))]
-    if isinstance(e, (Add, Mul)):
-        places = _mixed_radix_terms(e, block)
-        return [d for part in places for d in _digits(part, v, block)]
-    if not isinstance(e, (FloorDiv, FloorMod)) or not isinstance(e.b, IntImm) or e.b.value < 1:
-        return []
-    inner = _digits(e.a, v, block)
-    if len(inner) != 1:
-        return []
-    ((low, high),) = inner
-    if isinstance(e, FloorDiv):
-        return [(low * e.b.value, high)] if low * e.b.value <= high else []
-    return [(low, min(high, low * e.b.value))]
-
-
-def _mixed_radix_terms(e: PrimExpr, block: Block) -> list[PrimExpr]:
-    """The terms of a mixed-radix sum, each of which it determines: x, y and z of `x*8 + y*4 + z` where z < 4 and y < 2.
-    Empty if the sum is not of that form."""
-    summands = [e]
-    while any(isinstance(x, Add) for x in summands):
-        summands = [y for x in summands for y in ((x.a, x.b) if isinstance(x, Add) else (x,))]
-    terms: list[tuple[int, PrimExpr]] = []
-    for x in summands:
-        step = x.b if isinstance(x, Mul) else None
-        if isinstance(x, Mul) and not (isinstance(step, IntImm) and step.value > 0):
-            return []
-        terms.append((step.value, x.a) if isinstance(step, IntImm) and isinstance(x, Mul) else (1, x))
-    terms.sort(key=lambda t: t[0])
-    most: float = 0
-    for n, (step_size, x) in enumerate(terms):
-        if step_size <= most:
-            return []
-        if n + 1 < len(terms):  # the bounds of the most significant term do not matter
-            low, high = _bounds(x, block)
-            if low < 0:
-                return []
-            most += high * step_size
-    return [x for _, x in terms]
-
-
-def _bounds(e: PrimExpr, block: Block) -> tuple[float, float]:
-    """The least and the greatest value of an index of a block."""
-    ana = Analyzer()
-    for iv in block.iter_vars:
-        ana.bind_loop(iv.var, iv.dom.min, iv.dom.extent)
-    found = ana.const_int_bound(e)
-    return found.min_value, found.max_value
-
-
-def _counters(r: Range, sizes: Mapping[Var, int | float | None]) -> list[Var]:
-    """The variables that index the elements or tiles of a range: v for `v` and extent 1, v for `v*4` and extent 4, v
-    and w for `v*32 + w*4` if w < 8."""
-    size = const_value(r.extent)
-    terms = _terms(r.min)
-    if size is None or not terms:
-        return []
-    reach = size  # elements that the smaller terms span
-    for step, var in terms:
-        if step < reach:
-            return []
-        count = sizes.get(var)
-        reach = step * count if count is not None else float("inf")
-    return [var for _, var in terms]
-
-
-def _terms(e: PrimExpr) -> list[tuple[int, Var]]:
-    """The terms (coefficient, variable) of a linear sum, the smallest first; empty if it has any other form."""
-    if isinstance(e, Var):
-        return [(1, e)]
-    if isinstance(e, Mul) and isinstance(e.a, Var) and isinstance(e.b, IntImm):
-        return [(e.b.value, e.a)]
-    if isinstance(e, Add):
-        a, b = _terms(e.a), _terms(e.b)
-        return sorted(a + b, key=lambda t: t[0]) if a and b else []
-    return []
+    """Whether an element determines each iterator that the loop drives."""
+    driven = {iv.var for iv in _driven(var, use.realize)}
+    plain = {r.min for r in use.region.region if is_one(r.extent)}
+    return bool(driven) and (driven <= plain or driven <= determined_iterators(use.block, use.region))
 
 
 def _driven(var: Var, realize: BlockRealize) -> list[IterVar]:
-    pairs = zip(realize.block.iter_vars, realize.iter_values, strict=True)
+    pairs = realize.bindings
     return [iv for iv, value in pairs if var in vars_used(value)]
 
 
@@ -387,7 +288,7 @@ def _check_own_iteration(
 
 def _writes_distinct(w: BlockRealize, written: list[BufferRegion], var: Var) -> bool:
     """Whether different iterations of a loop write different elements."""
-    pairs = zip(w.block.iter_vars, w.iter_values, strict=True)
+    pairs = w.bindings
     driven = [iv.var for iv, value in pairs if var in vars_used(value)]
     shown = [{r.min for r in region.region} for region in written]
     return bool(driven) and all(v in mins for v in driven for mins in shown)
@@ -435,7 +336,7 @@ def _refuse_bare(buffer: Buffer, loop: For) -> None:
         )
 
 
-def _refuse_carried(loop: For, buffer: Buffer, uses: list[Use], hint: str) -> None:
+def _refuse_carried(loop: For, buffer: Buffer, uses: list[Use], hint: str) -> NoReturn:
     names = list(dict.fromkeys(u.block.name_hint for u in uses))
     who = f"block {names[0]}" if len(names) == 1 else f"blocks {' and '.join(names)}"
     if len(uses) == 1:

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
-from ...arith import Analyzer, IterMapLevel, IterSplitExpr, IterSumExpr, detect_iter_map, relax_region
+from ...arith import Analyzer, IterMapLevel, detect_iter_map, relax_region
 from ...ir.buffer import Buffer, BufferRegion
 from ...ir.equal import structural_equal
-from ...ir.expr import LE, LT, FloorDiv, FloorMod, IntImm, IterVar, PrimExpr, Range, Var, const, const_value
-from ...ir.functor import pre_order, rewrite, substitute, vars_used
+from ...ir.expr import LE, LT, IterVar, PrimExpr, Range, Var, const, const_value
+from ...ir.functor import pre_order, substitute, vars_used
 from ...ir.ops import (
     add,
+    conjunction,
     conjuncts,
-    floordiv,
     greater_equal,
+    in_range,
     is_one,
     less,
     less_equal,
@@ -24,14 +25,13 @@ from ...ir.ops import (
     sub,
 )
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt
-from ..analysis.elements import unify_dividends, unify_remainders
+from ..analysis.elements import Box, determined, filled_box, mapped_box, unify_dividends
 from ..analysis.reductions import reduction_loops, starts_at_first
 from ..renew import Substituter
 
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-Box = list[tuple[PrimExpr, PrimExpr]]  # the first and last index along each dimension
 # For each iterator the first value, the number of values, and whether they may leave its domain at either end.
 Domains = Mapping[Var, tuple[PrimExpr, PrimExpr, tuple[bool, bool]]]
 
@@ -56,19 +56,20 @@ def must_write_box(sch: Schedule, place: Stmt, writer: BlockRealize, region: Buf
     loops = loops_between(sch, place, writer)
     if loops is None or may_leave_unwritten(sch, writer, region):
         return None
-    doms = {x.loop_var: Range.from_min_extent(x.min, x.extent) for x in loops}
+    doms = {x.loop_var: x.dom for x in loops}
     if any(vars_used(x.min) & doms.keys() or vars_used(x.extent) & doms.keys() for x in loops):
         return None  # a triangle, not a box
     ana = sch.state.analyzer_at(place)
     if _may_skip(writer, region, loops, ana):
         return None
-    own = {iv.var: (iv, value) for iv, value in zip(writer.block.iter_vars, writer.iter_values, strict=True)}
+    own = {iv.var: (iv, value) for iv, value in writer.bindings}
     offsets = _offsets(region, own.keys(), ana)
     if offsets is None:
-        return _mapped_box(region, writer, doms, ana)
+        values = {var: value for var, (_, value) in own.items()}
+        return _filled(region, values, doms, writer.predicate, ana)
     used_values = [own[var][1] for var, _, _ in offsets if var is not None]
     used = {var for var, _, _ in offsets if var is not None}
-    spans = box_of_values(used_values, doms, _residual_predicate(sch, writer, used, doms))
+    spans = mapped_box(used_values, doms, _residual_predicate(sch, writer, used, doms))
     if spans is None:
         return None
     out: Box = []
@@ -88,7 +89,7 @@ def _may_skip(writer: BlockRealize, region: BufferRegion, loops: list[For], ana:
     """Whether a loop that does not select the written elements may have a trip count of 0. A reduction loop may: then
     the init is the value that is written."""
     used = {v for r in region.region for v in vars_used(r.min)}
-    pairs = zip(writer.block.iter_vars, writer.iter_values, strict=True)
+    pairs = writer.bindings
     driving = {v for iv, value in pairs if iv.var in used for v in vars_used(value)}
     if writer.block.init is not None:
         driving |= {x.loop_var for x in reduction_loops(writer, loops)}
@@ -133,33 +134,17 @@ def written_box(block: Block, region: BufferRegion) -> Box | None:
     return out
 
 
-def _mapped_box(
-    region: BufferRegion, writer: BlockRealize, doms: Mapping[Var, Range], ana: Analyzer
-) -> Box | None:
-    """The box that elements at `v // 4, v % 4`, or tiles at `v * 16`, cover as the loops around the block run."""
-    pairs = zip(writer.block.iter_vars, writer.iter_values, strict=True)
-    return _filled(region, {iv.var: value for iv, value in pairs}, doms, writer.predicate, ana)
-
-
 def _filled(
     region: BufferRegion,
-    table: dict[Any, Any],
+    table: Mapping[Any, Any],
     doms: Mapping[Var, Range],
     predicate: PrimExpr,
     ana: Analyzer,
 ) -> Box | None:
-    """The box that a region covers as variables run through their domains."""
-    within, indices = dict(doms), []
-    for r in region.region:
-        index = substitute(r.min, table)
-        if not is_one(r.extent):
-            if vars_used(r.extent):
-                return None
-            inside = Var("inside", r.min.dtype)
-            within[inside] = Range.from_min_extent(const(0, r.extent.dtype), r.extent)
-            index = add(index, inside)
-        indices.append(index)
-    spans = box_of_values(indices, within, predicate)
+    """The box that elements at `v // 4, v % 4`, or tiles at `v * 16`, cover as variables run through their domains."""
+    if any(vars_used(r.extent) for r in region.region):
+        return None
+    spans = filled_box([(substitute(r.min, table), r.extent) for r in region.region], doms, predicate)
     return None if spans is None else [(ana.simplify(low), ana.simplify(high)) for low, high in spans]
 
 
@@ -169,7 +154,7 @@ def may_leave_unwritten(sch: Schedule, writer: BlockRealize, region: BufferRegio
     body, buffer, init = writer.block.body, region.buffer, writer.block.init
     if isinstance(body, BufferStore):  # an index loaded from memory makes the region the whole dimension
         return not all(is_one(r.extent) for r in region.region)
-    reducers = {iv.var for iv in writer.block.iter_vars if iv.iter_type == IterVar.CommReduce}
+    reducers = {iv.var for iv in writer.block.iter_vars if iv.is_reduction}
     # The steps then select the element, and the init writes only one of them.
     chosen = any(vars_used(r.min) & reducers for r in region.region)
     if isinstance(init, BufferStore) and not chosen and _is_element(region, init):
@@ -185,9 +170,8 @@ def may_leave_unwritten(sch: Schedule, writer: BlockRealize, region: BufferRegio
             if isinstance(n, IfThenElse) and _stores(n, buffer)
         )
     ana = sch.state.analyzer_at(body)
-    whole = [(r.min, sub(add(r.min, r.extent), const(1, r.min.dtype))) for r in region.region]
     return not any(
-        covered(ana, must_write_box(sch, body, b, w), whole)
+        covered(ana, must_write_box(sch, body, b, w), _whole(region))
         for b in inside
         for w in b.block.writes
         if w.buffer is buffer
@@ -196,28 +180,25 @@ def may_leave_unwritten(sch: Schedule, writer: BlockRealize, region: BufferRegio
 
 def _scatters(body: Stmt, region: BufferRegion) -> bool:
     """Whether no store in the body of a block is known to write all of a region over the loops of the body."""
-    loops = {n.loop_var: n for n in pre_order(body) if isinstance(n, For)}
     stores = [n for n in pre_order(body) if isinstance(n, BufferStore) and n.buffer is region.buffer]
     if not stores or any(i.dtype.lanes > 1 for n in stores for i in n.indices):
         return False
-    ana = Analyzer()
-    for store in stores:
-        seen: list[Var] = []
-        for index, r in zip(store.indices, region.region, strict=True):
-            used = vars_used(index) & loops.keys()
-            if len(used) > 1 or (not used and not is_one(r.extent)):
-                break
-            for v in used:
-                rest, size = ana.simplify(sub(index, v)), loops[v].extent
-                if v in seen or vars_used(rest) & loops.keys() or not ana.can_prove_equal(size, r.extent):
-                    break
-                seen.append(v)
-            else:
-                continue
-            break
-        else:
-            return False
-    return True
+    loops = {n.loop_var: n.dom for n in pre_order(body) if isinstance(n, For)}
+    return not any(covered(Analyzer(), _stored_box(n, loops), _whole(region)) for n in stores)
+
+
+def _stored_box(store: BufferStore, loops: Mapping[Var, Range]) -> Box | None:
+    """The box that a store covers as loops run; None if unknown."""
+    used = {v for i in store.indices for v in vars_used(i)}
+    doms = {v: dom for v, dom in loops.items() if v in used}
+    if any((vars_used(dom.min) | vars_used(dom.extent)) & loops.keys() for dom in doms.values()):
+        return None  # a triangle, not a box
+    return filled_box([(i, const(1, i.dtype)) for i in store.indices], doms, const(True, "bool"))
+
+
+def _whole(region: BufferRegion) -> Box:
+    """A region as a box."""
+    return [(r.min, sub(add(r.min, r.extent), const(1, r.min.dtype))) for r in region.region]
 
 
 def _is_element(region: BufferRegion, store: BufferStore) -> bool:
@@ -240,46 +221,19 @@ def _residual_predicate(
     Conditions on other iterators do not matter if they hold for some iteration.
     """
     conditions = conjuncts(me.predicate)
-    out: PrimExpr = const(True, "bool")
     if not conditions:
-        return out
-    driving: set[Var] = set()
-    inside: PrimExpr = const(True, "bool")
-    for iv, value in zip(me.block.iter_vars, me.iter_values, strict=True):
-        if iv.var in used:
-            driving |= vars_used(value)
-            inside = logical_and(inside, greater_equal(value, iv.dom.min))
-            inside = logical_and(inside, less(value, add(iv.dom.min, iv.dom.extent)))
+        return me.predicate
+    driven = [(iv, value) for iv, value in me.bindings if iv.var in used]
+    driving = {v for _, value in driven for v in vars_used(value)}
     first: dict[Var, PrimExpr] = {v: r.min for v, r in doms.items()}
+    left: list[PrimExpr] = []
     ana = sch.state.analyzer_at(me)
-    with ana.constraint_scope(inside):
+    with ana.constraint_scope(conjunction(in_range(value, iv.dom) for iv, value in driven)):
         for c in conditions:
             apart = vars_used(c) <= doms.keys() and not vars_used(c) & driving
             if not ana.can_prove(c) and not (apart and ana.can_prove(substitute(c, first))):
-                out = logical_and(out, c)
-    return sch.state.analyzer_at(me).simplify(out)  # loops of one iteration vanish
-
-
-def box_of_values(values: Sequence[PrimExpr], doms: Mapping[Var, Range], predicate: PrimExpr) -> Box | None:
-    """The bounds of each value, if together they take every point of that box as the loops run; else None."""
-    if not any(vars_used(v) & doms.keys() for v in values):
-        return None if vars_used(predicate) else [(v, v) for v in values]
-    if vars_used(predicate) - doms.keys():
-        return None
-    found = detect_iter_map(unify_remainders(values), doms, predicate, IterMapLevel.Surjective)
-    if found.errors or const_value(found.padding_predicate) != 0:
-        return None  # padding makes the box larger than the points that the loops visit
-    out: Box = []
-    for s in found.indices:
-        assert isinstance(s, IterSumExpr)
-        if not s.args:
-            out.append((s.base, s.base))
-            continue
-        (part,) = s.args if len(s.args) == 1 else (None,)
-        if not isinstance(part, IterSplitExpr) or not is_one(part.scale):
-            return None
-        out.append((s.base, sub(add(s.base, part.extent), const(1, s.base.dtype))))
-    return out
+                left.append(c)
+    return sch.state.analyzer_at(me).simplify(conjunction(left))  # loops of one iteration vanish
 
 
 def read_box(ana: Analyzer, block: Block, region: BufferRegion, domains: Domains) -> Box | None:
@@ -315,10 +269,10 @@ def covers_domain(sch: Schedule, me: BlockRealize) -> bool:
     """Whether the loops around a block reach both ends of its iterators' domains, and its predicate skips no point."""
     if not all(isinstance(c, (LT, LE)) for c in conjuncts(me.predicate)):
         return False  # it may skip points, as `i % 2 == 0` does
-    doms = {x.loop_var: Range.from_min_extent(x.min, x.extent) for x in loops_around(sch, me)}
+    doms = {x.loop_var: x.dom for x in loops_around(sch, me)}
     ana = Analyzer()
     one = const(1, "int32")
-    for iv, value in zip(me.block.iter_vars, me.iter_values, strict=True):
+    for iv, value in me.bindings:
         (found,) = relax_region(
             [Range.from_min_extent(value, const(1, value.dtype))], doms, me.predicate, analyzer=ana
         )
@@ -356,11 +310,7 @@ def shared_loop(sch: Schedule, a: Stmt, b: Stmt) -> For | None:
 
 def driven_kinds(me: BlockRealize, loop: For) -> set[int]:
     """The kinds of iterators that a loop drives; none if the loop only repeats the block."""
-    out = {
-        iv.iter_type
-        for iv, value in zip(me.block.iter_vars, me.iter_values, strict=True)
-        if loop.loop_var in vars_used(value)
-    }
+    out = {iv.iter_type for iv, value in me.bindings if loop.loop_var in vars_used(value)}
     if not out and loop in reduction_loops(me, [loop]):
         out.add(IterVar.CommReduce)
     return out
@@ -376,26 +326,21 @@ def points_injective(sch: Schedule, me: BlockRealize, crossed: Sequence[For], ne
         return True
     reducing = reduction_loops(me, list(nest))
     # A loop of one iteration would hide that `i_1 // 9` and `(i_0*4 + i_1) % 9` divide the same number.
-    single = {x.loop_var: x.min for x in (*loops_around(sch, me), *nest) if is_one(x.extent)}
-    values = [
-        substitute(value, single)
-        for iv, value in zip(me.block.iter_vars, me.iter_values, strict=True)
-        if iv.iter_type != IterVar.CommReduce
-    ]
     around = (*loops_around(sch, me), *nest)
-    values = unify_dividends(values, {x.loop_var: Range.from_min_extent(x.min, x.extent) for x in around})
+    single = {x.loop_var: x.min for x in around if is_one(x.extent)}
+    values = [substitute(value, single) for iv, value in me.bindings if not iv.is_reduction]
+    conditions = conjuncts(substitute(me.predicate, single))
+    values = unify_dividends(values, {x.loop_var: x.dom for x in around})
     spatial = {v for e in values for v in vars_used(e)}
     loops = [x for x in nest if (x not in reducing or x.loop_var in spatial) and not runs_once(sch, me, x)]
     # Outer loops may be included, if no two of all their iterations visit one point: only together are the parts
     # of a split of a fused loop, `(i_0*4 + i_1) // 9` and `(i_0*4 + i_1) % 9`, injective.
     outer = [x for x in loops_around(sch, me) if x not in nest and not runs_once(sch, me, x)]
-    counters = {x.loop_var for x in (*loops_around(sch, me), *nest)}
+    counters = {x.loop_var for x in around}
     while True:
-        doms = {x.loop_var: Range.from_min_extent(x.min, x.extent) for x in loops}
-        inside: PrimExpr = const(True, "bool")
-        for c in conjuncts(substitute(me.predicate, single)):
-            if doms.keys() >= vars_used(c) & counters:  # the sizes in it, `n`, are the same for all
-                inside = logical_and(inside, c)
+        doms = {x.loop_var: x.dom for x in loops}
+        # The sizes in a condition, `n`, are the same for all iterations.
+        inside = conjunction(c for c in conditions if doms.keys() >= vars_used(c) & counters)
         for predicate in (const(True, "bool"), inside):
             if not detect_iter_map(values, doms, predicate, IterMapLevel.Bijective, True).errors:
                 return True
@@ -407,82 +352,15 @@ def points_injective(sch: Schedule, me: BlockRealize, crossed: Sequence[For], ne
 def _injective_by_digits(
     sch: Schedule, me: BlockRealize, values: Sequence[PrimExpr], crossed: Sequence[For], counters: set[Var]
 ) -> bool:
-    """Whether the values of the iterators determine the iterations of loops, found digit by digit.
-
-    Of `i*w + (j*2 + k)`, where the predicate says `j*2 + k < w`, i is the quotient by w, `j*2 + k` the remainder, and
-    so on. w may be symbolic, as for the parts of a loop over `n`. A quotient and the remainder of the same division
-    determine the dividend.
-    """
-    known: set[Var] = set()
+    """Whether the values of the iterators determine the iterations of loops where the predicate holds, found digit by
+    digit."""
     ana = sch.state.analyzer_at(me)
     with ana.constraint_scope(me.predicate):
         # An expression for which the predicate allows one value is known as well: `i % 2 < 1` means that it is 0.
         fixed = [c.a for c in conjuncts(me.predicate) if isinstance(c, LT) and is_one(c.b)]
         fixed = [e for e in fixed if ana.can_prove(greater_equal(e, const(0, e.dtype)))]
-        rests = _merge_divmod(ana, [*values, *fixed])
-        at = 0
-        while at < len(rests):
-            found = _digit(ana, rests[at], counters - known)
-            if found is None:
-                at += 1
-                continue
-            digit, rest = found
-            rests = [*rests[:at], rest, *rests[at + 1 :]]
-            if isinstance(digit, Var):
-                known.add(digit)
-            else:
-                rests.append(digit)
-            rests = _merge_divmod(ana, rests)
-            at = 0  # the digit found may make others known
+        known = determined([*values, *fixed], counters, ana)
     return all(x.loop_var in known for x in crossed)
-
-
-def _merge_divmod(ana: Analyzer, values: list[PrimExpr]) -> list[PrimExpr]:
-    """Values with each pair `e // c`, `e % c` replaced by `e`."""
-    for r in values:
-        if isinstance(r, FloorMod):
-            for q in values:
-                if q is not r and _is_quotient(ana, q, r):
-                    return _merge_divmod(ana, [*(v for v in values if v is not q and v is not r), r.a])
-    return values
-
-
-def _is_quotient(ana: Analyzer, q: PrimExpr, r: FloorMod) -> bool:
-    """Whether a value is the quotient that belongs to a remainder: `e // 20` for `e // 4 % 5`."""
-    if isinstance(r.a, FloorDiv) and isinstance(r.a.b, IntImm) and isinstance(r.b, IntImm) and r.b.value > 0:
-        by = const(r.a.b.value * r.b.value, r.dtype)
-        if r.a.b.value > 0 and structural_equal(q, FloorDiv(r.a.a, by)):
-            return True
-    return ana.can_prove_equal(q, floordiv(r.a, r.b))
-
-
-def _digit(ana: Analyzer, value: PrimExpr, unknown: set[Var]) -> tuple[PrimExpr, PrimExpr] | None:
-    """A loop variable, quotient or remainder in a value, and the value without it, if that rest is smaller than its
-    coefficient."""
-    for digit in pre_order(value):
-        if not isinstance(digit, (Var, FloorDiv, FloorMod)) or not vars_used(digit) & unknown:
-            continue
-        if digit is value and not isinstance(digit, Var):
-            continue  # removing it leaves nothing to go on with
-        var = Var("digit", digit.dtype)
-        one, zero = const(1, var.dtype), const(0, var.dtype)
-        form = _replace_part(value, digit, var)
-        step = ana.simplify(sub(substitute(form, {var: add(var, one)}), form))
-        if vars_used(step) & (unknown | {var}):
-            continue
-        rest = ana.simplify(substitute(form, {var: zero}))
-        if ana.can_prove(less(rest, step)) and ana.can_prove(greater_equal(rest, zero)):
-            return digit, rest
-    return None
-
-
-def _replace_part(value: PrimExpr, part: PrimExpr, other: PrimExpr) -> PrimExpr:
-    """A value with `other` substituted for one of its subexpressions."""
-    if isinstance(part, Var):
-        return substitute(value, {part: other})
-    same = {type(part): lambda n: other if structural_equal(n, part) else None}
-    made: PrimExpr = rewrite(value, same)
-    return made
 
 
 def runs_once(sch: Schedule, me: BlockRealize, loop: For) -> bool:

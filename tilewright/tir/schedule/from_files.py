@@ -71,10 +71,13 @@ _NUMBER, _NUMBERS = "a whole number from 0 to 2^31 - 1", "a list of at most 64 w
 ANNOTATIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "permuted_layout": (_NUMBER,),
     "pragma_auto_unroll_max_step": (_NUMBER,),
+    "pragma_buffer_versions": (_NUMBER,),
+    "pragma_dma_copy": (_NUMBER,),
     "pragma_fetch_early": (_NUMBER,),
     "pragma_min_blocks": (_NUMBER,),
     "pragma_nontemporal": (_NUMBER,),
     "pragma_unroll_explicit": (_NUMBER,),
+    "pragma_vector_unit": (_NUMBER,),
     "reduce_lanes": (_NUMBER,),
     "software_pipeline_async_stages": (_NUMBERS,),
     "software_pipeline_guarded": (_NUMBER,),

@@ -45,7 +45,6 @@ def _single_store(me: BlockRealize, what: str) -> BufferStore:
             at=me,
             hint=_AT,
         )
-    assert isinstance(body, BufferStore)
     return body
 
 
@@ -61,7 +60,6 @@ def _distinct_vars(me: BlockRealize, indices: tuple[PrimExpr, ...], whose: str) 
                 at=me,
                 hint=_AT if whose.startswith("it writes") else _BACK,
             )
-        assert isinstance(i, Var)
         out.append(i)
     return out
 
@@ -78,7 +76,7 @@ def short_first(blocks: Sequence[_T]) -> list[_T]:
 
 
 @primitive
-def compute_inline(sch: Schedule, block: BlockRV) -> None:
+def compute_inline(sch: Schedule, block: BlockRV | str) -> None:
     """Inline a block into its consumers: its expression replaces every read of its buffer.
 
     B[i] = A[i] * 2                 C[i] = A[i] * 2 + 1
@@ -115,7 +113,7 @@ def compute_inline(sch: Schedule, block: BlockRV) -> None:
     parts = _reading_parts(sch, me)
     _check_loads_outside(sch, me, store.buffer, parts)
     _drop(sch, me, store.buffer, parts, readers, _Inline(store.buffer, variables, store.value).visit)
-    sch.forget(block, f"compute_inline({name})")
+    sch.forget(me.block.key, f"compute_inline({name})")
 
 
 _AT = "use compute_at to compute it close to its consumer"
@@ -140,8 +138,7 @@ class _Inline(Mutator):
     def visit_Block(self, n: Block) -> Block:
         iters = tuple(self.visit(iv) for iv in n.iter_vars)  # their domains may be read from memory
         if not any(r.buffer is self.buffer for r in n.reads):
-            same = all(a is b for a, b in zip(iters, n.iter_vars, strict=True))
-            return n if same else n.replace(iter_vars=iters)
+            return n.updated(iter_vars=iters)
         body = self.visit(n.body)
         init = None if n.init is None else self.visit(n.init)
         return refresh_regions(n.replace(iter_vars=iters, body=body, init=init))
@@ -179,8 +176,8 @@ def _reading_parts(sch: Schedule, me: BlockRealize) -> list[Stmt]:
 
 
 def _check_loads_outside(sch: Schedule, me: BlockRealize, buffer: Buffer, parts: Sequence[Stmt]) -> None:
-    """Refuse if a bound of a loop, a condition or a binding needs the buffer, or what it is made from, as it is
-    elsewhere; no block says that it reads these."""
+    """Refuse if a bound of a loop, a condition or a binding, whose reads no block declares, reads the buffer before it
+    is written, or after its inputs have changed."""
     index = sch.state.index
     for part in parts:
         if not _loads_outside(part, buffer):
@@ -229,7 +226,7 @@ def _loads_in_blocks(stmt: Stmt) -> bool:
 
 
 @primitive
-def reverse_compute_inline(sch: Schedule, block: BlockRV) -> None:
+def reverse_compute_inline(sch: Schedule, block: BlockRV | str) -> None:
     """Inline a block into its producer: its expression is applied to each element where it is computed.
 
     B[i] = A[i] * 2                 C[i] = A[i] * 2 + 1
@@ -286,11 +283,11 @@ def reverse_compute_inline(sch: Schedule, block: BlockRV) -> None:
     key = maker.block.key
 
     _drop(sch, me, made.buffer, parts, [maker], _Swap(key, fused, inside).visit)
-    sch.forget(block, f"reverse_compute_inline({name})")
+    sch.forget(me.block.key, f"reverse_compute_inline({name})")
 
 
 def _only_maker(sch: Schedule, me: BlockRealize) -> BlockRealize:
-    """The one block that makes what a block reads, which is not a reduction."""
+    """The only producer of a block, which must not be a reduction."""
     name, makers = me.block.name_hint, producers_of(sch, me)
     if len(makers) != 1:
         names = ", ".join(m.block.name_hint for m in makers) or "none"
@@ -351,7 +348,7 @@ class _Replace(Mutator):
 
 
 def _inside(sch: Schedule, maker: BlockRealize, indices: list[tuple[PrimExpr, Range]]) -> PrimExpr:
-    """Where a producer's element is one that its consumer takes, in terms of the loops; true if that is all."""
+    """The condition on the loops that the consumer reads an element of the producer; true if it reads all."""
     ana = sch.state.analyzer_at(maker)
     values = dict(zip((iv.var for iv in maker.block.iter_vars), maker.iter_values, strict=True))
     out: PrimExpr = const(True, "bool")
@@ -388,7 +385,7 @@ def _check_reached(me: BlockRealize, maker: BlockRealize, made: BufferStore, var
 
 
 class _Swap(Mutator):
-    """The body of one block replaced, and run only where a condition on the loops holds."""
+    """A rewriter that replaces the body of one block, and adds a condition on the loops to its predicate."""
 
     def __init__(self, key: object, body: Stmt, inside: PrimExpr) -> None:
         self.key, self.body, self.inside = key, body, inside

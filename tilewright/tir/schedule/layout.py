@@ -12,13 +12,14 @@ from ...ir.dtype import DataType
 from ...ir.expr import BufferLoad, IterVar, PrimExpr, Range, Var, const, const_value
 from ...ir.functor import Mutator, vars_used
 from ...ir.ops import cast
-from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, Stmt
+from ...ir.stmt import Block, BlockRealize, BufferStore, For, IfThenElse, Stmt
 from ...ir.types import PointerType, PrimType
 from .blocks import insert_beside, top_level
 from .buffers import check_plain_accesses, chosen_buffer, holder_of, named_buffer, swap_buffer
 from .cache import _name
 from .dependence import recheck_uses
 from .index_map import IndexMap
+from .nests import loop_nest
 from .primitive import BlockRV, Refusal, primitive, refuse
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def _ndim(sch: Schedule, block: BlockRV, buffer: Any, function: Any) -> int | No
 @primitive
 def transform_layout(
     sch: Schedule,
-    block: BlockRV,
+    block: BlockRV | str,
     buffer: Any,
     index_map: IndexMap,
     pad_value: Any = None,
@@ -127,7 +128,6 @@ def _new_shape(
             at=me,
             hint="use a map that gives each element a place of its own, such as (i // 4, i % 4)",
         )
-        raise AssertionError from why
     if const_value(padding) == 0 or (assume_injective and pad_value is None):
         return shape, None
     if pad_value is None:
@@ -174,8 +174,7 @@ class _Relayout(Mutator):
 
     def visit_Block(self, n: Block) -> Block:
         with self.ana.scope():
-            for iv in n.iter_vars:
-                self.ana.bind_loop(iv.var, iv.dom.min, iv.dom.extent)
+            self.ana.bind_ranges({iv.var: iv.dom for iv in n.iter_vars})
             made = n.map_children(self.visit)
         if not any(b is self.old for b in made.alloc_buffers):
             return made
@@ -251,16 +250,13 @@ def _pad_nest(
     body = IfThenElse(where, BufferStore(new, cast(new.dtype, value), indices))
     block = Block(iters, [], [BufferRegion.point(new, indices)], _name(sch, name), body)
     loops = [Var(f"ax{i}", d.dtype) for i, d in enumerate(new.shape)]
-    made: Stmt = BlockRealize(loops, True, block)
-    for var, dim in reversed(list(zip(loops, new.shape, strict=True))):
-        made = For(var, const(0, var.dtype), dim, ForKind.SERIAL, made)
-    return made
+    return loop_nest(loops, new.shape, BlockRealize(loops, True, block))
 
 
 # ---------------------------------------------------------------------------- attributes
 @primitive
 def set_axis_separator(
-    sch: Schedule, block: BlockRV, buffer: Any, axis_separators: Sequence[int] | None
+    sch: Schedule, block: BlockRV | str, buffer: Any, axis_separators: Sequence[int] | None
 ) -> None:
     """Set the dimensions at which a buffer is divided into the dimensions of physical memory, if there are several.
 
@@ -282,7 +278,7 @@ def set_axis_separator(
 
 
 @primitive
-def unsafe_set_dtype(sch: Schedule, block: BlockRV, buffer_index: int, dtype: str) -> None:
+def unsafe_set_dtype(sch: Schedule, block: BlockRV | str, buffer_index: int, dtype: str) -> None:
     """Store the result of a block in another type. The step is unsafe because values may be rounded.
 
     B = alloc_buffer((8,), "float32")               B = alloc_buffer((8,), "float16")
@@ -293,9 +289,8 @@ def unsafe_set_dtype(sch: Schedule, block: BlockRV, buffer_index: int, dtype: st
     _, _, old = chosen_buffer(me, ("write", buffer_index))
     try:
         kind = DataType(dtype)
-    except (TypeError, ValueError) as why:
+    except (TypeError, ValueError):
         refuse(f"there is no type {dtype!r}", at=me)
-        raise AssertionError from why
     if holder_of(sch, old) is None:
         refuse(
             f"{old.name} is a parameter of the function: who calls it decides of which type it is",
@@ -307,8 +302,8 @@ def unsafe_set_dtype(sch: Schedule, block: BlockRV, buffer_index: int, dtype: st
     check_plain_accesses(sch, me, old, "another type")
     data = Var(old.data.name, PointerType(PrimType(kind), old.scope()))
     new = old.replace(data=data, dtype=kind)
-    func = sch.state.func
-    sch.state.replace_func(func.replace(body=_Recast(old, new).visit(func.body)))
+    sch.state.replace_func(_Recast(old, new).run(sch.state.func))
+    swap_buffer(sch, old, new)
 
 
 class _Recast(Mutator):
@@ -326,13 +321,3 @@ class _Recast(Mutator):
         if made.buffer is not self.old:
             return made
         return BufferStore(self.new, cast(self.new.dtype, made.value), made.indices, span=made.span)
-
-    def visit_BufferRegion(self, n: BufferRegion) -> BufferRegion:
-        made = n.map_children(self.visit)
-        return made.replace(buffer=self.new) if made.buffer is self.old else made
-
-    def visit_Block(self, n: Block) -> Block:
-        made = n.map_children(self.visit)
-        if not any(b is self.old for b in made.alloc_buffers):
-            return made
-        return made.replace(alloc_buffers=tuple(self.new if b is self.old else b for b in made.alloc_buffers))

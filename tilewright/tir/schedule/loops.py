@@ -14,6 +14,7 @@ from ...ir.functor import Mutator, pre_order, substitute, vars_used
 from ...ir.ops import (
     add,
     ceildiv,
+    conjunction,
     conjuncts,
     floordiv,
     floormod,
@@ -199,7 +200,7 @@ def split(
     for v, s in reversed(list(zip(variables, sizes, strict=True))):
         made = For(v, const(0, kind), s, ForKind.SERIAL, made, span=n.span)
     sch.state.replace(n, made)
-    sch.forget(loop, f"split({n.loop_var.name}, …)")
+    sch.forget(n.loop_var, f"split({n.loop_var.name}, …)")
     return [LoopRV(v) for v in variables]
 
 
@@ -229,15 +230,15 @@ def _check_parted(sch: Schedule, n: For, body: Stmt, ana: Analyzer) -> None:
     for realize in (m for m in pre_order(body) if isinstance(m, BlockRealize)) if held else ():
         if realize.block.key not in held:
             continue
-        pairs = list(zip(realize.block.iter_vars, realize.iter_values, strict=True))
-        used = {v for iv, e in pairs if iv.iter_type == IterVar.CommReduce for v in vars_used(e)}
-        if any(vars_used(e) & used for iv, e in pairs if iv.iter_type != IterVar.CommReduce):
+        pairs = realize.bindings
+        used = {v for iv, e in pairs if iv.is_reduction for v in vars_used(e)}
+        if any(vars_used(e) & used for iv, e in pairs if not iv.is_reduction):
             continue
         first = {v: const(int(ana.const_int_bound(v).min_value), v.dtype) for v in used}
-        inside: PrimExpr = const(True, "bool")  # points outside of the domains are none
-        for iv, e in pairs:
-            if iv.iter_type != IterVar.CommReduce:
-                inside = logical_and(inside, less(e, add(iv.dom.min, iv.dom.extent)))
+        # Points outside of the domains are none.
+        inside = conjunction(
+            less(e, add(iv.dom.min, iv.dom.extent)) for iv, e in pairs if not iv.is_reduction
+        )
         for c in conjuncts(realize.predicate):
             with ana.constraint_scope(inside):
                 steps = not vars_used(c) & used or ana.can_prove(substitute(c, first))
@@ -332,7 +333,7 @@ def fuse(sch: Schedule, *loops: LoopRV, preserve_unit_iters: bool = False, name:
         body = _Rebind(table, ana, around).visit(nest[-1].body)
     sch.state.replace(nest[0], For(fused, const(0, kind), total, ForKind.SERIAL, body, span=nest[0].span))
     for loop in loops:
-        sch.forget(loop, f"fuse({', '.join(x.loop_var.name for x in nest)})")
+        sch.forget(loop.var, f"fuse({', '.join(x.loop_var.name for x in nest)})")
     return LoopRV(fused)
 
 
@@ -346,6 +347,20 @@ def _check_starts(sch: Schedule, nest: list[For], ana: Analyzer) -> None:
         if realize.block.init is None:
             continue
         kinds = [driven_kinds(realize, x) for x in nest]
+        for x, own in zip(nest, kinds, strict=True):
+            if (
+                not own
+                and x.loop_var in vars_used(realize.predicate)
+                and any(IterVar.CommReduce in k for k in kinds)
+            ):
+                refuse(
+                    f"loop `{x.loop_var.name}` binds no iterator of block {realize.block.name_hint}, whose condition "
+                    "uses it: in a loop that is fused from it and a loop of the reduction, the init would not run for "
+                    "the same points",
+                    at=x,
+                    hint=f"take the init out first with decompose_reduction({realize.block.name_hint}, "
+                    f"{nest[0].loop_var.name}), or fuse other loops",
+                )
         if not (any(IterVar.CommReduce in k for k in kinds) and any(IterVar.DataPar in k for k in kinds)):
             continue
         for x in sch.state.index.loops_of(realize):
@@ -408,7 +423,6 @@ def _nest_of(sch: Schedule, wanted: list[For]) -> list[For]:
                 at=nest[-1],
                 hint="move what else it holds away with compute_at or reverse_compute_at",
             )
-        assert isinstance(below, For)
         nest.append(below)
     missing = [x for x in wanted if x not in nest]
     if missing:
@@ -433,7 +447,7 @@ def _check_order(sch: Schedule, old: list[For], new: list[For]) -> None:
     moved = {x.loop_var for i, x in enumerate(old) if new[i] is not x}
     for realize in sch.state.index.blocks_under(old[0]):
         block: Block = realize.block
-        for iv, value in zip(block.iter_vars, realize.iter_values, strict=True):
+        for iv, value in realize.bindings:
             if iv.iter_type in (IterVar.DataPar, IterVar.CommReduce):
                 continue
             if vars_used(value) & moved:
@@ -476,7 +490,7 @@ def _check_init(sch: Schedule, realize: BlockRealize, old: list[For], new: list[
 
 
 @primitive
-def add_unit_loop(sch: Schedule, block_or_loop: BlockRV | LoopRV) -> LoopRV:
+def add_unit_loop(sch: Schedule, block_or_loop: BlockRV | LoopRV | str) -> LoopRV:
     """Put a loop that runs once around a block or loop.
 
     S        ->        for u in range(1):

@@ -68,12 +68,12 @@ def check_independent(sch: Schedule, n: For, realize: BlockRealize, word: str, t
     """Refuse unless each iteration writes elements of its own: only then may iterations run at once."""
     block = realize.block
     spatial = False
-    for iv, value in zip(block.iter_vars, realize.iter_values, strict=True):
+    for iv, value in realize.bindings:
         if n.loop_var not in vars_used(value):
             continue
         if iv.iter_type == IterVar.DataPar:
             spatial = True
-        elif iv.iter_type == IterVar.CommReduce:
+        elif iv.is_reduction:
             if thread.startswith(("threadIdx", "clusterCtaIdx")):
                 spatial = True
                 continue
@@ -110,11 +110,7 @@ def thread_of(loop: For) -> str:
 def _spatial_loops(sch: Schedule, realize: BlockRealize) -> list[str]:
     out = []
     for loop in sch.state.index.loops_of(realize):
-        used = [
-            iv.iter_type
-            for iv, value in zip(realize.block.iter_vars, realize.iter_values, strict=True)
-            if loop.loop_var in vars_used(value)
-        ]
+        used = [iv.iter_type for iv, value in realize.bindings if loop.loop_var in vars_used(value)]
         if used and all(t == IterVar.DataPar for t in used):
             out.append(loop.loop_var.name)
     return out
@@ -267,9 +263,7 @@ def launch_around(sch: Schedule, loop: LoopRV, thread_axis: Any, extent: Any = N
 def _check_written_once(n: For, realize: BlockRealize) -> None:
     """Refuse unless each step writes elements of its own: only then may each thread run all steps."""
     block = realize.block
-    driven = [
-        iv.var for iv, value in zip(block.iter_vars, realize.iter_values, strict=True) if value is n.loop_var
-    ]
+    driven = [iv.var for iv, value in realize.bindings if value is n.loop_var]
     for w in block.writes:
         if not any(r.min is v and const_value(r.extent) == 1 for r in w.region for v in driven):
             refuse(
@@ -315,7 +309,7 @@ def _of_earlier(n: For, read: Use, uses: Sequence[Use], ana: Analyzer) -> bool:
 
 
 @primitive
-def annotate(sch: Schedule, block_or_loop: BlockRV | LoopRV, ann_key: str, ann_val: Any) -> None:
+def annotate(sch: Schedule, block_or_loop: BlockRV | LoopRV | str, ann_key: str, ann_val: Any) -> None:
     """Attach the annotation `ann_key: ann_val` to a block or loop, for lowering and code generation to read."""
     n, held = _annotated(sch, block_or_loop)
     if ann_key in held:
@@ -324,7 +318,7 @@ def annotate(sch: Schedule, block_or_loop: BlockRV | LoopRV, ann_key: str, ann_v
 
 
 @primitive
-def unannotate(sch: Schedule, block_or_loop: BlockRV | LoopRV, ann_key: str) -> None:
+def unannotate(sch: Schedule, block_or_loop: BlockRV | LoopRV | str, ann_key: str) -> None:
     """Remove an annotation."""
     n, held = _annotated(sch, block_or_loop)
     if ann_key not in held:
@@ -333,7 +327,7 @@ def unannotate(sch: Schedule, block_or_loop: BlockRV | LoopRV, ann_key: str) -> 
     _set_annotations(sch, block_or_loop, {k: v for k, v in held.items() if k != ann_key})
 
 
-def _annotated(sch: Schedule, where: BlockRV | LoopRV) -> tuple[Stmt, dict[str, Any]]:
+def _annotated(sch: Schedule, where: BlockRV | LoopRV | str) -> tuple[Stmt, dict[str, Any]]:
     if isinstance(where, LoopRV):
         loop = sch.loop(where)
         return loop, loop.annotations
@@ -341,7 +335,7 @@ def _annotated(sch: Schedule, where: BlockRV | LoopRV) -> tuple[Stmt, dict[str, 
     return realize, realize.block.annotations
 
 
-def _set_annotations(sch: Schedule, where: BlockRV | LoopRV, held: dict[str, Any]) -> None:
+def _set_annotations(sch: Schedule, where: BlockRV | LoopRV | str, held: dict[str, Any]) -> None:
     if isinstance(where, LoopRV):
         loop = sch.loop(where)
         sch.state.replace(loop, loop.replace(annotations=held))

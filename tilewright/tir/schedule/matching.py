@@ -18,7 +18,6 @@ from ...ir.expr import (
     And,
     BufferLoad,
     IntImm,
-    IterVar,
     Max,
     Min,
     Mul,
@@ -30,7 +29,7 @@ from ...ir.expr import (
 )
 from ...ir.functor import Mutator, substitute
 from ...ir.node import Node, field_kinds
-from ...ir.ops import add, cast, equal, is_one, logical_and, sub
+from ...ir.ops import add, cast, conjunction, equal, is_one, sub
 from ...ir.stmt import BlockRealize, BufferStore, For, ForKind, IfThenElse, Stmt, seq
 from .primitive import Refusal
 
@@ -116,12 +115,8 @@ class _Plain(Mutator):
 
     def visit_BlockRealize(self, n: BlockRealize) -> Stmt:
         block = n.block
-        table: dict[Var, PrimExpr] = {}
-        first: PrimExpr = const(True, "bool")
-        for iv, value in zip(block.iter_vars, n.iter_values, strict=True):
-            table[iv.var] = value
-            if iv.iter_type == IterVar.CommReduce:
-                first = logical_and(first, equal(value, iv.dom.min))
+        table = {iv.var: value for iv, value in n.bindings}
+        first = conjunction(equal(value, iv.dom.min) for iv, value in n.bindings if iv.is_reduction)
         body = self.visit(substitute(block.body, table))
         if block.init is not None:
             init = self.visit(substitute(block.init, table))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .schedule import Schedule
 
 
-def loop_nest(variables: Sequence[Var], extents: Sequence[PrimExpr], body: Stmt) -> Stmt:
+def loop_nest(variables: Sequence[Var], extents: Sequence[PrimExpr | int], body: Stmt) -> Stmt:
     """Serial loops from 0 around a statement, the first outermost."""
     for var, size in reversed(list(zip(variables, extents, strict=True))):
         body = For(var, const(0, var.dtype), size, ForKind.SERIAL, body)
@@ -65,7 +65,7 @@ def trivial_nest(sch: Schedule, me: BlockRealize, what: str) -> list[For]:
         )
     ana = Analyzer()
     by_var: dict[PrimExpr, For] = {x.loop_var: x for x in nest}
-    for iv, value in zip(block.iter_vars, me.iter_values, strict=True):
+    for iv, value in me.bindings:
         if value not in by_var or not _same_range(by_var.pop(value), iv, ana):
             refuse(
                 f"iterator `{iv.var.name}` of block {block.name_hint} is `{value}`, "
@@ -95,9 +95,9 @@ class _Simplify(Mutator):
 
     def access(self, n: Any) -> Any:
         made = n.map_children(self.visit)
-        indices = tuple(self.ana.simplify(i) if i.dtype.lanes == 1 else i for i in made.indices)
-        same = all(a is b for a, b in zip(indices, made.indices, strict=True))
-        return made if same else made.replace(indices=indices)
+        return made.updated(
+            indices=tuple(self.ana.simplify(i) if i.dtype.lanes == 1 else i for i in made.indices)
+        )
 
     visit_BufferLoad = visit_BufferStore = access
 
@@ -107,8 +107,7 @@ class _Simplify(Mutator):
 
     def visit_IfThenElse(self, n: IfThenElse) -> Stmt:
         made = n.map_children(self.visit)
-        condition = self.ana.simplify(made.condition)
-        return made if condition is made.condition else made.replace(condition=condition)
+        return made.updated(condition=self.ana.simplify(made.condition))
 
     def visit_For(self, n: For) -> Stmt:
         with self.ana.scope():
@@ -117,8 +116,7 @@ class _Simplify(Mutator):
 
     def visit_Block(self, n: Block) -> Block:
         with self.ana.scope():
-            for iv in n.iter_vars:
-                self.ana.bind_loop(iv.var, iv.dom.min, iv.dom.extent)
+            self.ana.bind_ranges({iv.var: iv.dom for iv in n.iter_vars})
             return n.map_children(self.visit)
 
 

@@ -30,11 +30,12 @@ from ...ir.expr import (
     const,
     const_value,
 )
-from ...ir.functor import Mutator, pre_order, renew_defs_in, substitute, vars_used
+from ...ir.functor import pre_order, renew_defs_in, substitute, vars_used
 from ...ir.op import Op
 from ...ir.ops import (
     add,
     ceildiv,
+    conjunction,
     conjuncts,
     greater_equal,
     if_then_else,
@@ -63,7 +64,7 @@ _IF = Op.get("tir.if_then_else")
 
 # ---------------------------------------------------------------------------- decompose_padding
 @primitive
-def decompose_padding(sch: Schedule, block: BlockRV, loop: LoopRV) -> BlockRV:
+def decompose_padding(sch: Schedule, block: BlockRV | str, loop: LoopRV) -> BlockRV:
     """Fill the buffer with the padding value before `loop`, and compute only the interior inside it.
 
     for i in range(140):                                          for i in range(140):
@@ -88,7 +89,7 @@ def decompose_padding(sch: Schedule, block: BlockRV, loop: LoopRV) -> BlockRV:
     return BlockRV(filled.key, filled.name_hint)
 
 
-def can_decompose_padding(sch: Schedule, block: BlockRV, loop: LoopRV) -> bool:
+def can_decompose_padding(sch: Schedule, block: BlockRV | str, loop: LoopRV) -> bool:
     """Whether `decompose_padding` would accept the block and loop."""
     try:
         _padding_of(sch, sch.realize(block), sch.loop(loop))
@@ -114,14 +115,12 @@ def _padding_of(
     store = block.body
     if not isinstance(store, BufferStore) or block.init is not None:
         refuse(f"block {name} does more than store one value", at=me)
-    assert isinstance(store, BufferStore)
     parts = _choice(store.value)
     if parts is None or const_value(parts[2]) is None:
         refuse(
             f"block {name} stores `{store.value}`, which is not if_then_else(inside, value, constant)",
             at=me,
         )
-    assert parts is not None
     own = {iv.var for iv in block.iter_vars}
     if len(set(store.indices)) != len(store.indices) or not all(i in own for i in store.indices):
         refuse(f"block {name} does not write {store.buffer.name} at its iterators", at=me)
@@ -162,15 +161,13 @@ def _inside(
     """
     block = me.block
     alone = all(a.body is b for a, b in zip(inner, [*inner[1:], me], strict=True))
-    sides = [
-        iv for iv, v in zip(block.iter_vars, me.iter_values, strict=True) if alone and _side(v, iv, inner, me)
-    ]
+    sides = [iv for iv, v in me.bindings if alone and _side(v, iv, inner, me)]
     bounds, left = _bounds(block, condition, {iv.var for iv in sides})
     loops: dict[PrimExpr, PrimExpr] = {x.loop_var: x.extent for x in inner}
     iters = []
     shifted: dict[Any, Any] = {}
     outside: dict[Any, Any] = {}
-    for iv, v in zip(block.iter_vars, me.iter_values, strict=True):
+    for iv, v in me.bindings:
         outside[iv.var] = v
         if iv.var in bounds:
             low, size = bounds[iv.var]
@@ -209,8 +206,7 @@ def _bounds(
 ) -> tuple[dict[Var, tuple[PrimExpr, PrimExpr]], list[PrimExpr]]:
     """First value and number of values that a condition leaves to iterators, and what it says more."""
     ana, plain = Analyzer(), Analyzer()
-    for iv in block.iter_vars:
-        ana.bind_loop(iv.var, iv.dom.min, iv.dom.extent)
+    ana.bind_ranges({iv.var: iv.dom for iv in block.iter_vars})
     doms = {iv.var: (iv.dom.min, add(iv.dom.min, iv.dom.extent)) for iv in block.iter_vars if iv.var in sides}
     conditions = [c for c in conjuncts(condition) if not ana.can_prove(c)]
     found = {c: _bound(c, {iv.var for iv in block.iter_vars}) for c in conditions}
@@ -251,7 +247,7 @@ def _bound(c: PrimExpr, own: set[Var]) -> tuple[Var, PrimExpr | None, PrimExpr |
 
 # ---------------------------------------------------------------------------- pad_einsum
 @primitive
-def pad_einsum(sch: Schedule, block: BlockRV, padding: Sequence[int]) -> None:
+def pad_einsum(sch: Schedule, block: BlockRV | str, padding: Sequence[int]) -> None:
     """Pad each iterator of an einsum to a multiple of its entry in `padding`, over copies padded with zeros.
 
                                               for i, k in grid(128, 128):
@@ -283,7 +279,7 @@ def pad_einsum(sch: Schedule, block: BlockRV, padding: Sequence[int]) -> None:
     assert scope is not None
     _pad_around(sch, me, nest, store, sizes, grown, scope)
     for x in nest:
-        sch.forget(LoopRV(x.loop_var), f"pad_einsum({name}, …)")
+        sch.forget(x.loop_var, f"pad_einsum({name}, …)")
 
 
 def _einsum(sch: Schedule, me: BlockRealize) -> BufferStore:
@@ -293,7 +289,6 @@ def _einsum(sch: Schedule, me: BlockRealize) -> BufferStore:
     store = block.body
     if not isinstance(store, BufferStore):
         refuse(f"block {name} does more than store one value", at=me)
-    assert isinstance(store, BufferStore)
     check_self_initialized(sch, me, store.buffer, "the padded buffer")
     check_distinct_writes(me, "padding")
     _check_all_written(me, store.buffer)
@@ -371,7 +366,7 @@ def _check_neutral(me: BlockRealize, store: BufferStore, grown: set[Var]) -> Non
                     hint=f"leave the padding of `{iv.var.name}` at 1",
                 )
             continue
-        if iv.iter_type != IterVar.CommReduce:
+        if not iv.is_reduction:
             refuse(f"iterator `{iv.var.name}` of block {me.block.name_hint} must run in order", at=me)
         if iv.var not in grown:
             continue
@@ -400,20 +395,6 @@ def _zero(e: PrimExpr, var: Var) -> bool:
     if isinstance(e, (Add, Sub, Max, Min)):
         return _zero(e.a, var) and _zero(e.b, var)
     return _zero(e.value, var) if isinstance(e, Cast) else const_value(e) == 0
-
-
-class _Rename(Mutator):
-    """Buffers exchanged for others at the same indices."""
-
-    def __init__(self, table: dict[Buffer, Buffer]) -> None:
-        self.table = table
-
-    def access(self, n: Any) -> Any:
-        made = n.map_children(self.visit)
-        found = self.table.get(made.buffer)
-        return made if found is None else made.replace(buffer=found)
-
-    visit_BufferLoad = visit_BufferStore = visit_BufferRegion = access
 
 
 def _pad_around(
@@ -445,8 +426,8 @@ def _pad_around(
         iv if iv.var not in grown else IterVar(Range(sizes[iv.var]), iv.var, iv.iter_type)
         for iv in me.block.iter_vars
     ]
-    made = _Rename(table).visit(me.block.replace(iter_vars=tuple(iters)))
-    by_loop = {value: sizes[iv.var] for iv, value in zip(me.block.iter_vars, me.iter_values, strict=True)}
+    made = substitute(me.block.replace(iter_vars=tuple(iters)), {}, table)
+    by_loop = {value: sizes[iv.var] for iv, value in me.bindings}
     loops = [Var(x.loop_var.name, x.loop_var.dtype) for x in nest]
     rename: dict[Any, Any] = {x.loop_var: v for x, v in zip(nest, loops, strict=True)}
     values = [rename[v] for v in me.iter_values]
@@ -474,10 +455,11 @@ def _padded(sch: Schedule, old: Buffer, new: Buffer, indices: Sequence[PrimExpr]
     ana = Analyzer()
 
     def content(point: list[PrimExpr]) -> tuple[Stmt, list[BufferRegion], list[BufferRegion]]:
-        inside: PrimExpr = const(True, "bool")
-        for v, end, dim in zip(point, ends, new.shape, strict=True):
-            if end is not None and not ana.can_prove_equal(end, dim):
-                inside = logical_and(inside, less(v, end))
+        inside = conjunction(
+            less(v, end)
+            for v, end, dim in zip(point, ends, new.shape, strict=True)
+            if end is not None and not ana.can_prove_equal(end, dim)
+        )
         value = if_then_else(inside, BufferLoad(old, tuple(point)), const(0, old.dtype))
         return (
             BufferStore(new, value, point),

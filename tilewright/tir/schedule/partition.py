@@ -16,7 +16,7 @@ from .blocks import enclosing_block, reduction_vars
 from .dependence import _disjoint, recheck
 from .flow import runs_concurrently
 from .loops import _check_factors, _plain, _size
-from .primitive import BlockRV, LoopRV, primitive, refuse
+from .primitive import LoopRV, primitive, refuse
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -58,9 +58,9 @@ def loop_partition(
     step = f"loop_partition({n.loop_var.name}, …)"
     for m in pre_order(n):
         if isinstance(m, For):
-            sch.forget(LoopRV(m.loop_var), step)
+            sch.forget(m.loop_var, step)
         elif isinstance(m, Block):
-            sch.forget(BlockRV(m.key, m.name_hint), step)
+            sch.forget(m.key, step)
     parent = sch.state.index.parents[n]
     if isinstance(parent, SeqStmt):
         flat = [p for s in parent.seq for p in (parts if s is n else [s])]
@@ -90,7 +90,7 @@ class _Rename(Mutator):
 def _check_copies(sch: Schedule, n: For) -> None:
     for r in sch.state.index.blocks_under(n):
         reducing = reduction_vars(r.block)
-        pairs = zip(r.block.iter_vars, r.iter_values, strict=True)
+        pairs = r.bindings
         carried = any(iv.var in reducing and n.loop_var in vars_used(value) for iv, value in pairs)
         if carried and r.block.init is not None:
             refuse(
@@ -161,7 +161,7 @@ def merge(sch: Schedule, *loops: LoopRV) -> LoopRV:
     sch.state.replace(around, seq(*kept))
     for c in chains:
         for x in c:
-            sch.forget(LoopRV(x.loop_var), f"merge({', '.join(x.loop_var.name for x in chosen)})")
+            sch.forget(x.loop_var, f"merge({', '.join(x.loop_var.name for x in chosen)})")
     return LoopRV(variables[-1])
 
 
@@ -190,7 +190,6 @@ def _chains(sch: Schedule, chosen: list[For]) -> tuple[SeqStmt, list[list[For]]]
             at=chosen[1],
             hint="merge consecutive loops",
         )
-    assert isinstance(around, SeqStmt)
     chains = []
     for x in chosen:
         chain = [x]
@@ -198,7 +197,6 @@ def _chains(sch: Schedule, chosen: list[For]) -> tuple[SeqStmt, list[list[For]]]
             up = index.parents[chain[0]]
             if not isinstance(up, For):
                 refuse(f"there is more than loops around loop `{x.loop_var.name}`", at=x)
-            assert isinstance(up, For)
             chain.insert(0, up)
         chains.append(chain)
     places = [next(i for i, s in enumerate(around.seq) if s is c[0]) for c in chains]
@@ -257,7 +255,6 @@ def _check_merged(sch: Schedule, around: Stmt, made: For, depth: int, bodies: li
                     at=around,
                     hint="put the statement into a block",
                 )
-            assert uses is not None
             if _crossing(uses, owner) and not _disjoint(sch, x, uses, ana):
                 names = list(dict.fromkeys(u.block.name_hint for u in uses))
                 refuse(

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...arith import Analyzer
 from ...ir.buffer import Buffer, BufferRegion
 from ...ir.equal import structural_equal
-from ...ir.expr import LE, LT, IterVar, PrimExpr, Range, Var, const, const_value
+from ...ir.expr import LE, LT, PrimExpr, Var, const
 from ...ir.functor import pre_order, substitute, vars_used
-from ...ir.ops import conjuncts, floordiv, floormod, is_one, is_zero, logical_and
+from ...ir.ops import conjunction, conjuncts, is_one
 from ...ir.stmt import BlockRealize, For
 from ..analysis.combiner import steps_commute
-from ..analysis.elements import loops_injective, undetermined_iterator
+from ..analysis.elements import is_gapless, loops_injective, mapped_box, undetermined_iterator
 from ..analysis.reductions import reduction_loops, starts_at_first
 from ..analysis.regions import reads_elsewhere
 from .blocks import producers_of, scope_buffers
-from .flow import box_of_values, loops_around, may_read_unwritten, points_injective
+from .flow import loops_around, may_read_unwritten, points_injective
 from .primitive import refuse
 from .regions import touched
 
@@ -121,7 +119,7 @@ def check_reads_own_element(me: BlockRealize, what: str) -> None:
 
 def check_fixed_element(me: BlockRealize, region: BufferRegion) -> None:
     """Refuse if the steps of a reduction write different elements: its init writes only one of them."""
-    reducing = {iv.var for iv in me.block.iter_vars if iv.iter_type == IterVar.CommReduce}
+    reducing = {iv.var for iv in me.block.iter_vars if iv.is_reduction}
     moving = {v for r in region.region for v in vars_used(r.min)} & reducing
     if moving:
         refuse(
@@ -135,8 +133,8 @@ def check_fixed_element(me: BlockRealize, region: BufferRegion) -> None:
 def _keeps_steps(sch: Schedule, me: BlockRealize) -> bool:
     """Whether the loops of a reduction are its iterators, in their order."""
     loops = reduction_loops(me, sch.state.index.loops_of(me))
-    pairs = zip(me.block.iter_vars, me.iter_values, strict=True)
-    return [v for iv, v in pairs if iv.iter_type == IterVar.CommReduce] == [x.loop_var for x in loops]
+    pairs = me.bindings
+    return [v for iv, v in pairs if iv.is_reduction] == [x.loop_var for x in loops]
 
 
 def check_full_domain(sch: Schedule, me: BlockRealize, what: str) -> None:
@@ -192,7 +190,7 @@ def check_init_runs(sch: Schedule, me: BlockRealize, what: str) -> None:
                 at=x,
                 hint="give the loop its full extent, and put the condition into the value that is combined",
             )
-    spatial = {v for iv, e in _pairs(me) if iv.iter_type != IterVar.CommReduce for v in vars_used(e)}
+    spatial = {v for iv, e in me.bindings if not iv.is_reduction for v in vars_used(e)}
     if starts_at_first(me, reducing) and (not steps & spatial or _fills_box(me, loops_around(sch, me))):
         return
     refuse(
@@ -277,97 +275,28 @@ def _reads_same_iteration(
     )
 
 
-def _pairs(me: BlockRealize) -> list[tuple[IterVar, PrimExpr]]:
-    return list(zip(me.block.iter_vars, me.iter_values, strict=True))
-
-
 def _driving(me: BlockRealize) -> set[Var]:
     return {v for value in (*me.iter_values, me.predicate) for v in vars_used(value)}
 
 
 def _fills_box(me: BlockRealize, loops: Sequence[For]) -> bool:
     """Whether the iterators take every value of a box as the loops run: each alone, or all together."""
-    ranges = {x.loop_var: x for x in loops}
-    values = list(zip(me.block.iter_vars, me.iter_values, strict=True))
-    seen: set[Var] = set()
-    joined = False
-    for iv, value in values:
-        used = vars_used(value) & ranges.keys()
-        joined = joined or bool(used & seen)
-        seen |= used
-        joined = joined or not _contiguous(value, ranges, once=iv.iter_type == IterVar.CommReduce)
-    if not joined:
-        return True
-    driving = {v: Range.from_min_extent(x.min, x.extent) for v, x in ranges.items() if v in _driving(me)}
-    inside: PrimExpr = const(True, "bool")
-    for c in conjuncts(me.predicate):
-        # An upper bound on one iterator only shrinks the box.
-        if isinstance(c, (LT, LE)) and any(structural_equal(c.a, v) for _, v in values):
-            if not vars_used(c.b) & driving.keys():
-                continue
-        if vars_used(c) & driving.keys():
-            inside = logical_and(inside, c)
+    ranges = {x.loop_var: x.dom for x in loops}
     # Loops of one iteration do not matter.
-    single = {v: x.min for v, x in ranges.items() if is_one(x.extent)}
-    plain = [substitute(v, single) for _, v in values]
-    doms = {v: r for v, r in driving.items() if v not in single}
-    inside = substitute(inside, single)
-    return any(
-        box_of_values(*form) is not None for form in ((plain, doms, inside), _fused(plain, doms, inside))
-    )
+    single = {v: r.min for v, r in ranges.items() if is_one(r.extent)}
+    values = [substitute(v, single) for v in me.iter_values]
+    used = [v for e in values for v in vars_used(e) & ranges.keys()]
+    if len(used) == len(set(used)) and all(
+        is_gapless(e, const(1, e.dtype), ranges, once=iv.is_reduction)
+        for iv, e in zip(me.block.iter_vars, values, strict=True)
+    ):
+        return True
+    doms = {v: r for v, r in ranges.items() if v in _driving(me) and v not in single}
 
+    def shrinks(c: PrimExpr) -> bool:
+        """Whether a condition is an upper bound on one iterator, which only shrinks the box."""
+        below = isinstance(c, (LT, LE)) and not vars_used(c.b) & doms.keys()
+        return below and any(structural_equal(c.a, v) for v in me.iter_values)  # type: ignore[attr-defined]
 
-def _fused(
-    values: list[PrimExpr], doms: dict[Var, Range], inside: PrimExpr
-) -> tuple[list[PrimExpr], dict[Var, Range], PrimExpr]:
-    """The values in terms of one fused loop for each group of loops that drive a value together: `a // 3` and
-    `(a*64 + b) // 4 % 48` become `x // 192` and `x // 4 % 48`."""
-    groups: list[set[Var]] = []
-    for used in (vars_used(v) & doms.keys() for v in (*values, inside)):
-        met = [g for g in groups if g & used]
-        groups = [g for g in groups if not g & used] + ([used.union(*met)] if used else [])
-    table: dict[Var, PrimExpr] = {}
-    made = dict(doms)
-    ana = Analyzer()
-    for group in groups:
-        loops = [v for v in reversed(doms) if v in group]  # from the outermost one inwards
-        sizes = [const_value(doms[v].extent) for v in loops]
-        count = math.prod(int(size or 0) for size in sizes)
-        small = 0 < count <= loops[0].dtype.high if loops else False
-        if len(loops) < 2 or not small or not all(is_zero(doms[v].min) for v in loops):
-            continue
-        x: PrimExpr = Var("x", loops[0].dtype)
-        inner = 1
-        for v, size in reversed(list(zip(loops, sizes, strict=True))):
-            table[v] = (
-                floormod(floordiv(x, inner), const(int(size or 1), x.dtype))
-                if v is not loops[0]
-                else floordiv(x, inner)
-            )
-            inner *= int(size or 1)
-            del made[v]
-        made[x] = Range.from_min_extent(const(0, x.dtype), const(inner, x.dtype))  # type: ignore[index]
-    for v, r in made.items():
-        ana.bind_loop(v, r.min, r.extent)
-    return [ana.simplify(substitute(v, table)) for v in values], made, ana.simplify(substitute(inside, table))
-
-
-def _contiguous(value: PrimExpr, loops: dict[Var, For], once: bool) -> bool:
-    """Whether an affine sum of loops takes every integer between its minimum and maximum, each only once if `once`:
-    `i*4 + j` does if the extent of j is 4, or (not once) more."""
-    ana = Analyzer()
-    used = sorted(vars_used(value) & loops.keys(), key=lambda v: v.name)
-    steps: list[tuple[int, int | None]] = []
-    for v in used:
-        step = const_value(ana.simplify(substitute(value, {v: v + 1}) - value))
-        size = const_value(loops[v].extent)
-        if step is None or step < 0:
-            return False
-        if step and size != 1:
-            steps.append((int(step), None if size is None else int(size)))
-    reach: float = 1
-    for step, size in sorted(steps, key=lambda s: s[0]):
-        if (step != reach) if once else (step > reach):
-            return False
-        reach = float("inf") if size is None else reach + step * (size - 1)
-    return True
+    conditions = [c for c in conjuncts(me.predicate) if vars_used(c) & doms.keys() and not shrinks(c)]
+    return mapped_box(values, doms, conjunction(substitute(c, single) for c in conditions)) is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar
 
 from ...ir.deep import deeply
 from ...ir.errors import ScheduleError
@@ -106,7 +106,7 @@ def nest_text(program: Any, at: Stmt | None) -> str:
     return "\n".join(lines[start:])
 
 
-def refuse(reason: str, *, at: Stmt | None = None, hint: str = "") -> None:
+def refuse(reason: str, *, at: Stmt | None = None, hint: str = "") -> NoReturn:
     """Refuse the step that is under way."""
     raise Refusal(reason, at, hint)
 
@@ -136,18 +136,30 @@ def _call_text(name: str, bound: inspect.BoundArguments, signature: inspect.Sign
     return f"{name}({', '.join(parts)})"
 
 
+def _found(sch: Schedule, block: Any) -> Any:
+    """Blocks given by their names, as handles."""
+    if isinstance(block, str):
+        return sch.get_block(block)
+    return [_found(sch, b) for b in block] if isinstance(block, (list, tuple)) else block
+
+
 def primitive(function: _F) -> _F:
     """Make a function over a schedule a primitive: recorded in the trace, undone if it refuses.
 
+    Where it takes a block, the name of a block will do, which is looked up by a step of its own.
     The annotation of its result says whether it gives a list, which a printed trace takes apart.
     """
     signature = inspect.signature(function)
+    blocks = {name for name, p in signature.parameters.items() if "BlockRV" in str(p.annotation)}
+    places = {i - 1 for i, name in enumerate(signature.parameters) if name in blocks}
     gives_list = str(signature.return_annotation).startswith("list[")
     PRIMITIVES[function.__name__] = Primitive(function, gives_list)
 
     @deeply
     @functools.wraps(function)
     def run(sch: Schedule, *args: Any, **kwargs: Any) -> Any:
+        args = tuple(_found(sch, a) if i in places else a for i, a in enumerate(args))
+        kwargs = {k: _found(sch, v) if k in blocks else v for k, v in kwargs.items()}
         if sch.busy:  # a step of a larger step
             return function(sch, *args, **kwargs)
         before, sch.busy = sch.state.mod, True

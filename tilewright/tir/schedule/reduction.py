@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...arith import Analyzer
 from ...ir.buffer import Buffer, decl_buffer
 from ...ir.equal import structural_equal
-from ...ir.expr import BufferLoad, IterVar, PrimExpr, Range, Var, const, const_value
+from ...ir.expr import BufferLoad, IterVar, PrimExpr, Var, const_value
 from ...ir.functor import pre_order, renew_defs_in, substitute, vars_used
-from ...ir.ops import conjuncts, is_one, is_zero, logical_and, sub
+from ...ir.ops import conjunction, conjuncts, is_one, is_zero, logical_and, sub
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt, seq
 from ..analysis.combiner import (
     ANY_ORDER,
@@ -21,6 +21,7 @@ from ..analysis.combiner import (
     guarded_step,
     steps_commute,
 )
+from ..analysis.elements import Box
 from ..analysis.reductions import init_nest, inside_domains, reduction_loops
 from .blocks import (
     check_dominant,
@@ -30,7 +31,7 @@ from .blocks import (
     remove_stmt,
 )
 from .dependence import recheck_uses
-from .flow import Box, covers_domain, must_write_box, points_injective, shared_loop
+from .flow import covers_domain, driven_kinds, must_write_box, points_injective, shared_loop
 from .points import (
     check_distinct_writes,
     check_init_runs,
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
 
 @primitive
-def decompose_reduction(sch: Schedule, block: BlockRV, loop: LoopRV) -> BlockRV:
+def decompose_reduction(sch: Schedule, block: BlockRV | str, loop: LoopRV) -> BlockRV:
     """Move the init of a reduction into a loop nest of its own before `loop`, and return the init block.
 
     for i in range(n):                        for i in range(n):
@@ -96,7 +97,6 @@ def decompose_reduction(sch: Schedule, block: BlockRV, loop: LoopRV) -> BlockRV:
             at=me,
             hint="apply decompose_reduction before the reduction is fused with other loops",
         )
-    assert made is not None
     inner = next(m for m in pre_order(made) if isinstance(m, Block))
     bare = refresh_regions(me.block.replace(init=None))
     sch.state.replace(me.block, bare)
@@ -113,7 +113,7 @@ def _check_init_moves(
     check_init_runs(sch, me, "decompose_reduction")
     check_steps_once(sch, me, sch.state.index.loops_of(me), "decompose_reduction")
     check_distinct_writes(me, "decompose_reduction")
-    steps = {iv.var for iv in block.iter_vars if iv.iter_type == IterVar.CommReduce} & vars_used(block.init)
+    steps = {iv.var for iv in block.iter_vars if iv.is_reduction} & vars_used(block.init)
     if steps:
         refuse(
             f"the init of block {name} uses reduction iterator `{min(v.name for v in steps)}`, which has no value "
@@ -137,7 +137,7 @@ def _check_init_moves(
 
 
 @primitive
-def merge_reduction(sch: Schedule, init_block: BlockRV, update_block: BlockRV) -> None:
+def merge_reduction(sch: Schedule, init_block: BlockRV | str, update_block: BlockRV | str) -> None:
     """Make `init_block` the init of the reduction `update_block` again: the inverse of decompose_reduction.
 
     for i in range(n):                        for i in range(n):
@@ -148,7 +148,7 @@ def merge_reduction(sch: Schedule, init_block: BlockRV, update_block: BlockRV) -
     """
     start, me = sch.realize(init_block), sch.realize(update_block)
     name, first = me.block.name_hint, start.block.name_hint
-    if not any(iv.iter_type == IterVar.CommReduce for iv in me.block.iter_vars):
+    if not any(iv.is_reduction for iv in me.block.iter_vars):
         refuse(f"block {name} has no reduction iterator", at=me, hint="pass the init block first")
     if me.block.init is not None:
         refuse(
@@ -172,7 +172,7 @@ def merge_reduction(sch: Schedule, init_block: BlockRV, update_block: BlockRV) -
     _check_between(sch, start, me, nest[at])
     sch.state.replace(me.block, merged.block)
     remove_stmt(sch, sch.realize(init_block))
-    sch.forget(init_block, f"merge_reduction({first}, {name})")
+    sch.forget(start.block.key, f"merge_reduction({first}, {name})")
 
 
 def _as_init(start: BlockRealize, me: BlockRealize) -> Stmt:
@@ -189,7 +189,6 @@ def _as_init(start: BlockRealize, me: BlockRealize) -> Stmt:
                 at=start,
                 hint=f"it must store the initial values of block {name}",
             )
-        assert isinstance(n, BufferStore)
         if n.buffer not in held:
             refuse(f"block {first} writes {n.buffer.name}, which block {name} does not reduce into", at=start)
         for mine, theirs in zip(n.indices, held[n.buffer], strict=True):
@@ -301,14 +300,13 @@ def _combination(me: BlockRealize) -> Combination:
         held = combination_of(me.block.replace(body=guarded_step(me.block)[1]))
     except NotACombination as why:
         refuse(f"block {me.block.name_hint} {why}", at=me)
-        raise
     return dataclasses.replace(held, indices=_steady_indices(me, held))
 
 
 def _steady_indices(me: BlockRealize, held: Combination) -> tuple[PrimExpr, ...]:
     """The indices of the accumulator of a reduction, without reduction iterators: 0 for `C[max(k - 1, 0)]` with k in
     range(2)."""
-    steps = {iv.var for iv in me.block.iter_vars if iv.iter_type == IterVar.CommReduce}
+    steps = {iv.var for iv in me.block.iter_vars if iv.is_reduction}
     region = next(w.region for w in me.block.writes if w.buffer is held.buffers[0])
     single = all(is_one(r.extent) for r in region)
     indices = tuple(r.min for r in region) if single else held.indices
@@ -337,13 +335,7 @@ def rfactor(sch: Schedule, loop: LoopRV, factor_axis: int = 0) -> BlockRV:
     """
     n = sch.loop(loop)
     me, nest = _reduction_in(sch, n, "rfactor")
-    for outer, inner in zip(nest, nest[1:], strict=False):
-        if outer.body is not inner:
-            refuse(
-                f"loop `{outer.loop_var.name}` holds more than the nest of block {me.block.name_hint}",
-                at=outer,
-                hint="apply rfactor before other blocks are moved under the loop",
-            )
+    _check_alone(me, nest, "rfactor")
     _check_carries(me, nest, n)
     check_dominant(sch, me)
     check_distinct_writes(me, "rfactor")
@@ -395,6 +387,17 @@ def _reduction_in(sch: Schedule, n: For, what: str) -> tuple[BlockRealize, list[
     return me, nest
 
 
+def _check_alone(me: BlockRealize, loops: list[For], what: str) -> None:
+    """Refuse if a loop holds more than the next one."""
+    for outer, inner in zip(loops, loops[1:], strict=False):
+        if outer.body is not inner:
+            refuse(
+                f"loop `{outer.loop_var.name}` holds more than the nest of block {me.block.name_hint}",
+                at=outer,
+                hint=f"apply {what} before other blocks are moved under the loop",
+            )
+
+
 def _check_carries(me: BlockRealize, nest: list[For], n: For) -> None:
     if n not in reduction_loops(me, nest) and not _is_unit(me, n):
         refuse(
@@ -423,22 +426,15 @@ def _check_loops(me: BlockRealize, nest: list[For], below: list[For], what: str)
                 hint="give the loop its full extent, and put the condition into the value that is combined",
             )
     for x in nest:
-        kinds = {
-            iv.iter_type
-            for iv, value in zip(me.block.iter_vars, me.iter_values, strict=True)
-            if x.loop_var in vars_used(value)
-        }
-        if len(kinds) > 1:
+        if len(driven_kinds(me, x)) > 1:
             refuse(
                 f"loop `{x.loop_var.name}` drives both spatial and reduction iterators",
                 at=x,
                 hint=f"apply {what} before the reduction is fused with other loops",
             )
     reducing = {x.loop_var for x in reduction_loops(me, nest)}
-    spatial: set[Var] = set()
-    for iv, value in zip(me.block.iter_vars, me.iter_values, strict=True):
-        if iv.iter_type != IterVar.CommReduce:
-            spatial |= vars_used(value) & {x.loop_var for x in below}
+    spatial = {v for iv, e in me.bindings if not iv.is_reduction for v in vars_used(e)}
+    spatial &= {x.loop_var for x in below}
     for condition in conjuncts(me.predicate):
         if vars_used(condition) & reducing and vars_used(condition) & spatial:
             refuse(
@@ -467,21 +463,52 @@ def _rfactor(
     old = nest[0]
     insert_beside(sch, old, first, before=True)
     sch.state.replace(old, second)
-    scope = enclosing_block(sch, second)
-    assert scope is not None
-    sch.state.replace(scope, scope.replace(alloc_buffers=(*scope.alloc_buffers, *partials)))
+    _allocate(sch, second, partials)
     made = next(m for m in pre_order(first) if isinstance(m, Block))
     for x in nest:
         if x.loop_var not in sch.state.index.loops:
-            sch.forget(LoopRV(x.loop_var), f"rfactor({factor.loop_var.name})")
+            sch.forget(x.loop_var, f"rfactor({factor.loop_var.name})")
     for b in partials:
         recheck_uses(sch, b)
     return BlockRV(made.key, made.name_hint)
 
 
+def _allocate(sch: Schedule, place: Stmt, buffers: list[Buffer]) -> None:
+    """Allocate buffers in the scope of a statement."""
+    scope = enclosing_block(sch, place)
+    assert scope is not None
+    sch.state.replace(scope, scope.replace(alloc_buffers=(*scope.alloc_buffers, *buffers)))
+
+
 def _init(held: Combination) -> Stmt:
     """The stores of the initial values of a reduction."""
-    return seq(*(BufferStore(b, e, held.indices) for b, e in zip(held.buffers, held.start, strict=True)))
+    return _stores(held.buffers, held.indices, held.start)
+
+
+def _stores(buffers: Sequence[Buffer], place: Sequence[PrimExpr], values: Sequence[PrimExpr]) -> Stmt:
+    return seq(*(BufferStore(b, e, place) for b, e in zip(buffers, values, strict=True)))
+
+
+def _combined(held: Combination, partials: list[Buffer], place: Sequence[PrimExpr]) -> Stmt:
+    """The step that combines the partial results at a place."""
+    results = [(b, held.indices) for b in held.buffers]
+    return held.update(results, [BufferLoad(b, tuple(place)) for b in partials])
+
+
+def _spatial_predicate(me: BlockRealize, nest: list[For], first: dict[Var, PrimExpr]) -> PrimExpr:
+    """The conditions of a block that do not use its reduction loops among those of a nest, at the first iteration of
+    other loops."""
+    reducing = {x.loop_var for x in reduction_loops(me, nest)}
+    return conjunction(substitute(c, first) for c in conjuncts(me.predicate) if not vars_used(c) & reducing)
+
+
+def _under_copies(body: Stmt, loops: list[For]) -> Stmt:
+    """A statement under copies of loops, with variables of their own."""
+    copies = {x.loop_var: x.loop_var.copy_with_suffix("") for x in loops}
+    out = substitute(body, copies)
+    for x in reversed(loops):
+        out = x.replace(loop_var=copies[x.loop_var], body=out)
+    return out
 
 
 def _from_zero(own: Var, factor: For) -> PrimExpr:
@@ -500,29 +527,27 @@ def _partial_block(
     """The nest that reduces into one element for each iteration of the factored loop."""
     block = me.block
     own = Var(f"v{factor.loop_var.name}", factor.loop_var.dtype)
-    iters = [IterVar(Range.from_min_extent(factor.min, factor.extent), own, IterVar.DataPar)]
+    iters = [IterVar(factor.dom, own, IterVar.DataPar)]
     values: list[PrimExpr] = [factor.loop_var]
     # Every reduction loop becomes an iterator of the new block: the factored one spatial, the others not.
     loop_iters: dict[Var, PrimExpr] = {factor.loop_var: own}
     table: dict[Var, PrimExpr] = {}
-    for iv, value in zip(block.iter_vars, me.iter_values, strict=True):
-        if iv.iter_type == IterVar.CommReduce:
-            for x in nest:
-                if x.loop_var in vars_used(value) and x.loop_var not in loop_iters:
-                    v = Var(f"v{x.loop_var.name}", x.loop_var.dtype)
-                    loop_iters[x.loop_var] = v
-                    iters.append(IterVar(Range.from_min_extent(x.min, x.extent), v, IterVar.CommReduce))
-                    values.append(x.loop_var)
+
+    def add_steps(loops: Iterable[For]) -> None:
+        for x in loops:
+            if x.loop_var not in loop_iters:
+                loop_iters[x.loop_var] = v = Var(f"v{x.loop_var.name}", x.loop_var.dtype)
+                iters.append(IterVar(x.dom, v, IterVar.CommReduce))
+                values.append(x.loop_var)
+
+    for iv, value in me.bindings:
+        if iv.is_reduction:
+            add_steps(x for x in nest if x.loop_var in vars_used(value))
             table[iv.var] = substitute(value, loop_iters)
         else:
             iters.append(iv)
             values.append(value)
-    for x in reduction_loops(me, nest):
-        if x.loop_var not in loop_iters:  # it is used in a condition only
-            v = Var(f"v{x.loop_var.name}", x.loop_var.dtype)
-            loop_iters[x.loop_var] = v
-            iters.append(IterVar(Range.from_min_extent(x.min, x.extent), v, IterVar.CommReduce))
-            values.append(x.loop_var)
+    add_steps(reduction_loops(me, nest))  # a loop may be used in a condition only
     place = [substitute(i, table) for i in held.indices]
     place.insert(axis, _from_zero(own, factor))
     places = [(b, place) for b in partials]
@@ -530,32 +555,21 @@ def _partial_block(
     # A condition on reduction loops selects steps: it goes into the body, so that it moves with the block.
     reducing = {x.loop_var for x in reduction_loops(me, nest)}
     only: dict[Var, PrimExpr] = {x.loop_var: x.min for x in nest if is_one(x.extent)}
-    inside = predicate = const(True, "bool")
-    for condition in conjuncts(me.predicate):
-        if vars_used(condition) & reducing:
-            inside = logical_and(inside, substitute(condition, {**only, **loop_iters}))
-        else:
-            predicate = logical_and(predicate, condition)
+    inside = conjunction(
+        substitute(c, {**only, **loop_iters}) for c in conjuncts(me.predicate) if vars_used(c) & reducing
+    )
     chosen = substitute(guarded_step(block)[0], table)
     # A condition that loads data is evaluated only for steps in bounds.
     reads = any(isinstance(m, BufferLoad) for m in pre_order(chosen))
     counts = logical_and(inside, chosen) if reads else logical_and(chosen, inside)
     if not is_one(counts):
         body = IfThenElse(counts, body)
-    init = seq(
-        *(BufferStore(b, e, place) for b, e in zip(partials, held.reducer.identity_element, strict=True))
-    )
+    init = _stores(partials, place, held.reducer.identity_element)
     made = refresh_regions(
         Block(iters, (), (), f"{block.name_hint}_rf", body, init, annotations=block.annotations)
     )
-    out: Stmt = BlockRealize(values, predicate, made)
-    copies: dict[Var, PrimExpr] = {x.loop_var: x.loop_var.copy_with_suffix("") for x in nest}
-    out = renew_defs_in(substitute(out, copies))
-    for x in reversed(nest):
-        var = copies[x.loop_var]
-        assert isinstance(var, Var)
-        out = For(var, x.min, x.extent, x.kind, out, x.thread_binding, x.annotations)
-    return out
+    realized = BlockRealize(values, _spatial_predicate(me, nest, {}), made)
+    return _under_copies(renew_defs_in(realized), nest)
 
 
 def _combining_block(
@@ -568,40 +582,22 @@ def _combining_block(
 ) -> Stmt:
     """The nest that combines the partial results; it keeps the block's name and identity."""
     block = me.block
-    spatial = [
-        (iv, value)
-        for iv, value in zip(block.iter_vars, me.iter_values, strict=True)
-        if iv.iter_type != IterVar.CommReduce
-    ]
+    spatial = [(iv, value) for iv, value in me.bindings if not iv.is_reduction]
     own = Var(f"v{factor.loop_var.name}", factor.loop_var.dtype)
     iters = [iv for iv, _ in spatial]
-    iters.append(IterVar(Range.from_min_extent(factor.min, factor.extent), own, IterVar.CommReduce))
+    iters.append(IterVar(factor.dom, own, IterVar.CommReduce))
     place = list(held.indices)
     place.insert(axis, _from_zero(own, factor))
-    body = held.update(
-        [(b, held.indices) for b in held.buffers], [BufferLoad(b, tuple(place)) for b in partials]
-    )
+    body = _combined(held, partials, place)
     made = refresh_regions(
         Block(iters, (), (), block.name_hint, body, _init(held), annotations=block.annotations, key=block.key)
     )
-    needed: set[Var] = {factor.loop_var}
-    for _, value in spatial:
-        needed |= vars_used(value)
-    predicate: PrimExpr = const(True, "bool")
-    reducing = {x.loop_var for x in reduction_loops(me, nest)}
-    first: dict[Var, PrimExpr] = {} if factor.loop_var in reducing else {factor.loop_var: factor.min}
-    for condition in conjuncts(me.predicate):
-        if not vars_used(condition) & reducing:
-            condition = substitute(condition, first)
-            needed |= vars_used(condition)
-            predicate = logical_and(predicate, condition)
+    first = {} if factor in reduction_loops(me, nest) else {factor.loop_var: factor.min}
+    predicate = _spatial_predicate(me, nest, first)
+    needed = {v for e in (predicate, *(value for _, value in spatial)) for v in vars_used(e)}
     out: Stmt = BlockRealize([*[value for _, value in spatial], factor.loop_var], predicate, made)
-    keep = [x for x in nest if x.loop_var in needed and x is not factor]
-    for x in (*[factor], *reversed(keep)):
-        kind = x.kind if x is not factor else ForKind.SERIAL
-        binding = x.thread_binding if x is not factor else None
-        out = For(x.loop_var, x.min, x.extent, kind, out, binding, x.annotations)
-    return out
+    out = factor.replace(kind=ForKind.SERIAL, thread_binding=None, body=out)
+    return _with_body([x for x in nest if x.loop_var in needed and x is not factor], out)
 
 
 @primitive
@@ -622,13 +618,7 @@ def cascade_reduction(sch: Schedule, loop: LoopRV) -> BlockRV:
     me, nest = _reduction_in(sch, n, "cascade_reduction")
     name = me.block.name_hint
     below = nest[nest.index(n) :]
-    for outer, inner in zip(below, below[1:], strict=False):
-        if outer.body is not inner:
-            refuse(
-                f"loop `{outer.loop_var.name}` holds more than the nest of block {name}",
-                at=outer,
-                hint="apply cascade_reduction before other blocks are moved under the loop",
-            )
+    _check_alone(me, below, "cascade_reduction")
     _check_carries(me, nest, n)
     if n.kind is not ForKind.SERIAL:
         refuse(
@@ -662,17 +652,9 @@ def _cascade(sch: Schedule, me: BlockRealize, nest: list[For], at: int, held: Co
     # Every reduction loop becomes an iterator of the partial block. An outer one is spatial there, since the partial
     # block starts again in each of its iterations, and is a reduction iterator of the combining block too.
     own = {x.loop_var: Var(f"v{x.loop_var.name}", x.loop_var.dtype) for x in (*around, *reducing)}
-    domains = [(x, Range.from_min_extent(x.min, x.extent)) for x in dict.fromkeys((*around, *reducing))]
-    spatial = [
-        (iv, value)
-        for iv, value in zip(block.iter_vars, me.iter_values, strict=True)
-        if iv.iter_type != IterVar.CommReduce
-    ]
-    table = {
-        iv.var: substitute(value, own)
-        for iv, value in zip(block.iter_vars, me.iter_values, strict=True)
-        if iv.iter_type == IterVar.CommReduce
-    }
+    domains = [(x, x.dom) for x in dict.fromkeys((*around, *reducing))]
+    spatial = [(iv, value) for iv, value in me.bindings if not iv.is_reduction]
+    table = {iv.var: substitute(value, own) for iv, value in me.bindings if iv.is_reduction}
     place = [*(sub(own[x.loop_var], x.min) for x in around), *held.indices]
     counts, _ = guarded_step(block)
     body = held.update([(b, place) for b in partials], [substitute(v, table) for v in held.values])
@@ -689,12 +671,7 @@ def _cascade(sch: Schedule, me: BlockRealize, nest: list[For], at: int, held: Co
             (),
             f"{block.name_hint}_part",
             body,
-            seq(
-                *(
-                    BufferStore(b, e, place)
-                    for b, e in zip(partials, held.reducer.identity_element, strict=True)
-                )
-            ),
+            _stores(partials, place, held.reducer.identity_element),
             annotations=_aligned_further(block.annotations, len(around)),
         )
     )
@@ -710,9 +687,7 @@ def _cascade(sch: Schedule, me: BlockRealize, nest: list[For], at: int, held: Co
             (),
             (),
             block.name_hint,
-            held.update(
-                [(b, held.indices) for b in held.buffers], [BufferLoad(b, tuple(place)) for b in partials]
-            ),
+            _combined(held, partials, place),
             _init(held) if block.init is not None else None,
             annotations=block.annotations,
             key=block.key,
@@ -720,9 +695,7 @@ def _cascade(sch: Schedule, me: BlockRealize, nest: list[For], at: int, held: Co
     )
     after = _combined_after(me, whole, nest, at, spatial, around)
     sch.state.replace(nest[at].body, seq(_with_body(nest[at + 1 :], made), after))
-    scope = enclosing_block(sch, sch.loop(LoopRV(nest[at].loop_var)))
-    assert scope is not None
-    sch.state.replace(scope, scope.replace(alloc_buffers=(*scope.alloc_buffers, *partials)))
+    _allocate(sch, sch.loop(LoopRV(nest[at].loop_var)), partials)
     check_init_runs(sch, sch.state.index.blocks[made.block.key], "cascade_reduction")
     return BlockRV(made.block.key, part.name_hint)
 
@@ -744,17 +717,11 @@ def _combined_after(
     around: list[For],
 ) -> Stmt:
     """The nest that combines the partial results of an iteration of `nest[at]`, over the loops that select results."""
-    reducing = {x.loop_var for x in reduction_loops(me, nest[at + 1 :])}
-    predicate: PrimExpr = const(True, "bool")
-    needed = {v for _, value in spatial for v in vars_used(value)}
     # A loop of one iteration becomes a reduction iterator; conditions on those do not apply to an init.
     carried = reduction_loops(me, nest)
-    first: dict[Var, PrimExpr] = {x.loop_var: x.min for x in around if x not in carried}
-    for condition in conjuncts(me.predicate):
-        if not vars_used(condition) & reducing:
-            condition = substitute(condition, first)
-            needed |= vars_used(condition)
-            predicate = logical_and(predicate, condition)
+    predicate = _spatial_predicate(
+        me, nest[at + 1 :], {x.loop_var: x.min for x in around if x not in carried}
+    )
     if not inside_domains(spatial, nest, predicate):
         refuse(
             f"the conditions of block {me.block.name_hint} that do not use its reduction loops do not bound its "
@@ -763,14 +730,9 @@ def _combined_after(
             hint="apply cascade_reduction before the reduction is fused with other loops",
         )
     values = [*(value for _, value in spatial), *(x.loop_var for x in around)]
-    loops = [x for x in nest[at + 1 :] if x.loop_var in needed]
-    copies: dict[Var, PrimExpr] = {x.loop_var: x.loop_var.copy_with_suffix("") for x in loops}
-    out: Stmt = substitute(BlockRealize(values, predicate, whole), copies)
-    for x in reversed(loops):
-        var = copies[x.loop_var]
-        assert isinstance(var, Var)
-        out = For(var, x.min, x.extent, x.kind, out, x.thread_binding)
-    return out
+    needed = {v for e in (predicate, *(value for _, value in spatial)) for v in vars_used(e)}
+    loops = [x.replace(annotations={}) for x in nest[at + 1 :] if x.loop_var in needed]
+    return _under_copies(BlockRealize(values, predicate, whole), loops)
 
 
 def _with_body(loops: list[For], body: Stmt) -> Stmt:

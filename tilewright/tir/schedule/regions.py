@@ -10,7 +10,7 @@ from ...ir.buffer import Buffer, BufferRegion
 from ...ir.equal import structural_equal
 from ...ir.expr import BufferLoad, IntImm, Max, Min, PrimExpr, Range, Var, const
 from ...ir.functor import pre_order, substitute, vars_used
-from ...ir.ops import add, conjuncts, greater_equal, is_zero, logical_and, sub
+from ...ir.ops import add, conjunction, conjuncts, greater_equal, is_zero, sub
 from ...ir.stmt import Block, BlockRealize, For, Stmt
 
 if TYPE_CHECKING:
@@ -34,10 +34,8 @@ def touched(
     out: dict[Buffer, list[list[int_set.IntervalSet]]] = {}
     for b in blocks:
         inner = _loops_inside(sch, place, b)
-        doms = {x.loop_var: Range.from_min_extent(x.min, x.extent) for x in inner}
-        table: dict[Var, PrimExpr] = {
-            iv.var: value for iv, value in zip(b.block.iter_vars, b.iter_values, strict=True)
-        }
+        doms = {x.loop_var: x.dom for x in inner}
+        table: dict[Var, PrimExpr] = {iv.var: value for iv, value in b.bindings}
         for region in of(b.block):
             if region.buffer in buffers:
                 bound = [substitute(r, table) for r in region.region]
@@ -59,30 +57,32 @@ def with_ends(s: int_set.IntervalSet, dim: PrimExpr) -> int_set.IntervalSet:
 def _about(predicate: PrimExpr, relaxed: Mapping[Var, Range]) -> PrimExpr:
     """The conditions on relaxed variables. One on others only says whether anything is touched: ends that
     were made simpler by it would be wrong where it does not hold."""
-    out: PrimExpr = const(True, "bool")
-    for c in conjuncts(predicate):
-        if vars_used(c) & relaxed.keys():
-            out = logical_and(out, c)
-    return out
+    return conjunction(c for c in conjuncts(predicate) if vars_used(c) & relaxed.keys())
 
 
+_HARDWARE = ("blockIdx", "threadIdx", "clusterCtaIdx")
 _SEEN_BY = {
     "shared": ("threadIdx", "vthread"),
-    "global": ("blockIdx", "threadIdx", "clusterCtaIdx", "vthread"),
+    "global": (*_HARDWARE, "vthread"),
     "warp": ("threadIdx.x",),
 }
 
 
 def _threads_around(sch: Schedule, place: Stmt, buffer: Buffer) -> dict[Var, Range]:
-    """The loops around a statement whose iterations are threads that see the same copy of a buffer."""
-    seen_by = _SEEN_BY.get(buffer.scope().partition(".")[0], ())
-    return {
-        x.loop_var: Range.from_min_extent(x.min, x.extent)
+    """The loops around a statement whose iterations are threads that see the same copy of a buffer.
+
+    Virtual threads outside of a kernel are interleaved in one thread: each has a copy of its own.
+    """
+    scope = buffer.scope().partition(".")[0]
+    seen_by = _SEEN_BY.get(scope, ())
+    bound = [
+        (x, x.thread_binding.thread_tag)
         for x in sch.state.index.ancestors(place)
-        if isinstance(x, For)
-        and x.thread_binding is not None
-        and x.thread_binding.thread_tag.startswith(seen_by)
-    }
+        if isinstance(x, For) and x.thread_binding is not None
+    ]
+    if scope == "global" and not any(tag.startswith(_HARDWARE) for _, tag in bound):
+        return {}
+    return {x.loop_var: x.dom for x, tag in bound if tag.startswith(seen_by)}
 
 
 def _plain(s: int_set.IntervalSet) -> int_set.IntervalSet:

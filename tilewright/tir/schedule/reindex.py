@@ -28,10 +28,9 @@ from .cache import (
     _cached,
     _check_scope,
     _name,
-    _Redirect,
-    _rewrite_scope,
     copy_nest,
     reads_under_condition,
+    redirect,
     refuse_unknown,
 )
 from .dependence import recheck_uses
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
 
 
 @primitive
-def reindex(sch: Schedule, block: BlockRV, buffer: Any) -> BlockRV:
+def reindex(sch: Schedule, block: BlockRV | str, buffer: Any) -> BlockRV:
     """Stage an operand or result of a block in a buffer whose indices are the block's iterators.
 
     for i, j in grid(4, 4):                       for i, j in grid(4, 4):
@@ -71,7 +70,7 @@ def reindex(sch: Schedule, block: BlockRV, buffer: Any) -> BlockRV:
 
 @primitive
 def reindex_cache_read(
-    sch: Schedule, block: BlockRV, read_buffer_index: int, storage_scope: str, index_map: IndexMap
+    sch: Schedule, block: BlockRV | str, read_buffer_index: int, storage_scope: str, index_map: IndexMap
 ) -> BlockRV:
     """Copy an operand of a block into memory of `storage_scope`, at `index_map` of its iterators.
 
@@ -85,7 +84,7 @@ def reindex_cache_read(
 
 @primitive
 def reindex_cache_write(
-    sch: Schedule, block: BlockRV, write_buffer_index: int, storage_scope: str, index_map: IndexMap
+    sch: Schedule, block: BlockRV | str, write_buffer_index: int, storage_scope: str, index_map: IndexMap
 ) -> BlockRV:
     """Let a block write to memory of `storage_scope`, at `index_map` of its iterators, and copy the result from there.
 
@@ -98,7 +97,7 @@ def reindex_cache_write(
 
 
 def _reindex_cache(
-    sch: Schedule, block: BlockRV, side: str, which: int, scope: str, index_map: IndexMap
+    sch: Schedule, block: BlockRV | str, side: str, which: int, scope: str, index_map: IndexMap
 ) -> BlockRV:
     me = sch.realize(block)
     name, iters = me.block.name_hint, me.block.iter_vars
@@ -126,7 +125,6 @@ def _reindex_cache(
             at=me,
             hint="let the map tell all iterators apart that choose the element",
         )
-        raise AssertionError from why
     if const_value(holes) != 0:
         refuse(
             f"the map leaves places of the copy empty (those where `{holes}`), "
@@ -264,7 +262,7 @@ def _check_read(
     used: list[IterVar],
 ) -> None:
     """The copy runs before the block's nest, over all its points: the data must be there, and in bounds."""
-    reducing = next((iv for iv in used if iv.iter_type == IterVar.CommReduce), None)
+    reducing = next((iv for iv in used if iv.is_reduction), None)
     init = me.block.init
     if reducing is not None and init is not None and _loads(init, buffer):
         refuse(
@@ -291,8 +289,7 @@ def _check_read(
         check_predicate(sch, me, "the copy")
         _check_covered(sch, me, used, f"for which {buffer.name} may hold nothing")
     ana = Analyzer()
-    for iv in me.block.iter_vars:
-        ana.bind_loop(iv.var, iv.dom.min, iv.dom.extent)
+    ana.bind_ranges({iv.var: iv.dom for iv in me.block.iter_vars})
     for i, dim in zip(indices, buffer.shape, strict=True):
         if not ana.can_prove(logical_and(greater_equal(i, const(0, i.dtype)), less(i, dim))):
             refuse(
@@ -342,8 +339,8 @@ def _check_write(
 
 def _check_covered(sch: Schedule, me: BlockRealize, used: list[IterVar], why: str) -> None:
     """Refuse if the loops may leave out points of the iterators, which the copy runs over as well."""
-    loops = {x.loop_var: Range.from_min_extent(x.min, x.extent) for x in sch.state.index.loops_of(me)}
-    values = [v for iv, v in zip(me.block.iter_vars, me.iter_values, strict=True) if iv in used]
+    loops = {x.loop_var: x.dom for x in sch.state.index.loops_of(me)}
+    values = [v for iv, v in me.bindings if iv in used]
     points = [Range.from_min_extent(v, const(1, v.dtype)) for v in values]
     found = estimate_region_strict_bound(points, loops, me.predicate)
     ana = sch.state.analyzer_at(me)
@@ -365,7 +362,7 @@ def _check_covered(sch: Schedule, me: BlockRealize, used: list[IterVar], why: st
 # ---------------------------------------------------------------------------- in place
 @primitive
 def cache_inplace(
-    sch: Schedule, block: BlockRV, read_buffer_index: int | str | Buffer, storage_scope: str
+    sch: Schedule, block: BlockRV | str, read_buffer_index: int | str | Buffer, storage_scope: str
 ) -> list[BlockRV]:
     """Let a block that updates a buffer in place work on a copy in memory of `storage_scope`.
 
@@ -410,7 +407,7 @@ def cache_inplace(
     after, store = copy_nest(sch, anchor, cached, buffer, region, _name(sch, cached.name))
     anchor = top_level(sch, sch.realize(block), sch.state.index.blocks[scope.key].block)
     insert_beside(sch, anchor, after, before=False)
-    _rewrite_scope(sch, scope.key, _Redirect(buffer, cached, {me.block.key}), cached)
+    redirect(sch, scope, {me.block.key}, buffer, cached)
     declare_reads(sch, scope.key, buffer)
     check_writes(sch, scope.key, buffer, "the copy back")
     return [BlockRV(load.key, load.name_hint), BlockRV(store.key, store.name_hint)]

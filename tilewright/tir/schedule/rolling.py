@@ -32,7 +32,7 @@ class _Roll(NamedTuple):
 
 
 @primitive
-def rolling_buffer(sch: Schedule, block: BlockRV, write_buffer_index: int) -> None:
+def rolling_buffer(sch: Schedule, block: BlockRV | str, write_buffer_index: int) -> None:
     """Compute only the new elements in an iteration, and keep the rest of the window in a circular buffer.
 
     B = alloc_buffer((10,))                       B = alloc_buffer((6,))
@@ -121,11 +121,11 @@ def _rolls(me: BlockRealize, buffer: Buffer, common: list[For], inner: list[For]
     """The dimensions that can be rolled, each with its loop."""
     block = me.block
     region = next(w for w in block.writes if w.buffer is buffer)
-    bound = {iv.var: v for iv, v in zip(block.iter_vars, me.iter_values, strict=True)}
+    bound = {iv.var: v for iv, v in me.bindings}
     points = [r.min for r in region.region]
     if any(const_value(r.extent) != 1 for r in region.region) or not all(p in bound for p in points):
         refuse(f"block {block.name_hint} does not write {buffer.name} at its iterators", at=me)
-    doms = {x.loop_var: Range.from_min_extent(x.min, x.extent) for x in inner}
+    doms = {x.loop_var: x.dom for x in inner}
     out = []
     for axis, p in enumerate(points):
         value = bound[p]  # type: ignore[index]
@@ -144,8 +144,7 @@ def _rolls(me: BlockRealize, buffer: Buffer, common: list[For], inner: list[For]
 
 def _window(axis: int, value: PrimExpr, common: list[For], doms: dict[Var, Range]) -> _Roll | None:
     ana = Analyzer()
-    for x in common:
-        ana.bind_loop(x.loop_var, x.min, x.extent)
+    ana.bind_ranges({x.loop_var: x.dom for x in common})
     (box,) = relax_region([Range.from_min_extent(value, const(1, value.dtype))], doms, True, ana)
     if not box.has_lower_bound() or not box.has_upper_bound():
         return None
@@ -212,8 +211,7 @@ class _Ring(Mutator):
 
     def visit_Block(self, n: Block) -> Block:
         with self.ana.scope():
-            for iv in n.iter_vars:
-                self.ana.bind_loop(iv.var, iv.dom.min, iv.dom.extent)
+            self.ana.bind_ranges({iv.var: iv.dom for iv in n.iter_vars})
             return n.map_children(self.visit)  # type: ignore[no-any-return]
 
     def around(self, i: PrimExpr) -> PrimExpr:

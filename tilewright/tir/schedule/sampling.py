@@ -34,7 +34,6 @@ def _whole(sch: Schedule, loop: LoopRV) -> tuple[For, int]:
             at=n,
             hint="leave it as it is: it never runs",
         )
-    assert extent is not None
     return n, int(extent)
 
 
@@ -197,7 +196,7 @@ def sample_categorical(
 
 
 @primitive
-def sample_compute_location(sch: Schedule, block: BlockRV, decision: int | None = None) -> LoopRV:
+def sample_compute_location(sch: Schedule, block: BlockRV | str, decision: int | None = None) -> LoopRV:
     """Sample a place to compute a block at: a loop of its consumers, its present place (-1), or inlined (-2).
 
     The decision is -2, -1, or the position of the loop among the loops around all consumers. `compute_at`
@@ -215,7 +214,7 @@ def sample_compute_location(sch: Schedule, block: BlockRV, decision: int | None 
     return legal[decision]
 
 
-def _places(sch: Schedule, block: BlockRV) -> dict[int, LoopRV]:
+def _places(sch: Schedule, block: BlockRV | str) -> dict[int, LoopRV]:
     """The places where a block may be computed, found by trying."""
     from . import compute_at, inline
 

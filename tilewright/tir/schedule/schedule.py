@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, TypeVar
 from ...absent import absent, text_of
 from ...ir.buffer import Buffer
 from ...ir.errors import ScheduleError
-from ...ir.expr import PrimExpr, Var
 from ...ir.function import PrimFunc
 from ...ir.module import IRModule
 from ...ir.stmt import Block, BlockRealize, For
@@ -36,81 +35,12 @@ from .index_map import IndexMap
 from .library import rebase as rebasing
 from .library import stream as streaming
 from .library import winograd as filtering
-from .padding import pad_einsum as _pad_einsum
-from .primitive import PRIMITIVES, BlockRV, ExprRV, LoopRV, primitive, refuse
+from .primitive import PRIMITIVES, BlockRV, LoopRV, primitive, refuse
 from .state import ScheduleState
 from .trace import Trace
 from .verify import Report, verify
 
 T = TypeVar("T")
-
-
-@primitive
-def work_on(sch: Schedule, func_name: str) -> None:
-    """Go on with another function of the module."""
-    found = sch.mod.get_global_var(func_name)
-    if not isinstance(sch.mod[found], PrimFunc):
-        raise TypeError(f"{func_name} is not a PrimFunc, so it has no loops to schedule")
-    sch.state.working_on = found
-
-
-@primitive
-def get_block(sch: Schedule, name: str, func_name: str | None = None) -> BlockRV:
-    """The block of that name."""
-    if func_name is not None and func_name != sch.state.working_on.name_hint:
-        sch.mod.get_global_var(func_name)  # says which functions there are
-        refuse(
-            f"the schedule works on {sch.state.working_on.name_hint}, not on {func_name}",
-            hint=f"call work_on({func_name!r}) first",
-        )
-    found = sch.state.index.named(name)
-    if not found:
-        known = ", ".join(r.block.name_hint for r in sch.state.index.order if r.block.name_hint != "root")
-        refuse(f"there is no block named {name!r}", hint=f"the blocks are: {known}")
-    if len(found) > 1:
-        refuse(f"{len(found)} blocks are named {name!r}", at=found[1], hint="give them names of their own")
-    return BlockRV(found[0].block.key, name)
-
-
-@primitive
-def get_loops(sch: Schedule, block: BlockRV) -> list[LoopRV]:
-    """The loops around a block, outermost first."""
-    return [LoopRV(x.loop_var) for x in sch.state.index.loops_of(sch.realize(block))]
-
-
-@primitive
-def get_child_blocks(sch: Schedule, block_or_loop: BlockRV | LoopRV) -> list[BlockRV]:
-    """The outermost blocks inside a block or loop."""
-    if isinstance(block_or_loop, LoopRV):
-        inside = sch.state.index.blocks_under(sch.loop(block_or_loop))
-    else:
-        inside = sch.state.index.blocks_under(sch.realize(block_or_loop).block.body)
-    return [BlockRV(r.block.key, r.block.name_hint) for r in inside]
-
-
-@primitive
-def get_producers(sch: Schedule, block: BlockRV) -> list[BlockRV]:
-    """The blocks that write a buffer that this block reads."""
-    return [BlockRV(r.block.key, r.block.name_hint) for r in producers_of(sch, sch.realize(block))]
-
-
-@primitive
-def get_consumers(sch: Schedule, block: BlockRV) -> list[BlockRV]:
-    """The blocks that read a buffer that this block writes."""
-    return [BlockRV(r.block.key, r.block.name_hint) for r in consumers_of(sch, sch.realize(block))]
-
-
-@primitive
-def get_output_blocks(sch: Schedule, scope_block: BlockRV) -> list[BlockRV]:
-    """The blocks inside a block that write what others see after it: an output of the function, or memory of
-    an outer block."""
-    scope = sch.realize(scope_block).block
-    own = set(scope.alloc_buffers)
-    return [
-        BlockRV(r.block.key, r.block.name_hint)
-        for r in sch.state.index.blocks_under(scope.body)
-        if any(w.buffer not in own for w in r.block.writes)
-    ]
 
 
 class Position(NamedTuple):
@@ -170,9 +100,13 @@ class Schedule:
     def func_working_on(self) -> Any:
         return self.state.working_on
 
+    @primitive
     def work_on(self, func_name: str) -> None:
         """Go on with another function of the module."""
-        work_on(self, func_name)
+        found = self.mod.get_global_var(func_name)
+        if not isinstance(self.mod[found], PrimFunc):
+            raise TypeError(f"{func_name} is not a PrimFunc, so it has no loops to schedule")
+        self.state.working_on = found
 
     def copy(self) -> Schedule:
         """An independent copy of the schedule."""
@@ -254,7 +188,6 @@ class Schedule:
             why = self._gone.get(handle.var)
             reason = f"it was removed by {why}" if why else "it is not in this program"
             refuse(f"loop `{handle.name}` no longer exists: {reason}")
-        assert found is not None
         return found
 
     def realize(self, handle: BlockRV | str) -> BlockRealize:
@@ -268,17 +201,16 @@ class Schedule:
             why = self._gone.get(handle.key)
             reason = f"it was removed by {why}" if why else "it is not in this program"
             refuse(f"block {handle.name} no longer exists: {reason}")
-        assert found is not None
         return found
 
-    def forget(self, handle: LoopRV | BlockRV, step: str) -> None:
-        """Record which step removed a loop or block."""
-        self._gone[handle.var if isinstance(handle, LoopRV) else handle.key] = step
+    def forget(self, key: object, step: str) -> None:
+        """Record which step removed the loop of a variable, or the block of a key."""
+        self._gone[key] = step
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
         """Group several steps: if one of them fails, all are rolled back."""
-        back = self._way_back()
+        back = self.way_back()
         try:
             yield
         except BaseException:
@@ -288,15 +220,15 @@ class Schedule:
     @contextmanager
     def tried(self) -> Iterator[None]:
         """Try some steps: all of them are rolled back at the end."""
-        back = self._way_back()
+        back = self.way_back()
         try:
             yield
         finally:
             back()
 
-    def _way_back(self) -> Callable[[], None]:
-        """What returns to the current position after further steps. It copies nothing: handles are forgotten in
-        order, and `go_to` leaves the old record of them as it is."""
+    def way_back(self) -> Callable[[], None]:
+        """A function that returns to the current position after further steps. Nothing is copied: handles are forgotten
+        in order, and `go_to` leaves the old record of them as it is."""
         mod, steps, gone, count = self.state.mod, len(self.trace), self._gone, len(self._gone)
 
         def back() -> None:
@@ -340,137 +272,100 @@ class Schedule:
         return self.state.index.blocks_under(self.state.func.body)
 
     # -- getting around ------------------------------------------------------------------------
+    @primitive
     def get_block(self, name: str, func_name: str | None = None) -> BlockRV:
-        return get_block(self, name, func_name)
+        """The block of that name."""
+        if func_name is not None and func_name != self.state.working_on.name_hint:
+            self.mod.get_global_var(func_name)  # says which functions there are
+            refuse(
+                f"the schedule works on {self.state.working_on.name_hint}, not on {func_name}",
+                hint=f"call work_on({func_name!r}) first",
+            )
+        found = self.state.index.named(name)
+        if not found:
+            known = ", ".join(
+                r.block.name_hint for r in self.state.index.order if r.block.name_hint != "root"
+            )
+            refuse(f"there is no block named {name!r}", hint=f"the blocks are: {known}")
+        if len(found) > 1:
+            refuse(
+                f"{len(found)} blocks are named {name!r}", at=found[1], hint="give them names of their own"
+            )
+        return BlockRV(found[0].block.key, name)
 
+    @primitive
     def get_loops(self, block: BlockRV | str) -> list[LoopRV]:
-        return get_loops(self, self._block(block))
+        """The loops around a block, outermost first."""
+        return [LoopRV(x.loop_var) for x in self.state.index.loops_of(self.realize(block))]
 
-    def get_child_blocks(self, block_or_loop: BlockRV | LoopRV) -> list[BlockRV]:
-        return get_child_blocks(self, block_or_loop)
+    @primitive
+    def get_child_blocks(self, block_or_loop: BlockRV | LoopRV | str) -> list[BlockRV]:
+        """The outermost blocks inside a block or loop."""
+        if isinstance(block_or_loop, LoopRV):
+            inside = self.state.index.blocks_under(self.loop(block_or_loop))
+        else:
+            inside = self.state.index.blocks_under(self.realize(block_or_loop).block.body)
+        return [BlockRV(r.block.key, r.block.name_hint) for r in inside]
 
+    @primitive
     def get_producers(self, block: BlockRV | str) -> list[BlockRV]:
-        return get_producers(self, self._block(block))
+        """The blocks that write a buffer that this block reads."""
+        return [BlockRV(r.block.key, r.block.name_hint) for r in producers_of(self, self.realize(block))]
 
+    @primitive
     def get_consumers(self, block: BlockRV | str) -> list[BlockRV]:
-        return get_consumers(self, self._block(block))
+        """The blocks that read a buffer that this block writes."""
+        return [BlockRV(r.block.key, r.block.name_hint) for r in consumers_of(self, self.realize(block))]
 
+    @primitive
     def get_output_blocks(self, scope_block: BlockRV | str) -> list[BlockRV]:
-        return get_output_blocks(self, self._block(scope_block))
+        """The blocks inside a block that write what others see after it: an output of the function, or memory of
+        an outer block."""
+        scope = self.realize(scope_block).block
+        own = set(scope.alloc_buffers)
+        return [
+            BlockRV(r.block.key, r.block.name_hint)
+            for r in self.state.index.blocks_under(scope.body)
+            if any(w.buffer not in own for w in r.block.writes)
+        ]
 
     def _block(self, block: BlockRV | str) -> BlockRV:
         return self.get_block(block) if isinstance(block, str) else block
 
     # -- loops ---------------------------------------------------------------------------------
-    def split(
-        self,
-        loop: LoopRV,
-        factors: Sequence[int | PrimExpr | Var | None],
-        preserve_unit_iters: bool = False,
-        disable_predication: bool = False,
-        names: Sequence[str] | None = None,
-    ) -> list[LoopRV]:
-        return loops.split(self, loop, factors, preserve_unit_iters, disable_predication, names)
-
-    def fuse(self, *loop: LoopRV, preserve_unit_iters: bool = False, name: str | None = None) -> LoopRV:
-        return loops.fuse(self, *loop, preserve_unit_iters=preserve_unit_iters, name=name)
-
-    def reorder(self, *ordered_loops: LoopRV) -> None:
-        loops.reorder(self, *ordered_loops)
-
-    def tile(
-        self, x: LoopRV, y: LoopRV, x_factor: Any, y_factor: Any
-    ) -> tuple[LoopRV, LoopRV, LoopRV, LoopRV]:
-        return loops.tile(self, x, y, x_factor, y_factor)
-
-    def add_unit_loop(self, block_or_loop: BlockRV | LoopRV) -> LoopRV:
-        return loops.add_unit_loop(self, block_or_loop)
+    split = loops.split
+    fuse = loops.fuse
+    reorder = loops.reorder
+    tile = loops.tile
+    add_unit_loop = loops.add_unit_loop
 
     # -- marks ---------------------------------------------------------------------------------
-    def parallel(self, loop: LoopRV) -> None:
-        marks.parallel(self, loop)
-
-    def vectorize(self, loop: LoopRV) -> None:
-        marks.vectorize(self, loop)
-
-    def unroll(self, loop: LoopRV) -> None:
-        marks.unroll(self, loop)
-
-    def bind(self, loop: LoopRV, thread_axis: Any) -> None:
-        marks.bind(self, loop, thread_axis)
-
-    def launch_around(self, loop: LoopRV, thread_axis: Any, extent: Any = None) -> LoopRV:
-        return marks.launch_around(self, loop, thread_axis, extent)
-
-    def annotate(self, block_or_loop: BlockRV | LoopRV, ann_key: str, ann_val: Any) -> None:
-        marks.annotate(self, block_or_loop, ann_key, ann_val)
-
-    def unannotate(self, block_or_loop: BlockRV | LoopRV, ann_key: str) -> None:
-        marks.unannotate(self, block_or_loop, ann_key)
+    parallel = marks.parallel
+    vectorize = marks.vectorize
+    unroll = marks.unroll
+    bind = marks.bind
+    launch_around = marks.launch_around
+    annotate = marks.annotate
+    unannotate = marks.unannotate
 
     # -- moving --------------------------------------------------------------------------------
-    def compute_at(
-        self, block: BlockRV | str, loop: LoopRV, preserve_unit_loops: bool = False, index: int = -1
-    ) -> None:
-        moving.compute_at(self, self._block(block), loop, preserve_unit_loops, index)
-
-    def reverse_compute_at(
-        self, block: BlockRV | str, loop: LoopRV, preserve_unit_loops: bool = False, index: int = -1
-    ) -> None:
-        moving.reverse_compute_at(self, self._block(block), loop, preserve_unit_loops, index)
-
-    def compute_inline(self, block: BlockRV | str) -> None:
-        inline.compute_inline(self, self._block(block))
-
-    def reverse_compute_inline(self, block: BlockRV | str) -> None:
-        inline.reverse_compute_inline(self, self._block(block))
-
-    def decompose_reduction(self, block: BlockRV | str, loop: LoopRV) -> BlockRV:
-        return reduction.decompose_reduction(self, self._block(block), loop)
-
-    def merge_reduction(self, init_block: BlockRV | str, update_block: BlockRV | str) -> None:
-        reduction.merge_reduction(self, self._block(init_block), self._block(update_block))
-
-    def rfactor(self, loop: LoopRV, factor_axis: int = 0) -> BlockRV:
-        return reduction.rfactor(self, loop, factor_axis)
-
-    def cascade_reduction(self, loop: LoopRV) -> BlockRV:
-        return reduction.cascade_reduction(self, loop)
-
-    def rebase(self, block: BlockRV | str, partial: BlockRV | str) -> None:
-        rebasing.rebase(self, self._block(block), self._block(partial))
-
-    def stream(
-        self, block: BlockRV | str, rows: int = 64, columns: int = 64, together: int = 1, lanes: int = 1
-    ) -> list[BlockRV]:
-        return streaming.stream(self, self._block(block), rows, columns, together, lanes)
-
-    def winograd(self, block: BlockRV | str, tile_size: int = 2) -> list[BlockRV]:
-        return filtering.winograd(self, self._block(block), tile_size)
+    compute_at = moving.compute_at
+    reverse_compute_at = moving.reverse_compute_at
+    compute_inline = inline.compute_inline
+    reverse_compute_inline = inline.reverse_compute_inline
+    decompose_reduction = reduction.decompose_reduction
+    merge_reduction = reduction.merge_reduction
+    rfactor = reduction.rfactor
+    cascade_reduction = reduction.cascade_reduction
+    rebase = rebasing.rebase
+    stream = streaming.stream
+    winograd = filtering.winograd
 
     # -- decisions -----------------------------------------------------------------------------
-    def sample_perfect_tile(
-        self, loop: LoopRV, n: int, max_innermost_factor: int = 16, decision: Sequence[int] | None = None
-    ) -> list[ExprRV]:
-        return sampling.sample_perfect_tile(self, loop, n, max_innermost_factor, decision)
-
-    def sample_partitioned_tile(
-        self,
-        loop: LoopRV,
-        n: int,
-        partition_pos: int = 0,
-        innerpart_factor: int = 1,
-        decision: Sequence[int] | None = None,
-    ) -> list[ExprRV]:
-        return sampling.sample_partitioned_tile(self, loop, n, partition_pos, innerpart_factor, decision)
-
-    def sample_categorical(
-        self, candidates: Sequence[int | float], probs: Sequence[float], decision: int | None = None
-    ) -> ExprRV:
-        return sampling.sample_categorical(self, candidates, probs, decision)
-
-    def sample_compute_location(self, block: BlockRV | str, decision: int | None = None) -> LoopRV:
-        return sampling.sample_compute_location(self, self._block(block), decision)
+    sample_perfect_tile = sampling.sample_perfect_tile
+    sample_partitioned_tile = sampling.sample_partitioned_tile
+    sample_categorical = sampling.sample_categorical
+    sample_compute_location = sampling.sample_compute_location
 
     # -- data ----------------------------------------------------------------------------------
     def cache_read(
@@ -510,10 +405,7 @@ class Schedule:
                     return i
         return which
 
-    def storage_align(
-        self, block: BlockRV | str, buffer_index: int, axis: int, factor: int, offset: int
-    ) -> None:
-        cache.storage_align(self, self._block(block), buffer_index, axis, factor, offset)
+    storage_align = cache.storage_align
 
     def transform_layout(
         self,
@@ -536,19 +428,11 @@ class Schedule:
         found = self._block(block)
         layout.set_axis_separator(self, found, named_buffer(self, found, buffer), axis_separators)
 
-    def unsafe_set_dtype(self, block: BlockRV | str, buffer_index: int, dtype: str) -> None:
-        layout.unsafe_set_dtype(self, self._block(block), buffer_index, dtype)
+    unsafe_set_dtype = layout.unsafe_set_dtype
 
     # -- hardware ------------------------------------------------------------------------------
-    def blockize(self, target: LoopRV | Sequence[BlockRV | str], preserve_unit_iters: bool = True) -> BlockRV:
-        given = target if isinstance(target, LoopRV) else [self._block(b) for b in target]
-        return hardware.blockize(self, given, preserve_unit_iters)
-
-    def tensorize(
-        self, block_or_loop: BlockRV | LoopRV | str, tensor_intrin: str, preserve_unit_iters: bool = True
-    ) -> None:
-        given = block_or_loop if isinstance(block_or_loop, LoopRV) else self._block(block_or_loop)
-        hardware.tensorize(self, given, tensor_intrin, preserve_unit_iters)
+    blockize = hardware.blockize
+    tensorize = hardware.tensorize
 
     def reindex(self, block: BlockRV | str, buffer: tuple[str, int] | str | Buffer) -> BlockRV:
         found = self._block(block)
@@ -583,35 +467,18 @@ class Schedule:
         which = named_buffer(self, found, read_buffer_index)
         return reindex.cache_inplace(self, found, which, storage_scope)
 
-    def loop_partition(
-        self,
-        loop: LoopRV,
-        factors: Sequence[int | PrimExpr | Var | None],
-        preserve_unit_iters: bool = True,
-    ) -> list[LoopRV]:
-        return partition.loop_partition(self, loop, factors, preserve_unit_iters)
-
-    def merge(self, *loops: LoopRV) -> LoopRV:
-        return partition.merge(self, *loops)
-
-    def reorder_block_iter_var(self, block: BlockRV | str, new_order: Sequence[int]) -> None:
-        block_iters.reorder_block_iter_var(self, self._block(block), new_order)
+    loop_partition = partition.loop_partition
+    merge = partition.merge
+    reorder_block_iter_var = block_iters.reorder_block_iter_var
 
     def transform_block_layout(self, block: BlockRV | str, index_map: IndexMap | Callable[..., Any]) -> None:
         found = self._block(block)
         block_iters.transform_block_layout(self, found, block_iters.block_map(self, found, index_map))
 
-    def decompose_padding(self, block: BlockRV | str, loop: LoopRV) -> BlockRV:
-        return padding.decompose_padding(self, self._block(block), loop)
-
-    def can_decompose_padding(self, block: BlockRV | str, loop: LoopRV) -> bool:
-        return padding.can_decompose_padding(self, self._block(block), loop)
-
-    def pad_einsum(self, block: BlockRV | str, padding: Sequence[int]) -> None:
-        _pad_einsum(self, self._block(block), padding)
-
-    def rolling_buffer(self, block: BlockRV | str, write_buffer_index: int) -> None:
-        rolling.rolling_buffer(self, self._block(block), write_buffer_index)
+    decompose_padding = padding.decompose_padding
+    can_decompose_padding = padding.can_decompose_padding
+    pad_einsum = padding.pad_einsum
+    rolling_buffer = rolling.rolling_buffer
 
     def __getattr__(self, name: str) -> Any:
         if text_of(f"tir.Schedule.{name}") is not None:

@@ -279,8 +279,7 @@ class ScheduleState:
             if isinstance(up, For):
                 ana.bind_loop(up.loop_var, up.min, up.extent)
             elif isinstance(up, Block):
-                for iv in up.iter_vars:
-                    ana.bind_loop(iv.var, iv.dom.min, iv.dom.extent)
+                ana.bind_ranges({iv.var: iv.dom for iv in up.iter_vars})
         return ana
 
 

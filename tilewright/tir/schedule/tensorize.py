@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...arith import (
     Analyzer,
@@ -49,7 +49,9 @@ if TYPE_CHECKING:
 
 
 @primitive
-def blockize(sch: Schedule, target: LoopRV | Sequence[BlockRV], preserve_unit_iters: bool = True) -> BlockRV:
+def blockize(
+    sch: Schedule, target: LoopRV | Sequence[BlockRV | str], preserve_unit_iters: bool = True
+) -> BlockRV:
     """Make one block of everything under a loop, or of some neighbouring blocks.
 
     for i_0 in range(8):                           for i_0 in range(8):
@@ -155,7 +157,7 @@ def _blockize_one(sch: Schedule, place: Stmt, me: BlockRealize, keep_units: bool
 
 def _divide(me: BlockRealize, outer: list[For], inner: list[For]) -> list[list[IterMark]]:
     """The values of a block's iterators as parts over the outer and over the inner loops."""
-    domains = {x.loop_var: Range.from_min_extent(x.min, x.extent) for x in (*outer, *inner)}
+    domains = {x.loop_var: x.dom for x in (*outer, *inner)}
     if me.block.iter_vars:
         found = subspace_divide(me.iter_values, domains, [x.loop_var for x in inner], me.predicate)
     else:
@@ -166,9 +168,7 @@ def _divide(me: BlockRealize, outer: list[For], inner: list[For]) -> list[list[I
         found = _divide_touched(me, domains, [x.loop_var for x in inner])
     if not found:
         names = ", ".join(f"`{x.loop_var.name}`" for x in inner) or "no loop"
-        values = ", ".join(
-            f"{iv.var.name} = {v}" for iv, v in zip(me.block.iter_vars, me.iter_values, strict=True)
-        )
+        values = ", ".join(f"{iv.var.name} = {v}" for iv, v in me.bindings)
         only = "" if is_one(me.predicate) else f" where {me.predicate}"
         refuse(
             f"the iterators of block {me.block.name_hint} ({values}{only}) do not fall into a part over "
@@ -202,7 +202,7 @@ def _divide_touched(me: BlockRealize, domains: dict[Var, Range], inner: list[Var
     *parts, (outside, inside) = rest
     follow = iter(parts)
     found = []
-    for iv, value in zip(me.block.iter_vars, me.iter_values, strict=True):
+    for iv, value in me.bindings:
         one = const(1, value.dtype)
         counted = IterMark(sub(value, iv.dom.min), iv.dom.extent)
         split = IterSplitExpr(counted, one, iv.dom.extent, one)
@@ -242,7 +242,7 @@ class _Divided:
                         scale = inside.extent if mark is outside else const(1, kind)
                         place = add(place, mul(v, mul(step, scale)))
             self.table[iv.var] = place
-            if iv.iter_type == IterVar.CommReduce and not is_one(outside.extent):
+            if iv.is_reduction and not is_one(outside.extent):
                 self.reduces_outside = True
 
 
@@ -272,12 +272,7 @@ def _blockize_many(sch: Schedule, place: Stmt | None, inside: list[BlockRealize]
     values: list[PrimExpr] = []
     table: dict[Var, PrimExpr] = {}
     for x in outer:
-        kinds = {
-            iv.iter_type
-            for r in inside
-            for iv, value in zip(r.block.iter_vars, r.iter_values, strict=True)
-            if x.loop_var in vars_used(value)
-        }
+        kinds = {iv.iter_type for r in inside for iv, value in r.bindings if x.loop_var in vars_used(value)}
         if not kinds:
             continue
         for r in inside:
@@ -291,7 +286,7 @@ def _blockize_many(sch: Schedule, place: Stmt | None, inside: list[BlockRealize]
         v = Var(f"v_{x.loop_var.name}", x.loop_var.dtype)
         # A loop that drives a reduction anywhere must be run as one; spatial is what all of them agree on.
         kind = next((k for k in (IterVar.Ordered, IterVar.CommReduce) if k in kinds), IterVar.DataPar)
-        iters.append(IterVar(Range.from_min_extent(x.min, x.extent), v, kind))
+        iters.append(IterVar(x.dom, v, kind))
         values.append(x.loop_var)
         table[x.loop_var] = v
     body = part[0] if len(part) == 1 else SeqStmt(tuple(part))
@@ -355,8 +350,8 @@ def _is_made_inside(sch: Schedule, loop: For, buffer: Buffer) -> bool:
 
 
 def _reduces(r: BlockRealize, var: Var) -> bool:
-    pairs = zip(r.block.iter_vars, r.iter_values, strict=True)
-    return any(iv.iter_type == IterVar.CommReduce and var in vars_used(v) for iv, v in pairs)
+    pairs = r.bindings
+    return any(iv.is_reduction and var in vars_used(v) for iv, v in pairs)
 
 
 def _run_of(sch: Schedule, inside: list[BlockRealize]) -> list[Stmt]:
@@ -372,7 +367,6 @@ def _run_of(sch: Schedule, inside: list[BlockRealize]) -> list[Stmt]:
             at=inside[-1],
             hint="bring them under one loop with compute_at or reverse_compute_at",
         )
-    assert isinstance(holder, SeqStmt)
     held = [next(i for i, s in enumerate(holder.seq) if s in p) for p in paths]
     run = list(holder.seq[min(held) : max(held) + 1])
     for s in run:
@@ -390,7 +384,7 @@ def _run_of(sch: Schedule, inside: list[BlockRealize]) -> list[Stmt]:
 # ---------------------------------------------------------------------------- tensorize
 @primitive
 def tensorize(
-    sch: Schedule, block_or_loop: BlockRV | LoopRV, tensor_intrin: str, preserve_unit_iters: bool = True
+    sch: Schedule, block_or_loop: BlockRV | LoopRV | str, tensor_intrin: str, preserve_unit_iters: bool = True
 ) -> None:
     """Replace a block, or everything under a loop, by a tensor intrinsic.
 
@@ -406,7 +400,6 @@ def tensorize(
     found = TensorIntrin.get(tensor_intrin, allow_missing=True)
     if found is None:
         refuse(f"no tensor intrinsic is registered as {tensor_intrin!r}{near(tensor_intrin)}")
-    assert found is not None
     here: Stmt = sch.loop(block_or_loop) if isinstance(block_or_loop, LoopRV) else sch.realize(block_or_loop)
     if isinstance(block_or_loop, LoopRV):
         block_or_loop = blockize(sch, block_or_loop, preserve_unit_iters)
@@ -454,7 +447,6 @@ def _implement(
                 f"the desc of the intrinsic does not use {theirs.name}, so there is nothing to give it",
                 at=here,
             )
-        assert found is not None
         source, starts = found
         lead = len(starts) - len(theirs.shape)
         sizes = [const(1, s.dtype) for s in starts[:lead]] + [
@@ -484,8 +476,7 @@ def _implement(
     gone = [n for n in pre_order(me.block.body) if isinstance(n, (For, Block))]
     sch.state.replace(me.block, block)
     for n in gone:
-        handle = LoopRV(n.loop_var) if isinstance(n, For) else BlockRV(n.key, n.name_hint)
-        sch.forget(handle, f"tensorize({_name(here)}, …)")
+        sch.forget(n.loop_var if isinstance(n, For) else n.key, f"tensorize({_name(here)}, …)")
 
 
 def _name(n: Stmt) -> str:
@@ -640,7 +631,7 @@ def _tensorize_by(sch: Schedule, block: BlockRV, name: str, form: Declared | Non
     tensorize(sch, block, TensorIntrin.known_as(name, *form))
 
 
-def _refuse_part(sch: Schedule, call: str, reason: str, at: Stmt, hint: str) -> None:
+def _refuse_part(sch: Schedule, call: str, reason: str, at: Stmt, hint: str) -> NoReturn:
     """Refuse from a step made of primitives, with the program as it is between them."""
     refusal = Refusal(reason, at, hint)
     refusal.call, refusal.place, refusal.program = call, user_span(), sch.state.func

@@ -18,6 +18,7 @@ share the row.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from ...ir.function import PrimFunc
 from ..script import from_source
@@ -183,7 +184,7 @@ def _announce() -> dict[str, str]:
                     constant = f"WMMA_SYNC_16x16x16_{pair}{ways[trans_a, trans_b]}_INTRIN"
                     out[constant] = built_in_later(
                         _sync_name(kind, total, trans_a, trans_b),
-                        lambda k=kind, t=total, a=trans_a, b=trans_b: _sync(k, t, a, b),  # type: ignore[misc]
+                        partial(_sync, kind, total, trans_a, trans_b),
                     )
         for which in "ab":
             for trans in (False, True):
@@ -192,18 +193,18 @@ def _announce() -> dict[str, str]:
                     way = f"{which.upper()}{'_TRANS' if trans else ''}{dyn}"
                     out[f"WMMA_LOAD_16x16x16_{_SHORT[kind].upper()}_{way}_INTRIN"] = built_in_later(
                         _load_name(kind, which, trans, scope),
-                        lambda k=kind, w=which, s=scope, t=trans: _load(k, w, s, t),  # type: ignore[misc]
+                        partial(_load, kind, which, scope, trans),
                     )
     for kind in ("float16", "float32", "int32"):
         short = _SHORT[kind].upper()
         out[f"WMMA_FILL_16x16x16_{short}_INTRIN"] = built_in_later(
             _name("fill", _SHORT[kind]),
-            lambda k=kind: _fill(k),  # type: ignore[misc]
+            partial(_fill, kind),
         )
         for scope in _STORED:
             out[f"WMMA_STORE_16x16x16_{short}_{scope.replace('.', '_').upper()}_INTRIN"] = built_in_later(
                 _name("store", _SHORT[kind], scope),
-                lambda k=kind, s=scope: _store(k, s),  # type: ignore[misc]
+                partial(_store, kind, scope),
             )
     return out
 
@@ -241,7 +242,7 @@ def get_wmma_intrin_group(
         for which, trans in (("a", trans_a), ("b", trans_b)):
             built_in_later(
                 loads[which],
-                lambda w=which, t=trans: _load(in_dtype, w, load_scope, t, depth),  # type: ignore[misc]
+                partial(_load, in_dtype, which, load_scope, trans, depth),
             )
     return {
         "init": _name("fill", _SHORT[out_dtype]),

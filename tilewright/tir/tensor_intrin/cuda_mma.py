@@ -11,6 +11,7 @@ of 16 x 32, and 16 registers of a byte each.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ...ir.function import PrimFunc
@@ -178,7 +179,7 @@ def _announce() -> dict[str, str]:
                     way = f"{'_trans' if trans else ''}{'_dyn' if scope == 'shared.dyn' else ''}"
                     out[f"LDMATRIX_{short}_{which.upper()}{way.upper()}_INTRIN"] = built_in_later(
                         f"mma_ldmatrix_{short}_{which}{way}",
-                        lambda k=kind, w=which, t=trans, s=scope: _ldmatrix(k, w, t, s),  # type: ignore[misc]
+                        partial(_ldmatrix, kind, which, trans, scope),
                     )
         for total in sums:
             for trans_a in (False, True) if kind == "float16" else (False,):
@@ -186,20 +187,20 @@ def _announce() -> dict[str, str]:
                     way = f"{'_trans_a' if trans_a else ''}{'_trans_b' if trans_b else ''}"
                     out[f"MMA_{short}{short}{_SHORT[total]}{way.upper()}_INTRIN"] = built_in_later(
                         f"mma_{short}{short}{_SHORT[total]}{way}",
-                        lambda k=kind, o=total, a=trans_a, b=trans_b: _mma(k, o, a, b),  # type: ignore[misc]
+                        partial(_mma, kind, total, trans_a, trans_b),
                     )
     for kind in ("float32", "float16", "int32"):
         short = _SHORT[kind]
         out[f"MMA_fill_16x16_{short}_INTRIN"] = built_in_later(
             f"mma_fill_16x16_{short}",
-            lambda k=kind: _fill(k),  # type: ignore[misc]
+            partial(_fill, kind),
         )
         for scope in ("global", "shared", "shared.dyn"):
             for simple in (False, True):
                 place = scope.replace(".", "_")
                 out[f"MMA_store_16x16_{short}_{place}_INTRIN{'_SIMPLE' if simple else ''}"] = built_in_later(
                     f"mma_store_16x16_{short}_{place}_{'simple_' if simple else ''}",
-                    lambda k=kind, s=scope, p=simple: _store(k, s, p),  # type: ignore[misc]
+                    partial(_store, kind, scope, simple),
                 )
     return out
 

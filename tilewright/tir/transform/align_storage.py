@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...ir.buffer import Buffer
 from ...ir.expr import PrimExpr, const
 from ...ir.function import PrimFunc
-from ...ir.functor import Mutator, statements
+from ...ir.functor import rewrite, statements, substitute
 from ...ir.ops import add, floormod, mul, sub
 from ...ir.stmt import Block
 
@@ -32,7 +30,9 @@ def align_storage(func: PrimFunc) -> PrimFunc:
                 buffer = m.writes[int(which)].buffer
                 wanted.setdefault(buffer, {})[int(axis)] = (int(factor), int(offset))
     table = {b: b.replace(strides=_strides(b, rules)) for b, rules in wanted.items() if b in allocated}
-    return _Restride(table).run(func) if wanted else func
+    if not wanted:
+        return func
+    return func.updated(body=rewrite(substitute(func.body, {}, table), {Block: _unmarked}))
 
 
 def _strides(buffer: Buffer, rules: dict[int, tuple[int, int]]) -> tuple[PrimExpr, ...]:
@@ -50,22 +50,7 @@ def _strides(buffer: Buffer, rules: dict[int, tuple[int, int]]) -> tuple[PrimExp
     return tuple(reversed(out))
 
 
-class _Restride(Mutator):
-    def __init__(self, table: dict[Buffer, Buffer]) -> None:
-        self.table = table
-
-    def access(self, n: Any) -> Any:
-        made = n.map_children(self.visit)
-        new = self.table.get(made.buffer)
-        return made if new is None else made.replace(buffer=new)
-
-    visit_BufferLoad = visit_BufferStore = visit_BufferRegion = visit_DeclBuffer = access
-
-    def visit_Block(self, n: Block) -> Block:
-        made = n.map_children(self.visit)
-        changes: dict[str, Any] = {}
-        if any(b in self.table for b in n.alloc_buffers):
-            changes["alloc_buffers"] = tuple(self.table.get(b, b) for b in n.alloc_buffers)
-        if _KEY in n.annotations:
-            changes["annotations"] = {k: v for k, v in n.annotations.items() if k != _KEY}
-        return made.replace(**changes) if changes else made
+def _unmarked(n: Block) -> Block | None:
+    if _KEY not in n.annotations:
+        return None
+    return n.replace(annotations={k: v for k, v in n.annotations.items() if k != _KEY})

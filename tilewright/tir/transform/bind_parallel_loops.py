@@ -26,8 +26,7 @@ def bind_parallel_loops(func: PrimFunc) -> PrimFunc:
     """
     if not any(isinstance(m, For) and m.kind is ForKind.PARALLEL for m in statements(func.body)):
         return func
-    body = _outside(func.body)
-    return func if body is func.body else func.replace(body=body)
+    return func.updated(body=_outside(func.body))
 
 
 def _outside(n: Any) -> Any:

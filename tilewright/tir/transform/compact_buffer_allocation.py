@@ -53,7 +53,7 @@ class _Compact(Mutator):
             self.ana.bind_loop(n.loop_var, n.min, n.extent)
             if n.thread_binding is None:
                 return n.map_children(self.visit)
-            self.threads[n.loop_var] = (n.thread_binding.thread_tag, Range.from_min_extent(n.min, n.extent))
+            self.threads[n.loop_var] = (n.thread_binding.thread_tag, n.dom)
             made = n.map_children(self.visit)
             del self.threads[n.loop_var]
             return made
@@ -188,7 +188,7 @@ class _Accesses:
         if isinstance(n, For):
             self.walk(n.min, loops, conditions)
             self.walk(n.extent, loops, conditions)
-            inner = {**loops, n.loop_var: Range.from_min_extent(n.min, n.extent)}
+            inner = {**loops, n.loop_var: n.dom}
             self.walk(n.body, inner, conditions)
             return
         if isinstance(n, AttrStmt) and isinstance(n.node, IterVar):

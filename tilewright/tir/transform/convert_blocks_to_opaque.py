@@ -19,8 +19,7 @@ def convert_blocks_to_opaque(func: PrimFunc) -> PrimFunc:
 
     Needs: no `init`. Gives: blocks with no iterators.
     """
-    body = _Opaque().visit(func.body)
-    return func if body is func.body else func.replace(body=body)
+    return func.updated(body=_Opaque().visit(func.body))
 
 
 class _Opaque(Substitution):
@@ -35,7 +34,7 @@ class _Opaque(Substitution):
                 f"block `{block.name_hint}` still has an init, which runs at the start of its reduction: "
                 "without iterators that step is not known; run tir.transform.LowerInitBlock() before"
             )
-        for iv, value in zip(block.iter_vars, n.iter_values, strict=True):
+        for iv, value in n.bindings:
             self.table[iv.var] = self.visit(value)
         predicate = self.visit(n.predicate)
         made: Block = self.visit_Block(block)

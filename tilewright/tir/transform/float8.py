@@ -37,8 +37,7 @@ def compute_float8(func: PrimFunc) -> PrimFunc:
     kinds = {m.dtype for m in pre_order(func.body) if isinstance(m, PrimExpr)}
     if not any(is_float8(kind.element) for kind in kinds):
         return func
-    body = _Compute().visit(func.body)
-    return func if body is func.body else func.replace(body=body)
+    return func.updated(body=_Compute().visit(func.body))
 
 
 def widened(x: PrimExpr) -> PrimExpr:

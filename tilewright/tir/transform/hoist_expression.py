@@ -55,8 +55,7 @@ class _Hoist(LeafKeeper):
         return self.visit_children(n)
 
     def visit_For(self, n: For) -> Stmt:
-        body = self.visit(n.body)
-        made = n if body is n.body else n.replace(body=body)
+        made = n.updated(body=self.visit(n.body))
         if n.kind is ForKind.THREAD_BINDING:
             return made
         return self.out_of(made)

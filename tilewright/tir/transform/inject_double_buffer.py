@@ -86,20 +86,19 @@ class _Inject(Mutator):
         size = self.sizes.get(n.buffer_var)
         if size is not None:
             return n.replace(extents=(mul(size, const(2, size.dtype)),), body=body)
-        return n if body is n.body else n.replace(body=body)
+        return n.updated(body=body)
 
     def visit_DeclBuffer(self, n: DeclBuffer) -> DeclBuffer:
         body = self.visit(n.body)
         buffer = self.buffers.get(n.buffer, n.buffer)
-        return n if body is n.body and buffer is n.buffer else n.replace(buffer=buffer, body=body)
+        return n.updated(buffer=buffer, body=body)
 
     @staticmethod
     def pointer(n: AttrStmt) -> Any:
         return n.node.data if isinstance(n.node, Buffer) else n.node
 
     def visit_For(self, n: For) -> Stmt:
-        body = self.visit(n.body)
-        loop = n if body is n.body else n.replace(body=body)
+        loop = n.updated(body=self.visit(n.body))
         before: list[Stmt] = []
         held: list[Allocate] = []
         for mark in _marks(loop.body):
@@ -204,7 +203,7 @@ class _Move(Mutator):
     def visit_DeclBuffer(self, n: DeclBuffer) -> DeclBuffer:
         body = self.visit(n.body)
         buffer = self.owner.doubled(n.buffer) if n.buffer.data is self.var else n.buffer
-        return n if body is n.body and buffer is n.buffer else n.replace(buffer=buffer, body=body)
+        return n.updated(buffer=buffer, body=body)
 
     def visit_Call(self, n: Call) -> PrimExpr:
         made = n.map_children(self.visit)
@@ -233,8 +232,7 @@ def _swap(n: Stmt, old: Stmt, new: Stmt) -> Stmt:
         made = [_swap(s, old, new) for s in n.seq]
         return n if all(a is b for a, b in zip(made, n.seq, strict=True)) else seq(*made)
     if isinstance(n, (Allocate, DeclBuffer, AttrStmt)):
-        body = _swap(n.body, old, new)
-        return n if body is n.body else n.replace(body=body)
+        return n.updated(body=_swap(n.body, old, new))
     return n
 
 

@@ -69,8 +69,7 @@ class _Step:
 
 class _Pipelines(Mutator):
     def visit_For(self, n: For) -> Stmt:
-        body = self.visit(n.body)
-        made = n if body is n.body else n.replace(body=body)
+        made = n.updated(body=self.visit(n.body))
         if STAGE not in n.annotations:
             return made
         keep = {k: v for k, v in n.annotations.items() if not k.startswith("software_pipeline")}
@@ -80,15 +79,15 @@ class _Pipelines(Mutator):
 def _pipeline(loop: For, notes: dict[str, Any]) -> Stmt:
     allocations: list[Allocate] = []
     views: list[Buffer] = []
-    parts = stmt_list(_opened(loop.body, allocations, views))
+    parts = stmt_list(opened(loop.body, allocations, views))
     if len(notes[STAGE]) > len(parts):  # it counts the statements of an unrolled inner pipeline
-        parts = [s for p in parts for s in stmt_list(_opened(p, allocations, views))]
-    steps = _steps(loop, parts, notes)
+        parts = [s for p in parts for s in stmt_list(opened(p, allocations, views))]
+    steps = pipeline_steps(loop, parts, notes)
     last = max(s.stage for s in steps)
     if last == 0 and all(s.order == i for i, s in enumerate(steps)):
         return loop
-    versions = {a.buffer_var: _versions(a.buffer_var, steps) for a in allocations}
-    copies = _Versions(versions, allocations, _named(steps))
+    versions = {a.buffer_var: versions_of(a.buffer_var, steps) for a in allocations}
+    copies = Versions(versions, allocations, _named(steps))
     if copies.named and (loop.kind is not ForKind.UNROLLED or const_value(loop.extent) is None):
         raise LoweringError(
             f"the pipeline of loop `{loop.loop_var.name}` needs {len(next(iter(copies.named.values())))} versions of "
@@ -110,7 +109,7 @@ def _pipeline(loop: For, notes: dict[str, Any]) -> Stmt:
     return made
 
 
-def _opened(body: Stmt, allocations: list[Allocate], views: list[Buffer]) -> Stmt:
+def opened(body: Stmt, allocations: list[Allocate], views: list[Buffer]) -> Stmt:
     """The statement inside its allocations, which are collected."""
     while isinstance(body, (Allocate, DeclBuffer)):
         if isinstance(body, Allocate):
@@ -131,7 +130,7 @@ def _is_async(loop: For, notes: dict[str, Any]) -> bool:
     return bool(stages)
 
 
-def _steps(loop: For, parts: Sequence[Stmt], notes: dict[str, Any]) -> list[_Step]:
+def pipeline_steps(loop: For, parts: Sequence[Stmt], notes: dict[str, Any]) -> list[_Step]:
     stages = [int(s) for s in notes[STAGE]]
     orders = [int(o) for o in notes.get(ORDER, range(len(parts)))]
     name = loop.loop_var.name
@@ -170,7 +169,7 @@ def _touched(n: Stmt) -> tuple[set[Var], set[Var]]:
     return reads, writes
 
 
-def _versions(var: Var, steps: Sequence[_Step]) -> int:
+def versions_of(var: Var, steps: Sequence[_Step]) -> int:
     """The number of iterations in which the buffer is live at the same time."""
     made = [s for s in steps if var in s.writes]
     used = [s for s in steps if var in s.reads | s.writes]
@@ -189,7 +188,7 @@ def _named(steps: Sequence[_Step]) -> set[Var]:
     return {a for c in calls for a in c.args if isinstance(a, Var) and a.dtype.is_handle}
 
 
-class _Versions(Mutator):
+class Versions(Mutator):
     """Redirects accesses to the version of a given iteration: an offset in a larger allocation or, where instructions
     name the memory, an allocation of its own."""
 
@@ -273,7 +272,7 @@ def _asynchronous_turn(ordered: Sequence[_Step], parts: Sequence[Stmt | None]) -
 
 
 def _overlapped(
-    loop: For, steps: Sequence[_Step], last: int, copies: _Versions, asynchronous: bool, guards: bool
+    loop: For, steps: Sequence[_Step], last: int, copies: Versions, asynchronous: bool, guards: bool
 ) -> Stmt:
     kind = loop.loop_var.dtype
     begin, size = loop.min, loop.extent

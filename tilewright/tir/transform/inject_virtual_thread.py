@@ -45,7 +45,7 @@ def inject_virtual_thread(func: PrimFunc) -> PrimFunc:
 
     A statement that depends on the virtual thread is repeated for each of them, by copies if it contains no loop, else
     by a loop; other statements run once. Memory allocated inside whose contents depend on the virtual thread gets a
-    copy for each of them.
+    copy for each of them. A command of an engine (`coproc_scope`) is one statement.
 
     Needs: flat buffers; a constant number of threads. Gives: no `virtual_thread`.
     """
@@ -93,7 +93,7 @@ class _Touched(Visitor):
             for m in pre_order(e):
                 if isinstance(m, Var) and m in self.names:
                     return True
-                if isinstance(m, BufferLoad) and m.buffer.data in self.names:
+                if isinstance(m, (BufferLoad, BufferStore)) and m.buffer.data in self.names:
                     return True
         return False
 
@@ -240,7 +240,9 @@ class _Interleave(Mutator):
     def visit_LetStmt(self, n: LetStmt) -> Stmt:
         return self.inject(n) if self.needs(n.value) else self.visit_children(n)
 
-    visit_AttrStmt = visit_LetStmt
+    def visit_AttrStmt(self, n: AttrStmt) -> Stmt:
+        whole = n.attr_key == "coproc_scope"  # a command of an engine is not taken apart
+        return self.inject(n) if self.needs(n if whole else n.value) else self.visit_children(n)
 
     def visit_IfThenElse(self, n: IfThenElse | AssertStmt | While) -> Stmt:
         return self.inject(n) if self.needs(n.condition) else self.visit_children(n)

@@ -8,7 +8,7 @@ from ...arith import Analyzer
 from ...ir.buffer import Buffer
 from ...ir.dtype import DataType
 from ...ir.errors import LoweringError
-from ...ir.expr import Call, PrimExpr, Range, StringImm, Var, const, const_value
+from ...ir.expr import Call, PrimExpr, StringImm, Var, const, const_value
 from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, statements, substitute, vars_used
 from ...ir.ops import add, bitwise_xor, floordiv, floormod, mul, sub
@@ -59,7 +59,7 @@ def _views(func: PrimFunc) -> dict[Buffer, View]:
 
     def walk(n: Any) -> None:
         if isinstance(n, Block) and VIEW in n.annotations:
-            view = view_of(n, [(x.loop_var, Range.from_min_extent(x.min, x.extent)) for x in loops])
+            view = view_of(n, [(x.loop_var, x.dom) for x in loops])
             out[view.buffer] = view
             return
         if isinstance(n, For):

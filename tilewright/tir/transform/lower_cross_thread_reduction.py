@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...ir.buffer import Buffer, decl_buffer
 from ...ir.equal import structural_equal
 from ...ir.errors import LoweringError
-from ...ir.expr import BufferLoad, IterVar, PrimExpr, Range, Var, const
+from ...ir.expr import BufferLoad, IterVar, PrimExpr, Var, const
 from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, renew_defs_in, statements, vars_used
 from ...ir.ops import conjuncts, equal, logical_and
@@ -59,7 +59,7 @@ class _Lower(Mutator):
         self.path.append(n)
         body = self.visit(n.body)
         self.path.pop()
-        return n if body is n.body else n.replace(body=body)
+        return n.updated(body=body)
 
     def visit_BlockRealize(self, n: BlockRealize) -> Stmt:
         if self.threads_of(n, []):
@@ -128,18 +128,14 @@ class _Lower(Mutator):
     ) -> Stmt:
         """The block that writes the result; it keeps the name and identity of the original one."""
         block = realize.block
-        pairs = [
-            (iv, v)
-            for iv, v in zip(block.iter_vars, realize.iter_values, strict=True)
-            if iv.iter_type != IterVar.CommReduce
-        ]
+        pairs = [(iv, v) for iv, v in realize.bindings if not iv.is_reduction]
         predicate = _spatial_part(realize, pairs, around)
         if any(b.scope().startswith(("global", "shared")) for b in held.buffers):
             for x in threads:
                 predicate = logical_and(predicate, equal(x.loop_var, const(0, x.loop_var.dtype)))
         for x in above:
             var = Var(f"v{x.loop_var.name}", x.loop_var.dtype)
-            dom = Range.from_min_extent(x.min, x.extent)
+            dom = x.dom
             pairs.append((IterVar(dom, var, IterVar.CommReduce), x.loop_var))
         places = [(b, held.indices) for b in held.buffers]
         init = block.init
@@ -183,9 +179,9 @@ def _tags(threads: list[For]) -> str:
 
 
 def _check_apart(realize: BlockRealize, reducing: set[Var]) -> None:
-    for iv, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
+    for iv, value in realize.bindings:
         both = vars_used(value) & reducing
-        if iv.iter_type != IterVar.CommReduce and both:
+        if not iv.is_reduction and both:
             raise LoweringError(
                 f"loop `{min(v.name for v in both)}` drives spatial and reduction iterators of block "
                 f"{realize.block.name_hint} alike, which is reduced across threads; split it, and bind the part "

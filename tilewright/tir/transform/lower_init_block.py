@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.errors import LoweringError
-from ...ir.expr import BufferLoad, IterVar, PrimExpr, Var, const, const_value
+from ...ir.expr import BufferLoad, Var, const_value
 from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, pre_order
-from ...ir.ops import equal, logical_and
+from ...ir.ops import conjunction, equal
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, IfThenElse, Stmt, seq
 from ..analysis.elements import loops_injective, undetermined_iterator
 from ..analysis.reductions import init_nest, reduction_loops, starts_at_first
@@ -24,7 +24,7 @@ def lower_init_block(func: PrimFunc) -> PrimFunc:
                 C[vi] += A[vi, vk]                   with block("C"): C[vi] += A[vi, vk]
 
     Where the init cannot be separated (a loop drives both spatial and reduction iterators, or there is a condition or
-    a use of C between them) it is guarded instead: `if vk == 0: C[vi] = 0`.
+    a use of C between them) it is guarded instead: `if vk == 0: C[vi] = 0`. Pragmas of a loop hold for its init too.
     Needs: block form. Gives: no block with an `init`.
     """
     return _LowerInit().run(func)
@@ -40,7 +40,7 @@ class _LowerInit(Mutator):
         self.path.append(n)
         body = self.visit(n.body)
         self.path.pop()
-        made = n if body is n.body else n.replace(body=body)
+        made = n.updated(body=body)
         before = self.pending.pop(n.loop_var, None)
         return made if before is None else seq(*before, made)
 
@@ -55,14 +55,14 @@ class _LowerInit(Mutator):
     def visit_BlockRealize(self, n: BlockRealize) -> Stmt:
         outer, self.path = self.path, []
         held = set(self.reducers)
-        self.reducers.update(iv.var for iv in n.block.iter_vars if iv.iter_type == IterVar.CommReduce)
+        self.reducers.update(iv.var for iv in n.block.iter_vars if iv.is_reduction)
         block = self.visit(n.block)
         self.path, self.reducers = outer, held
         loops = [x for x in self.path if isinstance(x, For)]
         reducing = reduction_loops(n, loops)
         _check_threads(n, reducing)
         if block.init is None:
-            return n if block is n.block else n.replace(block=block)
+            return n.updated(block=block)
         if not starts_at_first(n, reducing, self.reducers):
             return n.replace(block=_guarded(block))
         if not reducing:
@@ -70,7 +70,7 @@ class _LowerInit(Mutator):
         nest = None
         inside = self.path[self.path.index(reducing[0]) :]
         if all(isinstance(x, For) for x in inside) and _alone(n, reducing[0]) and _once(n, loops, reducing):
-            nest = init_nest(n.replace(block=block), loops, loops.index(reducing[0]))
+            nest = init_nest(n.replace(block=block), loops, loops.index(reducing[0]), pragmas=True)
         if nest is None:
             return n.replace(block=_guarded(block))
         self.pending.setdefault(reducing[0].loop_var, []).append(nest)
@@ -125,8 +125,5 @@ def _once(realize: BlockRealize, around: list[For], reducing: list[For]) -> bool
 
 def _guarded(block: Block) -> Block:
     assert block.init is not None
-    first: PrimExpr = const(True, "bool")
-    for iv in block.iter_vars:
-        if iv.iter_type == IterVar.CommReduce:
-            first = logical_and(first, equal(iv.var, iv.dom.min))
+    first = conjunction(equal(iv.var, iv.dom.min) for iv in block.iter_vars if iv.is_reduction)
     return block.replace(init=None, body=seq(IfThenElse(first, block.init), block.body))

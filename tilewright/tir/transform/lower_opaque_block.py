@@ -40,8 +40,7 @@ def lower_opaque_block(func: PrimFunc, *, keep_trivial_loops: bool = False) -> P
     Loops of one iteration without annotations are removed, unless `keep_trivial_loops`.
     Needs: blocks without iterators, init and match buffers. Gives: no blocks.
     """
-    body = _LowerBlocks(keep_trivial_loops).visit(func.body)
-    return func if body is func.body else func.replace(body=body)
+    return func.updated(body=_LowerBlocks(keep_trivial_loops).visit(func.body))
 
 
 class _LowerBlocks(Substitution):

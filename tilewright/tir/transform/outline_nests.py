@@ -32,8 +32,7 @@ def outline_nests(func: PrimFunc, name: Callable[[PrimFunc], str]) -> tuple[Prim
     outline = _Outline(func, name)
     if len(outline.loops(func.body)) < 2:
         return func, {}
-    body = outline.visit(func.body)
-    return (func if body is func.body else func.replace(body=body)), outline.made
+    return func.updated(body=outline.visit(func.body)), outline.made
 
 
 class _Outline:
@@ -65,8 +64,7 @@ class _Outline:
             self.shared.add(s.buffer_var)
         if isinstance(s, DeclBuffer):
             self.declared.add(s.buffer)
-        body = self.visit(s.body)
-        return s if body is s.body else s.replace(body=body)
+        return s.updated(body=self.visit(s.body))
 
     def cut(self, loop: For) -> Stmt:
         params = undefined_vars(loop)

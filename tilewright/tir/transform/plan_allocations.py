@@ -89,7 +89,7 @@ def _deepest(
                     uses[n] = uses_under(n)
                 found = uses[n].get(buffer)
             if shared:
-                together[n.loop_var] = Range.from_min_extent(n.min, n.extent)
+                together[n.loop_var] = n.dom
                 if below and found and any(u.continues_reduction() for u in found):
                     return path[:i]  # a reduction across threads
             elif below and not _independent(n):
@@ -133,7 +133,7 @@ class _Place(Mutator):
         here = self.at.get(n)
         if here:
             body = BlockRealize([], True, Block([], [], [], "", body, alloc_buffers=here))
-        return n if body is n.body else n.replace(body=body)
+        return n.updated(body=body)
 
     def visit_Block(self, n: Block) -> Block:
         made = n.map_children(self.visit)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, Final
 
 from ...ir.buffer import Buffer, BufferRegion
 from ...ir.equal import structural_equal
@@ -39,6 +39,10 @@ def remove_no_op(func: PrimFunc) -> PrimFunc:
         else: B[i] = 0
         A[j] = A[j]
         x = n * 2  # not used
+        # pragma_debug_skip_region
+        S(i)
+
+    A region under one of the pragmas `debug_skip_region`, `skip_dma_copy` and `skip_alu` is left out, to time the rest.
 
     Needs: nothing. Gives: no statement without an effect (one `0` remains if the whole body has none).
     """
@@ -51,6 +55,7 @@ def is_no_op(s: Stmt) -> bool:
 
 
 _NOTHING = Evaluate(const(0))
+_LEFT_OUT: Final = frozenset({"pragma_debug_skip_region", "pragma_skip_dma_copy", "pragma_skip_alu"})
 
 
 def _effect_of(*values: PrimExpr) -> Stmt:
@@ -98,15 +103,13 @@ class _Remove(Mutator):
         body = self.visit(n.body)
         if not self.uses[n.var]:
             return seq(_effect_of(n.value), body) if has_effect(n.value) else body
-        value = self.visit(n.value)
-        return n if body is n.body and value is n.value else n.replace(value=value, body=body)
+        return n.updated(value=self.visit(n.value), body=body)
 
     def visit_Let(self, n: Let) -> PrimExpr:
         body = self.visit(n.body)
         if not self.uses[n.var] and not has_effect(n.value):
             return body  # type: ignore[no-any-return]
-        value = self.visit(n.value)
-        return n if body is n.body and value is n.value else n.replace(value=value, body=body)
+        return n.updated(value=self.visit(n.value), body=body)
 
     def visit_Allocate(self, n: Allocate | AllocateConst) -> Stmt:
         body = self.visit(n.body)
@@ -114,7 +117,7 @@ class _Remove(Mutator):
             return body  # type: ignore[no-any-return]
         for e in n.extents:
             self.visit(e)
-        return n if body is n.body else n.replace(body=body)
+        return n.updated(body=body)
 
     visit_AllocateConst = visit_Allocate
 
@@ -124,7 +127,7 @@ class _Remove(Mutator):
         if is_no_op(body) or self.uses[n.buffer.data] == before:
             return body  # type: ignore[no-any-return]
         self.use_buffer(n.buffer)
-        return n if body is n.body else n.replace(body=body)
+        return n.updated(body=body)
 
     # -- control ---------------------------------------------------------------------------
     def visit_For(self, n: For) -> Stmt:
@@ -162,7 +165,7 @@ class _Remove(Mutator):
         return self.visit_children(n)
 
     def visit_AttrStmt(self, n: AttrStmt) -> Stmt:
-        if n.attr_key == "pragma_debug_skip_region":
+        if n.attr_key in _LEFT_OUT:
             return _NOTHING
         body = self.visit(n.body)
         if is_no_op(body) and not n.attr_key.startswith("async_"):
@@ -171,8 +174,7 @@ class _Remove(Mutator):
             self.use_buffer(n.node)
         elif isinstance(n.node, Var):
             self.uses[n.node] += 1
-        value = self.visit(n.value)
-        return n if body is n.body and value is n.value else n.replace(value=value, body=body)
+        return n.updated(value=self.visit(n.value), body=body)
 
     def visit_SeqStmt(self, n: SeqStmt) -> Stmt:
         made = [self.visit(s) for s in n.seq]

@@ -84,4 +84,4 @@ class Retyper(Mutator):
 
     def visit_DeclBuffer(self, n: DeclBuffer) -> DeclBuffer:
         buffer, body = self.buffer(n.buffer), self.visit(n.body)
-        return n if buffer is n.buffer and body is n.body else n.replace(buffer=buffer, body=body)
+        return n.updated(buffer=buffer, body=body)

@@ -38,7 +38,7 @@ class _Turns(Mutator):
         body: Stmt = self.visit(n.body)
         self.around = outer
         if BACK_AND_FORTH not in n.annotations:
-            return n if body is n.body else n.replace(body=body)
+            return n.updated(body=body)
         if outer is None or n.kind not in (ForKind.SERIAL, ForKind.UNROLLED):
             what = "has no loop around it" if outer is None else f"is {n.kind.name.lower()}"
             raise LoweringError(

@@ -55,10 +55,7 @@ class _Simplify(AnalyzedMutator):
         once = is_one(size) and not self.keep_trivial_loops
         if once and n.kind not in (ForKind.THREAD_BINDING, ForKind.PARALLEL) and not n.annotations:
             return self.visit(substitute(n.body, {n.loop_var: low}))
-        with self.ana.scope():
-            self.ana.bind_loop(n.loop_var, low, size)
-            body = self.visit(n.body)
-        return self.rebuild_for(n, low, size, body)
+        return super().visit_For(n)
 
     def visit_IfThenElse(self, n: IfThenElse) -> Stmt:
         condition = self.visit(n.condition)
@@ -74,7 +71,7 @@ class _Simplify(AnalyzedMutator):
             body = self.visit(n.body)
         if is_one(condition):
             return body
-        return n if condition is n.condition and body is n.body else n.replace(condition=condition, body=body)
+        return n.updated(condition=condition, body=body)
 
     def visit_LetStmt(self, n: LetStmt) -> Stmt:
         value = self.visit(n.value)
@@ -86,7 +83,7 @@ class _Simplify(AnalyzedMutator):
                 if bound.min_value >= 0:
                     self.ana.update(n.var, bound)
             body = self.visit(n.body)
-        return n if value is n.value and body is n.body else n.replace(value=value, body=body)
+        return n.updated(value=value, body=body)
 
     def visit_SeqStmt(self, n: SeqStmt) -> Stmt:
         parts = [self.visit(s) for s in n.seq]

@@ -148,8 +148,7 @@ def _check_global(kernel: For, nest: list[For]) -> None:
     """Refuse a kernel in which a thread may access elements that another one wrote to global memory: thread blocks
     cannot synchronize."""
     ana = Analyzer()
-    for x in nest[:-1]:
-        ana.bind_loop(x.loop_var, x.min, x.extent)
+    ana.bind_ranges({x.loop_var: x.dom for x in nest[:-1]})
     found = uses_under(nest[-1])
     for buffer, uses in found.items():
         if not uses or buffer.scope() != "global" or not any(u.write for u in uses):

@@ -78,8 +78,7 @@ def thread_sync(func: PrimFunc, storage_scope: str = "shared", *more: str) -> Pr
     if not any(isinstance(m, AttrStmt) and m.attr_key == "thread_extent" for m in statements(func.body)):
         return func
     sync = _Sync((storage_scope, *more))
-    body = sync.go(func.body, ()).stmt
-    return func if body is func.body else func.replace(body=body)
+    return func.updated(body=sync.go(func.body, ()).stmt)
 
 
 @dataclass(slots=True, eq=False)
@@ -205,7 +204,7 @@ class _Sync:
             self.blocks.add(var)
         self.in_kernel = True
         part = self.go(n.body, before)
-        made = n if part.stmt is n.body else n.replace(body=part.stmt)
+        made = n.updated(body=part.stmt)
         if not outermost:
             return _Part(made, part.entry, part.exit, part.passes)
         self.in_kernel = False

@@ -141,7 +141,7 @@ class _Unify(Substitution):
         return not any(is_hardware_loop(m) for m in pre_order(here))
 
     def visit_BlockRealize(self, n: BlockRealize) -> BlockRealize:
-        for iv, value in zip(n.block.iter_vars, n.iter_values, strict=True):
+        for iv, value in n.bindings:
             self.uses[iv.var] = self.axes_of(value)
         if not self.axes or self.in_leaf or any(is_hardware_loop(m) for m in pre_order(n.block)):
             made = n.map_children(self.visit)
@@ -163,7 +163,7 @@ class _Unify(Substitution):
                 predicate = logical_and(predicate, less(axis.var, size))
             if tag not in used and const_value(axis.extent) != 1 and self.is_once(n, tag):
                 predicate = logical_and(predicate, equal(axis.var, const(0, axis.var.dtype)))
-        return made if predicate is made.predicate else made.replace(predicate=predicate)
+        return made.updated(predicate=predicate)
 
     def is_once(self, n: BlockRealize, tag: str) -> bool:
         """Whether threads that all run a block would write the same element of shared memory.

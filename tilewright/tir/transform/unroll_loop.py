@@ -84,7 +84,7 @@ class _Unroll(Mutator):
 
     def visit_For(self, n: For) -> Stmt:
         body = self.visit(n.body)
-        made = n if body is n.body else n.replace(body=body)
+        made = n.updated(body=body)
         extent = n.extent.value if isinstance(n.extent, IntImm) else None
         marked = n.kind is ForKind.UNROLLED
         if extent is None:

@@ -114,7 +114,7 @@ class _Vectorize(Mutator):
         if n.kind is not ForKind.VECTORIZED:
             if LANES in n.annotations:
                 return self.over_lanes(n, body)
-            return n if body is n.body else n.replace(body=body)
+            return n.updated(body=body)
         lanes = const_value(n.extent)
         serial = n.replace(kind=ForKind.SERIAL, body=body)
         if not self.enable:
@@ -254,8 +254,7 @@ class _Lanes(Mutator):
     def visit_For(self, n: For) -> Stmt:
         if self.varies(n.min) or self.varies(n.extent) or n.kind is ForKind.PARALLEL:
             raise _Scalar
-        body = self.statement(n.body)
-        return n if body is n.body else n.replace(body=body)
+        return n.updated(body=self.statement(n.body))
 
     def visit_IfThenElse(self, n: IfThenElse) -> Stmt:
         if self.varies(n.condition):

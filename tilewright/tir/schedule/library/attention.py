@@ -123,7 +123,7 @@ class _Reading:
         if not check or any(const_value(iv.dom.extent) is None for iv in block.iter_vars):
             raise _No("it is scheduled already, or its sizes are not known")
         held = self.sum_of(me)
-        reduces = [iv for iv in block.iter_vars if iv.iter_type == IterVar.CommReduce]
+        reduces = [iv for iv in block.iter_vars if iv.is_reduction]
         out = block.body
         by_var = {iv.var: iv for iv in block.iter_vars}
         if len(reduces) != 1 or not isinstance(out, BufferStore) or len(held.indices) < 2:
@@ -192,7 +192,7 @@ class _Reading:
         if r is None or not isinstance(load, BufferLoad):
             raise _No(f"`{load}` is made by no reduction")
         held = self.sum_of(r)
-        reduces = [iv for iv in r.block.iter_vars if iv.iter_type == IterVar.CommReduce]
+        reduces = [iv for iv in r.block.iter_vars if iv.is_reduction]
         plain = all(isinstance(i, Var) for i in held.indices)
         if held.reducer.result[0].__class__ is not op or len(reduces) != 1 or not plain:
             raise _No(f"block {r.block.name_hint} is another reduction")
@@ -211,7 +211,7 @@ class _Reading:
         r = self.maker(load.buffer)
         if r is None or load.dtype != "float32":
             raise _No("its scores are not sums of float32")
-        deep = next((iv for iv in r.block.iter_vars if iv.iter_type == IterVar.CommReduce), key)
+        deep = next((iv for iv in r.block.iter_vars if iv.is_reduction), key)
         value = _bare(self.at(load, Add, deep))
         if not isinstance(value, Mul):
             raise _No("its scores are not products")

@@ -32,7 +32,7 @@ _EXPONENTIALS = ("exp", "exp2", "exp10")
 
 
 @primitive
-def rebase(sch: Schedule, block: BlockRV, partial: BlockRV) -> None:
+def rebase(sch: Schedule, block: BlockRV | str, partial: BlockRV | str) -> None:
     """Let partial sums depend on partial results of another reduction instead of its total, and correct them later.
 
     for f: P[f] = max(x[f, :])                       for f: P[f] = max(x[f, :])
@@ -90,7 +90,7 @@ class _Part:
 
     @property
     def steps(self) -> list[IterVar]:
-        return [iv for iv in self.me.block.iter_vars if iv.iter_type == IterVar.CommReduce]
+        return [iv for iv in self.me.block.iter_vars if iv.is_reduction]
 
     def domain(self, var: Var) -> IterVar:
         return next(iv for iv in self.me.block.iter_vars if iv.var is var)
@@ -121,7 +121,7 @@ def _part(sch: Schedule, me: BlockRealize) -> _Part:
         )
     reader, whole, value = found[0]
     check_dominant(sch, reader)
-    reducing = {iv.var for iv in reader.block.iter_vars if iv.iter_type == IterVar.CommReduce}
+    reducing = {iv.var for iv in reader.block.iter_vars if iv.is_reduction}
     own, theirs = list(held.indices), list(value.indices)
     plain = all(isinstance(i, Var) for i in (*own, *theirs)) and len({*own}) == len(own) == len({*theirs})
     where = [i for i in range(len(theirs)) if theirs[i] in reducing]
@@ -143,7 +143,6 @@ def _combination(at: BlockRealize, block: Block) -> Combination:
         return combination_of(block)
     except NotACombination as why:
         refuse(f"block {block.name_hint} {why}", at=at)
-        raise
 
 
 def _check_parts(mine: _Part, base: _Part) -> None:
@@ -192,7 +191,6 @@ class _Told:
         for i, x in zip(whole.indices, row, strict=True):
             if not isinstance(i, Var):
                 refuse(f"block {self.base.whole.block.name_hint} writes at `{i}`", at=self.base.whole)
-            assert isinstance(i, Var)
             table[i] = x
         load = whole.values[0]
         assert isinstance(load, BufferLoad)

@@ -48,7 +48,8 @@ from ....ir.ops import (
 from ....ir.ops import all as all_of
 from ....ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, Stmt, seq
 from ..blocks import enclosing_block, insert_beside, refresh_regions, remove_stmt
-from ..primitive import BlockRV, LoopRV, primitive, refuse
+from ..nests import loop_nest
+from ..primitive import BlockRV, primitive, refuse
 from .attention import Attention, attention_of
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ _WIDE = 64  # sizes of heads are padded to multiples of this
 
 @primitive
 def stream(
-    sch: Schedule, block: BlockRV, rows: int = 64, columns: int = 64, together: int = 1, lanes: int = 1
+    sch: Schedule, block: BlockRV | str, rows: int = 64, columns: int = 64, together: int = 1, lanes: int = 1
 ) -> list[BlockRV]:
     """Compute attention part by part, so that no row of scores is ever stored.
 
@@ -80,7 +81,6 @@ def stream(
     found = attention_of(sch, me)
     if isinstance(found, str):
         refuse(f"block {me.block.name_hint} is not attention: {found}", at=me)
-    assert isinstance(found, Attention)
     if rows < 1 or columns < 1 or together < 1 or lanes < 1:
         refuse("sizes of tiles are positive", at=me)
     made = _Parts(found, rows, columns, together, lanes)
@@ -94,14 +94,14 @@ def stream(
     gone = {w.buffer for r in found.stages for w in r.block.writes}
     for r in found.stages:
         for x in sch.state.index.loops_of(sch.state.index.blocks[r.block.key]):
-            sch.forget(LoopRV(x.loop_var), f"stream({name})")
+            sch.forget(x.loop_var, f"stream({name})")
         remove_stmt(sch, sch.state.index.blocks[r.block.key])
     scope = enclosing_block(sch, sch.state.index.blocks[made.blocks[-1].key])
     assert scope is not None
     kept = tuple(b for b in scope.alloc_buffers if b not in gone)
     sch.state.replace(scope, scope.replace(alloc_buffers=(*kept, *made.buffers)))
     for x in loops:
-        sch.forget(LoopRV(x.loop_var), f"stream({name})")
+        sch.forget(x.loop_var, f"stream({name})")
     return [BlockRV(b.key, b.name_hint) for b in made.blocks]
 
 
@@ -300,10 +300,7 @@ class _Parts:
         block = refresh_regions(
             Block(tuple(iters), (), (), f"{self.name}_{name}", BufferStore(out, value, tuple(own)))
         )
-        nest: Stmt = BlockRealize(tuple(loops), const(True, "bool"), block)
-        for loop, n in reversed(list(zip(loops, known, strict=True))):
-            nest = For(loop, _int(0), _int(n), ForKind.SERIAL, nest)
-        before.append(nest)
+        before.append(loop_nest(loops, known, BlockRealize(loops, True, block)))
         return BufferLoad(out, tuple(load.indices[n] for n in order))
 
     def stage(
@@ -334,10 +331,7 @@ class _Parts:
             Block(tuple(iters), (), (), f"{self.name}_{role}", body(at), None if init is None else init(at))
         )
         self.blocks.append(made)
-        out: Stmt = BlockRealize(tuple(values), const(True, "bool"), made)
-        for loop_var, size in reversed(loops):
-            out = For(loop_var, _int(0), _int(size), ForKind.SERIAL, out)
-        return out
+        return loop_nest([v for v, _ in loops], [n for _, n in loops], BlockRealize(values, True, made))
 
     def each(
         self,
@@ -456,10 +450,7 @@ class _Parts:
             Block(iters, (), (), block.name_hint, body, annotations=block.annotations, key=block.key)
         )
         self.blocks.append(made)
-        out: Stmt = BlockRealize(tuple(loops), const(True, "bool"), made)
-        for loop, iv in reversed(list(zip(loops, spatial, strict=True))):
-            out = For(loop, _int(0), _int(a.size(iv)), ForKind.SERIAL, out)
-        return out
+        return loop_nest(loops, [a.size(iv) for iv in spatial], BlockRealize(loops, True, made))
 
 
 def _ends(v: PrimExpr, size: int) -> tuple[PrimExpr, PrimExpr]:

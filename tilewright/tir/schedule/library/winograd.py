@@ -22,10 +22,11 @@ from ....ir.buffer import Buffer, BufferRegion, decl_buffer
 from ....ir.expr import Add, BufferLoad, IterVar, Mul, PrimExpr, Range, Var, const, const_value
 from ....ir.functor import pre_order, vars_used
 from ....ir.ops import add, equal, if_then_else, less, logical_and, mul, select, sub
-from ....ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, Stmt
+from ....ir.stmt import Block, BlockRealize, BufferStore, Stmt
 from ...analysis.combiner import NotACombination, combination_of
 from ..blocks import check_dominant, enclosing_block, insert_beside
-from ..primitive import BlockRV, LoopRV, primitive, refuse
+from ..nests import loop_nest
+from ..primitive import BlockRV, primitive, refuse
 
 if TYPE_CHECKING:
     from ..schedule import Schedule
@@ -35,7 +36,7 @@ KEY = "winograd.small"
 
 
 @primitive
-def winograd(sch: Schedule, block: BlockRV, tile_size: int = 2) -> list[BlockRV]:
+def winograd(sch: Schedule, block: BlockRV | str, tile_size: int = 2) -> list[BlockRV]:
     """Compute a convolution with stride 1 in tiles of `tile_size`, with fewer multiplications (Winograd).
 
     for n, co, h, w, ci, r, s:                      U[point, ci, co]     from the kernel, rows and then columns
@@ -53,7 +54,6 @@ def winograd(sch: Schedule, block: BlockRV, tile_size: int = 2) -> list[BlockRV]
     found = convolution_of(me)
     if isinstance(found, str):
         refuse(f"block {me.block.name_hint} {found}", at=me, hint="it must be a convolution with stride 1")
-    assert isinstance(found, Convolution)
     plain = [x.loop_var for x in nest] == list(me.iter_values)
     if not plain or any(a.body is not b for a, b in zip(nest, [*nest[1:], me], strict=True)):
         refuse(
@@ -65,8 +65,6 @@ def winograd(sch: Schedule, block: BlockRV, tile_size: int = 2) -> list[BlockRV]
         refuse(f"tiles of {tile_size} with a kernel of {found.kernel}", at=me, hint="take 2 or 4")
     made = _Stages(found, tile_size, me.block).made()
     old = nest[0]
-    scope = enclosing_block(sch, old)
-    assert scope is not None
     for nested, _ in made[:-1]:
         insert_beside(sch, old, nested, before=True)
     sch.state.replace(old, made[-1][0])
@@ -75,7 +73,7 @@ def winograd(sch: Schedule, block: BlockRV, tile_size: int = 2) -> list[BlockRV]
     buffers = tuple(b for _, b in made if b is not None)
     sch.state.replace(scope, scope.replace(alloc_buffers=(*scope.alloc_buffers, *buffers)))
     for x in nest:
-        sch.forget(LoopRV(x.loop_var), f"winograd({me.block.name_hint})")
+        sch.forget(x.loop_var, f"winograd({me.block.name_hint})")
     blocks = [next(m for m in pre_order(nested) if isinstance(m, Block)) for nested, _ in made]
     return [BlockRV(b.key, b.name_hint) for b in blocks]
 
@@ -114,11 +112,7 @@ class Convolution:
     @property
     def inputs(self) -> list[Var]:
         """The reduction iterators outside the window."""
-        return [
-            iv.var
-            for iv in self.block.iter_vars
-            if iv.iter_type == IterVar.CommReduce and iv.var not in self.window
-        ]
+        return [iv.var for iv in self.block.iter_vars if iv.is_reduction and iv.var not in self.window]
 
     @property
     def weight_vars(self) -> set[Var]:
@@ -126,7 +120,7 @@ class Convolution:
 
     @property
     def _spatial(self) -> list[Var]:
-        return [iv.var for iv in self.block.iter_vars if iv.iter_type != IterVar.CommReduce]
+        return [iv.var for iv in self.block.iter_vars if not iv.is_reduction]
 
 
 def convolution_of(me: BlockRealize) -> Convolution | str:
@@ -169,7 +163,7 @@ def _windows(
     block: Block, data: BufferLoad, weight: BufferLoad
 ) -> tuple[tuple[Var, Var], tuple[Var, Var], tuple[int, int]] | None:
     """The pairs h + r and w + s by which the data is read."""
-    reduces = {iv.var for iv in block.iter_vars if iv.iter_type == IterVar.CommReduce}
+    reduces = {iv.var for iv in block.iter_vars if iv.is_reduction}
     mine = {v for i in weight.indices for v in vars_used(i)}
     found: list[tuple[Var, Var, int]] = []
     for d, index in enumerate(data.indices):
@@ -517,9 +511,6 @@ def _nest(
     block: Block,
     values: Sequence[PrimExpr],
     loops: Sequence[tuple[Var, int]],
-    predicate: PrimExpr | None = None,
+    predicate: PrimExpr | bool = True,
 ) -> Stmt:
-    out: Stmt = BlockRealize(tuple(values), const(True, "bool") if predicate is None else predicate, block)
-    for v, size in reversed(loops):
-        out = For(v, const(0, "int32"), const(size, "int32"), ForKind.SERIAL, out)
-    return out
+    return loop_nest([v for v, _ in loops], [n for _, n in loops], BlockRealize(values, predicate, block))

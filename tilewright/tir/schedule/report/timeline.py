@@ -107,7 +107,7 @@ def _timed(s: Stmt, at: _Place) -> Timed:
 
 def _block(s: BlockRealize, at: _Place) -> Timed:
     env = dict(at.env)
-    for iv, value in zip(s.block.iter_vars, s.iter_values, strict=True):
+    for iv, value in s.bindings:
         bound = value_of(value, at.env)
         if bound is not None:
             env[iv.var] = bound

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ....ir.buffer import Buffer, BufferRegion
-from ....ir.expr import BufferLoad, Call, IterVar, Let, PrimExpr, Select, Var
+from ....ir.expr import BufferLoad, Call, Let, PrimExpr, Select, Var
 from ....ir.function import PrimFunc
 from ....ir.functor import pre_order
 from ....ir.op import Op
@@ -164,7 +164,7 @@ class _Walk:
 
     def block(self, t: Timed, s: BlockRealize, at: _At) -> None:
         block, env = s.block, dict(at.env)
-        for iv, e in zip(block.iter_vars, s.iter_values, strict=True):
+        for iv, e in s.bindings:
             value = value_of(e, at.env)
             if value is None:
                 low, size = value_of(iv.dom.min, at.env), value_of(iv.dom.extent, at.env)
@@ -184,7 +184,7 @@ class _Walk:
         """Where all reduction iterators are at their first value."""
         holds: Any = True
         for iv in block.iter_vars:
-            if iv.iter_type == IterVar.CommReduce:
+            if iv.is_reduction:
                 low = value_of(iv.dom.min, env) or exact(0)
                 holds = np.logical_and(holds, env[iv.var][0] <= low[1])
         return holds
