@@ -76,7 +76,7 @@ class Reducer:
 
     def _reduce(self, expr: Any, axis: tuple[IterVar, ...], where: Any, init: Any) -> Any:
         for position, iv in enumerate(axis):
-            if iv.iter_type != IterVar.CommReduce:
+            if not iv.is_reduction:
                 raise refuse(
                     f"te.{self.__name__}: `{iv.var.name}` is not a reduction axis",
                     "make the axis with te.reduce_axis((0, n))",

@@ -18,20 +18,9 @@ from ..tir.schedule import Schedule as TirSchedule
 from ..tir.schedule.inline import short_first
 from .create_prim_func import build_prim_func
 from .graph import post_order
-from .stage import Group, Stage, StageOp, blamed, fresh_axes
+from .stage import Group, StageOp, blamed, fresh_axes
+from .stage import Stage as Stage
 from .tensor import BaseComputeOp, ComputeOp, Operation, PlaceholderOp, ScanOp, Tensor
-
-__all__ = [
-    "AutoInlineBroadcast",
-    "AutoInlineElemWise",
-    "AutoInlineInjective",
-    "InferBound",
-    "Schedule",
-    "ScheduleOps",
-    "SchedulePostProcToPrimFunc",
-    "Stage",
-    "create_schedule",
-]
 
 
 class Schedule:
@@ -151,7 +140,7 @@ class Schedule:
         _check_reduction_only(stage)
         steps, stage.relations = stage.relations, []
         roots = stage.root_iter_vars
-        others = [iv for iv in stage.leaf_iter_vars if iv.iter_type == IterVar.CommReduce and iv is not axis]
+        others = [iv for iv in stage.leaf_iter_vars if iv.is_reduction and iv is not axis]
         own = IterVar(axis.dom, Var(axis.var.name, axis.var.dtype), IterVar.DataPar)
         spatial, rest = fresh_axes(old.axis), fresh_axes(others)
         axes = list(spatial)
@@ -293,7 +282,7 @@ def _check_reduction_only(stage: Stage) -> None:
     """Refuse if steps of a stage are about its spatial axes: these come anew with rfactor."""
     for step in stage.relations:
         axes = [a for a in step.args if isinstance(a, IterVar)]
-        if any(a.iter_type != IterVar.CommReduce for a in axes):
+        if any(not a.is_reduction for a in axes):
             names = ", ".join(a.var.name for a in axes)
             raise ScheduleError(
                 f"rfactor({stage.op.name}): {step.kind}({names}) comes before it, and the axes that are not "

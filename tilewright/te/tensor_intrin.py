@@ -7,7 +7,7 @@ from typing import Any
 
 from ..ir.buffer import Buffer, BufferRegion, decl_buffer
 from ..ir.errors import UnsupportedError
-from ..ir.expr import IterVar, PrimExpr, Var
+from ..ir.expr import PrimExpr, Var
 from ..ir.function import PrimFunc
 from ..ir.functor import rewrite
 from ..ir.stmt import Block, BlockRealize, Evaluate, For, Stmt
@@ -90,11 +90,7 @@ def _start_of(desc: PrimFunc, inputs: int) -> PrimFunc:
         loops.append(at)
         at = at.body
     assert isinstance(at, BlockRealize) and at.block.init is not None
-    kept = [
-        (iv, v)
-        for iv, v in zip(at.block.iter_vars, at.iter_values, strict=True)
-        if iv.iter_type != IterVar.CommReduce
-    ]
+    kept = [(iv, v) for iv, v in at.bindings if not iv.is_reduction]
     block = Block([iv for iv, _ in kept], (), at.block.writes, f"{at.block.name_hint}_init", at.block.init)
     made: Stmt = BlockRealize([v for _, v in kept], True, block)
     for x in reversed(loops):
