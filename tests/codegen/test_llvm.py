@@ -375,3 +375,18 @@ def test_stores_to_elements_that_iterations_share_keep_their_order() -> None:
     b = np.full(32, 7, "float32")
     tvm.build(program, target="llvm")(np.ones(64, "float32"), b, 64)
     np.testing.assert_array_equal(b, np.zeros(32))
+
+
+def test_marks_for_engines_of_an_accelerator_are_refused():
+    from tilewright import te
+
+    a = te.placeholder((4, 16), "int32", "a")
+    b = te.compute((4, 16), lambda i, j: a[i, j], "b")
+    s = te.create_schedule(b.op)
+    s[b].pragma(b.op.axis[0], "dma_copy")
+    with pytest.raises(
+        LoweringError,
+        match="a stage is marked by 'dma_copy' for an engine of an accelerator, which a CPU target does not have: "
+        "build for an accelerator, such as ext_dev, or leave the mark out",
+    ):
+        tvm.build(s, [a, b], "llvm")

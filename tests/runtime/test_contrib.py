@@ -119,7 +119,7 @@ def test_compute_capabilities() -> None:
     with tvm.target.Target("cuda -model=a100"):
         assert nvcc.get_target_compute_version() == "8.0"
     if not tvm.cuda(0).exist:
-        with pytest.raises(ValueError, match="neither the target nor a device says for which architecture"):
+        with pytest.raises(ValueError, match="neither the target nor a device gives the architecture"):
             nvcc.get_target_compute_version(tvm.target.Target("cuda"))
     with pytest.raises(ValueError, match="'x' is not a compute capability"):
         nvcc.have_fp16("x")

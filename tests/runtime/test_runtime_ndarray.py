@@ -289,6 +289,7 @@ class HostPosingAsDevice(DeviceApi):
 class TestOtherDevices:
     def test_arrays_on_a_registered_device(self) -> None:
         api = HostPosingAsDevice()
+        before = dict(_apis)
         register_device_api("ext_dev", api)
         try:
             dev = runtime.ext_dev(0)
@@ -313,6 +314,7 @@ class TestOtherDevices:
             assert not api.held
         finally:
             del _apis[12]
+            _apis.update(before)
 
     def test_arrays_on_an_absent_device(self) -> None:
         with pytest.raises(ValueError, match=r"device metal\(0\) is not available"):

@@ -13,6 +13,7 @@ compiling for one kind loads nothing of another. Everything else asks a target f
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,6 +25,7 @@ from ..target.kinds import TargetKind, kind_named, kind_names, register_kind
 
 if TYPE_CHECKING:
     from ..target import Target
+    from ..target.accelerator import Accelerator
 
 __all__ = ["Backend", "Pipeline", "Step", "backend_of", "kinds_with", "register", "unless", "when"]
 
@@ -70,6 +72,7 @@ class Backend(TargetKind):
     limits: Callable[[Target], Any] | None = None  # of a block of threads; None for those of `_gpu.limits`
     dialect: Callable[[], Any] | None = None  # the `codegen.source.dialect.Dialect` of its kernels
     executor: str = ""
+    chip: Callable[[Target], Accelerator] | None = None  # of a target of the family "accelerator"
     measurable: bool = False  # candidates can be run from here: there is a driver for the device
     # The target with what this machine has, where nothing is said.
     present: Callable[[Target], Target] = lambda target: target
@@ -107,6 +110,9 @@ def kinds_with(holds: Callable[[Backend], bool]) -> list[str]:
 
 
 def register(backend: Backend) -> Backend:
-    """Make a backend known that is described outside of the package; targets of its kind can be made then."""
-    register_kind(backend)
+    """Make a backend known that is described outside of the package; targets of its kind can be made then.
+
+    Processes that measure candidates import the module that calls this.
+    """
+    register_kind(backend, sys._getframe(1).f_globals.get("__name__", ""))
     return backend

@@ -319,25 +319,15 @@ class DeviceExecutor(Executor):
         for step in self.info.steps:
             yield step, self._bound_step(step), [self.tensor(step.args[i]) for i in step.outputs]
 
+    _part = staticmethod(part_of)
+
     def tensor(self, place: PlaceInfo) -> NDArray:
         """The tensor of a place."""
         if place.space in ("input", "output"):
-            held = (self._inputs if place.space == "input" else self._outputs)[place.at]
-            return held if held.shape == place.shape else held.reshape(place.shape)
-        found = self._parts.get(place)
-        if found is None:
-            memory = self._weights if place.space == "weights" else self._arena
-            found = self._parts[place] = part_of(memory, place.at, place.dtype, place.shape)
-        return found
-
-    def get_input(self, key: int | str, out: Any = None) -> NDArray:
-        """An input, or a parameter by its name."""
-        param = self._param_index.get(key) if isinstance(key, str) else None
-        if param is not None:
-            found = part_of(self._weights, param.offset, param.dtype, param.shape)
-        else:
-            found = self._inputs[self._input(key)]
-        return found if out is None else out.copyfrom(found)
+            return super().tensor(place)
+        if place not in self._parts:
+            self._parts[place] = super().tensor(place)
+        return self._parts[place]
 
     def get_output(self, index: int, out: Any = None) -> NDArray:
         """A result, which the next run overwrites. With `out` it is copied there."""

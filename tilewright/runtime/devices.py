@@ -68,6 +68,10 @@ class DeviceApi(ABC):
         """The launcher of a program's kernels: a `host_program.Launcher`."""
         raise NotImplementedError(f"{type(self).__name__} runs no kernels")
 
+    def program(self, index: int, data: bytes) -> Any:
+        """The functions of a program for the engines of an accelerator: an `accelerator_module.AcceleratorModule`."""
+        raise NotImplementedError(f"{type(self).__name__} has no engines")
+
     def report_block(self, index: int) -> ReportBlock:
         """New memory for kernels' reports of bad data."""
         return DeviceBlock(self, index)
@@ -95,7 +99,8 @@ class DeviceApi(ABC):
 _apis: dict[int, DeviceApi] = {}
 # Drivers, loaded at the first use of a device of their kind: module, package, extra to install.
 DRIVERS: dict[int, tuple[str, str]] = {2: ("cuda_driver", "cuda"), 4: ("opencl_driver", "opencl")}
-_missing: dict[int, str] = {}  # why a driver is not available
+# Why a driver is not available.
+_missing: dict[int, str] = {12: "import the package of the chip first, such as tilewright.vta"}
 
 
 def _find(mask: int) -> DeviceApi | None:
@@ -273,9 +278,22 @@ class Device:
         return f"{self.kind}({self.device_id})"
 
 
-def register_device_api(kind: str, api: DeviceApi) -> None:
-    """Make devices of `kind` usable: a code generator calls this when it finds its driver."""
-    _apis[Device.STR2MASK[kind]] = api
+def register_device_api(kind: str, api: DeviceApi, number: int | None = None) -> Device:
+    """Make devices of `kind` usable: a code generator calls this when it finds its driver. Returns the first of them.
+
+    `number` is that of a new kind of device, below 128 and not one of DLPack's.
+    """
+    if kind not in Device.STR2MASK:
+        if number is None or not 0 < number < 128 or number in Device.MASK2STR:
+            taken = ", ".join(f"{n} {name}" for n, name in Device.MASK2STR.items())
+            raise ValueError(
+                f"device kind {kind!r} is new and needs a number below 128 that is not taken, not {number}; taken are "
+                f"{taken}"
+            )
+        Device.STR2MASK[kind], Device.MASK2STR[number] = number, kind
+    made = Device(Device.STR2MASK[kind], 0)
+    _apis[made.device_type] = api
+    return made
 
 
 def device_api(dev: Device) -> DeviceApi:
@@ -312,18 +330,11 @@ def cuda(dev_id: int = 0) -> Device:
     return Device(2, dev_id)
 
 
-def gpu(dev_id: int = 0) -> Device:
-    """The old name of `cuda`."""
-    return Device(2, dev_id)
-
-
 def opencl(dev_id: int = 0) -> Device:
     return Device(4, dev_id)
 
 
-def cl(dev_id: int = 0) -> Device:
-    """Short for `opencl`."""
-    return Device(4, dev_id)
+gpu, cl = cuda, opencl  # their old names
 
 
 def vulkan(dev_id: int = 0) -> Device:

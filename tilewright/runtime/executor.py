@@ -15,7 +15,17 @@ from .devices import Device, cpu
 from .errors import TVMError
 from .json_reader import as_table
 from .launcher import NativeFunction
-from .model import LINE, MODEL, ModelInfo, PlaceInfo, StepInfo, TensorInfo, graph_json, parse_model
+from .model import (
+    LINE,
+    MODEL,
+    PROGRAMS_OF_CHIP,
+    ModelInfo,
+    PlaceInfo,
+    StepInfo,
+    TensorInfo,
+    graph_json,
+    parse_model,
+)
 from .module import Module
 from .ndarray import NDArray, array, empty, numpyasarray, refuse_masked, zeros
 from .params import load_param_dict
@@ -170,6 +180,10 @@ def model_or(module: Module) -> Module:
     """The module as a model or a program of the virtual machine, if its library contains one."""
     data = module._library.metadata()
     data = as_table(data, module._library.name)
+    if MODEL in data and PROGRAMS_OF_CHIP in data:
+        from .accelerator_executor import AcceleratorModelModule
+
+        return AcceleratorModelModule(module)
     if MODEL in data and "device" in data[MODEL]:
         from .device_executor import DeviceModelModule
 
@@ -344,13 +358,15 @@ class Executor(Turns):
                     ahead = [view_of(self._weights, at, "uint8", (LINE,)), stride]
                 yield step, function.bind(*arrays, *ahead), outs
 
+    _part = staticmethod(view_of)  # a tensor at an offset in the memory of an executor
+
     def tensor(self, place: PlaceInfo) -> NDArray:
         """The tensor of a place."""
         if place.space in ("input", "output"):
             held = (self._inputs if place.space == "input" else self._outputs)[place.at]
             return held if held.shape == place.shape else held.reshape(place.shape)
         memory = self._weights if place.space == "weights" else self._arena
-        return view_of(memory, place.at, place.dtype, place.shape)
+        return self._part(memory, place.at, place.dtype, place.shape)
 
     # -- results -----------------------------------------------------------------------------------
     def _output(self, index: int) -> int:
@@ -361,22 +377,16 @@ class Executor(Turns):
     def get_output(self, index: int, out: Any = None) -> NDArray:
         """A result, which the next run overwrites. With `out` it is copied there."""
         found = self._outputs[self._output(index)]
-        if out is None:
-            return found
-        out.copyfrom(found)
-        return out  # type: ignore[no-any-return]
+        return found if out is None else out.copyfrom(found)  # type: ignore[no-any-return]
 
     def get_input(self, key: int | str, out: Any = None) -> NDArray:
         """An input, or a parameter by its name."""
         param = self._param_index.get(key) if isinstance(key, str) else None
         if param is not None:
-            found = view_of(self._weights, param.offset, param.dtype, param.shape)
+            found = self._part(self._weights, param.offset, param.dtype, param.shape)
         else:
             found = self._inputs[self._input(key)]
-        if out is None:
-            return found
-        out.copyfrom(found)
-        return out  # type: ignore[no-any-return]
+        return found if out is None else out.copyfrom(found)  # type: ignore[no-any-return]
 
     def get_num_outputs(self) -> int:
         return len(self._outputs)

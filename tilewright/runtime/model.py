@@ -18,6 +18,9 @@ from .errors import LoadError
 
 MODEL = "model"  # the key in a library's metadata
 LAUNCHES = "launches"  # in a device's model: the functions that launch its kernels
+PROGRAMS_OF_CHIP = (
+    "programs_of_chip"  # in an accelerator's model: the program of each of its kernels, as data
+)
 FORMAT = 1
 LINE = 64  # bytes of a cache line, the unit of prefetches
 _SPACES = ("input", "output", "weights", "arena", "scratch")

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..files import written_whole
+from ..homes import home_of
 from . import elf, link
 from .cheader import c_header
 from .devices import Device
@@ -28,6 +29,7 @@ _LOADABLE = (
     ".so (a shared library), .o (an object file), .tar (object files), .ptx, .cubin, .cu and .cl (kernels)"
 )
 _DEVICE_CODE = ("ptx", "cubin", "cu", "cl")
+CHIP_PROGRAM = b"\x89TWVTA\r\n"  # the first bytes of a program for an accelerator
 
 
 class Module:
@@ -264,6 +266,9 @@ def load_module(path: str | os.PathLike[str], fmt: str = "") -> Module:
     if not os.path.exists(file):
         raise FileNotFoundError(f"{file}: there is no such file")
     kind = fmt or os.path.splitext(file)[1].lstrip(".").lower()
+    if _starts_with(file, CHIP_PROGRAM):  # a program for an accelerator, under any name
+        loaded: Module = home_of("programs_of_chips").load_program(file)
+        return loaded
     if kind in ("o", "obj", "tar"):
         return _load_objects(file, kind)
     if kind in _DEVICE_CODE:
@@ -275,6 +280,14 @@ def load_module(path: str | os.PathLike[str], fmt: str = "") -> Module:
             f"{file}: a file of kind {kind or 'unknown'!r} cannot be loaded; loadable are {_LOADABLE}"
         )
     return _as_model(LibraryModule(SharedLibrary(file)))
+
+
+def _starts_with(file: str, mark: bytes) -> bool:
+    """Whether a file begins with some bytes."""
+    if not os.path.isfile(file):
+        return False
+    with open(file, "rb") as start:
+        return start.read(len(mark)) == mark
 
 
 def _as_model(module: LibraryModule) -> Module:

@@ -10,46 +10,22 @@ from typing import Any
 import numpy as np
 
 from . import dlpack
-from .devices import (
-    Device,
-    cl,
-    cpu,
-    cuda,
-    device,
-    device_api,
-    ext_dev,
-    gpu,
-    hexagon,
-    metal,
-    opencl,
-    rocm,
-    vulkan,
-    webgpu,
-)
+from .devices import Device, device_api
+from .devices import cl as cl
+from .devices import cpu as cpu
+from .devices import cuda as cuda
+from .devices import device as device
+from .devices import ext_dev as ext_dev
+from .devices import gpu as gpu
+from .devices import hexagon as hexagon
+from .devices import metal as metal
+from .devices import opencl as opencl
+from .devices import rocm as rocm
+from .devices import vulkan as vulkan
+from .devices import webgpu as webgpu
 from .dtypes import ELEMENTS, Element, element, name_of_numpy
 from .layout import Layout, layout_of
 from .reports import look
-
-__all__ = [
-    "NDArray",
-    "array",
-    "cl",
-    "cpu",
-    "cuda",
-    "device",
-    "empty",
-    "ext_dev",
-    "from_dlpack",
-    "gpu",
-    "hexagon",
-    "metal",
-    "numpyasarray",
-    "opencl",
-    "rocm",
-    "vulkan",
-    "webgpu",
-    "zeros",
-]
 
 _SHAREABLE = (2,)  # kinds of devices whose addresses are valid in other packages: CUDA
 ALIGNMENT = 64  # a cache line, and the widest vector register
@@ -310,15 +286,15 @@ def _is_whole(index: Any) -> bool:
 class _DeviceMemory:
     """Memory on a device, freed when no array uses it any more."""
 
-    __slots__ = ("_device", "address")
+    __slots__ = ("_api", "_index", "address")
 
     def __init__(self, dev: Device, nbytes: int) -> None:
-        self._device = dev
-        self.address = device_api(dev).allocate(dev.device_id, nbytes)
+        self._api, self._index = device_api(dev), dev.device_id  # at exit, names of modules are gone
+        self.address = self._api.allocate(self._index, nbytes)
 
     def __del__(self) -> None:
         if hasattr(self, "address"):
-            device_api(self._device).release(self._device.device_id, self.address)
+            self._api.release(self._index, self.address)
 
 
 class _Part:
@@ -336,14 +312,14 @@ class _Part:
             device_api(self._device).drop_part(self._device.device_id, self.address)
 
 
-def part_of(whole: NDArray, offset: int, dtype: str, shape: tuple[int, ...]) -> NDArray:
+def part_of(memory: NDArray, offset: int, dtype: str, shape: tuple[int, ...]) -> NDArray:
     """A dense tensor at an offset of an array on a device."""
-    held, nbytes = whole._tw_layout, ELEMENTS[dtype].itemsize
+    held, nbytes = memory._tw_layout, ELEMENTS[dtype].itemsize
     for extent in shape:
         nbytes *= extent
-    if offset + nbytes > whole.nbytes:
-        raise ValueError(f"{nbytes} bytes at {offset} are not within an array of {whole.nbytes} bytes")
-    part = _Part(whole, offset, nbytes)
+    if offset + nbytes > memory.nbytes:
+        raise ValueError(f"{nbytes} bytes at {offset} are not within an array of {memory.nbytes} bytes")
+    part = _Part(memory, offset, nbytes)
     layout = layout_of(dtype, shape, None, held.device_type, held.device_id, held.writeable)
     return _make(layout, part.address, None, part)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -11,26 +10,22 @@ from ...ir.buffer import Buffer
 from ...ir.dtype import BOOL, FLOAT32, INT64, DataType
 from ...ir.errors import LoweringError
 from ...ir.expr import (
-    Add,
     Broadcast,
     BufferLoad,
     Call,
-    Cast,
     IntImm,
-    Mul,
     PrimExpr,
     Ramp,
     StringImm,
-    Sub,
     Var,
     const_value,
 )
-from ...ir.functor import pre_order, statements, undefined_vars
+from ...ir.functor import pre_order, undefined_vars
 from ...ir.module import GlobalVar
 from ...ir.op import Op
 from ...ir.ops import sub
-from ...ir.stmt import BufferStore, For, ForKind, LetStmt, Stmt
-from . import memory, polls
+from ...ir.stmt import ForKind, LetStmt, Stmt
+from . import loop_hints, memory, polls
 from .checks import Waiting, greatest_place
 from .half import from_float, to_float
 from .intrinsics import INTRINSICS, intrinsic
@@ -42,8 +37,9 @@ if TYPE_CHECKING:
 # Allocations up to this many bytes live on the stack.
 _STACK_BYTES = 64 * 1024
 _ERROR_ASSERT, _ERROR_MEMORY = 1, 4
-_UNROLLED = 64  # the most iterations of a loop that LLVM may unroll whole
-_AFFINE = (Var, IntImm, Add, Sub, Mul, Cast, Ramp, Broadcast)
+
+
+_ENGINE_MARKS = ("coproc_scope", "pragma_dma_copy", "pragma_vector_unit", "pragma_alu")
 
 
 class FunctionEmitter:
@@ -527,6 +523,12 @@ class FunctionEmitter:
                 f"a loop is bound to {s.node.thread_tag}, which a CPU target does not have: "
                 "build for a GPU target, or use parallel/vectorize instead of bind"
             )
+        if s.attr_key in _ENGINE_MARKS:
+            name = s.attr_key.removeprefix("pragma_")
+            raise LoweringError(
+                f"a stage is marked by {name!r} for an engine of an accelerator, which a CPU target does not have: "
+                "build for an accelerator, such as ext_dev, or leave the mark out"
+            )
         if s.attr_key == "pragma_import_llvm" and isinstance(s.value, StringImm):
             self.module.imported[s.value.value] = None
         if s.attr_key == "pragma_nontemporal" and self.streaming is None and self.module.is_x86:
@@ -629,10 +631,7 @@ class FunctionEmitter:
             self.stmt(s.body)
         self.emit(f"{following} = add nsw i64 {counter}, 1")
         latch = self.block
-        scalar = _stores_again(s) or (
-            len(self.lines) - slot > _CHAIN and _is_long_chain(self.lines[slot + 1 :])
-        )
-        mark = self.module.kept(scalar=scalar) if scalar or _is_tile(s.body) else ""
+        mark = loop_hints.metadata(self.module, s, self.lines[slot + 1 :])
         self.emit(f"br label %{head}{mark}")
         self.lines[slot] = f"  {counter} = phi i64 [ {begin}, %{before} ], [ {following}, %{latch} ]"
         self.start(done)
@@ -710,63 +709,6 @@ class FunctionEmitter:
     def prefetch(self, s: Any) -> None:
         index = sub(s.bounds[0].min, IntImm(s.bounds[0].min.dtype, 0))
         self.emit(f"call void @llvm.prefetch.p0(ptr {self.address(s.buffer, index)}, i32 0, i32 3, i32 1)")
-
-
-# A body with this many stores already uses all registers.
-_TILE = 8
-_CHAIN = 2048
-_VALUE = re.compile(r"%[\w.]+")
-
-
-def _is_tile(body: Stmt) -> bool:
-    """Whether a loop's body keeps a register tile: unrolling it again would only cause spills."""
-    count = 0
-    for m in statements(body):
-        if isinstance(m, BufferStore) and m.value.dtype.lanes > 1:
-            count += 1
-            if count >= _TILE:
-                return True
-    return False
-
-
-def _stores_again(loop: Any) -> bool:
-    """Whether several stores of a loop go to one buffer at indices that are not affine in its variable, so that
-    iterations may share elements: `B[i // 2] = 0; if i % 2 == 0: B[i // 2] += A[i]`. LLVM's vectorizer (22.1) lets all
-    iterations of a vector take the first store before one takes the second."""
-    stores: dict[Buffer, list[BufferStore]] = {}
-    affine = {loop.loop_var: True}  # the variables that depend on the loop's
-
-    def is_curved(e: PrimExpr) -> bool | None:
-        """Whether it depends on the loop's variable otherwise than affinely; None if it does not depend on it."""
-        found = [affine[m] for m in pre_order(e) if isinstance(m, Var) and m in affine]
-        if not found:
-            return None
-        return not all(found) or any(m.__class__ not in _AFFINE for m in pre_order(e))
-
-    for m in statements(loop.body):
-        if isinstance(m, For) and not (const_value(m.extent) or _UNROLLED + 1) <= _UNROLLED:
-            return False  # LLVM vectorizes innermost loops, after it has unrolled short ones
-        if isinstance(m, LetStmt) and (curved := is_curved(m.value)) is not None:
-            affine[m.var] = not curved
-        elif isinstance(m, BufferStore):
-            stores.setdefault(m.buffer, []).append(m)
-    return any(
-        len(several) > 1 and any(is_curved(i) for m in several for i in m.indices)
-        for several in stores.values()
-    )
-
-
-def _is_long_chain(body: Sequence[str]) -> bool:
-    """Whether the body of an innermost loop has a dependence chain of thousands of values. LLVM's vectorizer walks the
-    chain again from each of them: 2.5 seconds for 4,000, 16 for 10,000."""
-    if any(line.startswith("head") for line in body):
-        return False
-    depth: dict[str, int] = {}
-    for line in body:
-        made, equals, of = line.partition(" = ")
-        if equals and not of.startswith(("load ", "phi ")):
-            depth[made.strip()] = 1 + max((depth.get(v, 0) for v in _VALUE.findall(of)), default=0)
-    return max(depth.values()) >= _CHAIN
 
 
 def _is_index(e: PrimExpr) -> bool:

@@ -24,8 +24,6 @@ from .module_emitter import metadata_line
 from .objects import Compiled, compiled
 from .polls import INTERRUPT_SYMBOLS, WATCHES
 
-__all__ = ["LLVMModule"]
-
 _METADATA = re.compile(r"^@__tw_metadata = .*$", re.MULTILINE)
 _TAKES_MEMORY = "align 64 ptr @__tw_take("  # a call, in the text of a function
 _RUNTIME_SYMBOLS = ("__tw_metadata", "__tw_packed_call", "__tw_memory", "__tw_last_error")
