@@ -350,11 +350,15 @@ def test_trials_are_the_tuners(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == [((args, MACHINE, 8, "x.db", 3), {"constants": ("B",)})]
 
 
-def test_targets_without_sketches() -> None:
-    with pytest.raises(
-        ScheduleError, match="no rules for targets of kind 'ext_dev'; there are some for c, cuda, llvm"
-    ):
-        tvm.auto_schedule(list(matmul()), "vta")
+def test_a_program_that_no_rule_of_a_chip_takes() -> None:
+    with pytest.raises(ScheduleError) as refused:
+        tvm.auto_schedule(list(matmul()), "ext_dev")
+    assert str(refused.value) == (
+        "no rule for `ext_dev` schedules the stage C, and the chip runs no plain loops\n"
+        "  matrix: its innermost axes are 128 x 128 x 128, and the unit multiplies 1 x 16 x 16\n"
+        "  vector: its last axes do not have the 16 lanes of an element of local.acc_buffer\n"
+        "  hint: write the program in elements of the chip, or compile it for a processor"
+    )
 
 
 def test_something_else() -> None:

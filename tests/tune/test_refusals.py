@@ -17,15 +17,20 @@ TUNE = Path(tilewright.__file__).parent / "tune"
 BORDERS = {"measure/building.py"}
 
 
-def test_no_scheduler_for_cpus_catches_refusals() -> None:
+def test_no_scheduler_catches_refusals() -> None:
     found = set()
     for path in sorted(TUNE.rglob("*.py")):
-        if path.name.startswith("gpu") or "gpu" in path.parent.parts:
-            continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ExceptHandler) and "ScheduleError" in ast.unparse(node.type or node):
                 found.add(path.relative_to(TUNE).as_posix())
     assert found == BORDERS
+
+
+def test_no_rule_for_gpus_raises_an_exception_to_refuse() -> None:
+    """A rule says no by a Refusal: from `match`, or from `apply` where only the steps show it."""
+    for path in sorted((TUNE / "rules" / "gpu").glob("*.py")):
+        raised = [ast.unparse(n) for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Raise)]
+        assert set(raised) <= {"raise NotImplementedError"}, path.name
 
 
 def chain() -> Schedule:

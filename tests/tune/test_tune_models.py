@@ -22,7 +22,6 @@ from tilewright.tune.search.pretrain import (
     Samples,
     describe_model,
     samples_of,
-    score_of,
     train_model,
     train_trees,
 )
@@ -172,11 +171,11 @@ def test_samples_are_what_was_right_and_is_still_in_the_space(task: Task) -> Non
 def test_a_record_counts_as_it_did_in_turns_with_the_incumbent(task: Task) -> None:
     inp = MeasureInput.of(task)
     record = Record.of(inp, MeasureResult(Status.OK, (1.0, 1.1), ratio=0.9), extra={"against": 2.0})
-    assert score_of(record) == pytest.approx(1.8)
+    assert record.score == pytest.approx(1.8)
     lucky = Record.of(inp, MeasureResult(Status.OK, (1.0, 1.1), ratio=0.1), extra={"against": 2.0})
-    assert score_of(lucky) == 1.0  # no faster than its fastest sample
+    assert lucky.score == 1.0  # no faster than its fastest sample
     alone = Record.of(inp, MeasureResult(Status.OK, (1.0, 1.1, 1.2)))
-    assert score_of(alone) == alone.time
+    assert alone.score == alone.time
 
 
 @pytest.mark.slow

@@ -287,7 +287,7 @@ def test_damaged_and_newer_files_are_refused(task: Task, tmp_path: Path) -> None
     [
         ([], "the file is empty"),
         (["{"], "line 1: this is not a tuning record"),
-        (['{"format": "other"}'], "line 1: this is not a tuning record: the first line must say"),
+        (['{"format": "other"}'], "line 1: this is not a tuning record: the format is 'other'"),
         (['{"format": "tilewright-records-1"}', '{"record": {}}'], "line 2: this is not a tuning record"),
     ],
 )

@@ -64,8 +64,8 @@ def auto_schedule(
         return tune_task(func_or_tensors, target, trials, database, seed, constants=constants)
     chosen = Target.current(allow_none=True) if target is None else Target(target)
     chosen = Target("llvm") if chosen is None else present(chosen)
-    if not (chosen.is_cpu or chosen.is_gpu):
-        able = ", ".join(kinds_with(lambda b: b.family in ("cpu", "gpu")))
+    if not (chosen.is_cpu or chosen.is_gpu or chosen.is_accelerator):
+        able = ", ".join(kinds_with(lambda b: b.family in ("cpu", "gpu", "accelerator")))
         raise ScheduleError(
             f"auto_schedule: there are no rules for targets of kind {chosen.kind.name!r}; there are some for {able}"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -129,8 +130,34 @@ def _kernel(r: dict[str, Any]) -> list[str]:
         f"  occupancy      {r['blocks']} thread blocks, {held}",
         f"  predicted      {r['predicted_us']} us, {_speed(r['predicted_gflops'])}; bound by {r['bound']}",
     ]
-    lines += _lost(r)
-    return [*lines, *(f"  refused        {rule}: {why}" for rule, why in r.get("refused", {}).items())]
+    return [*lines, *_lost(r), *_refused(r)]
+
+
+def _refused(r: dict[str, Any]) -> list[str]:
+    return [f"  refused        {rule}: {why}" for rule, why in r.get("refused", {}).items()]
+
+
+# The figures of a program for an accelerator, which `_chip` puts into sentences.
+_CHIP_FIGURES = (
+    "work", "loaded_bytes", "stored_bytes", "held_bytes", "cycles", "busy", "bound", "predicted_us", "rival", "refused",
+)  # fmt: skip
+
+
+def _chip(r: dict[str, Any]) -> list[str]:
+    """The figures of a program for an accelerator, its rival, and what was refused."""
+    work = ", ".join(f"{n:,} {name}" for name, n in r["work"].items())
+    moved = [f"{_bytes(n)} into {memory}" for memory, n in r["loaded_bytes"].items() if n]
+    used = [f"{memory} {_bytes(n)} of {_bytes(size)}" for memory, (n, size) in r["held_bytes"].items()]
+    return [
+        _rule(r),
+        f"  work           {work} of elements",
+        f"  DRAM           {', '.join(moved)}; {_bytes(r['stored_bytes'])} stored",
+        f"  memories       {', '.join(used)}",
+        f"  predicted      {r['cycles']:,} cycles, {r['predicted_us']} us; the compute engine is busy in "
+        f"{100 * r['busy']:.1f}% of them; bound by {r['bound']}",
+        *_lost(r),
+        *_refused(r),
+    ]
 
 
 # What is told at the end, in words.
@@ -164,10 +191,14 @@ def _record_text(r: dict[str, Any]) -> str:
     if r["sketch"] == "inline":
         return f"{r['stage']}: inlined into {', '.join(r['into'])}"
     if r["sketch"] not in ("tile", "dot") or "rule" not in r:
-        kernel = "blocks_per_sm" in r
-        left_out = (*_LAST, *(_FIGURES if kernel else ()))
-        own = [f"  {k:<14} {_shown(v)}" for k, v in r.items() if k not in left_out]
-        return "\n".join([head, *own, *(_kernel(r) if kernel else _chosen(r))])
+        told: Callable[[dict[str, Any]], list[str]] = _chosen
+        figures: tuple[str, ...] = ()
+        if "blocks_per_sm" in r:
+            told, figures = _kernel, _FIGURES
+        elif "held_bytes" in r:
+            told, figures = _chip, _CHIP_FIGURES
+        own = [f"  {k:<14} {_shown(v)}" for k, v in r.items() if k not in (*_LAST, *figures)]
+        return "\n".join([head, *own, *told(r)])
     tile = " x ".join([f"{t} {a}" for a, t in r["tile"].items()] or ["1 row"])
     lines = [
         head,

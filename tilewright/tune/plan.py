@@ -7,8 +7,8 @@
                stream        512 bits, threads                      21.0 us    the best rival
 
 A stage is scheduled before the next one is examined: the applied rule decides which stages remain. Where a primitive
-refuses a rule, the rows of the rule are masked and the next best row is taken (`Schedule.attempt`). Given
-decisions select rows of the same tables.
+refuses a rule (`Schedule.attempt`), or `apply` returns a refusal, the steps are undone, the rows of the rule are masked
+and the next best row is taken. Given decisions select rows of the same tables.
 """
 
 from __future__ import annotations
@@ -137,6 +137,9 @@ class Plan:
         self.capabilities = self.family.capabilities(self.target).difference(lacking)
         self.decisions, self.forced, self.shared = decisions, forced or {}, shared
         self.choices: list[Choice] = []
+        self.left: dict[
+            str, dict[str, Refusal]
+        ] = {}  # stages that no rule takes, with the reasons of the rules
 
     def run(self) -> None:
         """Schedule all stages."""
@@ -179,23 +182,36 @@ class Plan:
                 stage, offer, offer.row(offer.best), [o for o in offers if o is not offer], refused
             )
             self.choices.append(choice)
+            back = self.sch.way_back()
             applied = self.sch.attempt(partial(self._apply, choice, before, number))
             if isinstance(applied, Applied):
                 return notes.chosen(choice, applied, failed, at=recorded)
+            if isinstance(applied, Refusal):
+                back()
+                applied = ScheduleError(applied.why)
             del self.choices[number:], notes.records[recorded:]
             refused[offer.rule.name] = Refusal(reason_of(applied), near=True)
             failed = failed or reason_of(applied)
             offers = self._without(offers, offer, number)
             if not offers and (self.decisions is not None or self._must(number)):
                 raise applied
+        if not failed and self.target.is_accelerator and number not in self.forced:
+            reasons = "".join(f"\n  {name}: {no.why}" for name, no in refused.items())
+            raise ScheduleError(
+                f"no rule for `{self.target}` schedules the stage {stage.name}, and the chip runs no plain loops"
+                f"{reasons}\n  hint: write the program in elements of the chip, or compile it for a processor"
+            )
         program.done.update(f.rv.key for f in stage.chain)
+        self.left[stage.name] = refused
         return notes.untouched(stage.facts, failed)
 
-    def _apply(self, choice: Choice, before: set[object], number: int) -> Applied:
+    def _apply(self, choice: Choice, before: set[object], number: int) -> Applied | Refusal:
         """Apply a row, then schedule the stages that the rule wants to be scheduled at once, and finish."""
         applied = self._shared_steps(choice) if number == 0 else None
         if applied is None:
             applied = choice.winner.rule.apply(self.sch, choice.winner.match, choice.row)
+        if isinstance(applied, Refusal):
+            return applied
         if not (applied.next or applied.beside or applied.finish):
             self._taken(choice.stage, before, applied)
             return applied
@@ -220,18 +236,19 @@ class Plan:
         f = facts_of(self.sch, rv)
         return Stage(self.program, f, (f,))
 
-    def _shared_steps(self, choice: Choice) -> Applied | None:
+    def _shared_steps(self, choice: Choice) -> Applied | Refusal | None:
         """The position after the first row of a schedule, if the same row was applied before and other rows follow:
         candidates of a search often begin with the same row."""
         key = (choice.winner.rule.name, *choice.row.values.items())
         if self.shared is None or choice.winner.table.left == ():
             return None
         if key in self.shared:
-            position, applied = self.shared[key]
+            position, known = self.shared[key]
             self.sch.go_to(position)
-            return applied
+            return known
         applied = choice.winner.rule.apply(self.sch, choice.winner.match, choice.row)
-        self.shared[key] = self.sch.position(), applied
+        if isinstance(applied, Applied):
+            self.shared[key] = self.sch.position(), applied
         return applied
 
     def _taken(self, stage: Stage, before: set[object], applied: Applied) -> None:

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 
 from ..forks import cached_property
-from ..ir.errors import ScheduleError
 from ..tir.schedule import Schedule
 from .explain import Explanation
 from .plan import Choice, Decisions, Plan, Shared
@@ -388,11 +387,6 @@ class Sketches:
         return self._plan(decisions).sch
 
     def _plan(self, decisions: Decisions = None, forced: Mapping[int, str] | None = None) -> Plan:
-        target = self.task.target
-        if not (target.is_cpu or target.is_gpu):
-            raise ScheduleError(
-                f"there are no decisions to tune for targets of kind {target.kind.name!r} yet"
-            )
         plan = Plan(Stages(*self._begun()), decisions, forced, None if decisions is None else self.shared)
         plan.run()
         return plan

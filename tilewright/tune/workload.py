@@ -21,6 +21,7 @@ from ..ir.serialize import load_json, save_json
 from ..ir.stable_key import stable_key
 from ..ir.transform import PassContext
 from ..target import Target
+from ..target.kinds import import_kind, module_of_kind
 from ..te.create_prim_func import create_prim_func
 from ..te.tensor import Tensor
 from ..tir.schedule import Schedule
@@ -49,7 +50,10 @@ class Task:
 
     def __reduce__(self) -> Any:
         # For another process, which reads the data from files: programs are sent as JSON.
-        return _received, (save_json(self.mod), str(self.target), self.constants, dict(self.sizes))
+        kind = self.target.kind.name
+        return _received, (
+            save_json(self.mod), str(self.target), self.constants, dict(self.sizes), kind, module_of_kind(kind),
+        )  # fmt: skip
 
     @cached_property
     def func(self) -> PrimFunc:
@@ -97,12 +101,17 @@ class Task:
         return sum(math.prod(self.shape(b)) * max(1, b.dtype.nbytes) for _, b in self.buffers)
 
 
-def _received(program: str, target: str, constants: tuple[str, ...], sizes: dict[str, int]) -> Task:
+def _received(
+    program: str, target: str, constants: tuple[str, ...], sizes: dict[str, int], kind: str, module: str
+) -> Task:
+    import_kind(kind, module)
     return Task(load_json(program), Target(target), constants, sizes=sizes)
 
 
 def apply_trace(task: Task, trace: Any, sch: Schedule, trusted: bool) -> None:
     """Apply the steps of a trace to a schedule of a task's program, if their rounding is what its target promises."""
+    if task.target.is_accelerator:
+        _ = task.target.accelerator  # the description of a chip makes the tensor intrinsics that steps name
     if not task.target.attrs.get("tf32") and isinstance(trace, Mapping):
         check_rounding(trace.get("steps"))
     Trace.apply_json_to_schedule(trace, sch, trusted)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...codegen.llvm.linked import Unit
+from .chip_code import ChipUnit
 from .device_code import DeviceUnit
-
-__all__ = ["Array", "Artifact", "told"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +26,7 @@ class Artifact:
     that depend on constants only.
     """
 
-    main: Unit | DeviceUnit
+    main: Unit | DeviceUnit | ChipUnit
     arguments: tuple[str, ...]
     before: Unit | None = None
     before_arguments: tuple[Array, ...] = ()

@@ -22,17 +22,8 @@ from ..space import Sketches
 from ..workload import Task, apply_trace, stable_key
 from .artifact import Array, Artifact, told
 from .checking import plain_program
+from .chip_code import chip_unit
 from .device_code import device_unit
-
-__all__ = [
-    "DEFAULT_BUILD",
-    "TASKS",
-    "Builder",
-    "Known",
-    "build_artifact",
-    "named_function",
-    "schedule_of",
-]
 
 DEFAULT_BUILD = f"{build.__module__}:{build.__name__}"  # by name: another process finds it
 TASKS = 32  # the most tasks that a process keeps
@@ -83,9 +74,9 @@ def build_artifact(
     (gv, func), *_ = [(g, f) for g, f in mod.functions.items() if isinstance(f, PrimFunc)]
     known = known or Known()
     with PassContext(config={"codegen.cache": False}):
-        if task.target.is_gpu:
-            names = tuple(_name(func, v) for v in func.params)
-            return Artifact(device_unit(build(mod, target=task.target)), names)
+        if not task.target.is_cpu:
+            names, made = tuple(_name(func, v) for v in func.params), build(mod, target=task.target)
+            return Artifact(device_unit(made) if task.target.is_gpu else chip_unit(made), names)
         before, rest, labels = None, func, list[str]()
         if task.constants:
             before, rest, labels = split_constants(func, frozenset(task.constants))

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Tolerance", "compare"]
-
 _PIECE = 1 << 15  # elements that are compared at a time, so that they stay in a cache
 
 

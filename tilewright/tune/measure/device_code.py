@@ -8,8 +8,6 @@ from typing import Any
 from ...config import using
 from ...runtime.device_module import DeviceModule, HostModule
 
-__all__ = ["DeviceUnit", "device_unit"]
-
 
 @dataclass(frozen=True, slots=True)
 class DeviceUnit:

@@ -6,8 +6,6 @@ from enum import IntEnum
 
 from .measurer import Status
 
-__all__ = ["NUMBERS", "STATUSES", "MeasureErrorNo"]
-
 
 class MeasureErrorNo(IntEnum):
     """The outcome of building and running a candidate."""

@@ -55,11 +55,10 @@ from .measurer import (
     Measurer,
     MeasureResult,
     Status,
+    is_exact,
     with_reproducer,
 )
 from .pool import usable_cores
-
-__all__ = ["Fleet", "Member", "choose_machine", "scheduler_at"]
 
 _CHANCES = 3  # a job is given up when this many workers were lost over it
 _LATE = 900.0  # seconds without an answer after which a worker counts as lost
@@ -612,6 +611,11 @@ class Fleet:
         return self._packages[key]
 
     def _check_target(self, task: Task) -> None:
+        if is_exact(task.target):
+            raise TuneError(
+                f"tuning {task.name}: programs for `{task.target}` run on a simulator, which counts the same cycles "
+                "everywhere, and not on the machines of a fleet; measure in this process: measure=MeasureOptions()"
+            )
         own = task.target.kind.name if task.target.is_gpu else ""
         if own != self.kind:
             they, need = self.kind or "processors", f"device-{own or 'cpu'}"

@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import re
+from dataclasses import asdict, replace
 from functools import lru_cache
 from typing import Any
 
@@ -15,21 +16,10 @@ from ...codegen.llvm.objects import VERSION
 from ...runtime.devices import Device, device_api
 from ...target import Target
 from ...target.host import host_cache_sizes, host_cpu_name, host_features
+from ...target.kinds import kind_named, kind_names
 from ...target.machine import is_host_cpu
 
-__all__ = [
-    "alike",
-    "cache_flush_bytes",
-    "describe_machine",
-    "differences",
-    "fingerprint",
-    "machine_of",
-    "record_keys",
-    "record_target",
-]
-
-
-_HOSTS = ("cpu", "llvm", "c", "stackvm", "ext_dev", "hexagon")
+_HOSTS = ("cpu", "llvm", "c", "stackvm", "hexagon")
 
 
 @lru_cache(maxsize=1)
@@ -60,12 +50,35 @@ def _model() -> str:
 
 def describe_machine(target: Any = None) -> dict[str, Any]:
     """This machine: model, features, caches, cores, and the versions of what generates its code. For a GPU target (or
-    its text), the first GPU of that kind alone, since its host does not change its times.
+    its text), the first GPU of that kind alone, since its host does not change its times; for an accelerator, the chip.
 
     All cores count: how many of them a process may use is a property of targets.
     """
+    if _is_chip(target):
+        return _chip(Target(target))
     kind = _device_kind(target)
     return dict(_device(kind)) if kind else {**_fixed(), "cores": os.cpu_count() or 1}
+
+
+def _is_chip(target: Any) -> bool:
+    name = str(target).split()[0] if target is not None and str(target) else ""
+    return name in kind_names() and kind_named(name).family == "accelerator"
+
+
+def _chip(target: Target) -> dict[str, Any]:
+    """A chip by its figures: the simulator of the same figures counts the same cycles on every machine."""
+    chip = target.accelerator
+    every = asdict(replace(chip, tokens=frozenset())) | {"tokens": sorted(chip.tokens)}
+    text = json.dumps(every, sort_keys=True, default=str)
+    return {
+        "kind": target.kind.name,
+        "chip": chip.name,
+        "memories": {s.memory: s.nbytes for s in chip.scopes},
+        "port": asdict(chip.port),
+        "clock": chip.clock,
+        "figures": hashlib.sha256(text.encode()).hexdigest()[:16],
+        "versions": {"tilewright": VERSION.rpartition(" ")[2]},
+    }
 
 
 def _device_kind(target: Any) -> str:
@@ -147,10 +160,16 @@ def machine_of(measurer: object, target: Any = None) -> dict[str, Any]:
     return getattr(measurer, "machine", None) or describe_machine(target)
 
 
+_COMPARED = (
+    "cpu", "cores", "caches", "system", "gpu", "arch", "driver", "processors", "chip", "memories", "port", "clock",
+    "figures",
+)  # fmt: skip
+
+
 def differences(machine: dict[str, Any], other: dict[str, Any]) -> str:
     """The differences of two machines, as text."""
     out = []
-    for key in ("cpu", "cores", "caches", "system", "gpu", "arch", "driver", "processors"):
+    for key in _COMPARED:
         if machine.get(key) != other.get(key):
             out.append(f"{key} {machine.get(key)} instead of {other.get(key)}")
     mine, theirs = set(machine.get("features", [])), set(other.get("features", []))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.util
 import json
 import math
 import os
@@ -34,6 +35,7 @@ from ...ir.serialize import save_json
 from ...ir.stmt import Block, BufferStore
 from ...runtime.devices import Device
 from ...target import Target
+from ...target.kinds import module_of_kind
 from ..errors import MachineError, TuneError
 from ..program.facts import number as size_of
 from ..workload import Task, stable_key
@@ -43,17 +45,6 @@ from .checking import make_inputs, tolerance_of
 from .pool import Died, Overdue, Worker, first_ready, usable_cores
 from .reproduce import write_reproducer
 from .running import Timing, Value, Values, mapped
-
-__all__ = [
-    "Duel",
-    "MeasureInput",
-    "MeasureOptions",
-    "MeasureResult",
-    "Measurer",
-    "Status",
-    "Timing",
-    "measure_once",
-]
 
 
 class Status(StrEnum):
@@ -129,6 +120,14 @@ class MeasureResult:
         ranked = sorted(self.seconds)
         return statistics.median(ranked[: (len(ranked) + 1) // 2])
 
+    def score(self, against: float | None) -> float:
+        """The time by which the candidate is ranked: the time of the incumbent, `against`, times their ratio if they
+        were measured in turns."""
+        if self.ratio is None or against is None:
+            return self.time
+        # not below the fastest sample, or lucky ratios would accumulate from one incumbent to the next
+        return max(self.ratio * against, min(self.seconds))
+
     @property
     def noise(self) -> float:
         """The spread of the samples: their interquartile range, as a fraction of the median."""
@@ -149,7 +148,7 @@ class Duel:
 
 @dataclass(frozen=True)
 class MeasureOptions:
-    """How to measure. Limits are seconds of work, `memory` is MiB beyond what the process itself takes.
+    """The options of a measurement. Limits are seconds of work; `memory` is in MiB, beyond the memory of the process.
 
     `build` names the function (module:function) that compiles a module for a target. `cores` are those that
     candidates run on (by default as many as the target says). `reproducers` is the folder for scripts that reproduce
@@ -178,7 +177,7 @@ Each = Callable[[int, MeasureInput, MeasureResult], None]
 
 
 class Measures(Protocol):
-    """Who measures: the local pool, or a fleet."""
+    """The interface of measurers: the local pool, or a fleet."""
 
     def measure(
         self, inputs: Sequence[MeasureInput], incumbent: MeasureInput | None = None, each: Each | None = None
@@ -206,7 +205,9 @@ class Measurer:
         memory = [str(self.options.memory)]
         self._builders = [Worker("build", memory) for _ in range(max(1, count))]
         self._runner: Worker | None = None
-        self._device: tuple[str, Worker] | None = None  # the kind of GPU, and the process that runs on it
+        self._device: tuple[str, Worker] | None = (
+            None  # the kind of GPU or chip, and the process that runs on it
+        )
         self._cores: tuple[int, ...] = ()
         self._room = 0  # the memory limit of the process that runs, in MiB
         self._folder = _folder()
@@ -267,6 +268,8 @@ class Measurer:
         for task in {inp.task.workload: inp.task for inp in inputs}.values():
             self._prepare(task)
         built = self._build(inputs, done)
+        if incumbent is not None and is_exact(incumbent.task.target):
+            incumbent = None  # nothing is to be gained by turns
         champion = None if incumbent is None or not built else self._artifact(incumbent)
         for i in sorted(built):
             inp, made = inputs[i], built[i]
@@ -393,7 +396,8 @@ class Measurer:
         """Send one request to the process that runs, with no other run at the same time on this machine."""
         worker = self._runner_for(task)
         data = self._data[task.workload]
-        least = self.options.run_limit if task.target.is_gpu else 1.0  # drivers may compile, or start anew
+        # drivers may compile, or start anew, and simulators take longer than the chip would
+        least = 1.0 if task.target.is_cpu else self.options.run_limit
         limit = limit or min(self.options.run_limit, max(least, _HOPELESS * data.fastest))
         with self._alone():
             try:
@@ -413,7 +417,7 @@ class Measurer:
     def _runner_for(self, task: Task) -> Worker:
         """The process that runs, with as many cores as the target of the task and enough memory for its data."""
         there = usable_cores()
-        if task.target.is_gpu:
+        if not task.target.is_cpu:
             return self._device_runner(task.target.kind.name, self.options.cores or tuple(there))
         cores = self.options.cores or tuple(there[-task.target.num_cores :])
         room = self.options.memory + (4 * task.nbytes >> 20)
@@ -426,11 +430,13 @@ class Measurer:
         return self._runner
 
     def _device_runner(self, kind: str, cores: tuple[int, ...]) -> Worker:
-        """The process that runs on a GPU, without a limit of memory: drivers reserve a large address space."""
+        """The process that runs on a GPU or a chip, without a limit of memory: drivers reserve a large address
+        space."""
         if self._device is None or self._device[0] != kind:
             if self._device is not None:
                 self._device[1].kill()
-            self._device = (kind, Worker("run", ["0", ",".join(map(str, cores)), kind]))
+            settings = ["0", ",".join(map(str, cores)), kind, module_of_kind(kind)]
+            self._device = (kind, Worker("run", settings))
         return self._device[1]
 
     @contextlib.contextmanager
@@ -597,18 +603,41 @@ def _room_for(task: Task | None, place: Path) -> Iterator[None]:
 
 def not_here(target: Target) -> str | None:
     """Why code for a target cannot run in a process of this machine; None if it can, empty if the reason is plain."""
-    if not target.is_gpu:
+    if target.is_cpu:
         return None if target.has("measurable") and target.llvm.is_host else ""
+    if target.is_accelerator:
+        return _no_chip(target)
     device = Device(target.kind.device_type, 0)
     if target.has("measurable") and device.exist:
         return None
     return f": there is no device {target.kind.name}(0)"
 
 
+def _no_chip(target: Target) -> str | None:
+    """Why programs for a chip cannot be run by a process of this machine; None if they can."""
+    kind = target.kind.name
+    if not target.has("measurable"):
+        return (
+            f": the backend of {kind} does not say that its programs can be run from here (measurable=True)"
+        )
+    module = module_of_kind(kind)
+    if module == "__main__" or (module and importlib.util.find_spec(module) is None):
+        return (
+            f": the kind {kind} was registered by {module}, which the processes that measure cannot import; register "
+            "it in a module of its own, and import that"
+        )
+    return None
+
+
+def is_exact(target: Target) -> bool:
+    """Whether one run tells the time: a simulator counts the cycles of a chip, which are always the same."""
+    return target.is_accelerator
+
+
 def references(task: Task) -> list[MeasureInput]:
-    """The candidates that compute the reference: the program as it is written. For a GPU target it runs on the host,
-    and long programs by the zero-trial schedule of the host, which uses no sketch for GPUs."""
-    if not task.target.is_gpu:
+    """The candidates that compute the reference: the program as it is written. For a GPU or a chip it runs on the host,
+    and long programs by the zero-trial schedule of the host, which uses no rule of theirs."""
+    if task.target.is_cpu:
         return [MeasureInput(task, "plain", None)]
     host = replace(task, target=Target("llvm"))
     points = [math.prod(size_of(iv.dom.extent) for iv in b.iter_vars) for b in blocks_of(task.func)]

@@ -20,8 +20,6 @@ from typing import Any
 
 from ..errors import MachineError
 
-__all__ = ["Died", "Overdue", "Worker", "first_ready", "usable_cores"]
-
 _START_SECONDS = 120.0
 _CHANCES = 3  # attempts to start a process
 _PATIENCE = 8.0  # the limit of wall time, as a multiple of the limit of processor time

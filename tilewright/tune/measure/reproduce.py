@@ -14,12 +14,11 @@ from ...ir.serialize import load_json, read_json, save_json
 from ...runtime.devices import Device
 from ...runtime.ndarray import NDArray, array
 from ...target import Target
+from ...target.kinds import import_kind, module_of_kind
 from ..workload import Task
 from .building import DEFAULT_BUILD, named_function, schedule_of
 from .checking import make_inputs, plain_program, tolerance_of
 from .compare import compare
-
-__all__ = ["reproduce", "write_reproducer"]
 
 _SCRIPT = """# {title}
 #
@@ -46,6 +45,7 @@ def write_reproducer(
         "format": "tilewright-reproducer-1",
         "program": save_json(task.mod),
         "target": str(task.target),
+        "kind": [task.target.kind.name, module_of_kind(task.target.kind.name)],
         "constants": list(task.constants),
         "sizes": dict(task.sizes),
         "seed": seed,
@@ -69,9 +69,9 @@ def _line(text: str) -> str:
 
 
 def _run(program: IRModule, target: Target, arguments: list[Any]) -> list[Any]:
-    """The results of a program for arguments: on this CPU, or on the first GPU of the target's kind."""
+    """The results of a program for arguments: on this CPU, on the first GPU of the target's kind, or on its chip."""
     func = named_function(DEFAULT_BUILD)(program, target=target)
-    if not target.is_gpu:
+    if not target.is_gpu:  # a chip's module copies the arrays itself
         func(*arguments)
         return arguments
     device = Device(Device.STR2MASK[target.kind.name], 0)
@@ -89,6 +89,7 @@ def reproduce(path: str) -> int:
             given = dict(arrays)
     mod = load_json(data["program"])
     assert isinstance(mod, IRModule)
+    import_kind(*data["kind"])
     task = Task(mod, Target(data["target"]), tuple(data["constants"]), given, None, data["sizes"])
     candidate = data["candidate"]
     if "trace" in candidate:
@@ -99,7 +100,7 @@ def reproduce(path: str) -> int:
         _run(program, target, make_inputs(task, data["seed"]))
         for program, target in (
             (made, task.target),
-            (plain_program(task), Target("llvm") if task.target.is_gpu else task.target),
+            (plain_program(task), task.target if task.target.is_cpu else Target("llvm")),
         )
     ]
     (func,) = (f for f in mod.functions.values() if isinstance(f, PrimFunc))

@@ -1,6 +1,6 @@
 """The other end of the pipe: a process that builds candidates, or one that runs them.
 
-    python -m tilewright.tune.measure.worker FD PARENT build|run MEMORY-MiB [CORES [DEVICE]]
+    python -m tilewright.tune.measure.worker FD PARENT build|run MEMORY-MiB [CORES [KIND [MODULE]]]
 
 It answers requests until the pipe closes or its parent is gone.
 """
@@ -14,8 +14,6 @@ import sys
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
-
-__all__ = ["main"]
 
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
@@ -45,6 +43,21 @@ def _limit(mebibytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
+def _on_device(kind: str, module: str = "") -> Any:
+    """What runs candidates on the first GPU of a kind, or on a chip, whose kind `module` may have to register."""
+    from ...target.kinds import import_kind, kind_named
+
+    import_kind(kind, module)
+    if kind_named(kind).family == "accelerator":
+        from .chip_running import ChipRunner
+
+        return ChipRunner(kind)
+    from ...runtime.devices import Device
+    from .device_running import DeviceRunner
+
+    return DeviceRunner(Device(kind_named(kind).device_type, 0))
+
+
 def main(arguments: list[str]) -> None:
     """Serve requests: each is a name and a value, each answer a value."""
     number, parent, role, memory, *cores = arguments
@@ -58,9 +71,7 @@ def main(arguments: list[str]) -> None:
 
         handlers = Builder().requests()
     elif cores[1:]:
-        from .device_running import DeviceRunner
-
-        handlers = DeviceRunner(cores[1]).requests()
+        handlers = _on_device(*cores[1:]).requests()
     else:
         from .running import Runner
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 from ...arith import Analyzer
 from ...ir.buffer import Buffer
+from ...ir.dtype import DataType
 from ...ir.equal import structural_equal
-from ...ir.expr import BufferLoad, Call, FloorDiv, IntImm, IterVar, PrimExpr, Var, const, const_value
+from ...ir.expr import BufferLoad, Call, FloorDiv, IntImm, IterVar, PrimExpr, Range, Var, const, const_value
 from ...ir.functor import pre_order, substitute, vars_used
 from ...ir.op import Op
-from ...ir.ops import add, is_one, mul, sub
+from ...ir.ops import add, floordiv, floormod, is_one, mul, sub
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, LetStmt, Stmt, stmt_list
 from ...tir.schedule import Schedule
 from ...tir.schedule.primitive import BlockRV, LoopRV
@@ -29,6 +30,9 @@ __all__ = [
     "facts_of",
     "is_plain",
     "number",
+    "with_axes",
+    "with_fused_axes",
+    "with_split_axes",
     "work_of",
 ]
 
@@ -63,7 +67,7 @@ class Axis:
 class Access:
     """An element of `buffer`; moving along an axis moves it by `strides[axis]` elements.
 
-    A stride of None stands for an access that is not linear in the axis. Axes that are absent do not move it.
+    A stride of None means that the access is not linear in the axis. Axes that are absent do not move the access.
     """
 
     buffer: Buffer
@@ -87,7 +91,7 @@ class Access:
         """The size of an element."""
         return max(1, self.buffer.dtype.nbytes)
 
-    def in_line(self, outer: Axis, inner: Axis) -> bool:
+    def contiguous(self, outer: Axis, inner: Axis) -> bool:
         """Whether `outer` and `inner` are contiguous in this access (outer stride = inner extent times inner stride),
         so that the two could be fused."""
         far, near = self.stride(outer), self.stride(inner)
@@ -160,7 +164,7 @@ class Facts:
 
     @property
     def points(self) -> int:
-        """How many times the body runs."""
+        """The number of times that the body runs."""
         return math.prod(a.extent for a in self.axes)
 
     @property
@@ -173,7 +177,7 @@ class Facts:
         return r.footprint({a.var: a.extent for a in self.axes}) * r.bytes
 
     def lanes(self, vectors: Vectors) -> int:
-        """How many elements of the widest type that it reads or writes a vector holds."""
+        """The lanes of a vector of the widest type that the block reads or writes."""
         return vectors.lanes(max([self.bits, *(r.buffer.dtype.element.bits for r in self.reads)]))
 
     @property
@@ -284,6 +288,60 @@ def divided(parts: Sequence[int]) -> Callable[..., list[Any]]:
         return [x for axis, n in whole for x in ([axis] if n == 1 else [axis // n, axis % n])]
 
     return mapped
+
+
+def with_axes(f: Facts, axes: Sequence[Axis], values: Mapping[Var, PrimExpr]) -> Facts:
+    """The facts that a block would have with other iterators; `values` gives the present ones as functions of them."""
+    ana = Analyzer()
+    for a in axes:
+        if a.known:
+            ana.bind_loop(a.var, const(0, a.var.dtype), const(a.extent, a.var.dtype))
+
+    def moved(r: Access) -> Access:
+        indices = tuple(ana.simplify(substitute(i, values)) for i in r.indices)
+        return Access(r.buffer, indices, _strides(ana, r.buffer, indices, list(axes)))
+
+    own = {a.var for a in f.axes}
+    single = [iv for iv in f.block.iter_vars if iv.var not in own]
+    kinds = {True: IterVar.CommReduce, False: IterVar.DataPar}
+    made = [IterVar(Range(const(a.extent, a.var.dtype)), a.var, kinds[a.reduce]) for a in axes]
+    return replace(
+        f,
+        block=f.block.replace(iter_vars=(*made, *single)),
+        axes=tuple(axes),
+        reads=tuple(map(moved, f.reads)),
+        write=None if f.write is None else moved(f.write),
+    )
+
+
+def with_split_axes(f: Facts, parts: Sequence[int]) -> Facts:
+    """The facts of a block whose axes are `divided` by the parts of each, unless the part is 1."""
+    axes: list[Axis] = []
+    values: dict[Var, PrimExpr] = {}
+    for a, n in zip(f.axes, parts, strict=True):
+        if n == 1:
+            axes.append(a)
+            continue
+        outer, inner = (replace(a, var=Var(f"{a.var.name}_{i}", a.var.dtype)) for i in (0, 1))
+        axes += [replace(outer, extent=a.extent // n), replace(inner, extent=n)]
+        values[a.var] = add(mul(outer.var, const(n, a.var.dtype)), inner.var)
+    return with_axes(f, axes, values)
+
+
+def with_fused_axes(f: Facts, count: int) -> Facts:
+    """The facts of a block whose last `count` axes are fused."""
+    *around, first = f.axes[: len(f.axes) - count + 1]
+    last = f.axes[len(f.axes) - count :]
+    size = math.prod(a.extent for a in last)
+    kind = first.var.dtype if size <= int(first.var.dtype.high) else DataType("int64")
+    fused = replace(first, var=Var(f"{first.var.name}_fused", kind), extent=size)
+    values: dict[Var, PrimExpr] = {}
+    inside = size
+    for a in last:
+        inside //= a.extent
+        at = floordiv(fused.var, const(inside, kind))
+        values[a.var] = (at if a is first else floormod(at, const(a.extent, kind))).astype(a.var.dtype)
+    return with_axes(f, [*around, fused], values)
 
 
 # The facts of blocks by schedule and statement: they are asked for again and again.

@@ -49,10 +49,10 @@ def _is_sum(block: Block) -> bool:
     if block.init is None or len(block.writes) != 1 or not block.writes[0].buffer.dtype.is_float:
         return False
     try:
-        held = combination_of(block.replace(body=guarded_step(block)[1]))
+        found = combination_of(block.replace(body=guarded_step(block)[1]))
     except NotACombination:
         return False
-    return isinstance(held.reducer.result[0], Add)
+    return isinstance(found.reducer.result[0], Add)
 
 
 def _cut(sch: Schedule, realize: BlockRealize) -> int:

@@ -1,4 +1,4 @@
-"""Patterns of access: along which axis memory is contiguous, what is reused, what is transposed."""
+"""Patterns of access: contiguous axes, reused elements, transposes, windows."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from ...ir.functor import vars_used
 from .facts import Access, Axis, Facts
 
 __all__ = [
-    "across_of", "in_line", "is_contiguous", "is_pooling", "joined", "lies_across", "main_read", "one_line", "reuses",
-    "rows_of",
+    "TRANSPOSED", "axis_of_transpose", "can_be_fused", "contiguous_axis", "fusable_axes", "is_contiguous", "is_pooling",
+    "main_read", "reuses", "rows_of", "transposed_axis",
 ]  # fmt: skip
 
 _WINDOW = 64  # elements of a window, at most
+TRANSPOSED = 4  # elements of each side of a transpose, at least
 
 
-def in_line(f: Facts) -> Axis | None:
+def contiguous_axis(f: Facts) -> Axis | None:
     """The axis along which the largest read is contiguous; the last axis if there is none."""
     main = main_read(f)
     found = [a for a in f.axes if main is not None and main.stride(a) == 1]
@@ -29,10 +30,10 @@ def main_read(f: Facts) -> Access | None:
     return max([r for r in f.reads if r.strides], key=lambda r: r.footprint(spans), default=None)
 
 
-def one_line(f: Facts, axes: list[Axis]) -> bool:
+def can_be_fused(f: Facts, axes: list[Axis]) -> bool:
     """Whether each read steps through the nested axes with a single stride, so that they can be fused."""
     pairs = zip(axes, axes[1:])
-    return all(a.known for a in axes[1:]) and all(r.in_line(*pair) for pair in pairs for r in f.reads)
+    return all(a.known for a in axes[1:]) and all(r.contiguous(*pair) for pair in pairs for r in f.reads)
 
 
 def rows_of(last: Facts, group: list[Facts]) -> tuple[list[Axis], list[Axis]]:
@@ -48,9 +49,9 @@ def rows_of(last: Facts, group: list[Facts]) -> tuple[list[Axis], list[Axis]]:
     return [a for a in last.spatial if a.var in used], [a for a in last.spatial if a.var not in used]
 
 
-def joined(facts: Facts, dynamic: bool = False) -> int:
-    """How many of the last axes are contiguous with each other in every access, so that they can be one loop; the
-    outermost of them may have a dynamic size if `dynamic`."""
+def fusable_axes(facts: Facts, dynamic: bool = False) -> int:
+    """The number of the last axes that are contiguous with each other in every access, so that they can be one loop.
+    The outermost of them may have a dynamic size if `dynamic`."""
     axes, count = facts.spatial, 1
     while count < len(axes) and axes[-count].known and axes[-count].extent == 1:
         count += 1  # an axis of one element is contiguous with any other
@@ -58,29 +59,29 @@ def joined(facts: Facts, dynamic: bool = False) -> int:
         inner, outer = axes[-count], axes[-count - 1]
         if not inner.known or not (outer.known or dynamic):
             break
-        if not all(r.in_line(outer, inner) for r in facts.accesses):
+        if not all(r.contiguous(outer, inner) for r in facts.accesses):
             break
         count += 1
     return count
 
 
-def across_of(facts: Facts) -> int | None:
+def axis_of_transpose(facts: Facts) -> int | None:
     """The position of the axis along which the source of a transpose is contiguous; None if the block is not a copy,
     or if source and result are contiguous along the same axis."""
     if len(facts.reads) != 1 or not isinstance(facts.block.body.value, BufferLoad):  # type: ignore[attr-defined]
         return None
-    return lies_across(facts, facts.reads[0])
+    return transposed_axis(facts, facts.reads[0])
 
 
-def lies_across(facts: Facts, read: Access) -> int | None:
+def transposed_axis(facts: Facts, read: Access) -> int | None:
     """The position of the axis along which a read is contiguous, if it is not the axis of the result that is."""
     axes = facts.spatial
     if len(axes) < 2:
         return None
     last = axes[-1]
-    if not read.moves(last) or read.stride(last) in (None, 1) or last.extent < 4:
+    if not read.moves(last) or read.stride(last) in (None, 1) or last.extent < TRANSPOSED:
         return None
-    found = [i for i, a in enumerate(axes[:-1]) if read.stride(a) == 1 and a.extent >= 4]
+    found = [i for i, a in enumerate(axes[:-1]) if read.stride(a) == 1 and a.extent >= TRANSPOSED]
     return found[-1] if found else None
 
 
@@ -91,7 +92,7 @@ def is_pooling(f: Facts) -> bool:
 
 def is_contiguous(f: Facts) -> bool:
     """Whether a window is contiguous, as a whole image is: it is then reduced like a row."""
-    return all(map(f.reads[0].in_line, f.reduce, f.reduce[1:]))
+    return all(map(f.reads[0].contiguous, f.reduce, f.reduce[1:]))
 
 
 def reuses(f: Facts) -> bool:

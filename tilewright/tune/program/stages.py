@@ -21,11 +21,11 @@ from ...tir.schedule.inline import MANY, short_first
 from ...tir.schedule.primitive import BlockRV, Refusal
 from ...tir.schedule.schedule import Position
 from ..explain import Explanation
-from .facts import Access, Facts, divided, divisions, facts_of, is_plain
+from .facts import Access, Facts, divided, divisions, facts_of, is_plain, with_split_axes
 from .links import Links
 from .patterns import is_contiguous, is_pooling, reuses
 
-__all__ = ["Policy", "Stage", "Stages", "reason_of"]
+__all__ = ["Policy", "Stage", "Stages", "facts_in_groups", "reason_of"]
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What differs between families of machines before rules are asked."""
+    """The differences between families of machines before rules are asked."""
 
     leaves_opaque: bool = True  # stages that no rule takes keep their loops, which the host runs
     bounds_sums: bool = True  # one thread adds up long sums, in blocks
@@ -69,9 +69,13 @@ class Policy:
     )
     light_work: int = -1  # a stage of inputs with this work at most, in additions, is computed again …
     light_times: int = 0  # … by an elementwise stage with so many times its elements, at least
+    inlines: bool = True  # stages are inlined; on an accelerator each one is an instruction
+    whole_groups: bool = False  # all stages that an output depends on are scheduled together
 
 
 def policy_of(target: Target) -> Policy:
+    if target.is_accelerator:
+        return Policy(leaves_opaque=False, bounds_sums=False, inlines=False, whole_groups=True)
     if not target.is_gpu:
         return Policy()
     w = target.gpu.elementwise
@@ -117,7 +121,10 @@ class Stages:
             return False
         if early is not None:
             early()
-        self.inline()
+        if self.policy.inlines:
+            self.inline()
+        else:
+            self.inline_numbers()
         return True
 
     def stages(self) -> list[Facts]:
@@ -149,6 +156,12 @@ class Stages:
                 refused = self.sch.attempt(partial(self.sch.compute_inline, rv))
                 if refused is None:
                     self.notes.inlined(f.name, [c.name for c in consumers])
+
+    def inline_numbers(self) -> None:
+        """Inline constants without dimensions: they are operands of instructions."""
+        for f in self.stages():
+            if f.kind == "injective" and not f.axes and not f.reads and not self.is_output(f):
+                self.sch.compute_inline(f.rv)
 
     def _in_order_of_inlining(self) -> list[BlockRV]:
         """The stages in program order. If there are long chains, their links come first: these can be inlined in any
@@ -222,7 +235,7 @@ class Stages:
         return self.links.keys()
 
     def is_left(self, rv: BlockRV) -> bool:
-        """Whether a block still has its plain loops: it was not scheduled on the way, as an epilogue for instance."""
+        """Whether a block still has its plain loops: it was not scheduled with another one, as an epilogue is."""
         index = self.sch.state.index
         return any(
             r.block.key is rv.key and is_plain(r, index.loops_of(r))
@@ -312,8 +325,13 @@ class Stages:
         else all that are left, one by one."""
         windows = self.policy.windows_first
         for f in left:
+            if self.policy.whole_groups and is_pooling(f):
+                continue
             if f.kind == "reduction" and (reuses(f) or (windows and is_pooling(f) and not is_contiguous(f))):
                 return [Stage(self, f, (f,))]
+        if self.policy.whole_groups:
+            last = next((f for f in reversed(left) if self.is_output(f)), left[-1])
+            return [Stage(self, last, tuple(self.behind(last, left)))]
         least = 2 if self.policy.alone_in_order else 1
         if any(f.kind == "reduction" for f in left):
             for f in reversed(left):
@@ -322,6 +340,16 @@ class Stages:
                     if len(group) >= least and any(g.kind == "reduction" for g in group):
                         return [Stage(self, f, tuple(group))]
         return [Stage(self, f, (f,)) for f in left]
+
+    def behind(self, last: Facts, left: list[Facts]) -> list[Facts]:
+        """`last` and all stages that it depends on, in order."""
+        known, wanted, stack = self.by_key(left), {last.rv.key}, [last.rv.key]
+        while stack:
+            for key in self.links.producers(stack.pop()):
+                if key in known and key not in wanted:
+                    wanted.add(key)
+                    stack.append(key)
+        return [f for f in left if f.rv.key in wanted]
 
     def row_group(self, last: Facts, left: list[Facts]) -> list[Facts]:
         """`last` and the stages before it that only stages of the group read: reductions without reuse, all of them
@@ -354,13 +382,28 @@ class Stages:
     def in_groups(self, last: Facts, group: list[Facts]) -> tuple[Facts, list[Facts]]:
         """The last stage of a chain, and the chain. If the last stage reads one value for each group of an axis
         (`mean[n, c // 8]`), the groups become an axis of their own."""
-        made = {f.write.buffer for f in group if f.write is not None}
-        parts = divisions(last, made.__contains__)
+        parts = _group_sizes(last, group)
         if max(parts, default=1) == 1:
             return last, group
         self.sch.transform_block_layout(last.rv, divided(parts))
         whole = facts_of(self.sch, last.rv)
         return whole, [whole if f is last else f for f in group]
+
+
+def facts_in_groups(last: Facts, group: list[Facts]) -> tuple[Facts, list[Facts]]:
+    """The facts that `Stages.in_groups` will lead to; nothing is scheduled."""
+    parts = _group_sizes(last, group)
+    if max(parts, default=1) == 1:
+        return last, group
+    whole = with_split_axes(last, parts)
+    return whole, [whole if f is last else f for f in group]
+
+
+def _group_sizes(last: Facts, group: list[Facts]) -> list[int]:
+    """For each axis of the last stage of a chain, the constant by which it divides the axis to read results of the
+    chain."""
+    made = {f.write.buffer for f in group if f.write is not None}
+    return divisions(last, made.__contains__)
 
 
 def reason_of(error: ScheduleError) -> str:

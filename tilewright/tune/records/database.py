@@ -34,8 +34,6 @@ from ..measure.measurer import MeasureInput, MeasureResult, Status
 from ..workload import Task
 from .programs import check_program
 
-__all__ = ["Database", "Record", "checked_record", "checked_workload", "read_task", "uid_of"]
-
 FORMAT = "tilewright-records-1"
 _WAIT = 60.0  # seconds to wait for other processes that write
 _APPLICATION, _VERSION = 0x74777264, 1
@@ -127,11 +125,23 @@ class Record:
         return self.result.time
 
     @property
+    def score(self) -> float:
+        """The time by which the search ranked the candidate."""
+        return self.result.score(self.extra.get("against"))
+
+    @property
     def result(self) -> MeasureResult:
         """The record as a result of a measurement."""
         return MeasureResult(
             Status(self.status), self.seconds, self.error, self.build_seconds, 0.0, self.ratio, self.trace
         )
+
+
+def best_of(records: Sequence[Record]) -> Record | None:
+    """The record to build from: the last winner, else the fastest; None if no candidate could be measured."""
+    good = [r for r in records if r.ok and r.seconds]
+    winners = [r for r in good if r.origin == "winner"]
+    return winners[-1] if winners else min(good, key=lambda r: r.time, default=None)
 
 
 class Database:
@@ -269,7 +279,7 @@ class Database:
         measured it, if that is not this one."""
         with self._errors(), self._writing():
             if task is not None and task.workload not in self._stored:
-                self._put_workload(_workload_row(task))
+                self._put_workload(workload_row(task))
             if machine is None and record.machine == fingerprint(target=record.target):
                 machine = describe_machine(record.target)
             if machine is not None and record.machine not in self._stored:
@@ -295,7 +305,7 @@ class Database:
 
     # -- out -------------------------------------------------------------------------------------
     def __len__(self) -> int:
-        """How many records there are."""
+        """The number of records."""
         with self._errors():
             return int(self._db.execute("SELECT count(*) FROM records").fetchone()[0])
 
@@ -334,6 +344,11 @@ class Database:
             keys = tuple(k for k in self.keys_of(task) if machine in ("any", k[1]))
         here = " OR ".join(["(target = ? AND machine = ?)"] * len(keys)) or "0"
         return f"workload = ? AND ({here})", [task.workload, *(part for key in keys for part in key)]
+
+    def measured(self, task: Task, machine: str) -> int:
+        """The number of candidates of a task that were measured on a machine."""
+        trials = (r for r in self.records(task, machine=machine) if r.origin == "trial")
+        return len({repr(r.decisions) for r in trials})
 
     def keys_of(self, task: Task) -> list[tuple[str, str]]:
         """The targets and machines with records of a task, for any number of threads."""
@@ -523,33 +538,10 @@ class Database:
         return len(records)
 
     def import_json(self, path: str | os.PathLike[str]) -> int:
-        """Add the output of `export_json`, atomically. Returns how many records were new."""
-        workloads, machines, records = [], {}, []
-        name = os.fspath(path)
-        try:
-            with open(path, encoding="utf-8") as file:
-                lines = file.read().splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise RecordError(f"{name}: the records cannot be read: {error}") from None
-        for number, line in enumerate(lines, 1):
-            try:
-                data = read_json(line, "the line", ValueError)
-                if number == 1:
-                    if data.get("format") != FORMAT:
-                        raise ValueError(f"the first line must say that the format is {FORMAT!r}")
-                elif "machine" in data:
-                    machines[str(data["machine"])] = data["description"]
-                elif "workload" in data:
-                    workloads.append(checked_workload(data["workload"]))
-                else:
-                    records.append(checked_record(data["record"], self.trusted))
-            except UntrustedStep as error:
-                raise RecordError(f"{name}, line {number}, record {uid_of(data)}: {error}") from None
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise RecordError(f"{name}, line {number}: this is not a tuning record: {error}") from None
-        if not lines:
-            raise RecordError(f"{name}: the file is empty, and the first line should say {FORMAT!r}")
-        return self.take(workloads, machines, records)
+        """Add the records of a file of lines, atomically. Returns how many were new."""
+        from .files import take_records  # which opens databases
+
+        return take_records(self, path)
 
 
 def _data(text: Any, where: str) -> Any:
@@ -633,7 +625,8 @@ def read_task(where: str, row: Sequence[Any], target: Any, trusted: bool = False
         raise RecordError(f"{where}: its program cannot be used: {error}") from None
 
 
-def _workload_row(task: Task) -> tuple[str, str, str, str, str]:
+def workload_row(task: Task) -> tuple[str, str, str, str, str]:
+    """The row of a task's program."""
     return (
         task.workload,
         task.name,

@@ -14,8 +14,6 @@ from ...tir.schedule.from_files import UntrustedStep
 from ..errors import RecordError
 from .database import FORMAT, Database, Record, checked_record, checked_workload, uid_of
 
-__all__ = ["Lines", "is_database", "open_records", "read_lines", "take_records"]
-
 _SQLITE = b"SQLite format 3\0"
 
 
@@ -77,7 +75,7 @@ def read_lines(path: str | os.PathLike[str], trusted: bool = False) -> Lines:
         except UntrustedStep as error:
             raise RecordError(f"{name}, line {number}, record {uid_of(data)}: {error}") from None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            if number == len(lines) and number > 1:  # a truncated last line
+            if data is None and number == len(lines) and number > 1:  # a truncated last line
                 warnings.warn(
                     f"{name}, line {number}: the line was cut off while it was written; what is before it is read",
                     RuntimeWarning,
@@ -86,6 +84,22 @@ def read_lines(path: str | os.PathLike[str], trusted: bool = False) -> Lines:
                 break
             raise RecordError(f"{name}, line {number}: this is not a tuning record: {error}") from None
     return out
+
+
+def read_record(line: str) -> tuple[Record, tuple[str, str, str, str, str] | None]:
+    """The record of one line, and the row of its program if the line contains it."""
+    data: Any = None
+    try:
+        data = read_json(line, "the line", ValueError)
+        if not isinstance(data, Mapping):
+            raise ValueError("a line is an object of JSON")
+        record = checked_record(data.get("record", data))
+        row = checked_workload(data["workload"]) if isinstance(data.get("workload"), list) else None
+    except UntrustedStep as error:
+        raise RecordError(f"record {uid_of(data)}: {error}") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise RecordError(f"this is not a line of a tuning record: {error}") from None
+    return record, row
 
 
 def open_records(path: str | os.PathLike[str], trusted: bool = False) -> Database:

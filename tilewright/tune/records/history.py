@@ -28,10 +28,8 @@ from ..explain import Explanation
 from ..measure.machines import alike, describe_machine, differences, fingerprint, record_keys, record_target
 from ..space import Sketches
 from ..workload import Task, apply_trace
-from .database import Database, Record
+from .database import Database, Record, best_of
 from .files import Lines, is_database, read_lines
-
-__all__ = ["History", "apply_to", "current", "lookup", "steps_of"]
 
 Asked = Callable[[Task], Record | None]
 
@@ -86,9 +84,7 @@ class _Held:
         keys = set(record_keys(task.target, machine))
         if loosely or machine == "any":
             keys = {k for k in self.keys_of(task) if machine in ("any", k[1])}
-        here = [r for r in self._records.get(task.workload, ()) if (r.target, r.machine) in keys]
-        winners = [r for r in here if r.origin == "winner"]
-        return winners[-1] if winners else min(here, key=_time, default=None)
+        return best_of([r for r in self._records.get(task.workload, ()) if (r.target, r.machine) in keys])
 
     def keys_of(self, task: Task) -> Iterable[tuple[str, str]]:
         every = dict.fromkeys((r.target, r.machine) for r in self._records.get(task.workload, ()))
@@ -179,7 +175,7 @@ class History:
                 found = [r for r in every if r is not None]
         if not found:
             self._tell_of_others(task)
-        return min(found, key=lambda r: (r.origin != "winner", _time(r)), default=None)
+        return min(found, key=lambda r: (r.origin != "winner", r.time), default=None)
 
     def _tell_of_others(self, task: Task) -> None:
         """Warn, once for each machine and number of threads, of records that exist and are not applied."""
@@ -220,10 +216,6 @@ class History:
         missing = ", ".join(sorted(set(self.missed.values())))
         rest = f"; without one: {missing[:200]}" if self.missed else ""
         return f"{len(self.used)} of {total} programs were built by their records{rest}"
-
-
-def _time(record: Record) -> float:
-    return record.time
 
 
 def _outside() -> int:

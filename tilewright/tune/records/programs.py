@@ -21,8 +21,6 @@ from ...ir.ops import logical_not
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind
 from ...tir.analysis.analyzed import AnalyzedMutator
 
-__all__ = ["check_program"]
-
 # Operators whose calls are pure.
 _CALLS: Final = frozenset(f"tir.{name}" for name in ELEMENTWISE)
 _STATEMENTS: Final = (

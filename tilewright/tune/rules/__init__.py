@@ -57,7 +57,11 @@ _CPUS = Family(
 
 
 def family_of(target: Target) -> Family:
-    """The family of machines that a target belongs to; that of GPUs is loaded when there is a GPU."""
+    """The family of machines that a target belongs to; others than that of CPUs are loaded when they are used."""
+    if target.is_accelerator:
+        from .accelerator import ACCELERATORS
+
+        return ACCELERATORS
     if not target.is_gpu:
         return _CPUS
     from .gpu import GPUS

@@ -19,7 +19,7 @@ __all__ = ["Applied", "Match", "Refusal", "Row", "Rule"]
 class Refusal:
     """Why a rule does not apply to a stage, as a sentence without its full stop.
 
-    `near`: the rule is for such stages, and only the target or a size stands in its way; `explain()` tells that.
+    With `near`, the rule is for such stages, and only the target or a size prevents it: `explain()` gives the reason.
     """
 
     why: str
@@ -79,7 +79,8 @@ class Rule(Protocol):
     """One way to schedule a stage.
 
     `match` is pure: it does not change the schedule, and a Refusal gives the reason. `table` counts with arrays; with
-    `only`, just the row with these decisions. `apply` calls primitives; a ScheduleError of one of them masks the rule.
+    `only`, just the row with these decisions. `apply` calls primitives. If one of them refuses, or if `apply` returns a
+    Refusal, all its steps are undone, and the rows of the rule are masked.
     """
 
     @property
@@ -93,4 +94,4 @@ class Rule(Protocol):
 
     def table(self, match: Match, machine: Any, only: Mapping[str, int] | None = None) -> Table: ...
 
-    def apply(self, sch: Schedule, match: Match, row: Row) -> Applied: ...
+    def apply(self, sch: Schedule, match: Match, row: Row) -> Applied | Refusal: ...

@@ -20,8 +20,6 @@ from ..workload import Task
 from .cost_models import cost_model
 from .search import Deadline, Progress, SearchOptions, Tuner
 
-__all__ = ["Allocation", "Choose", "tune_tasks"]
-
 
 @dataclass
 class Allocation:

@@ -21,18 +21,6 @@ from ...target import Target
 from ..errors import TuneError
 from ..rules.features import layout
 
-__all__ = [
-    "SHIPPED",
-    "AnalyticalModel",
-    "CorrectedModel",
-    "CostModel",
-    "RandomModel",
-    "TreeModel",
-    "cost_model",
-    "has_xgboost",
-    "shipped_model",
-]
-
 # The models that come with the package, with an index of the targets that they were trained for.
 SHIPPED = Path(__file__).parent / "pretrained"
 

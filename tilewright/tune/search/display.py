@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 from .allocate import Allocation
 from .search import Progress
 
-__all__ = ["Display", "line_of", "speed_text", "time_text"]
-
 
 def time_text(seconds: float) -> str:
+    """A time in the largest unit of which there is at least one."""
     for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
         if seconds * scale >= 1:
             return f"{seconds * scale:.2f} {unit}"
@@ -30,7 +29,9 @@ def speed_text(p: Progress) -> str:
     gflops = p.flop / p.best / 1e9
     told = [f"best {time_text(p.best)}", f"{gflops:.1f} GFLOP/s"]
     target = p.task.target
-    peak = 0.0 if target.is_gpu else target.cpu.peak_gflops(0)  # GPUs have several, one for each kind of unit
+    peak = (
+        target.cpu.peak_gflops(0) if target.is_cpu else 0.0
+    )  # others have several, one for each kind of unit
     if peak > 0:
         told.append(f"{100 * gflops / peak:.0f}% of peak")
     if math.isfinite(p.zero):
@@ -45,14 +46,15 @@ def _pace(p: Progress) -> str:
     return f"{p.rate:.1f} trials/s, {left:.0f} s left"
 
 
-def _failures(p: Progress) -> str:
-    return ", ".join(f"{status} {n}" for status, n in sorted(p.statuses.items()) if status != "ok")
+def failures_text(statuses: Mapping[str, int]) -> str:
+    """The numbers of failed candidates, by status."""
+    return ", ".join(f"{status} {n}" for status, n in sorted(statuses.items()) if status != "ok")
 
 
 def line_of(progress: Progress) -> str:
     """The progress of a search in one line."""
     p = progress
-    parts = [p.task.name, f"{p.trials}/{p.wanted}", speed_text(p), _pace(p), _failures(p)]
+    parts = [p.task.name, f"{p.trials}/{p.wanted}", speed_text(p), _pace(p), failures_text(p.statuses)]
     return "  ".join(part for part in parts if part)
 
 
@@ -62,18 +64,20 @@ class Display:
     with Display() as display: tune_task(…, callback=display)
     """
 
+    _live: Mapping[str, Any] = {}  # arguments of rich's `Live`
+
     def __init__(self, file: Any = None, live: bool | None = None) -> None:
         self.file = file if file is not None else sys.stderr
         self.live = self.file.isatty() if live is None else live
         self._screen: Any = None
         self._rows: dict[str, Progress] = {}
 
-    def __enter__(self) -> Display:
+    def __enter__(self) -> Self:
         if self.live:
             from rich.console import Console
             from rich.live import Live
 
-            self._screen = Live(console=Console(file=self.file), refresh_per_second=4)
+            self._screen = Live(console=Console(file=self.file), refresh_per_second=4, **self._live)
             self._screen.start()
         return self
 
@@ -99,5 +103,6 @@ class Display:
         counts = {s.tuner.task.workload: len(s.tuner.trials) for s in shares}
         for key, p in self._rows.items():
             part = f"{100 * counts[key] / total:.0f}%" if total and key in counts else ""
-            table.add_row(p.task.name, f"{p.trials}/{p.wanted}", part, speed_text(p), _pace(p), _failures(p))
+            done, failed = f"{p.trials}/{p.wanted}", failures_text(p.statuses)
+            table.add_row(p.task.name, done, part, speed_text(p), _pace(p), failed)
         return table

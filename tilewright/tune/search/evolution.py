@@ -9,8 +9,6 @@ import numpy as np
 from ..space import Space
 from .cost_models import CostModel
 
-__all__ = ["evolve", "unique_rows"]
-
 Array = Any
 
 

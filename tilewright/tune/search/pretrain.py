@@ -13,13 +13,11 @@ import numpy as np
 
 from ..errors import TuneError
 from ..measure.machines import fingerprint
-from ..records.database import Database, Record
+from ..records.database import Database
 from ..rules.features import layout
 from ..space import Sketches
 from ..workload import Task
 from .cost_models import TreeModel
-
-__all__ = ["Samples", "describe_model", "samples_of", "score_of", "train_model", "train_trees"]
 
 Array = Any
 _FEWEST = 8  # the fewest measurements of a task that are used
@@ -39,14 +37,6 @@ class Samples:
     seconds: Array
 
 
-def score_of(record: Record) -> float:
-    """The time by which a record is ranked: that of the incumbent times their ratio, if they were measured in turns."""
-    against = record.extra.get("against")
-    if record.ratio is None or against is None:
-        return record.time
-    return max(record.ratio * float(against), min(record.seconds))
-
-
 def samples_of(database: Database, wanted: Callable[[Task], bool] = lambda task: True) -> list[Samples]:
     """The measurements on this machine, of each wanted task that has enough of them.
 
@@ -60,15 +50,13 @@ def samples_of(database: Database, wanted: Callable[[Task], bool] = lambda task:
         task = database.task(line["workload"], line["target"])
         if not wanted(task):
             continue
-        if not (task.target.is_cpu or task.target.is_gpu):
-            continue  # a target without decisions
         space = Sketches(task).space
         rows, seconds = [], []
         for record in database.records(line["workload"], line["target"], here):
             found = space.rows(record.decisions) if record.origin == "trial" and record.ok else None
             if found is not None:
                 rows.append(found)
-                seconds.append(score_of(record))
+                seconds.append(record.score)
         if len(rows) >= _FEWEST and space.stages:
             out.append(Samples(task, space.features(np.stack(rows)), np.array(seconds)))
     return out

@@ -31,7 +31,16 @@ from ...tir.schedule.from_files import UntrustedStep
 from ..errors import RecordError, TuneError, causes_table
 from ..measure.building import schedule_of
 from ..measure.machines import fingerprint, machine_of
-from ..measure.measurer import Duel, MeasureInput, MeasureOptions, Measurer, MeasureResult, Measures, Status
+from ..measure.measurer import (
+    Duel,
+    MeasureInput,
+    MeasureOptions,
+    Measurer,
+    MeasureResult,
+    Measures,
+    Status,
+    is_exact,
+)
 from ..program.facts import number
 from ..records.database import Database, Record
 from ..records.history import steps_of
@@ -39,8 +48,6 @@ from ..space import Sketches
 from ..workload import Task, task_of
 from .cost_models import CostModel, cost_model
 from .evolution import evolve, unique_rows
-
-__all__ = ["Deadline", "Progress", "SearchOptions", "Tuner", "apply_record", "flop_of", "tune_task"]
 
 Array = Any
 _EFFORT = 0.02  # the fraction of the time to run that doubling the effort to build is worth
@@ -52,7 +59,7 @@ _CLEARLY = 0.99  # of two candidates measured in turns, the new one wins if its 
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """How to search: `batch` candidates at a time, a fraction `epsilon` of them at random. The search ends when there
+    """The options of a search: `batch` candidates at a time, a fraction `epsilon` of them random. It ends when there
     was nothing better for `patience` trials and a round is expected to save less than the fraction `min_gain` of the
     time, and after about `limit` seconds in all."""
 
@@ -71,7 +78,7 @@ class SearchOptions:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a search stands."""
+    """The progress of a search."""
 
     task: Task
     trials: int
@@ -143,6 +150,8 @@ class Tuner:
         self.task, self.measurer, self.options = task, measurer, options or SearchOptions()
         self.database = database
         self.machine = machine_of(measurer, task.target)
+        # Of two candidates, the new one wins if its time is below this fraction.
+        self._clearly = 1.0 if is_exact(task.target) else _CLEARLY
         self._where = fingerprint(self.machine)
         self.sketches = Sketches(task)
         self.space = self.sketches.space
@@ -171,11 +180,8 @@ class Tuner:
 
     def _take(self, rows: Array, result: MeasureResult, against: float | None) -> _Trial:
         """Count a result and rank it: relative to the time of the incumbent, if it was measured in turns with that."""
-        incumbent, score = self._incumbent, result.time
-        if result.ratio is not None and against is not None:
-            # not below the fastest sample, or lucky ratios would accumulate from one incumbent to the next
-            score = max(result.ratio * against, min(result.seconds))
-        trial = _Trial(rows, result, score if result.ok else math.inf)
+        incumbent = self._incumbent
+        trial = _Trial(rows, result, result.score(against) if result.ok else math.inf)
         self.trials.append(trial)
         self._measured.add(rows.tobytes())
         self.statuses[str(result.status)] += 1
@@ -400,9 +406,9 @@ class Tuner:
                 break
             if first is None or not first.ok:  # there is no zero-trial schedule to measure against
                 return self._win(best, trial.result)
-            duel = self.measurer.duel(best, zero, self.options.duel_rounds)
+            duel = self._duel((best, trial.result), (zero, first), self.options.duel_rounds)
             if duel.first.ok and duel.second.ok:
-                if duel.ratio < _CLEARLY:
+                if duel.ratio < self._clearly:
                     return self._win(best, replace(duel.first, ratio=duel.ratio, trace=trial.result.trace))
                 first = replace(duel.second, ratio=1 / duel.ratio, trace=first.trace)
                 break
@@ -416,12 +422,22 @@ class Tuner:
         near = [t for t in ranked[:3] if t.score < 1.03 * ranked[0].score]
         best, others = near[0], near[1:]
         for other in others:
-            duel: Duel = self.measurer.duel(
-                self._input(other.rows), self._input(best.rows), self.options.duel_rounds // 2
-            )
-            if duel.first.ok and duel.ratio < _CLEARLY:
+            sides = [(self._input(t.rows), t.result) for t in (other, best)]
+            duel = self._duel(sides[0], sides[1], self.options.duel_rounds // 2)
+            if duel.first.ok and duel.ratio < self._clearly:
                 best = other
         return [best, *(t for t in ranked[:4] if t is not best)]
+
+    def _duel(
+        self,
+        one: tuple[MeasureInput, MeasureResult],
+        other: tuple[MeasureInput, MeasureResult],
+        rounds: int,
+    ) -> Duel:
+        """Two measured candidates, measured in turns; where times are exact, they are known already."""
+        if is_exact(self.task.target):
+            return Duel(one[1], other[1], one[1].time / other[1].time)
+        return self.measurer.duel(one[0], other[0], rounds)
 
     def _win(self, inp: MeasureInput, result: MeasureResult) -> Schedule:
         if self.database is not None and result.seconds:

@@ -1,25 +1,29 @@
-"""A small program, and a target, for each rule of GPUs."""
+"""Small programs for the tests of rules for GPUs."""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from tilewright import te, topi
-from tilewright.target import Target
-from tilewright.tune.plan import Plan, plan_of
 
-H200, A100, T4 = "cuda -model=h200", "cuda -arch=sm_80", "cuda -arch=sm_75"
+H200, A100, T4, OPENCL = "cuda -model=h200", "cuda -arch=sm_80", "cuda -arch=sm_75", "opencl"
 
 
-def product(m: int, n: int, k: int, dtype: str = "float32") -> list[Any]:
-    a, b = te.placeholder((m, k), dtype, name="a"), te.placeholder((n, k), dtype, name="b")
-    return [a, b, topi.nn.dense(a, b, None, "int32" if dtype == "int8" else "float32")]
+@cache
+def product(m: int, n: int, k: int, dtype: str = "float32", across: bool = False) -> list[Any]:
+    """A product of matrices that are contiguous along the reduction; with `across`, the second is not."""
+    a = te.placeholder((m, k), dtype, name="a")
+    b = te.placeholder((k, n) if across else (n, k), dtype, name="b")
+    out = "int32" if dtype == "int8" else "float32"
+    return [a, b, topi.nn.matmul(a, b, None, out) if across else topi.nn.dense(a, b, None, out)]
 
 
+@cache
 def conv(
     shape: tuple[int, ...], filters: int, window: int, dtype: str = "float32", pad: int = 0
 ) -> list[Any]:
-    """Channels last for narrow types, else first."""
+    """A convolution: channels last for narrow types, else first."""
     last = dtype != "float32"
     channels = shape[3] if last else shape[1]
     kernel = (window, window, channels, filters) if last else (filters, channels, window, window)
@@ -28,51 +32,50 @@ def conv(
     return [x, w, topi.nn.conv2d(x, w, 1, pad, 1, "NHWC" if last else "NCHW", out_dtype=out)]
 
 
-def rows(f: Any, *shape: int) -> list[Any]:
+def rows(f: Any, *shape: Any) -> list[Any]:
     x = te.placeholder(shape, name="x")
     return [x, f(x)]
 
 
-def depthwise() -> list[Any]:
-    x, w = te.placeholder((1, 32, 8, 8), name="x"), te.placeholder((32, 1, 3, 3), name="w")
+@cache
+def softmax(*shape: int, axis: int = -1) -> list[Any]:
+    return rows(lambda x: topi.nn.softmax(x, axis=axis), *shape)
+
+
+@cache
+def total(*shape: Any, axis: Any = -1) -> list[Any]:
+    return rows(lambda x: topi.sum(x, axis=axis), *shape)
+
+
+@cache
+def tanh(*shape: int) -> list[Any]:
+    return rows(topi.tanh, *shape)
+
+
+@cache
+def transposed(*shape: int) -> list[Any]:
+    return rows(topi.transpose, *shape)
+
+
+@cache
+def cumsum(*shape: int) -> list[Any]:
+    return rows(lambda x: topi.cumsum(x, axis=1), *shape)
+
+
+@cache
+def pooled(*shape: int) -> list[Any]:
+    """The largest values of windows of 3 x 3, at every second pixel."""
+    return rows(lambda x: topi.nn.pool2d(x, [3, 3], [2, 2], [1, 1], [1, 1, 1, 1], "max"), *shape)
+
+
+@cache
+def depthwise(channels: int = 32, size: int = 8) -> list[Any]:
+    x = te.placeholder((1, channels, size, size), name="x")
+    w = te.placeholder((channels, 1, 3, 3), name="w")
     return [x, w, topi.nn.depthwise_conv2d_nchw(x, w, 1, 1, 1)]
 
 
-def attention() -> list[Any]:
-    q, k, v = (te.placeholder((1, 1, 128, 64), "float16", name=n) for n in "qkv")
+@cache
+def attention(rows: int = 128, width: int = 64, heads: int = 1, dtype: str = "float16") -> list[Any]:
+    q, k, v = (te.placeholder((1, heads, rows, width), dtype, name=n) for n in "qkv")
     return [q, k, v, topi.nn.scaled_dot_product_attention(q, k, v)]
-
-
-PROGRAMS: dict[str, tuple[list[Any], str]] = {
-    "wgmma": (product(64, 64, 64, "float16"), H200),
-    "mma": (product(64, 64, 64, "float16"), A100),
-    "SIMT with TMA": (product(64, 64, 32), H200),
-    "SIMT": (product(64, 64, 32), A100),
-    "dp4a": (product(32, 32, 64, "int8"), A100),
-    "im2col wgmma": (conv((1, 6, 6, 64), 64, 3, "float16", 1), H200),
-    "im2col lines wgmma": (conv((1, 6, 6, 8), 64, 3, "float16"), H200),
-    "im2col mma": (conv((1, 6, 6, 16), 32, 3, "float16", 1), A100),
-    "im2col dp4a": (conv((1, 6, 6, 16), 32, 3, "int8", 1), A100),
-    "im2col SIMT with TMA": (conv((1, 32, 8, 8), 64, 1), H200),
-    "im2col SIMT": (conv((1, 8, 8, 8), 64, 3, pad=1), A100),
-    "windows": (depthwise(), A100),
-    "shared tile": (product(32, 32, 32), "opencl"),
-    "row chain": (rows(topi.nn.softmax, 16, 64), A100),
-    "row chain in shared memory": (rows(topi.nn.softmax, 16, 64), A100),
-    "apart": (rows(topi.nn.softmax, 16, 64), A100),
-    "rows": (rows(lambda x: topi.sum(x, axis=1), 16, 64), A100),
-    "columns": (rows(lambda x: topi.sum(x, axis=0), 64, 32), A100),
-    "transpose": (rows(topi.transpose, 64, 64), A100),
-    "elementwise": (rows(topi.tanh, 16, 64), A100),
-    "plain": (product(8, 8, 8), A100),
-    "single thread": (rows(topi.tanh, 4, 4), A100),
-    "attention": (attention(), H200),
-    "attention apart": (attention(), H200),
-}
-EARLY = ("attention", "attention apart")
-
-
-def forced(rule: str) -> Plan:
-    """The plan of the program for a rule, with that rule for its first stage."""
-    args, target = PROGRAMS[rule]
-    return plan_of(te.create_prim_func(args), Target(target), forced={0: rule})

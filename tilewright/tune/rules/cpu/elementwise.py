@@ -13,7 +13,7 @@ from ....target import Target
 from ....target.machine import CpuMachine
 from ....tir.schedule import Schedule
 from ...cost.table import Table
-from ...program.patterns import joined
+from ...program.patterns import fusable_axes
 from ...program.stages import Stage
 from ..rule import Applied, Match, Refusal, Row
 from .simple import Work, bytes_of, gather_stalls, given_out, in_lines, simple_table, way_of
@@ -44,5 +44,5 @@ class Elementwise:
         if not loops:
             return Applied({"loops": "none: a single element"})
         lanes = f.lanes(way)
-        around, note = in_lines(sch, f, loops, lanes, joined(f, dynamic=True))
+        around, note = in_lines(sch, f, loops, lanes, fusable_axes(f, dynamic=True))
         return Applied({"lanes": lanes, **note, **given_out(sch, f, around, way)})

@@ -113,7 +113,7 @@ def _beside(group: list[Facts], rows: list[Axis], columns: list[Axis], way: Way)
         pair = [a for a in f.spatial if a.extent in (outer.extent, line.extent)][-2:]
         if len(pair) != 2 or [a.extent for a in pair] != [outer.extent, line.extent]:
             return 0
-        if not all(r.in_line(*pair) for r in f.accesses):
+        if not all(r.contiguous(*pair) for r in f.accesses):
             return 0
     lanes, room = way.lanes(group[-1].bits), way.machine.cache_sizes.l2 // 2
     deep = math.prod(a.extent for a in columns) * group[-1].bits // 8

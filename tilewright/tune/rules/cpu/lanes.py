@@ -6,7 +6,7 @@ from ....ir.errors import ScheduleError
 from ....tir.schedule import Schedule
 from ....tir.schedule.primitive import BlockRV, LoopRV
 from ...program.facts import Facts, extent_of
-from ...program.patterns import one_line
+from ...program.patterns import can_be_fused
 from .simple import Way
 
 __all__ = ["CHAINS", "fused", "in_lanes", "lane_count", "lanes_of", "place_lanes", "vector_reduction"]
@@ -24,7 +24,7 @@ def vector_reduction(
     loops = sch.get_loops(f.rv)
     spatial = len(f.spatial)
     reduces = loops[spatial:]
-    if len(reduces) > 1 and one_line(f, f.reduce):
+    if len(reduces) > 1 and can_be_fused(f, f.reduce):
         reduces = [sch.fuse(*reduces)]
     return lanes_of(sch, f, reduces[-1], way, spatial, chains)
 

@@ -18,7 +18,7 @@ from ....tir.schedule import Schedule
 from ....tir.schedule.primitive import BlockRV
 from ...cost.table import Table
 from ...program.facts import Facts, Vectors, facts_of
-from ...program.patterns import in_line, one_line
+from ...program.patterns import can_be_fused, contiguous_axis
 from ...program.stages import Stage
 from ..rule import Applied, Match, Refusal, Row
 from .lanes import in_lanes, lanes_of, place_lanes
@@ -84,8 +84,8 @@ class Online:
 
 def _along(f: Facts) -> bool:
     """Whether a reduction runs along contiguous memory."""
-    line = in_line(f)
-    return line is not None and line.reduce and one_line(f, f.reduce)
+    line = contiguous_axis(f)
+    return line is not None and line.reduce and can_be_fused(f, f.reduce)
 
 
 def _axes(f: Facts) -> list[list[int]]:

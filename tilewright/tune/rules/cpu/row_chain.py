@@ -21,7 +21,7 @@ from ....target.machine import CpuMachine
 from ....tir.schedule import Schedule
 from ...cost.table import Table
 from ...program.facts import Axis, Facts
-from ...program.patterns import in_line, rows_of
+from ...program.patterns import contiguous_axis, rows_of
 from ...program.stages import Stage
 from ..rule import Applied, Match, Refusal, Row
 from .lanes import fused, place_lanes, vector_reduction
@@ -59,7 +59,7 @@ class RowChain:
 
 def runs_along_rows(group: tuple[Facts, ...]) -> bool:
     """Whether the largest reduction runs along its contiguous axis."""
-    line = in_line(max((f for f in group if f.kind == "reduction"), key=lambda f: f.points))
+    line = contiguous_axis(max((f for f in group if f.kind == "reduction"), key=lambda f: f.points))
     return line is not None and line.reduce
 
 

@@ -18,7 +18,7 @@ from ....target.machine import CpuMachine
 from ....tir.schedule import Schedule
 from ...cost.table import Table
 from ...program.facts import Facts, facts_of
-from ...program.patterns import in_line, one_line, reuses
+from ...program.patterns import can_be_fused, contiguous_axis, reuses
 from ...program.stages import Stage
 from ..rule import Applied, Match, Refusal, Row
 from .lanes import CHAINS, fused, lanes_of, place_lanes, vector_reduction
@@ -29,7 +29,7 @@ __all__ = ["RowParts", "Rows", "along_line", "reduce_rows"]
 
 def along_line(f: Facts) -> bool:
     """Whether a reduction runs along contiguous memory."""
-    line = in_line(f)
+    line = contiguous_axis(f)
     return f.kind == "reduction" and line is not None and line.reduce
 
 
@@ -41,7 +41,7 @@ def _row_work(stage: Stage, machine: CpuMachine) -> Work:
     """The operations on lines of contiguous elements, and the sums over lanes that end them."""
     f = stage.facts
     lanes, whole = machine.lanes(f.bits), math.prod(a.extent for a in f.reduce)
-    length = whole if one_line(f, f.reduce) else f.reduce[-1].extent
+    length = whole if can_be_fused(f, f.reduce) else f.reduce[-1].extent
     full = -(-length // lanes) * lanes / length  # the last vector of a line may be hardly filled
     return Work(
         f.points * (f.work + 1) * full,
@@ -111,7 +111,7 @@ class RowParts:
         f, way = match.stage.facts, way_of(match, row)
         loops, parts = sch.get_loops(f.rv), 4 * way.machine.num_cores
         reduces = loops[len(f.spatial) :]
-        whole = fused(sch, reduces) if one_line(f, f.reduce) else reduces[0]
+        whole = fused(sch, reduces) if can_be_fused(f, f.reduce) else reduces[0]
         part, _ = sch.split(whole, [parts, None])
         partial = sch.rfactor(part, factor_axis=0)
         inner = facts_of(sch, partial)

@@ -13,7 +13,7 @@ from ....target.machine import CpuMachine
 from ....tir.schedule import Schedule
 from ...cost.table import Table
 from ...program.facts import Axis, Facts, Vectors, extent_of
-from ...program.patterns import in_line
+from ...program.patterns import contiguous_axis
 from ...program.stages import Stage
 from ..rule import Applied, Match, Refusal, Row
 from .lanes import fused
@@ -63,7 +63,7 @@ def combined_by_one(f: Facts) -> int:
 
 def _vector_axis(f: Facts, vectors: Vectors) -> Axis | None:
     """The contiguous axis, if its neighbours belong to different results and fill a vector."""
-    line = in_line(f)
+    line = contiguous_axis(f)
     return line if line is not None and not line.reduce and line.extent >= f.lanes(vectors) else None
 
 

@@ -15,7 +15,7 @@ from ....target import Target
 from ....target.machine import CpuMachine
 from ....tir.schedule import Schedule
 from ...cost.table import Table
-from ...program.patterns import in_line
+from ...program.patterns import contiguous_axis
 from ...program.stages import Stage
 from ..rule import Applied, Match, Refusal, Row
 from .lanes import lane_count
@@ -38,7 +38,7 @@ class SeveralLanes:
         f = stage.facts
         if not stage.single or f.kind != "several":
             return Refusal("it has one result")
-        line = in_line(f)
+        line = contiguous_axis(f)
         if line is None or not line.reduce:
             return Refusal("neighbours in memory belong to different results")
         if line.known and line.extent <= f.lanes(target.cpu):

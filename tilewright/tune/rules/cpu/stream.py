@@ -18,7 +18,7 @@ from ....tir.schedule import Schedule
 from ....tir.schedule.primitive import LoopRV
 from ...cost.table import Table
 from ...program.facts import Axis, Facts, extent_of
-from ...program.patterns import in_line, main_read, reuses
+from ...program.patterns import contiguous_axis, main_read, reuses
 from ...program.stages import Stage
 from ..rule import Applied, Match, Refusal, Row
 from .lanes import fused
@@ -41,7 +41,7 @@ class Stream:
         f = stage.facts
         if not stage.single or f.kind != "reduction":
             return Refusal("it is not a single reduction")
-        line = in_line(f)
+        line = contiguous_axis(f)
         if line is not None and line.reduce:
             return Refusal("neighbours in memory belong to the same result")
         return Match(stage, target.cpu)
@@ -83,7 +83,7 @@ def _schedule(sch: Schedule, f: Facts, way: Way) -> dict[str, object]:
     """Add up whole lines, several at a time, into a part of the results that stays in the L1 cache."""
     lanes = f.lanes(way)
     loops = dict(zip([a.var for a in f.axes], sch.get_loops(f.rv), strict=True))
-    line = in_line(f)
+    line = contiguous_axis(f)
     spatial = f.spatial
     if line is None or line.reduce or not spatial:
         line = spatial[-1] if spatial else None

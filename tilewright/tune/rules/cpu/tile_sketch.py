@@ -80,7 +80,7 @@ def _lines(facts: Facts, tail: Facts) -> list[list[int]]:
             in_order and axes[k - 1].known and axes[k].known and axes[k].extent > 1 and axes[k - 1].extent > 1
         )
         for f in (facts, tail) if join else ():
-            join = join and all(r.in_line(f.spatial[k - 1], f.spatial[k]) for r in f.accesses)
+            join = join and all(r.contiguous(f.spatial[k - 1], f.spatial[k]) for r in f.accesses)
         if join:
             groups[-1].append(k)
         else:

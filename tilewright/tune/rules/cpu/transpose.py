@@ -15,7 +15,7 @@ from ....tir.schedule import Schedule
 from ....tir.schedule.primitive import LoopRV
 from ...cost.table import Table
 from ...program.facts import Access, Facts, extent_of
-from ...program.patterns import across_of, lies_across
+from ...program.patterns import axis_of_transpose, transposed_axis
 from ...program.stages import Stage
 from ..rule import Applied, Match, Refusal, Row
 from .simple import Work, bytes_of, gather_stalls, given_out, simple_table, way_of
@@ -31,7 +31,7 @@ class Transpose:
 
     def match(self, stage: Stage, target: Target) -> Match | Refusal:
         f = stage.facts
-        across = across_of(f) if stage.single and f.kind == "injective" else None
+        across = axis_of_transpose(f) if stage.single and f.kind == "injective" else None
         if across is None:
             return Refusal("it is not a copy from rows to columns")
         return Match(stage, target.cpu, across)
@@ -55,7 +55,7 @@ class TransposedOperand:
 
     def match(self, stage: Stage, target: Target) -> Match | Refusal:
         f = stage.facts
-        plain = stage.single and f.kind == "injective" and across_of(f) is None
+        plain = stage.single and f.kind == "injective" and axis_of_transpose(f) is None
         found = _read_across(f) if plain else None
         if found is None:
             return Refusal("it does not read exactly one transposed operand")
@@ -85,7 +85,7 @@ def _work(f: Facts, turned: Access, machine: CpuMachine) -> Work:
 
 def _read_across(facts: Facts) -> tuple[Access, int] | None:
     """The only transposed read of a stage that computes something, and the axis along which it is contiguous."""
-    found = [(r, at) for r in facts.reads if (at := lies_across(facts, r)) is not None]
+    found = [(r, at) for r in facts.reads if (at := transposed_axis(facts, r)) is not None]
     if len(found) != 1 or facts.guarded:
         return None
     read, at = found[0]

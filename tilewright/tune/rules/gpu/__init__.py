@@ -16,6 +16,7 @@ from .im2col_threads import Im2colSimt, Im2colSimtTma
 from .mma import Mma
 from .plain import ParallelLoops, Plain, SingleThread
 from .row_chain import Apart, RowChain, SharedChain
+from .row_parts import RowParts
 from .rows import Rows
 from .shared_tile import SharedTiles
 from .simt import Simt
@@ -45,6 +46,7 @@ GPU: tuple[Rule, ...] = (
     SharedChain(),
     Apart(),
     Rows(),
+    RowParts(),
     Columns(),
     Transpose(),
     Elementwise(),
@@ -58,7 +60,7 @@ EARLY: tuple[Rule, ...] = (FusedAttention(), AttentionApart())
 
 
 def _capabilities(target: Target) -> frozenset[str]:
-    """What a target has; shared memory is a capability too, so that rules can be asked to do without it."""
+    """The capabilities of a target; shared memory is one of them, so that rules can be asked to do without it."""
     have = {x for rule in (*EARLY, *GPU) for x in rule.needs if target.has(x)}
     return frozenset(have | {"shared_memory"})
 

@@ -83,7 +83,7 @@ def best_parts(a: Attention, gpu: GpuMachine) -> Parts | str:
 
 
 def _rounds(a: Attention, groups: int, gpu: GpuMachine) -> int:
-    """How many tiles of rows an SM takes one after the other."""
+    """The number of tiles of rows that an SM processes, one after the other."""
     tiles = -(-a.size(a.row) // (64 * groups)) * math.prod(a.size(iv) for iv in a.others)
     return -(-tiles // gpu.multiprocessors)
 
@@ -288,8 +288,8 @@ class _Sketch:
         return block, group, part
 
     def heads(self, edges: list[tuple[int, int]]) -> int:
-        """How many heads are processed together, so that the busiest SM has the least work, and the L2 cache holds
-        their keys and values."""
+        """The number of heads that are processed together, so that the busiest SM has the least work, and the L2 cache
+        holds their keys and values."""
         import numpy as np
 
         a, p = self.a, self.parts

@@ -20,7 +20,7 @@ from ....tir.schedule.primitive import BlockRV
 from ...cost.gpu import Counts
 from ...cost.table import Array
 from ...program.facts import Axis, Facts
-from ...program.patterns import in_line
+from ...program.patterns import contiguous_axis
 from ...program.stages import Stage
 from ..rule import Match, Refusal
 from .figures import SimpleRule, stage_counts
@@ -47,7 +47,7 @@ class Columns(SimpleRule):
         why = lone_reduction(stage, target.gpu)
         if why:
             return Refusal(why)
-        f, line = stage.facts, in_line(stage.facts)
+        f, line = stage.facts, contiguous_axis(stage.facts)
         if line is None or line.reduce:
             return Refusal("it reduces along contiguous memory")
         if not all(a.known for a in f.axes):

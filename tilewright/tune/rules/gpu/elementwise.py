@@ -23,7 +23,7 @@ from ....tir.schedule.primitive import LoopRV
 from ...cost.gpu import Counts
 from ...cost.table import Array
 from ...program.facts import Axis, Facts, extent_of
-from ...program.patterns import joined, lies_across
+from ...program.patterns import fusable_axes, transposed_axis
 from ...program.stages import Stage
 from ..rule import Match, Refusal
 from .figures import SimpleRule, stage_counts
@@ -64,7 +64,7 @@ class Elementwise(SimpleRule):
 
 def strided_bytes(f: Facts, gpu: GpuMachine) -> int:
     """Bytes of DRAM beside those of the elements that are read with a stride: each costs a whole sector."""
-    read = [r for r in f.reads if lies_across(f, r) is not None]
+    read = [r for r in f.reads if transposed_axis(f, r) is not None]
     return sum(f.touched(r) * (gpu.sector // r.bytes - 1) for r in read)
 
 
@@ -98,7 +98,7 @@ def _width(g: Kernel, f: Facts) -> int:
     last, near = f.axes[-1], g.target.gpu.elementwise.near
     if not last.known or f.write.stride(last) != 1 or any(abs(r.stride(last) or 0) > near for r in f.reads):
         return 1
-    size = last.extent if f.guarded else math.prod(a.extent for a in f.spatial[-joined(f) :])
+    size = last.extent if f.guarded else math.prod(a.extent for a in f.spatial[-fusable_axes(f) :])
     wide = g.widest or _WIDE * 8 // max(8, f.bits)
     while wide > 1 and (size % wide or not _alike(f, last, wide)):
         wide //= 2

@@ -44,7 +44,7 @@ class SimpleRule:
     """A rule without register tiles: its decisions are the threads of a block and the width of vectors."""
 
     name = ""
-    sketch = ""  # how `explain()` calls it: by its name, if it is empty
+    sketch = ""  # the name that `explain()` gives it, if that is not the name of the rule
     needs: frozenset[str] = frozenset()
     free = True  # whether the threads of a block can be decided
 
@@ -55,8 +55,9 @@ class SimpleRule:
         """The work of the kernel, for arrays of both decisions."""
         raise NotImplementedError
 
-    def steps(self, k: Kernel, match: Match) -> dict[str, Any]:
-        """Make the kernel. Returns what `explain()` says of it, and `kernel`, the block that tells its grid."""
+    def steps(self, k: Kernel, match: Match) -> dict[str, Any] | Refusal:
+        """Make the kernel. Returns the notes for `explain()`, with `kernel`, the block whose loops are its grid; a
+        Refusal if it is not possible with these decisions."""
         raise NotImplementedError
 
     def more(self, match: Match) -> dict[str, float]:
@@ -74,16 +75,18 @@ class SimpleRule:
         vectors, more = self.in_vectors(match), self.more(match)
         return simple_table(match.stage, machine, counts, only, self.free, vectors, **more)
 
-    def apply(self, sch: Schedule, match: Match, row: Row) -> Applied:
+    def apply(self, sch: Schedule, match: Match, row: Row) -> Applied | Refusal:
         k = Kernel(match.stage, row.values["threads"], row.values["wide"])
         note = self.steps(k, match)
+        if isinstance(note, Refusal):
+            return note
         kernel, registers = note.pop("kernel", match.stage.facts.rv), note.get("registers", 0)
         figures = stage_figures(sch, match.stage.chain, kernel, match.machine, registers)
         return Applied(note, self.sketch, figures=figures)
 
 
 _MARGINS = ("prior", "margin")
-_COLUMNS = ("threads", "wide")  # 0 stands for the choice of the rule, which is the first row
+_COLUMNS = ("threads", "wide")  # 0 means that the rule chooses; that is the first row
 
 
 def simple_table(
@@ -201,10 +204,10 @@ def stage_figures(
 ) -> dict[str, Any]:
     """The figures of a kernel for some stages that hardly reuse what they read, with the grid that it has."""
     blocks, threads = grid_of(sch, rv)
-    held = max(1, min(gpu.limits.blocks, gpu.limits.threads // max(1, threads)))
+    resident = max(1, min(gpu.limits.blocks, gpu.limits.threads // max(1, threads)))
     if registers:
-        held = max(1, min(held, gpu.limits.registers // (registers * max(1, threads))))
-    at_once = max(1, min(held, -(-blocks // gpu.multiprocessors)))
+        resident = max(1, min(resident, gpu.limits.registers // (registers * max(1, threads))))
+    at_once = max(1, min(resident, -(-blocks // gpu.multiprocessors)))
     c = stage_counts(group, gpu, blocks or gpu.multiprocessors)
     c = replace(c, blocks=blocks, at_once=at_once, threads=threads, registers=registers)
     return kernel_figures(c, operations(group), bytes_of(group), gpu)

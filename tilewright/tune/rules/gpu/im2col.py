@@ -65,7 +65,7 @@ class Windows:
 
     @property
     def contiguous(self) -> int:
-        """How many channels a vector copy can have; 16 if there is no such vector and they are copied one by one."""
+        """The number of channels of a vector copy; 16 if there is no such vector and they are copied one by one."""
         together = math.gcd(self.c.extent, 16) if self.window[-1] is self.c else 1
         return together if together > 1 else 16
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from ....ir.expr import BufferLoad, Call, PrimExpr, const_value
 from ....ir.op import Op
@@ -21,14 +22,14 @@ def power(n: int) -> int:
 
 
 class Kernel:
-    """A stage while a rule makes a kernel of it. `threads` and `widest` are the threads of a block and the width of
+    """A stage that is becoming a kernel. `threads` and `widest` are the threads of a block and the width of
     vectors, if these are decided (else 0)."""
 
     def __init__(self, stage: Stage, threads: int = 0, widest: int = 0) -> None:
         self.program, self.sch, self.target = stage.program, stage.program.sch, stage.program.target
         self.gpu, self.root, self.outputs = self.target.gpu, stage.program.root, stage.program.outputs
         self.threads, self.widest = threads, widest
-        self.finished: list[object] = []  # the keys of blocks that this rule has scheduled on the way
+        self.finished: list[object] = []  # the keys of other blocks that the rule has scheduled
 
     @property
     def limit(self) -> int:
@@ -53,11 +54,7 @@ class Kernel:
 
     def inlines(self, rv: BlockRV) -> bool:
         """Inline a stage, if that is possible; whether it was."""
-        ahead = self.program.look_ahead(lambda: self.sch.compute_inline(rv))
-        if isinstance(ahead, str):
-            return False
-        self.sch.go_to(ahead[1])
-        return True
+        return self.sch.attempt(partial(self.sch.compute_inline, rv)) is None
 
     # -- steps ---------------------------------------------------------------------------------------
     def fused(self, loops: Sequence[LoopRV], rv: BlockRV) -> LoopRV:

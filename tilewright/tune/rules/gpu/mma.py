@@ -45,7 +45,7 @@ _TYPES = {"float16": "f16", "bfloat16": "bf16", "float32": "tf32", "int8": "s8"}
 # ---------------------------------------------------------------------------- sizes
 @dataclass(frozen=True, slots=True)
 class WarpTile(Tile):
-    """A tile of results; a warp has `high` x `wide` of it."""
+    """A tile of results, of which each warp computes `high` x `wide`."""
 
     high: int = 64
     wide: int = 64
@@ -80,9 +80,9 @@ def _tiles(p: Product, target: Target, fewer_stages: bool) -> list[WarpTile]:
 
 
 def _at_once(t: WarpTile, p: Product, gpu: GpuMachine) -> int:
-    """How many thread blocks an SM holds at the same time: each thread holds its part of the register tile, and two
-    sets of fragments. 0 if a thread has too few registers for its peak, which includes values that are being rounded
-    to tf32 and the addresses of pieces of an im2col window."""
+    """The number of thread blocks that an SM holds at the same time: each thread holds its part of the register tile,
+    and two sets of fragments. 0 if a thread has too few registers for its peak, which includes values that are being
+    rounded to tf32 and the addresses of pieces of an im2col window."""
     size = p.a.dtype.nbytes
     own = _registers(t, gpu)
     gathered = 2 * t.rows * t.depth * size // 16 // t.threads if p.windows > 1 else 0
@@ -260,7 +260,7 @@ class Warps(Sketch):
         sch.bind(lane, "threadIdx.x")
         sch.vectorize(vector)
         sch.unroll(several)
-        # Swizzled: eight consecutive rows lie in different banks, and `ldmatrix` loads them without conflicts.
+        # Swizzled: eight consecutive rows are in different banks, and `ldmatrix` loads them without conflicts.
         sch.annotate(copy, PERMUTED, 1)
 
     def load(self, which: int, step: LoopRV, scope: str, intrinsic: str, tile: tuple[int, int]) -> None:

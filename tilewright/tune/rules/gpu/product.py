@@ -1,4 +1,4 @@
-"""Matrix products, alone or in batches: what they are, and the steps that all kernels for them share.
+"""Matrix products, alone or in batches: their sizes and operands, and the steps that all kernels for them share.
 
 Sizes that are not multiples of a tile are padded with zeros by the copies to shared memory.
 """
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....ir.buffer import Buffer
-from ....ir.errors import ScheduleError
 from ....ir.expr import Add, BufferLoad, Call, Cast, Mul, PrimExpr, Var, const_value
 from ....ir.functor import pre_order
 from ....ir.op import Op
@@ -22,6 +21,8 @@ from ....tir.schedule import Schedule
 from ....tir.schedule.primitive import BlockRV, LoopRV
 from ....tir.transform.lower_bulk_copies import line_of
 from ...program.facts import Axis, Facts, facts_of
+from ...program.patterns import TRANSPOSED
+from ..rule import Refusal
 from .kernel import Kernel
 from .transpose import transpose, transposed_read
 
@@ -31,6 +32,7 @@ __all__ = [
     "Tile",
     "across",
     "can_be_copied",
+    "can_be_transposed",
     "factors",
     "moves",
     "product_of",
@@ -184,6 +186,11 @@ def across(p: Product) -> list[Buffer]:
     return [b for b, apart in ((p.a, p.trans_a), (p.b, not p.trans_b)) if apart]
 
 
+def can_be_transposed(p: Product, b: Buffer) -> bool:
+    """Whether a kernel can transpose an operand: its rows and columns are not too few."""
+    return min(p.k.extent, (p.m if b is p.a else p.n).extent) >= TRANSPOSED
+
+
 def transpose_cycles(sides: Sequence[Buffer], gpu: GpuMachine) -> float:
     """Estimated cycles for transposing tensors, with the launch of a kernel for each."""
     moved = sum(2 * math.prod(int(const_value(d) or 1) for d in b.shape) * b.dtype.nbytes for b in sides)
@@ -207,14 +214,12 @@ def transpose_operands(
             sch.transform_block_layout(copy, lambda *its: (*its[:-2], its[-1], its[-2]))
         facts = facts_of(sch, copy)
         read = transposed_read(facts)
-        if read is None:
-            raise ScheduleError(f"{b.name} cannot be transposed")
+        assert read is not None  # `can_be_transposed` has said so
         transpose(g, facts, *read)
         g.finished.append(copy.key)
     f = facts_of(sch, f.rv)
     found = product_of(f)
-    if found is None:
-        raise ScheduleError(f"{f.name} with transposed operands is no product of matrices")
+    assert found is not None  # its operands have changed their order, and nothing else
     return f, found
 
 
@@ -351,8 +356,8 @@ class Sketch:
         self.spread(out, 8)
         return None
 
-    def apply(self) -> dict[str, Any]:
-        """Schedule the product. Returns what `explain()` says of it."""
+    def apply(self) -> dict[str, Any] | Refusal:
+        """Schedule the product. Returns the notes for `explain()`; a Refusal if the program does not allow it."""
         raise NotImplementedError
 
     def spread(self, epilogue: BlockRV, wide: int = 2) -> None:

@@ -23,7 +23,15 @@ from ...program.stages import Stage
 from ..rule import Applied, Match, Refusal, Row
 from .figures import bytes_of, kernel_figures, kernel_table, operations
 from .kernel import Kernel
-from .product import Product, Sketch, Tile, product_of, transpose_cycles, transpose_operands
+from .product import (
+    Product,
+    Sketch,
+    Tile,
+    can_be_transposed,
+    product_of,
+    transpose_cycles,
+    transpose_operands,
+)
 
 __all__ = ["ProductRule", "RewrittenRule", "Source", "Way", "hardly_reused", "transposed"]
 
@@ -76,15 +84,15 @@ class ProductRule:
     """A kind of kernel for products. Its table has a row for each tile and each way to transpose operands first."""
 
     name = ""
-    sketch = ""  # how `explain()` calls it
+    sketch = ""  # the name that `explain()` gives it
     needs: frozenset[str] = frozenset()
     types: tuple[str, ...] = ()  # of the operands
     tile: ClassVar[type[Tile]] = Tile
     no_way = "it cannot copy its operands"
 
-    # -- what a kind of kernel says of itself --------------------------------------------------------
+    # -- the description of a kind of kernel --------------------------------------------------------
     def found(self, f: Facts, target: Target) -> Any:
-        """What a block is; refused if it is nothing that this kernel computes."""
+        """The product in a block; a Refusal if this kernel does not compute it."""
         p = product_of(f)
         if p is None:
             return Refusal("it is no product of matrices")
@@ -137,9 +145,12 @@ class ProductRule:
         why = self.refusal(source.product, target)
         if why:
             return Refusal(why, near=True)
-        ways = tuple(self.ways(source.product, target))
-        if not ways:
+        given = self.ways(source.product, target)
+        if not given:
             return Refusal(self.no_way, near=True)
+        ways = tuple(w for w in given if all(can_be_transposed(source.product, b) for b in w.sides))
+        if not ways:
+            return Refusal("an operand has too few rows or columns to be transposed", near=True)
         found = _Found(source, ways)
         whole = Match(stage, target.gpu, replace(found, whole=True))
         return Match(stage, target.gpu, found, simpler=lambda: whole)
@@ -177,7 +188,7 @@ class ProductRule:
             **{x.name: int(values[x.name]) for x in fields(self.tile)}
         )
 
-    def apply(self, sch: Schedule, match: Match, row: Row) -> Applied:
+    def apply(self, sch: Schedule, match: Match, row: Row) -> Applied | Refusal:
         found, gpu, k = match.found, match.machine, Kernel(match.stage)
         source: Source = found.source
         number, tile = self._decided(row.values)
@@ -191,6 +202,8 @@ class ProductRule:
             p = replace(made, windows=p.windows, contiguous=p.contiguous, after=p.after)
         steps = self.steps(k, f, p, tile, source.after)
         note = steps.apply()
+        if isinstance(note, Refusal):
+            return note
         if way.sides:
             note["transposed"] = [b.name for b in way.sides]
         before = transpose_cycles(way.sides, gpu) if way.sides else 0.0

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from operator import is_
 from typing import Any
 
 import numpy as np
 
 from ....ir.buffer import Buffer
-from ....ir.errors import ScheduleError
 from ....ir.expr import const_value
 from ....target import Target
 from ....target.gpu_machine import GpuMachine
@@ -18,14 +17,14 @@ from ....tir.schedule import Schedule
 from ....tir.schedule.primitive import BlockRV, LoopRV
 from ...cost.gpu import Counts, seconds_of
 from ...cost.table import Array
-from ...program.facts import Access, Axis, Facts, extent_of, facts_of
-from ...program.patterns import in_line, rows_of
-from ...program.stages import Stage
+from ...program.facts import Access, Axis, Facts, extent_of, facts_of, with_fused_axes
+from ...program.patterns import contiguous_axis, rows_of
+from ...program.stages import Stage, facts_in_groups
 from ..rule import Applied, Match, Refusal, Row
 from .figures import SimpleRule, stage_counts
 from .kernel import Kernel, power
 from .rows import (
-    MadeAhead,
+    InForms,
     Shares,
     combines,
     factored,
@@ -43,7 +42,7 @@ __all__ = ["Apart", "Chain", "RowChain", "SharedChain"]
 _WARP = 32
 
 
-class RowChain(MadeAhead):
+class RowChain(InForms):
     """One kernel for a chain of stages, with each row in the registers of the threads that share it. Results that are
     computed elementwise from its result are part of the same kernel if possible."""
 
@@ -56,9 +55,18 @@ class RowChain(MadeAhead):
         beside = _beside(stage)
         return self.first_of(stage, [beside, []] if beside else [[]])
 
+    def blocks(self, stage: Stage, form: Sequence[BlockRV]) -> int | str:
+        chain = _chain_of(stage, form)
+        return chain.refusal() or chain.blocks
+
     def made(self, k: Kernel, stage: Stage, form: Sequence[BlockRV]) -> dict[str, Any] | str:
         last, group = stage.program.in_groups(stage.facts, list(stage.chain))
         return Chain(k, last, group, beside=form).made()
+
+
+def _chain_of(stage: Stage, beside: Sequence[BlockRV] = ()) -> Chain:
+    """The chain of a stage, as it will be in one kernel; nothing is scheduled."""
+    return Chain(Kernel(stage), *facts_in_groups(stage.facts, list(stage.chain)), beside=beside)
 
 
 def _beside(stage: Stage) -> list[BlockRV]:
@@ -91,21 +99,21 @@ class SharedChain(SimpleRule):
         if stage.single:
             return Refusal("it is not a chain of stages")
         group = stage.chain
-        line = in_line(max((f for f in group if f.reduce), key=lambda f: f.points))
+        line = contiguous_axis(max((f for f in group if f.reduce), key=lambda f: f.points))
         if line is not None and not line.reduce:
             return Refusal("loads of threads along a row would not be coalesced", near=True)
         if not all(a.known for f in group for a in f.axes):
             return Refusal("a row whose length is not known cannot be kept in shared memory", near=True)
         rows, _ = rows_of(stage.facts, list(group))
         count = max(1, math.prod(a.extent for a in rows))
-        held = sum(
+        between = sum(
             math.prod(a.extent for a in f.spatial) // count * f.bits // 8
             for f in group
             if f is not stage.facts
         )
-        if held > target.gpu.rows.shared_memory:
+        if between > target.gpu.rows.shared_memory:
             return Refusal(
-                f"{held} bytes between the stages of a row are too much for shared memory", near=True
+                f"{between} bytes between the stages of a row are too much for shared memory", near=True
             )
         return Match(stage, target.gpu, count)
 
@@ -161,15 +169,9 @@ class Apart(SimpleRule):
     def match(self, stage: Stage, target: Target) -> Match | Refusal:
         if stage.single:
             return Refusal("it is not a chain of stages")
-
-        def prepared() -> bool:
-            last, group = stage.program.in_groups(stage.facts, list(stage.chain))
-            chain = Chain(Kernel(stage), last, group)
-            chain.prepare()
-            return chain.too_long
-
-        ahead = stage.program.look_ahead(prepared)
-        return Match(stage, target.gpu, not isinstance(ahead, str) and ahead[0])
+        chain = _chain_of(stage)
+        chain.prepare()
+        return Match(stage, target.gpu, chain.too_long)
 
     def counts(self, match: Match, threads: Array, wide: Array) -> Counts:
         return Counts(compute=np.zeros(len(threads)))
@@ -193,13 +195,16 @@ class Apart(SimpleRule):
 
 
 def _blocks(f: Facts, gpu: GpuMachine) -> int:
-    """About how many thread blocks a kernel for one stage has: one for each row of a reduction."""
+    """The estimated number of thread blocks of a kernel for one stage: one for each row of a reduction."""
     results = math.prod(a.extent for a in f.spatial)
     return max(1, results if f.reduce else results // gpu.elementwise.threads)
 
 
 class Chain:
-    """A chain of stages in one kernel, with each row kept by the threads that share it."""
+    """A chain of stages in one kernel, with each row kept by the threads that share it.
+
+    `prepare` distributes the rows, from facts alone; `made` schedules the kernel.
+    """
 
     def __init__(
         self,
@@ -217,10 +222,25 @@ class Chain:
         self.count = self.size = 1
         self.made_here: set[Buffer] = set()
         self.shares = Shares(1, 1, 1, 1)
+        self.fused: list[int] = []  # the sizes of the axes of a row that are fused
 
     def made(self) -> dict[str, Any] | str:
-        """Make the kernel. Returns what `explain()` says of it; a sentence if it is not possible."""
-        return self.prepare() or self.schedule()
+        """Make the kernel. Returns the notes for `explain()`; a sentence with the reason if it is not possible."""
+        why = self.refusal()
+        if why:
+            return why
+        if self.fused:
+            self.flatten()
+        return self.schedule()
+
+    def refusal(self) -> str:
+        """Why there is no such kernel; empty if there is. Nothing is scheduled."""
+        return self.prepare() or self.misplaced()
+
+    @property
+    def blocks(self) -> int:
+        """The thread blocks of the kernel."""
+        return -(-self.count // self.shares.rows) * self.shares.blocks
 
     def prepare(self) -> str:
         """Distribute the rows over threads. Returns why that is not possible; empty if it is."""
@@ -238,9 +258,11 @@ class Chain:
         self.made_here = {f.write.buffer for f in group if f.write is not None}
         if any(self.length(f) not in (1, self.size) for f in group):
             return "the stages of a row have different lengths"
-        line = in_line(largest)
-        if len(self.columns) > 1 and line is not None and line.reduce and self.in_one_line():
-            self.flatten()
+        line = contiguous_axis(largest)
+        if len(self.columns) > 1 and line is not None and line.reduce and self.rows_are_contiguous():
+            self.fused = [a.extent for a in self.columns]
+            joined = [with_fused_axes(f, len(self.fused)) if self.length(f) > 1 else f for f in group]
+            self.regroup(joined, next(j for f, j in zip(group, joined, strict=True) if f is last))
         if line is not None and not line.reduce and len(self.rows) > 0:
             if self.scalar:
                 return "columns are reduced better on their own"
@@ -272,7 +294,7 @@ class Chain:
         even, heavy = len(self.columns) > 1, any(f.kind == "several" for f in self.group)
         self.shares = shares_of(self.size, self.count, lanes, g.limit, decided, even, heavy, self.w)
 
-    def in_one_line(self) -> bool:
+    def rows_are_contiguous(self) -> bool:
         """Whether the axes of a row are the last ones of each stage, and contiguous with each other in each access that
         depends on all of them."""
         for f in self.group:
@@ -280,7 +302,7 @@ class Chain:
             if axes and (list(f.axes[-len(axes) :]) != axes or len(f.axes) != len(f.block.iter_vars)):
                 return False
             whole = [r for r in f.accesses if axes and all(r.moves(a) for a in axes)]
-            if any(r.gathered or not all(map(r.in_line, axes, axes[1:])) for r in whole):
+            if any(r.gathered or not all(map(r.contiguous, axes, axes[1:])) for r in whole):
                 return False
         return True
 
@@ -289,19 +311,23 @@ class Chain:
 
         sum[n, c] += x[n, c, h, w]     ->     sum[n, c] += x[n, c, k // 56, k % 56]
         """
-        sch, sizes, stages = self.sch, [a.extent for a in self.columns], [f.rv for f in self.group]
+        sch, stages = self.sch, [f.rv for f in self.group]
         for f in self.group:
             if self.length(f) > 1:
-                sch.transform_block_layout(f.rv, joined_axes(sizes))
+                sch.transform_block_layout(f.rv, joined_axes(self.fused))
                 if f is not self.last and not f.reduce:
-                    sch.transform_layout(f.rv, ("write", 0), joined_axes(sizes))
-        self.group = [facts_of(sch, rv) for rv in stages]
-        self.last = self.group[stages.index(self.last.rv)]
-        self.made_here = {f.write.buffer for f in self.group if f.write is not None}
+                    sch.transform_layout(f.rv, ("write", 0), joined_axes(self.fused))
+        group = [facts_of(sch, rv) for rv in stages]
+        self.regroup(group, group[stages.index(self.last.rv)])
+
+    def regroup(self, group: list[Facts], last: Facts) -> None:
+        """Take the facts of the stages with the axes of a row fused."""
+        self.group, self.last = group, last
+        self.made_here = {f.write.buffer for f in group if f.write is not None}
         if self.scalar:
-            self.columns = max(self.group, key=lambda f: f.points).reduce
+            self.columns = max(group, key=lambda f: f.points).reduce
         else:
-            self.rows, self.columns = list(self.last.axes[:-1]), list(self.last.axes[-1:])
+            self.rows, self.columns = list(last.axes[:-1]), list(last.axes[-1:])
 
     def share_among_blocks(self) -> str:
         """Give a row to a cluster, if one thread block cannot keep it in registers. If a cluster cannot either, each
@@ -356,7 +382,7 @@ class Chain:
 
     def is_row(self, f: Facts, r: Access, axes: Sequence[Axis]) -> bool:
         """Whether an access reads each row in the order of memory, all of it and nothing else."""
-        if f.guarded or not all(r.in_line(a, b) for a, b in zip(axes, axes[1:])):
+        if f.guarded or not all(r.contiguous(a, b) for a, b in zip(axes, axes[1:])):
             return False
         rest = [a for a in f.axes if a not in axes and a.extent > 1]
         return r.stride(axes[-1]) not in (0, None) and all(r.moves(a) for a in rest)
@@ -469,7 +495,7 @@ class Chain:
             own.append(sum(b.dtype.nbytes for b in born if used[b] == i and made.get(b) != i))
             rest = sum(b.dtype.nbytes for b in born if used[b] > i and born[b] <= i and made.get(b) != i)
             most = max(most, max(own) + rest)
-        return -(-most * self.shares.held // 4)
+        return -(-most * self.shares.per_thread // 4)
 
     def reads(self, f: Facts, buffer: Buffer) -> bool:
         return any(r.buffer is buffer for r in f.reads)
@@ -494,21 +520,46 @@ class Chain:
         readers = [f for f in self.group if self.reads(f, buffer)]
         at = [r.buffer for r in self.sch.realize(readers[0].rv).block.reads].index(buffer)
         made = self.sch.cache_read(readers[0].rv, at, "local", [f.rv for f in readers])
-        shape = [int(const_value(d) or 0) for d in buffer.shape]
-        stride = next(r.stride(self.axes(readers[0])[-1]) for r in readers[0].reads if r.buffer is buffer)
-        lies = any(n == self.size and stride == math.prod(shape[i + 1 :]) for i, n in enumerate(shape))
-        if len(self.columns) == 1 and not lies:
-            by_rows = _by_rows(shape, self.size)
-            self.sch.transform_block_layout(made, by_rows)
-            self.sch.transform_layout(made, ("write", 0), by_rows)
+        by_rows = self.by_rows(buffer)
+        if by_rows is not None:
+            self.sch.transform_block_layout(made, by_rows.index)
+            self.sch.transform_layout(made, ("write", 0), by_rows.index)
         return made
+
+    def by_rows(self, buffer: Buffer) -> _ByRows | None:
+        """The reshaping of an input into rows; None if one of its dimensions is a row."""
+        reader = next(f for f in self.group if self.reads(f, buffer))
+        shape = _shape_of(buffer)
+        stride = next(r.stride(self.axes(reader)[-1]) for r in reader.reads if r.buffer is buffer)
+        found = any(n == self.size and stride == math.prod(shape[i + 1 :]) for i, n in enumerate(shape))
+        return None if found or len(self.columns) > 1 else _ByRows(shape, self.size)
+
+    def misplaced(self) -> str:
+        """Why the threads cannot hold the rows of a tensor in the order in which they are computed; empty if they
+        can."""
+        shapes: dict[str, list[int] | None] = {}
+        for b in self.kept() if self.keep and self.fits() else ():
+            by_rows = self.by_rows(b)
+            shapes[b.name] = _shape_of(b) if by_rows is None else by_rows.shape
+        stages = [
+            *(self.long() if self.fits() else ()),
+            *([self.last] if self.beside and not self.scalar else ()),
+        ]
+        for f in stages:
+            assert f.write is not None
+            shape = _shape_of(f.write.buffer)
+            fused = self.fused and f is not self.last and shape[-len(self.fused) :] == self.fused
+            shapes[f.name] = [*shape[: -len(self.fused)], self.size] if fused else shape
+        wrong = [name for name, shape in shapes.items() if shape is None or self.inner(shape) is None]
+        return f"the elements of a row of {wrong[0]} are in another order" if wrong else ""
 
     def lay_out(self, rv: BlockRV) -> None:
         """Make the thread that holds an element a dimension of its buffer: each thread then has a part of its own."""
         s = self.shares
         region = self.sch.realize(rv).block.writes[0]
-        shape = [int(const_value(d) or 0) for d in region.buffer.shape]
+        shape = _shape_of(region.buffer)
         inner = self.inner(shape)
+        assert inner is not None  # `misplaced` has checked it
 
         def placed(*index: Any) -> list[Any]:
             at: Any = 0
@@ -520,31 +571,42 @@ class Chain:
 
         self.sch.transform_layout(rv, ("write", 0), placed, assume_injective_transform=True)
 
-    def inner(self, shape: Sequence[int]) -> list[int]:
-        """The dimensions of a buffer along a row."""
+    def inner(self, shape: Sequence[int]) -> list[int] | None:
+        """The dimensions of a buffer along a row, if there are such dimensions."""
         sizes = [a.extent for a in self.columns]
         for first in range(len(shape) - len(sizes), -1, -1):
             rest = [*shape[:first], *shape[first + len(sizes) :]]
             if list(shape[first : first + len(sizes)]) == sizes and math.prod(rest) == self.count:
                 return list(range(first, first + len(sizes)))
-        raise ScheduleError("what a row is made of does not lie as the row does")
+        return None
 
 
-def _by_rows(shape: Sequence[int], size: int) -> Callable[..., list[Any]]:
-    """The index map that reshapes a tensor into contiguous rows of `size` elements."""
-    inner, first = 1, len(shape)
-    while inner < size and first:
-        first -= 1
-        inner *= shape[first]
-    if inner % size or (inner // shape[first]) * (shape[first] // (inner // size)) != size:
-        raise ScheduleError("what a row is made of does not lie as the row does")
-    many = inner // size  # rows that share the first dimension of a row
+def _shape_of(b: Buffer) -> list[int]:
+    return [int(const_value(d) or 0) for d in b.shape]
 
-    def mapped(*index: Any) -> list[Any]:
+
+class _ByRows:
+    """The reshaping of a tensor into contiguous rows of `size` elements.
+
+    x[8, 4, 6] into rows of 12     ->     rows[8, 2, 12]
+    """
+
+    def __init__(self, shape: Sequence[int], size: int) -> None:
+        inner, first = 1, len(shape)
+        while inner < size and first:
+            first -= 1
+            inner *= shape[first]
+        self.given, self.first = shape, first
+        self.many = inner // size  # rows that share the first dimension of a row
+        whole = inner % size == 0 and (inner // shape[first]) * (shape[first] // self.many) == size
+        many = [self.many] if self.many > 1 else []
+        self.shape = [*shape[:first], *many, size] if whole else None  # None if rows are not whole
+
+    def index(self, *index: Any) -> list[Any]:
+        """An index of the tensor as an index of the rows."""
+        first, shape, many = self.first, self.given, self.many
         each = shape[first] // many
         at = index[first] % each if many > 1 else index[first]
         for i, n in zip(index[first + 1 :], shape[first + 1 :], strict=True):
             at = at * n + i
         return [*index[:first], *([index[first] // each] if many > 1 else []), at]
-
-    return mapped

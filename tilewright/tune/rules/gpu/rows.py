@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.errors import ScheduleError
 from ....ir.expr import const_value
 from ....target import Target
 from ....target.gpu_machine import ROWS, GpuMachine, RowFigures
@@ -32,17 +31,18 @@ from ....tir.analysis.combiner import NotACombination, combination_of
 from ....tir.schedule.primitive import BlockRV, LoopRV
 from ...cost.gpu import Counts
 from ...cost.table import Array
-from ...program.facts import Axis, Facts, facts_of
-from ...program.patterns import in_line, is_contiguous, is_pooling, reuses
+from ...program.facts import Axis, Facts, facts_of, with_fused_axes
+from ...program.patterns import contiguous_axis, is_contiguous, is_pooling, reuses
 from ...program.stages import Stage
 from ..rule import Match, Refusal
-from .figures import SimpleRule, grid_of, stage_counts
+from .figures import SimpleRule, stage_counts
 from .kernel import Kernel, power
 from .product_rule import hardly_reused
 
 __all__ = [
-    "MadeAhead", "Rows", "Shares", "combines", "factored", "joined_axes", "lone_reduction", "place", "share",
-    "shares_across", "shares_in_cluster", "shares_of", "vector_lanes",
+    "InForms", "Rows", "Shares", "combines", "factored", "fuse_reduced_axes", "has_contiguous_axes", "joined_axes",
+    "lone_reduction", "place", "reduce_rows", "share", "shares_across", "shares_in_cluster", "shares_of",
+    "vector_lanes",
 ]  # fmt: skip
 
 _WIDE = 16  # bytes of a vector load
@@ -51,8 +51,8 @@ _WARP = 32
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """How rows are distributed: `chunks` x `threads` x `lanes` elements of a row for each of the `blocks` thread blocks
-    of a cluster, or `rows` rows for one thread block."""
+    """The distribution of rows over threads: `chunks` x `threads` x `lanes` elements of a row for each of the `blocks`
+    thread blocks of a cluster, or `rows` rows for one thread block."""
 
     chunks: int
     threads: int
@@ -62,9 +62,14 @@ class Shares:
     blocks: int = 1
 
     @property
-    def held(self) -> int:
+    def per_thread(self) -> int:
         """The elements of a row that a thread has."""
         return self.chunks * self.lanes
+
+    @property
+    def size(self) -> int:
+        """The elements of a row that a thread block has."""
+        return self.per_thread * self.threads
 
     @property
     def tag(self) -> str:
@@ -148,45 +153,36 @@ def joined_axes(sizes: Sequence[int]) -> Callable[..., list[Any]]:
     return mapped
 
 
-class MadeAhead(SimpleRule):
-    """A rule whose kernel is made when a stage is matched, in the first of its forms that is possible: applying it is
-    going there. It is made anew where the threads of a block are decided."""
+class InForms(SimpleRule):
+    """A rule with several forms of a kernel, the best first. The first one that the facts of a stage allow competes;
+    where a primitive refuses it, the next one takes its place."""
 
     needs = frozenset({"shared_memory"})
 
-    def made(self, k: Kernel, stage: Stage, form: Any) -> dict[str, Any] | str:
-        """Make the kernel. Returns what `explain()` says of it; a sentence if that is not possible."""
+    def blocks(self, stage: Stage, form: Any) -> int | str:
+        """The thread blocks of a form; a sentence if the stage cannot have it."""
         raise NotImplementedError
 
-    def first_of(self, stage: Stage, forms: Sequence[Any]) -> Match | Refusal:
-        why = ""
-        for form in forms:
-            ahead = stage.program.look_ahead(partial(self._grid, stage, form))
-            made, position = (ahead, None) if isinstance(ahead, str) else ahead
-            if not isinstance(made, str):
-                return Match(stage, stage.program.target.gpu, (form, *made, position))
-            why = why or made
+    def made(self, k: Kernel, stage: Stage, form: Any) -> dict[str, Any] | str:
+        """Make the kernel. Returns the notes for `explain()`; a sentence with the reason if it is not possible."""
+        raise NotImplementedError
+
+    def first_of(self, stage: Stage, forms: Sequence[Any], why: str = "") -> Match | Refusal:
+        for at, form in enumerate(forms):
+            blocks = self.blocks(stage, form)
+            if not isinstance(blocks, str):
+                simpler = partial(self.first_of, stage, forms[at + 1 :], why) if forms[at + 1 :] else None
+                return Match(stage, stage.program.target.gpu, (form, blocks), simpler)
+            why = why or blocks
         return Refusal(why, near=True)
 
-    def _grid(self, stage: Stage, form: Any) -> tuple[dict[str, Any], int] | str:
-        note = self.made(Kernel(stage), stage, form)
-        if isinstance(note, str):
-            return note
-        return note, grid_of(stage.program.sch, note.get("kernel", stage.facts.rv))[0]
-
     def counts(self, match: Match, threads: Array, wide: Array) -> Counts:
-        blocks = np.full(len(threads), max(1, match.found[2]))
+        blocks = np.full(len(threads), max(1, match.found[1]))
         return stage_counts(match.stage.chain, match.machine, blocks)
 
-    def steps(self, k: Kernel, match: Match) -> dict[str, Any]:
-        form, note, _, position = match.found
-        if not k.threads:
-            k.sch.go_to(position)
-            return dict(note)
-        made = self.made(k, match.stage, form)
-        if isinstance(made, str):
-            raise ScheduleError(made)
-        return made
+    def steps(self, k: Kernel, match: Match) -> dict[str, Any] | Refusal:
+        note = self.made(k, match.stage, match.found[0])
+        return Refusal(note, near=True) if isinstance(note, str) else note
 
 
 def lone_reduction(stage: Stage, gpu: GpuMachine) -> str:
@@ -202,7 +198,7 @@ def lone_reduction(stage: Stage, gpu: GpuMachine) -> str:
     return ""
 
 
-class Rows(MadeAhead):
+class Rows(InForms):
     """A thread block for each contiguous row, or for several short ones; two kernels for a few long rows."""
 
     name = "rows"
@@ -211,27 +207,49 @@ class Rows(MadeAhead):
         why = lone_reduction(stage, target.gpu)
         if why:
             return Refusal(why)
-        line = in_line(stage.facts)
+        line = contiguous_axis(stage.facts)
         if line is None or not line.reduce:
             return Refusal("it does not reduce along contiguous memory")
         return self.first_of(stage, _forms(stage, target.gpu))
 
-    def made(self, k: Kernel, stage: Stage, form: _Form) -> dict[str, Any] | str:
+    def blocks(self, stage: Stage, form: _Form) -> int | str:
         from .row_chain import Chain  # it imports this file
 
-        f = _in_one_axis(k, stage.facts)
-        consumer = k.fusable_consumer(f)
+        f, k = stage.facts, Kernel(stage)
+        if form.straight:
+            return combines(k, f.rv) or (_results(f) if all(a.known for a in f.spatial) else 1)
+        f = with_fused_axes(f, len(f.reduce)) if has_contiguous_axes(f) else f
+        if form.parts > 1:
+            shares = _shares_of_parts(k, f, form.parts)
+            return combines(k, f.rv) or -(-_results(f) * form.parts // shares.rows)
+        chain = Chain(k, *_with_epilogue(k, f, stage, form), form.keep)
+        return chain.refusal() or chain.blocks
+
+    def made(self, k: Kernel, stage: Stage, form: _Form) -> dict[str, Any] | str:
+        from .row_chain import Chain  # as above
+
+        f = fuse_reduced_axes(k, stage.facts)
         if form.straight:
             return _straight(k, f)
         if form.parts > 1:
-            return _in_parts(k, f, form, consumer)
-        group = [f, facts_of(k.sch, consumer)] if form.epilogue and consumer is not None else [f]
-        return Chain(k, group[-1], group, form.keep).made()
+            return _in_parts(k, f, form, k.fusable_consumer(f))
+        return Chain(k, *_with_epilogue(k, f, stage, form), form.keep).made()
+
+
+def _with_epilogue(k: Kernel, f: Facts, stage: Stage, form: _Form) -> tuple[Facts, list[Facts]]:
+    """The last stage of the kernel for a reduction, and all its stages."""
+    consumer = k.fusable_consumer(stage.facts) if form.epilogue else None
+    group = [f] if consumer is None else [f, facts_of(k.sch, consumer)]
+    return group[-1], group
+
+
+def _results(f: Facts) -> int:
+    return math.prod(a.extent for a in f.spatial)
 
 
 @dataclass(frozen=True)
 class _Form:
-    """How a reduction is made: its rows in parts, with or without the epilogue in the same kernel, and with the rows in
+    """The form of a reduction: its rows in parts, with or without the epilogue in the same kernel, and with the rows in
     registers or straight from memory."""
 
     parts: int = 1
@@ -246,7 +264,7 @@ def _forms(stage: Stage, gpu: GpuMachine) -> list[_Form]:
     size, count = (math.prod(a.extent for a in axes) for axes in (f.reduce, f.spatial))
     known, fused = all(a.known for a in f.axes), stage.program.fusable_consumer(f) is not None
     if known and count < w.few_rows and size >= w.long_row:
-        axes = [replace(f.reduce[-1], extent=size)] if _is_one_line(f) else f.reduce
+        axes = [replace(f.reduce[-1], extent=size)] if has_contiguous_axes(f) else f.reduce
         lanes = vector_lanes(f, axes, max((r.buffer.dtype.bits for r in f.reads), default=32))
         parts = _parts(size, count, lanes if len(axes) == 1 else 1, w)
         if parts > 1:
@@ -260,21 +278,17 @@ def _in_parts(g: Kernel, f: Facts, form: _Form, consumer: BlockRV | None) -> dic
     from .row_chain import Chain  # as above
 
     sch, spatial, w, parts = g.sch, len(f.spatial), g.gpu.rows, form.parts
-    size, count = (math.prod(a.extent for a in axes) for axes in (f.reduce, f.spatial))
-    lanes = vector_lanes(f, f.reduce, max((r.buffer.dtype.bits for r in f.reads), default=32))
-    lanes = lanes if len(f.reduce) == 1 else 1
+    first = _shares_of_parts(g, f, parts)
     part, _ = sch.split(g.fused(sch.get_loops(f.rv)[spatial:], f.rv), [parts, None])
     first_sums = sch.rfactor(part, factor_axis=spatial)
-    length = size // parts
-    first = shares_of(length, count * parts, lanes if length % lanes == 0 else 1, g.limit, g.threads, w=w)
-    _reduce(g, first_sums, first)
+    reduce_rows(g, first_sums, first)
     if form.epilogue:
         group = [facts_of(sch, rv) for rv in (f.rv, consumer) if rv is not None]
         second = Chain(g, group[-1], group).made()
         if isinstance(second, str):
             return second
     else:
-        _reduce(g, f.rv, shares_of(parts, count, 1, g.limit, w=w))
+        reduce_rows(g, f.rv, shares_of(parts, _results(f), 1, g.limit, w=w))
     return {
         "threads": first.threads * first.rows,
         "parts": parts,
@@ -283,42 +297,50 @@ def _in_parts(g: Kernel, f: Facts, form: _Form, consumer: BlockRV | None) -> dic
     }
 
 
-def _straight(g: Kernel, f: Facts) -> dict[str, Any] | str:
+def _shares_of_parts(g: Kernel, f: Facts, parts: int) -> Shares:
+    """The shares of the equal parts of rows."""
+    count, length = _results(f) * parts, math.prod(a.extent for a in f.reduce) // parts
+    lanes = vector_lanes(f, f.reduce, max((r.buffer.dtype.bits for r in f.reads), default=32))
+    lanes = lanes if len(f.reduce) == 1 and length % lanes == 0 else 1
+    return shares_of(length, count, lanes, g.limit, g.threads, w=g.gpu.rows)
+
+
+def _straight(g: Kernel, f: Facts) -> dict[str, Any]:
     """A reduction straight from memory, a thread block for each row."""
     sch, spatial = g.sch, len(f.spatial)
     loops, known = sch.get_loops(f.rv), all(a.known for a in f.axes)
     size = math.prod(a.extent for a in f.reduce)
     s = shares_of(size, 1, 1, g.limit, w=g.gpu.rows) if known else Shares(1 << 20, g.most, 1, 1)
     row = g.fused(loops[:spatial], f.rv)
-    why = combines(g, f.rv)
-    if why:
-        return why
     share(g, g.fused(loops[spatial:], f.rv), s, vector=False)
     sch.bind(row, "blockIdx.x")
     return {"threads": s.threads}
 
 
-def _is_one_line(f: Facts) -> bool:
-    """Whether the axes of a reduction can be fused: they are the last ones, and contiguous with each other."""
-    plain = f.kind == "reduction" and len(f.axes) == len(f.block.iter_vars) and all(a.known for a in f.axes)
+def has_contiguous_axes(f: Facts, dynamic: bool = False) -> bool:
+    """Whether the axes of a reduction can be fused: they are the last ones, and contiguous with each other. With
+    `dynamic`, the sizes of the results and of the outermost reduced axis may be dynamic."""
+    known = all(a.known for a in (f.reduce[1:] if dynamic else f.axes))
+    plain = f.kind == "reduction" and len(f.axes) == len(f.block.iter_vars) and known
     if len(f.reduce) < 2 or not plain or list(f.axes[-len(f.reduce) :]) != f.reduce:
         return False
-    return not any(r.gathered or not all(map(r.in_line, f.reduce, f.reduce[1:])) for r in f.reads)
+    return not any(r.gathered or not all(map(r.contiguous, f.reduce, f.reduce[1:])) for r in f.reads)
 
 
-def _in_one_axis(g: Kernel, f: Facts) -> Facts:
+def fuse_reduced_axes(g: Kernel, f: Facts, dynamic: bool = False) -> Facts:
     """Fuse the axes of a reduction, if they are contiguous with each other."""
-    if not _is_one_line(f):
+    if not has_contiguous_axes(f, dynamic):
         return f
     g.sch.transform_block_layout(f.rv, joined_axes([a.extent for a in f.reduce]))
     return facts_of(g.sch, f.rv)
 
 
-def _reduce(g: Kernel, rv: BlockRV, s: Shares) -> None:
-    """A kernel for a reduction over the last loop that does not keep rows in registers."""
+def reduce_rows(g: Kernel, rv: BlockRV, s: Shares, guarded: bool = False) -> None:
+    """A kernel for a reduction over the last loop that does not keep rows in registers. If each step of the reduction
+    is `guarded`, as beyond the end of a row, threads reduce their shares before these are combined."""
     sch = g.sch
     *around, inner = sch.get_loops(rv)
-    some = factored(g, rv, inner, s) if s.lanes > 1 else None
+    some = factored(g, rv, inner, s) if s.lanes > 1 or guarded else None
     row = block = g.fused(around, rv)
     if s.rows > 1:
         block, row = sch.split(row, [None, s.rows])
@@ -347,7 +369,7 @@ def vector_lanes(f: Facts, axes: Sequence[Axis], bits: int) -> int:
     if f.guarded or not axes:
         return 1
     last, apart = axes[-1], [r for r in f.reads if r.stride(axes[-1]) not in (0, 1)]
-    if not all(r.in_line(*pair) for pair in zip(axes, axes[1:]) for r in f.reads if r.moves(last)):
+    if not all(r.contiguous(*pair) for pair in zip(axes, axes[1:]) for r in f.reads if r.moves(last)):
         return 1  # the row is not contiguous everywhere
     if not f.reduce and f.write is not None and f.write.stride(last) != 1:
         return 1
@@ -368,7 +390,7 @@ def share(
     else:
         chunk, thread, lane = sch.split(loop, [None, s.threads, s.lanes])
     sch.reorder(thread, chunk, lane)
-    if s.held > w.held_registers:
+    if s.per_thread > w.held_registers:
         _, chunk = sch.split(chunk, [None, w.vectors])
     if inside is not None:
         inside(chunk)
@@ -422,7 +444,7 @@ def place(g: Kernel, partial: BlockRV, rv: BlockRV, row: LoopRV, s: Shares, once
             part, loop = sch.split(loop, [s.blocks, s.threads])
             sch.bind(part, "clusterCtaIdx.x")
         sch.bind(loop, s.tag)
-    if s.held > w.held_registers:
+    if s.per_thread > w.held_registers:
         _, chunk = sch.split(chunk, [None, w.vectors])
     sch.unroll(chunk)
     sch.unroll(lane)

@@ -167,7 +167,7 @@ def _tile_of(axis: Axis | None) -> int:
 
 
 def _is_worth(f: Facts, index: int) -> bool:
-    """Whether an operand is worth a copy in shared memory: threads of a tile read the same elements of it."""
+    """Whether an operand is worth a copy in shared memory: several threads of a tile read the same elements."""
     reads = _reads_of(f, index)
     if any(r.gathered for r in reads):
         return False  # data-dependent indices: the elements may be anywhere
@@ -294,8 +294,8 @@ def _every(f: Facts, found: _Found, gpu: GpuMachine, first: Array | None = None)
     points, t = points[keep], {k: v[keep] for k, v in t.items()}
     c = _counts(f, found, t, gpu)
     # A loop whose first and last iterations differ becomes three loops, and each has its own copy of small buffers.
-    held = _held(f, found.shared, _spans(f, found, t))
-    most = sum((np.where(size <= SMALL["shared"], 3 * size, size) for size in held), start=np.zeros(1))
+    sizes = _copied(f, found.shared, _spans(f, found, t))
+    most = sum((np.where(size <= SMALL["shared"], 3 * size, size) for size in sizes), start=np.zeros(1))
     fits = (most <= gpu.shared_memory_per_block) & (c.registers <= gpu.limits.registers_per_thread)
     fits &= c.registers * c.threads <= gpu.registers_per_block
     points = points[fits]
@@ -318,7 +318,7 @@ def _counts(f: Facts, found: _Found, t: Mapping[str, Array], gpu: GpuMachine) ->
     of thread blocks may leave SMs idle. Only other warps hide the latency of instructions."""
     wide, high, w, limits = found.wide, found.high, gpu.tile, gpu.limits
     deep = math.prod(a.extent for a in f.reduce[1:])
-    room = sum(_held(f, found.shared, _spans(f, found, t)), start=np.zeros(1))
+    room = sum(_copied(f, found.shared, _spans(f, found, t)), start=np.zeros(1))
     threads = t["high"] * t["wide"]
     mine = t["own_high"] * t["groups_high"], t["own_wide"] * t["groups_wide"]
     results, operands = mine[0] * mine[1], mine[0] + mine[1]
@@ -333,9 +333,9 @@ def _counts(f: Facts, found: _Found, t: Mapping[str, Array], gpu: GpuMachine) ->
     compute = threads * results * depth * deep / gpu.fma_per_cycle * np.where(t["unroll"] == 1, 1.0, w.rolled)
     near = threads * operands * bank * depth * deep * 4 / w.shared_bytes
     far = room / (gpu.dram_bytes * w.l2_ratio) * (1 + w.element_fetch / t["fetch"])
-    held = np.minimum(limits.threads // threads, limits.registers // np.maximum(1, registers * threads))
-    held = np.clip(np.minimum(held, limits.blocks_by_shared(np.maximum(1, room))), 1, limits.blocks)
-    at_once = np.minimum(held, np.maximum(1, -(-blocks // gpu.multiprocessors)))
+    resident = np.minimum(limits.threads // threads, limits.registers // np.maximum(1, registers * threads))
+    resident = np.clip(np.minimum(resident, limits.blocks_by_shared(np.maximum(1, room))), 1, limits.blocks)
+    at_once = np.minimum(resident, np.maximum(1, -(-blocks // gpu.multiprocessors)))
     if gpu.warp_size > 1:
         warps = at_once * np.maximum(1, threads / gpu.warp_size)
         slow = w.issue * np.maximum(1.0, w.enough_warps / warps) ** w.exposed
@@ -351,7 +351,7 @@ def _counts(f: Facts, found: _Found, t: Mapping[str, Array], gpu: GpuMachine) ->
     )  # fmt: skip
 
 
-def _held(f: Facts, shared: Sequence[Access], spans: Mapping[Any, Array]) -> list[Array]:
+def _copied(f: Facts, shared: Sequence[Access], spans: Mapping[Any, Array]) -> list[Array]:
     """The bytes of shared memory that a step needs: for each buffer the bounding box of its reads."""
     spans = {a.var: np.minimum(spans[a.var], a.extent) for a in f.axes if a.var in spans}
     ana = Analyzer()

@@ -345,7 +345,7 @@ class Threads(Sketch):
         sch.unroll(some)
 
     def lay(self, which: int, copy: BlockRV) -> None:
-        """Lay an operand out in shared memory: elements that are read together lie in different banks."""
+        """Lay an operand out in shared memory: elements that are read together are in different banks."""
         sch, along = self.sch, self.along(which)
         own, size = (self.tile.wide, self.tile.columns) if which else (self.tile.high, self.tile.rows)
         if not along and self.contiguous(which) and own > _WIDE and size % 32 == 0:

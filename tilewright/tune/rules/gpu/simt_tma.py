@@ -20,9 +20,8 @@ from itertools import product
 from typing import Any
 
 from ....arith import Analyzer
-from ....ir.errors import ScheduleError
 from ....ir.expr import Var, const_value
-from ....ir.stmt import BufferStore
+from ....ir.stmt import Block, BufferStore
 from ....target import Target
 from ....target.gpu_machine import GpuMachine, TileRate, register_split
 from ....tir.schedule.primitive import BlockRV, LoopRV
@@ -31,6 +30,7 @@ from ....tir.transform.lower_bulk_copies import BULK_COPY, THREADS
 from ....tir.transform.run_back_and_forth import BACK_AND_FORTH
 from ....tir.transform.specialize_warps import MIN_BLOCKS, SPECIALIZE
 from ...cost.gpu import Counts
+from ..rule import Refusal
 from .product import Product, Sketch, Tile, can_be_copied
 from .product_rule import ProductRule, Source, Way
 from .simt import PARTS, ThreadTile, simt_counts, tiles_of, too_small
@@ -146,17 +146,36 @@ def _rounds(p: Product, t: Tile, gpu: GpuMachine) -> float:
 
 
 # ---------------------------------------------------------------------------- the sketch
+def _not_a_box(copy: Block) -> str:
+    """Why TMA cannot make a copy of an operand, with the stages that pad it inlined; empty if it can."""
+    loaded = guarded_load(copy.body.value) if isinstance(copy.body, BufferStore) else "it copies nothing"
+    if isinstance(loaded, str):
+        return f"{copy.name_hint} cannot be copied by TMA: {loaded}"
+    load, conditions = loaded
+    if not all(isinstance(e, Var) or const_value(e) is not None for e in load.indices):
+        return f"{copy.name_hint} cannot be copied by TMA: it gathers elements of {load.buffer.name}"
+    beyond = only_ends(Analyzer(), conditions, load.indices, load.buffer.shape)
+    if beyond is not None:
+        return f"{copy.name_hint} cannot be copied by TMA: `{beyond}` is not where a tensor ends"
+    return ""
+
+
 class TmaThreads(Sketch):
     fragment = "local"
     tile: ThreadTile
 
-    def apply(self) -> dict[str, Any]:
+    def apply(self) -> dict[str, Any] | Refusal:
         sch, p, t = self.sch, self.p, self.tile
         reads = [r.buffer for r in self.f.block.reads]
         self.operands = reads.index(p.a), reads.index(p.b)
         epilogue, loops = self.prepare()
-        copies = [self.copied(at) for at in self.operands]
-        held = [self.held(which) for which in (0, 1)]
+        copies = []
+        for at in self.operands:
+            copy = self.copied(at)
+            if isinstance(copy, Refusal):
+                return copy
+            copies.append(copy)
+        in_registers = [self.in_registers(which) for which in (0, 1)]
         (i, i1, *i_own), i_lane = self.divided(loops[p.m.var], 0)
         (j, j1, *j_own), j_lane = self.divided(loops[p.n.var], 1)
         depth, quad, k = sch.split(loops[p.k.var], [None, t.depth // _WIDE, _WIDE])
@@ -166,7 +185,7 @@ class TmaThreads(Sketch):
         blocks = self.tiles(i, j, loops, i1, j1, *lanes, depth, quad, k, *own)
         self.bind([i1, j1], lanes)
         sch.bind(blocks, "blockIdx.x")
-        for which, copy in enumerate(held):
+        for which, copy in enumerate(in_registers):
             sch.compute_at(copy, quad if self.along(which) else k, preserve_unit_loops=True)
             *_, some, four = sch.get_loops(copy)
             sch.vectorize(four)
@@ -195,26 +214,11 @@ class TmaThreads(Sketch):
             "copies": "TMA",
         }
 
-    def copied(self, operand: int) -> BlockRV:
+    def copied(self, operand: int) -> BlockRV | Refusal:
         """A copy of an operand in shared memory; refused if TMA cannot make it."""
         copy = self.inputs(operand, "shared.dyn")
-        block = self.sch.get(copy)
-        loaded = (
-            guarded_load(block.body.value) if isinstance(block.body, BufferStore) else "it copies nothing"
-        )
-        if isinstance(loaded, str):
-            raise ScheduleError(f"{block.name_hint} cannot be copied by TMA: {loaded}")
-        load, conditions = loaded
-        if not all(isinstance(e, Var) or const_value(e) is not None for e in load.indices):
-            raise ScheduleError(
-                f"{block.name_hint} cannot be copied by TMA: it gathers elements of {load.buffer.name}"
-            )
-        beyond = only_ends(Analyzer(), conditions, load.indices, load.buffer.shape)
-        if beyond is not None:
-            raise ScheduleError(
-                f"{block.name_hint} cannot be copied by TMA: `{beyond}` is not where a tensor ends"
-            )
-        return copy
+        why = _not_a_box(self.sch.get(copy))
+        return Refusal(why, near=True) if why else copy
 
     def along(self, which: int) -> bool:
         """Whether an operand is contiguous along the reduction."""
@@ -255,7 +259,7 @@ class TmaThreads(Sketch):
         *others, i, j = at
         return (*others, *self.place(0, i), *self.place(1, j))
 
-    def held(self, which: int) -> BlockRV:
+    def in_registers(self, which: int) -> BlockRV:
         """A copy of an operand in registers, laid out by thread."""
         sch, along = self.sch, self.along(which)
         copy = sch.cache_read(self.block, self.operands[which], "local")

@@ -22,7 +22,7 @@ from ....tir.schedule.primitive import BlockRV
 from ...cost.gpu import Counts
 from ...cost.table import Array
 from ...program.facts import Facts, facts_of
-from ...program.patterns import lies_across
+from ...program.patterns import transposed_axis
 from ...program.stages import Stage
 from ..rule import Match, Refusal
 from .figures import SimpleRule, stage_counts
@@ -51,7 +51,7 @@ class Transpose(SimpleRule):
             return Refusal("its elements are not computed one by one")
         read = transposed_read(stage.facts)
         if read is None:
-            return Refusal("it has not one read that is contiguous along another axis than the result")
+            return Refusal("not exactly one of its reads is contiguous along another axis than the result")
         return Match(stage, target.gpu, read)
 
     def counts(self, match: Match, threads: Array, wide: Array) -> Counts:
@@ -66,7 +66,7 @@ class Transpose(SimpleRule):
 def transposed_read(f: Facts) -> tuple[int, int] | None:
     """The only transposed read of a stage, which is contiguous along another axis than the result: its position among
     the reads of the block, and the position of that axis."""
-    found = [(r, at) for r in f.reads if (at := lies_across(f, r)) is not None]
+    found = [(r, at) for r in f.reads if (at := transposed_axis(f, r)) is not None]
     if len(found) != 1 or f.guarded:
         return None
     read, at = found[0]
@@ -100,7 +100,7 @@ def _joined(g: Kernel, f: Facts, read: int, across: int, copy: BlockRV) -> tuple
     """
     axes, runs = f.spatial, [[0]]
     for i in range(1, len(axes)):
-        if all(r.in_line(axes[i - 1], axes[i]) for r in f.accesses):
+        if all(r.contiguous(axes[i - 1], axes[i]) for r in f.accesses):
             runs[-1].append(i)
         else:
             runs.append([i])
@@ -158,7 +158,7 @@ def _in_squares(g: Kernel, f: Facts, read: int, across: int, side: int, copy: Bl
     sch.vectorize(vector)
     sch.bind(thread, "threadIdx.x")
     sch.bind(block, "blockIdx.x")
-    # Rows are padded by one square, so that the squares of a column lie in different banks, four side by side.
+    # Rows are padded by one square, so that the squares of a column are in different banks, four side by side.
     sch.storage_align(copy, 0, axis=_line_of(f, read, across), factor=side, offset=_SQUARE)
     return {"tile": f"{side} x {side}", "register tile": f"{_SQUARE} x {_SQUARE}", "threads": count * count}
 
@@ -186,6 +186,6 @@ def _by_elements(g: Kernel, f: Facts, read: int, across: int, copy: BlockRV) -> 
         sch.bind(thread, "threadIdx.x")
         sch.unroll(several)
     g.fetch_early(copy, g.most)
-    # Rows are padded by one element, so that the elements of a column lie in different banks.
+    # Rows are padded by one element, so that the elements of a column are in different banks.
     sch.storage_align(copy, 0, axis=_line_of(f, read, across), factor=_TILE, offset=1)
     return {"tile": f"{_TILE} x {_TILE}", "threads": g.most}

@@ -67,25 +67,21 @@ class Windows(SimpleRule):
             return Refusal("it is no pooling and no depthwise convolution")
         if not all(x.known for x in f.axes) or len(f.axes) != len(f.block.iter_vars):
             return Refusal("there is no axis to share", near=True)
-        k = Kernel(stage)
-        ahead = stage.program.look_ahead(lambda: _padded(k, f))
-        if isinstance(ahead, str):
-            return Refusal(ahead, near=True)
-        inside, position = ahead
-        wide, several = _depthwise(inside, target.gpu) if depthwise else (_pooled(inside), 1)
-        share = _share(inside, wide, several, k.most)
+        wide, several = _depthwise(f, target.gpu) if depthwise else (_pooled(f), 1)
+        share = _share(f, wide, several, Kernel(stage).most)
         if share.threads < _WARP:
             return Refusal("its results are not shared by whole warps", near=True)
-        return Match(stage, target.gpu, (inside, position, share))
+        return Match(stage, target.gpu, share)
 
     def counts(self, match: Match, threads: Array, wide: Array) -> Counts:
-        f, (_, _, s) = match.stage.facts, match.found
+        f, s = match.stage.facts, match.found
         blocks = max(1, math.prod(a.extent for a in f.spatial) // (s.threads * s.wide * s.several))
         return stage_counts([f], match.machine, np.full(len(threads), blocks))
 
     def steps(self, k: Kernel, match: Match) -> dict[str, Any]:
-        f, position, s = match.found
-        k.sch.go_to(position)
+        f, s = match.stage.facts, match.found
+        k.inline_padding(f)
+        f = facts_of(k.sch, f.rv)
         return _shared(k, f, _share(f, s.wide, s.several, k.most) if k.threads else s)
 
 
@@ -96,12 +92,6 @@ def _pooled(f: Facts) -> int:
     return (
         math.gcd(last.extent, _BYTES // max(r.bytes for r in f.accesses)) if contiguous and last.known else 1
     )
-
-
-def _padded(k: Kernel, f: Facts) -> Facts:
-    """The block, with the stages inlined that pad its operands."""
-    k.inline_padding(f)
-    return facts_of(k.sch, f.rv)
 
 
 def _depthwise(f: Facts, gpu: GpuMachine) -> tuple[int, int]:
