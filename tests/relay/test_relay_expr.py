@@ -119,7 +119,7 @@ def test_scope_builder_nests_branches() -> None:
 
 
 def test_what_is_not_there_says_so() -> None:
-    from tilewright.relay import quantize  # noqa: F401
+    from tilewright.relay import prelude  # noqa: F401
 
     with pytest.raises(UnsupportedError):
-        relay.quantize.qconfig()
+        relay.prelude.Prelude()

@@ -188,7 +188,7 @@ def test_cuda_source_compiles(dtype: str) -> None:
 # -- refusals --------------------------------------------------------------------------------------
 def test_other_kinds_are_refused() -> None:
     with pytest.raises(
-        BuildError, match="models are compiled for cuda, llvm, opencl; 'metal' is not supported"
+        BuildError, match=r"models are compiled for cuda, .*llvm, .*opencl.*; 'metal' is not supported"
     ):
         relay.build(mlp(), "metal")
 

@@ -53,6 +53,24 @@ CASES = {
 }
 
 
+@pytest.mark.parametrize("shift", [1, 2, 5, 16, 31])
+@pytest.mark.parametrize("zero", [0, 3])
+def test_a_ratio_that_is_a_power_of_two_is_a_shift(shift, zero):
+    """In whole numbers, also at the ends of their range, where a rounding term must not overflow."""
+    ends = np.array([0, 1 << 30, (1 << 31) - 20, -(1 << 31) + 20], "int64")
+    near = np.arange(-20, 20)
+    halves = np.array([-3, -2, -1, 0, 1, 2, 3], "int64")[:, None] * (1 << shift - 1) + near
+    data = np.concatenate([(ends[:, None] + near).ravel(), halves.ravel()])
+    data = np.clip(data, -(1 << 31), (1 << 31) - 1).astype("int32")
+    x = relay.var("x", shape=data.shape, dtype="int32")
+    body = qnn.op.requantize(x, 2.0**-shift, 0, 1.0, zero, out_dtype="int8")
+    after = apply(relay.Function([x], body), qnn.transform.CanonicalizeOps())
+    wanted = np.clip(np.floor(data.astype("float64") * 2.0**-shift + 0.5) + zero, -128, 127).astype("int8")
+    np.testing.assert_array_equal(evaluate(after, data), wanted)
+    floats = "float64" in str(after)
+    assert floats == (shift == 1)
+
+
 @pytest.mark.parametrize("name", list(CASES))
 def test_the_same_numbers(name):
     param, body = CASES[name]

@@ -11,20 +11,8 @@ from tilewright import relay, topi
 from tilewright.ir import IRModule
 from tilewright.ir.op import graph_operators
 from tilewright.relay.op import OpPattern, register, registry
-from tilewright.relay.op.registry import (
-    Dtype,
-    Ints,
-    Tensor,
-    dtype,
-    flag,
-    given,
-    integer,
-    ints,
-    list_names,
-    number,
-    operator,
-    text,
-)
+from tilewright.relay.op.attributes import dtype, flag, integer, ints, number, text
+from tilewright.relay.op.registry import Dtype, Ints, Tensor, given, list_names, operator
 
 
 def test_operators_are_found_by_name() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,12 +15,13 @@ from ...ir.module import IRModule
 from ...ir.transform import PassContext
 from ...runtime.cache import digest
 from ...runtime.device_module import PROGRAMS
-from ...runtime.model import LAUNCHES, MODEL, PlaceInfo, StepInfo, TensorInfo
+from ...runtime.model import LAUNCHES, MODEL, PROGRAMS_OF_CHIP, PlaceInfo, StepInfo, TensorInfo
 from ...target import Target
 from .aot import aot_function
 from .fetch_ahead import plan_fetches
 from .kernel import Kernel
 from .program import Program, Step, Value
+from .scratch import fresh_name
 from .weights import Packers, Weights
 
 _MOST = 1000  # most arguments of a call from Python, minus weights and workspace
@@ -55,26 +56,28 @@ def assemble(
         return _for_device(model, unique, target), weights.whole()
     unit = _entry_unit(entry, inputs, outputs, room, arena, steps, target)
     units = [unit, *(k.code for k in unique.values())]
-    about = {**_about(units, target, target), "entry": entry, MODEL: model}
-    made = LinkedModule(units, _machine(target), about, native=target.llvm.is_host, name=name)
+    about = {**about_units(units, target), "entry": entry, MODEL: model}
+    made = LinkedModule(units, machine_of(target), about, native=target.llvm.is_host, name=name)
     return made, weights.whole()
 
 
 def _for_device(model: dict[str, Any], kernels: Mapping[str, Kernel], target: Target) -> LinkedModule:
     """A model whose kernels run on a device: the steps are its program, and the host code is for steps without a device
     kernel."""
-    from .device_kernel import merged  # GPU code is imported on demand
-
     codes = [k.device for k in kernels.values() if k.device is not None]
     units = [k.code for k in kernels.values() if k.device is None]
     model["entry"] = ""
     model["device"] = target.kind.name
     model["on_host"] = {k.symbol: k.on_host for k in kernels.values() if k.device is None}
     host = Target("llvm")
+    about = {**about_units(units, target, host), "entry": None, MODEL: model}
+    if target.is_accelerator:
+        about[PROGRAMS_OF_CHIP] = {c["function"]["name"]: c["program"] for c in codes}
+        return LinkedModule(units, machine_of(host), about, native=True, name=model["name"])
+    from .device_kernel import merged  # GPU code is imported on demand
+
     about = {
-        **_about(units, target, host),
-        "entry": None,
-        MODEL: model,
+        **about,
         LAUNCHES: {
             "format": 1,
             "target": str(target),
@@ -83,17 +86,18 @@ def _for_device(model: dict[str, Any], kernels: Mapping[str, Kernel], target: Ta
             PROGRAMS: {c["function"]["name"]: c["program"] for c in codes},
         },
     }
-    made = LinkedModule(units, _machine(host), about, native=True, name=model["name"])
+    made = LinkedModule(units, machine_of(host), about, native=True, name=model["name"])
     made.import_module(merged(codes, target))
     return made
 
 
-def _about(units: list[Unit], target: Target, host: Target) -> dict[str, Any]:
+def about_units(units: Sequence[Unit], target: Target, host: Target | None = None) -> dict[str, Any]:
+    """The description of a library for a target; its code is for the host."""
     return {
         "format": 1,
         "producer": VERSION,
         "target": str(target),
-        "triple": host.llvm.triple,
+        "triple": (host or target).llvm.triple,
         "functions": [f for u in units for f in u.functions],
     }
 
@@ -103,7 +107,7 @@ def _interface(program: Program) -> tuple[list[TensorInfo], list[TensorInfo]]:
     inputs = [TensorInfo(n, v.dtype, v.shape) for n, v in program.inputs]
     taken = {t.name for t in inputs}
     outputs = [
-        TensorInfo(_fresh(f"output{i}", taken), v.dtype, v.shape) for i, v in enumerate(program.outputs)
+        TensorInfo(fresh_name(f"output{i}", taken), v.dtype, v.shape) for i, v in enumerate(program.outputs)
     ]
     if len(inputs) + len(outputs) > _MOST:
         raise BuildError(
@@ -113,14 +117,8 @@ def _interface(program: Program) -> tuple[list[TensorInfo], list[TensorInfo]]:
     return inputs, outputs
 
 
-def _fresh(name: str, taken: set[str]) -> str:
-    while name in taken:
-        name += "_"
-    taken.add(name)
-    return name
-
-
-def _machine(target: Target) -> Any:
+def machine_of(target: Target) -> Any:
+    """The code generator of a target."""
     from ...codegen.llvm.engine import Machine
 
     settings = target.llvm

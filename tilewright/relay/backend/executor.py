@@ -30,7 +30,7 @@ class _Choice:
         return self.options
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and (self.name, self.options) == (other.name, other.options)  # type: ignore[attr-defined]
+        return type(other) is type(self) and (self.name, self.options) == (other.name, other.options)
 
     def __hash__(self) -> int:
         return hash((type(self), self.name))

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...codegen.llvm.linked import LinkedModule, Unit
 from ...ir.module import IRModule
+from ...runtime.accelerator_executor import AcceleratorModelModule
 from ...runtime.device_executor import DeviceModelModule
 from ...runtime.device_module import DEVICES
 from ...runtime.executor import ModelModule
@@ -68,6 +69,15 @@ class DeviceFactoryModule(ExecutorFactoryModule, DeviceModelModule):
     lib = property(get_lib)
 
 
+class AcceleratorFactoryModule(ExecutorFactoryModule, AcceleratorModelModule):
+    """A compiled model of an accelerator."""
+
+    def get_lib(self) -> Module:
+        return _AcceleratorKernels(self.inner, self.weights)
+
+    lib = property(get_lib)
+
+
 class _Kernels(ModelModule):
     """The library of a model as its second part: the parameters are the third."""
 
@@ -79,6 +89,10 @@ class _DeviceKernels(_Kernels, DeviceModelModule):
     """The same for a device."""
 
 
+class _AcceleratorKernels(_Kernels, AcceleratorModelModule):
+    """The same for an accelerator."""
+
+
 def _export(model: ModelModule, target: str, weights: bool, **linking: Any) -> str:
     inner = model.inner
     assert isinstance(inner, LinkedModule)
@@ -86,7 +100,8 @@ def _export(model: ModelModule, target: str, weights: bool, **linking: Any) -> s
     data: dict[str, Any] = {}
     about = dict(inner.description)
     if isinstance(model, DeviceModelModule):
-        about[LAUNCHES] = {**about[LAUNCHES], DEVICES: [model.device_module.described()]}
+        if LAUNCHES in about:
+            about[LAUNCHES] = {**about[LAUNCHES], DEVICES: [model.device_module.described()]}
         if weights and model.weights is not None:
             data[model.model.weights_symbol] = np.asarray(model.weights)
         return inner.export_with((), target, description=about, data=data, header=lambda _: "", **linking)

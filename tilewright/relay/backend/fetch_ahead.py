@@ -13,6 +13,7 @@ enough for one cache line to arrive. The caller says where the prefetches begin 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -32,7 +33,6 @@ from ...ir.expr import (
 )
 from ...ir.fold import cast
 from ...ir.function import PrimFunc
-from ...ir.module import IRModule
 from ...ir.ops import add, mul
 from ...ir.stmt import BufferStore, Evaluate, For, ForKind, LetStmt, Stmt, seq
 from ...ir.transform import ModulePass, Pass, PassContext, PassInfo
@@ -67,14 +67,12 @@ class FetchAhead:
 
     def added(self) -> Pass:
         """The pass that adds the slots to a lowered function."""
+        return ModulePass(lambda mod, ctx: mod.map_functions(self.add), _INFO)
 
-        def work(mod: IRModule, ctx: PassContext) -> IRModule:
-            return mod.map_functions(lambda f: self.add(f) if isinstance(f, PrimFunc) else f)
-
-        return ModulePass(work, _INFO)
-
-    def add(self, func: PrimFunc) -> PrimFunc:
+    def add(self, func: Any) -> Any:
         """Give a function the parameters `ahead` and `stride`, if a loop has room for slots. Needs: flat loops."""
+        if not isinstance(func, PrimFunc):
+            return func
         costs = _Costs(self.vector_bits)
         nests = [n for n in _nests(func.body) if costs.of(n)]
         whole = sum(costs.of(n) for n in nests)
@@ -89,7 +87,7 @@ class FetchAhead:
             each = min(_MOST, max(1, costs.of(inner.body) // _SLOT))
             hints = [asked_for(ahead, mul(_slot(path, each, self.slots + i), stride)) for i in range(each)]
             body = _put(body, inner, inner.replace(body=seq(*hints, inner.body)))
-            self.slots += each * _product(path)
+            self.slots += each * math.prod(_int(loop.extent) for loop in path)
         buffers = {**func.buffer_map, handle: ahead}
         return PrimFunc((*func.params, handle, stride), body, func.ret_type, buffers, func.attrs, func.span)
 
@@ -106,13 +104,6 @@ def _slot(path: Sequence[For], each: int, first: int) -> PrimExpr:
 def _int(e: PrimExpr) -> int:
     assert isinstance(e, IntImm)
     return int(e.value)
-
-
-def _product(path: Sequence[For]) -> int:
-    out = 1
-    for loop in path:
-        out *= _int(loop.extent)
-    return out
 
 
 def _nests(s: Stmt) -> list[For]:

@@ -25,6 +25,7 @@ from ...tir.analysis.inplace import INPLACE
 from ...tune.auto import asked
 from ..expr import Call, Constant, Function, TupleGetItem
 from ..op.registry import RelayOp
+from ..transform.offload import is_offloaded
 from .fetch_ahead import FetchAhead
 from .lower import inner_order, lower_function, task_of_function
 from .scratch import Scratch
@@ -64,8 +65,8 @@ class Kernel:
     scratch: tuple[tuple[str, int], ...] = ()
     inside: int = 0  # bytes that each thread allocates in addition
     warnings: tuple[str, ...] = ()  # warnings of its compilation, possibly by another process
-    device: Any = None  # the code of a GPU kernel, as data
-    on_host: str = ""  # why it runs on the host in a model for a GPU
+    device: Any = None  # the code of a kernel for a GPU or an accelerator, as data
+    on_host: str = ""  # why it runs on the host in a model for a device
     slots: int = 0  # prefetch slots; if there are any, its last parameters are the prefetches
 
     @property
@@ -75,19 +76,9 @@ class Kernel:
 
     def packed(self) -> bytes:
         """Serialized: a line of metadata, then the object files."""
-        head = {
-            "symbol": self.symbol,
-            "labels": self.labels,
-            "constants": self.constants,
-            "scratch": self.scratch,
-            "inside": self.inside,
-            "warnings": self.warnings,
-            "device": self.device,
-            "on_host": self.on_host,
-            "slots": self.slots,
-            "code": self.code.head(),
-            "before": None if self.before is None else self.before.head(),
-        }
+        head = {name: getattr(self, name) for name in (*_LISTS, *_PLAIN)}
+        head["code"] = self.code.head()
+        head["before"] = None if self.before is None else self.before.head()
         parts = [json.dumps(head).encode(), b"\n", self.code.code]
         return b"".join([*parts, *([] if self.before is None else [self.before.code])])
 
@@ -98,20 +89,14 @@ class Kernel:
         size = head["code"]["bytes"]
         before = None if head["before"] is None else Unit.of(head["before"], rest[size:])
         code = Unit.of(head["code"], rest[:size])
-        scratch = tuple((name, size) for name, size in head["scratch"])
-        return Kernel(
-            head["symbol"],
-            code,
-            before,
-            tuple(head["labels"]),
-            tuple(head["constants"]),
-            scratch,
-            head["inside"],
-            tuple(head["warnings"]),
-            head["device"],
-            head["on_host"],
-            head["slots"],
-        )
+        lists: dict[str, Any] = {name: tuple(head[name]) for name in _LISTS}
+        lists["scratch"] = tuple((name, size) for name, size in head["scratch"])
+        return Kernel(code=code, before=before, **lists, **{name: head[name] for name in _PLAIN})
+
+
+# The fields of a kernel besides its code, as they are serialized: tuples, and plain values.
+_LISTS = ("labels", "constants", "scratch", "warnings")
+_PLAIN = ("symbol", "inside", "device", "on_host", "slots")
 
 
 def description(fn: Function) -> str:
@@ -157,7 +142,7 @@ def job_of(
     ops = operators(fn)
     key = digest(
         "kernel", *producer(), str(target), repr(_machine(target)), repr(config.code_key()),
-        _settings(), description(fn), repr(tuple(constants)), plain, planned, ahead,
+        _settings(), description(fn), repr(tuple(constants)), plain, planned, ahead, is_offloaded(fn),
     )  # fmt: skip
     ours = all((getattr(op.compute, "__module__", "") or "").startswith("tilewright.") for op in ops)
     label = label_of(fn)
@@ -185,7 +170,8 @@ def _settings() -> str:
 
 def _machine(target: Target) -> tuple[Any, ...]:
     if not target.has("aot_executor"):
-        return (repr(target.gpu), *_machine(Target("llvm")))  # packers and fallbacks run on this machine
+        device = target.accelerator if target.is_accelerator else target.gpu
+        return (repr(device), *_machine(Target("llvm")))  # packers and fallbacks run on this machine
     settings = target.llvm
     cpu = replace(target.cpu, features=frozenset())  # a set prints in another order in each process
     own = sorted(target.cpu.features)
@@ -240,9 +226,21 @@ def compile_kernel(job: Job, target: Target) -> Kernel:
 _NOTHING = Unit(b"", (), (), False)
 
 
+def _on_host(job: Job) -> Kernel:
+    """A kernel that the host runs in a model for a device."""
+    host = Target("llvm")
+    with host:
+        return compile_kernel(replace(job, planned=False, ahead=False, record=None), host)
+
+
 def _for_device(job: Job, target: Target) -> Kernel:
-    """A kernel for a GPU; if there is none, the host runs the function, between copies."""
-    from .device_kernel import device_code  # what only GPUs need is loaded when there is one
+    """A kernel for a GPU or an accelerator; if there is none, the host runs the function, between copies."""
+    if target.is_accelerator:
+        if not is_offloaded(job.fn):
+            return replace(_on_host(job), on_host=f"{target.accelerator.name} does not compute it")
+        from .accelerator_kernel import chip_code as device_code
+    else:
+        from .device_kernel import device_code  # what only GPUs need is loaded when there is one
 
     try:
         with _recorded_warnings() as told:
@@ -252,9 +250,7 @@ def _for_device(job: Job, target: Target) -> Kernel:
     except InternalError:
         raise
     except TVMError as why:
-        host = Target("llvm")
-        with host:
-            made = compile_kernel(replace(job, planned=False, ahead=False, record=None), host)
+        made = _on_host(job)
         reason = str(why).splitlines()[0]
         text = f"{job.label} runs on the host, between copies: there is no {target.kind.name} kernel for it ({reason})"
         return replace(made, warnings=(*made.warnings, text), on_host=reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -83,8 +84,7 @@ class Program:
 
 def make_program(main: Function, alignment: int = ALIGNMENT, spread: bool = False) -> Program:
     """The steps of a fused function, with memory for every tensor. Needs: types."""
-    builder = _Builder(main)
-    program = builder.run()
+    program = _Builder(main).run()
     program.alignment, program.spread = alignment, spread
     _plan(program)
     return program
@@ -101,9 +101,7 @@ def plan_scratch(program: Program, sizes: Mapping[int, Sequence[int]]) -> None:
 
 
 def _value(storage_kind: str, kind: TensorType, **more: Any) -> Value:
-    nbytes = ELEMENTS[str(kind.dtype)].itemsize
-    for d in kind.shape:
-        nbytes *= d
+    nbytes = ELEMENTS[str(kind.dtype)].itemsize * math.prod(kind.shape)
     return Value(Storage(storage_kind, nbytes, **more), kind.shape, str(kind.dtype))
 
 

@@ -8,9 +8,8 @@ from typing import Any, Final
 from ...ir.buffer import decl_buffer
 from ...ir.expr import IntImm, Var
 from ...ir.function import PrimFunc
-from ...ir.module import IRModule
 from ...ir.stmt import Allocate, AttrStmt, DeclBuffer, LetStmt, SeqStmt, Stmt
-from ...ir.transform import ModulePass, Pass, PassContext, PassInfo
+from ...ir.transform import ModulePass, Pass, PassInfo
 
 LEAST: Final = 4096  # bytes: smaller allocations are on the stack
 _INFO: Final = PassInfo(0, "TakeScratch")
@@ -26,13 +25,9 @@ class Scratch:
 
     def taken(self) -> Pass:
         """The pass that finds them in a lowered function."""
+        return ModulePass(lambda mod, ctx: mod.map_functions(self.take), _INFO)
 
-        def work(mod: IRModule, ctx: PassContext) -> IRModule:
-            return mod.map_functions(lambda f: self.take(f) if isinstance(f, PrimFunc) else f)
-
-        return ModulePass(work, _INFO)
-
-    def take(self, func: PrimFunc) -> PrimFunc:
+    def take(self, func: Any) -> Any:
         """Turn allocations outside of all loops into parameters.
 
             def kernel(x, y):                             def kernel(x, y, padded):
@@ -43,6 +38,8 @@ class Scratch:
 
         Needs: flat loops.
         """
+        if not isinstance(func, PrimFunc):
+            return func
         found: list[Allocate] = []
         body = _without(func.body, found)
         self.inside = _most(body)
@@ -51,7 +48,7 @@ class Scratch:
         taken = {str(b.name) for b in func.buffer_map.values()}
         params, buffers = list(func.params), dict(func.buffer_map)
         for a in found:
-            name, size = _fresh(a.buffer_var.name, taken), _size(a)
+            name, size = fresh_name(f"{a.buffer_var.name}_scratch", taken), _size(a)
             assert size is not None
             handle = Var(name, "handle")
             buffers[handle] = decl_buffer(
@@ -62,8 +59,8 @@ class Scratch:
         return PrimFunc(params, body, func.ret_type, buffers, func.attrs, func.span)
 
 
-def _fresh(name: str, taken: set[str]) -> str:
-    name = f"{name}_scratch"
+def fresh_name(name: str, taken: set[str]) -> str:
+    """A name that is not taken yet, and is from now on."""
     while name in taken:
         name += "_"
     taken.add(name)

@@ -9,6 +9,7 @@ from typing import Any, Final
 from ...codegen.llvm.engine import Machine, process_triple
 from ...codegen.llvm.linked import LinkedModule
 from ...codegen.llvm.objects import VERSION
+from ...ir.errors import ScheduleError
 from ...ir.function import PrimFunc
 from ...target import Target
 from ..expr import Function
@@ -43,6 +44,17 @@ def kernels_of(functions: Sequence[Function]) -> dict[Function, Any]:
     made = {key: linked(kernel) for key, kernel in compiled.items()}
     _ready.update((key, made[key]) for key, job in wanted.items() if job.cached)
     return {fn: made[job.key] if job.key in made else _ready[job.key] for fn, job in jobs.items()}
+
+
+def why_not_on_chip(fn: Function, target: Target) -> str:
+    """Why a typed fused function has no schedule for the chip of a target; empty if it has one."""
+    from .accelerator_kernel import chip_schedule
+
+    try:
+        chip_schedule(loops_of(fn, ())[0], target)
+    except ScheduleError as error:
+        return str(error).splitlines()[0]
+    return ""
 
 
 def loops_and_key(fn: Function) -> tuple[PrimFunc, str]:

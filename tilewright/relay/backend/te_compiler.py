@@ -72,12 +72,6 @@ def _compiled(
             advance(job)
             yield job, _tried(job, target) if lenient else _compile(job, target)
         return
-    yield from _forked(jobs, target, workers, advance, lenient)
-
-
-def _forked(
-    jobs: list[Job], target: Target, workers: int, advance: Callable[[Job], None], lenient: bool
-) -> Iterator[tuple[Job, bytes | TVMError]]:
     with _forking:  # one model at a time has all cores
         yield from _in_workers(jobs, target, workers, advance, lenient)
 

@@ -16,9 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ...codegen.llvm.engine import Machine
 from ...codegen.llvm.linked import LinkedModule
-from ...codegen.llvm.objects import VERSION
 from ...forks import new_in_child
 from ...ir.deep import deep_programs
 from ...ir.errors import BuildError, TVMError
@@ -37,18 +35,19 @@ from ..expr import Call, Constant, Function, Var, const
 from ..op.registry import RelayOp
 from ..transform.check_data import CheckData
 from ..transform.fold_sizes import FoldSizes
-from ..transform.fuse_ops import fuse_ops, is_primitive
+from ..transform.fuse_ops import fuse_ops, map_graphs
 from ..transform.infer_type import infer_module, infer_type
 from ..transform.normal_form import to_basic_block_normal_form
 from ..ty import Any as AnySize
 from ..ty import TensorType, TupleType, is_dynamic, tensor_fields
+from .assemble import about_units, machine_of
 from .kernel import Kernel, job_of
 from .lower import lift_constants
 from .memory_plan import round_up
 from .single import linked
 from .te_compiler import compile_all
 from .vm_emit import Emitter, PendingOpen, PendingRun
-from .vm_tidy import tidy
+from .vm_tidy import FIELDS, tidy
 from .weights import Packers
 
 _SMALL = 64  # most elements of a tensor of sizes, which may determine the shape of a result
@@ -82,19 +81,9 @@ def _fused(mod: IRModule, context: PassContext) -> IRModule:
     from ..build_module import pipeline
 
     typed = CheckData()(FoldSizes()(pipeline()(infer_module(_with_named_sizes(infer_module(mod))))))
-    blocks = typed.map_functions(
-        lambda f: to_basic_block_normal_form(f) if isinstance(f, Function) and not is_primitive(f) else f
-    )
+    blocks = infer_module(map_graphs(typed, to_basic_block_normal_form))
     depth = int(context.option("relay.FuseOps.max_depth"))
-    return infer_module(
-        infer_module(blocks).map_functions(
-            lambda f: (
-                fuse_ops(f, context.opt_level, depth)
-                if isinstance(f, Function) and not is_primitive(f)
-                else f
-            )
-        )
-    )
+    return infer_module(map_graphs(blocks, lambda f: fuse_ops(f, context.opt_level, depth)))
 
 
 def _with_named_sizes(mod: IRModule) -> IRModule:
@@ -187,17 +176,10 @@ class _Assembly:
         return [by_symbol[s] for s in self.order]
 
     def library(self, kernels: Sequence[Kernel]) -> LinkedModule:
-        about = {
-            "format": 1,
-            "producer": VERSION,
-            "target": str(self.target),
-            "triple": self.target.llvm.triple,
-            "functions": [f for k in kernels for f in k.code.functions],
-            "entry": None,
-        }
-        settings = self.target.llvm
-        machine = Machine(settings.triple, settings.cpu, settings.features, 2, settings.abi)
-        return LinkedModule([k.code for k in kernels], machine, about, native=settings.is_host, name="vm")
+        units = [k.code for k in kernels]
+        about = {**about_units(units, self.target), "entry": None}
+        native = self.target.llvm.is_host
+        return LinkedModule(units, machine_of(self.target), about, native=native, name="vm")
 
     def completed(self, body: list[Any]) -> list[Any]:
         """A block with its pending instructions completed."""
@@ -218,32 +200,8 @@ class _Assembly:
 
     def with_constants(self, i: list[Any]) -> list[Any]:
         """An instruction with its constants renumbered: only used ones are kept."""
-        op = i[0]
-        if op in ("get", "move", "view"):
-            return [op, i[1], self.operand(i[2]), *i[3:]]
-        if op == "size":
-            return [op, i[1], self.operand(i[2]), i[3]]
-        if op == "tuple":
-            return [op, i[1], self.operands(i[2])]
-        if op == "shapes":
-            return [*i[:4], self.operands(i[4])]
-        if op == "closure":
-            return [*i[:3], self.captured(i[3])]
-        if op == "call":
-            return [*i[:3], self.captured(i[3]), self.operands(i[4])]
-        if op == "tail":
-            return [op, i[1], self.captured(i[2]), self.operands(i[3])]
-        if op == "apply":
-            return [op, i[1], self.operand(i[2]), self.operands(i[3])]
-        if op == "jump":
-            return [op, self.operand(i[1]), self.operands(i[2])]
-        if op == "recur":
-            return [op, i[1], self.operands(i[2])]
-        if op in ("again",):
-            return [op, self.operands(i[1])]
-        if op == "ret":
-            return [op, self.operand(i[1])]
-        return i
+        number: dict[str, Callable[[Any], Any]] = {"x": self.operand, "xs": self.operands, "c": self.captured}
+        return [i[0], *(number[k](v) if k in number else v for k, v in zip(FIELDS[i[0]], i[1:], strict=True))]
 
     def captured(self, captured: list[Any]) -> list[Any]:
         return [["r", self.operand(c[1])] if c[0] == "r" else c for c in captured]
@@ -418,7 +376,7 @@ def _typed(fn: Function, kinds: Sequence[Any]) -> Function:
     for p, kind in zip(fn.params, kinds, strict=True):
         for a, b in zip(tensor_fields(p.checked_type), tensor_fields(kind), strict=True):
             found.update((d, n) for d, n in zip(a.shape, b.shape, strict=True) if isinstance(d, SizeVar))
-    return infer_type(retyped(fn, kinds, found))  # type: ignore[no-any-return]
+    return infer_type(retyped(fn, kinds, found))
 
 
 def _kind_of(kind: Any, leaves: Any) -> Any:

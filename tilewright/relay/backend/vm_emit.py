@@ -21,7 +21,7 @@ from ..expr import Call, Constant, Function, If, Let, Tuple, TupleGetItem, Var, 
 from ..op.registry import RelayOp
 from ..op.shapes import least, same_size
 from ..op.traits import traits_of
-from ..sizes import sizes_in
+from ..sizes import free_sizes, sizes_in
 from ..transform.fuse_ops import is_primitive
 from ..ty import Any as AnySize
 from ..ty import FuncType, TensorType, TupleType, tensor_fields
@@ -82,21 +82,18 @@ class _Block:
         # Sizes that are known to equal others.
         self.equal: dict[Any, Any] = dict(above.equal) if above is not None else {}
 
-    def find(self, expr: Any) -> Value | None:
+    def upward(self) -> Iterator[_Block]:
+        """This block, and those that it is nested in."""
         at: _Block | None = self
         while at is not None:
-            if expr in at.values:
-                return at.values[expr]
+            yield at
             at = at.above
-        return None
+
+    def find(self, expr: Any) -> Value | None:
+        return next((b.values[expr] for b in self.upward() if expr in b.values), None)
 
     def size(self, text: str) -> int | None:
-        at: _Block | None = self
-        while at is not None:
-            if text in at.sizes:
-                return at.sizes[text]
-            at = at.above
-        return None
+        return next((b.sizes[text] for b in self.upward() if text in b.sizes), None)
 
 
 def dim_of(size: Any) -> Any:
@@ -188,11 +185,7 @@ class FunctionBuilder:
 
     def visible(self, size: Any, block: _Block) -> bool:
         """Whether a size is defined in a block."""
-        around: set[int] = set()
-        at: _Block | None = block
-        while at is not None:
-            around.add(id(at))
-            at = at.above
+        around = {id(b) for b in block.upward()}
         return all(id(self.homes.get(s)) in around for s in sizes_in(size))
 
     def known(self, size: Any, block: _Block) -> Any:
@@ -372,11 +365,9 @@ class FunctionBuilder:
             return value.operand
         if value.own:
             return self.own_slot()
-        at: _Block | None = block
-        while at is not None:
-            if value in at.registers:
-                return at.registers[value]
-            at = at.above
+        for b in block.upward():
+            if value in b.registers:
+                return b.registers[value]
         r = block.registers[value] = self.register()
         if value.fields is not None:
             block.body.append(["tuple", r, [self.operand(f, block) for f in value.fields]])
@@ -517,13 +508,13 @@ class FunctionBuilder:
         kinds = [replaced(a.kind, block.equal) if block.equal else a.kind for a in args]
         leaves = [x for a in args for x in self.leaves(a, block)]
         place = leaves, [t for k in kinds for t in tensor_fields(k)]
-        named = {s: self.symbol(s) for s in _named(e.op)}
+        named = {s: self.symbol(s) for s in free_sizes(e.op)}
         site = Site(e.op, kinds, {s: v for s, v in named.items() if v is not None}, self.often_one)
         name = _label(e.op)
         try:
             cases = find_cases(site)
         except TVMError as error:
-            if not any(map(_has_symbols, kinds)) and not named:
+            if not any(map(sizes_in, kinds)) and not named:
                 raise
             raise BuildError(f"{name}: {error}") from error
         if not cases:
@@ -669,16 +660,6 @@ def _is_function_call(e: Call) -> bool:
 
 def _label(fn: Function) -> str:
     return ", ".join(c.op.name for c in inner_order(fn) if isinstance(c, Call) and isinstance(c.op, RelayOp))
-
-
-def _named(fn: Function) -> list[Any]:
-    from ..sizes import free_sizes
-
-    return free_sizes(fn)
-
-
-def _has_symbols(kind: Any) -> bool:
-    return bool(sizes_in(kind))
 
 
 def _without_sizes(kind: Any) -> Any:

@@ -42,55 +42,54 @@ def _captured(captured: Any) -> set[str]:
     return out
 
 
+# The fields of each instruction: registers R and sizes S that it sets, operands x and dimensions d that it reads,
+# captured values c; a second letter s is for a list of them.
+_FIELDS = {
+    "size": "S x -",
+    "let": "S d",
+    "same": "d d -",
+    "least": "d d -",
+    "shapes": "Ss - - xs",
+    "view": "R x ds",
+    "tuple": "R xs",
+    "get": "R x -",
+    "move": "R x",
+    "closure": "R - c",
+    "call": "R - c xs",
+    "apply": "R x xs",
+    "recur": "R xs",
+    "tail": "- c xs",
+    "jump": "x xs",
+    "again": "xs",
+    "ret": "x",
+    "open": "- xs Rs",
+    "missing": "- Rs",
+}
+FIELDS = {op: tuple(words.split()) for op, words in _FIELDS.items()}
+
+
 def _effect(i: Any) -> tuple[set[str], set[str]]:
     """The definitions and uses of an instruction without blocks."""
-    op = i[0]
-    if op == "size":
-        return {f"s{i[1]}"}, _registers(i[2])
-    if op == "let":
-        return {f"s{i[1]}"}, _names(i[2])
-    if op in ("same", "least"):
-        return set(), _names(i[1]) | _names(i[2])
-    if op == "run":
+    if i[0] == "run":
         _, _, args, outs, symbols = i
         read = _registers(*(a for a in args if isinstance(a, int)))
-        for d in [a[1] for a in args if isinstance(a, list) and a[0] == "n"] + list(symbols):
+        dims = [a[1] for a in args if isinstance(a, list) and a[0] == "n"]
+        for d in (*dims, *symbols, *(d for *_, shape in outs for d in shape)):
             read |= _names(d)
-        for _, _, dims in outs:
-            for d in dims:
-                read |= _names(d)
         return {f"r{r}" for r, _, _ in outs}, read
-    if op == "shapes":
-        return {f"s{s}" for s in i[1]}, _registers(*i[4])
-    if op == "view":
-        read = _registers(i[2])
-        for d in i[3]:
-            read |= _names(d)
-        return {f"r{i[1]}"}, read
-    if op == "tuple":
-        return {f"r{i[1]}"}, _registers(*i[2])
-    if op in ("get", "move"):
-        return {f"r{i[1]}"}, _registers(i[2])
-    if op == "closure":
-        return {f"r{i[1]}"}, _captured(i[3])
-    if op == "call":
-        return {f"r{i[1]}"}, _captured(i[3]) | _registers(*i[4])
-    if op == "apply":
-        return {f"r{i[1]}"}, _registers(i[2], *i[3])
-    if op == "recur":
-        return {f"r{i[1]}"}, _registers(*i[2])
-    if op == "tail":
-        return set(), _captured(i[2]) | _registers(*i[3])
-    if op == "jump":
-        return set(), _registers(i[1], *i[2])
-    if op == "again":
-        return set(), _registers(*i[1])
-    if op == "ret":
-        return set(), _registers(i[1])
-    if op == "missing":  # a kernel that is not compiled yet
-        return {f"r{r}" for r in i[2]}, set()
-    assert op == "open", op
-    return {f"r{r}" for r in i[3]}, _registers(*i[2])
+    sets: set[str] = set()
+    reads: set[str] = set()
+    for kind, value in zip(FIELDS[i[0]], i[1:], strict=True):
+        each = value if kind.endswith("s") else [value]
+        if kind[0] in "RS":
+            sets |= {f"{kind[0].lower()}{n}" for n in each}
+        elif kind[0] == "x":
+            reads |= _registers(*each)
+        elif kind[0] == "d":
+            reads |= {name for d in each for name in _names(d)}
+        elif kind == "c":
+            reads |= _captured(value)
+    return sets, reads
 
 
 _LAST = frozenset(("ret", "again", "tail", "jump"))

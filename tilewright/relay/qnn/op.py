@@ -11,13 +11,13 @@ from typing import Any
 
 from ..expr import Call, Expr, const
 from ..op.arguments import float32, int32
+from ..op.attributes import Attr, integer, number, text
 from ..op.computes import topi
 from ..op.registry import (
     BROADCAST,
     FUSABLE,
     INJECTIVE,
     OPAQUE,
-    Attr,
     Constructor,
     Dtype,
     Float32,
@@ -27,20 +27,17 @@ from ..op.registry import (
     Sides,
     Tensor,
     Tensors,
-    Traits,
     given,
-    integer,
     named,
-    number,
     operator,
     refuse,
-    text,
 )
 from ..op.shapes import add as add_sizes
 from ..op.shapes import axis_of, broadcast, differ, need_dtype, need_integers, need_rank, unify
 from ..op.spatial import pool_rel
+from ..op.traits import Traits
 from ..ty import TensorType, Type
-from .parameters import channels_of, check_parameter, need_float
+from .parameters import channels_of, check_parameter, check_parameters, need_float
 from .products import batch_matmul, contrib_dense_pack, conv2d, conv2d_transpose, dense
 
 __all__ = [
@@ -78,9 +75,7 @@ __all__ = [
 def _quantize_rel(types: list[Any], attrs: Any) -> Type:
     data, scale, zero = types
     need_float(data, "data")
-    size = channels_of(data, attrs.axis, (scale, zero))
-    check_parameter(scale, size, "output_scale")
-    check_parameter(zero, size, "output_zero_point")
+    check_parameters(data, attrs.axis, scale, zero, "output_")
     if not attrs.out_dtype.is_integral:
         raise refuse(f"is {attrs.out_dtype} and must be an integer type", "out_dtype")
     return TensorType(data.shape, attrs.out_dtype)
@@ -90,9 +85,7 @@ def _quantize_rel(types: list[Any], attrs: Any) -> Type:
     "qnn.quantize",
     traits=Traits(layout="conversion"),
     rel=_quantize_rel,
-    compute=lambda attrs, ins, out: [
-        topi.nn.quantize(ins[0], ins[1], ins[2], axis=attrs.axis, out_dtype=attrs.out_dtype)
-    ],
+    compute="nn.quantize",
     pattern=BROADCAST,
 )
 def quantize(
@@ -104,9 +97,7 @@ def quantize(
 def _dequantize_rel(types: list[Any], attrs: Any) -> Type:
     data, scale, zero = types
     need_integers(data, "data")
-    size = channels_of(data, attrs.axis, (scale, zero))
-    check_parameter(scale, size, "input_scale")
-    check_parameter(zero, size, "input_zero_point")
+    check_parameters(data, attrs.axis, scale, zero, "input_")
     return TensorType(data.shape, attrs.out_dtype)
 
 
@@ -114,9 +105,7 @@ def _dequantize_rel(types: list[Any], attrs: Any) -> Type:
     "qnn.dequantize",
     traits=Traits(layout="conversion"),
     rel=_dequantize_rel,
-    compute=lambda attrs, ins, out: [
-        topi.nn.dequantize(ins[0], ins[1], ins[2], axis=attrs.axis, out_dtype=attrs.out_dtype)
-    ],
+    compute="nn.dequantize",
     pattern=BROADCAST,
 )
 def dequantize(
@@ -157,19 +146,8 @@ def _requantize_rel(types: list[Any], attrs: Any) -> Type:
 def _requantize_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     # Scales are tensors here, so what fixed-point numbers would give is computed in 64-bit floats.
     kind = "float32" if attrs.compute_dtype == "float32" else "float64"
-    return [
-        topi.nn.requantize(
-            ins[0],
-            ins[1],
-            ins[2],
-            ins[3],
-            ins[4],
-            axis=attrs.axis,
-            rounding=attrs.rounding,
-            compute_dtype=kind,
-            out_dtype=attrs.out_dtype,
-        )
-    ]
+    work: Any = topi.nn.requantize
+    return [work(*ins, attrs.axis, attrs.rounding, kind, attrs.out_dtype)]
 
 
 @operator(
@@ -204,10 +182,8 @@ def _simulated_rel(types: list[Any], attrs: Any) -> Type:
     data, code, scale, zero = types
     need_float(data, "data")
     need_integers(code, "dtype")
-    size = channels_of(data, attrs.axis, (scale, zero))
-    check_parameter(scale, size, "scale")
-    check_parameter(zero, size, "zero_point")
-    return data  # type: ignore[no-any-return]
+    check_parameters(data, attrs.axis, scale, zero, "")
+    return data
 
 
 def _simulated(name: str, side: str) -> Callable[[Constructor], Constructor]:
@@ -252,13 +228,8 @@ def _binary_rel(types: list[Any], attrs: Any) -> Type:
     lhs, rhs = types[:2]
     need_integers(lhs, "lhs")
     need_dtype(rhs, lhs.dtype, "rhs")
-    for kind, at, parameters, name in (
-        (lhs, attrs.lhs_axis, types[2:4], "lhs"),
-        (rhs, attrs.rhs_axis, types[4:6], "rhs"),
-    ):
-        size = channels_of(kind, at, parameters)
-        check_parameter(parameters[0], size, f"{name}_scale")
-        check_parameter(parameters[1], size, f"{name}_zero_point")
+    check_parameters(lhs, attrs.lhs_axis, types[2], types[3], "lhs_")
+    check_parameters(rhs, attrs.rhs_axis, types[4], types[5], "rhs_")
     check_parameter(types[6], None, "output_scale")
     check_parameter(types[7], None, "output_zero_point")
     return TensorType(broadcast(lhs.shape, rhs.shape), lhs.dtype)
@@ -303,7 +274,7 @@ def _unary_rel(types: list[Any], attrs: Any) -> Type:
     need_integers(data, "x")
     for kind, name in zip(types[1:], _ONE[1:], strict=True):
         check_parameter(kind, None, name)
-    return data  # type: ignore[no-any-return]
+    return data
 
 
 def _through_real(

@@ -10,8 +10,6 @@ from ..op.registry import refuse
 from ..op.shapes import axis_of, differ, need_dtype, same_size
 from ..ty import TensorType
 
-__all__ = ["channels_of", "check_parameter", "need_float"]
-
 FLOAT32, INT32 = DataType("float32"), DataType("int32")
 
 
@@ -33,6 +31,13 @@ def channels_of(data: TensorType, axis: int, kinds: Sequence[TensorType]) -> Any
     if not any(k.shape and same_size(k.shape[0], 1) is not True for k in kinds):
         return None
     return data.shape[axis_of(axis, len(data.shape))]
+
+
+def check_parameters(data: TensorType, axis: int, scale: TensorType, zero: TensorType, prefix: str) -> None:
+    """The scale and the zero point of a tensor: two numbers, or lists of them along an axis."""
+    size = channels_of(data, axis, (scale, zero))
+    check_parameter(scale, size, f"{prefix}scale")
+    check_parameter(zero, size, f"{prefix}zero_point")
 
 
 def need_float(kind: TensorType, argument: str) -> None:

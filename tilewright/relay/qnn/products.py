@@ -7,26 +7,13 @@ from typing import Any
 
 from ..expr import Call
 from ..op import layouts
-from ..op.computes import topi
-from ..op.registry import (
-    FUSABLE,
-    Dtype,
-    Float32,
-    Int32,
-    Pair,
-    Sides,
-    Tensor,
-    given,
-    operator,
-    refuse,
-    text,
-)
+from ..op.attributes import text
+from ..op.computes import in_layout, topi
+from ..op.registry import FUSABLE, Dtype, Float32, Int32, Pair, Sides, Tensor, given, operator, refuse
 from ..op.shapes import broadcast, differ, need_integers, need_rank
 from ..op.spatial import conv_rel, transposed_rel
 from ..ty import TensorType, Type
 from .parameters import check_parameter
-
-__all__ = ["batch_matmul", "contrib_dense_pack", "conv2d", "conv2d_transpose", "dense"]
 
 
 def _product_parameters(types: Sequence[Any], outputs: Any, names: tuple[str, str]) -> None:
@@ -45,9 +32,6 @@ def _need_quantised(data: TensorType, weight: TensorType, names: tuple[str, str]
             raise refuse(f"must hold integers of 8 or 16 bits and is {kind}", name)
 
 
-_OPERANDS = ("data", "weight", "input_zero_point", "kernel_zero_point", "input_scale", "kernel_scale")
-
-
 def _conv_rel(types: list[Any], attrs: Any) -> Type:
     data, weight = types[:2]
     _need_quantised(data, weight, ("data", "weight"))
@@ -59,26 +43,9 @@ def _conv_rel(types: list[Any], attrs: Any) -> Type:
 @operator(
     "qnn.conv2d",
     rel=_conv_rel,
-    compute=lambda attrs, ins, out: [
-        topi.nn.qnn_conv2d(
-            ins[0],
-            ins[1],
-            ins[2],
-            ins[3],
-            ins[4],
-            ins[5],
-            strides=attrs.strides,
-            padding=attrs.padding,
-            dilation=attrs.dilation,
-            groups=attrs.groups,
-            data_layout=attrs.data_layout,
-            kernel_layout=attrs.kernel_layout,
-            out_layout=attrs.out_layout,
-            out_dtype=out.dtype,
-        )
-    ],
+    compute="nn.qnn_conv2d",
     pattern=FUSABLE,
-    inputs=_OPERANDS,
+    inputs=("data", "weight", "input_zero_point", "kernel_zero_point", "input_scale", "kernel_scale"),
 )
 def conv2d(
     data: Tensor,
@@ -121,9 +88,7 @@ def _transposed_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
         _centred(ins[0], ins[2]), _centred(ins[1], ins[3]), attrs.strides, attrs.padding, attrs.dilation,
         attrs.groups, attrs.output_padding, attrs.data_layout, attrs.kernel_layout, out.dtype,
     )  # fmt: skip
-    if attrs.out_layout and attrs.out_layout != attrs.data_layout:
-        made = topi.layout_transform(made, attrs.data_layout, attrs.out_layout)
-    return [made]
+    return in_layout(made, attrs.data_layout, attrs.out_layout)
 
 
 @operator("qnn.conv2d_transpose", rel=_transposed_rel, compute=_transposed_compute, pattern=FUSABLE)
@@ -161,14 +126,7 @@ def _dense_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType((*data.shape[:-1], weight.shape[0]), attrs.out_dtype)
 
 
-@operator(
-    "qnn.dense",
-    rel=_dense_rel,
-    compute=lambda attrs, ins, out: [
-        topi.nn.qnn_dense(ins[0], ins[1], ins[2], ins[3], ins[4], ins[5], out_dtype=out.dtype)
-    ],
-    pattern=FUSABLE,
-)
+@operator("qnn.dense", rel=_dense_rel, compute="nn.qnn_dense", pattern=FUSABLE)
 def dense(
     data: Tensor,
     weight: Tensor,
@@ -234,14 +192,7 @@ def _batch_matmul_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType((*batch, x.shape[1], y.shape[1]), attrs.out_dtype)
 
 
-@operator(
-    "qnn.batch_matmul",
-    rel=_batch_matmul_rel,
-    compute=lambda attrs, ins, out: [
-        topi.nn.qnn_batch_matmul(ins[0], ins[1], ins[2], ins[3], ins[4], ins[5], out_dtype=out.dtype)
-    ],
-    pattern=FUSABLE,
-)
+@operator("qnn.batch_matmul", rel=_batch_matmul_rel, compute="nn.qnn_batch_matmul", pattern=FUSABLE)
 def batch_matmul(
     x: Tensor,
     y: Tensor,

@@ -65,6 +65,6 @@ def te_outputs(call: Call) -> list[Any]:
 __getattr__ = lazily(
     __name__,
     {"init": "create_workload"},
-    "inception_v3 init layers mlp mobilenet resnet squeezenet synthetic temp_op_attr vgg",
+    "inception_v3 init layers mlp mobilenet quantized resnet squeezenet synthetic temp_op_attr vgg",
     attributes(__name__),
 )

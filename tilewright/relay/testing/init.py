@@ -11,6 +11,8 @@ from ...runtime.ndarray import NDArray, array
 from ..expr import Function, Var
 from ..transform.infer_type import infer_module
 
+INTEGERS, BIASES = 8, 1000  # weights and biases that are integers are below
+
 
 def create_workload(
     net: Function, initializer: Any = None, seed: int = 0
@@ -41,6 +43,8 @@ def _values(rng: np.random.Generator, v: Var) -> np.ndarray[Any, Any]:
         made = rng.uniform(0.5, 1.5, shape)
     elif name.endswith("_gamma"):
         made = rng.uniform(0.8, 1.2, shape)
+    elif not dtype.startswith("float") and name.endswith("_bias"):
+        made = rng.integers(-BIASES, BIASES, shape)
     elif name.endswith(("_beta", "_mean", "_bias")):
         made = rng.normal(0, 0.05, shape)
     elif dtype.startswith("float"):
@@ -49,5 +53,5 @@ def _values(rng: np.random.Generator, v: Var) -> np.ndarray[Any, Any]:
         )
         made = rng.normal(0, (2.0 / fan_in) ** 0.5, shape)
     else:
-        made = rng.integers(-8, 8, shape)
+        made = rng.integers(-INTEGERS, INTEGERS, shape)
     return made.astype(dtype)

@@ -10,7 +10,7 @@ from .init import create_workload
 from .layers import classifier, conv_bn_relu
 
 # For each block: channels that come out (of a network of width 1), and the stride.
-_BLOCKS = (
+BLOCKS = (
     (64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2),
     (512, 1), (512, 1), (512, 1), (512, 1), (512, 1), (1024, 2), (1024, 1),
 )  # fmt: skip
@@ -47,7 +47,7 @@ def get_net(
     data = var("data", shape=data_shape, dtype=dtype)
     width = int(32 * alpha)
     x = conv_bn_relu(data, "conv_block_1", width, 3, axis, strides=(2, 2), padding=(1, 1), data_layout=layout)
-    for i, (channels, stride) in enumerate(_BLOCKS):
+    for i, (channels, stride) in enumerate(BLOCKS):
         wide = int(channels * alpha)
         x = _separable(x, f"separable_conv_block_{i + 1}", width, wide, stride, layout, axis)
         width = wide

@@ -10,7 +10,7 @@ from ..op import nn
 from .init import create_workload
 from .layers import batch_norm, classifier, conv2d
 
-_UNITS = {
+UNITS = {
     18: (2, 2, 2, 2),
     34: (3, 4, 6, 3),
     50: (3, 4, 6, 3),
@@ -48,8 +48,8 @@ def get_net(
     dtype: str = "float32",
 ) -> Function:
     """The network as a function of `data` and its parameters. Images of 32 pixels or less get the small stem."""
-    if num_layers not in _UNITS:
-        raise ValueError(f"resnet: there are {', '.join(map(str, _UNITS))} layers, not {num_layers}")
+    if num_layers not in UNITS:
+        raise ValueError(f"resnet: there are {', '.join(map(str, UNITS))} layers, not {num_layers}")
     axis = layout.index("C")
     height = image_shape[1] if layout == "NCHW" else image_shape[0]
     bottleneck = num_layers >= 50
@@ -62,7 +62,7 @@ def get_net(
         x = conv2d(x, "conv0", 64, 7, strides=(2, 2), padding=(3, 3), data_layout=layout)
         x = nn.relu(batch_norm(x, "bn0", axis))
         x = nn.max_pool2d(x, pool_size=(3, 3), strides=(2, 2), padding=(1, 1), layout=layout)
-    for i, (count, channels) in enumerate(zip(_UNITS[num_layers], widths, strict=True)):
+    for i, (count, channels) in enumerate(zip(UNITS[num_layers], widths, strict=True)):
         for j in range(count):
             stride = 2 if j == 0 and i > 0 else 1
             x = _unit(x, channels, stride, j > 0, f"stage{i + 1}_unit{j + 1}", bottleneck, layout, axis)

@@ -1,113 +1,69 @@
 """Passes over graph functions, one file each.
 
 A pass is a function `(func, mod, ctx) -> func` made known by `function_pass`, or `(mod, ctx) -> mod` by
-`module_pass`. What it returns need not have types: run `InferType` after, or use `infer_type` inside. A plain
-function `Function -> Function` gets its factory from `as_function_pass`. Each pass is imported here, so that a
+`module_pass`. What it returns need not have types: run `InferType` after, or use `infer_type` inside. The passes here
+are plain functions `Function -> Function`, whose factories `typed_pass` makes. Each is imported here, so that a
 `PassContext` knows its name.
 """
 
 from __future__ import annotations
 
 from ...absent import absent, attributes
-from ...ir.transform import FunctionPass, ModulePass, Pass, PassContext, PassInfo, Sequential, module_pass
-from .alter_op_layout import AlterOpLayout
-from .annotate_spans import AnnotateSpans
-from .canonicalize_cast import CanonicalizeCast
-from .canonicalize_ops import CanonicalizeOps
+from ...ir.transform import FunctionPass as FunctionPass
+from ...ir.transform import ModulePass as ModulePass
+from ...ir.transform import Pass as Pass
+from ...ir.transform import PassContext as PassContext
+from ...ir.transform import PassInfo as PassInfo
+from ...ir.transform import Sequential as Sequential
+from ...ir.transform import module_pass as module_pass
+from .alter_op_layout import AlterOpLayout as AlterOpLayout
+from .annotate_spans import AnnotateSpans as AnnotateSpans
+from .canonicalize_cast import CanonicalizeCast as CanonicalizeCast
+from .canonicalize_ops import CanonicalizeOps as CanonicalizeOps
 from .canonicalize_qnn import canonicalize_qnn_ops as canonicalize_qnn_ops
-from .check_data import CheckData
-from .combine_parallel import CombineParallelBatchMatmul, CombineParallelConv2D, CombineParallelDense
-from .convert_layout import ConvertLayout
-from .dead_code import DeadCodeElimination
-from .defuse_ops import DefuseOps
-from .delay_reshape import DelayReshape
-from .dynamic_to_static import DynamicToStatic
-from .eliminate_common_subexpr import EliminateCommonSubexpr
-from .eta_expand import EtaExpand
-from .fake_quantization import FakeQuantizationToInteger
-from .fast_math import FastMath
-from .flatten_atrous_conv import FlattenAtrousConv
-from .fold_constant import FoldConstant
-from .fold_explicit_padding import FoldExplicitPadding
-from .fold_scale_axis import BackwardFoldScaleAxis, FoldScaleAxis, ForwardFoldScaleAxis
-from .fold_sizes import FoldSizes
-from .function_pass import as_function_pass, function_pass
-from .fuse_ops import FuseOps
-from .group_attention import GroupAttention
-from .infer_type import InferType, InferTypeLocal, infer_module, infer_type
-from .inline import Inline
-from .lambda_lift import LambdaLift
-from .legalize import Legalize
-from .merge_composite import MergeComposite
-from .mixed_precision import ToMixedPrecision
-from .normal_form import ToANormalForm, ToBasicBlockNormalForm, ToGraphNormalForm
-from .recast import recast
-from .remove_unused_functions import RemoveUnusedFunctions
-from .simplify_expr import SimplifyExpr
-from .simplify_inference import SimplifyInference
-from .slices_of_splits import SlicesOfSplits
-from .split_args import SplitArgs
-from .use_tensor_cores import UseTensorCores
-
-__all__ = [
-    "AlterOpLayout",
-    "AnnotateSpans",
-    "BackwardFoldScaleAxis",
-    "CanonicalizeCast",
-    "CanonicalizeOps",
-    "CheckData",
-    "CombineParallelBatchMatmul",
-    "CombineParallelConv2D",
-    "CombineParallelDense",
-    "ConvertLayout",
-    "DeadCodeElimination",
-    "DefuseOps",
-    "DelayReshape",
-    "DynamicToStatic",
-    "EliminateCommonSubexpr",
-    "EtaExpand",
-    "FakeQuantizationToInteger",
-    "FastMath",
-    "FirstOrderGradient",
-    "FlattenAtrousConv",
-    "FoldConstant",
-    "FoldExplicitPadding",
-    "FoldScaleAxis",
-    "FoldSizes",
-    "ForwardFoldScaleAxis",
-    "FunctionPass",
-    "FuseOps",
-    "GroupAttention",
-    "InferType",
-    "InferTypeLocal",
-    "Inline",
-    "LambdaLift",
-    "Legalize",
-    "MergeComposite",
-    "ModulePass",
-    "PartialEvaluate",
-    "Pass",
-    "PassContext",
-    "PassInfo",
-    "RemoveUnusedFunctions",
-    "Sequential",
-    "SimplifyExpr",
-    "SimplifyInference",
-    "SlicesOfSplits",
-    "SplitArgs",
-    "ToANormalForm",
-    "ToBasicBlockNormalForm",
-    "ToGraphNormalForm",
-    "ToMixedPrecision",
-    "UseTensorCores",
-    "as_function_pass",
-    "function_pass",
-    "gradient",
-    "infer_module",
-    "infer_type",
-    "module_pass",
-    "recast",
-]
+from .check_data import CheckData as CheckData
+from .combine_parallel import CombineParallelBatchMatmul as CombineParallelBatchMatmul
+from .combine_parallel import CombineParallelConv2D as CombineParallelConv2D
+from .combine_parallel import CombineParallelDense as CombineParallelDense
+from .convert_layout import ConvertLayout as ConvertLayout
+from .dead_code import DeadCodeElimination as DeadCodeElimination
+from .defuse_ops import DefuseOps as DefuseOps
+from .delay_reshape import DelayReshape as DelayReshape
+from .dynamic_to_static import DynamicToStatic as DynamicToStatic
+from .eliminate_common_subexpr import EliminateCommonSubexpr as EliminateCommonSubexpr
+from .eta_expand import EtaExpand as EtaExpand
+from .fake_quantization import FakeQuantizationToInteger as FakeQuantizationToInteger
+from .fast_math import FastMath as FastMath
+from .flatten_atrous_conv import FlattenAtrousConv as FlattenAtrousConv
+from .fold_constant import FoldConstant as FoldConstant
+from .fold_explicit_padding import FoldExplicitPadding as FoldExplicitPadding
+from .fold_scale_axis import BackwardFoldScaleAxis as BackwardFoldScaleAxis
+from .fold_scale_axis import FoldScaleAxis as FoldScaleAxis
+from .fold_scale_axis import ForwardFoldScaleAxis as ForwardFoldScaleAxis
+from .fold_sizes import FoldSizes as FoldSizes
+from .function_pass import function_pass as function_pass
+from .fuse_ops import FuseOps as FuseOps
+from .group_attention import GroupAttention as GroupAttention
+from .infer_type import InferType as InferType
+from .infer_type import InferTypeLocal as InferTypeLocal
+from .infer_type import infer_module as infer_module
+from .infer_type import infer_type as infer_type
+from .inline import Inline as Inline
+from .lambda_lift import LambdaLift as LambdaLift
+from .legalize import Legalize as Legalize
+from .merge_composite import MergeComposite as MergeComposite
+from .mixed_precision import ToMixedPrecision as ToMixedPrecision
+from .normal_form import ToANormalForm as ToANormalForm
+from .normal_form import ToBasicBlockNormalForm as ToBasicBlockNormalForm
+from .normal_form import ToGraphNormalForm as ToGraphNormalForm
+from .offload import Offload as Offload
+from .recast import recast as recast
+from .remove_unused_functions import RemoveUnusedFunctions as RemoveUnusedFunctions
+from .simplify_expr import SimplifyExpr as SimplifyExpr
+from .simplify_inference import SimplifyInference as SimplifyInference
+from .slices_of_splits import SlicesOfSplits as SlicesOfSplits
+from .split_args import SplitArgs as SplitArgs
+from .use_tensor_cores import UseTensorCores as UseTensorCores
 
 FirstOrderGradient, PartialEvaluate, gradient = (
     absent(f"relay.transform.{name}") for name in ("FirstOrderGradient", "PartialEvaluate", "gradient")

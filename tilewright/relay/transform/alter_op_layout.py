@@ -22,7 +22,7 @@ def alter_op_layout(func: Function) -> Function:
     in blocks of a vector's width, as NCHW16c with a kernel in OIHW16i16o. Weights that are constants are
     packed by FoldConstant afterwards.
     """
-    return LayoutRewriter(_altered, rule_of).visit(func)  # type: ignore[no-any-return]
+    return LayoutRewriter(_altered, rule_of).visit(func)
 
 
 def _altered(at: Call, plain: Call) -> Call | None:
@@ -32,7 +32,7 @@ def _altered(at: Call, plain: Call) -> Call | None:
     made = alter(at.attrs, list(plain.args), [type_of(a) for a in at.args], type_of(at))
     if made is None or (isinstance(made, Call) and made.op is at.op and made.attrs == at.attrs):
         return None
-    return made  # type: ignore[no-any-return]
+    return made
 
 
 def pack_conv2d(at: Call, plain: Call) -> Call | None:

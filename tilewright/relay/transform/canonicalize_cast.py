@@ -19,7 +19,7 @@ def canonicalize_cast(func: Function) -> Function:
 
     A value in 8 bits that is read twice then moves as 8 bits, and is widened inside each fused group.
     """
-    return _Cast(use_counts(func)).visit(func)  # type: ignore[no-any-return]
+    return _Cast(use_counts(func)).visit(func)
 
 
 class _Cast(Mutator):
@@ -37,8 +37,7 @@ class _Cast(Mutator):
                 if old in self.given and isinstance(args[i], Call):
                     args[i] = Call(args[i].op, args[i].args, args[i].attrs, args[i].type_args, args[i].span)
                 self.given.add(old)
-        same = all(x is y for x, y in zip(args, new.args, strict=True))
-        return new if same else Call(new.op, args, new.attrs, new.type_args, new.span)
+        return new.over(args)
 
 
 CanonicalizeCast = typed_pass(canonicalize_cast, name="CanonicalizeCast", opt_level=3)

@@ -12,7 +12,7 @@ from .rewriting import CallRewriter, ndim_of, typed_pass
 def along_axis(vector: Any, axis: int, ndim: int) -> Expr:
     """A vector with dimensions of 1 after it, so that it broadcasts along one axis."""
     after = ndim - (axis % ndim) - 1
-    return R.expand_dims(vector, axis=1, num_newaxis=after) if after else vector  # type: ignore[no-any-return]
+    return R.expand_dims(vector, axis=1, num_newaxis=after) if after else vector
 
 
 def canonicalize_ops(func: Function) -> Function:
@@ -20,7 +20,7 @@ def canonicalize_ops(func: Function) -> Function:
 
     nn.bias_add(%x, %b)     ->      add(%x, expand_dims(%b, axis=1, num_newaxis=2))
     """
-    return CallRewriter({R.nn.bias_add: _bias_add}).visit(func)  # type: ignore[no-any-return]
+    return CallRewriter({R.nn.bias_add: _bias_add}).visit(func)
 
 
 def _bias_add(at: Call) -> Expr:

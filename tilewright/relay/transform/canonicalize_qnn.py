@@ -7,10 +7,11 @@ conv2d       nn.conv2d(x - zero_x, w - zero_w), summed in int32; others go by wa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Final
 
-from ...ir.transform import ModulePass, Pass, PassContext, PassInfo, register_pass
+from ...ir.transform import ModulePass, Pass, PassInfo, register_pass
 from .. import op as R
 from ..expr import Call, Constant, Expr, Function, Tuple, const
 from ..op import layouts as names
@@ -27,7 +28,7 @@ def canonicalize_qnn_ops(func: Function) -> Function:
 
     An operator's attribute `FTVMQnnCanonicalize` goes before the rule that is here.
     """
-    return _Canonicalize(_RULES).visit(func)  # type: ignore[no-any-return]
+    return _Canonicalize(_RULES).visit(func)
 
 
 class _Canonicalize(CallRewriter):
@@ -55,12 +56,6 @@ def _spread(parameter: Expr, data: Any, axis: int) -> Expr:
     return along_axis(parameter, axis, ndim_of(data)) if shape else parameter
 
 
-def _range(kind: Any) -> tuple[float, float]:
-    if kind.is_uint:
-        return 0.0, float((1 << kind.bits) - 1)
-    return float(-(1 << (kind.bits - 1))), float((1 << (kind.bits - 1)) - 1)
-
-
 def _real(kind: Any) -> str:
     """A float type that represents all integers of a type exactly."""
     return "float32" if kind.bits < 32 else "float64"
@@ -77,8 +72,7 @@ def _rounded(x: Expr, rounding: str) -> Expr:
 
 def _into(x: Expr, kind: Any) -> Expr:
     """Integer-valued floats, clipped to the range of a type and converted to it."""
-    low, high = _range(kind)
-    return R.cast(R.clip(x, a_min=low, a_max=high), dtype=kind)
+    return R.cast(R.clip(x, a_min=float(kind.low), a_max=float(kind.high)), dtype=kind)
 
 
 def _quantized(x: Expr, scale: Expr, zero: Expr, axis: int, kind: Any) -> Expr:
@@ -96,28 +90,36 @@ def _dequantized(q: Expr, scale: Expr, zero: Expr, axis: int, kind: Any = "float
 
 
 # ---------------------------------------------------------------------------- conversions
-def _quantize(at: Call) -> Expr:
-    data, scale, zero = at.args
-    return _quantized(data, scale, zero, at.attrs.axis, at.attrs.out_dtype)
-
-
-def _dequantize(at: Call) -> Expr:
-    data, scale, zero = at.args
-    return _dequantized(data, scale, zero, at.attrs.axis, at.attrs.out_dtype)
-
-
 def _requantize(at: Call) -> Expr:
     q, scale, zero, out_scale, out_zero = at.args
     axis, real = at.attrs.axis, "float32" if at.attrs.compute_dtype == "float32" else "float64"
-    x = R.cast(q, dtype="int32")
+    x = q if type_of(q).dtype == "int32" else R.cast(q, dtype="int32")
     if not _is_number(zero, 0):
         x = R.subtract(x, _spread(zero, q, axis))
+    shift = _shift(scale, out_scale) if (real, at.attrs.rounding) == ("float64", "UPWARD") else 0
+    kind = at.attrs.out_dtype
+    if shift and kind.bits < 32 and len(static_shape(out_zero) or ()) == 0:
+        # floor(x / 2^s + 1/2), without an overflow: integers stay integers, which an accelerator can compute
+        half = R.right_shift(x, const(shift - 1, "int32"))
+        moved = R.right_shift(R.add(half, const(1, "int32")), const(1, "int32"))
+        if not _is_number(out_zero, 0):
+            moved = R.add(moved, R.cast(out_zero, dtype="int32"))
+        return _into(moved, kind)
     ratio = R.divide(
         R.cast(_spread(scale, q, axis), dtype=real), R.cast(_spread(out_scale, q, axis), dtype=real)
     )
     made = _rounded(R.multiply(R.cast(x, dtype=real), ratio), at.attrs.rounding)
     made = R.add(made, R.cast(_spread(out_zero, q, axis), dtype=real))
-    return _into(made, at.attrs.out_dtype)
+    return _into(made, kind)
+
+
+def _shift(scale: Expr, out_scale: Expr) -> int:
+    """The number s, from 2 to 31, of which 2^-s is the ratio of two scales; 0 if there is none."""
+    scales = [e.numpy() for e in (scale, out_scale) if isinstance(e, Constant) and e.is_scalar]
+    if len(scales) != 2 or not float(scales[1]):
+        return 0
+    mantissa, exponent = math.frexp(float(scales[0]) / float(scales[1]))
+    return 1 - exponent if mantissa == 0.5 and 2 <= 1 - exponent <= 31 else 0
 
 
 # ---------------------------------------------------------------------------- products
@@ -137,14 +139,9 @@ def _operands(at: Call, axis: int) -> tuple[Expr, Expr]:
 
 def _conv(build: Callable[..., Call]) -> Callable[[Call], Expr]:
     def rule(at: Call) -> Expr:
-        outputs = [v for v, _ in names.axes(at.attrs.kernel_layout)].index("O")
-        return build(*_operands(at, outputs), **dict(at.attrs.items()))
+        return build(*_operands(at, names.axis_in(at.attrs.kernel_layout, "O")), **dict(at.attrs.items()))
 
     return rule
-
-
-def _dense(at: Call) -> Expr:
-    return R.nn.dense(*_operands(at, 0), **dict(at.attrs.items()))
 
 
 def _batch_matmul(at: Call) -> Expr:
@@ -196,12 +193,14 @@ def _concatenate(at: Call) -> Expr | None:
 
 
 _RULES: Final[dict[Any, Callable[[Call], Any]]] = {
-    Q.quantize: _quantize,
-    Q.dequantize: _dequantize,
+    Q.quantize: lambda at: _quantized(at.args[0], at.args[1], at.args[2], at.attrs.axis, at.attrs.out_dtype),
+    Q.dequantize: lambda at: _dequantized(
+        at.args[0], at.args[1], at.args[2], at.attrs.axis, at.attrs.out_dtype
+    ),
     Q.requantize: _requantize,
     Q.conv2d: _conv(R.nn.conv2d),
     Q.conv2d_transpose: _conv(R.nn.conv2d_transpose),
-    Q.dense: _dense,
+    Q.dense: lambda at: R.nn.dense(*_operands(at, 0), **dict(at.attrs.items())),
     Q.batch_matmul: _batch_matmul,
     Q.add: _binary(R.add),
     Q.subtract: _binary(R.subtract),
@@ -222,16 +221,11 @@ _RULES: Final[dict[Any, Callable[[Call], Any]]] = {
 }
 
 CanonicalizeOps = typed_pass(canonicalize_qnn_ops, name="qnn.CanonicalizeOps", opt_level=0)
-_INFO: Final = PassInfo(0, "qnn.Legalize")
 
 
 def Legalize() -> Pass:
     """The pass that replaces quantised operators by their attribute `FTVMQnnLegalize`."""
-
-    def work(mod: Any, ctx: PassContext) -> Any:
-        return legalize_pass("FTVMQnnLegalize")(mod)
-
-    return ModulePass(work, _INFO)
+    return ModulePass(lambda mod, ctx: legalize_pass("FTVMQnnLegalize")(mod), PassInfo(0, "qnn.Legalize"))
 
 
 register_pass("qnn.Legalize", Legalize)

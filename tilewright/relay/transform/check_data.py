@@ -56,11 +56,7 @@ class _Checks(Mutator):
         return self.scoped(super().visit_function, fn)
 
     def visit_if(self, if_: If) -> Any:
-        cond = self.visit(if_.cond)
-        branches = [self.scoped(self.visit, b) for b in (if_.true_branch, if_.false_branch)]
-        if cond is if_.cond and branches[0] is if_.true_branch and branches[1] is if_.false_branch:
-            return if_
-        return If(cond, branches[0], branches[1], span=if_.span)
+        return if_.map_children(lambda e: self.visit(e) if e is if_.cond else self.scoped(self.visit, e))
 
     def scoped(self, work: Any, expr: Any) -> Any:
         outer, self.made = self.made, dict(self.made)
@@ -85,9 +81,7 @@ class _Checks(Mutator):
                 old = _fields(call.args[place.argument])
                 fields[place.field] = self.checked(place, fields[place.field], fields, call, old)
                 args[place.argument] = Tuple(fields)
-        if attrs is new.attrs and all(a is b for a, b in zip(args, new.args, strict=True)):
-            return new
-        return Call(op, args, attrs, new.type_args, new.span)
+        return new.over(args, attrs)
 
     def checked(self, place: Place, data: Any, beside: Sequence[Any], call: Call, old: Sequence[Any]) -> Any:
         """One checked operand."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from .. import op as R
 from ..analysis import post_order, use_counts
+from ..analysis.walks import users_of
 from ..expr import Call, Expr, Function, If, Let, Tuple
 from ..op.registry import RelayOp
 from ..op.traits import is_regular
@@ -77,7 +78,7 @@ class _Conv2d(_Kind):
         return (rest, type_of(at.args[1]).dtype, a.replace(channels=None, kernel_size=None))
 
     def axis(self, at: Call) -> int:
-        return (at.attrs.out_layout or at.attrs.data_layout).find("C")  # type: ignore[no-any-return]
+        return (at.attrs.out_layout or at.attrs.data_layout).find("C")
 
     def joined(self, branches: Sequence[Call]) -> Call:
         first = branches[0]
@@ -175,7 +176,7 @@ def _combine(func: Function, build: Any, least: int, kind: _Kind) -> Function:
     found = [branches for branches in groups.values() if len(branches) >= max(least, 2)]
     if not found:
         return func
-    users = _users(order)
+    users = users_of(order)
     depends = _scopes(order)
     instead: dict[Any, Callable[[Any], Any]] = {}
     counts = use_counts(func)
@@ -184,7 +185,7 @@ def _combine(func: Function, build: Any, least: int, kind: _Kind) -> Function:
             branches, [b.args[1] for b in branches]
         ):
             _plan(branches, kind, users, counts, instead)
-    return _Replace(instead).visit(func)  # type: ignore[no-any-return]
+    return _Replace(instead).visit(func)
 
 
 def _independent(branches: Sequence[Call], operands: Sequence[Any]) -> bool:
@@ -192,14 +193,6 @@ def _independent(branches: Sequence[Call], operands: Sequence[Any]) -> bool:
     computed = [a for a in operands if isinstance(a, Call)]
     taken = set(branches)
     return not computed or not any(at in taken for at in post_order(Tuple(computed)))
-
-
-def _users(order: list[Any]) -> dict[Any, list[Any]]:
-    out: dict[Any, list[Any]] = {}
-    for at in order:
-        for b in below(at):
-            out.setdefault(b, []).append(at)
-    return out
 
 
 def _scopes(order: list[Any]) -> dict[Any, Any]:
@@ -241,7 +234,7 @@ def _plan(
     def whole(visit: Callable[[Any], Any]) -> Expr:
         if "whole" not in made:
             made["whole"] = _build(chain, kind, axis, visit)
-        return made["whole"]  # type: ignore[no-any-return]
+        return made["whole"]
 
     start = 0
     for i, last in enumerate(chain[-1]):
@@ -304,7 +297,7 @@ def _along(operand: Expr, axis: int, ndim: int, size: int) -> bool:
 
 def _build(chain: list[list[Call]], kind: _Kind, axis: int, visit: Callable[[Any], Any]) -> Expr:
     first = chain[0]
-    branches = [Call(b.op, [visit(a) for a in b.args], b.attrs, b.type_args, b.span) for b in first]
+    branches = [b.over([visit(a) for a in b.args]) for b in first]
     made: Expr = kind.joined(branches)
     ndim = len(shape_of(first[0]))
     for level in chain[1:]:
@@ -314,7 +307,7 @@ def _build(chain: list[list[Call]], kind: _Kind, axis: int, visit: Callable[[Any
             others = [visit(c.args[1]) for c in level]
             place = 0 if is_call(at, R.nn.bias_add) else axis - ndim + len(shape_of(at.args[1]))
             args.append(_concat(others, place))
-        made = Call(at.op, args, at.attrs, at.type_args, at.span)
+        made = at.over(args)
     return made
 
 

@@ -10,7 +10,7 @@ from ..expr import Call, Function
 from ..op import layouts as names
 from ..op.registry import get
 from .layout_rules import rule_of
-from .layouts import LayoutRewriter, inner_letters
+from .layouts import LayoutRewriter
 from .rewriting import name_of, static_shape, typed_pass
 
 
@@ -32,13 +32,13 @@ def convert_layout(func: Function, desired_layouts: Mapping[str, Sequence[str]])
             raise TVMError(f"ConvertLayout: the layouts of {name!r} are a list such as ['NHWC', 'default']")
         get(name)
     walk = LayoutRewriter(lambda at, plain: convert_call(at, plain, desired_layouts), rule_of)
-    return walk.visit(func)  # type: ignore[no-any-return]
+    return walk.visit(func)
 
 
 def default_kernel_layout(op_name: str, data_layout: str) -> str:
     """The kernel layout that matches a data layout."""
     spatial = "".join(v for v in names.letters(data_layout) if v not in "NC")
-    inner = inner_letters(data_layout).get("C")
+    inner = names.blocks(data_layout).get("C")
     transposed = "transpose" in op_name
     if inner:
         return f"{'IO' if transposed else 'OI'}{spatial}{inner}i{inner}o"
@@ -85,7 +85,7 @@ def _grouped(kernel: str) -> str:
 
 def fits_layout(expr: Any, old: str, new: str) -> bool:
     """Whether a tensor fits a layout without padding."""
-    inner = inner_letters(new)
+    inner = names.blocks(new)
     shape: Any = static_shape(expr)
     if not inner:
         return set(names.letters(old)) == set(names.letters(new))

@@ -23,7 +23,7 @@ def dead_code_elimination(
     `inline_once`, a value that is used once is inlined.
     """
     found = _Live(func, ignore_impurity)
-    return _Drop(found, inline_once).visit(func)  # type: ignore[no-any-return]
+    return _Drop(found, inline_once).visit(func)
 
 
 class _Live:

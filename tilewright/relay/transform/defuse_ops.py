@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ...ir.module import IRModule
-from ...ir.transform import ModulePass, Pass, PassContext, PassInfo, register_pass
+from ...ir.transform import ModulePass, Pass, PassInfo, register_pass
 from ..binding import bind
 from ..expr import Call, Function
 from ..visitor import ExprMutator
-from .fuse_ops import is_primitive
+from .fuse_ops import is_primitive, map_graphs
 from .infer_type import infer_module
 
 
@@ -38,15 +37,7 @@ _INFO: Final = PassInfo(0, "DefuseOps", ("InferType",))
 
 def DefuseOps() -> Pass:
     """The pass."""
-
-    def work(mod: IRModule, ctx: PassContext) -> IRModule:
-        return infer_module(
-            mod.map_functions(
-                lambda f: defuse_ops(f) if isinstance(f, Function) and not is_primitive(f) else f
-            )
-        )
-
-    return ModulePass(work, _INFO)
+    return ModulePass(lambda mod, ctx: infer_module(map_graphs(mod, defuse_ops)), _INFO)
 
 
 register_pass("DefuseOps", DefuseOps)

@@ -25,7 +25,7 @@ def delay_reshape(func: Function) -> Function:
     target = Target.current(allow_none=True)
     if target is None or not target.is_gpu:
         return func
-    return _Delay().visit(func)  # type: ignore[no-any-return]
+    return _Delay().visit(func)
 
 
 class _Delay(CallRewriter):
@@ -59,7 +59,7 @@ class _Delay(CallRewriter):
             return None
         if traits_of(at).commutes and not self.is_delayed(given[0], shape):
             args.reverse()  # the order that other passes match
-        new = Call(at.op, args, at.attrs, at.type_args, at.span)
+        new = at.over(args)
         self.made.add(new)
         return R.reshape(new, newshape=list(shape))
 

@@ -22,7 +22,7 @@ def eliminate_common_subexpr(func: Function, fskip: Callable[[Any], bool] | None
     `fskip(expr)` excludes calls. A value of a branch or an inner function is not shared with code outside of it, unless
     it was computed outside before.
     """
-    return _Merge(fskip).visit(func)  # type: ignore[no-any-return]
+    return _Merge(fskip).visit(func)
 
 
 class _Merge(Mutator):
@@ -76,10 +76,7 @@ class _Merge(Mutator):
         return self.once((const.data.dtype, values.shape, values.tobytes()), const)
 
     def visit_if(self, if_: If) -> Any:
-        parts = [self.visit(if_.cond), self.inside(if_.true_branch), self.inside(if_.false_branch)]
-        if all(a is b for a, b in zip(parts, if_.children(), strict=True)):
-            return if_
-        return If(parts[0], parts[1], parts[2], span=if_.span)
+        return if_.map_children(lambda e: self.visit(e) if e is if_.cond else self.inside(e))
 
     def visit_function(self, fn: Function) -> Any:
         with self.scope():

@@ -35,9 +35,7 @@ class _Expand(Mutator):
 
     def visit_call(self, call: Call) -> Any:
         if isinstance(call.op, GlobalVar):
-            args = [self.visit(a) for a in call.args]
-            same = all(x is y for x, y in zip(args, call.args, strict=True))
-            return call if same else Call(call.op, args, call.attrs, call.type_args, call.span)
+            return call.over([self.visit(a) for a in call.args])
         return super().visit_call(call)
 
 

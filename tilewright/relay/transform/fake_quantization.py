@@ -48,7 +48,7 @@ def fake_quantization_to_integer(
     if not any(is_call(at, Q.dequantize) for at in post_order(func)):
         return func
     typed = infer_type(fold_constant(func))  # scales and zero points may be casts of constants
-    return _ToInteger(hard_fail).visit(typed)  # type: ignore[no-any-return]
+    return _ToInteger(hard_fail).visit(typed)
 
 
 @dataclass
@@ -197,19 +197,14 @@ def _moved(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
     x = _operand(at, 0, done)
     if not x.single:
         raise _Refused(f"{name_of(at)} of several scales")
-    return Affine(_over(at, x.expr, *at.args[1:]), x.scale, x.zero, x.axis)
-
-
-def _over(at: Call, *args: Expr) -> Call:
-    """The call over other operands."""
-    return Call(at.op, list(args), at.attrs, at.type_args, at.span)
+    return Affine(at.over([x.expr, *at.args[1:]]), x.scale, x.zero, x.axis)
 
 
 def _transpose(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
     x = _operand(at, 0, done)
     ndim = ndim_of(x.expr)
     order = [d % ndim for d in (at.attrs.axes or range(ndim - 1, -1, -1))]
-    return Affine(_over(at, x.expr), x.scale, x.zero, order.index(x.axis % ndim))
+    return Affine(at.over([x.expr]), x.scale, x.zero, order.index(x.axis % ndim))
 
 
 def _pad(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
@@ -217,7 +212,7 @@ def _pad(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
     zero = isinstance(value, Constant) and not value.numpy().any()
     if not x.single or (at.attrs.pad_mode == "constant" and not zero):
         raise _Refused("nn.pad of a tensor with several scales, or with a value other than zero")
-    return Affine(_over(at, x.expr, _zero_as(x)), x.scale, x.zero, x.axis)
+    return Affine(at.over([x.expr, _zero_as(x)]), x.scale, x.zero, x.axis)
 
 
 def _resize(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
@@ -249,18 +244,10 @@ def _clip(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
         raise _Refused("clip with scales that are not constant scalars")
     scale, zero = float(x.scale.numpy().reshape(-1)[0]), int(x.zero.numpy().reshape(-1)[0])
     kind = type_of(x.expr).dtype
-    least, most = (
-        (0, (1 << kind.bits) - 1) if kind.is_uint else (-(1 << kind.bits - 1), (1 << kind.bits - 1) - 1)
-    )
     # a bound may be infinite, or out of the range of the type
-    low, high = (min(max(v / scale + zero, least), most) for v in (at.attrs.a_min, at.attrs.a_max))
+    low, high = (min(max(v / scale + zero, kind.low), kind.high) for v in (at.attrs.a_min, at.attrs.a_max))
     made = R.clip(x.expr, a_min=float(round(low)), a_max=float(round(high)))
     return Affine(made, x.scale, x.zero, x.axis)
-
-
-def _weight_axis(at: Call) -> int:
-    """The axis of the output channels of the weight."""
-    return [v for v, _ in names.axes(at.attrs.kernel_layout)].index("O")
 
 
 def _operands(at: Call, done: dict[Any, Affine], weight_axis: int | None) -> tuple[Affine, Affine]:
@@ -283,7 +270,7 @@ def _summed(at: Call, x: Affine, w: Affine, axis: int, **attrs: Any) -> Affine:
 
 
 def _convolution(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
-    x, w = _operands(at, done, _weight_axis(at))
+    x, w = _operands(at, done, names.axis_in(at.attrs.kernel_layout, "O"))
     left_out = ("auto_scheduler_rewritten_layout", "meta_schedule_original_shape", "out_dtype")
     attrs = {k: v for k, v in at.attrs.items() if k not in left_out}
     channels = (at.attrs.out_layout or at.attrs.data_layout).find("C")
@@ -330,7 +317,7 @@ def _bias(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
     x = _operand(at, 0, done)
     if type_of(x.expr).dtype != "int32":
         raise _Refused(f"{name_of(at)} to 8-bit integers")
-    return Affine(_over(at, x.expr, _as_bias(at, at.args[1], x, done)), x.scale, x.zero, x.axis)
+    return Affine(at.over([x.expr, _as_bias(at, at.args[1], x, done)]), x.scale, x.zero, x.axis)
 
 
 def _as_bias(at: Call, other: Expr, x: Affine, done: dict[Any, Affine]) -> Expr:
@@ -356,7 +343,7 @@ def _binary(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
         # if both are accumulators, the larger one is the product
         first = max(sums, key=lambda i: len(static_shape(at.args[i]) or ()))
         x = done[at.args[first]]
-        return Affine(_over(at, x.expr, _as_bias(at, at.args[1 - first], x, done)), x.scale, x.zero, x.axis)
+        return Affine(at.over([x.expr, _as_bias(at, at.args[1 - first], x, done)]), x.scale, x.zero, x.axis)
     if last is None:
         raise _Refused(f"{name_of(at)} of 8-bit integers whose result is not quantised directly")
     lhs, rhs = _operand(at, 0, done), _operand(at, 1, done)

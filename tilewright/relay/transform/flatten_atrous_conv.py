@@ -17,7 +17,7 @@ def flatten_atrous_conv(func: Function) -> Function:
     %1 = nn.conv2d(%0, %w);                                      ->   nn.conv2d(%x, %w, dilation=[d, d], …)
     nn.batch_to_space_nd(%1, block_shape=[d, d], …)
     """
-    return CallRewriter({R.nn.batch_to_space_nd: _flattened}).visit(func)  # type: ignore[no-any-return]
+    return CallRewriter({R.nn.batch_to_space_nd: _flattened}).visit(func)
 
 
 def _flattened(at: Call) -> Expr | None:

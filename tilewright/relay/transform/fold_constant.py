@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 from .. import op as R
@@ -26,12 +27,8 @@ def fold_constant(func: Function, fold_qnn: bool = False) -> Function:
 
     They are fused, compiled and run as at run time, so that each operator has one definition.
     """
-    return _folded(func, fold_qnn)  # type: ignore[no-any-return]
-
-
-def _folded(expr: Any, fold_qnn: bool) -> Any:
     found = _Find(fold_qnn)
-    marked = found.visit(expr)
+    marked = found.visit(func)
     roots = _roots(marked, found.known)
     if not roots:
         return marked
@@ -75,7 +72,7 @@ class _Find(Mutator):
         if self.is_value(cond):
             if not isinstance(cond, Constant):
                 (cond,) = run_all([cond])
-            return self.visit(if_.true_branch if bool(cond.numpy()) else if_.false_branch)  # type: ignore[attr-defined]
+            return self.visit(if_.true_branch if bool(cond.numpy()) else if_.false_branch)
         return super().visit_if(if_)
 
     def visit_tuple_getitem(self, op: TupleGetItem) -> Any:
@@ -137,23 +134,14 @@ def _size(call: Call) -> Expr | None:
         return None
     kind = str(call.attrs.dtype)
     if is_call(call, R.ndarray_size):
-        total = 1
-        for d in shape:
-            total *= d
-        return const(total, kind)
+        return const(math.prod(shape), kind)
     import numpy as np
 
     return const(np.array(shape, dtype=np.int64), kind)
 
 
 def _bytes(kinds: list[TensorType]) -> int:
-    total = 0
-    for kind in kinds:
-        size = (kind.dtype.bits * kind.dtype.lanes + 7) // 8
-        for d in kind.shape:
-            size *= d
-        total += size
-    return total
+    return sum(math.prod(k.shape) * ((k.dtype.bits * k.dtype.lanes + 7) // 8) for k in kinds)
 
 
 def _worth_it(call: Call) -> bool:

@@ -21,7 +21,7 @@ def fold_explicit_padding(func: Function) -> Function:
     Zeros for convolutions and for averages that count them, minus infinity for a maximum.
     """
     rules = dict.fromkeys((*_CONVS, *_MAXIMA, *_AVERAGES), _folded)
-    return CallRewriter(rules).visit(func)  # type: ignore[no-any-return]
+    return CallRewriter(rules).visit(func)
 
 
 def _folded(at: Call) -> Expr | None:
@@ -41,8 +41,7 @@ def _folded(at: Call) -> Expr | None:
         return None
     padding = [have[i] + wide[v][0] for i, v in enumerate(spatial)]
     padding += [have[n + i] + wide[v][1] for i, v in enumerate(spatial)]
-    changes: dict[str, Any] = {"padding": tuple(padding)}
-    return Call(at.op, [padded.args[0], *at.args[1:]], at.attrs.replace(**changes), at.type_args, at.span)
+    return at.over([padded.args[0], *at.args[1:]], at.attrs.replace(padding=tuple(padding)))
 
 
 def _right_value(at: Call, padded: Call) -> bool:

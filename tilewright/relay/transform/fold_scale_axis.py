@@ -27,7 +27,7 @@ def backward_fold_scale_axis(func: Function) -> Function:
 
     The factor moves back through sums, pooling and relu, if the values between have no other users.
     """
-    return _Backward(func).visit(func)  # type: ignore[no-any-return]
+    return _Backward(func).visit(func)
 
 
 def forward_fold_scale_axis(func: Function) -> Function:
@@ -35,7 +35,7 @@ def forward_fold_scale_axis(func: Function) -> Function:
 
     nn.conv2d(nn.relu(multiply(%x, %s)), %w)     ->     nn.conv2d(nn.relu(%x), multiply(%w, %s'))
     """
-    return _Forward(func).visit(func)  # type: ignore[no-any-return]
+    return _Forward(func).visit(func)
 
 
 # ---------------------------------------------------------------------------- factors
@@ -91,8 +91,8 @@ def _vector(scale: Expr, axis: int) -> Expr:
         return scale
     if isinstance(scale, Constant):
         return Constant(scale.numpy().reshape(-1))
-    if is_call(scale, R.expand_dims) and static_shape(scale.args[0]) == (shape[axis],):  # type: ignore[attr-defined]
-        return scale.args[0]  # type: ignore[attr-defined,no-any-return]
+    if is_call(scale, R.expand_dims) and static_shape(scale.args[0]) == (shape[axis],):
+        return scale.args[0]
     return R.squeeze(scale, axis=tuple(d for d in range(len(shape)) if d != axis))
 
 
@@ -184,7 +184,7 @@ class _Backward(_Uses):
                 args = [done[a] if a in done else self.small(a, factor, ndim) for a in at.args]
             else:
                 args = [done[at.args[0]], *at.args[1:]]
-            done[at] = Call(at.op, args, at.attrs, at.type_args, at.span)
+            done[at] = at.over(args)
         return done[data]
 
     def small(self, operand: Expr, factor: Factor, ndim: int) -> Expr:
@@ -224,7 +224,7 @@ class _Forward(_Uses):
             return at
         data, factor = found
         weight = factor.on(at.args[1], axes[0])
-        return Call(at.op, [data, weight, *at.args[2:]], at.attrs, at.type_args, at.span)
+        return at.over([data, weight, *at.args[2:]])
 
     def pulled(self, data: Expr, axis: int) -> tuple[Expr, Factor] | None:
         """The operand without a factor of its channels, and the factor."""
@@ -279,7 +279,7 @@ def _without(at: Call, side: int, bare: Expr, factor: Factor) -> Expr | None:
         args = [bare, *at.args[1:]]
     else:
         return None
-    return Call(at.op, args, at.attrs, at.type_args, at.span)
+    return at.over(args)
 
 
 BackwardFoldScaleAxis = typed_pass(backward_fold_scale_axis, name="BackwardFoldScaleAxis", opt_level=3)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+import numpy as np
+
 from ...ir import ops
 from ...ir.expr import PrimExpr, convert
 from ...ir.module import IRModule
@@ -16,6 +18,7 @@ from ..expr import Tuple as TupleExpr
 from ..op.shapes import add, floordiv, is_known, least, mul, same_size, sub
 from ..op.traits import traits_of
 from ..ty import Any as AnySize
+from .fuse_ops import is_primitive, map_graphs
 from .infer_type import infer_module
 from .rewriting import by_operator, is_call, typed_pass
 
@@ -35,9 +38,7 @@ def fold_sizes(mod: IRModule) -> IRModule:
     others known, so this is iterated to a fixed point.
     """
     for _ in range(_ROUNDS):
-        made = mod.map_functions(
-            lambda f: _Fold().function(f) if isinstance(f, Function) and not _is_kernel(f) else f
-        )
+        made = map_graphs(mod, lambda f: _Fold().function(f))
         if all(made[gv] is f for gv, f in mod.functions.items()):
             return mod
         mod = infer_module(made)
@@ -64,12 +65,12 @@ class _Fold:
             if not isinstance(e, Expr):
                 continue
             self.note(e)
-            made: Any = e if _is_kernel(e) else e.map_children(lambda c: new.get(c, c))
+            made: Any = e if is_primitive(e) else e.map_children(lambda c: new.get(c, c))
             if isinstance(e, Call) and _is_dynamic(e):
                 made = self.static(e, made) or made
             if made is not e:
                 new[e] = made
-        return new.get(func, func)  # type: ignore[no-any-return]
+        return new.get(func, func)
 
     def value(self, e: Any) -> Any:
         """The sizes in a small tensor, or None."""
@@ -78,8 +79,6 @@ class _Fold:
         return self.known.get(e)
 
     def note(self, e: Any) -> None:
-        import numpy as np
-
         if isinstance(e, Constant):
             if str(e.data.dtype) in ("int32", "int64") and e.data.size <= _MANY:
                 self.known[e] = np.asarray(e.numpy()).astype(object)
@@ -124,7 +123,7 @@ class _Fold:
             if not isinstance(roi, Constant):
                 return None
             attrs["roi"] = tuple(float(v) for v in roi.numpy().reshape(-1))
-        return found(*rest, **attrs)  # type: ignore[no-any-return]
+        return found(*rest, **attrs)
 
     def sliced(self, e: Call, made: Call) -> Expr | None:
         """A slice whose bounds are constants, or provably in range: only these have the same meaning as an
@@ -159,14 +158,8 @@ def _inside(place: Any, size: Any) -> bool:
     )
 
 
-def _is_kernel(e: Any) -> bool:
-    return isinstance(e, Function) and bool(e.attrs.get("Primitive"))
-
-
 # ---------------------------------------------------------------------------- arithmetic on arrays of sizes
 def _array(values: Any, shape: Any = None) -> Any:
-    import numpy as np
-
     listed = list(values)
     out = np.empty(len(listed), object)
     out[:] = listed
@@ -175,8 +168,6 @@ def _array(values: Any, shape: Any = None) -> Any:
 
 def _each(work: Callable[[Any, Any], Any]) -> Callable[[Any, list[Any]], Any]:
     def run(attrs: Any, args: list[Any]) -> Any:
-        import numpy as np
-
         a, b = np.broadcast_arrays(*args)
         return _array((work(x, y) for x, y in zip(a.reshape(-1), b.reshape(-1), strict=True)), a.shape)
 
@@ -190,10 +181,6 @@ def _size(attrs: Any, args: list[Any]) -> Any:
     return _array([total], ())
 
 
-def _cast(attrs: Any, args: list[Any]) -> Any:
-    return args[0] if str(attrs.dtype) in ("int32", "int64") else None
-
-
 def _take(attrs: Any, args: list[Any]) -> Any:
     data, index = args
     if any(isinstance(i, PrimExpr) for i in index.reshape(-1)):
@@ -204,8 +191,6 @@ def _take(attrs: Any, args: list[Any]) -> Any:
 
 
 def _as_array(value: Any) -> Any:
-    import numpy as np
-
     return value if isinstance(value, np.ndarray) else _array([value], ())
 
 
@@ -218,29 +203,11 @@ def _slice(attrs: Any, args: list[Any]) -> Any:
     return data[attrs.begin[0] : attrs.end[0] : attrs.strides[0]]
 
 
-def _join(attrs: Any, args: list[Any]) -> Any:
-    import numpy as np
-
-    return np.concatenate(args[0], axis=attrs.axis)
-
-
-def _stack(attrs: Any, args: list[Any]) -> Any:
-    import numpy as np
-
-    return np.stack(args[0], axis=attrs.axis)
-
-
 def _expand(attrs: Any, args: list[Any]) -> Any:
-    import numpy as np
-
     out = args[0]
     for _ in range(attrs.num_newaxis):
         out = np.expand_dims(out, attrs.axis)
     return out
-
-
-def _squeeze(attrs: Any, args: list[Any]) -> Any:
-    return args[0].squeeze(None if attrs.axis is None else tuple(attrs.axis))
 
 
 def _reshape(attrs: Any, args: list[Any]) -> Any:
@@ -253,13 +220,13 @@ _RULES: Final[dict[Any, Callable[[Any, list[Any]], Any]]] = by_operator(
     {
         R.shape_of: lambda attrs, args: _array(args[0]),
         R.ndarray_size: _size,
-        R.cast: _cast,
+        R.cast: lambda attrs, args: args[0] if str(attrs.dtype) in ("int32", "int64") else None,
         R.take: _take,
         R.strided_slice: _slice,
-        R.concatenate: _join,
-        R.stack: _stack,
+        R.concatenate: lambda attrs, args: np.concatenate(args[0], axis=attrs.axis),
+        R.stack: lambda attrs, args: np.stack(args[0], axis=attrs.axis),
         R.expand_dims: _expand,
-        R.squeeze: _squeeze,
+        R.squeeze: lambda attrs, args: args[0].squeeze(None if attrs.axis is None else tuple(attrs.axis)),
         R.reshape: _reshape,
         R.reverse: lambda attrs, args: args[0][::-1] if args[0].ndim == 1 else None,
         R.add: _each(add),

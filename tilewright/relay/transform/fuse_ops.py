@@ -18,19 +18,7 @@ from .infer_type import infer_module
 from .join_results import join_results
 from .split_args import short_joins
 
-_ELEMWISE, _BROADCAST, _INJECTIVE, _REDUCE, _FUSABLE, _TUPLE, _OPAQUE = (
-    int(p)
-    for p in (
-        OpPattern.ELEMWISE,
-        OpPattern.BROADCAST,
-        OpPattern.INJECTIVE,
-        OpPattern.COMM_REDUCE,
-        OpPattern.OUT_ELEMWISE_FUSABLE,
-        OpPattern.TUPLE,
-        OpPattern.OPAQUE,
-    )
-)
-
+_ELEMWISE, _BROADCAST, _INJECTIVE, _REDUCE, _FUSABLE, _TUPLE, _OPAQUE = map(int, OpPattern)
 
 REARRANGEMENTS: Final = 8
 
@@ -38,6 +26,11 @@ REARRANGEMENTS: Final = 8
 def is_primitive(expr: Any) -> bool:
     """Whether an expression is a function that becomes one kernel."""
     return isinstance(expr, Function) and bool(expr.attrs.get("Primitive"))
+
+
+def map_graphs(mod: IRModule, work: Callable[[Function], Function]) -> IRModule:
+    """A module with its graph functions changed; kernels and functions of loops are not."""
+    return mod.map_functions(lambda f: work(f) if isinstance(f, Function) and not is_primitive(f) else f)
 
 
 def fuse_ops(func: Function, level: int = 2, max_depth: int = 256, rows: bool = False) -> Function:
@@ -434,15 +427,10 @@ def FuseOps(fuse_opt_level: int = -1) -> Pass:
         depth = int(ctx.option("relay.FuseOps.max_depth"))
         target = Target.current(allow_none=True)
         rows = target is not None and target.is_gpu
-
-        def one(f: Any) -> Any:
-            return fuse_ops(f, level, depth, rows) if isinstance(f, Function) and not is_primitive(f) else f
-
-        def joined(f: Any) -> Any:
-            return join_results(f, _keeps_rows) if isinstance(f, Function) and not is_primitive(f) else f
-
-        fused = infer_module(mod.map_functions(one))
-        return infer_module(fused.map_functions(joined)) if rows and level >= 1 else fused
+        fused = infer_module(map_graphs(mod, lambda f: fuse_ops(f, level, depth, rows)))
+        if not rows or level < 1:
+            return fused
+        return infer_module(map_graphs(fused, lambda f: join_results(f, _keeps_rows)))
 
     return ModulePass(work, _INFO)
 

@@ -11,9 +11,9 @@ from ...homes import home_of
 from ...target import Target
 from .. import op as R
 from ..analysis import post_order
+from ..analysis.walks import users_of
 from ..expr import Call, Constant, Function, Var, const
 from ..op.traits import traits_of
-from ..visitor import below
 from .axis_parts import Part, View, number_of, ordered, regrouped, shown, source_of, used_as
 from .combine_parallel import combine_dense_of
 from .fold_constant import fold_constant
@@ -53,7 +53,7 @@ def group_attention(func: Function) -> Function:
     if joined is not func:  # TMA can copy queries, keys and values from one tensor
         func = infer_type(fold_constant(infer_type(joined)))
         found = _Search(func, target).found
-    return _Put(found).visit(func)  # type: ignore[no-any-return]
+    return _Put(found).visit(func)
 
 
 class _No(Exception):
@@ -106,11 +106,8 @@ class _Search:
 
     def __init__(self, func: Function, target: Target) -> None:
         self.target = target
-        self.users: dict[Any, list[Any]] = {}
         order = post_order(func.body)
-        for e in order:
-            for b in below(e):
-                self.users.setdefault(b, []).append(e)
+        self.users = users_of(order)
         self.users.setdefault(func.body, []).append(func)
         self.found: dict[Any, _Group] = {}
         self.known: dict[str, bool] = {}
@@ -279,7 +276,7 @@ class _Match:
 
     def scores_below(self, x: Any) -> Call:
         *_, (last, _) = self.steps_below(x)
-        return last  # type: ignore[no-any-return]
+        return last
 
     def logits(self, soft: _Softmax, lead: tuple[Part, ...], axes: _Axes) -> _Logits:
         out = _Logits((axes.row, axes.key))

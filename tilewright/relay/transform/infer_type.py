@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from ...ir.errors import DiagnosticError
 from ...ir.module import GlobalVar, IRModule
-from ...ir.transform import ModulePass, Pass, PassContext, PassInfo, register_pass
+from ...ir.transform import ModulePass, Pass, PassInfo, register_pass
 from ..expr import (
     Call,
     Constant,
@@ -183,10 +183,7 @@ class _Infer:
         cls = at.__class__
         if cls is Call:
             op = done[at.op] if isinstance(at.op, Expr) else at.op
-            args = [done[a] for a in at.args]
-            if op is at.op and all(x is y for x, y in zip(args, at.args, strict=True)):
-                return at
-            return Call(op, args, at.attrs, at.type_args, at.span)
+            return at.over([done[a] for a in at.args], op=op)
         if cls is Function:
             body = done[at.body]
             if body is at.body:
@@ -209,7 +206,7 @@ class _Infer:
         return kind.fields[at.index]
 
     def type_of_let(self, at: Let) -> Type:
-        return at.body.checked_type  # type: ignore[no-any-return]
+        return at.body.checked_type
 
     def type_of_if(self, at: If) -> Type:
         cond = at.cond.checked_type
@@ -356,11 +353,7 @@ _INFO: Final = PassInfo(0, "InferType")
 
 def InferType() -> Pass:
     """The pass that finds the type of every expression."""
-
-    def work(mod: IRModule, ctx: PassContext) -> IRModule:
-        return infer_module(mod)
-
-    return ModulePass(work, _INFO)
+    return ModulePass(lambda mod, ctx: infer_module(mod), _INFO)
 
 
 register_pass("InferType", InferType)

@@ -42,7 +42,7 @@ class _Fresh(ExprMutator):
 def substituted(fn: Function, args: Any) -> Expr:
     """The body of a function applied to arguments, with fresh bound variables."""
     made = _Fresh(dict(zip(fn.params, args, strict=True))).visit(fn.body)
-    return made  # type: ignore[no-any-return]
+    return made
 
 
 def fresh(expr: Any) -> Any:

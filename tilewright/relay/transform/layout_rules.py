@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -11,15 +12,14 @@ from ..op import layouts as names
 from ..op.registry import OpPattern
 from ..op.traits import traits_of
 from .canonicalize_ops import along_axis
-from .layouts import Laid, LayoutRewriter, axis_in, inner_letters, plain_part
+from .layouts import Laid, LayoutRewriter, plain_part
 from .rewriting import by_operator, is_call, ndim_of, static_shape, tensor_type, type_of
 
 Rule = Callable[[LayoutRewriter, Call, list[Laid]], Laid | None]
 
 
 def _again(at: Call, args: list[Any], **changes: Any) -> Call:
-    attrs = at.attrs.replace(**changes) if changes else at.attrs
-    return Call(at.op, args, attrs, at.type_args, at.span)
+    return at.over(args, at.attrs.replace(**changes) if changes else None)
 
 
 # ---------------------------------------------------------------------------- element by element
@@ -56,10 +56,7 @@ def _broadcast(walk: LayoutRewriter, at: Call, ins: list[Laid]) -> Laid | None:
 
 
 def _elements(expr: Any) -> int:
-    out = 1
-    for d in type_of(expr).shape:
-        out *= d if isinstance(d, int) else 1 << 10
-    return out
+    return math.prod(d if isinstance(d, int) else 1 << 10 for d in type_of(expr).shape)
 
 
 # ---------------------------------------------------------------------------- operators with an axis
@@ -69,10 +66,10 @@ def _axis(walk: LayoutRewriter, at: Call, ins: list[Laid]) -> Laid | None:
     if not x.moved:
         return None
     letter = x.old[at.attrs.axis % len(x.old)]
-    if letter in inner_letters(x.new):
+    if letter in names.blocks(x.new):
         return None
     others = [o.plain() for o in ins[1:]]
-    made = _again(at, [x.expr, *others], axis=axis_in(x.new, letter))
+    made = _again(at, [x.expr, *others], axis=names.axis_in(x.new, letter))
     return Laid(made, x.old, x.new)
 
 
@@ -104,27 +101,27 @@ def _concatenate(walk: LayoutRewriter, at: Call, ins: list[Laid]) -> Laid | None
     if lead is None:
         return None
     letter = lead.old[at.attrs.axis % len(lead.old)]
-    inner = inner_letters(lead.new)
+    inner = names.blocks(lead.new)
     for f in fields:
         shape = static_shape(f)
         if inner and (shape is None or any(shape[lead.old.index(v)] % s for v, s in inner.items())):
             return None
     parts = Tuple([walk.to(x, lead.old, lead.new) for x in carried])
-    return Laid(_again(at, [parts], axis=axis_in(lead.new, letter)), lead.old, lead.new)
+    return Laid(_again(at, [parts], axis=names.axis_in(lead.new, letter)), lead.old, lead.new)
 
 
 def _split(walk: LayoutRewriter, at: Call, ins: list[Laid]) -> Laid | None:
     x = ins[0]
     letter = x.old[at.attrs.axis % len(x.old)]
     count = len(type_of(at).fields)
-    inner = inner_letters(x.new).get(letter, 1)
+    inner = names.blocks(x.new).get(letter, 1)
     given = at.attrs.indices_or_sections
     if inner > 1:
         sizes = [f.shape[x.old.index(letter)] for f in type_of(at).fields]
         if any(not isinstance(s, int) or s % inner for s in sizes):
             return None
         given = given if isinstance(given, int) else tuple(g // inner for g in given)
-    made = _again(at, [x.expr], axis=axis_in(x.new, letter), indices_or_sections=given)
+    made = _again(at, [x.expr], axis=names.axis_in(x.new, letter), indices_or_sections=given)
     return Laid(made, parts=[Laid(TupleGetItem(made, i), x.old, x.new) for i in range(count)])
 
 
@@ -141,12 +138,12 @@ def _strided_slice(walk: LayoutRewriter, at: Call, ins: list[Laid]) -> Laid | No
         for d, b, e, s in zip(axes, at.attrs.begin, at.attrs.end, steps, strict=False)
         if not (shape[d] == whole[d] and s == 1)
     ]
-    if any(letter in inner_letters(x.new) for letter, *_ in rows):
+    if any(letter in names.blocks(x.new) for letter, *_ in rows):
         return None
     made = _again(
         at,
         [x.expr],
-        axes=tuple(axis_in(x.new, letter) for letter, *_ in rows),
+        axes=tuple(names.axis_in(x.new, letter) for letter, *_ in rows),
         begin=tuple(r[1] for r in rows),
         end=tuple(r[2] for r in rows),
         strides=tuple(r[3] for r in rows),
@@ -155,7 +152,7 @@ def _strided_slice(walk: LayoutRewriter, at: Call, ins: list[Laid]) -> Laid | No
 
 
 def _pad(walk: LayoutRewriter, at: Call, ins: list[Laid]) -> Laid | None:
-    x, inner = ins[0], inner_letters(ins[0].new)
+    x, inner = ins[0], names.blocks(ins[0].new)
     if not x.moved:
         return None
     wide = dict(zip(x.old, at.attrs.pad_width, strict=True))
@@ -175,7 +172,7 @@ def _reduce(walk: LayoutRewriter, at: Call, ins: list[Laid]) -> Laid | None:
     if at.attrs.exclude:
         axes = tuple(d for d in range(ndim) if d not in axes)
     gone = "".join(x.old[d] for d in axes)
-    split = any(v in gone for v in inner_letters(x.new))
+    split = any(v in gone for v in names.blocks(x.new))
     place = is_call(at, R.argmax, R.argmin)
     if split and (at.attrs.keepdims or place):
         return None
@@ -204,9 +201,9 @@ def _squeeze(walk: LayoutRewriter, at: Call, ins: list[Laid]) -> Laid | None:
     else:
         axes = tuple(a % len(x.old) for a in at.attrs.axis)
     gone = "".join(x.old[d] for d in axes)
-    if not gone or any(v in gone for v in inner_letters(x.new)):
+    if not gone or any(v in gone for v in names.blocks(x.new)):
         return None
-    made = _again(at, [x.expr], axis=tuple(axis_in(x.new, v) for v in gone))
+    made = _again(at, [x.expr], axis=tuple(names.axis_in(x.new, v) for v in gone))
     old = plain_part(x.old, gone)
     return Laid(made, old, plain_part(x.new, gone)) if old else Laid(made)
 
@@ -230,7 +227,7 @@ def _with_layout(walk: LayoutRewriter, at: Call, ins: list[Laid]) -> Laid | None
     x = ins[0]
     if x.old != at.attrs.layout or at.attrs.get("out_layout"):
         return None
-    packed = inner_letters(x.new)
+    packed = names.blocks(x.new)
     if packed and (set(packed) != {"C"} or not traits_of(at).scale):
         return None
     return Laid(_again(at, [x.expr, *[o.plain() for o in ins[1:]]], layout=x.new), x.old, x.new)

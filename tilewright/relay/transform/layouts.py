@@ -54,20 +54,6 @@ class Laid:
         return self.in_layout(self.old) if self.moved else self.expr
 
 
-def inner_letters(layout: str) -> dict[str, int]:
-    """The blocked axes, and their block sizes."""
-    out: dict[str, int] = {}
-    for letter, size in names.axes(layout):
-        if size:
-            out[letter.upper()] = out.get(letter.upper(), 1) * size
-    return out
-
-
-def axis_in(layout: str, letter: str) -> int:
-    """The index of the (outer) axis of a letter."""
-    return [v for v, _ in names.axes(layout)].index(letter)
-
-
 def plain_part(layout: str, gone: str) -> str:
     """A layout without some of its axes."""
     return "".join(f"{size or ''}{v}" for v, size in names.axes(layout) if v.upper() not in gone)
@@ -114,7 +100,7 @@ class LayoutRewriter(Mutator):
         if len(shape) > len(kind.shape):
             expr = R.expand_dims(expr, axis=0, num_newaxis=len(shape) - len(kind.shape))
         sizes = dict(zip(old, shape, strict=True))
-        inner = inner_letters(new)
+        inner = names.blocks(new)
         single = "".join(v for v in inner if sizes[v] == 1)
         if any(sizes[v] % size for v, size in inner.items() if v not in single):
             return None
@@ -145,12 +131,12 @@ class LayoutRewriter(Mutator):
         if chosen is not None:
             return self.anchored(at, plain, chosen)
         carried = [self.get(a) for a in at.args]
-        if not any(_is_moved(c) for c in carried) and not self._moved_fields(at):
+        if not any(c.moved for c in carried) and not self._moved_fields(at):
             return None
         return self.rule_of(at)(self, at, carried)
 
     def _moved_fields(self, at: Call) -> bool:
-        return any(isinstance(a, Tuple) and any(_is_moved(self.get(f)) for f in a.fields) for a in at.args)
+        return any(isinstance(a, Tuple) and any(self.get(f).moved for f in a.fields) for a in at.args)
 
     def anchored(self, at: Call, plain: Call, chosen: Call) -> Laid | None:
         """A call in its chosen layouts, with converted operands."""
@@ -175,7 +161,3 @@ class LayoutRewriter(Mutator):
             self.laid[op] = carried.parts[op.index]
             return carried.parts[op.index].plain()
         return made
-
-
-def _is_moved(carried: Laid) -> bool:
-    return carried.moved

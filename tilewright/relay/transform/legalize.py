@@ -30,7 +30,7 @@ def legalize(func: Function, legalize_map_attr_name: str = "FTVMLegalize") -> Fu
         for op in graph_operators.values()
         if isinstance(op, RelayOp) and op.get_attr(legalize_map_attr_name) is not None
     }
-    return CallRewriter(rules).visit(func) if rules else func  # type: ignore[no-any-return]
+    return CallRewriter(rules).visit(func) if rules else func
 
 
 Legalize = typed_pass(legalize, name="Legalize", opt_level=1)

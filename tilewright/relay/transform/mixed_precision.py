@@ -117,10 +117,7 @@ class _Mixed(Mutator):
 
     def visit_call(self, at: Call) -> Any:
         if not name_of(at):
-            args = [self.as_before(a) for a in at.args]
-            same = all(x is y for x, y in zip(args, at.args, strict=True))
-            op = self.visit(at.op)
-            return at if same and op is at.op else Call(op, args, at.attrs, at.type_args, at.span)
+            return at.over([self.as_before(a) for a in at.args], op=self.visit(at.op))
         args = [self.visit(a) for a in at.args]
         if is_call(at, R.cast):
             return at if args[0] is at.args[0] else self.cast(args[0], str(at.attrs.dtype))
@@ -131,14 +128,9 @@ class _Mixed(Mutator):
         elif kind == ALWAYS and not any(self.has_float32(a) for a in at.args):
             kind = NEVER
         if kind == NEVER:
-            args = [self.restored(n, type_of(o)) for n, o in zip(args, at.args, strict=True)]
-            same = all(x is y for x, y in zip(args, at.args, strict=True))
-            return at if same else Call(at.op, args, at.attrs, at.type_args, at.span)
-        args = [self.floats(a, self.small) for a in args]
-        attrs = at.attrs
-        if "out_dtype" in attrs:
-            attrs = attrs.replace(out_dtype=sums)
-        made = Call(at.op, args, attrs, at.type_args, at.span)
+            return at.over([self.restored(n, type_of(o)) for n, o in zip(args, at.args, strict=True)])
+        attrs = at.attrs.replace(out_dtype=sums) if "out_dtype" in at.attrs else at.attrs
+        made = at.over([self.floats(a, self.small) for a in args], attrs)
         found = type_of(made)
         if isinstance(found, TensorType) and found.dtype.is_float and str(found.dtype) != result:
             return self.cast(made, result)
@@ -176,9 +168,7 @@ class _Mixed(Mutator):
         return fn if body is fn.body else fn.with_body(body)
 
     def visit_if(self, if_: If) -> Any:
-        parts = [self.as_before(p) for p in if_.children()]
-        same = all(x is y for x, y in zip(parts, if_.children(), strict=True))
-        return if_ if same else If(parts[0], parts[1], parts[2], span=if_.span)
+        return if_.map_children(self.as_before)
 
     def visit_let(self, let: Let) -> Any:
         rows = []

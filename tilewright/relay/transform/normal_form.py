@@ -19,12 +19,12 @@ def to_a_normal_form(func: Function) -> Function:
 
     Shared values stay shared; every operand is a variable, a constant or a global name afterwards.
     """
-    return _Blocks(func, everything=True).function()
+    return _Blocks(func, everything=True).closure(func)
 
 
 def to_basic_block_normal_form(func: Function) -> Function:
     """Bind the values that an inner scope (a branch, a function) uses of an outer one; the rest stays a graph."""
-    return _Blocks(func, everything=False).function()
+    return _Blocks(func, everything=False).closure(func)
 
 
 def to_graph_normal_form(func: Function) -> Function:
@@ -35,7 +35,7 @@ def to_graph_normal_form(func: Function) -> Function:
 
     A function that calls itself keeps its name.
     """
-    return _Graph().visit(func)  # type: ignore[no-any-return]
+    return _Graph().visit(func)
 
 
 class _Blocks:
@@ -50,10 +50,6 @@ class _Blocks:
                 self.names.setdefault(value, var)
         self.done: dict[Any, Any] = {}
         self.count = 0
-
-    def function(self) -> Function:
-        made = self.closure(self.func)
-        return made
 
     def closure(self, fn: Function) -> Function:
         if is_kept_whole(fn):
@@ -84,7 +80,7 @@ class _Blocks:
         body = self.done[result]
         for var, value in reversed(lets):
             body = Let(var, value, body)
-        return body  # type: ignore[no-any-return]
+        return body
 
     def named(self, at: Any, made: Any, lets: list[tuple[Var, Any]]) -> Any:
         if isinstance(at, Constant) or (isinstance(at, Function) and at not in self.names):
@@ -116,7 +112,7 @@ class _Blocks:
             )
         if isinstance(at, Call):
             op = done[at.op] if isinstance(at.op, Expr) else at.op
-            return Call(op, [self.atom(a) for a in at.args], at.attrs, at.type_args, at.span)
+            return at.over([self.atom(a) for a in at.args], op=op)
         if isinstance(at, Tuple):
             return Tuple([self.atom(f) for f in at.fields], at.span)
         if isinstance(at, TupleGetItem):

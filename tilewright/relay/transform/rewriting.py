@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from ...ir.module import GlobalVar, IRModule
 from ...ir.op import CallEffectKind, Op
@@ -21,7 +21,7 @@ def name_of(expr: Any) -> str:
     return expr.op.name if expr.__class__ is Call and isinstance(expr.op, Op) else ""
 
 
-def is_call(expr: Any, *constructors: Any) -> bool:
+def is_call(expr: Any, *constructors: Any) -> TypeGuard[Call]:
     """Whether an expression is a call of one of these operators: `is_call(e, R.reshape, R.nn.dense)`."""
     return expr.__class__ is Call and any(expr.op is build.op for build in constructors)
 
@@ -65,22 +65,22 @@ def _typed_by(at: Any) -> tuple[Any, ...]:
 
 def _type_now(at: Any) -> Type:
     if at.__class__ is Let:
-        return at.body.checked_type  # type: ignore[no-any-return]
+        return at.body.checked_type
     if at.__class__ is If and at.true_branch.checked_type == at.false_branch.checked_type:
-        return at.true_branch.checked_type  # type: ignore[no-any-return]
+        return at.true_branch.checked_type
     if at.__class__ is Call and isinstance(at.op, RelayOp):
         return at.op.infer([a.checked_type for a in at.args], at.attrs)
     if at.__class__ is Tuple:
         return TupleType(tuple(f.checked_type for f in at.fields))
     if at.__class__ is TupleGetItem:
-        return at.tuple_value.checked_type.fields[at.index]  # type: ignore[no-any-return]
+        return at.tuple_value.checked_type.fields[at.index]
     if (
         at.__class__ is Call
         and isinstance(at.op, (GlobalVar, Var))
         and isinstance(at.op.checked_type, FuncType)
     ):
         return at.op.checked_type.ret_type
-    return infer_type(at).checked_type  # type: ignore[no-any-return]
+    return infer_type(at).checked_type
 
 
 def tensor_type(expr: Any) -> TensorType | None:
@@ -91,7 +91,7 @@ def tensor_type(expr: Any) -> TensorType | None:
 
 def shape_of(expr: Any) -> tuple[Any, ...]:
     """The sizes of a tensor, known or not."""
-    return type_of(expr).shape  # type: ignore[no-any-return]
+    return type_of(expr).shape
 
 
 def ndim_of(expr: Any) -> int:

@@ -81,7 +81,7 @@ def _over(root: Tuple, params: dict[Constant, Var]) -> Expr:
     for e in post_order(root):
         if e not in new:
             new[e] = e.map_children(lambda c: new.get(c, c)) if isinstance(e, Expr) else e
-    return new[root]  # type: ignore[no-any-return]
+    return new[root]
 
 
 def _outside(root: Expr) -> list[Any]:

@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from ..expr import Call, Expr, Function, If, Let, Var
-from ..visitor import below, in_order
+from ..visitor import ScopeTree, below, in_order
 
 
-class Scopes:
+class Scopes(ScopeTree):
     """The scopes under an expression. A function's body and the branches of an `if` are scopes; a let is not.
 
     A use of a let-bound variable counts as a use of its value.
     """
 
     def __init__(self, root: Expr) -> None:
-        self.parent: list[int] = [-1]
-        self.depth: list[int] = [0]
+        super().__init__()
         self.inner: dict[tuple[Any, int], int] = {}  # (function or if, which part) and its scope
         self.values: dict[Var, Expr] = {}
         order = self._order(root)
@@ -39,20 +38,9 @@ class Scopes:
     def _scope_for(self, at: Any, i: int, here: int) -> int:
         if isinstance(at, Function) or (isinstance(at, If) and i > 0):
             if (at, i) not in self.inner:
-                self.parent.append(here)
-                self.depth.append(self.depth[here] + 1)
-                self.inner[at, i] = len(self.parent) - 1
+                self.inner[at, i] = self.new(here)
             return self.inner[at, i]
         return here
-
-    def common(self, a: int, b: int) -> int:
-        """The innermost common scope of two."""
-        while a != b:
-            if self.depth[a] >= self.depth[b]:
-                a = self.parent[a]
-            else:
-                b = self.parent[b]
-        return a
 
     def below(self, at: Any) -> list[Any]:
         """The operands of an expression."""

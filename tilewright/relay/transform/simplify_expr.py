@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
@@ -35,7 +36,7 @@ def simplify_expr(func: Function) -> Function:
 
     No rewrite changes rounding: only integer constants are combined across calls.
     """
-    return _Simplify().visit(func)  # type: ignore[no-any-return]
+    return _Simplify().visit(func)
 
 
 class _Simplify(Mutator):
@@ -83,8 +84,8 @@ def _transpose(at: Call) -> Expr | None:
     if order == tuple(range(len(order))):
         return below
     if is_call(below, R.transpose):
-        inner = _order(below)  # type: ignore[arg-type]
-        return R.transpose(below.args[0], axes=[inner[d] for d in order])  # type: ignore[attr-defined]
+        inner = _order(below)
+        return R.transpose(below.args[0], axes=[inner[d] for d in order])
     return None
 
 
@@ -92,26 +93,19 @@ def _layout_transform(at: Call) -> Expr | None:
     below = at.args[0]
     if at.attrs.src_layout == at.attrs.dst_layout:
         return below
-    if not is_call(below, R.layout_transform) or below.attrs.dst_layout != at.attrs.src_layout:  # type: ignore[attr-defined]
+    if not is_call(below, R.layout_transform) or below.attrs.dst_layout != at.attrs.src_layout:
         return None
-    origin, between = below.args[0], tensor_type(below)  # type: ignore[attr-defined]
+    origin, between = below.args[0], tensor_type(below)
     have, now = static_shape(origin), static_shape(below)
-    if have is None or now is None or between is None or _count(have) != _count(now):
+    if have is None or now is None or between is None or math.prod(have) != math.prod(now):
         return None  # padded to whole blocks in between
-    if below.attrs.src_layout == at.attrs.dst_layout:  # type: ignore[attr-defined]
-        return origin  # type: ignore[no-any-return]
+    if below.attrs.src_layout == at.attrs.dst_layout:
+        return origin
     return R.layout_transform(
         origin,
-        src_layout=below.attrs.src_layout,  # type: ignore[attr-defined]
+        src_layout=below.attrs.src_layout,
         dst_layout=at.attrs.dst_layout,
     )
-
-
-def _count(shape: Sequence[int]) -> int:
-    out = 1
-    for d in shape:
-        out *= d
-    return out
 
 
 def _broadcast_to(at: Call) -> Expr | None:
@@ -119,7 +113,7 @@ def _broadcast_to(at: Call) -> Expr | None:
     if _same_type(at, below):
         return below
     if is_call(below, R.broadcast_to):
-        return R.broadcast_to(below.args[0], **dict(at.attrs.items()))  # type: ignore[attr-defined]
+        return R.broadcast_to(below.args[0], **dict(at.attrs.items()))
     return None
 
 
@@ -147,10 +141,10 @@ def _slice_of_concatenate(at: Call) -> Expr | None:
     below = at.args[0]
     if not is_call(below, R.concatenate) or at.attrs.slice_mode != "end":
         return None
-    whole, parts = static_shape(below), below.args[0]  # type: ignore[attr-defined]
+    whole, parts = static_shape(below), below.args[0]
     if whole is None or not isinstance(parts, Tuple):
         return None
-    axis = below.attrs.axis % len(whole)  # type: ignore[attr-defined]
+    axis = below.attrs.axis % len(whole)
     axes = at.attrs.axes if at.attrs.axes is not None else tuple(range(len(at.attrs.begin)))
     low, high = 0, whole[axis]
     for d, b, e in zip(axes, at.attrs.begin, at.attrs.end, strict=False):
@@ -206,15 +200,15 @@ def _concatenate_of_slices(at: Call, parts: Sequence[Expr]) -> Expr | None:
     first = parts[0]
     if not is_call(first, R.strided_slice):
         return None
-    origin = first.args[0]  # type: ignore[attr-defined]
+    origin = first.args[0]
     whole = static_shape(origin)
     if whole is None:
         return None
     axis, at_now = at.attrs.axis % len(whole), 0
     for part in parts:
-        if not is_call(part, R.strided_slice) or part.args[0] is not origin:  # type: ignore[attr-defined]
+        if not is_call(part, R.strided_slice) or part.args[0] is not origin:
             return None
-        attrs: Any = part.attrs  # type: ignore[attr-defined]
+        attrs: Any = part.attrs
         if attrs.slice_mode != "end" or any(s != 1 for s in attrs.strides or (1,)):
             return None
         axes = attrs.axes if attrs.axes is not None else tuple(range(len(attrs.begin)))
@@ -227,7 +221,7 @@ def _concatenate_of_slices(at: Call, parts: Sequence[Expr]) -> Expr | None:
                 if begin != at_now:
                     return None
                 at_now = end
-    return origin if at_now == whole[axis] else None  # type: ignore[no-any-return]
+    return origin if at_now == whole[axis] else None
 
 
 # ---------------------------------------------------------------------------- element types
@@ -262,7 +256,7 @@ def _cast(at: Call) -> Expr | None:
     if is_call(at, R.cast_like):
         return R.cast(below, dtype=kind)
     if is_call(below, R.cast):
-        origin = below.args[0]  # type: ignore[attr-defined]
+        origin = below.args[0]
         if _lossless(type_of(origin).dtype, type_of(below).dtype):
             return R.cast(origin, dtype=kind)
     return None
@@ -276,7 +270,7 @@ def _filled(expr: Any) -> float | int | None:
         if values.size == 0 or values.size > 1 << 16:
             return None
         first = values.reshape(-1)[0]
-        return first.item() if bool((values == first).all()) else None  # type: ignore[no-any-return]
+        return first.item() if bool((values == first).all()) else None
     if is_call(expr, R.full_like):
         return _filled(expr.args[1])
     if is_call(expr, R.full, R.broadcast_to, R.broadcast_to_like) or traits_of(expr).view:
@@ -304,7 +298,7 @@ def _one_number(at: Call) -> Expr | None:
             continue
         args = list(at.args)
         args[i] = const(value, str(type_of(operand).dtype))
-        return Call(at.op, args, at.attrs, at.type_args, at.span)
+        return at.over(args)
     return None
 
 
@@ -321,7 +315,7 @@ def _sum_of_constants(at: Call) -> Expr | None:
     below, last = at.args
     if not isinstance(last, Constant) or not is_call(below, R.add) or type_of(at).dtype.is_float:
         return None
-    inner, first = below.args  # type: ignore[attr-defined]
+    inner, first = below.args
     if not isinstance(first, Constant):
         return None
     total = first.numpy() + last.numpy()
@@ -332,14 +326,14 @@ def _sum_of_constants(at: Call) -> Expr | None:
 def _clip(at: Call) -> Expr | None:
     below, low, high = at.args[0], at.attrs.a_min, at.attrs.a_max
     if is_call(below, R.clip):
-        a, b = below.attrs.a_min, below.attrs.a_max  # type: ignore[attr-defined]
+        a, b = below.attrs.a_min, below.attrs.a_max
         # min(max(x, a), b) and then (low, high): inner bounds are themselves clipped by the outer ones.
         bounds = (min(max(a, low), high), min(max(b, low), high))
-        return R.clip(below.args[0], a_min=bounds[0], a_max=bounds[1])  # type: ignore[attr-defined]
+        return R.clip(below.args[0], a_min=bounds[0], a_max=bounds[1])
     if is_call(below, R.nn.relu) and low <= 0 <= high:
-        return R.clip(below.args[0], a_min=0.0, a_max=high)  # type: ignore[attr-defined]
+        return R.clip(below.args[0], a_min=0.0, a_max=high)
     if is_call(below, R.nn.relu) and low == 0:
-        return R.clip(below.args[0], a_min=low, a_max=high)  # type: ignore[attr-defined]
+        return R.clip(below.args[0], a_min=low, a_max=high)
     return None
 
 

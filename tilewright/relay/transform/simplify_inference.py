@@ -19,7 +19,7 @@ def simplify_inference(func: Function) -> Function:
     nn.layer_norm, nn.instance_norm, nn.group_norm   ->   (x - mean) / sqrt(variance + eps) * gamma + beta
     nn.l2_normalize     ->   x / sqrt(max(sum(x * x), eps))
     """
-    return CallRewriter(_RULES).visit(func)  # type: ignore[no-any-return]
+    return CallRewriter(_RULES).visit(func)
 
 
 def _batch_norm(at: Call) -> Expr | None:

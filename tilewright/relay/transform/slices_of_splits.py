@@ -23,7 +23,7 @@ def slices_of_splits(func: Function) -> Function:
     target = Target.current(allow_none=True)
     if target is None or not target.is_gpu:
         return func
-    return _Slices().visit(func)  # type: ignore[no-any-return]
+    return _Slices().visit(func)
 
 
 class _Slices(Mutator):

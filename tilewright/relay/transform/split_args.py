@@ -27,7 +27,7 @@ def split_args(func: Function, max_function_args: int = 0) -> Function:
         raise TVMError(
             f"SplitArgs: a concatenation has two operands and a result; {max_function_args} arguments are too few"
         )
-    return CallRewriter({R.concatenate: lambda at: _split(at, max_function_args - 1)}).visit(func)  # type: ignore[no-any-return]
+    return CallRewriter({R.concatenate: lambda at: _split(at, max_function_args - 1)}).visit(func)
 
 
 def _split(at: Call, most: int) -> Expr | None:
@@ -49,7 +49,7 @@ def short_joins(func: Function) -> Function:
     They are primitive functions already, so fusion does not merge them again. Equal ones are compiled once.
     """
     made = CallRewriter({R.concatenate: _shortened, R.stack: _shortened}).visit(func)
-    return func if made is func else infer_type(made)  # type: ignore[no-any-return]
+    return func if made is func else infer_type(made)
 
 
 def _shortened(at: Call) -> Expr | None:

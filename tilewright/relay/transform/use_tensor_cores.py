@@ -45,7 +45,7 @@ def use_tensor_cores(func: Function) -> Function:
         return func
     func = CallRewriter({R.nn.conv2d_transpose: _straight}).visit(func)
     wide = CallRewriter(dict.fromkeys(_PRODUCTS, _prepared)).visit(func)
-    return LayoutRewriter(_channels_last, rule_of).visit(wide)  # type: ignore[no-any-return]
+    return LayoutRewriter(_channels_last, rule_of).visit(wide)
 
 
 def _has_tensor_cores(target: Target | None) -> bool:
