@@ -41,7 +41,7 @@ def bind(expr: Expr, binds: Mapping[Any, Any]) -> Expr:
             key = found[0]
         values[key] = as_expr(value)
     made = _Substitute(values).visit(expr)
-    return made  # type: ignore[no-any-return]
+    return made
 
 
 def bind_params_by_name(func: Function, params: Mapping[str, Any] | None) -> Function:

@@ -17,11 +17,11 @@ from ..tune.workload import present
 from . import transform
 from .backend.assemble import assemble
 from .backend.executor import Executor, Runtime
-from .backend.executor_factory import DeviceFactoryModule, ExecutorFactoryModule
+from .backend.executor_factory import AcceleratorFactoryModule, DeviceFactoryModule, ExecutorFactoryModule
 from .backend.fetch_ahead import wants_fetches
 from .backend.graph_form import graph_form
 from .backend.kernel import Job, job_of
-from .backend.memory_plan import ALIGNMENT, DEVICE_ALIGNMENT
+from .backend.memory_plan import ALIGNMENT, DEVICE_ALIGNMENT, round_up
 from .backend.program import Program, make_program, plan_scratch
 from .backend.te_compiler import compile_all
 from .binding import bind_params_by_name
@@ -57,6 +57,8 @@ PIPELINE: Final = (
     "GroupAttention",
     "SlicesOfSplits",
     "FastMath",
+    "Offload",
+    "FoldConstant",  # weights in the layout of a chip
 )
 
 
@@ -90,15 +92,21 @@ def to_compile(
     ready, _ = optimize(mod, target, params)
     on_cpu = target.has("aot_executor")
     shared = on_cpu and target.cpu.num_cores > 1
-    program = make_program(
-        FuseOps()(CheckData()(ready))["main"], ALIGNMENT if on_cpu else DEVICE_ALIGNMENT, shared
-    )
+    program = make_program(FuseOps()(CheckData()(ready))["main"], _alignment(target), shared)
     ahead = wants_fetches(program.weights, target)
     jobs = {}
     for i, step in enumerate(program.steps):
         if step.fn is not None:
             jobs[i] = job_of(step.fn, step.known, target, planned=True, ahead=ahead)
     return program, jobs
+
+
+def _alignment(target: Target) -> int:
+    """The alignment of tensors in the memory of a model: an element of a chip's memory must not straddle."""
+    if target.has("aot_executor"):
+        return ALIGNMENT
+    elements = [s.element_bytes for s in target.accelerator.scopes] if target.is_accelerator else []
+    return max(DEVICE_ALIGNMENT, *(round_up(n, DEVICE_ALIGNMENT) for n in (0, *elements)))
 
 
 def build(
@@ -127,10 +135,17 @@ def build(
         by_step = {i: kernels[job.key] for i, job in jobs.items()}
         plan_scratch(program, {i: [size for _, size in k.scratch] for i, k in by_step.items()})
         linked, weights = assemble(program, by_step, chosen, _name(mod_name))
-    made = ExecutorFactoryModule if chosen.has("aot_executor") else DeviceFactoryModule
+    made = _FACTORIES[chosen.kind.family]
     lib = made(linked, weights, ir_mod, chosen, executor or Executor("aot"))
     lib.schedules = {k.symbol: k.device["schedule"] for k in kernels.values() if k.device is not None}
     return lib
+
+
+_FACTORIES: Final[dict[str, type[ExecutorFactoryModule]]] = {
+    "cpu": ExecutorFactoryModule,
+    "gpu": DeviceFactoryModule,
+    "accelerator": AcceleratorFactoryModule,
+}
 
 
 def _name(name: str) -> str:

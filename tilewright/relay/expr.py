@@ -15,38 +15,16 @@ from typing import TYPE_CHECKING, Any
 from ..absent import attributes
 from ..ir.errors import TVMError
 from ..ir.function import BaseFunc
-from ..ir.module import GlobalVar, GraphNode, IRModule
+from ..ir.module import GlobalVar as GlobalVar
+from ..ir.module import GraphNode, IRModule
 from ..ir.node import node
 from ..ir.op import Op
 from ..ir.span import Span
 from ..runtime.ndarray import NDArray, array
-from .ty import FuncType, IncompleteType, TensorType, Type
+from .ty import IncompleteType, TensorType, Type
 
 if TYPE_CHECKING:
     import numpy as np
-
-__all__ = [
-    "Call",
-    "Constant",
-    "Expr",
-    "ExprWithOp",
-    "Function",
-    "GlobalVar",
-    "If",
-    "Let",
-    "RelayExpr",
-    "Tuple",
-    "TupleGetItem",
-    "TupleWrapper",
-    "Var",
-    "as_expr",
-    "bind",
-    "const",
-    "const_like",
-    "set_checked_type",
-    "type_so_far",
-    "var",
-]
 
 
 def _operator(name: str, reflected: bool = False) -> Callable[[Any, Any], Expr]:
@@ -57,7 +35,7 @@ def _operator(name: str, reflected: bool = False) -> Callable[[Any, Any], Expr]:
         if not isinstance(other, Expr):
             other = const_like(other, self)
         made = _tensor_op(name)(other, self) if reflected else _tensor_op(name)(self, other)
-        return made  # type: ignore[no-any-return]
+        return made
 
     return method
 
@@ -168,7 +146,7 @@ def type_so_far(expr: Expr) -> Type | None:
         from .transform.infer_type import InferTypeLocal
 
         try:
-            return InferTypeLocal(expr)  # type: ignore[no-any-return]
+            return InferTypeLocal(expr)
         except TVMError:
             return None  # a type is missing or wrong: inference of the module reports it
     return expr._checked_type
@@ -260,10 +238,16 @@ class Call(Expr):
 
     def map_children(self, f: Callable[[Any], Any]) -> Call:
         op = f(self.op) if isinstance(self.op, Expr) else self.op
-        args = [f(a) for a in self.args]
-        if op is self.op and all(x is y for x, y in zip(args, self.args, strict=True)):
+        return self.over([f(a) for a in self.args], op=op)
+
+    def over(self, args: Sequence[Any], attrs: Any = None, op: Any = None) -> Call:
+        """The call over other arguments (with other attributes, of another function); itself if all are the same."""
+        attrs = self.attrs if attrs is None else attrs
+        op = self.op if op is None else op
+        same = len(args) == len(self.args) and all(x is y for x, y in zip(args, self.args, strict=True))
+        if same and attrs is self.attrs and op is self.op:
             return self
-        return Call(op, args, self.attrs, self.type_args, self.span)
+        return Call(op, args, attrs, self.type_args, self.span)
 
 
 @node
@@ -482,14 +466,6 @@ def bind(expr: Expr, binds: Mapping[Any, Any]) -> Expr:
     from .binding import bind as work
 
     return work(expr, binds)
-
-
-def type_of_function(f: Function) -> FuncType:
-    """The type of a function whose parameters and result are annotated."""
-    args = [p._checked_type for p in f.params]
-    if f.ret_type is None or any(a is None for a in args):
-        raise TVMError("the function's type is not known yet: run relay.transform.InferType()")
-    return FuncType(tuple(a for a in args if a is not None), f.ret_type, f.type_params)
 
 
 __getattr__ = attributes(__name__)

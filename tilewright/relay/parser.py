@@ -70,7 +70,7 @@ def parse(
 ) -> IRModule:
     """Parse a module."""
     reader = _Reader(source, source_name, init_meta_table)
-    return reader.guarded(lambda: reader.module(init_module))  # type: ignore[no-any-return]
+    return reader.guarded(lambda: reader.module(init_module))
 
 
 def parse_expr(source: str) -> Any:
@@ -413,7 +413,7 @@ class _Reader:
         token = self.next()
         if token.kind not in ("name", "string"):
             raise self.error(f"the name of an attribute was expected, not {token.text!r}", token.at)
-        return json.loads(token.text) if token.kind == "string" else token.text  # type: ignore[no-any-return]
+        return json.loads(token.text) if token.kind == "string" else token.text
 
     def attr_value(self) -> Any:
         token = self.next()
@@ -526,7 +526,7 @@ class _Reader:
 
 
 def _var_name(text: str) -> str:
-    return json.loads(text[1:]) if text[1] == '"' else text[1:]  # type: ignore[no-any-return]
+    return json.loads(text[1:]) if text[1] == '"' else text[1:]
 
 
 def _split_number(text: str) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from ..ir.expr import Var as SizeVar
 from ..ir.functor import pre_order, substitute
 from .analysis import post_order
 from .expr import Call, Function, Var
-from .op.registry import Attrs
+from .op.attributes import Attrs
 from .transform.infer_type import infer_type
 from .ty import TensorType, TupleType
 from .visitor import ExprMutator
@@ -45,7 +45,7 @@ def with_sizes(fn: Function, values: Mapping[SizeVar, Any]) -> Function:
     if not values:
         return fn
     made = _Sizes(values).visit(fn)
-    return infer_type(made)  # type: ignore[no-any-return]
+    return infer_type(made)
 
 
 def retyped(fn: Function, kinds: Sequence[Any], values: Mapping[SizeVar, Any]) -> Function:

@@ -28,6 +28,7 @@ from ..ir.printer_names import free_name
 from .analysis import free_vars, post_order
 from .expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var
 from .ty import FuncType, RefType, TensorType, TupleType
+from .visitor import ScopeTree
 
 VERSION = "0.0.5"
 _PLAIN = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\Z")
@@ -116,12 +117,11 @@ def value_text(value: Any) -> str:
     return json.dumps(str(value))
 
 
-class _Scopes:
+class _Scopes(ScopeTree):
     """The scope of each expression: the innermost one that contains all its uses."""
 
     def __init__(self, root: Expr) -> None:
-        self.parent: list[int] = [-1]
-        self.depth: list[int] = [0]
+        super().__init__()
         self.of: dict[Any, int] = {root: 0}
         self.inner: dict[tuple[Any, str], int] = {}  # the scopes that a node opens
         self.uses: dict[Any, int] = {root: 1}
@@ -132,18 +132,6 @@ class _Scopes:
         self.members: dict[int, list[Any]] = {}
         for at in order:
             self.members.setdefault(self.of[at], []).append(at)
-
-    def new(self, parent: int) -> int:
-        self.parent.append(parent)
-        self.depth.append(self.depth[parent] + 1)
-        return len(self.parent) - 1
-
-    def common(self, a: int, b: int) -> int:
-        while a != b:
-            if self.depth[a] < self.depth[b]:
-                a, b = b, a
-            a = self.parent[a]
-        return a
 
     def use(self, at: Any, scope: int) -> None:
         known = self.of.get(at)

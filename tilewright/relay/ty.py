@@ -13,21 +13,9 @@ from typing import Any as Anything
 from ..ir.dtype import DataType
 from ..ir.equal import structural_equal
 from ..ir.expr import IntImm, PrimExpr
-from ..ir.types import FuncType, TupleType, Type
-
-__all__ = [
-    "Any",
-    "FuncType",
-    "IncompleteType",
-    "RefType",
-    "TensorType",
-    "TupleType",
-    "Type",
-    "TypeVar",
-    "is_dynamic",
-    "scalar_type",
-    "tensor_fields",
-]
+from ..ir.types import FuncType as FuncType
+from ..ir.types import TupleType as TupleType
+from ..ir.types import Type as Type
 
 
 class Any:

@@ -41,7 +41,7 @@ def flow_inputs(expr: Any) -> tuple[Any, ...]:
     if expr.__class__ is Call:
         return expr.args if expr.op.__class__ is not Call else (expr.op, *expr.args)
     if expr.__class__ is Tuple:
-        return expr.fields  # type: ignore[no-any-return]
+        return expr.fields
     if expr.__class__ is TupleGetItem:
         return (expr.tuple_value,)
     return ()
@@ -172,10 +172,8 @@ class ExprMutator(ExprFunctor):
     """A rewriting; `visit_*` return the new expression, the same object where nothing changed."""
 
     def visit_call(self, call: Call) -> Any:
-        new_op, args = self.visit(call.op), [self.visit(a) for a in call.args]
-        if new_op is call.op and all(x is y for x, y in zip(args, call.args, strict=True)):
-            return call
-        return Call(new_op, args, call.attrs, call.type_args, call.span)
+        op = self.visit(call.op)
+        return call.over([self.visit(a) for a in call.args], op=op)
 
     def visit_tuple(self, tup: Tuple) -> Any:
         return tup.map_children(self.visit)
@@ -293,6 +291,28 @@ class TypeMutator(TypeFunctor):
 
     def visit_ref_type(self, rt: RefType) -> Any:
         return RefType(self.visit(rt.value))
+
+
+class ScopeTree:
+    """Nested scopes by their numbers; 0 is the outermost."""
+
+    def __init__(self) -> None:
+        self.parent: list[int] = [-1]
+        self.depth: list[int] = [0]
+
+    def new(self, parent: int) -> int:
+        """A scope inside another."""
+        self.parent.append(parent)
+        self.depth.append(self.depth[parent] + 1)
+        return len(self.parent) - 1
+
+    def common(self, a: int, b: int) -> int:
+        """The innermost scope that contains both."""
+        while a != b:
+            if self.depth[a] < self.depth[b]:
+                a, b = b, a
+            a = self.parent[a]
+        return a
 
 
 def below(expr: Any) -> list[Any]:

@@ -120,6 +120,15 @@ def free_type_vars(expr: Any, mod: IRModule | None = None) -> list[TypeVar]:
 
 
 # ---------------------------------------------------------------------------- counts
+def users_of(order: Iterable[Any]) -> dict[Any, list[Any]]:
+    """The users of each expression, from all expressions in order (a call that takes one twice is there twice)."""
+    out: dict[Any, list[Any]] = {}
+    for at in order:
+        for b in below(at):
+            out.setdefault(b, []).append(at)
+    return out
+
+
 def use_counts(expr: Any) -> dict[Any, int]:
     """How many users each expression below `expr` has (a call that takes it twice is two)."""
     out: dict[Any, int] = {expr: 0}

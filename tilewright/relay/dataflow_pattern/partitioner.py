@@ -7,6 +7,7 @@ from typing import Any
 
 from ...ir.op import Op
 from ..analysis import post_order
+from ..analysis.walks import users_of
 from ..expr import Call, Constant, Expr, Function, Tuple, Var
 from ..visitor import ExprMutator, below, flow_inputs
 from .matcher import Matcher
@@ -34,10 +35,7 @@ def partition(
     Constants move into the function.
     """
     order = post_order(expr)
-    users: dict[Any, list[Any]] = {}
-    for at in order:
-        for b in below(at):
-            users.setdefault(b, []).append(at)
+    users = users_of(order)
     taken: set[Any] = set()
     groups: dict[Any, set[Any]] = {}
     for at in order:

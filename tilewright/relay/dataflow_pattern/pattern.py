@@ -124,17 +124,18 @@ class DFPattern:
 
     def children(self) -> list[DFPattern]:
         """The patterns that this one is made of."""
-        return []
+        held = [p for v in vars(self).values() for p in (v if isinstance(v, tuple) else (v,))]
+        return [p for p in held if isinstance(p, DFPattern)]
 
 
 class OpPattern(DFPattern):
     """The operator of a name."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, op_name: str) -> None:
         from ..op.registry import get
 
-        self.op = get(name)
-        self.name = name
+        self.op = get(op_name)
+        self.name = op_name
 
 
 class WildcardPattern(DFPattern):
@@ -166,9 +167,6 @@ class CallPattern(DFPattern):
         self.op = op
         self.args = None if args is None else tuple(_as_pattern(a) for a in args)
 
-    def children(self) -> list[DFPattern]:
-        return [self.op, *(self.args or ())]
-
 
 class FunctionPattern(DFPattern):
     """A function; `params` None is any number of parameters."""
@@ -177,18 +175,12 @@ class FunctionPattern(DFPattern):
         self.params = None if params is None else tuple(_as_pattern(p) for p in params)
         self.body = _as_pattern(body)
 
-    def children(self) -> list[DFPattern]:
-        return [*(self.params or ()), self.body]
-
 
 class TuplePattern(DFPattern):
     """A tuple; `fields` None is any number of them."""
 
     def __init__(self, fields: Sequence[Any] | None) -> None:
         self.fields = None if fields is None else tuple(_as_pattern(f) for f in fields)
-
-    def children(self) -> list[DFPattern]:
-        return list(self.fields or ())
 
 
 class TupleGetItemPattern(DFPattern):
@@ -198,9 +190,6 @@ class TupleGetItemPattern(DFPattern):
         self.tuple_value = _as_pattern(tuple_value)
         self.index = None if index is None or index < 0 else index
 
-    def children(self) -> list[DFPattern]:
-        return [self.tuple_value]
-
 
 class IfPattern(DFPattern):
     """A choice."""
@@ -209,18 +198,12 @@ class IfPattern(DFPattern):
         self.cond, self.true_branch = _as_pattern(cond), _as_pattern(true_branch)
         self.false_branch = _as_pattern(false_branch)
 
-    def children(self) -> list[DFPattern]:
-        return [self.cond, self.true_branch, self.false_branch]
-
 
 class LetPattern(DFPattern):
     """A let."""
 
     def __init__(self, var: Any, value: Any, body: Any) -> None:
         self.var, self.value, self.body = _as_pattern(var), _as_pattern(value), _as_pattern(body)
-
-    def children(self) -> list[DFPattern]:
-        return [self.var, self.value, self.body]
 
 
 class AltPattern(DFPattern):
@@ -229,16 +212,10 @@ class AltPattern(DFPattern):
     def __init__(self, left: Any, right: Any) -> None:
         self.left, self.right = _as_pattern(left), _as_pattern(right)
 
-    def children(self) -> list[DFPattern]:
-        return [self.left, self.right]
-
 
 class _Narrowed(DFPattern):
     def __init__(self, pattern: Any) -> None:
         self.pattern = _as_pattern(pattern)
-
-    def children(self) -> list[DFPattern]:
-        return [self.pattern]
 
 
 class AttrPattern(_Narrowed):
@@ -279,9 +256,6 @@ class DominatorPattern(DFPattern):
     def __init__(self, parent: Any, path: Any, child: Any) -> None:
         self.parent, self.path, self.child = _as_pattern(parent), _as_pattern(path), _as_pattern(child)
 
-    def children(self) -> list[DFPattern]:
-        return [self.parent, self.path, self.child]
-
 
 def _as_pattern(value: Any) -> Any:
     if isinstance(value, DFPattern):
@@ -294,54 +268,11 @@ def _as_pattern(value: Any) -> Any:
 
 
 # ---------------------------------------------------------------------------- constructors
-def wildcard() -> WildcardPattern:
-    """Any expression."""
-    return WildcardPattern()
-
-
-def is_op(op_name: str) -> OpPattern:
-    """The operator of that name; call the pattern with those of the arguments."""
-    return OpPattern(op_name)
-
-
-def is_var(name: str = "") -> VarPattern:
-    """A variable."""
-    return VarPattern(name)
-
-
-def is_constant() -> ConstantPattern:
-    """A constant."""
-    return ConstantPattern()
-
-
-def is_expr(expr: Any) -> ExprPattern:
-    """That expression."""
-    return ExprPattern(expr)
-
-
-def is_tuple(fields: Sequence[Any] | None) -> TuplePattern:
-    """A tuple of these."""
-    return TuplePattern(fields)
-
-
-def is_tuple_get_item(tuple_value: Any, index: int | None = None) -> TupleGetItemPattern:
-    """A part of a tuple."""
-    return TupleGetItemPattern(tuple_value, index)
-
-
-def is_if(cond: Any, true_branch: Any, false_branch: Any) -> IfPattern:
-    """A choice."""
-    return IfPattern(cond, true_branch, false_branch)
-
-
-def is_let(var: Any, value: Any, body: Any) -> LetPattern:
-    """A let."""
-    return LetPattern(var, value, body)
-
-
-def is_function(params: Sequence[Any] | None, body: Any) -> FunctionPattern:
-    """A function."""
-    return FunctionPattern(params, body)
+wildcard, is_constant, is_op = WildcardPattern, ConstantPattern, OpPattern
+is_var, is_expr = VarPattern, ExprPattern
+is_tuple, is_tuple_get_item = TuplePattern, TupleGetItemPattern
+is_if, is_let, is_function = IfPattern, LetPattern, FunctionPattern
+dominates = DominatorPattern
 
 
 def has_type(ttype: Any, pattern: DFPattern | None = None) -> TypePattern:
@@ -362,8 +293,3 @@ def has_shape(shape: Sequence[Any], pattern: DFPattern | None = None) -> ShapePa
 def has_attr(attrs: Mapping[str, Any], pattern: DFPattern | None = None) -> AttrPattern:
     """Anything with attributes of these values."""
     return AttrPattern(pattern or wildcard(), attrs)
-
-
-def dominates(parent: DFPattern, path: DFPattern, child: DFPattern) -> DominatorPattern:
-    """`child`, dominated by `parent` through paths on which every node matches `path`."""
-    return DominatorPattern(parent, path, child)

@@ -10,6 +10,7 @@ import sys as _sys
 from ...absent import attributes as _attributes
 from . import annotation, checks, dyn, image, nn, recurrent, registry, vision
 from . import registry as op
+from .attributes import Attrs
 from .broadcast import *
 from .creation import *
 from .elementwise import *
@@ -18,7 +19,6 @@ from .product import einsum as einsum
 from .rearrange import *
 from .reduce import *
 from .registry import (
-    Attrs,
     OpPattern,
     RelayOp,
     RelayTypeError,

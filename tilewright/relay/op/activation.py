@@ -7,19 +7,20 @@ from typing import Any
 
 from ..expr import Call, Expr, TupleWrapper
 from ..ty import TupleType, Type
+from .attributes import number
 from .computes import topi
-from .registry import BROADCAST, ELEMWISE, Constructor, Tensor, Traits, number, operator
+from .registry import BROADCAST, ELEMWISE, Constructor, Tensor, operator
 from .shapes import axis_of, need_vectors, same_rel
-from .traits import FOLLOW, FULL
+from .traits import FOLLOW, FULL, Traits
 
 __all__ = ["dropout", "dropout_raw", "fast_softmax", "leaky_relu", "log_softmax", "prelu", "relu", "softmax"]
 
 
 @operator(
     "nn.relu",
-    traits=Traits(precision=FOLLOW, scale="positive", idempotent=True),
+    traits=Traits(precision=FOLLOW, scale="positive", idempotent=True, vector=("max",)),
     rel=same_rel,
-    compute=lambda attrs, ins, out: [topi.nn.relu(ins[0])],
+    compute="nn.relu",
     pattern=ELEMWISE,
 )
 def relu(data: Tensor) -> Call:
@@ -31,7 +32,7 @@ def relu(data: Tensor) -> Call:
     traits=Traits(precision=FOLLOW, scale="positive", quantised="qnn.leaky_relu"),
     attrs={"alpha": number(0.25)},
     rel=same_rel,
-    compute=lambda attrs, ins, out: [topi.nn.leaky_relu(ins[0], attrs.alpha)],
+    compute="nn.leaky_relu",
     pattern=ELEMWISE,
 )
 def leaky_relu(data: Tensor, alpha: float = 0.01) -> Call:
@@ -41,30 +42,24 @@ def leaky_relu(data: Tensor, alpha: float = 0.01) -> Call:
 def _prelu_rel(types: list[Any], attrs: Any) -> Type:
     data, alpha = types
     need_vectors(data, axis_of(attrs.axis, len(data.shape)), alpha=alpha)
-    return data  # type: ignore[no-any-return]
+    return data
 
 
-@operator(
-    "nn.prelu",
-    traits=Traits(layout="axis"),
-    rel=_prelu_rel,
-    compute=lambda attrs, ins, out: [topi.nn.prelu(ins[0], ins[1], attrs.axis)],
-    pattern=BROADCAST,
-)
+@operator("nn.prelu", traits=Traits(layout="axis"), rel=_prelu_rel, compute="nn.prelu", pattern=BROADCAST)
 def prelu(data: Tensor, alpha: Tensor, axis: int = 1) -> Call:
     """x where it is positive, else alpha·x, with an alpha for each channel."""
 
 
 def _axis_rel(types: list[Any], attrs: Any) -> Type:
     axis_of(attrs.axis, len(types[0].shape))
-    return types[0]  # type: ignore[no-any-return]
+    return types[0]
 
 
 def _softmax_like(name: str, **traits: Any) -> Callable[[Constructor], Constructor]:
     return operator(
         f"nn.{name}",
         rel=_axis_rel,
-        compute=lambda attrs, ins, out: [getattr(topi.nn, name)(ins[0], attrs.axis)],
+        compute=f"nn.{name}",
         traits=Traits(layout="axis", precision=FULL, **traits),
     )
 

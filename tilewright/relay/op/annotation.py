@@ -1,15 +1,18 @@
-"""Marks in a graph: values pass through them unchanged."""
+"""Marks in a graph: values pass through them unchanged, or rounded as quantization will round them."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from ...ir.dtype import DataType
 from ..expr import Call
 from ..ty import Type, tensor_fields
-from .computes import topi
-from .registry import OpPattern, RelayOp, flag, refuse, register, text
+from .attributes import flag, text
+from .computes import te, topi
+from .registry import OpPattern, RelayOp, Tensor, operator, refuse, register
+from .shapes import need_dtype
 
-__all__ = ["checkpoint", "on_device", "stop_fusion"]
+__all__ = ["checkpoint", "on_device", "simulated_quantize", "stop_fusion"]
 
 
 def _same(types: list[Any], attrs: Any) -> Type:
@@ -17,7 +20,7 @@ def _same(types: list[Any], attrs: Any) -> Type:
         tensor_fields(types[0])
     except TypeError:
         raise refuse(f"must be a tensor or a tuple of them and is {types[0]}", "data") from None
-    return types[0]  # type: ignore[no-any-return]
+    return types[0]
 
 
 def _mark(name: str, pattern: OpPattern, attrs: Any = None) -> RelayOp:
@@ -56,3 +59,36 @@ def on_device(
     """The value, annotated with a device; a program runs on one device, so this has no effect."""
     name = "" if device is None else str(device)
     return _on_device(body, device=name, constrain_result=constrain_result, constrain_body=constrain_body)
+
+
+def _rounded_rel(types: list[Any], attrs: Any) -> Type:
+    need_dtype(types[0], DataType("float32"), "data")
+    if attrs.rounding not in ("round", "floor"):
+        raise refuse(f"is {attrs.rounding!r} and may be 'round' or 'floor'", "rounding")
+    return types[0]  # type: ignore[no-any-return]
+
+
+def _rounded_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
+    (data,) = ins
+    if not attrs.scale:
+        return [topi.identity(data)]
+    scale, limit = te.const(attrs.scale, data.dtype), float((1 << attrs.bits - 1) - 1)
+    steps = topi.divide(data, scale)
+    if attrs.rounding == "round":
+        steps = topi.add(steps, te.const(0.5, data.dtype))
+    return [topi.multiply(topi.clip(topi.floor(steps), -limit, limit), scale)]
+
+
+@operator(
+    "annotation.simulated_quantize",
+    rel=_rounded_rel,
+    compute=_rounded_compute,
+    pattern=OpPattern.ELEMWISE,
+)
+def simulated_quantize(
+    data: Tensor, kind: int, bits: int = 8, scale: float = 0.0, rounding: str = "round"
+) -> Call:
+    """The nearest multiple of the scale (halves up, or the next one below) that signed integers of so many bits reach.
+
+    Without a scale, the value itself. `relay.quantize` replaces the call by integers; `kind` is a `QAnnotateKind`.
+    """

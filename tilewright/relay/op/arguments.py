@@ -7,8 +7,6 @@ from typing import Any
 
 from ..expr import Constant, Expr, as_expr, const
 
-__all__ = ["columns", "each", "float32", "int32", "is_computed", "numbers", "sides", "tensors"]
-
 
 def is_computed(value: Any) -> bool:
     """Whether a value is computed by the program: an expression that is not a constant."""

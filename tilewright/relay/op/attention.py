@@ -6,7 +6,6 @@ from typing import Any
 
 from ..expr import Call
 from ..ty import TensorType, Type
-from .computes import topi
 from .registry import FUSABLE, INJECTIVE, Ints, Tensor, operator, refuse
 from .shapes import broadcast, differ, floordiv, is_known, mul, need_dtype, need_rank
 
@@ -38,23 +37,12 @@ def _attention_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType((*query.shape[:-1], value.shape[-1]), value.dtype)
 
 
-def _attention_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
-    query, key, value, *mask = ins
-    return [
-        topi.nn.scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            mask[0] if mask else None,
-            attrs.is_causal,
-            attrs.scale,
-            attrs.window,
-            attrs.offset,
-        )
-    ]
-
-
-@operator("nn.scaled_dot_product_attention", rel=_attention_rel, compute=_attention_compute, pattern=FUSABLE)
+@operator(
+    "nn.scaled_dot_product_attention",
+    rel=_attention_rel,
+    compute="nn.scaled_dot_product_attention",
+    pattern=FUSABLE,
+)
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,
@@ -81,15 +69,10 @@ def _rotary_rel(types: list[Any], attrs: Any) -> Type:
             raise refuse(f"has {kind.shape[-1]} angles for a last dimension of {data.shape[-1]}", name)
         if len(broadcast(kind.shape[:-1], data.shape[:-1], f"{name} and data")) != len(data.shape) - 1:
             raise refuse(f"is {kind}, which has more dimensions than data, {data}", name)
-    return data  # type: ignore[no-any-return]
+    return data
 
 
-@operator(
-    "nn.rotary_embedding",
-    rel=_rotary_rel,
-    compute=lambda attrs, ins, out: [topi.nn.rotary_embedding(ins[0], ins[1], ins[2], attrs.interleaved)],
-    pattern=INJECTIVE,
-)
+@operator("nn.rotary_embedding", rel=_rotary_rel, compute="nn.rotary_embedding", pattern=INJECTIVE)
 def rotary_embedding(data: Tensor, cos: Tensor, sin: Tensor, interleaved: bool = False) -> Call:
     """Pairs of the last dimension rotated by angles: (a, b) becomes (a·cos - b·sin, a·sin + b·cos).
 

@@ -12,23 +12,6 @@ from ...ir.expr import FloatImm, IntImm, PrimExpr
 from ..expr import Constant, Expr
 from .arguments import each, sides
 
-__all__ = [
-    "REQUIRED",
-    "Attr",
-    "Attrs",
-    "anything",
-    "dtype",
-    "flag",
-    "integer",
-    "ints",
-    "known",
-    "number",
-    "padding",
-    "sizes",
-    "text",
-    "window",
-]
-
 REQUIRED: Final = object()
 
 

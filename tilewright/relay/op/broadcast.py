@@ -7,9 +7,11 @@ from typing import Any
 from ..expr import Call
 from ..ty import TensorType, Type
 from . import dyn
+from .attributes import dtype, integer
 from .computes import topi
-from .registry import BROADCAST, COMM_REDUCE, Ints, Sizes, Tensor, Traits, dtype, integer, operator, refuse
+from .registry import BROADCAST, COMM_REDUCE, Ints, Sizes, Tensor, operator, refuse
 from .shapes import axis_of, broadcast, mul, product, stretches
+from .traits import Traits
 
 __all__ = ["broadcast_to", "broadcast_to_like", "collapse_sum_like", "collapse_sum_to", "repeat", "tile"]
 
@@ -26,7 +28,7 @@ def _tile_rel(types: list[Any], attrs: Any) -> Type:
     "tile",
     traits=Traits(rearranges=True, quantised="same"),
     rel=_tile_rel,
-    compute=lambda attrs, ins, out: [topi.tile(ins[0], attrs.reps)],
+    compute="tile",
     pattern=BROADCAST,
     dynamic=dyn.tile,
 )
@@ -47,7 +49,7 @@ def _repeat_rel(types: list[Any], attrs: Any) -> Type:
     traits=Traits(rearranges=True, quantised="same"),
     attrs={"axis": integer(None)},
     rel=_repeat_rel,
-    compute=lambda attrs, ins, out: [topi.repeat(ins[0], attrs.repeats, attrs.axis)],
+    compute="repeat",
     pattern=BROADCAST,
 )
 def repeat(data: Tensor, repeats: int, axis: int | None) -> Call:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..ty import TensorType
+from .attributes import flag, integer, ints, text
 from .computes import topi
-from .registry import ELEMWISE, flag, integer, ints, register, text
-
-__all__ = ["check_divisor", "check_each", "check_indices"]
+from .registry import ELEMWISE, register
 
 
 def _indices_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
@@ -59,6 +58,6 @@ check_divisor = register(
     inputs=("divisor",),
     attrs={"node": text("")},
     rel=lambda types, attrs: types[0],
-    compute=lambda attrs, ins, out: [topi.checks.check_divisor(ins[0], attrs.node)],
+    compute="checks.check_divisor",
     pattern=ELEMWISE,
 )

@@ -1,4 +1,4 @@
-"""Lazy imports of the modules that operators compute with: building a graph does not need them."""
+"""What operators compute with: modules that are imported at their first use, as building a graph does not need them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["arith", "te", "topi"]
+__all__ = ["arith", "in_layout", "te", "topi"]
 
 
 class _Lazy(ModuleType):
@@ -22,3 +22,10 @@ if TYPE_CHECKING:
     from ... import arith, te, topi
 else:
     arith, te, topi = (_Lazy(f"{__name__.partition('.')[0]}.{name}") for name in ("arith", "te", "topi"))
+
+
+def in_layout(made: Any, layout: str, out_layout: str) -> list[Any]:
+    """A result in the layout that is asked for, if it is another one than that of the data."""
+    if out_layout and out_layout != layout:
+        made = topi.layout_transform(made, layout, out_layout)
+    return [made]

@@ -8,28 +8,12 @@ from typing import Any
 from ..expr import Call
 from ..ty import TensorType, Type
 from . import layouts
-from .computes import topi
-from .registry import (
-    FUSABLE,
-    Attr,
-    Constructor,
-    Dtype,
-    Ints,
-    Pair,
-    Sides,
-    Tensor,
-    Traits,
-    flag,
-    integer,
-    operator,
-    padding,
-    refuse,
-    text,
-    window,
-)
+from .attributes import Attr, flag, integer, padding, text, window
+from .computes import in_layout, topi
+from .registry import FUSABLE, Constructor, Dtype, Ints, Pair, Sides, Tensor, alike, operator, refuse
 from .shapes import add, ceildiv, differ, is_known, mul, need_dtype, need_rank, same_size, sub
 from .spatial import conv_rel, transposed_rel, windows
-from .traits import SMALL
+from .traits import SMALL, Traits
 
 __all__ = [
     "contrib_conv2d_nchwc",
@@ -53,12 +37,6 @@ def _windows(rank: int) -> dict[str, Attr]:
     return {**each, "padding": padding(rank)}
 
 
-def _in_out_layout(made: Any, attrs: Any) -> list[Any]:
-    if attrs.out_layout and attrs.out_layout != attrs.data_layout:
-        made = topi.layout_transform(made, attrs.data_layout, attrs.out_layout)
-    return [made]
-
-
 def _conv(rank: int) -> Callable[[Constructor], Constructor]:
     def compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
         if rank == 2:
@@ -71,7 +49,7 @@ def _conv(rank: int) -> Callable[[Constructor], Constructor]:
                 ins[0], ins[1], attrs.strides, attrs.padding, attrs.dilation, attrs.groups,
                 attrs.data_layout, attrs.kernel_layout, out.dtype,
             )  # fmt: skip
-        return _in_out_layout(made, attrs)
+        return in_layout(made, attrs.data_layout, attrs.out_layout)
 
     return operator(
         f"nn.conv{rank}d",
@@ -81,24 +59,6 @@ def _conv(rank: int) -> Callable[[Constructor], Constructor]:
         pattern=FUSABLE,
         traits=Traits(product=True, precision=SMALL, quantised="qnn.conv2d" if rank == 2 else "centred"),
     )
-
-
-@_conv(1)
-def conv1d(
-    data: Tensor,
-    weight: Tensor,
-    strides: Ints = (1,),
-    padding: Ints = (0,),
-    dilation: Ints = (1,),
-    groups: int = 1,
-    channels: int | None = None,
-    kernel_size: Ints = None,
-    data_layout: str = "NCW",
-    kernel_layout: str = "OIW",
-    out_layout: str = "",
-    out_dtype: Dtype = "",
-) -> Call:
-    """A one-dimensional convolution."""
 
 
 @_conv(2)
@@ -119,22 +79,8 @@ def conv2d(
     """A two-dimensional convolution."""
 
 
-@_conv(3)
-def conv3d(
-    data: Tensor,
-    weight: Tensor,
-    strides: Ints = (1, 1, 1),
-    padding: Ints = (0, 0, 0),
-    dilation: Ints = (1, 1, 1),
-    groups: int = 1,
-    channels: int | None = None,
-    kernel_size: Ints = None,
-    data_layout: str = "NCDHW",
-    kernel_layout: str = "OIDHW",
-    out_layout: str = "",
-    out_dtype: Dtype = "",
-) -> Call:
-    """A three-dimensional convolution."""
+conv1d = _conv(1)(alike(conv2d, "conv1d", "A one-dimensional convolution.", 1))
+conv3d = _conv(3)(alike(conv2d, "conv3d", "A three-dimensional convolution.", 3))
 
 
 def _transposed_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
@@ -142,7 +88,7 @@ def _transposed_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
         ins[0], ins[1], attrs.strides, attrs.padding, attrs.dilation, attrs.groups,
         attrs.output_padding, attrs.data_layout, attrs.kernel_layout, out.dtype,
     )  # fmt: skip
-    return _in_out_layout(made, attrs)
+    return in_layout(made, attrs.data_layout, attrs.out_layout)
 
 
 def _transposed(rank: int) -> Callable[[Constructor], Constructor]:
@@ -154,25 +100,6 @@ def _transposed(rank: int) -> Callable[[Constructor], Constructor]:
         pattern=FUSABLE,
         traits=Traits(product=True, precision=SMALL, quantised="qnn.conv2d_transpose" if rank == 2 else ""),
     )
-
-
-@_transposed(1)
-def conv1d_transpose(
-    data: Tensor,
-    weight: Tensor,
-    strides: Ints = (1,),
-    padding: Ints = (0,),
-    dilation: Ints = (1,),
-    channels: int | None = None,
-    kernel_size: Ints = None,
-    groups: int = 1,
-    data_layout: str = "NCW",
-    kernel_layout: str = "IOW",
-    out_layout: str = "",
-    output_padding: Ints = (0,),
-    out_dtype: Dtype = "",
-) -> Call:
-    """A one-dimensional transposed convolution: each element is spread over a window of the result."""
 
 
 @_transposed(2)
@@ -192,6 +119,16 @@ def conv2d_transpose(
     out_dtype: Dtype = "",
 ) -> Call:
     """A two-dimensional transposed convolution: each element is spread over a window of the result."""
+
+
+conv1d_transpose = _transposed(1)(
+    alike(
+        conv2d_transpose,
+        "conv1d_transpose",
+        "A one-dimensional transposed convolution: each element is spread over a window of the result.",
+        1,
+    )
+)
 
 
 @_transposed(3)
@@ -227,9 +164,11 @@ def _packed_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     ]  # fmt: skip
 
 
-@operator(
-    "nn.contrib_conv2d_NCHWc", attrs=_windows(2), rel=conv_rel, compute=_packed_compute, pattern=FUSABLE
-)
+def _packed(name: str) -> Callable[[Constructor], Constructor]:
+    return operator(name, attrs=_windows(2), rel=conv_rel, compute=_packed_compute, pattern=FUSABLE)
+
+
+@_packed("nn.contrib_conv2d_NCHWc")
 def contrib_conv2d_nchwc(
     data: Tensor,
     kernel: Tensor,
@@ -247,28 +186,13 @@ def contrib_conv2d_nchwc(
     """A convolution with blocked channels, for example NCHW16c data with an OIHW16i16o kernel."""
 
 
-@operator(
-    "nn.contrib_depthwise_conv2d_NCHWc",
-    attrs=_windows(2),
-    rel=conv_rel,
-    compute=_packed_compute,
-    pattern=FUSABLE,
+contrib_depthwise_conv2d_nchwc = _packed("nn.contrib_depthwise_conv2d_NCHWc")(
+    alike(
+        contrib_conv2d_nchwc,
+        "contrib_depthwise_conv2d_nchwc",
+        "A depthwise convolution with blocked channels, for example an OIHW1i16o kernel.",
+    )
 )
-def contrib_depthwise_conv2d_nchwc(
-    data: Tensor,
-    kernel: Tensor,
-    strides: Ints = (1, 1),
-    padding: Ints = (0, 0),
-    dilation: Ints = (1, 1),
-    groups: int = 1,
-    channels: int | None = None,
-    kernel_size: Ints = None,
-    data_layout: str = "NCHW8c",
-    kernel_layout: str = "OIHW",
-    out_layout: str = "",
-    out_dtype: Dtype = "",
-) -> Call:
-    """A depthwise convolution with blocked channels, for example an OIHW1i16o kernel."""
 
 
 # ---------------------------------------------------------------------------- deformable
@@ -303,7 +227,7 @@ def _deformable_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
         ins[0], ins[1], ins[2], attrs.strides, attrs.padding, attrs.dilation,
         attrs.deformable_groups, attrs.groups, out.dtype,
     )  # fmt: skip
-    return _in_out_layout(made, attrs)
+    return in_layout(made, attrs.data_layout, attrs.out_layout)
 
 
 @operator("nn.deformable_conv2d", rel=_deformable_rel, compute=_deformable_compute, pattern=FUSABLE)
@@ -340,7 +264,7 @@ def _winograd_weight_rel(types: list[Any], attrs: Any) -> Type:
 @operator(
     "nn.contrib_conv2d_winograd_weight_transform",
     rel=_winograd_weight_rel,
-    compute=lambda attrs, ins, out: [topi.nn.conv2d_winograd_weight_transform(ins[0], attrs.tile_size)],
+    compute="nn.conv2d_winograd_weight_transform",
 )
 def contrib_conv2d_winograd_weight_transform(weight: Tensor, tile_size: int) -> Call:
     """An OIHW kernel as Winograd's products need it, (alpha, alpha, O, I) with alpha = tile + kernel - 1."""
@@ -372,7 +296,7 @@ def _winograd_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
         ins[0], ins[1], attrs.strides, attrs.padding, attrs.dilation,
         attrs.data_layout, out.dtype, attrs.tile_size,
     )  # fmt: skip
-    return _in_out_layout(made, attrs)
+    return in_layout(made, attrs.data_layout, attrs.out_layout)
 
 
 @operator(
@@ -437,18 +361,7 @@ def _correlation_rel(types: list[Any], attrs: Any) -> Type:
         "layout": text("NCHW"),
     },
     rel=_correlation_rel,
-    compute=lambda attrs, ins, out: [
-        topi.nn.correlation_nchw(
-            ins[0],
-            ins[1],
-            attrs.kernel_size,
-            attrs.max_displacement,
-            attrs.stride1,
-            attrs.stride2,
-            attrs.padding,
-            attrs.is_multiply,
-        )
-    ],
+    compute="nn.correlation_nchw",
     pattern=FUSABLE,
 )
 def correlation(

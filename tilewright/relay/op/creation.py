@@ -9,6 +9,7 @@ from ..expr import Call, Expr, TupleWrapper, const
 from ..ty import TensorType, TupleType, Type
 from . import dyn
 from .arguments import is_computed
+from .attributes import dtype
 from .computes import topi
 from .registry import (
     ELEMWISE,
@@ -17,16 +18,14 @@ from .registry import (
     Sizes,
     Tensor,
     Tensors,
-    Traits,
     Value,
-    dtype,
     given,
     named,
     operator,
     refuse,
 )
-from .shapes import same_rel
-from .traits import FOLLOW, FULL
+from .shapes import need_one_of, same_rel
+from .traits import FOLLOW, FULL, Traits
 
 __all__ = [
     "arange",
@@ -97,7 +96,7 @@ def full(fill_value: Tensor, shape: Sizes = (), dtype: Dtype = "") -> Call:
 def _full_like_rel(types: list[Any], attrs: Any) -> Type:
     if types[1].shape:
         raise refuse(f"must have no dimensions and is {types[1]}", "fill_value")
-    return types[0]  # type: ignore[no-any-return]
+    return types[0]
 
 
 @operator(
@@ -124,7 +123,7 @@ def _arange_count(attrs: Any) -> int:
     "arange",
     traits=Traits(precision=FULL),
     rel=lambda types, attrs: TensorType((_arange_count(attrs),), attrs.dtype),
-    compute=lambda attrs, ins, out: [topi.arange(attrs.start, attrs.stop, attrs.step, attrs.dtype)],
+    compute="arange",
     pattern=INJECTIVE,
 )
 def arange(start: Value, stop: Value = None, step: Value = 1, dtype: Dtype = "float32") -> Call:
@@ -139,8 +138,7 @@ def _meshgrid_rel(types: list[Any], attrs: Any) -> Type:
     fields = types[0].fields
     if not fields:
         raise refuse("is empty", "data")
-    if attrs.indexing not in ("ij", "xy"):
-        raise refuse(f"is {attrs.indexing!r} and may be 'ij' or 'xy'", "indexing")
+    need_one_of(attrs.indexing, ("ij", "xy"), "indexing")
     sizes = []
     for i, kind in enumerate(fields):
         if len(kind.shape) > 1:
@@ -172,12 +170,7 @@ def _shape_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType((len(types[0].shape),), attrs.dtype)
 
 
-@operator(
-    "shape_of",
-    traits=Traits(precision=FULL),
-    rel=_shape_rel,
-    compute=lambda attrs, ins, out: [topi.shape(ins[0], attrs.dtype)],
-)
+@operator("shape_of", traits=Traits(precision=FULL), rel=_shape_rel, compute="shape")
 def shape_of(data: Tensor, dtype: Dtype = "int32") -> Call:
     """The sizes of a tensor, as a tensor."""
 
@@ -186,7 +179,7 @@ def shape_of(data: Tensor, dtype: Dtype = "int32") -> Call:
     "ndarray_size",
     traits=Traits(precision=FULL),
     rel=lambda types, attrs: TensorType((), attrs.dtype),
-    compute=lambda attrs, ins, out: [topi.ndarray_size(ins[0], attrs.dtype)],
+    compute="ndarray_size",
 )
 def ndarray_size(data: Tensor, dtype: Dtype = "int32") -> Call:
     """The number of elements of a tensor, as a tensor without dimensions."""

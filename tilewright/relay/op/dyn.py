@@ -16,6 +16,7 @@ from ..expr import Call, Expr, const, const_like
 from ..ty import Any as AnySize
 from ..ty import TensorType, TupleType, Type, tensor_fields
 from . import layouts
+from .attributes import dtype, integer
 from .computes import te, topi
 from .registry import (
     BROADCAST,
@@ -25,15 +26,13 @@ from .registry import (
     Dtype,
     Numbers,
     Tensor,
-    Traits,
-    dtype,
     given,
-    integer,
     named,
     operator,
     refuse,
 )
-from .shapes import axis_of, differ, is_known, need_dtype, need_integers, need_rank, need_scalar
+from .shapes import axis_of, differ, is_known, need_dtype, need_integers, need_one_of, need_rank, need_scalar
+from .traits import Traits
 
 __all__ = [
     "arange",
@@ -280,18 +279,20 @@ def sparse_to_dense(
 
 
 # ---------------------------------------------------------------------------- picking
+def topk_type(shape: Sequence[Any], dtype: Any, attrs: Any) -> Type:
+    """The type of the values, of their indices, or of both."""
+    need_one_of(attrs.ret_type, ("both", "values", "indices"), "ret_type")
+    values, places = TensorType(shape, dtype), TensorType(shape, attrs.dtype)
+    return {"both": TupleType((values, places)), "values": values, "indices": places}[attrs.ret_type]
+
+
 def _topk_rel(types: list[Any], attrs: Any) -> Type:
     data, k = types
     need_scalar(k, "k")
     need_integers(k, "k")
     at = axis_of(attrs.axis, len(data.shape))
     shape = [AnySize() if d == at else s for d, s in enumerate(data.shape)]
-    values, places = TensorType(shape, data.dtype), TensorType(shape, attrs.dtype)
-    if attrs.ret_type == "both":
-        return TupleType((values, places))
-    if attrs.ret_type not in ("values", "indices"):
-        raise refuse(f"is {attrs.ret_type!r} and may be 'both', 'values' or 'indices'", "ret_type")
-    return values if attrs.ret_type == "values" else places
+    return topk_type(shape, data.dtype, attrs)
 
 
 def _topk_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
@@ -323,8 +324,7 @@ def _slice_rel(types: list[Any], attrs: Any) -> Type:
     counts = [_list_length(t, n) for t, n in zip(types[1:], ("begin", "end", "strides"), strict=True)]
     if max(counts) > len(data.shape):
         raise refuse(f"has {max(counts)} places and data is {data}", "begin")
-    if attrs.slice_mode not in ("end", "size"):
-        raise refuse(f"is {attrs.slice_mode!r} and may be 'end' or 'size'", "slice_mode")
+    need_one_of(attrs.slice_mode, ("end", "size"), "slice_mode")
     cut = max(counts)
     return TensorType([*_unknown(cut), *data.shape[cut:]], data.dtype)
 
@@ -353,8 +353,7 @@ def _pad_rel(types: list[Any], attrs: Any) -> Type:
     if differ(width.shape[0], len(data.shape)) or differ(width.shape[1], 2):
         raise refuse(f"must be ({len(data.shape)}, 2) for {data} and is {width}", "pad_width")
     need_scalar(value, "pad_value")
-    if attrs.pad_mode not in ("constant", "edge", "reflect"):
-        raise refuse(f"is {attrs.pad_mode!r} and may be 'constant', 'edge' or 'reflect'", "pad_mode")
+    need_one_of(attrs.pad_mode, ("constant", "edge", "reflect"), "pad_mode")
     return TensorType(_unknown(len(data.shape)), data.dtype)
 
 
@@ -392,11 +391,10 @@ def _enlarged(layout: str, kind: TensorType, axes: str) -> Type:
     return TensorType(layouts.shape_in(layout, {**named, **{v: AnySize() for v in axes}}), kind.dtype)
 
 
-def _out_sizes(out: TensorType, layout: str, axes: str) -> tuple[list[Any], list[Any]]:
-    """The whole shape of a result, and its sizes along some axes."""
+def _out_sizes(out: TensorType, layout: str, axes: str) -> list[Any]:
+    """The sizes of a result along some axes."""
     shape = room(out)
-    order = [v for v, _ in layouts.axes(layout)]
-    return shape, [shape[order.index(v)] for v in axes]
+    return [shape[layouts.axis_in(layout, v)] for v in axes]
 
 
 def _scales_rel(types: Sequence[Any], attrs: Any, axes: str) -> Type:
@@ -406,7 +404,7 @@ def _scales_rel(types: Sequence[Any], attrs: Any, axes: str) -> Type:
 
 
 def _upsampling_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
-    _, size = _out_sizes(out, attrs.layout, "HW")
+    size = _out_sizes(out, attrs.layout, "HW")
     mode = "align_corners" if attrs.align_corners else "asymmetric"
     return [topi.image.resize2d(ins[0], None, size, attrs.layout, attrs.method, mode)]
 
@@ -429,7 +427,7 @@ def upsampling(
 
 
 def _upsampling3d_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
-    _, size = _out_sizes(out, attrs.layout, "DHW")
+    size = _out_sizes(out, attrs.layout, "DHW")
     mode = attrs.coordinate_transformation_mode
     return [topi.image.resize3d(ins[0], None, size, attrs.layout, attrs.method, mode, "round")]
 
@@ -463,7 +461,7 @@ def _resize_rel(types: list[Any], attrs: Any) -> Type:
 
 
 def _resize_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
-    _, size = _out_sizes(out, attrs.layout, "HW")
+    size = _out_sizes(out, attrs.layout, "HW")
     return [
         topi.image.resize2d(
             ins[0], ins[2], size, attrs.layout, attrs.method, attrs.coordinate_transformation_mode,

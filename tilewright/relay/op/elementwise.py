@@ -8,10 +8,11 @@ from typing import Any
 from ...ir.dtype import DataType
 from ..expr import Call
 from ..ty import TensorType, Type
+from .attributes import flag, ints
 from .computes import topi
-from .registry import BROADCAST, ELEMWISE, Dtype, Ints, Place, Tensor, Traits, flag, ints, named, operator
+from .registry import BROADCAST, ELEMWISE, Dtype, Ints, Place, Tensor, named, operator
 from .shapes import axis_of, broadcast, need_dtype, same_rel
-from .traits import FOLLOW, FULL
+from .traits import FOLLOW, FULL, Traits
 
 __all__ = [
     "abs",
@@ -107,7 +108,7 @@ def _unary(
     return operator(
         name,
         rel=rel,
-        compute=lambda attrs, ins, out: [getattr(topi, topi_name or name)(ins[0])],
+        compute=topi_name or name,
         pattern=ELEMWISE,
         traits=Traits(**traits),
     )(named(build, name, __name__, doc))
@@ -165,7 +166,7 @@ def _broadcast_rel(types: list[Any], attrs: Any) -> Type:
     lhs, rhs = types
     need_dtype(rhs, lhs.dtype, "rhs")
     if lhs.shape == rhs.shape and all(d.__class__ is int for d in lhs.shape):
-        return lhs  # type: ignore[no-any-return]
+        return lhs
     return TensorType(broadcast(lhs.shape, rhs.shape), lhs.dtype)
 
 
@@ -189,16 +190,16 @@ def _binary(
     return operator(
         name,
         rel=rel,
-        compute=lambda attrs, ins, out: [getattr(topi, name)(ins[0], ins[1])],
+        compute=name,
         pattern=BROADCAST,
         places=_divisor if divides else None,
         traits=Traits(**traits),
     )(named(build, name, __name__, doc))
 
 
-add = _binary("add", "lhs + rhs.", quantised="qnn.add", neutral=0, commutes=True)
-subtract = _binary("subtract", "lhs - rhs.", quantised="qnn.subtract", neutral=0)
-multiply = _binary("multiply", "lhs * rhs.", quantised="qnn.mul", neutral=1, commutes=True)
+add = _binary("add", "lhs + rhs.", quantised="qnn.add", neutral=0, commutes=True, vector=("add",))
+subtract = _binary("subtract", "lhs - rhs.", quantised="qnn.subtract", neutral=0, vector=("add", "mul"))
+multiply = _binary("multiply", "lhs * rhs.", quantised="qnn.mul", neutral=1, commutes=True, vector=("mul",))
 divide = _binary("divide", "lhs / rhs; integers are rounded towards 0.", divides=True, neutral=1)
 floor_divide = _binary("floor_divide", "lhs / rhs rounded down.", divides=True)
 trunc_divide = _binary("trunc_divide", "lhs / rhs rounded towards 0.", divides=True)
@@ -206,10 +207,10 @@ mod = _binary("mod", "The remainder with the sign of lhs.", divides=True)
 floor_mod = _binary("floor_mod", "The remainder with the sign of rhs.", divides=True)
 trunc_mod = _binary("trunc_mod", "The remainder with the sign of lhs.", divides=True)
 power = _binary("power", "lhs to the power of rhs.", precision=FULL, neutral=1)
-maximum = _binary("maximum", "The greater one.", commutes=True)
-minimum = _binary("minimum", "The smaller one.", commutes=True)
-left_shift = _binary("left_shift", "The bits of lhs moved up by rhs.")
-right_shift = _binary("right_shift", "The bits of lhs moved down by rhs.")
+maximum = _binary("maximum", "The greater one.", commutes=True, vector=("max",))
+minimum = _binary("minimum", "The smaller one.", commutes=True, vector=("min",))
+left_shift = _binary("left_shift", "The bits of lhs moved up by rhs.", vector=("shift_right",))
+right_shift = _binary("right_shift", "The bits of lhs moved down by rhs.", vector=("shift_right",))
 logical_and = _binary("logical_and", "Whether both are true.")
 logical_or = _binary("logical_or", "Whether one is true.")
 logical_xor = _binary("logical_xor", "Whether just one is true.")
@@ -227,9 +228,9 @@ greater_equal = _binary("greater_equal", "lhs >= rhs.", _compare_rel)
 # ---------------------------------------------------------------------------- with attributes
 @operator(
     "clip",
-    traits=Traits(precision=FOLLOW),
+    traits=Traits(precision=FOLLOW, vector=("min", "max")),
     rel=same_rel,
-    compute=lambda attrs, ins, out: [topi.clip(ins[0], attrs.a_min, attrs.a_max)],
+    compute="clip",
     pattern=ELEMWISE,
 )
 def clip(a: Tensor, a_min: float, a_max: float) -> Call:
@@ -240,9 +241,7 @@ def _cast_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType(types[0].shape, attrs.dtype)
 
 
-@operator(
-    "cast", rel=_cast_rel, compute=lambda attrs, ins, out: [topi.cast(ins[0], attrs.dtype)], pattern=ELEMWISE
-)
+@operator("cast", rel=_cast_rel, compute="cast", pattern=ELEMWISE)
 def cast(data: Tensor, dtype: Dtype) -> Call:
     """The elements converted to another type."""
 
@@ -259,11 +258,7 @@ def cast_like(data: Tensor, dtype_like: Tensor) -> Call:
 
 
 @operator(
-    "reinterpret",
-    traits=Traits(precision=FULL),
-    rel=_cast_rel,
-    compute=lambda attrs, ins, out: [topi.reinterpret(ins[0], attrs.dtype)],
-    pattern=ELEMWISE,
+    "reinterpret", traits=Traits(precision=FULL), rel=_cast_rel, compute="reinterpret", pattern=ELEMWISE
 )
 def reinterpret(data: Tensor, dtype: Dtype) -> Call:
     """The bits of the elements read as another type of the same size."""
@@ -275,7 +270,7 @@ def _where_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType(broadcast(condition.shape, broadcast(x.shape, y.shape, "x and y")), x.dtype)
 
 
-@operator("where", rel=_where_rel, compute=lambda attrs, ins, out: [topi.where(*ins)], pattern=BROADCAST)
+@operator("where", rel=_where_rel, compute="where", pattern=BROADCAST)
 def where(condition: Tensor, x: Tensor, y: Tensor) -> Call:
     """`x` where the condition holds, else `y`; all three broadcast."""
 
@@ -283,15 +278,10 @@ def where(condition: Tensor, x: Tensor, y: Tensor) -> Call:
 # ---------------------------------------------------------------------------- fixed point
 def _fixed_rel(types: list[Any], attrs: Any) -> Type:
     need_dtype(types[0], INT32, "data")
-    return types[0]  # type: ignore[no-any-return]
+    return types[0]
 
 
-@operator(
-    "fixed_point_multiply",
-    rel=_fixed_rel,
-    compute=lambda attrs, ins, out: [topi.fixed_point_multiply(ins[0], attrs.multiplier, attrs.shift)],
-    pattern=ELEMWISE,
-)
+@operator("fixed_point_multiply", rel=_fixed_rel, compute="fixed_point_multiply", pattern=ELEMWISE)
 def fixed_point_multiply(data: Tensor, multiplier: int, shift: int) -> Call:
     """Integers times `multiplier · 2^(shift - 31)`, rounded."""
 
@@ -301,24 +291,14 @@ def _per_axis_rel(types: list[Any], attrs: Any) -> Type:
         need_dtype(kind, INT32, name)
     for at in attrs.axes:
         axis_of(at, len(types[0].shape), "axes")
-    return types[0]  # type: ignore[no-any-return]
+    return types[0]
 
 
 @operator(
     "fixed_point_multiply_per_axis",
     attrs={"is_lshift_required": flag(False), "is_rshift_required": flag(False), "axes": ints(())},
     rel=_per_axis_rel,
-    compute=lambda attrs, ins, out: [
-        topi.fixed_point_multiply_per_axis(
-            ins[0],
-            ins[1],
-            ins[2],
-            ins[3],
-            attrs.is_lshift_required,
-            attrs.is_rshift_required,
-            list(attrs.axes),
-        )
-    ],
+    compute="fixed_point_multiply_per_axis",
     pattern=ELEMWISE,
 )
 def fixed_point_multiply_per_axis(

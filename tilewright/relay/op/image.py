@@ -9,6 +9,7 @@ from ..expr import Call
 from ..ty import Any as AnySize
 from ..ty import TensorType, Type
 from . import dyn, layouts
+from .attributes import text, window
 from .computes import topi
 from .registry import (
     FUSABLE,
@@ -20,16 +21,15 @@ from .registry import (
     Place,
     Sides,
     Tensor,
-    Traits,
     Value,
+    alike,
     given,
     operator,
     refuse,
-    text,
-    window,
 )
-from .shapes import differ, is_known, mul, need_dtype, need_rank
+from .shapes import differ, is_known, mul, need_dtype, need_one_of, need_rank
 from .spatial import windows
+from .traits import Traits
 
 __all__ = ["affine_grid", "crop_and_resize", "dilation2d", "grid_sample", "resize1d", "resize2d", "resize3d"]
 
@@ -87,26 +87,6 @@ def _resize(axes: str) -> Callable[[Constructor], Constructor]:
     )
 
 
-@_resize("W")
-def resize1d(
-    data: Tensor,
-    size: Ints,
-    roi: Value = None,
-    layout: str = "NCW",
-    method: str = "linear",
-    coordinate_transformation_mode: str = "half_pixel",
-    rounding_method: str = "",
-    cubic_alpha: float = -0.5,
-    cubic_exclude: int = 0,
-    extrapolation_value: float = 0.0,
-    out_dtype: Dtype = None,
-    *,
-    scales: Value = None,
-    antialias: bool = False,
-) -> Call:
-    """A line of pixels in another size. See resize2d."""
-
-
 @_resize("HW")
 def resize2d(
     data: Tensor,
@@ -131,24 +111,8 @@ def resize2d(
     """
 
 
-@_resize("DHW")
-def resize3d(
-    data: Tensor,
-    size: Ints,
-    roi: Value = None,
-    layout: str = "NCDHW",
-    method: str = "linear",
-    coordinate_transformation_mode: str = "half_pixel",
-    rounding_method: str = "",
-    cubic_alpha: float = -0.5,
-    cubic_exclude: int = 0,
-    extrapolation_value: float = 0.0,
-    out_dtype: Dtype = None,
-    *,
-    scales: Value = None,
-    antialias: bool = False,
-) -> Call:
-    """A volume in another size. See resize2d."""
+resize1d = _resize("W")(alike(resize2d, "resize1d", "A line of pixels in another size. See resize2d.", 1))
+resize3d = _resize("DHW")(alike(resize2d, "resize3d", "A volume in another size. See resize2d.", 3))
 
 
 def _times(size: Any, scale: float) -> Any:
@@ -241,18 +205,7 @@ def _crop_rel(types: list[Any], attrs: Any) -> Type:
     "image.crop_and_resize",
     attrs={"layout": text("NCHW")},
     rel=_crop_rel,
-    compute=lambda attrs, ins, out: [
-        topi.image.crop_and_resize(
-            ins[0],
-            ins[1],
-            ins[2],
-            attrs.crop_size,
-            attrs.layout,
-            attrs.method,
-            attrs.extrapolation_value,
-            out.dtype,
-        )
-    ],
+    compute="image.crop_and_resize",
     pattern=INJECTIVE,
     places=lambda types, attrs: [Place(2, "position", 0, (attrs.layout.index("N"),))],
 )
@@ -318,12 +271,7 @@ def _affine_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType((data.shape[0], 2, *attrs.target_shape), data.dtype)
 
 
-@operator(
-    "image.affine_grid",
-    rel=_affine_rel,
-    compute=lambda attrs, ins, out: [topi.image.affine_grid(ins[0], attrs.target_shape, attrs.align_corners)],
-    pattern=INJECTIVE,
-)
+@operator("image.affine_grid", rel=_affine_rel, compute="image.affine_grid", pattern=INJECTIVE)
 def affine_grid(data: Tensor, target_shape: Ints = None, align_corners: bool = True) -> Call:
     """The source coordinates of each pixel of an image of `target_shape` under affine maps, [batch, 2, 3]."""
     if target_shape is None:
@@ -342,23 +290,11 @@ def _grid_rel(types: list[Any], attrs: Any) -> Type:
         raise refuse(f"must have {count} coordinates and is {grid}", "grid")
     if differ(grid.shape[0], data.shape[0]):
         raise refuse(f"is {grid} and data is {data}: the batches differ", "grid")
-    if attrs.padding_mode not in ("zeros", "border", "reflection"):
-        raise refuse(
-            f"is {attrs.padding_mode!r} and may be 'zeros', 'border' or 'reflection'", "padding_mode"
-        )
+    need_one_of(attrs.padding_mode, ("zeros", "border", "reflection"), "padding_mode")
     return TensorType((*data.shape[:2], *grid.shape[2:]), data.dtype)
 
 
-@operator(
-    "image.grid_sample",
-    rel=_grid_rel,
-    compute=lambda attrs, ins, out: [
-        topi.image.grid_sample(
-            ins[0], ins[1], attrs.method, attrs.layout, attrs.padding_mode, attrs.align_corners
-        )
-    ],
-    pattern=INJECTIVE,
-)
+@operator("image.grid_sample", rel=_grid_rel, compute="image.grid_sample", pattern=INJECTIVE)
 def grid_sample(
     data: Tensor,
     grid: Tensor,

@@ -11,25 +11,9 @@ from ..ty import Any as AnySize
 from ..ty import TensorType, Type
 from . import dyn
 from .arguments import is_computed
-from .attributes import known
+from .attributes import dtype, integer, ints, known, text
 from .computes import te, topi
-from .registry import (
-    INJECTIVE,
-    Dtype,
-    Int32,
-    Ints,
-    Place,
-    Tensor,
-    Tensors,
-    Traits,
-    dtype,
-    given,
-    integer,
-    ints,
-    operator,
-    refuse,
-    text,
-)
+from .registry import INJECTIVE, Dtype, Int32, Ints, Place, Tensor, Tensors, given, operator, refuse
 from .shapes import (
     add,
     assume_inside,
@@ -40,12 +24,13 @@ from .shapes import (
     is_known,
     need_dtype,
     need_integers,
+    need_one_of,
     need_rank,
     need_scalar,
     product,
 )
 from .spatial import windows
-from .traits import FULL
+from .traits import FULL, Traits
 
 __all__ = [
     "adv_index",
@@ -171,15 +156,10 @@ def _strided_set_rel(types: list[Any], attrs: Any) -> Type:
     for kind, name in zip(places, ("begin", "end", "strides"), strict=True):
         need_rank(kind, 1, name)
         need_integers(kind, name)
-    return data  # type: ignore[no-any-return]
+    return data
 
 
-@operator(
-    "strided_set",
-    rel=_strided_set_rel,
-    compute=lambda attrs, ins, out: [topi.strided_set(*ins)],
-    pattern=INJECTIVE,
-)
+@operator("strided_set", rel=_strided_set_rel, compute="strided_set", pattern=INJECTIVE)
 def strided_set(data: Tensor, v: Tensor, begin: Int32, end: Int32, strides: Int32 = None) -> Call:
     """The tensor with `data[begin:end:strides] = v` done."""
     if strides is not None:
@@ -214,13 +194,7 @@ def _take_places(types: list[Any], attrs: Any) -> list[Place]:
     return [Place(1, kind_of(attrs), 0, (axis_of(attrs.axis, len(types[0].shape)),))]
 
 
-@operator(
-    "take",
-    rel=_take_rel,
-    compute=lambda attrs, ins, out: [topi.take(ins[0], ins[1], attrs.axis, attrs.batch_dims, attrs.mode)],
-    pattern=INJECTIVE,
-    places=_take_places,
-)
+@operator("take", rel=_take_rel, compute="take", pattern=INJECTIVE, places=_take_places)
 def take(
     data: Tensor,
     indices: Tensor,
@@ -270,7 +244,7 @@ def _gather_nd_rel(types: list[Any], attrs: Any) -> Type:
 @operator(
     "gather_nd",
     rel=_gather_nd_rel,
-    compute=lambda attrs, ins, out: [topi.gather_nd(ins[0], ins[1], attrs.batch_dims)],
+    compute="gather_nd",
     pattern=INJECTIVE,
     places=lambda types, attrs: [
         Place(1, "index", 0, tuple(attrs.batch_dims + c for c in range(types[1].shape[0])))
@@ -316,11 +290,6 @@ def _need_shape(kind: TensorType, wanted: Any, argument: str, why: str) -> None:
         raise refuse(f"is {kind} and must be {TensorType(wanted, kind.dtype)}: {why}", argument)
 
 
-def _combination(value: str, argument: str) -> None:
-    if value not in _REDUCTIONS:
-        raise refuse(f"is {value!r} and may be {', '.join(map(repr, _REDUCTIONS))}", argument)
-
-
 def _scatter_elements_rel(types: list[Any], attrs: Any) -> Type:
     data, indices, updates = types
     need_integers(indices, "indices")
@@ -328,19 +297,15 @@ def _scatter_elements_rel(types: list[Any], attrs: Any) -> Type:
     axis_of(attrs.axis, len(data.shape))
     need_rank(indices, len(data.shape), "indices")
     _need_shape(updates, indices.shape, "updates", "as indices")
-    _combination(attrs.reduction, "reduction")
-    return data  # type: ignore[no-any-return]
+    need_one_of(attrs.reduction, _REDUCTIONS, "reduction")
+    return data
 
 
 @operator(
     "scatter_elements",
     attrs={"node": text("")},
     rel=_scatter_elements_rel,
-    compute=lambda attrs, ins, out: [
-        topi.scatter_elements(
-            ins[0], ins[1], ins[2], attrs.axis, attrs.reduction, node=attrs.node, negative=attrs.negative
-        )
-    ],
+    compute="scatter_elements",
     places=lambda types, attrs: [Place(1, kind_of(attrs), 0, (axis_of(attrs.axis, len(types[0].shape)),))],
 )
 def scatter_elements(
@@ -368,17 +333,15 @@ def _scatter_nd_rel(types: list[Any], attrs: Any) -> Type:
         raise refuse(f"has {count} coordinates and data is {data}", "indices")
     wanted = (*indices.shape[1:], *data.shape[count:])
     _need_shape(updates, wanted, "updates", "the points, then what a point of data holds")
-    _combination(attrs.mode, "mode")
-    return data  # type: ignore[no-any-return]
+    need_one_of(attrs.mode, _REDUCTIONS, "mode")
+    return data
 
 
 @operator(
     "scatter_nd",
     attrs={"node": text("")},
     rel=_scatter_nd_rel,
-    compute=lambda attrs, ins, out: [
-        topi.scatter_nd(ins[0], ins[1], ins[2], attrs.mode, node=attrs.node, negative=attrs.negative)
-    ],
+    compute="scatter_nd",
     places=lambda types, attrs: [Place(1, kind_of(attrs), 0, tuple(range(types[1].shape[0])))],
 )
 def scatter_nd(
@@ -439,7 +402,7 @@ def _unravel_rel(types: list[Any], attrs: Any) -> Type:
 @operator(
     "unravel_index",
     rel=_unravel_rel,
-    compute=lambda attrs, ins, out: [topi.unravel_index(ins[0], ins[1])],
+    compute="unravel_index",
     pattern=INJECTIVE,
     places=lambda types, attrs: [Place(1, "divisor")],
 )
@@ -477,14 +440,14 @@ def adv_index(inputs: Tensors) -> Call:
 def _permutation_rel(types: list[Any], attrs: Any) -> Type:
     need_rank(types[0], 1, "data")
     need_integers(types[0], "data")
-    return types[0]  # type: ignore[no-any-return]
+    return types[0]
 
 
 @operator(
     "invert_permutation",
     attrs={"node": text("")},
     rel=_permutation_rel,
-    compute=lambda attrs, ins, out: [topi.invert_permutation(ins[0], node=attrs.node)],
+    compute="invert_permutation",
     places=lambda types, attrs: [Place(0, "position", 0, (0,))],
 )
 def invert_permutation(data: Tensor) -> Call:
@@ -503,15 +466,10 @@ def _sequence_mask_rel(types: list[Any], attrs: Any) -> Type:
             f"{data.shape[1 - attrs.axis]}",
             "valid_length",
         )
-    return data  # type: ignore[no-any-return]
+    return data
 
 
-@operator(
-    "sequence_mask",
-    rel=_sequence_mask_rel,
-    compute=lambda attrs, ins, out: [topi.sequence_mask(ins[0], ins[1], attrs.mask_value, attrs.axis)],
-    pattern=INJECTIVE,
-)
+@operator("sequence_mask", rel=_sequence_mask_rel, compute="sequence_mask", pattern=INJECTIVE)
 def sequence_mask(data: Tensor, valid_length: Tensor, mask_value: float = 0, axis: int = 0) -> Call:
     """The data with a mask value after the end of each sequence; `axis` is time, the other one the batch."""
 
@@ -524,13 +482,13 @@ def _reverse_sequence_rel(types: list[Any], attrs: Any) -> Type:
     batch = axis_of(attrs.batch_axis, len(data.shape), "batch_axis")
     if differ(lengths.shape[0], data.shape[batch]):
         raise refuse(f"has {lengths.shape[0]} elements and the batch {data.shape[batch]}", "seq_lengths")
-    return data  # type: ignore[no-any-return]
+    return data
 
 
 @operator(
     "reverse_sequence",
     rel=_reverse_sequence_rel,
-    compute=lambda attrs, ins, out: [topi.reverse_sequence(ins[0], ins[1], attrs.seq_axis, attrs.batch_axis)],
+    compute="reverse_sequence",
     pattern=INJECTIVE,
     places=lambda types, attrs: [Place(1, "length", 0, (axis_of(attrs.seq_axis, len(types[0].shape)),))],
 )
@@ -586,7 +544,7 @@ def _set_diag_rel(types: list[Any], attrs: Any) -> Type:
     sides = attrs.align.split("_")
     if len(sides) != 2 or not {*sides} <= {"LEFT", "RIGHT"}:
         raise refuse(f"is {attrs.align!r}, say 'RIGHT_LEFT'", "align")
-    return data  # type: ignore[no-any-return]
+    return data
 
 
 @operator(
@@ -609,14 +567,9 @@ def _trilu_rel(types: list[Any], attrs: Any) -> Type:
         raise refuse(f"must hold matrices and is {data}", "data")
     need_integers(k, "k")
     need_scalar(k, "k")
-    return data  # type: ignore[no-any-return]
+    return data
 
 
-@operator(
-    "trilu",
-    rel=_trilu_rel,
-    compute=lambda attrs, ins, out: [topi.trilu(ins[0], ins[1], attrs.upper)],
-    pattern=INJECTIVE,
-)
+@operator("trilu", rel=_trilu_rel, compute="trilu", pattern=INJECTIVE)
 def trilu(data: Tensor, k: Int32 = 0, upper: bool = True) -> Call:
     """The upper (or lower) triangle from diagonal `k` on, zeros elsewhere."""

@@ -5,24 +5,18 @@ sizes("NCHW4c", (1, 8, 56, 56, 4)) = {N: 1, C: 32, H: 56, W: 56}      shape_in i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...ir.data_layout import layout_axes
 from .registry import refuse
 from .shapes import ceildiv, differ, floordiv, mul
 
-__all__ = ["axes", "letters", "shape_in", "sizes"]
 
-
-def axes(layout: str) -> list[tuple[str, int]]:
+def axes(layout: str) -> tuple[tuple[str, int], ...]:
     """The dimensions of a layout: letter and, of an inner part, its size (else 0)."""
-    found = re.findall(r"(\d*)([A-Za-z])", layout)
-    out = [(letter, int(size or 0)) for size, letter in found]
-    outer = [v for v, size in out if v.isupper()]
-    wrong = "".join(s + v for s, v in found) != layout or len(set(outer)) != len(outer)
-    wrong = wrong or any(v.islower() != bool(size) or v.upper() not in outer for v, size in out)
-    if wrong or not out:
+    out = layout_axes(layout)
+    if out is None or any(v.islower() and not size for v, size in out):
         raise refuse(f"{layout!r} is not a layout, such as NCHW, NHWC or NCHW16c")
     return out
 
@@ -30,6 +24,20 @@ def axes(layout: str) -> list[tuple[str, int]]:
 def letters(layout: str) -> str:
     """The axes of a layout without their inner parts, in order."""
     return "".join(v for v, _ in axes(layout) if v.isupper())
+
+
+def blocks(layout: str) -> dict[str, int]:
+    """The blocked axes, and their block sizes."""
+    out: dict[str, int] = {}
+    for letter, size in axes(layout):
+        if size:
+            out[letter.upper()] = out.get(letter.upper(), 1) * size
+    return out
+
+
+def axis_in(layout: str, letter: str) -> int:
+    """The index of the (outer) axis of a letter."""
+    return [v for v, _ in axes(layout)].index(letter)
 
 
 def sizes(layout: str, shape: Sequence[Any], argument: str = "data") -> dict[str, Any]:
@@ -48,10 +56,7 @@ def sizes(layout: str, shape: Sequence[Any], argument: str = "data") -> dict[str
 def shape_in(layout: str, named: Mapping[str, Any], exact: bool = True) -> tuple[Any, ...]:
     """The shape of a tensor of these sizes in a layout; without `exact`, axes are padded to whole blocks."""
     parts = axes(layout)
-    inner: dict[str, int] = {}
-    for letter, factor in parts:
-        if factor:
-            inner[letter.upper()] = inner.get(letter.upper(), 1) * factor
+    inner = blocks(layout)
     out: list[Any] = []
     for letter, factor in parts:
         d = named.get(letter.upper(), 1)

@@ -6,9 +6,9 @@ from typing import Any
 
 from ..expr import Call
 from ..ty import TensorType, Type
-from .computes import topi
-from .registry import Place, Tensor, operator, refuse, text
-from .shapes import differ, need_dtype, need_rank, need_vectors
+from .attributes import text
+from .registry import Place, Tensor, operator, refuse
+from .shapes import differ, need_dtype, need_one_of, need_rank, need_vectors
 
 __all__ = ["cross_entropy", "cross_entropy_with_logits", "nll_loss"]
 
@@ -23,16 +23,12 @@ def _entropy_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType((), predictions.dtype)
 
 
-@operator("nn.cross_entropy", rel=_entropy_rel, compute=lambda attrs, ins, out: [topi.nn.cross_entropy(*ins)])
+@operator("nn.cross_entropy", rel=_entropy_rel, compute="nn.cross_entropy")
 def cross_entropy(predictions: Tensor, targets: Tensor) -> Call:
     """-sum(log(predictions)·targets) / batch."""
 
 
-@operator(
-    "nn.cross_entropy_with_logits",
-    rel=_entropy_rel,
-    compute=lambda attrs, ins, out: [topi.nn.cross_entropy_with_logits(*ins)],
-)
+@operator("nn.cross_entropy_with_logits", rel=_entropy_rel, compute="nn.cross_entropy_with_logits")
 def cross_entropy_with_logits(predictions: Tensor, targets: Tensor) -> Call:
     """-sum(predictions·targets) / batch, of predictions that are logarithms already."""
 
@@ -49,8 +45,7 @@ def _nll_rel(types: list[Any], attrs: Any) -> Type:
     if not targets.dtype.is_integral:
         raise refuse(f"are {targets.dtype} and must be integers", "targets")
     need_vectors(predictions, at, weights=weights)
-    if attrs.reduction not in ("mean", "sum", "none"):
-        raise refuse(f"is {attrs.reduction!r} and may be 'mean', 'sum' or 'none'", "reduction")
+    need_one_of(attrs.reduction, ("mean", "sum", "none"), "reduction")
     return TensorType(places if attrs.reduction == "none" else (), predictions.dtype)
 
 
@@ -58,9 +53,7 @@ def _nll_rel(types: list[Any], attrs: Any) -> Type:
     "nn.nll_loss",
     attrs={"node": text("")},
     rel=_nll_rel,
-    compute=lambda attrs, ins, out: [
-        topi.nn.nll_loss(ins[0], ins[1], ins[2], attrs.reduction, attrs.ignore_index, node=attrs.node)
-    ],
+    compute="nn.nll_loss",
     places=lambda types, attrs: [
         Place(1, "position", 0, (min(1, len(types[0].shape) - 1),), ignored=attrs.ignore_index)
     ],

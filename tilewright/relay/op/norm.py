@@ -8,9 +8,9 @@ from typing import Any
 from ..expr import Call, TupleWrapper
 from ..ty import TupleType, Type
 from .computes import topi
-from .registry import Ints, Tensor, Traits, operator, refuse
+from .registry import Ints, Tensor, operator, refuse
 from .shapes import axes_of, axis_of, differ, need_rank, need_vectors, whole_part
-from .traits import FOLLOW, FULL
+from .traits import FOLLOW, FULL, Traits
 
 __all__ = ["batch_norm", "group_norm", "instance_norm", "l2_normalize", "layer_norm", "lrn", "rms_norm"]
 
@@ -48,7 +48,7 @@ def batch_norm(
 def _layer_norm_rel(types: list[Any], attrs: Any) -> Type:
     data, gamma, beta = types
     need_vectors(data, axis_of(attrs.axis, len(data.shape)), gamma=gamma, beta=beta)
-    return data  # type: ignore[no-any-return]
+    return data
 
 
 @operator(
@@ -91,7 +91,7 @@ def _scales(attrs: Any, ins: Sequence[Any]) -> tuple[Any, Any]:
 def _instance_norm_rel(types: list[Any], attrs: Any) -> Type:
     data, gamma, beta = types
     need_vectors(data, _channel(attrs, len(data.shape)), gamma=gamma, beta=beta)
-    return data  # type: ignore[no-any-return]
+    return data
 
 
 def _instance_norm_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
@@ -122,7 +122,7 @@ def _group_norm_rel(types: list[Any], attrs: Any) -> Type:
     if attrs.num_groups < 1:
         raise refuse(f"is {attrs.num_groups}", "num_groups")
     whole_part(data.shape[at], attrs.num_groups, "num_groups", "the number of channels")
-    return data  # type: ignore[no-any-return]
+    return data
 
 
 def _group_norm_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
@@ -152,7 +152,7 @@ def _rms_norm_rel(types: list[Any], attrs: Any) -> Type:
     for d, size in zip(axes, weight.shape, strict=True):
         if differ(size, data.shape[d]):
             raise refuse(f"is {weight} and dimension {d} of data {data.shape[d]}", "weight")
-    return data  # type: ignore[no-any-return]
+    return data
 
 
 @operator(
@@ -168,15 +168,10 @@ def rms_norm(data: Tensor, weight: Tensor, axis: Ints = (-1,), epsilon: float = 
 
 def _axes_rel(types: list[Any], attrs: Any) -> Type:
     axes_of(attrs.axis, len(types[0].shape))
-    return types[0]  # type: ignore[no-any-return]
+    return types[0]
 
 
-@operator(
-    "nn.l2_normalize",
-    traits=Traits(precision=FULL),
-    rel=_axes_rel,
-    compute=lambda attrs, ins, out: [topi.nn.l2_normalize(ins[0], attrs.eps, attrs.axis)],
-)
+@operator("nn.l2_normalize", traits=Traits(precision=FULL), rel=_axes_rel, compute="nn.l2_normalize")
 def l2_normalize(data: Tensor, eps: float, axis: Ints = None) -> Call:
     """x / sqrt(max(sum(x²), eps)) over some dimensions."""
 
@@ -185,17 +180,10 @@ def _lrn_rel(types: list[Any], attrs: Any) -> Type:
     axis_of(attrs.axis, len(types[0].shape))
     if attrs.size < 1:
         raise refuse(f"is {attrs.size}", "size")
-    return types[0]  # type: ignore[no-any-return]
+    return types[0]
 
 
-@operator(
-    "nn.lrn",
-    traits=Traits(precision=FULL),
-    rel=_lrn_rel,
-    compute=lambda attrs, ins, out: [
-        topi.nn.lrn(ins[0], attrs.size, attrs.axis, attrs.alpha, attrs.beta, attrs.bias)
-    ],
-)
+@operator("nn.lrn", traits=Traits(precision=FULL), rel=_lrn_rel, compute="nn.lrn")
 def lrn(
     data: Tensor, size: int = 5, axis: int = 1, bias: float = 2, alpha: float = 1e-05, beta: float = 0.75
 ) -> Call:

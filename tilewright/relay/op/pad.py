@@ -9,8 +9,9 @@ from ..ty import TensorType, Type
 from . import dyn
 from .arguments import columns
 from .computes import topi
-from .registry import INJECTIVE, Ints, Tensor, Traits, given, operator, refuse
+from .registry import INJECTIVE, Ints, Tensor, given, operator, refuse
 from .shapes import add, is_known, mul, sub
+from .traits import Traits
 
 __all__ = ["dilate", "mirror_pad", "pad"]
 
@@ -89,11 +90,6 @@ def _dilate_rel(types: list[Any], attrs: Any) -> Type:
     )
 
 
-@operator(
-    "nn.dilate",
-    rel=_dilate_rel,
-    compute=lambda attrs, ins, out: [topi.nn.dilate(ins[0], attrs.strides, attrs.dilation_value)],
-    pattern=INJECTIVE,
-)
+@operator("nn.dilate", rel=_dilate_rel, compute="nn.dilate", pattern=INJECTIVE)
 def dilate(data: Tensor, strides: Ints, dilation_value: float = 0.0) -> Call:
     """The elements with `stride - 1` others between them."""

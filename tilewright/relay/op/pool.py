@@ -8,10 +8,11 @@ from typing import Any
 from ..expr import Call
 from ..ty import TensorType, Type
 from . import layouts
-from .computes import topi
-from .registry import FUSABLE, Constructor, Ints, Tensor, Traits, operator, padding, refuse, window
+from .attributes import padding, window
+from .computes import in_layout, topi
+from .registry import FUSABLE, Constructor, Ints, Tensor, alike, operator, refuse
 from .spatial import pool_rel, space
-from .traits import FOLLOW
+from .traits import FOLLOW, Traits
 
 __all__ = [
     "adaptive_avg_pool1d",
@@ -35,12 +36,6 @@ __all__ = [
 ]
 
 
-def _moved(made: Any, attrs: Any) -> list[Any]:
-    if attrs.out_layout and attrs.out_layout != attrs.layout:
-        made = topi.layout_transform(made, attrs.layout, attrs.out_layout)
-    return [made]
-
-
 def _traits(kind: str, average: str = "") -> Traits:
     """Traits of pooling: a maximum of quantised integers is that of their values; an average may have a qnn
     operator."""
@@ -60,7 +55,7 @@ def _pool(kind: str, rank: int) -> Callable[[Constructor], Constructor]:
             ins[0], attrs.pool_size, attrs.strides, attrs.dilation, attrs.padding,
             kind, attrs.ceil_mode, attrs.layout, attrs.get("count_include_pad", True),
         )  # fmt: skip
-        return _moved(made, attrs)
+        return in_layout(made, attrs.layout, attrs.out_layout)
 
     each = {name: window(rank) for name in ("pool_size", "strides", "dilation")}
     return operator(
@@ -71,20 +66,6 @@ def _pool(kind: str, rank: int) -> Callable[[Constructor], Constructor]:
         pattern=FUSABLE,
         traits=_traits(kind, "qnn.avg_pool2d" if rank == 2 else ""),
     )
-
-
-@_pool("max", 1)
-def max_pool1d(
-    data: Tensor,
-    pool_size: Ints = (1,),
-    strides: Ints = (1,),
-    dilation: Ints = (1,),
-    padding: Ints = (0,),
-    layout: str = "NCW",
-    out_layout: str = "",
-    ceil_mode: bool = False,
-) -> Call:
-    """The greatest element of each window of one dimension."""
 
 
 @_pool("max", 2)
@@ -101,33 +82,12 @@ def max_pool2d(
     """The greatest element of each window of two dimensions."""
 
 
-@_pool("max", 3)
-def max_pool3d(
-    data: Tensor,
-    pool_size: Ints = (1, 1, 1),
-    strides: Ints = (1, 1, 1),
-    dilation: Ints = (1, 1, 1),
-    padding: Ints = (0, 0, 0),
-    layout: str = "NCDHW",
-    out_layout: str = "",
-    ceil_mode: bool = False,
-) -> Call:
-    """The greatest element of each window of three dimensions."""
-
-
-@_pool("avg", 1)
-def avg_pool1d(
-    data: Tensor,
-    pool_size: Ints = (1,),
-    strides: Ints = (1,),
-    dilation: Ints = (1,),
-    padding: Ints = (0,),
-    layout: str = "NCW",
-    out_layout: str = "",
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
-) -> Call:
-    """The average of each window of one dimension."""
+max_pool1d = _pool("max", 1)(
+    alike(max_pool2d, "max_pool1d", "The greatest element of each window of one dimension.", 1)
+)
+max_pool3d = _pool("max", 3)(
+    alike(max_pool2d, "max_pool3d", "The greatest element of each window of three dimensions.", 3)
+)
 
 
 @_pool("avg", 2)
@@ -145,19 +105,12 @@ def avg_pool2d(
     """The average of each window of two dimensions."""
 
 
-@_pool("avg", 3)
-def avg_pool3d(
-    data: Tensor,
-    pool_size: Ints = (1, 1, 1),
-    strides: Ints = (1, 1, 1),
-    dilation: Ints = (1, 1, 1),
-    padding: Ints = (0, 0, 0),
-    layout: str = "NCDHW",
-    out_layout: str = "",
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
-) -> Call:
-    """The average of each window of three dimensions."""
+avg_pool1d = _pool("avg", 1)(
+    alike(avg_pool2d, "avg_pool1d", "The average of each window of one dimension.", 1)
+)
+avg_pool3d = _pool("avg", 3)(
+    alike(avg_pool2d, "avg_pool3d", "The average of each window of three dimensions.", 3)
+)
 
 
 # ---------------------------------------------------------------------------- to a given size
@@ -171,7 +124,7 @@ def _wanted(attrs: Any, named: dict[str, Any]) -> tuple[Any, ...]:
         raise refuse(f"is {given} and the layout has {len(axes)} spatial axes", "output_size")
     if any(isinstance(v, int) and v < 1 for v in given):
         raise refuse(f"is {given} and must be positive", "output_size")
-    return given * len(axes) if len(given) == 1 else given  # type: ignore[no-any-return]
+    return given * len(axes) if len(given) == 1 else given
 
 
 def _adaptive_rel(types: list[Any], attrs: Any) -> Type:
@@ -184,7 +137,7 @@ def _adaptive(kind: str, rank: int) -> Callable[[Constructor], Constructor]:
     def compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
         work = {1: topi.nn.adaptive_pool1d, 2: topi.nn.adaptive_pool, 3: topi.nn.adaptive_pool3d}[rank]
         size = _wanted(attrs, layouts.sizes(attrs.layout, TensorType(ins[0].shape).shape))
-        return _moved(work(ins[0], size, kind, attrs.layout), attrs)
+        return in_layout(work(ins[0], size, kind, attrs.layout), attrs.layout, attrs.out_layout)
 
     return operator(
         f"nn.adaptive_{kind}_pool{rank}d",
@@ -195,13 +148,6 @@ def _adaptive(kind: str, rank: int) -> Callable[[Constructor], Constructor]:
     )
 
 
-@_adaptive("max", 1)
-def adaptive_max_pool1d(
-    data: Tensor, output_size: Ints = None, layout: str = "NCW", out_layout: str = ""
-) -> Call:
-    """The greatest elements of as many windows as the result has elements."""
-
-
 @_adaptive("max", 2)
 def adaptive_max_pool2d(
     data: Tensor, output_size: Ints = None, layout: str = "NCHW", out_layout: str = ""
@@ -209,18 +155,22 @@ def adaptive_max_pool2d(
     """The greatest elements of as many windows as the result has pixels."""
 
 
-@_adaptive("max", 3)
-def adaptive_max_pool3d(
-    data: Tensor, output_size: Ints = None, layout: str = "NCDHW", out_layout: str = ""
-) -> Call:
-    """The greatest elements of as many windows as the result has points."""
-
-
-@_adaptive("avg", 1)
-def adaptive_avg_pool1d(
-    data: Tensor, output_size: Ints = None, layout: str = "NCW", out_layout: str = ""
-) -> Call:
-    """The averages of as many windows as the result has elements."""
+adaptive_max_pool1d = _adaptive("max", 1)(
+    alike(
+        adaptive_max_pool2d,
+        "adaptive_max_pool1d",
+        "The greatest elements of as many windows as the result has elements.",
+        1,
+    )
+)
+adaptive_max_pool3d = _adaptive("max", 3)(
+    alike(
+        adaptive_max_pool2d,
+        "adaptive_max_pool3d",
+        "The greatest elements of as many windows as the result has points.",
+        3,
+    )
+)
 
 
 @_adaptive("avg", 2)
@@ -230,11 +180,22 @@ def adaptive_avg_pool2d(
     """The averages of as many windows as the result has pixels."""
 
 
-@_adaptive("avg", 3)
-def adaptive_avg_pool3d(
-    data: Tensor, output_size: Ints = None, layout: str = "NCDHW", out_layout: str = ""
-) -> Call:
-    """The averages of as many windows as the result has points."""
+adaptive_avg_pool1d = _adaptive("avg", 1)(
+    alike(
+        adaptive_avg_pool2d,
+        "adaptive_avg_pool1d",
+        "The averages of as many windows as the result has elements.",
+        1,
+    )
+)
+adaptive_avg_pool3d = _adaptive("avg", 3)(
+    alike(
+        adaptive_avg_pool2d,
+        "adaptive_avg_pool3d",
+        "The averages of as many windows as the result has points.",
+        3,
+    )
+)
 
 
 # ---------------------------------------------------------------------------- over everything

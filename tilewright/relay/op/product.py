@@ -8,9 +8,9 @@ from ..expr import Call
 from ..ty import TensorType, Type
 from . import layouts
 from .computes import topi
-from .registry import BROADCAST, FUSABLE, Dtype, Tensor, Tensors, Traits, operator, refuse
+from .registry import BROADCAST, FUSABLE, Dtype, Tensor, Tensors, operator, refuse
 from .shapes import axis_of, differ, need_dtype, need_rank, need_vectors, same_size, unify
-from .traits import SMALL
+from .traits import SMALL, Traits
 
 __all__ = ["batch_matmul", "bias_add", "contrib_dense_pack", "dense", "matmul"]
 
@@ -31,7 +31,7 @@ def _dense_rel(types: list[Any], attrs: Any) -> Type:
     "nn.dense",
     traits=Traits(product=True, precision=SMALL, quantised="qnn.dense"),
     rel=_dense_rel,
-    compute=lambda attrs, ins, out: [topi.nn.dense(ins[0], ins[1], None, out.dtype)],
+    compute="nn.dense",
     pattern=FUSABLE,
 )
 def dense(data: Tensor, weight: Tensor, units: int | None = None, out_dtype: Dtype = "") -> Call:
@@ -53,9 +53,7 @@ def _matmul_rel(types: list[Any], attrs: Any) -> Type:
     "nn.matmul",
     traits=Traits(product=True, precision=SMALL, quantised="qnn.dense"),
     rel=_matmul_rel,
-    compute=lambda attrs, ins, out: [
-        topi.nn.matmul(ins[0], ins[1], None, out.dtype, attrs.transpose_a, attrs.transpose_b)
-    ],
+    compute="nn.matmul",
     pattern=FUSABLE,
 )
 def matmul(
@@ -89,9 +87,7 @@ def _batch_matmul_rel(types: list[Any], attrs: Any) -> Type:
     "nn.batch_matmul",
     traits=Traits(product=True, precision=SMALL, quantised="qnn.batch_matmul"),
     rel=_batch_matmul_rel,
-    compute=lambda attrs, ins, out: [
-        topi.nn.batch_matmul(ins[0], ins[1], None, out.dtype, attrs.transpose_a, attrs.transpose_b)
-    ],
+    compute="nn.batch_matmul",
     pattern=FUSABLE,
 )
 def batch_matmul(
@@ -108,13 +104,14 @@ def _bias_rel(types: list[Any], attrs: Any) -> Type:
     data, bias = types
     need_dtype(bias, data.dtype, "bias")
     need_vectors(data, axis_of(attrs.axis, len(data.shape)), bias=bias)
-    return data  # type: ignore[no-any-return]
+    return data
 
 
 @operator(
     "nn.bias_add",
+    traits=Traits(vector=("add",)),
     rel=_bias_rel,
-    compute=lambda attrs, ins, out: [topi.nn.bias_add(ins[0], ins[1], attrs.axis)],
+    compute="nn.bias_add",
     pattern=BROADCAST,
 )
 def bias_add(data: Tensor, bias: Tensor, axis: int = 1) -> Call:

@@ -10,8 +10,9 @@ from ..ty import Any as AnySize
 from ..ty import TensorType, TupleType, Type, is_dynamic
 from . import dyn, layouts
 from .arguments import columns
+from .attributes import integer
 from .computes import topi
-from .registry import BROADCAST, INJECTIVE, Ints, Tensor, Tensors, Traits, Value, integer, operator, refuse
+from .registry import BROADCAST, INJECTIVE, Ints, Tensor, Tensors, Value, operator, refuse
 from .shapes import (
     add,
     axes_of,
@@ -27,6 +28,7 @@ from .shapes import (
     unify,
     whole_part,
 )
+from .traits import Traits
 
 __all__ = [
     "concatenate",
@@ -188,7 +190,7 @@ def _reversed_codes(shape: Any, newshape: Any) -> tuple[Any, ...]:
     "contrib_reverse_reshape",
     traits=Traits(view=True, rearranges=True),
     rel=lambda types, attrs: TensorType(_reversed_codes(types[0].shape, attrs.newshape), types[0].dtype),
-    compute=lambda attrs, ins, out: [topi.reverse_reshape(ins[0], list(attrs.newshape))],
+    compute="reverse_reshape",
     pattern=INJECTIVE,
 )
 def reverse_reshape(data: Tensor, newshape: Ints) -> Call:
@@ -206,7 +208,7 @@ def _flatten_rel(types: list[Any], attrs: Any) -> Type:
     "nn.batch_flatten",
     traits=Traits(view=True, rearranges=True, quantised="same"),
     rel=_flatten_rel,
-    compute=lambda attrs, ins, out: [topi.nn.flatten(ins[0])],
+    compute="nn.flatten",
     pattern=INJECTIVE,
 )
 def batch_flatten(data: Tensor) -> Call:
@@ -277,7 +279,7 @@ def _expand_rel(types: list[Any], attrs: Any) -> Type:
     "expand_dims",
     traits=Traits(view=True, quantised="same"),
     rel=_expand_rel,
-    compute=lambda attrs, ins, out: [topi.expand_dims(ins[0], attrs.axis, attrs.num_newaxis)],
+    compute="expand_dims",
     pattern=BROADCAST,
     dynamic=dyn.expand_dims,
 )
@@ -370,19 +372,7 @@ def _parts(call: Call) -> int:
     return given if isinstance(given, int) else len(given) + 1
 
 
-@operator(
-    "split",
-    rel=_split_rel,
-    compute=lambda attrs, ins, out: topi.split(
-        ins[0],
-        attrs.indices_or_sections
-        if isinstance(attrs.indices_or_sections, int)
-        else list(attrs.indices_or_sections),
-        attrs.axis,
-    ),
-    pattern=INJECTIVE,
-    results=_parts,
-)
+@operator("split", rel=_split_rel, compute="split", pattern=INJECTIVE, results=_parts)
 def split(data: Tensor, indices_or_sections: Value, axis: int = 0) -> TupleWrapper:
     """Parts along `axis`: a number of equal ones, or those between the indices in a list."""
 
@@ -397,15 +387,10 @@ def _fifo_rel(types: list[Any], attrs: Any) -> Type:
             raise refuse(f"is {buffer} and data is {data}: dimension {d} differs", "buffer")
         if d == at and is_known(x) and is_known(y) and x > y:
             raise refuse(f"has room for {y} elements on axis {at} and data has {x}", "buffer")
-    return buffer  # type: ignore[no-any-return]
+    return buffer
 
 
-@operator(
-    "nn.fifo_buffer",
-    attrs={"axis": integer(0)},
-    rel=_fifo_rel,
-    compute=lambda attrs, ins, out: [topi.nn.fifo_buffer(ins[0], ins[1], attrs.axis)],
-)
+@operator("nn.fifo_buffer", attrs={"axis": integer(0)}, rel=_fifo_rel, compute="nn.fifo_buffer")
 def fifo_buffer(data: Tensor, buffer: Tensor, axis: int) -> Call:
     """The buffer shifted by the size of `data`, which is appended at its end."""
 
@@ -413,16 +398,10 @@ def fifo_buffer(data: Tensor, buffer: Tensor, axis: int) -> Call:
 # ---------------------------------------------------------------------------- order
 def _reverse_rel(types: list[Any], attrs: Any) -> Type:
     axes_of(attrs.axis, len(types[0].shape))
-    return types[0]  # type: ignore[no-any-return]
+    return types[0]
 
 
-@operator(
-    "reverse",
-    traits=Traits(quantised="same"),
-    rel=_reverse_rel,
-    compute=lambda attrs, ins, out: [topi.flip(ins[0], attrs.axis)],
-    pattern=INJECTIVE,
-)
+@operator("reverse", traits=Traits(quantised="same"), rel=_reverse_rel, compute="flip", pattern=INJECTIVE)
 def reverse(data: Tensor, axis: Ints) -> Call:
     """The elements from the last to the first along an axis."""
 
@@ -441,7 +420,7 @@ def _layout_rel(types: list[Any], attrs: Any) -> Type:
     "layout_transform",
     traits=Traits(rearranges=True, quantised="same"),
     rel=_layout_rel,
-    compute=lambda attrs, ins, out: [topi.layout_transform(ins[0], attrs.src_layout, attrs.dst_layout)],
+    compute="layout_transform",
     pattern=INJECTIVE,
 )
 def layout_transform(data: Tensor, src_layout: str, dst_layout: str) -> Call:
@@ -482,9 +461,7 @@ def _space_to_depth_rel(types: list[Any], attrs: Any) -> Type:
     "nn.depth_to_space",
     traits=Traits(rearranges=True, layout="attribute", quantised="same"),
     rel=_depth_to_space_rel,
-    compute=lambda attrs, ins, out: [
-        topi.nn.depth_to_space(ins[0], attrs.block_size, attrs.layout, attrs.mode)
-    ],
+    compute="nn.depth_to_space",
     pattern=INJECTIVE,
 )
 def depth_to_space(data: Tensor, block_size: int, layout: str = "NCHW", mode: str = "DCR") -> Call:
@@ -495,9 +472,7 @@ def depth_to_space(data: Tensor, block_size: int, layout: str = "NCHW", mode: st
     "nn.space_to_depth",
     traits=Traits(rearranges=True, layout="attribute", quantised="same"),
     rel=_space_to_depth_rel,
-    compute=lambda attrs, ins, out: [
-        topi.nn.space_to_depth(ins[0], attrs.block_size, attrs.layout, attrs.mode)
-    ],
+    compute="nn.space_to_depth",
     pattern=INJECTIVE,
 )
 def space_to_depth(data: Tensor, block_size: int, layout: str = "NCHW", mode: str = "DCR") -> Call:

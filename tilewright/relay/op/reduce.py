@@ -8,11 +8,12 @@ from typing import Any
 from ...ir.dtype import DataType
 from ..expr import Call
 from ..ty import TensorType, Type
+from .attributes import flag
 from .computes import topi
 from .elementwise import sqrt
-from .registry import COMM_REDUCE, Dtype, Ints, Tensor, Traits, flag, given, named, operator
+from .registry import COMM_REDUCE, Dtype, Ints, Tensor, given, named, operator
 from .shapes import axes_of, axis_of, product
-from .traits import FOLLOW, FULL
+from .traits import FOLLOW, FULL, Traits
 
 __all__ = [
     "all",
@@ -34,7 +35,7 @@ __all__ = [
 ]
 
 
-def _axes(attrs: Any, ndim: int) -> tuple[int, ...]:
+def reduced_axes(attrs: Any, ndim: int) -> tuple[int, ...]:
     """The dimensions that are reduced, in order."""
     found = axes_of(attrs.axis, ndim)
     if attrs.exclude:
@@ -43,7 +44,7 @@ def _axes(attrs: Any, ndim: int) -> tuple[int, ...]:
 
 
 def _reduced(data: TensorType, attrs: Any) -> tuple[Any, ...]:
-    gone = _axes(attrs, len(data.shape))
+    gone = reduced_axes(attrs, len(data.shape))
     if attrs.keepdims:
         return tuple(1 if i in gone else d for i, d in enumerate(data.shape))
     return tuple(d for i, d in enumerate(data.shape) if i not in gone)
@@ -61,7 +62,7 @@ def _reduction(name: str, doc: str, **traits: Any) -> Callable[..., Call]:
     """A reduction over some dimensions."""
 
     def compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
-        axes = _axes(attrs, ins[0].ndim)
+        axes = reduced_axes(attrs, ins[0].ndim)
         return [getattr(topi, name)(ins[0], axes, attrs.keepdims) if axes else topi.identity(ins[0])]
 
     def build(data: Tensor, axis: Ints = None, keepdims: bool = False, exclude: bool = False) -> Call: ...
@@ -94,7 +95,9 @@ def _place(name: str, which: str) -> Callable[..., Call]:
         name,
         rel=_position_rel,
         compute=lambda attrs, ins, out: [
-            getattr(topi, name)(ins[0], _axes(attrs, ins[0].ndim), attrs.keepdims, attrs.select_last_index)
+            getattr(topi, name)(
+                ins[0], reduced_axes(attrs, ins[0].ndim), attrs.keepdims, attrs.select_last_index
+            )
         ],
         pattern=COMM_REDUCE,
         traits=Traits(layout="reduction", precision=FULL),
@@ -107,7 +110,7 @@ argmax, argmin = _place("argmax", "greatest"), _place("argmin", "smallest")
 # ---------------------------------------------------------------------------- composed
 def _variance_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     data, mean_ = ins
-    axes = _axes(attrs, data.ndim)
+    axes = reduced_axes(attrs, data.ndim)
     apart = topi.subtract(data, mean_)
     total = topi.sum(topi.multiply(apart, apart), axes, attrs.keepdims)
     count = product([int(data.shape[d]) for d in axes]) - (1 if attrs.unbiased else 0)

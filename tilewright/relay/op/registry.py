@@ -11,7 +11,7 @@ To add an operator, write into the file of its family (and a test; nothing else)
     @operator(
         "nn.dense",
         rel=_dense_rel,                                   # the type of the result
-        compute=lambda attrs, ins, out: [topi.nn.dense(ins[0], ins[1], None, out.dtype)],
+        compute="nn.dense",                               # topi's function, or one of (attrs, inputs, type)
         pattern=OpPattern.OUT_ELEMWISE_FUSABLE,           # how it may be fused
         traits=Traits(product=True, precision=SMALL),     # what passes know of it: see traits.py
     )
@@ -19,23 +19,26 @@ To add an operator, write into the file of its family (and a test; nothing else)
         \"\"\"`data @ weight.T`: each row of the weight makes one output.\"\"\"
 
 The signature is the declaration of inputs and attributes, with their kinds and defaults; the constructor needs no body.
-`compute(attrs, inputs, out_type)` gets one te.Tensor for each tensor among the arguments (tuples laid out flat) and
-returns a list of them, one for each tensor of the result. A relation sees sizes that are integers, expressions or
-`Any`: `shapes.py` has the arithmetic that knows all three. Operators of shape data take it as an attribute here;
-where it is a tensor, it is another operator (`dyn.reshape`).
+A function of topi gets the inputs in order, attributes by the names of its parameters, and the type of the result as
+`out_dtype`. Another `compute(attrs, inputs, out_type)` gets one te.Tensor for each tensor among the arguments (tuples
+laid out flat) and returns a list of them, one for each tensor of the result. A relation sees sizes that are integers,
+expressions or `Any`: `shapes.py` has the arithmetic that knows all three. Operators of shape data take it as an
+attribute here; where it is a tensor, it is another operator (`dyn.reshape`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
-from functools import wraps
+from functools import cache, reduce, wraps
+from inspect import signature, unwrap
+from types import FunctionType
 from typing import Annotated, Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 from ...ir.dtype import DataType
 from ...ir.errors import DiagnosticError, near_matches
 from ...ir.op import CallEffectKind, Op, graph_operators
-from ...ir.span import Span, user_span
+from ...ir.span import user_span
 from ...runtime.shape_functions import SHAPE_FUNCTIONS, Shape, ShapeError, ShapeFunction
 from ..expr import Call, TupleWrapper, as_expr
 from ..ty import TensorType, TupleType, Type
@@ -55,55 +58,8 @@ from .attributes import (
     text,
     window,
 )
+from .computes import topi
 from .traits import NONE, Traits
-
-__all__ = [
-    "BROADCAST",
-    "COMM_REDUCE",
-    "ELEMWISE",
-    "FUSABLE",
-    "INJECTIVE",
-    "OPAQUE",
-    "REQUIRED",
-    "Attr",
-    "Attrs",
-    "Constructor",
-    "Dtype",
-    "Float32",
-    "Int32",
-    "Ints",
-    "Numbers",
-    "OpPattern",
-    "Pair",
-    "Place",
-    "RelayOp",
-    "RelayTypeError",
-    "Sides",
-    "Sizes",
-    "Tensor",
-    "Tensors",
-    "Traits",
-    "Value",
-    "anything",
-    "dtype",
-    "flag",
-    "get",
-    "given",
-    "integer",
-    "ints",
-    "list_names",
-    "named",
-    "number",
-    "operator",
-    "padding",
-    "refuse",
-    "register",
-    "register_compute",
-    "register_op_attr",
-    "register_pattern",
-    "text",
-    "window",
-]
 
 
 class OpPattern(IntEnum):
@@ -156,6 +112,7 @@ class Place(NamedTuple):
 Relation = Callable[[list[Any], Any], Type]
 Places = Callable[[list[Any], Any], Sequence[Place]]
 Compute = Callable[[Any, list[Any], Any], list[Any]]
+Constructor = TypeVar("Constructor", bound=Callable[..., Any])
 
 
 class RelayOp(Op):
@@ -182,7 +139,7 @@ class RelayOp(Op):
         made = [as_expr(a) for a in args]
         if self.inputs is not None and len(made) > len(self.inputs):
             raise TypeError(f"{self.name} takes {', '.join(self.inputs)}, not {len(made)} arguments")
-        return Call(self, made, attrs, span=_span())
+        return Call(self, made, attrs, span=user_span())
 
     def check_attrs(self, given: Any) -> Attrs:
         """The normalized attributes, with defaults."""
@@ -191,7 +148,7 @@ class RelayOp(Op):
             and given._values.keys() == self.spec.keys()
             and _formed(given, self.spec)
         ):
-            return given  # type: ignore[no-any-return]
+            return given
         given = dict(given.items()) if given is not None else {}
         unknown = [name for name in given if name not in self.spec]
         if unknown:
@@ -276,15 +233,29 @@ def _a(kind: str) -> str:
     return kind if kind == "integers" else f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
 
 
-def _span() -> Span | None:
-    return user_span()
-
-
 def named(build: Callable[..., Any], name: str, module: str, doc: str) -> Callable[..., Any]:
     """A constructor that a family makes for one of its operators, under its own name."""
     build.__name__ = build.__qualname__ = name.rpartition(".")[2]
     build.__module__, build.__doc__ = module, doc
     return build
+
+
+def alike(build: Constructor, name: str, doc: str, rank: int = 2) -> Constructor:
+    """The declaration of another operator with the parameters of one over two spatial dimensions.
+
+    conv2d(strides=(1, 1), data_layout="NCHW", …)   ->   conv1d(strides=(1,), data_layout="NCW", …)      rank 1
+    """
+    body = unwrap(build)
+    space = "DHW"[3 - rank :]
+
+    def fitted(default: Any) -> Any:
+        if isinstance(default, tuple):
+            return default[:1] * rank
+        return default.replace("HW", space) if isinstance(default, str) else default
+
+    made = FunctionType(body.__code__, body.__globals__, name, tuple(map(fitted, body.__defaults__ or ())))
+    made.__kwdefaults__, made.__annotations__ = body.__kwdefaults__, body.__annotations__
+    return cast(Constructor, named(made, name, body.__module__, doc))
 
 
 # ---------------------------------------------------------------------------- what a constructor's annotations say
@@ -328,7 +299,7 @@ def register(
     *,
     inputs: Sequence[str] | None,
     rel: Relation,
-    compute: Compute | None = None,
+    compute: Compute | str | None = None,
     attrs: Mapping[str, Attr] | None = None,
     pattern: OpPattern = OpPattern.OPAQUE,
     effect: CallEffectKind = CallEffectKind.Pure,
@@ -338,6 +309,7 @@ def register(
 ) -> RelayOp:
     """Register an operator. `inputs=None` takes any number of arguments of any type.
 
+    `compute` is a function, or the name of one in topi that takes the inputs and then attributes by their names.
     `places(types, attrs)` returns its operands that are indices or divisors, with their legal values.
     """
     found = graph_operators.get(name)
@@ -345,13 +317,34 @@ def register(
     if op.rel is not None:
         raise ValueError(f"operator {name!r} is declared twice")
     op.inputs = None if inputs is None else tuple(inputs)
-    op.spec, op.rel, op.compute = dict(attrs or {}), rel, compute
+    op.spec, op.rel = dict(attrs or {}), rel
+    op.compute = _from_topi(compute) if isinstance(compute, str) else compute
     op.pattern, op.effect, op.description, op.places = pattern, effect, description, places
     op.traits = traits
     if name in SHAPE_FUNCTIONS:
         op.attrs["FShapeFunc"] = _shape_function(SHAPE_FUNCTIONS[name])
     graph_operators[name] = op
     return op
+
+
+def _from_topi(name: str) -> Compute:
+    """The compute of an operator that topi has too: its parameters are the inputs, attributes, and `out_dtype`."""
+
+    def compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
+        work: Any = reduce(getattr, name.split("."), topi)
+        rest = _parameters(work)[len(ins) :]
+        options = {
+            n: out.dtype if n == "out_dtype" else attrs[n] for n in rest if n == "out_dtype" or n in attrs
+        }
+        made = work(*ins, **options)
+        return list(made) if isinstance(made, (tuple, list)) else [made]
+
+    return compute
+
+
+@cache
+def _parameters(work: Callable[..., Any]) -> tuple[str, ...]:
+    return tuple(signature(work).parameters)
 
 
 def _shape_function(work: ShapeFunction) -> ShapeFunction:
@@ -369,14 +362,11 @@ def _shape_function(work: ShapeFunction) -> ShapeFunction:
     return shapes
 
 
-Constructor = TypeVar("Constructor", bound=Callable[..., Any])
-
-
 def operator(
     name: str,
     *,
     rel: Relation,
-    compute: Compute | None = None,
+    compute: Compute | str | None = None,
     attrs: Mapping[str, Attr] | None = None,
     inputs: Sequence[str] | None = None,
     pattern: OpPattern = OpPattern.OPAQUE,

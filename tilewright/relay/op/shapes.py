@@ -18,35 +18,6 @@ from ..ty import Any, TensorType
 from .computes import arith
 from .registry import refuse
 
-__all__ = [
-    "Assumption",
-    "add",
-    "assume_inside",
-    "assume_least",
-    "assumptions",
-    "axis_of",
-    "axes_of",
-    "broadcast",
-    "ceildiv",
-    "differ",
-    "floordiv",
-    "is_known",
-    "least",
-    "mul",
-    "need_dtype",
-    "need_integers",
-    "need_rank",
-    "need_scalar",
-    "need_vectors",
-    "product",
-    "same_rel",
-    "same_size",
-    "stretches",
-    "sub",
-    "unify",
-    "whole_part",
-]
-
 
 class Assumption(NamedTuple):
     """An assumption of a relation about two sizes that it could not compare.
@@ -262,6 +233,13 @@ def need_integers(kind: TensorType, argument: str) -> None:
         raise refuse(f"must hold integers and is {kind}", argument)
 
 
+def need_one_of(value: str, known: Sequence[str], argument: str) -> None:
+    """The value of an attribute is one of these texts."""
+    if value not in known:
+        *others, last = map(repr, known)
+        raise refuse(f"is {value!r} and may be {', '.join(others)} or {last}", argument)
+
+
 def need_scalar(kind: TensorType, argument: str) -> None:
     """Refuse a tensor of several elements."""
     if any(differ(d, 1) for d in kind.shape):
@@ -287,4 +265,4 @@ def whole_part(size: Anything, by: int, argument: str, what: str) -> Anything:
 
 def same_rel(types: list[Anything], attrs: Anything) -> TensorType:
     """The relation of operators whose result has the type of their first input."""
-    return types[0]  # type: ignore[no-any-return]
+    return types[0]

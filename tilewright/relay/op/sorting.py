@@ -8,8 +8,9 @@ from ...ir.dtype import DataType
 from ..expr import Call, TupleWrapper
 from ..ty import TensorType, TupleType, Type
 from . import dyn
+from .attributes import flag
 from .computes import topi
-from .registry import Dtype, Tensor, flag, given, operator, refuse
+from .registry import Dtype, Tensor, given, operator, refuse
 from .shapes import axis_of, differ, is_known, need_dtype, need_rank
 
 __all__ = ["argsort", "searchsorted", "sort", "topk", "unique"]
@@ -21,15 +22,10 @@ INT32 = DataType("int32")
 # ---------------------------------------------------------------------------- order
 def _sort_rel(types: list[Any], attrs: Any) -> Type:
     axis_of(attrs.axis, len(types[0].shape))
-    return types[0]  # type: ignore[no-any-return]
+    return types[0]
 
 
-@operator(
-    "sort",
-    attrs={"is_ascend": flag(True)},
-    rel=_sort_rel,
-    compute=lambda attrs, ins, out: [topi.sort(ins[0], attrs.axis, attrs.is_ascend)],
-)
+@operator("sort", attrs={"is_ascend": flag(True)}, rel=_sort_rel, compute="sort")
 def sort(data: Tensor, axis: int = -1, is_ascend: Any = 1) -> Call:
     """The elements along an axis in order."""
 
@@ -39,12 +35,7 @@ def _argsort_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType(types[0].shape, attrs.dtype)
 
 
-@operator(
-    "argsort",
-    attrs={"is_ascend": flag(True)},
-    rel=_argsort_rel,
-    compute=lambda attrs, ins, out: [topi.argsort(ins[0], None, attrs.axis, attrs.is_ascend, attrs.dtype)],
-)
+@operator("argsort", attrs={"is_ascend": flag(True)}, rel=_argsort_rel, compute="argsort")
 def argsort(data: Tensor, axis: int = -1, is_ascend: Any = 1, dtype: Dtype = "int32") -> Call:
     """The indices of the elements along an axis in the order of their values."""
 
@@ -57,23 +48,13 @@ def _topk_rel(types: list[Any], attrs: Any) -> Type:
     if is_known(size) and is_known(count) and count > size:
         raise refuse(f"is {count} and dimension {at} of {data} has {size} elements", "k")
     shape = [*data.shape[:at], count, *data.shape[at + 1 :]]
-    values, places = TensorType(shape, data.dtype), TensorType(shape, attrs.dtype)
-    if attrs.ret_type == "both":
-        return TupleType((values, places))
-    if attrs.ret_type not in ("values", "indices"):
-        raise refuse(f"is {attrs.ret_type!r} and may be 'both', 'values' or 'indices'", "ret_type")
-    return values if attrs.ret_type == "values" else places
-
-
-def _topk_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
-    made = topi.topk(ins[0], attrs.k, attrs.axis, attrs.ret_type, attrs.is_ascend, attrs.dtype)
-    return list(made) if attrs.ret_type == "both" else [made]
+    return dyn.topk_type(shape, data.dtype, attrs)
 
 
 @operator(
     "topk",
     rel=_topk_rel,
-    compute=_topk_compute,
+    compute="topk",
     results=lambda call: 2 if call.attrs.ret_type == "both" else 0,
     dynamic=dyn.topk,
 )
@@ -102,11 +83,7 @@ def _searchsorted_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType(values.shape, attrs.dtype)
 
 
-@operator(
-    "searchsorted",
-    rel=_searchsorted_rel,
-    compute=lambda attrs, ins, out: [topi.searchsorted(ins[0], ins[1], attrs.right, attrs.dtype)],
-)
+@operator("searchsorted", rel=_searchsorted_rel, compute="searchsorted")
 def searchsorted(
     sorted_sequence: Tensor, values: Tensor, right: bool = False, dtype: Dtype = "int32"
 ) -> Call:

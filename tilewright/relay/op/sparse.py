@@ -7,8 +7,9 @@ from typing import Any
 from ..expr import Call, as_expr, const_like
 from ..ty import TensorType, Type
 from . import dyn
+from .attributes import text
 from .computes import topi
-from .registry import Ints, Place, Tensor, given, operator, refuse, text
+from .registry import Ints, Place, Tensor, given, operator, refuse
 from .shapes import differ, need_dtype, need_integers, need_rank, sub
 
 __all__ = ["sparse_to_dense"]

@@ -9,8 +9,6 @@ from . import layouts
 from .registry import refuse
 from .shapes import add, assume_least, ceildiv, differ, floordiv, is_known, least, mul, sub
 
-__all__ = ["conv_rel", "pool_rel", "space", "transposed_rel", "windows"]
-
 
 def space(layout: str, argument: str = "data_layout") -> str:
     """The spatial axes of a layout, in the order depth, height, width."""

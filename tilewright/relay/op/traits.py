@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["FOLLOW", "FULL", "SMALL", "Traits", "is_regular", "traits_of"]
-
 # Precision: a smaller float type always, where what is read was converted, never.
 SMALL, FOLLOW, FULL = "small", "follow", "full"
 
@@ -32,7 +30,7 @@ class Traits:
     # FoldScaleAxis: f(x * s) = f(x) * s for "linear" any factor of channels, for "positive" a positive one.
     scale: str = ""
     # FakeQuantizationToInteger: "same" the operator itself on integers; "centred" on integers less their zero
-    # points; or the name of the operator to take.
+    # points; or the name of the operator to take. relay.quantize has an integer form for "same" and all products.
     quantised: str = ""
     # FastMath: the faster and less accurate operator.
     fast: str = ""
@@ -44,6 +42,8 @@ class Traits:
     involution: bool = False
     # SimplifyExpr: the value of all elements of the result.
     fill: int | None = None
+    # Offload: the operations of an accelerator's vector unit that compute it, element by element.
+    vector: tuple[str, ...] = ()
     # FoldSizes: the input that lists the sizes of the result, an attribute of the operator without `dyn.`.
     sizes: str = ""
 

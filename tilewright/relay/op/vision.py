@@ -11,7 +11,7 @@ from ..ty import TensorType, TupleType, Type
 from . import layouts
 from .computes import topi
 from .registry import FUSABLE, Float32, Int32, Pair, Place, Tensor, Value, given, operator, refuse
-from .shapes import differ, mul, need_dtype, need_rank, need_scalar
+from .shapes import differ, mul, need_dtype, need_one_of, need_rank, need_scalar
 
 __all__ = [
     "all_class_non_max_suppression",
@@ -40,15 +40,7 @@ def _prior_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType((1, mul(mul(data.shape[2], data.shape[3]), each), 4), data.dtype)
 
 
-@operator(
-    "vision.multibox_prior",
-    rel=_prior_rel,
-    compute=lambda attrs, ins, out: [
-        topi.vision.ssd.multibox_prior(
-            ins[0], attrs.sizes, attrs.ratios, attrs.steps, attrs.offsets, attrs.clip
-        )
-    ],
-)
+@operator("vision.multibox_prior", rel=_prior_rel, compute="vision.ssd.multibox_prior")
 def multibox_prior(
     data: Tensor,
     sizes: Value = (1.0,),
@@ -80,9 +72,7 @@ def _transform_loc_rel(types: list[Any], attrs: Any) -> Type:
 @operator(
     "vision.multibox_transform_loc",
     rel=_transform_loc_rel,
-    compute=lambda attrs, ins, out: topi.vision.ssd.multibox_transform_loc(
-        ins[0], ins[1], ins[2], attrs.clip, attrs.threshold, attrs.variances, attrs.keep_background
-    ),
+    compute="vision.ssd.multibox_transform_loc",
     results=2,
 )
 def multibox_transform_loc(
@@ -106,14 +96,7 @@ def _valid_counts_rel(types: list[Any], attrs: Any) -> Type:
     return TupleType((TensorType((batch,), INT32), data, TensorType((batch, boxes), INT32)))
 
 
-@operator(
-    "vision.get_valid_counts",
-    rel=_valid_counts_rel,
-    compute=lambda attrs, ins, out: topi.vision.get_valid_counts(
-        ins[0], ins[1], attrs.id_index, attrs.score_index
-    ),
-    results=3,
-)
+@operator("vision.get_valid_counts", rel=_valid_counts_rel, compute="vision.get_valid_counts", results=3)
 def get_valid_counts(
     data: Tensor, score_threshold: Float32, id_index: int = 0, score_index: int = 1
 ) -> TupleWrapper:
@@ -134,21 +117,13 @@ def _nms_rel(types: list[Any], attrs: Any) -> Type:
     need_scalar(threshold, "iou_threshold")
     if attrs.return_indices:
         return TupleType((TensorType((batch, boxes), INT32), TensorType((batch, 1), INT32)))
-    return data  # type: ignore[no-any-return]
-
-
-def _nms_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
-    made = topi.vision.non_max_suppression(
-        ins[0], ins[1], ins[2], ins[3], ins[4], attrs.force_suppress, attrs.top_k, attrs.coord_start, attrs.score_index,
-        attrs.id_index, attrs.return_indices, attrs.invalid_to_bottom,
-    )  # fmt: skip
-    return list(made) if attrs.return_indices else [made]
+    return data
 
 
 @operator(
     "vision.non_max_suppression",
     rel=_nms_rel,
-    compute=_nms_compute,
+    compute="vision.non_max_suppression",
     results=lambda call: 2 if call.attrs.return_indices else 0,
 )
 def non_max_suppression(
@@ -201,15 +176,7 @@ def _all_class_rel(types: list[Any], attrs: Any) -> Type:
 @operator(
     "vision.all_class_non_max_suppression",
     rel=_all_class_rel,
-    compute=lambda attrs, ins, out: topi.vision.all_class_non_max_suppression(
-        ins[0],
-        ins[1],
-        ins[2],
-        ins[3],
-        ins[4],
-        output_format=attrs.output_format,
-        center_point_box=attrs.center_point_box,
-    ),
+    compute="vision.all_class_non_max_suppression",
     results=lambda call: 2 if call.attrs.output_format == "onnx" else 3,
 )
 def all_class_non_max_suppression(
@@ -264,8 +231,7 @@ def _roi_align_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
 
 
 def _roi_align_rel(types: list[Any], attrs: Any) -> Type:
-    if attrs.mode not in ("avg", "max"):
-        raise refuse(f"is {attrs.mode!r} and may be 'avg' or 'max'", "mode")
+    need_one_of(attrs.mode, ("avg", "max"), "mode")
     return _roi_rel(types, attrs)
 
 

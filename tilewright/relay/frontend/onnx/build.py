@@ -10,36 +10,17 @@ import numpy as np
 from ....ir.expr import PrimExpr
 from ...expr import Constant, Expr, const
 from ...ty import Any as AnySize
-from ..common.build import (
-    R,
-    cast,
-    constant,
-    dtype_of,
-    is_static,
-    rank,
-    scalar,
-    shape_of,
-    static_shape,
-    take_rows,
-    typed,
-)
-
-__all__ = [
-    "R",
-    "as_list",
-    "cast",
-    "constant",
-    "dtype_of",
-    "is_float",
-    "is_static",
-    "literal",
-    "rank",
-    "scalar",
-    "shape_of",
-    "static_shape",
-    "take_rows",
-    "typed",
-]
+from ..common.build import R as R
+from ..common.build import cast as cast
+from ..common.build import constant as constant
+from ..common.build import dtype_of as dtype_of
+from ..common.build import is_static as is_static
+from ..common.build import rank as rank
+from ..common.build import scalar as scalar
+from ..common.build import shape_of as shape_of
+from ..common.build import static_shape as static_shape
+from ..common.build import take_rows as take_rows
+from ..common.build import typed as typed
 
 
 def is_float(e: Expr) -> bool:

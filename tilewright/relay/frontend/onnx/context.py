@@ -4,6 +4,8 @@
     def flatten(n: Node) -> Expr:
         return reshape(n[0], …)
 
+    rows({"Mish": lambda n: R.multiply(n[0], R.tanh(softplus_of(n[0])))})      # a converter that is one expression
+
 `n[0]` is an input as an expression, `n.get(2)` one that may be left out, `n.known(1)` its value where the importer
 knows it and `n.need(1)` the same where the converter cannot do without. A converter returns one expression, or
 several in the order of the outputs (None for one that must not be read).
@@ -16,13 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from ....ir.errors import FrontendError
 from ...expr import Expr
-from ..common.build import Refusal
+from ..common.build import Refusal as Refusal
 from .build import as_list, constant, dtype_of, shape_of, static_shape, typed
 
 if TYPE_CHECKING:
     from .importer import Importer
-
-__all__ = ["CONVERTERS", "Misfit", "NeedsValue", "Node", "Refusal", "Value", "converter", "find_converter"]
 
 
 class NeedsValue(FrontendError):
@@ -203,13 +203,14 @@ def converter(*op_types: str, since: int = 1, domain: str = "") -> Callable[[Con
     return take
 
 
-def table(rows: Mapping[str, Callable[..., Any]], domain: str = "") -> None:
-    """Register operators whose inputs are the arguments of a constructor."""
-    for op_type, build in rows.items():
-        converter(op_type, domain=domain)(_plain(build))
+def rows(converters: Mapping[str, Converter], domain: str = "") -> None:
+    """Register converters that are one expression each."""
+    for op_type, work in converters.items():
+        converter(op_type, domain=domain)(work)
 
 
-def _plain(build: Callable[..., Any]) -> Converter:
+def of_inputs(build: Callable[..., Any]) -> Converter:
+    """The converter of an operator whose inputs are the arguments of a constructor."""
     return lambda n: build(*n.all())
 
 

@@ -9,6 +9,7 @@ that is not here, or an array that is too big, is left to the program.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -169,10 +170,6 @@ def _squeeze(n: Node, a: Array, *more: Array) -> Array:
     return np.squeeze(a) if axes is None else np.squeeze(a, tuple(axes))
 
 
-def _concat(n: Node, *parts: Array) -> Array:
-    return np.concatenate(parts, n.attr("axis", 1 if n.opset < 4 else 0))
-
-
 def _slice(n: Node, a: Array, *more: Array) -> Array:
     if n.opset < 10:
         starts, ends = n.attr("starts"), n.attr("ends")
@@ -208,20 +205,7 @@ def _constant_of_shape(n: Node, shape: Array) -> Array | None:
     return np.full([int(d) for d in shape], np.float32(0) if value is None else value.reshape(-1)[0])
 
 
-_PLAIN = (
-    "float32",
-    "float64",
-    "float16",
-    "int64",
-    "int32",
-    "int16",
-    "int8",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "bool",
-)
+_PLAIN = "float32 float64 float16 int64 int32 int16 int8 uint8 uint16 uint32 uint64 bool".split()
 
 
 def _range(n: Node, start: Array, limit: Array, delta: Array) -> Array | None:
@@ -253,25 +237,7 @@ def _unary(work: Callable[[Any], Any]) -> Callable[..., Array]:
 
 
 def _variadic(work: Callable[[Any, Any], Any]) -> Callable[..., Array]:
-    def run(n: Node, *parts: Array) -> Array:
-        out = parts[0]
-        for p in parts[1:]:
-            out = work(out, p)
-        return out
-
-    return run
-
-
-def _where(n: Node, cond: Array, a: Array, b: Array) -> Array:
-    return np.where(cond, a, b)
-
-
-def _pow(n: Node, a: Array, b: Array) -> Array:
-    return np.power(a, b).astype(a.dtype)
-
-
-def _mod(n: Node, a: Array, b: Array) -> Array:
-    return np.fmod(a, b) if n.attr("fmod", 0) else np.mod(a, b)
+    return lambda n, *parts: reduce(work, parts)
 
 
 def _split(n: Node, a: Array, *more: Array) -> list[Array]:
@@ -300,7 +266,7 @@ _TABLE: dict[str, Callable[..., Any]] = {
     "And": _binary(np.logical_and),
     "Cast": _cast,
     "Ceil": _unary(np.ceil),
-    "Concat": _concat,
+    "Concat": lambda n, *parts: np.concatenate(parts, n.attr("axis", 1 if n.opset < 4 else 0)),
     "Constant": _constant,
     "ConstantOfShape": _constant_of_shape,
     "Div": _div,
@@ -317,12 +283,12 @@ _TABLE: dict[str, Callable[..., Any]] = {
     "LessOrEqual": _binary(np.less_equal),
     "Max": _variadic(np.maximum),
     "Min": _variadic(np.minimum),
-    "Mod": _mod,
+    "Mod": lambda n, a, b: np.fmod(a, b) if n.attr("fmod", 0) else np.mod(a, b),
     "Mul": _binary(lambda a, b: a * b),
     "Neg": _unary(np.negative),
     "Not": lambda n, a: np.logical_not(a),
     "Or": _binary(np.logical_or),
-    "Pow": _pow,
+    "Pow": lambda n, a, b: np.power(a, b).astype(a.dtype),
     "Range": _range,
     "Reciprocal": _unary(np.reciprocal),
     "Relu": _unary(lambda a: np.maximum(a, 0)),
@@ -343,7 +309,7 @@ _TABLE: dict[str, Callable[..., Any]] = {
     "Tile": lambda n, a, reps: np.tile(a, [int(v) for v in reps]),
     "Transpose": lambda n, a: np.transpose(a, n.attr("perm")),
     "Unsqueeze": _unsqueeze,
-    "Where": _where,
+    "Where": lambda n, cond, a, b: np.where(cond, a, b),
 }
 _OF_SHAPE = {"Shape", "Size"}
 _SYMBOLIC = {

@@ -9,6 +9,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ from ....ir.span import at_node
 from ...expr import Expr, Function, Tuple, TupleWrapper, Var
 from ...expr import var as new_var
 from ...ty import MOST_DIMENSIONS, TensorType, tensor_fields
-from . import families
 from .bodies import body_of, defaults_of
 from .build import constant, typed
 from .context import Misfit, NeedsValue, Node, Refusal, Value, find_converter
@@ -29,7 +29,12 @@ from .fold import fold
 from .load import array_of, load_model, storage_dtype
 from .survey import DEEPEST, MOST_NODES, ordered, refuse_endless, refuse_missing
 
-families.load()
+# The files of converters, one for each family of operators: importing one fills the table.
+for _family in (
+    "math", "shape", "reduce", "nn", "norm", "index", "image", "quant", "rnn", "control", "scan", "sequence", "signal",
+    "counting", "training", "microsoft",
+):  # fmt: skip
+    import_module(f"{__package__}.{_family}")
 
 _GREATEST = 1 << 33  # most elements of one tensor
 # The exceptions of a converter for an invalid node.

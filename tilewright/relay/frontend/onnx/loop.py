@@ -29,8 +29,6 @@ from .build import R, constant, rank, typed
 from .context import NeedsValue, Node, Value
 from .survey import names_read
 
-__all__ = ["MOST", "MOST_WRITTEN", "Step", "given", "nodes_of", "outside", "run_time_loop"]
-
 MOST = 4096  # most unrolled iterations
 MOST_WRITTEN = 8192  # most nodes of an unrolled loop that the virtual machine could run: compile time
 

@@ -9,54 +9,29 @@ from typing import Any
 
 import numpy as np
 
+from ..common.activations import gelu_of
 from .build import R, cast, constant, dtype_of, is_float, rank, scalar, shape_of
-from .context import Node, Value, converter, table
+from .context import Node, Value, converter, of_inputs, rows
 from .load import storage_dtype
 from .narrow import decode, encode
 
 # ---------------------------------------------------------------------------- unary
-table(
+# Operators whose name in lower case is that of a constructor.
+_SAME = (
+    "Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Erf Exp Floor IsNaN Log Round Sigmoid Sign Sin Sinh Sqrt Tan Tanh "
+    "Where"
+)
+rows({name: of_inputs(getattr(R, name.lower())) for name in _SAME.split()})
+rows(
     {
-        "Acos": lambda x: R.acos(x),
-        "Acosh": lambda x: R.acosh(x),
-        "Asin": lambda x: R.asin(x),
-        "Asinh": lambda x: R.asinh(x),
-        "Atan": lambda x: R.atan(x),
-        "Atanh": lambda x: R.atanh(x),
-        "BitwiseNot": lambda x: R.bitwise_not(x),
-        "Ceil": lambda x: R.ceil(x),
-        "Cos": lambda x: R.cos(x),
-        "Cosh": lambda x: R.cosh(x),
-        "Erf": lambda x: R.erf(x),
-        "Exp": lambda x: R.exp(x),
-        "Floor": lambda x: R.floor(x),
-        "IsNaN": lambda x: R.isnan(x),
-        "Log": lambda x: R.log(x),
-        "Neg": lambda x: R.negative(x),
-        "Not": lambda x: R.logical_not(x),
-        "Reciprocal": lambda x: R.divide(scalar(1, x), x),
-        "Round": lambda x: R.round(x),
-        "Sigmoid": lambda x: R.sigmoid(x),
-        "Sign": lambda x: R.sign(x),
-        "Sin": lambda x: R.sin(x),
-        "Sinh": lambda x: R.sinh(x),
-        "Softsign": lambda x: R.divide(x, R.add(scalar(1, x), R.abs(x))),
-        "Sqrt": lambda x: R.sqrt(x),
-        "Tan": lambda x: R.tan(x),
-        "Tanh": lambda x: R.tanh(x),
-        "Where": lambda c, x, y: R.where(c, x, y),
+        "Abs": lambda n: n[0] if n.dtype(0).startswith("uint") else R.abs(n[0]),
+        "BitwiseNot": of_inputs(R.bitwise_not),
+        "Identity": lambda n: n.value(0),
+        "Neg": of_inputs(R.negative),
+        "Not": of_inputs(R.logical_not),
+        "Reciprocal": lambda n: R.divide(scalar(1, n[0]), n[0]),
     }
 )
-
-
-@converter("Abs")
-def absolute(n: Node) -> Any:
-    return n[0] if n.dtype(0).startswith("uint") else R.abs(n[0])
-
-
-@converter("Identity")
-def identity(n: Node) -> Any:
-    return n.value(0)
 
 
 @converter("IsInf")
@@ -88,23 +63,23 @@ def _two(build: Callable[[Any, Any], Any]) -> Callable[[Node], Any]:
     return lambda n: build(*_broadcast(n))
 
 
-for _name, _build in {
-    "Add": lambda a, b: R.add(a, b),
-    "Sub": lambda a, b: R.subtract(a, b),
-    "Mul": lambda a, b: R.multiply(a, b),
-    "And": lambda a, b: R.logical_and(a, b),
-    "Or": lambda a, b: R.logical_or(a, b),
-    "Xor": lambda a, b: R.logical_xor(a, b),
-    "BitwiseAnd": lambda a, b: R.bitwise_and(a, b),
-    "BitwiseOr": lambda a, b: R.bitwise_or(a, b),
-    "BitwiseXor": lambda a, b: R.bitwise_xor(a, b),
-    "Equal": lambda a, b: R.equal(a, b),
-    "Greater": lambda a, b: R.greater(a, b),
-    "GreaterOrEqual": lambda a, b: R.greater_equal(a, b),
-    "Less": lambda a, b: R.less(a, b),
-    "LessOrEqual": lambda a, b: R.less_equal(a, b),
-}.items():
-    converter(_name)(_two(_build))
+_BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "Add": R.add,
+    "Sub": R.subtract,
+    "Mul": R.multiply,
+    "And": R.logical_and,
+    "Or": R.logical_or,
+    "Xor": R.logical_xor,
+    "BitwiseAnd": R.bitwise_and,
+    "BitwiseOr": R.bitwise_or,
+    "BitwiseXor": R.bitwise_xor,
+    "Equal": R.equal,
+    "Greater": R.greater,
+    "GreaterOrEqual": R.greater_equal,
+    "Less": R.less,
+    "LessOrEqual": R.less_equal,
+}
+rows({name: _two(build) for name, build in _BINARY.items()})
 
 
 @converter("Div")
@@ -175,14 +150,12 @@ def _variadic(build: Callable[[Any, Any], Any]) -> Callable[[Node], Any]:
     return lambda n: reduce(build, n.all())
 
 
-converter("Max")(_variadic(lambda a, b: R.maximum(a, b)))
-converter("Min")(_variadic(lambda a, b: R.minimum(a, b)))
-converter("Sum")(_variadic(lambda a, b: R.add(a, b)))
+rows({"Max": _variadic(R.maximum), "Min": _variadic(R.minimum), "Sum": _variadic(R.add)})
 
 
 @converter("Mean")
 def mean_of(n: Node) -> Any:
-    total = reduce(lambda a, b: R.add(a, b), n.all())
+    total = reduce(R.add, n.all())
     return R.divide(total, scalar(len(n), total))
 
 
@@ -209,13 +182,21 @@ def clip(n: Node) -> Any:
 
 
 # ---------------------------------------------------------------------------- activations
-converter("Relu")(lambda n: R.nn.relu(n[0]) if is_float(n[0]) else R.maximum(n[0], scalar(0, n[0])))
-converter("LeakyRelu")(lambda n: R.nn.leaky_relu(n[0], n.attr("alpha", 0.01)))
-
-
-def _positive(x: Any, other: Any) -> Any:
-    """x where it is positive, else the other."""
-    return R.where(R.greater(x, scalar(0, x)), x, other)
+rows(
+    {
+        "Relu": lambda n: R.nn.relu(n[0]) if is_float(n[0]) else R.maximum(n[0], scalar(0, n[0])),
+        "LeakyRelu": lambda n: R.nn.leaky_relu(n[0], n.attr("alpha", 0.01)),
+        "ThresholdedRelu": lambda n: thresholded_relu_of(n[0], n.attr("alpha", 1.0)),
+        "HardSigmoid": lambda n: hard_sigmoid_of(n[0], n.attr("alpha", 0.2), n.attr("beta", 0.5)),
+        "HardSwish": lambda n: R.multiply(n[0], hard_sigmoid_of(n[0], 1 / 6, 0.5)),
+        "Elu": lambda n: elu_of(n[0], n.attr("alpha", 1.0)),
+        "Gelu": lambda n: gelu_of(n[0], n.attr("approximate", "none")),
+        "Mish": lambda n: R.multiply(n[0], R.tanh(softplus_of(n[0]))),
+        "Softplus": lambda n: softplus_of(n[0]),
+        "Softsign": lambda n: softsign_of(n[0]),
+        "Swish": lambda n: swish_of(n[0], n.attr("alpha", 1.0)),
+    }
+)
 
 
 @converter("PRelu")
@@ -226,19 +207,24 @@ def prelu(n: Node) -> Any:
     return R.where(R.less(x, scalar(0, x)), R.multiply(x, slope), x)
 
 
-@converter("Elu")
-def elu(n: Node) -> Any:
-    x = n[0]
+def thresholded_relu_of(x: Any, alpha: float) -> Any:
+    return R.where(R.greater(x, scalar(alpha, x)), x, scalar(0, x))
+
+
+def hard_sigmoid_of(x: Any, alpha: float, beta: float) -> Any:
+    return R.clip(R.add(R.multiply(scalar(alpha, x), x), scalar(beta, x)), 0.0, 1.0)
+
+
+def elu_of(x: Any, alpha: float) -> Any:
+    """x where it is positive, else alpha·(exp(x) - 1)."""
     grown = R.subtract(R.exp(R.minimum(x, scalar(0, x))), scalar(1, x))
-    return _positive(x, R.multiply(scalar(n.attr("alpha", 1.0), x), grown))
+    return R.where(R.greater(x, scalar(0, x)), x, R.multiply(scalar(alpha, x), grown))
 
 
 @converter("Selu")
 def selu(n: Node) -> Any:
-    x = n[0]
     alpha, gamma = n.attr("alpha", 1.67326319217681884765625), n.attr("gamma", 1.05070102214813232421875)
-    grown = R.multiply(scalar(alpha, x), R.subtract(R.exp(R.minimum(x, scalar(0, x))), scalar(1, x)))
-    return R.multiply(scalar(gamma, x), _positive(x, grown))
+    return R.multiply(scalar(gamma, n[0]), elu_of(n[0], alpha))
 
 
 @converter("Celu")
@@ -251,25 +237,6 @@ def celu(n: Node) -> Any:
     )
 
 
-@converter("ThresholdedRelu")
-def thresholded_relu(n: Node) -> Any:
-    x = n[0]
-    return R.where(R.greater(x, scalar(n.attr("alpha", 1.0), x)), x, scalar(0, x))
-
-
-@converter("HardSigmoid")
-def hard_sigmoid(n: Node) -> Any:
-    x = n[0]
-    line = R.add(R.multiply(scalar(n.attr("alpha", 0.2), x), x), scalar(n.attr("beta", 0.5), x))
-    return R.clip(line, 0.0, 1.0)
-
-
-@converter("HardSwish")
-def hard_swish(n: Node) -> Any:
-    x = n[0]
-    return R.multiply(x, R.clip(R.add(R.multiply(scalar(1 / 6, x), x), scalar(0.5, x)), 0.0, 1.0))
-
-
 def softplus_of(x: Any) -> Any:
     """log(1 + exp(x)) without overflow."""
     small, one = R.exp(R.negative(R.abs(x))), scalar(1, x)
@@ -280,14 +247,12 @@ def softplus_of(x: Any) -> Any:
     return R.add(R.maximum(x, scalar(0, x)), growth)
 
 
-converter("Softplus")(lambda n: softplus_of(n[0]))
-converter("Mish")(lambda n: R.multiply(n[0], R.tanh(softplus_of(n[0]))))
+def softsign_of(x: Any) -> Any:
+    return R.divide(x, R.add(scalar(1, x), R.abs(x)))
 
 
-@converter("Swish")
-def swish(n: Node) -> Any:
-    x = n[0]
-    return R.multiply(x, R.sigmoid(R.multiply(scalar(n.attr("alpha", 1.0), x), x)))
+def swish_of(x: Any, alpha: float) -> Any:
+    return R.multiply(x, R.sigmoid(R.multiply(scalar(alpha, x), x)))
 
 
 @converter("Shrink")
@@ -299,19 +264,6 @@ def shrink(n: Node) -> Any:
     )
     made = R.where(R.less(wide, scalar(-lambd, wide)), R.add(wide, scalar(bias, wide)), above)
     return cast(made, dtype_of(x))
-
-
-def gelu_of(x: Any, approximate: str = "none") -> Any:
-    """x·Φ(x), exactly by erf or by tanh."""
-    half = R.multiply(scalar(0.5, x), x)
-    if approximate == "tanh":
-        cube = R.multiply(scalar(0.044715, x), R.multiply(x, R.multiply(x, x)))
-        inner = R.multiply(scalar(math.sqrt(2 / math.pi), x), R.add(x, cube))
-        return R.multiply(half, R.add(scalar(1, x), R.tanh(inner)))
-    return R.multiply(half, R.add(scalar(1, x), R.erf(R.multiply(x, scalar(math.sqrt(0.5), x)))))
-
-
-converter("Gelu")(lambda n: gelu_of(n[0], n.attr("approximate", "none")))
 
 
 # ---------------------------------------------------------------------------- types

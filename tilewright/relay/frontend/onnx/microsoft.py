@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from ..common.activations import gelu_of
 from ..common.matrices import matmul
 from ..common.norms import standardised
 from .build import R, cast, constant, dtype_of, rank, scalar, shape_of, typed
-from .context import Node, Value, converter
-from .math import gelu_of
+from .context import Node, Value, converter, rows
+from .math import swish_of
 from .nn import conv_windows, convolve, group_count
 from .norm import rms_of
 from .rnn import QUANTIZED, recurrent
@@ -37,15 +38,16 @@ def _transposed(x: Any, yes: Any) -> Any:
     return R.transpose(x, [*order[:-2], order[-1], order[-2]])
 
 
-converter("Gelu", domain=MS)(lambda n: gelu_of(n[0]))
-converter("BiasGelu", domain=MS)(lambda n: gelu_of(R.add(n[0], n[1])))
-converter("FastGelu", domain=MS)(lambda n: gelu_of(R.add(n[0], n[1]) if n.has(1) else n[0], "tanh"))
-
-
-@converter("QuickGelu", domain=MS)
-def quick_gelu(n: Node) -> Any:
-    x = n[0]
-    return R.multiply(x, R.sigmoid(R.multiply(scalar(n.attr("alpha", 1.702), x), x)))
+rows(
+    {
+        "Gelu": lambda n: gelu_of(n[0]),
+        "QuickGelu": lambda n: swish_of(n[0], n.attr("alpha", 1.702)),
+        "BiasGelu": lambda n: gelu_of(R.add(n[0], n[1])),
+        "FastGelu": lambda n: gelu_of(R.add(n[0], n[1]) if n.has(1) else n[0], "tanh"),
+        "LayerNormalization": lambda n: layer_norm_of(n[0], n[1], n.get(2), n.attr("epsilon", 1e-5)),
+    },
+    domain=MS,
+)
 
 
 def layer_norm_of(x: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
@@ -57,11 +59,6 @@ def layer_norm_of(x: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
         return R.nn.layer_norm(x, gamma, beta, axis=rank(x) - 1, epsilon=epsilon)
     made, _, _ = standardised(cast(x, "float32"), [rank(x) - 1], epsilon)
     return R.add(R.multiply(cast(made, dtype_of(x)), gamma), beta)
-
-
-@converter("LayerNormalization", domain=MS)
-def layer_norm(n: Node) -> Any:
-    return layer_norm_of(n[0], n[1], n.get(2), n.attr("epsilon", 1e-5))
 
 
 @converter("SimplifiedLayerNormalization", domain=MS)

@@ -13,7 +13,7 @@ import numpy as np
 from ...qnn import op as Q
 from ..common.matrices import matmul
 from .build import R, cast, constant, dtype_of, rank, scalar, shape_of, static_shape
-from .context import Node, Value, converter
+from .context import Node, Value, converter, rows
 from .load import storage_dtype
 from .narrow import decode, encode
 from .nn import conv_windows, convolve, group_count
@@ -201,24 +201,16 @@ def _back(n: Node, made: Any, at: int) -> Any:
     return quantized(made, R.reshape(n[at], ()), zero, n.dtype(0), 0)
 
 
-@converter("QLinearAdd", domain="com.microsoft")
-def qlinear_add(n: Node) -> Any:
-    return _back(n, R.add(_floats(n, 0), _floats(n, 3)), 6)
-
-
-@converter("QLinearMul", domain="com.microsoft")
-def qlinear_mul(n: Node) -> Any:
-    return _back(n, R.multiply(_floats(n, 0), _floats(n, 3)), 6)
-
-
-@converter("QLinearSigmoid", domain="com.microsoft")
-def qlinear_sigmoid(n: Node) -> Any:
-    return _back(n, R.sigmoid(_floats(n, 0)), 3)
-
-
-@converter("QLinearLeakyRelu", domain="com.microsoft")
-def qlinear_leaky_relu(n: Node) -> Any:
-    return _back(n, R.nn.leaky_relu(_floats(n, 0), n.attr("alpha", 0.01)), 3)
+rows(
+    {
+        "QLinearAdd": lambda n: _back(n, R.add(_floats(n, 0), _floats(n, 3)), 6),
+        "QLinearMul": lambda n: _back(n, R.multiply(_floats(n, 0), _floats(n, 3)), 6),
+        "QLinearSigmoid": lambda n: _back(n, R.sigmoid(_floats(n, 0)), 3),
+        "QLinearLeakyRelu": lambda n: _back(n, R.nn.leaky_relu(_floats(n, 0), n.attr("alpha", 0.01)), 3),
+        "QLinearSoftmax": lambda n: _back(n, R.nn.softmax(_floats(n, 0), n.axis(-1)), 3),
+    },
+    domain="com.microsoft",
+)
 
 
 @converter("QLinearGlobalAveragePool", domain="com.microsoft")
@@ -235,11 +227,6 @@ def qlinear_average_pool(n: Node) -> Any:
 
     made = pool("avg", _floats(n, 0), _pool_windows(n), count_include_pad=n.flag("count_include_pad", 0))
     return _back(n, made, 3)
-
-
-@converter("QLinearSoftmax", domain="com.microsoft")
-def qlinear_softmax(n: Node) -> Any:
-    return _back(n, R.nn.softmax(_floats(n, 0), n.axis(-1)), 3)
 
 
 @converter("QLinearConcat", domain="com.microsoft")

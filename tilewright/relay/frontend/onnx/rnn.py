@@ -8,7 +8,7 @@ from typing import Any
 from ..common.recurrent import Layer, run
 from .build import R, dtype_of, scalar, shape_of, static_shape
 from .context import Node, Refusal, converter
-from .math import softplus_of
+from .math import elu_of, hard_sigmoid_of, softplus_of, softsign_of, thresholded_relu_of
 
 QUANTIZED = "of quantised activations"  # set by the converter of DynamicQuantizeLSTM
 
@@ -29,24 +29,18 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Callable[
         return default if value is None else value
 
     table: dict[str, Callable[[Any], Any]] = {
-        "relu": lambda x: R.nn.relu(x),
-        "tanh": lambda x: R.tanh(x),
-        "sigmoid": lambda x: R.sigmoid(x),
+        "relu": R.nn.relu,
+        "tanh": R.tanh,
+        "sigmoid": R.sigmoid,
         "affine": lambda x: R.add(R.multiply(scalar(k(alpha, 1.0), x), x), scalar(k(beta, 0.0), x)),
         "leakyrelu": lambda x: R.nn.leaky_relu(x, k(alpha, 0.01)),
-        "thresholdedrelu": lambda x: R.where(R.greater(x, scalar(k(alpha, 1.0), x)), x, scalar(0, x)),
+        "thresholdedrelu": lambda x: thresholded_relu_of(x, k(alpha, 1.0)),
         "scaledtanh": lambda x: R.multiply(
             scalar(k(alpha, 1.0), x), R.tanh(R.multiply(scalar(k(beta, 1.0), x), x))
         ),
-        "hardsigmoid": lambda x: R.clip(
-            R.add(R.multiply(scalar(k(alpha, 0.2), x), x), scalar(k(beta, 0.5), x)), 0.0, 1.0
-        ),
-        "elu": lambda x: R.where(
-            R.greater(x, scalar(0, x)),
-            x,
-            R.multiply(scalar(k(alpha, 1.0), x), R.subtract(R.exp(x), scalar(1, x))),
-        ),
-        "softsign": lambda x: R.divide(x, R.add(scalar(1, x), R.abs(x))),
+        "hardsigmoid": lambda x: hard_sigmoid_of(x, k(alpha, 0.2), k(beta, 0.5)),
+        "elu": lambda x: elu_of(x, k(alpha, 1.0)),
+        "softsign": softsign_of,
         "softplus": softplus_of,
     }
     found = table.get(name.lower())

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .build import R, rank
-from .context import Node, Value, converter
+from .context import Node, Value, converter, rows
 
 
 def _items(n: Node, index: int = 0) -> list[Value]:
@@ -17,19 +17,13 @@ def _items(n: Node, index: int = 0) -> list[Value]:
     return found
 
 
-@converter("SequenceConstruct")
-def sequence_construct(n: Node) -> Any:
-    return Value(items=[v for v in n.inputs if v is not None])
-
-
-@converter("SequenceEmpty")
-def sequence_empty(n: Node) -> Any:
-    return Value(items=[])
-
-
-@converter("SequenceLength")
-def sequence_length(n: Node) -> Any:
-    return Value(known=np.asarray(len(_items(n)), np.int64))
+rows(
+    {
+        "SequenceConstruct": lambda n: Value(items=[v for v in n.inputs if v is not None]),
+        "SequenceEmpty": lambda n: Value(items=[]),
+        "SequenceLength": lambda n: Value(known=np.asarray(len(_items(n)), np.int64)),
+    },
+)
 
 
 def _place(n: Node, index: int, count: int) -> int:
@@ -100,16 +94,10 @@ def sequence_map(n: Node) -> Any:
 
 
 # ---------------------------------------------------------------------------- optionals
-@converter("Optional")
-def optional(n: Node) -> Any:
-    return [n.value(0) if n.has(0) else None]
-
-
-@converter("OptionalHasElement")
-def optional_has_element(n: Node) -> Any:
-    return Value(known=np.asarray(n.has(0)))
-
-
-@converter("OptionalGetElement")
-def optional_get_element(n: Node) -> Any:
-    return n.value(0)
+rows(
+    {
+        "Optional": lambda n: [n.value(0) if n.has(0) else None],
+        "OptionalHasElement": lambda n: Value(known=np.asarray(n.has(0))),
+        "OptionalGetElement": lambda n: n.value(0),
+    },
+)

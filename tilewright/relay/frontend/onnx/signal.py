@@ -9,7 +9,7 @@ import numpy as np
 
 from ..common.matrices import matmul
 from .build import R, cast, constant, dtype_of, rank, static_shape, take_rows
-from .context import Node, Value, converter
+from .context import Node, Value, converter, rows
 from .load import storage_dtype
 
 _MOST = 1 << 14  # the matrix of a transform has so many rows at most
@@ -131,9 +131,13 @@ def _window(n: Node, terms: list[float]) -> Value:
     return Value(known=np.asarray(made, storage_dtype(n.attr("output_datatype", 1))))
 
 
-converter("HannWindow")(lambda n: _window(n, [0.5, 0.5]))
-converter("HammingWindow")(lambda n: _window(n, [25 / 46, 21 / 46]))
-converter("BlackmanWindow")(lambda n: _window(n, [0.42, 0.5, 0.08]))
+rows(
+    {
+        "HannWindow": lambda n: _window(n, [0.5, 0.5]),
+        "HammingWindow": lambda n: _window(n, [25 / 46, 21 / 46]),
+        "BlackmanWindow": lambda n: _window(n, [0.42, 0.5, 0.08]),
+    },
+)
 
 
 @converter("MelWeightMatrix")

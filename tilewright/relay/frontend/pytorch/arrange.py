@@ -10,8 +10,21 @@ import numpy as np
 from ....ir.expr import PrimExpr
 from ...expr import Expr
 from ..common.pads import padded
-from .build import R, cast, constant, full, literal, permute, places, rank, reshape, shape_of, sizes_of
-from .table import Refusal, Site, aten
+from .build import (
+    R,
+    cast,
+    constant,
+    full,
+    literal,
+    permute,
+    places,
+    rank,
+    reshape,
+    scatter_rows,
+    shape_of,
+    sizes_of,
+)
+from .table import Refusal, Site, aten, rows
 
 
 # ---------------------------------------------------------------------------- shapes
@@ -32,19 +45,17 @@ def view(
     return reshape(x, n.shape)
 
 
-@aten("view.dtype")
-def view_dtype(n: Site, x: Expr, dtype: str) -> Expr:
-    return R.reinterpret(x, dtype)  # type: ignore[no-any-return]
+rows(
+    {
+        "view.dtype": lambda n, x, dtype: R.reinterpret(x, dtype),
+        "permute permute_copy": lambda n, x, dims: permute(x, dims),
+    }
+)
 
 
 @aten("expand", "expand_copy", "expand_as", "broadcast_to")
 def expand(n: Site, x: Expr, size: Any = None, other: Any = None, implicit: Any = None) -> Expr:
     return x if shape_of(x) == n.shape else R.broadcast_to(x, n.shape)
-
-
-@aten("permute", "permute_copy")
-def permute_(n: Site, x: Expr, dims: list[int]) -> Expr:
-    return permute(x, dims)
 
 
 @aten("transpose", "swapaxes", "transpose_copy", "swapdims")
@@ -80,7 +91,7 @@ def cat(n: Site, tensors: list[Expr], dim: int = 0) -> Expr:
 
 @aten("stack")
 def stack(n: Site, tensors: list[Expr], dim: int = 0) -> Expr:
-    return R.stack([n.to(e) for e in tensors], dim % len(n.shape))  # type: ignore[no-any-return]
+    return R.stack([n.to(e) for e in tensors], dim % len(n.shape))
 
 
 @aten("split", "split_with_sizes", "chunk", "unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk",
@@ -142,7 +153,7 @@ def select(n: Site, x: Expr, dim: int, index: Any) -> Expr:
     if isinstance(index, PrimExpr):
         raise Refusal("an index that depends on sizes is not supported")
     place = _front(index, shape_of(x)[at])
-    return R.squeeze(R.strided_slice(x, [place], [place + 1], [1], axes=[at]), [at])  # type: ignore[no-any-return]
+    return R.squeeze(R.strided_slice(x, [place], [place + 1], [1], axes=[at]), [at])
 
 
 def _front(index: int, size: Any) -> int:
@@ -155,18 +166,7 @@ def _front(index: int, size: Any) -> int:
 
 @aten("narrow")
 def narrow(n: Site, x: Expr, dim: int, start: Any, length: Any) -> Expr:
-    return R.strided_slice(x, [start], [start + length], [1], axes=[dim % rank(x)])  # type: ignore[no-any-return]
-
-
-def _written(x: Expr, part: Expr, at: int, rows_at: Sequence[int]) -> Expr:
-    """The tensor with the rows at some places of a dimension replaced."""
-    moved, rows = _to_front(x, at), _to_front(part, at)
-    made = R.scatter_nd(moved, places([list(rows_at)]), rows, "update")
-    return permute(made, [*range(1, at + 1), 0, *range(at + 1, rank(x))])
-
-
-def _to_front(x: Expr, at: int) -> Expr:
-    return permute(x, [at, *(d for d in range(rank(x)) if d != at)])
+    return R.strided_slice(x, [start], [start + length], [1], axes=[dim % rank(x)])
 
 
 @aten("slice_scatter")
@@ -182,33 +182,37 @@ def slice_scatter(
     if step == 1:  # what is before it, it, what is behind it
         parts = [(0, rows.start), (rows.stop, size)]
         around = [R.strided_slice(x, [a], [b], [1], axes=[at]) if b > a else None for a, b in parts]
-        return R.concatenate([e for e in (around[0], src, around[1]) if e is not None], at)  # type: ignore[no-any-return]
-    return _written(x, src, at, list(rows))
+        return R.concatenate([e for e in (around[0], src, around[1]) if e is not None], at)
+    return scatter_rows(x, src, at, places([list(rows)]), "update")
 
 
 @aten("select_scatter")
 def select_scatter(n: Site, x: Expr, src: Expr, dim: int, index: int) -> Expr:
     at = dim % rank(x)
     place = _front(index, shape_of(x)[at])
-    return slice_scatter(n, x, R.expand_dims(src, at), at, place, place + 1, 1)  # type: ignore[no-any-return]
+    return slice_scatter(n, x, R.expand_dims(src, at), at, place, place + 1, 1)
 
 
 # ---------------------------------------------------------------------------- copies and orders
 @aten("repeat", "tile")
 def repeat(n: Site, x: Expr, repeats: Any = None, dims: Any = None) -> Expr:
-    return R.tile(x, list(repeats if repeats is not None else dims))  # type: ignore[no-any-return]
+    return R.tile(x, list(repeats if repeats is not None else dims))
 
 
 @aten("repeat_interleave.self_int")
 def repeat_interleave(
     n: Site, x: Expr, repeats: int, dim: int | None = None, output_size: Any = None
 ) -> Expr:
-    return R.repeat(x, repeats, None if dim is None else dim % rank(x))  # type: ignore[no-any-return]
+    return R.repeat(x, repeats, None if dim is None else dim % rank(x))
 
 
-@aten("flip")
-def flip(n: Site, x: Expr, dims: list[int]) -> Expr:
-    return R.reverse(x, [d % rank(x) for d in dims]) if dims and rank(x) else x
+rows(
+    {
+        "flip": lambda n, x, dims: R.reverse(x, [d % rank(x) for d in dims]) if dims and rank(x) else x,
+        "tril": lambda n, x, diagonal=0: _corner(n, x, diagonal, lower=True),
+        "triu": lambda n, x, diagonal=0: _corner(n, x, diagonal, lower=False),
+    }
+)
 
 
 @aten("roll")
@@ -226,22 +230,12 @@ def roll(n: Site, x: Expr, shifts: Any, dims: Any = ()) -> Expr:
     return x
 
 
-@aten("tril")
-def tril(n: Site, x: Expr, diagonal: int = 0) -> Expr:
-    return _corner(n, x, diagonal, lower=True)
-
-
-@aten("triu")
-def triu(n: Site, x: Expr, diagonal: int = 0) -> Expr:
-    return _corner(n, x, diagonal, lower=False)
-
-
 def _corner(n: Site, x: Expr, diagonal: int, lower: bool) -> Expr:
     if not isinstance(shape_of(x)[-1], int) or not isinstance(shape_of(x)[-2], int):
-        return R.trilu(x, literal(diagonal, "int32"), not lower)  # type: ignore[no-any-return]
+        return R.trilu(x, literal(diagonal, "int32"), not lower)
     ones = np.ones(shape_of(x)[-2:], bool)
     mask = np.tril(ones, diagonal) if lower else np.triu(ones, diagonal)
-    return R.where(constant(mask), x, literal(0, n.dtype))  # type: ignore[no-any-return]
+    return R.where(constant(mask), x, literal(0, n.dtype))
 
 
 @aten("diagonal", "diagonal_copy")
@@ -279,7 +273,7 @@ def as_strided(
     flat = reshape(x, (total,))
     if wanted.size == total and (wanted.reshape(-1) == np.arange(total)).all():
         return reshape(flat, n.shape)
-    return R.take(flat, places(wanted), axis=0)  # type: ignore[no-any-return]
+    return R.take(flat, places(wanted), axis=0)
 
 
 @aten("pixel_shuffle")
@@ -314,24 +308,24 @@ def _widths(x: Expr, pad: Sequence[int]) -> list[tuple[int, int]]:
 
 @aten("constant_pad_nd")
 def constant_pad_nd(n: Site, x: Expr, pad: list[int], value: Any = 0) -> Expr:
-    return padded(x, _widths(x, pad), value=n.to(value))  # type: ignore[no-any-return]
+    return padded(x, _widths(x, pad), value=n.to(value))
 
 
 @aten("reflection_pad1d", "reflection_pad2d", "reflection_pad3d")
 def reflection_pad(n: Site, x: Expr, padding: list[int]) -> Expr:
-    return padded(x, _widths(x, padding), "reflect")  # type: ignore[no-any-return]
+    return padded(x, _widths(x, padding), "reflect")
 
 
 @aten("replication_pad1d", "replication_pad2d", "replication_pad3d")
 def replication_pad(n: Site, x: Expr, padding: list[int]) -> Expr:
-    return padded(x, _widths(x, padding), "edge")  # type: ignore[no-any-return]
+    return padded(x, _widths(x, padding), "edge")
 
 
 # ---------------------------------------------------------------------------- new tensors
 @aten("full_like", "new_full", "full")
 def full_like(n: Site, fill_value: Any) -> Expr:
     if isinstance(fill_value, Expr):
-        return R.broadcast_to(n.to(fill_value), n.shape)  # type: ignore[no-any-return]
+        return R.broadcast_to(n.to(fill_value), n.shape)
     return full(fill_value, n.shape, n.dtype)
 
 
@@ -349,26 +343,22 @@ for _names, _value in (
     aten(*_names)(_filled)
 
 
-@aten("fill")
-def fill(n: Site, x: Expr, value: Any) -> Expr:
-    return full_like(n, value)  # type: ignore[no-any-return]
-
-
-@aten("copy")
-def copy(n: Site, x: Expr, src: Expr) -> Expr:
-    return R.broadcast_to(n.to(src), n.shape) if shape_of(src) != n.shape else n.to(src)
+rows(
+    {
+        "fill": lambda n, x, value: full_like(n, value),
+        "copy": lambda n, x, src: (
+            R.broadcast_to(n.to(src), n.shape) if shape_of(src) != n.shape else n.to(src)
+        ),
+        "scalar_tensor": lambda n, s: n.to(s),
+    }
+)
 
 
 @aten("arange")
 def arange(n: Site, end: Any, start: Any = 0, step: Any = 1) -> Expr:
     """Numbers up to a bound that depends on sizes; others are known at import."""
     steps = R.cumsum(full(1, n.shape, n.dtype), 0, n.dtype, True)
-    return R.add(R.multiply(steps, n.to(step)), n.to(start))  # type: ignore[no-any-return]
-
-
-@aten("scalar_tensor")
-def scalar_tensor(n: Site, s: Any) -> Expr:
-    return n.to(s)
+    return R.add(R.multiply(steps, n.to(step)), n.to(start))
 
 
 @aten("meshgrid")

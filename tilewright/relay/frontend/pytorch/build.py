@@ -9,26 +9,13 @@ from typing import Any
 import numpy as np
 
 from ...expr import Constant, Expr, const
-from ..common.build import R, constant, dtype_of, permute, rank, reshape, shape_of
-
-__all__ = [
-    "NN",
-    "R",
-    "cast",
-    "constant",
-    "dtype_of",
-    "full",
-    "is_float",
-    "is_int",
-    "literal",
-    "permute",
-    "places",
-    "rank",
-    "reshape",
-    "shape_of",
-    "sizes_of",
-]
-
+from ..common.build import R as R
+from ..common.build import constant as constant
+from ..common.build import dtype_of as dtype_of
+from ..common.build import permute as permute
+from ..common.build import rank as rank
+from ..common.build import reshape as reshape
+from ..common.build import shape_of as shape_of
 
 NN: Any = R.nn
 image_ops: Any = R.image
@@ -57,7 +44,7 @@ def literal(value: Any, dtype: str) -> Constant:
 
 def full(value: Any, shape: Sequence[Any], dtype: str) -> Expr:
     """A tensor of one number."""
-    return R.full(literal(value, dtype), tuple(shape), dtype)  # type: ignore[no-any-return]
+    return R.full(literal(value, dtype), tuple(shape), dtype)
 
 
 def cast(e: Expr, dtype: str) -> Expr:
@@ -66,8 +53,8 @@ def cast(e: Expr, dtype: str) -> Expr:
     if have == dtype:
         return e
     if dtype == "bool":  # whatever is not 0 is true; a plain conversion would keep the lowest bit
-        return R.not_equal(e, literal(0, have))  # type: ignore[no-any-return]
-    return R.cast(e, dtype)  # type: ignore[no-any-return]
+        return R.not_equal(e, literal(0, have))
+    return R.cast(e, dtype)
 
 
 def places(e: Any) -> Any:
@@ -75,6 +62,13 @@ def places(e: Any) -> Any:
     if not isinstance(e, Expr):
         return constant(np.asarray(e).astype("int32"))
     return e if "int" in dtype_of(e) else cast(e, "int64")
+
+
+def scatter_rows(x: Expr, part: Expr, at: int, index: Expr, how: str, negative: bool = True) -> Expr:
+    """The tensor with slices along a dimension, at indices (1, count), replaced by those of another or combined."""
+    order = [at, *(d for d in range(rank(x)) if d != at)]
+    made = R.scatter_nd(permute(x, order), index, permute(part, order), how, negative)
+    return permute(made, [order.index(d) for d in range(rank(x))])
 
 
 @functools.cache

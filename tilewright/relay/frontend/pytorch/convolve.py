@@ -39,7 +39,7 @@ def convolution(
     else:
         made = windows.convolve(data, weight, w, groups)
     made = made if bias is None else NN.bias_add(made, bias, 1)
-    return R.squeeze(made, [0]) if alone else made  # type: ignore[no-any-return]
+    return R.squeeze(made, [0]) if alone else made
 
 
 @aten("im2col")
@@ -48,9 +48,7 @@ def im2col(
 ) -> Expr:
     """im2col: the elements of each window position as a column."""
     if rank(x) == 3:
-        return R.squeeze(  # type: ignore[no-any-return]
-            im2col(n, R.expand_dims(x, 0), kernel_size, dilation, padding, stride), [0]
-        )
+        return R.squeeze(im2col(n, R.expand_dims(x, 0), kernel_size, dilation, padding, stride), [0])
     if any(padding):
         x = NN.pad(x, [(0, 0), (0, 0), *((p, p) for p in padding)], 0)
     batch, channels, *sizes = sizes_of(x, "im2col")

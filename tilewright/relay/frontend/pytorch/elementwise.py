@@ -8,7 +8,7 @@ from typing import Any
 
 from ...expr import Expr
 from .build import R, cast, dtype_of, full, is_float, is_int, literal, rank, reshape, shape_of
-from .table import Refusal, Site, aten
+from .table import Refusal, Site, aten, rows
 
 
 # ---------------------------------------------------------------------------- one argument
@@ -36,32 +36,24 @@ def round_(n: Site, x: Expr, decimals: int = 0) -> Expr:
     if not is_float(n.dtype):
         return x
     by = literal(10.0**decimals, n.dtype)
-    return R.round(x) if not decimals else R.divide(R.round(R.multiply(x, by)), by)  # type: ignore[no-any-return]
+    return R.round(x) if not decimals else R.divide(R.round(R.multiply(x, by)), by)
 
 
-@aten("abs")
-def abs_(n: Site, x: Expr) -> Expr:
-    return R.abs(x) if n.dtype != "bool" else x  # type: ignore[no-any-return]
-
-
-@aten("neg")
-def neg(n: Site, x: Expr) -> Expr:
-    return R.negative(x)  # type: ignore[no-any-return]
-
-
-@aten("sign", "sgn")
-def sign(n: Site, x: Expr) -> Expr:
-    return R.sign(x) if n.dtype != "bool" else x  # type: ignore[no-any-return]
-
-
-@aten("logical_not")
-def logical_not(n: Site, x: Expr) -> Expr:
-    return R.logical_not(cast(x, "bool"))  # type: ignore[no-any-return]
-
-
-@aten("bitwise_not")
-def bitwise_not(n: Site, x: Expr) -> Expr:
-    return R.logical_not(x) if n.dtype == "bool" else R.bitwise_not(x)  # type: ignore[no-any-return]
+rows(
+    {
+        "abs": lambda n, x: R.abs(x) if n.dtype != "bool" else x,
+        "neg": lambda n, x: R.negative(x),
+        "sign sgn": lambda n, x: R.sign(x) if n.dtype != "bool" else x,
+        "logical_not": lambda n, x: R.logical_not(cast(x, "bool")),
+        "bitwise_not": lambda n, x: R.logical_not(x) if n.dtype == "bool" else R.bitwise_not(x),
+        "signbit": lambda n, x: R.less(x, literal(0, dtype_of(x))),
+        "reciprocal": lambda n, x: R.divide(literal(1, n.dtype), n.to(x)),
+        "square": lambda n, x: R.multiply(x, x),
+        "frac": lambda n, x: R.subtract(x, R.trunc(x)),
+        "exp2": lambda n, x: R.exp(R.multiply(n.to(x), literal(math.log(2), n.dtype))),
+        "erfc special_erfc": lambda n, x: R.subtract(literal(1, n.dtype), R.erf(n.to(x))),
+    }
+)
 
 
 @aten("isnan", "isinf", "isfinite")
@@ -69,12 +61,7 @@ def is_special(n: Site, x: Expr) -> Expr:
     name = n.name.split(".")[1]
     if not is_float(dtype_of(x)):
         return full(name == "isfinite", n.shape, "bool")
-    return getattr(R, name)(x)  # type: ignore[no-any-return]
-
-
-@aten("signbit")
-def signbit(n: Site, x: Expr) -> Expr:
-    return R.less(x, literal(0, dtype_of(x)))  # type: ignore[no-any-return]
+    return getattr(R, name)(x)
 
 
 @aten("alias", "clone", "detach", "contiguous", "lift_fresh_copy", "lift_fresh", "positive", "conj", "resolve_conj",
@@ -89,26 +76,6 @@ def convert(n: Site, x: Expr, dtype: Any = None, other: Any = None) -> Expr:
     return cast(x, n.dtype)
 
 
-@aten("reciprocal")
-def reciprocal(n: Site, x: Expr) -> Expr:
-    return R.divide(literal(1, n.dtype), n.to(x))  # type: ignore[no-any-return]
-
-
-@aten("square")
-def square(n: Site, x: Expr) -> Expr:
-    return R.multiply(x, x)  # type: ignore[no-any-return]
-
-
-@aten("frac")
-def frac(n: Site, x: Expr) -> Expr:
-    return R.subtract(x, R.trunc(x))  # type: ignore[no-any-return]
-
-
-@aten("exp2")
-def exp2(n: Site, x: Expr) -> Expr:
-    return R.exp(R.multiply(n.to(x), literal(math.log(2), n.dtype)))  # type: ignore[no-any-return]
-
-
 @aten("expm1", "special_expm1")
 def expm1(n: Site, x: Expr) -> Expr:
     """tanh(x/2)·(exp(x) + 1), which loses nothing near 0; exp(x) - 1 where that overflows."""
@@ -116,7 +83,7 @@ def expm1(n: Site, x: Expr) -> Expr:
     grown = R.exp(x)
     near = R.multiply(R.tanh(R.multiply(x, literal(0.5, n.dtype))), R.add(grown, one))
     small = R.less(R.abs(x), one)
-    return R.where(small, near, R.subtract(grown, one))  # type: ignore[no-any-return]
+    return R.where(small, near, R.subtract(grown, one))
 
 
 @aten("log1p", "special_log1p")
@@ -129,12 +96,7 @@ def log1p(n: Site, x: Expr) -> Expr:
     safe = R.where(lost, full(1, n.shape, n.dtype), far)
     small = R.less(R.abs(x), one)
     exact = R.where(lost, x, R.divide(R.multiply(R.log(u), x), safe))
-    return R.where(small, exact, R.log(u))  # type: ignore[no-any-return]
-
-
-@aten("erfc", "special_erfc")
-def erfc(n: Site, x: Expr) -> Expr:
-    return R.subtract(literal(1, n.dtype), R.erf(n.to(x)))  # type: ignore[no-any-return]
+    return R.where(small, exact, R.log(u))
 
 
 @aten("nan_to_num")
@@ -160,17 +122,19 @@ def nan_to_num(
 @aten("add")
 def add(n: Site, x: Any, other: Any, alpha: Any = 1) -> Expr:
     a, b = n.to(x), _times(n, other, alpha)
-    return R.logical_or(a, b) if n.dtype == "bool" else R.add(a, b)  # type: ignore[no-any-return]
+    return R.logical_or(a, b) if n.dtype == "bool" else R.add(a, b)
 
 
-@aten("sub", "subtract")
-def sub(n: Site, x: Any, other: Any, alpha: Any = 1) -> Expr:
-    return R.subtract(n.to(x), _times(n, other, alpha))  # type: ignore[no-any-return]
-
-
-@aten("rsub")
-def rsub(n: Site, x: Any, other: Any, alpha: Any = 1) -> Expr:
-    return R.subtract(n.to(other), _times(n, x, alpha))  # type: ignore[no-any-return]
+rows(
+    {
+        "sub subtract": lambda n, x, other, alpha=1: R.subtract(n.to(x), _times(n, other, alpha)),
+        "rsub": lambda n, x, other, alpha=1: R.subtract(n.to(other), _times(n, x, alpha)),
+        "floor_divide": lambda n, x, other: _floor_divide(n, n.to(x), n.to(other)),
+        "maximum fmax max.other": lambda n, x, other: R.maximum(n.to(x), n.to(other)),
+        "minimum fmin min.other": lambda n, x, other: R.minimum(n.to(x), n.to(other)),
+        "lerp": lambda n, x, end, weight: R.add(x, R.multiply(R.subtract(end, x), n.to(weight))),
+    }
+)
 
 
 def _times(n: Site, other: Any, alpha: Any) -> Expr:
@@ -182,7 +146,7 @@ def _times(n: Site, other: Any, alpha: Any) -> Expr:
 @aten("mul", "multiply")
 def mul(n: Site, x: Any, other: Any) -> Expr:
     a, b = n.to(x), n.to(other)
-    return R.logical_and(a, b) if n.dtype == "bool" else R.multiply(a, b)  # type: ignore[no-any-return]
+    return R.logical_and(a, b) if n.dtype == "bool" else R.multiply(a, b)
 
 
 @aten("div", "divide", "true_divide")
@@ -191,33 +155,28 @@ def div(n: Site, x: Any, other: Any, rounding_mode: str | None = None) -> Expr:
     if rounding_mode == "floor":
         return _floor_divide(n, a, b)
     if rounding_mode == "trunc":
-        return R.trunc(R.divide(a, b)) if is_float(n.dtype) else R.trunc_divide(a, b)  # type: ignore[no-any-return]
-    return R.divide(a, b)  # type: ignore[no-any-return]
-
-
-@aten("floor_divide")
-def floor_divide(n: Site, x: Any, other: Any) -> Expr:
-    return _floor_divide(n, n.to(x), n.to(other))
+        return R.trunc(R.divide(a, b)) if is_float(n.dtype) else R.trunc_divide(a, b)
+    return R.divide(a, b)
 
 
 def _floor_divide(n: Site, a: Expr, b: Expr) -> Expr:
-    return R.floor(R.divide(a, b)) if is_float(n.dtype) else R.floor_divide(a, b)  # type: ignore[no-any-return]
+    return R.floor(R.divide(a, b)) if is_float(n.dtype) else R.floor_divide(a, b)
 
 
 @aten("remainder")
 def remainder(n: Site, x: Any, other: Any) -> Expr:
     a, b = n.to(x), n.to(other)
     if is_float(n.dtype):
-        return R.subtract(a, R.multiply(R.floor(R.divide(a, b)), b))  # type: ignore[no-any-return]
-    return R.floor_mod(a, b)  # type: ignore[no-any-return]
+        return R.subtract(a, R.multiply(R.floor(R.divide(a, b)), b))
+    return R.floor_mod(a, b)
 
 
 @aten("fmod")
 def fmod(n: Site, x: Any, other: Any) -> Expr:
     a, b = n.to(x), n.to(other)
     if is_float(n.dtype):
-        return R.subtract(a, R.multiply(R.trunc(R.divide(a, b)), b))  # type: ignore[no-any-return]
-    return R.trunc_mod(a, b)  # type: ignore[no-any-return]
+        return R.subtract(a, R.multiply(R.trunc(R.divide(a, b)), b))
+    return R.trunc_mod(a, b)
 
 
 @aten("pow")
@@ -227,17 +186,17 @@ def pow_(n: Site, x: Any, exponent: Any) -> Expr:
         if exponent in (1, 2, 3, 4) or (exponent == 0 and is_int(n.dtype)):
             return _whole_power(n, base, int(exponent))
         if exponent == 0.5:
-            return R.sqrt(base)  # type: ignore[no-any-return]
+            return R.sqrt(base)
         if exponent == -0.5:
-            return R.rsqrt(base)  # type: ignore[no-any-return]
+            return R.rsqrt(base)
         if exponent == -1:
-            return R.divide(literal(1, n.dtype), base)  # type: ignore[no-any-return]
+            return R.divide(literal(1, n.dtype), base)
         if is_int(n.dtype):
             return _whole_power(n, base, int(exponent))
     if is_int(n.dtype):
         made = R.power(cast(base, "float64"), cast(n.to(exponent), "float64"))
         return cast(R.round(made), n.dtype)
-    return R.power(base, n.to(exponent))  # type: ignore[no-any-return]
+    return R.power(base, n.to(exponent))
 
 
 def _whole_power(n: Site, base: Expr, count: int) -> Expr:
@@ -253,16 +212,6 @@ def _whole_power(n: Site, base: Expr, count: int) -> Expr:
     return full(1, n.shape, n.dtype) if out is None else out
 
 
-@aten("maximum", "fmax", "max.other")
-def maximum(n: Site, x: Any, other: Any) -> Expr:
-    return R.maximum(n.to(x), n.to(other))  # type: ignore[no-any-return]
-
-
-@aten("minimum", "fmin", "min.other")
-def minimum(n: Site, x: Any, other: Any) -> Expr:
-    return R.minimum(n.to(x), n.to(other))  # type: ignore[no-any-return]
-
-
 @aten("atan2", "arctan2")
 def atan2(n: Site, x: Any, other: Any) -> Expr:
     """atan(y/x), moved by half a turn where x is negative, and a quarter where it is 0."""
@@ -275,24 +224,19 @@ def atan2(n: Site, x: Any, other: Any) -> Expr:
     angle = R.atan(R.divide(y, safe))
     moved = R.where(low, R.where(up, R.add(angle, half), R.subtract(angle, half)), angle)
     steep = R.where(up, R.where(R.equal(y, zero), zero, quarter), R.negative(quarter))
-    return R.where(flat, steep, moved)  # type: ignore[no-any-return]
+    return R.where(flat, steep, moved)
 
 
 @aten("hypot")
 def hypot(n: Site, x: Any, other: Any) -> Expr:
     a, b = n.to(x), n.to(other)
-    return R.sqrt(R.add(R.multiply(a, a), R.multiply(b, b)))  # type: ignore[no-any-return]
+    return R.sqrt(R.add(R.multiply(a, a), R.multiply(b, b)))
 
 
 @aten("copysign")
 def copysign(n: Site, x: Any, other: Any) -> Expr:
     size, by = R.abs(n.to(x)), n.to(other)
-    return R.where(R.less(by, literal(0, n.dtype)), R.negative(size), size)  # type: ignore[no-any-return]
-
-
-@aten("lerp")
-def lerp(n: Site, x: Any, end: Any, weight: Any) -> Expr:
-    return R.add(x, R.multiply(R.subtract(end, x), n.to(weight)))  # type: ignore[no-any-return]
+    return R.where(R.less(by, literal(0, n.dtype)), R.negative(size), size)
 
 
 # ---------------------------------------------------------------------------- comparison and logic
@@ -342,27 +286,25 @@ for _name in ("and", "or", "xor"):
     aten(f"bitwise_{_name}", f"__{_name}__")(_bits(_name))
 
 
-@aten("bitwise_left_shift", "__lshift__")
-def left_shift(n: Site, x: Any, other: Any) -> Expr:
-    return R.left_shift(n.to(x), n.to(other))  # type: ignore[no-any-return]
-
-
-@aten("bitwise_right_shift", "__rshift__")
-def right_shift(n: Site, x: Any, other: Any) -> Expr:
-    return R.right_shift(n.to(x), n.to(other))  # type: ignore[no-any-return]
+rows(
+    {
+        "bitwise_left_shift __lshift__": lambda n, x, other: R.left_shift(n.to(x), n.to(other)),
+        "bitwise_right_shift __rshift__": lambda n, x, other: R.right_shift(n.to(x), n.to(other)),
+    }
+)
 
 
 # ---------------------------------------------------------------------------- selection
 @aten("where")
 def where(n: Site, condition: Expr, x: Any, other: Any) -> Expr:
-    return R.where(cast(condition, "bool"), n.to(x), n.to(other))  # type: ignore[no-any-return]
+    return R.where(cast(condition, "bool"), n.to(x), n.to(other))
 
 
 @aten("masked_fill")
 def masked_fill(n: Site, x: Expr, mask: Expr, value: Any) -> Expr:
     if isinstance(value, Expr) and rank(value):
         value = reshape(value, ())
-    return R.where(cast(mask, "bool"), n.to(value), x)  # type: ignore[no-any-return]
+    return R.where(cast(mask, "bool"), n.to(value), x)
 
 
 @aten("clamp", "clip")
@@ -370,17 +312,15 @@ def clamp(n: Site, x: Expr, min: Any = None, max: Any = None) -> Expr:
     x = n.to(x)
     plain = isinstance(min, (int, float)) and isinstance(max, (int, float)) and is_float(n.dtype)
     if plain and min <= max:
-        return R.clip(x, float(min), float(max))  # type: ignore[no-any-return]
+        return R.clip(x, float(min), float(max))
     if min is not None:
         x = R.maximum(x, n.to(min))
     return x if max is None else R.minimum(x, n.to(max))
 
 
-@aten("clamp_min")
-def clamp_min(n: Site, x: Expr, min: Any) -> Expr:
-    return R.maximum(n.to(x), n.to(min))  # type: ignore[no-any-return]
-
-
-@aten("clamp_max")
-def clamp_max(n: Site, x: Expr, max: Any) -> Expr:
-    return R.minimum(n.to(x), n.to(max))  # type: ignore[no-any-return]
+rows(
+    {
+        "clamp_min": lambda n, x, min: R.maximum(n.to(x), n.to(min)),
+        "clamp_max": lambda n, x, max: R.minimum(n.to(x), n.to(max)),
+    }
+)

@@ -6,6 +6,7 @@ import math
 import operator
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from types import FunctionType
 from typing import Any
 
@@ -17,13 +18,17 @@ from ...expr import Expr, Function, If, Tuple, TupleGetItem, TupleWrapper, Var
 from ...transform.infer_type import infer_module
 from ...ty import TensorType
 from ..common.build import typed
-from . import families
 from .build import array_of, cast, constant, dtype_name
 from .capture import _fields, as_program, decomposed, parameter_names, place
 from .symbols import Symbols
 from .table import CONVERTERS, Refusal, Site, find
 
-_ = families  # they fill the table
+# The files of converters, one for each family of operators: importing one fills the table.
+for _family in (
+    "activation", "arrange", "convolve", "elementwise", "index", "interpolate", "norm", "pool", "product", "recurrent",
+    "reduction",
+):  # fmt: skip
+    import_module(f"{__package__}.{_family}")
 
 # Results of at most this many elements are computed at import where all that goes in is known.
 _FOLD_LIMIT = 1 << 22

@@ -8,8 +8,8 @@ import numpy as np
 
 from ...expr import Constant, Expr
 from ...op.shapes import broadcast
-from .build import R, cast, dtype_of, full, literal, permute, places, rank, reshape, shape_of
-from .table import Refusal, Site, aten
+from .build import R, cast, dtype_of, full, literal, permute, places, rank, reshape, scatter_rows, shape_of
+from .table import Refusal, Site, aten, rows
 
 
 # ---------------------------------------------------------------------------- several indices
@@ -47,11 +47,11 @@ def index(n: Site, x: Expr, indices: list[Any]) -> Expr:
         raise Refusal("the number of elements that a mask selects is dynamic; use torch.where")
     axes, found, shape = _places(x, indices)
     if len(axes) == 1:
-        return R.take(x, found[0], axis=axes[0], mode="fast")  # type: ignore[no-any-return]
+        return R.take(x, found[0], axis=axes[0], mode="fast")
     rest = [d for d in range(rank(x)) if d not in axes]
     picked = R.gather_nd(permute(x, [*axes, *rest]), R.stack(found, 0))
     if axes != list(range(axes[0], axes[-1] + 1)):
-        return picked  # type: ignore[no-any-return]
+        return picked
     k, before = len(shape), axes[0]  # neighbours: their result stands where they stood
     order = [*range(k, k + before), *range(k), *range(k + before, k + len(rest))]
     return permute(picked, order)
@@ -91,7 +91,7 @@ def _masked_put(n: Site, x: Expr, indices: list[Any], values: Expr, accumulate: 
     value = n.to(values)
     if rank(value) > rank(x) - rank(given[0]):
         value = reshape(value, shape_of(value)[rank(value) - (rank(x) - rank(given[0])) :])
-    return R.where(mask, R.add(x, value) if accumulate else value, x)  # type: ignore[no-any-return]
+    return R.where(mask, R.add(x, value) if accumulate else value, x)
 
 
 # ---------------------------------------------------------------------------- along a dimension
@@ -100,7 +100,7 @@ def index_select(n: Site, x: Expr, dim: int, index: Expr) -> Expr:
     if not rank(x):
         return x
     listed = reshape(places(index), (shape_of(index)[0] if rank(index) else 1,))
-    return R.take(x, listed, axis=dim % rank(x), mode="fast", negative=False)  # type: ignore[no-any-return]
+    return R.take(x, listed, axis=dim % rank(x), mode="fast", negative=False)
 
 
 @aten("gather")
@@ -113,7 +113,7 @@ def take(n: Site, x: Expr, index: Expr) -> Expr:
     from ...op.shapes import product
 
     total = product(shape_of(x))
-    return R.take(reshape(x, (total,)), places(index), axis=0, mode="fast")  # type: ignore[no-any-return]
+    return R.take(reshape(x, (total,)), places(index), axis=0, mode="fast")
 
 
 def _front_part(src: Expr, index: Expr) -> Expr:
@@ -121,7 +121,7 @@ def _front_part(src: Expr, index: Expr) -> Expr:
     if shape_of(src) == shape_of(index):
         return src
     ends = list(shape_of(index))
-    return R.strided_slice(src, [0] * len(ends), ends, [1] * len(ends))  # type: ignore[no-any-return]
+    return R.strided_slice(src, [0] * len(ends), ends, [1] * len(ends))
 
 
 def _scattered(n: Site, x: Expr, dim: int, index: Expr, src: Any, how: str) -> Expr:
@@ -131,7 +131,7 @@ def _scattered(n: Site, x: Expr, dim: int, index: Expr, src: Any, how: str) -> E
         updates = R.broadcast_to(value, shape_of(index)) if rank(index) else value
     if not rank(x):
         return reshape(updates, ())
-    return R.scatter_elements(x, places(index), updates, dim % rank(x), how, negative=False)  # type: ignore[no-any-return]
+    return R.scatter_elements(x, places(index), updates, dim % rank(x), how, negative=False)
 
 
 @aten("scatter")
@@ -142,9 +142,12 @@ def scatter(
     return _scattered(n, x, dim, index, value if src is None else src, how)
 
 
-@aten("scatter_add")
-def scatter_add(n: Site, x: Expr, dim: int, index: Expr, src: Expr) -> Expr:
-    return _scattered(n, x, dim, index, src, "add")
+rows(
+    {
+        "scatter_add": lambda n, x, dim, index, src: _scattered(n, x, dim, index, src, "add"),
+        "index_copy": lambda n, x, dim, index, source: _rows(n, x, dim, index, source, "update"),
+    }
+)
 
 
 @aten("scatter_reduce")
@@ -168,7 +171,7 @@ def _scatter_counted(
         base = x if include_self else R.where(hit, literal(0, n.dtype), x)
         total = _scattered(n, base, dim, index, src, "add")
         number = R.add(counts, literal(1 if include_self else 0, n.dtype))
-        return R.where(hit, R.divide(total, R.maximum(number, literal(1, n.dtype))), x)  # type: ignore[no-any-return]
+        return R.where(hit, R.divide(total, R.maximum(number, literal(1, n.dtype))), x)
     start = {"add": 0, "mul": 1, "max": float("-inf"), "min": float("inf")}[how]
     base = R.where(hit, literal(start, n.dtype), x)
     return _scattered(n, base, dim, index, src, how)
@@ -176,22 +179,14 @@ def _scatter_counted(
 
 def _rows(n: Site, x: Expr, dim: int, index: Expr, source: Expr, how: str, negative: bool = False) -> Expr:
     """Whole slices along a dimension written or combined."""
-    at = dim % rank(x)
-    order = [at, *(d for d in range(rank(x)) if d != at)]
     flat = reshape(places(index), (1, shape_of(index)[0] if rank(index) else 1))
-    made = R.scatter_nd(permute(x, order), flat, permute(n.to(source), order), how, negative)
-    return permute(made, [order.index(d) for d in range(rank(x))])
+    return scatter_rows(x, n.to(source), dim % rank(x), flat, how, negative)
 
 
 @aten("index_add")
 def index_add(n: Site, x: Expr, dim: int, index: Expr, source: Expr, alpha: Any = 1) -> Expr:
     scaled = source if alpha == 1 else R.multiply(n.to(source), n.to(alpha))
     return _rows(n, x, dim, index, scaled, "add")
-
-
-@aten("index_copy")
-def index_copy(n: Site, x: Expr, dim: int, index: Expr, source: Expr) -> Expr:
-    return _rows(n, x, dim, index, source, "update")
 
 
 @aten("index_fill")
@@ -206,4 +201,4 @@ def index_fill(n: Site, x: Expr, dim: int, index: Expr, value: Any) -> Expr:
 @aten("one_hot")
 def one_hot(n: Site, x: Expr, num_classes: int = -1) -> Expr:
     one, zero = literal(1, n.dtype), literal(0, n.dtype)
-    return R.one_hot(places(x), one, zero, n.shape[-1], -1, n.dtype)  # type: ignore[no-any-return]
+    return R.one_hot(places(x), one, zero, n.shape[-1], -1, n.dtype)

@@ -25,7 +25,7 @@ def _resize(n: Site, x: Expr, method: str, mode: str, scales: Any, rounding: str
     if scales and all(s is not None for s in scales) and mode != "align_corners":
         exact = all(have_d * s == out for have_d, s, out in zip(have, scales, size, strict=True))
         factors = None if exact else tuple(float(s) for s in scales)
-    return resized(  # type: ignore[no-any-return]
+    return resized(
         x,
         range(2, 2 + dims),
         size,
@@ -37,19 +37,13 @@ def _resize(n: Site, x: Expr, method: str, mode: str, scales: Any, rounding: str
     )
 
 
-def _factors(
-    scale_factors: Any, scales: Any, scales_d: Any, scales_h: Any, scales_w: Any, dims: int
-) -> list[Any]:
-    if scale_factors is not None:
-        return list(scale_factors)
-    return [scales] if dims == 1 else [scales_d, scales_h, scales_w][3 - dims :]
-
-
 @aten("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact1d",
-      "_upsample_nearest_exact2d", "_upsample_nearest_exact3d")  # fmt: skip
-def upsample_nearest(
+      "_upsample_nearest_exact2d", "_upsample_nearest_exact3d", "upsample_linear1d", "upsample_bilinear2d",
+      "upsample_trilinear3d", "upsample_bicubic2d")  # fmt: skip
+def upsample(
     n: Site,
     x: Expr,
+    align_corners: bool = False,
     output_size: Any = None,
     scale_factors: Any = None,
     scales: Any = None,
@@ -57,25 +51,13 @@ def upsample_nearest(
     scales_h: Any = None,
     scales_w: Any = None,
 ) -> Expr:
-    factors = _factors(scale_factors, scales, scales_d, scales_h, scales_w, rank(x) - 2)
-    if "exact" in n.name:
+    dims = rank(x) - 2
+    factors = [scales] if dims == 1 else [scales_d, scales_h, scales_w][3 - dims :]
+    factors = factors if scale_factors is None else list(scale_factors)
+    if "nearest_exact" in n.name:
         return _resize(n, x, "nearest_neighbor", "half_pixel", factors, "round_prefer_ceil")
-    return _resize(n, x, "nearest_neighbor", "asymmetric", factors, "floor")
-
-
-@aten("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d")
-def upsample_smooth(
-    n: Site,
-    x: Expr,
-    align_corners: bool,
-    output_size: Any = None,
-    scale_factors: Any = None,
-    scales: Any = None,
-    scales_d: Any = None,
-    scales_h: Any = None,
-    scales_w: Any = None,
-) -> Expr:
-    factors = _factors(scale_factors, scales, scales_d, scales_h, scales_w, rank(x) - 2)
+    if "nearest" in n.name:
+        return _resize(n, x, "nearest_neighbor", "asymmetric", factors, "floor")
     mode = "align_corners" if align_corners else "half_pixel"
     return _resize(n, x, "cubic" if "bicubic" in n.name else "linear", mode, factors)
 
@@ -127,4 +109,4 @@ def grid_sampler(
     method = ("bilinear", "nearest", "bicubic")[interpolation_mode]
     frame = ("zeros", "border", "reflection")[padding_mode]
     moved = permute(grid, [0, last, *range(1, last)])
-    return image.grid_sample(x, moved, method, _LAYOUT[dims], frame, align_corners)  # type: ignore[no-any-return]
+    return image.grid_sample(x, moved, method, _LAYOUT[dims], frame, align_corners)

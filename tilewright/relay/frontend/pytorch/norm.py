@@ -74,9 +74,9 @@ def instance_norm(
     eps: float,
 ) -> Expr:
     if not use_input_stats:
-        return _batch_norm(x, weight, bias, running_mean, running_var, False, eps)[0]  # type: ignore[no-any-return]
+        return _batch_norm(x, weight, bias, running_mean, running_var, False, eps)[0]
     inner = list(range(2, rank(x)))
-    return scaled(standardised(x, inner, eps)[0], weight, bias)  # type: ignore[no-any-return]
+    return scaled(standardised(x, inner, eps)[0], weight, bias)
 
 
 # ---------------------------------------------------------------------------- groups
@@ -180,4 +180,4 @@ def renorm(n: Site, x: Expr, p: float, dim: int, maxnorm: float) -> Expr:
     length = R.sqrt(R.sum(R.multiply(x, x), axes, True))
     shorter = R.divide(literal(maxnorm, n.dtype), R.add(length, literal(1e-7, n.dtype)))
     by = R.where(R.greater(length, literal(maxnorm, n.dtype)), shorter, literal(1.0, n.dtype))
-    return R.multiply(x, by)  # type: ignore[no-any-return]
+    return R.multiply(x, by)

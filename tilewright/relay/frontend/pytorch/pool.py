@@ -41,7 +41,8 @@ def _windows(
     )
 
 
-@aten("max_pool1d", "max_pool2d", "max_pool3d")
+@aten("max_pool1d", "max_pool2d", "max_pool3d", "max_pool1d_with_indices", "max_pool2d_with_indices",
+      "max_pool3d_with_indices")  # fmt: skip
 def max_pool(
     n: Site,
     x: Expr,
@@ -50,24 +51,13 @@ def max_pool(
     padding: Any = 0,
     dilation: Any = 1,
     ceil_mode: bool = False,
-) -> Expr:
-    w = _windows(_dims(n), kernel_size, stride, padding, dilation, ceil_mode)
-    return _fit(n, pool("max", _batched(x, _dims(n)), w))
-
-
-@aten("max_pool1d_with_indices", "max_pool2d_with_indices", "max_pool3d_with_indices")
-def max_pool_with_indices(
-    n: Site,
-    x: Expr,
-    kernel_size: Any,
-    stride: Any = (),
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-) -> list[Any]:
+) -> Any:
     w = _windows(_dims(n), kernel_size, stride, padding, dilation, ceil_mode)
     data = _batched(x, _dims(n))
-    return [_fit(n, pool("max", data, w)), lambda: reshape(max_with_places(data, w)[1], n.shape)]
+    made = _fit(n, pool("max", data, w))
+    if len(n.kinds) == 1:
+        return made
+    return [made, lambda: reshape(max_with_places(data, w)[1], n.shape)]
 
 
 @aten("avg_pool1d", "avg_pool2d", "avg_pool3d")
@@ -93,7 +83,7 @@ def avg_pool(
 
     if divisor_override is not None:
         total = R.multiply(pooled(x, True), literal(float(product(w.kernel)), n.dtype))
-        return R.divide(total, literal(float(divisor_override), n.dtype))  # type: ignore[no-any-return]
+        return R.divide(total, literal(float(divisor_override), n.dtype))
     if ceil_mode and whole and any(w.before):
         # The frame counts, what a last window has beyond it does not: put the frame on, then average what is there.
         x = NN.pad(x, [(0, 0), (0, 0), *((p, p) for p in w.before)], literal(0.0, n.dtype))

@@ -52,7 +52,7 @@ def addmm(
         made = R.multiply(made, n.to(alpha))
     if beta == 0:
         return made
-    return R.add(made, x if beta == 1 else R.multiply(x, n.to(beta)))  # type: ignore[no-any-return]
+    return R.add(made, x if beta == 1 else R.multiply(x, n.to(beta)))
 
 
 @aten("linear")
@@ -89,7 +89,7 @@ def rotary_embedding(
     rotary_embedding_dim: int = 0,
 ) -> Expr:
     """`torch.onnx.ops.rotary_embedding`; the caches have one angle for each pair that is rotated."""
-    return rotary(x, cos_cache, sin_cache, position_ids, interleaved, num_heads)  # type: ignore[no-any-return]
+    return rotary(x, cos_cache, sin_cache, position_ids, interleaved, num_heads)
 
 
 @aten("einsum")
@@ -100,7 +100,7 @@ def einsum(n: Site, equation: str, tensors: list[Expr]) -> Expr:
         made = _as_product(plain, [n.to(e) for e in tensors])
         if made is not None:
             return made
-    return R.einsum([n.to(e) for e in tensors], plain)  # type: ignore[no-any-return]
+    return R.einsum([n.to(e) for e in tensors], plain)
 
 
 def _as_product(equation: str, tensors: list[Expr]) -> Expr | None:
@@ -169,7 +169,7 @@ def _weights(n: Site, scores: Expr, shape: tuple[Any, ...], mask: Expr | None, i
             raise Refusal("causal attention over dynamic sizes is not supported; give a mask")
         mask = constant(np.tril(np.ones((rows, columns), bool)))
     if mask is None:
-        return NN.softmax(scores, -1)  # type: ignore[no-any-return]
+        return NN.softmax(scores, -1)
     flat = shape_of(scores)
     if any(d != 1 for d in shape_of(mask)[:-2]):
         mask = reshape(
@@ -178,10 +178,10 @@ def _weights(n: Site, scores: Expr, shape: tuple[Any, ...], mask: Expr | None, i
     elif rank(mask) > 2:
         mask = reshape(mask, shape_of(mask)[-2:])
     if dtype_of(mask) != "bool":
-        return NN.softmax(R.add(scores, cast(mask, n.dtype)), -1)  # type: ignore[no-any-return]
+        return NN.softmax(R.add(scores, cast(mask, n.dtype)), -1)
     low = literal(-3e38 if n.dtype != "float16" else -6e4, n.dtype)
     kept = NN.softmax(R.where(mask, scores, low), -1)
-    return R.where(mask, kept, literal(0.0, n.dtype))  # type: ignore[no-any-return]
+    return R.where(mask, kept, literal(0.0, n.dtype))
 
 
 @aten("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_attention_math",
@@ -207,7 +207,7 @@ def fused_attention(
 # ---------------------------------------------------------------------------- embeddings
 @aten("embedding")
 def embedding(n: Site, weight: Expr, indices: Expr, padding_idx: int = -1) -> Expr:
-    return R.take(weight, places(indices), axis=0, mode="fast", negative=False)  # type: ignore[no-any-return]
+    return R.take(weight, places(indices), axis=0, mode="fast", negative=False)
 
 
 @aten("cdist", "_cdist_forward")
@@ -216,15 +216,15 @@ def cdist(n: Site, x1: Expr, x2: Expr, p: float = 2, compute_mode: Any = None) -
     apart = R.abs(R.subtract(a, b))
     last = [rank(apart) - 1]
     if p == 1:
-        return R.sum(apart, last, False)  # type: ignore[no-any-return]
+        return R.sum(apart, last, False)
     if p == 2:
-        return R.sqrt(R.sum(R.multiply(apart, apart), last, False))  # type: ignore[no-any-return]
+        return R.sqrt(R.sum(R.multiply(apart, apart), last, False))
     if math.isinf(p):
-        return R.max(apart, last, False)  # type: ignore[no-any-return]
+        return R.max(apart, last, False)
     if not p:
-        return R.sum(cast(cast(apart, "bool"), n.dtype), last, False)  # type: ignore[no-any-return]
+        return R.sum(cast(cast(apart, "bool"), n.dtype), last, False)
     total = R.sum(R.power(apart, literal(p, n.dtype)), last, False)
-    return R.power(total, literal(1 / p, n.dtype))  # type: ignore[no-any-return]
+    return R.power(total, literal(1 / p, n.dtype))
 
 
 @aten("embedding_bag", "_embedding_bag_forward_only", "_embedding_bag")

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...expr import Expr
 from .build import R, cast, dtype_of, full, is_float, literal, rank, reshape, shape_of, sizes_of
-from .table import Refusal, Site, aten
+from .table import Refusal, Site, aten, rows
 
 
 def _axes(x: Expr, dim: Any) -> list[int]:
@@ -21,58 +21,34 @@ def _over(build: Any, x: Expr, dim: Any, keepdim: bool) -> Expr:
     return build(x, axes, keepdim) if axes else x
 
 
-@aten("sum")
-def sum_(n: Site, x: Expr, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Expr:
-    return _over(R.sum, n.to(x), dim, keepdim)
+rows(
+    {
+        "sum": lambda n, x, dim=None, keepdim=False, dtype=None: _over(R.sum, n.to(x), dim, keepdim),
+        "mean": lambda n, x, dim=None, keepdim=False, dtype=None: _over(R.mean, n.to(x), dim, keepdim),
+        "prod": lambda n, x, dim=None, keepdim=False, dtype=None: _over(R.prod, n.to(x), dim, keepdim),
+        "max.dim": lambda n, x, dim, keepdim=False: [amax(n, x, dim, keepdim), argmax(n, x, dim, keepdim)],
+        "min.dim": lambda n, x, dim, keepdim=False: [amin(n, x, dim, keepdim), argmin(n, x, dim, keepdim)],
+        "aminmax": lambda n, x, dim=None, keepdim=False: [amin(n, x, dim, keepdim), amax(n, x, dim, keepdim)],
+        "any": lambda n, x, dim=None, keepdim=False: _over(R.any, cast(x, "bool"), dim, keepdim),
+        "all": lambda n, x, dim=None, keepdim=False: _over(R.all, cast(x, "bool"), dim, keepdim),
+        "logsumexp": lambda n, x, dim, keepdim=False: _over(R.logsumexp, n.to(x), dim, keepdim),
+        "count_nonzero": lambda n, x, dim=None: _over(R.sum, cast(cast(x, "bool"), "int64"), dim, False),
+    }
+)
 
 
-@aten("mean")
-def mean(n: Site, x: Expr, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Expr:
-    return _over(R.mean, n.to(x), dim, keepdim)
-
-
-@aten("prod")
-def prod(n: Site, x: Expr, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Expr:
-    return _over(R.prod, n.to(x), dim, keepdim)
-
-
-@aten("amax")
+@aten("amax", "max")
 def amax(n: Site, x: Expr, dim: Any = None, keepdim: bool = False) -> Expr:
     return _over(R.max, _comparable(x), dim, keepdim)
 
 
-@aten("amin")
+@aten("amin", "min")
 def amin(n: Site, x: Expr, dim: Any = None, keepdim: bool = False) -> Expr:
     return _over(R.min, _comparable(x), dim, keepdim)
 
 
 def _comparable(x: Expr) -> Expr:
     return cast(x, "int8") if dtype_of(x) == "bool" else x
-
-
-@aten("max")
-def max_(n: Site, x: Expr) -> Expr:
-    return amax(n, x)  # type: ignore[no-any-return]
-
-
-@aten("min")
-def min_(n: Site, x: Expr) -> Expr:
-    return amin(n, x)  # type: ignore[no-any-return]
-
-
-@aten("max.dim")
-def max_dim(n: Site, x: Expr, dim: int, keepdim: bool = False) -> list[Any]:
-    return [amax(n, x, dim, keepdim), argmax(n, x, dim, keepdim)]
-
-
-@aten("min.dim")
-def min_dim(n: Site, x: Expr, dim: int, keepdim: bool = False) -> list[Any]:
-    return [amin(n, x, dim, keepdim), argmin(n, x, dim, keepdim)]
-
-
-@aten("aminmax")
-def aminmax(n: Site, x: Expr, dim: Any = None, keepdim: bool = False) -> list[Any]:
-    return [amin(n, x, dim, keepdim), amax(n, x, dim, keepdim)]
 
 
 @aten("argmax")
@@ -92,27 +68,7 @@ def _position(build: Any, x: Expr, dim: Any, keepdim: bool) -> Expr:
     if dim is None:
         found = build(reshape(x, (_count(x, range(rank(x))),)), [0], False)
         return reshape(found, (1,) * rank(x)) if keepdim else found
-    return build(x, [dim % rank(x)], keepdim)  # type: ignore[no-any-return]
-
-
-@aten("any")
-def any_(n: Site, x: Expr, dim: Any = None, keepdim: bool = False) -> Expr:
-    return _over(R.any, cast(x, "bool"), dim, keepdim)
-
-
-@aten("all")
-def all_(n: Site, x: Expr, dim: Any = None, keepdim: bool = False) -> Expr:
-    return _over(R.all, cast(x, "bool"), dim, keepdim)
-
-
-@aten("logsumexp")
-def logsumexp(n: Site, x: Expr, dim: Any, keepdim: bool = False) -> Expr:
-    return _over(R.logsumexp, n.to(x), dim, keepdim)
-
-
-@aten("count_nonzero")
-def count_nonzero(n: Site, x: Expr, dim: Any = None) -> Expr:
-    return _over(R.sum, cast(cast(x, "bool"), "int64"), dim, False)
+    return build(x, [dim % rank(x)], keepdim)
 
 
 def _count(x: Expr, axes: Any) -> Any:
@@ -137,34 +93,19 @@ def _variance(n: Site, x: Expr, dim: Any, correction: Any, keepdim: bool) -> tup
     return spread, reshape(middle, shape)
 
 
-@aten("var")
-def var(n: Site, x: Expr, dim: Any = None, correction: Any = 1, keepdim: bool = False) -> Expr:
-    return _variance(n, x, dim, correction, keepdim)[0]
-
-
-@aten("std")
-def std(n: Site, x: Expr, dim: Any = None, correction: Any = 1, keepdim: bool = False) -> Expr:
-    return R.sqrt(_variance(n, x, dim, correction, keepdim)[0])  # type: ignore[no-any-return]
+@aten("var", "std", "var_mean", "std_mean")
+def spread(n: Site, x: Expr, dim: Any = None, correction: Any = 1, keepdim: bool = False) -> Any:
+    """The variance or its root, and the average beside it where the name has it."""
+    variance, middle = _variance(n, x, dim, correction, keepdim)
+    word = n.name.split(".")[1]
+    made = R.sqrt(variance) if word.startswith("std") else variance
+    return [made, middle] if word.endswith("mean") else made
 
 
 @aten("var.dim", "std.dim", "var.default", "std.default", "var_mean.default", "var_mean.dim", "std_mean.default",
       "std_mean.dim")  # fmt: skip
 def spread_unbiased(n: Site, x: Expr, dim: Any = None, unbiased: bool = True, keepdim: bool = False) -> Any:
-    spread, middle = _variance(n, x, dim, int(unbiased), keepdim)
-    word = n.name.split(".")[1]
-    spread = R.sqrt(spread) if word.startswith("std") else spread
-    return [spread, middle] if word.endswith("mean") else spread
-
-
-@aten("var_mean")
-def var_mean(n: Site, x: Expr, dim: Any = None, correction: Any = 1, keepdim: bool = False) -> list[Any]:
-    return list(_variance(n, x, dim, correction, keepdim))
-
-
-@aten("std_mean")
-def std_mean(n: Site, x: Expr, dim: Any = None, correction: Any = 1, keepdim: bool = False) -> list[Any]:
-    spread, middle = _variance(n, x, dim, correction, keepdim)
-    return [R.sqrt(spread), middle]
+    return spread(n, x, dim, int(unbiased), keepdim)
 
 
 @aten("linalg_vector_norm", "norm.ScalarOpt_dim", "norm.ScalarOpt_dim_dtype")
@@ -182,9 +123,9 @@ def vector_norm(
     if power == 1:
         return _over(R.sum, x, dim, keepdim)
     if power == 2:
-        return R.sqrt(_over(R.sum, R.multiply(x, x), dim, keepdim))  # type: ignore[no-any-return]
+        return R.sqrt(_over(R.sum, R.multiply(x, x), dim, keepdim))
     total = _over(R.sum, R.power(x, literal(power, n.dtype)), dim, keepdim)
-    return R.power(total, literal(1 / power, n.dtype))  # type: ignore[no-any-return]
+    return R.power(total, literal(1 / power, n.dtype))
 
 
 # ---------------------------------------------------------------------------- order
@@ -207,7 +148,7 @@ def sort(n: Site, x: Expr, dim: int = -1, descending: bool = False) -> Any:
 
 @aten("argsort")
 def argsort(n: Site, x: Expr, dim: int = -1, descending: bool = False) -> Expr:
-    return R.argsort(x, dim % rank(x), not descending)  # type: ignore[no-any-return]
+    return R.argsort(x, dim % rank(x), not descending)
 
 
 @aten("kthvalue")
@@ -220,23 +161,23 @@ def kthvalue(n: Site, x: Expr, k: int, dim: int = -1, keepdim: bool = False) -> 
 @aten("median.dim", "nanmedian.dim")
 def median_dim(n: Site, x: Expr, dim: int, keepdim: bool = False) -> list[Any]:
     size = sizes_of(x, "the median")[dim]
-    return kthvalue(n, x, (size - 1) // 2 + 1, dim, keepdim)  # type: ignore[no-any-return]
+    return kthvalue(n, x, (size - 1) // 2 + 1, dim, keepdim)
 
 
 @aten("median")
 def median(n: Site, x: Expr) -> Expr:
     flat = reshape(x, (_count(x, range(rank(x))),))
-    return median_dim(n, flat, 0)[0]  # type: ignore[no-any-return]
+    return median_dim(n, flat, 0)[0]
 
 
 def _row(x: Expr, index: int, axis: int, keepdim: bool) -> Expr:
     made = R.strided_slice(x, [index], [index + 1], [1], axes=[axis])
-    return made if keepdim else R.squeeze(made, [axis])  # type: ignore[no-any-return]
+    return made if keepdim else R.squeeze(made, [axis])
 
 
 @aten("searchsorted.Tensor")
 def searchsorted(n: Site, sorted_sequence: Expr, x: Expr, right: bool = False, side: Any = None) -> Expr:
-    return R.searchsorted(sorted_sequence, x, right or side == "right")  # type: ignore[no-any-return]
+    return R.searchsorted(sorted_sequence, x, right or side == "right")
 
 
 @aten("bucketize.Tensor")
@@ -247,14 +188,12 @@ def bucketize(n: Site, x: Expr, boundaries: Expr, right: bool = False) -> Expr:
 
 
 # ---------------------------------------------------------------------------- scans
-@aten("cumsum")
-def cumsum(n: Site, x: Expr, dim: int, dtype: Any = None) -> Expr:
-    return R.cumsum(n.to(x), dim, n.dtype) if rank(x) else n.to(x)
-
-
-@aten("cumprod")
-def cumprod(n: Site, x: Expr, dim: int, dtype: Any = None) -> Expr:
-    return R.cumprod(n.to(x), dim, n.dtype) if rank(x) else n.to(x)
+rows(
+    {
+        "cumsum": lambda n, x, dim, dtype=None: R.cumsum(n.to(x), dim, n.dtype) if rank(x) else n.to(x),
+        "cumprod": lambda n, x, dim, dtype=None: R.cumprod(n.to(x), dim, n.dtype) if rank(x) else n.to(x),
+    }
+)
 
 
 @aten("logcumsumexp")
@@ -262,4 +201,4 @@ def logcumsumexp(n: Site, x: Expr, dim: int) -> Expr:
     if not rank(x) or not is_float(n.dtype):
         return n.to(x)
     top = R.max(x, [dim % rank(x)], True)
-    return R.add(R.log(R.cumsum(R.exp(R.subtract(x, top)), dim, n.dtype)), top)  # type: ignore[no-any-return]
+    return R.add(R.log(R.cumsum(R.exp(R.subtract(x, top)), dim, n.dtype)), top)

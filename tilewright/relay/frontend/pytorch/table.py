@@ -4,6 +4,8 @@
     def leaky_relu(n: Site, x: Expr, negative_slope: float) -> Expr:
         return NN.leaky_relu(x, negative_slope)
 
+    rows({"relu6": lambda n, x: R.clip(x, 0.0, 6.0)})      # the same for a converter that is one expression
+
 Names are those of ATen: `"max"` is every form of an operator that has no row of its own, `"max.dim"` one form. The
 parameters after `n` are those of ATen's signature that the converter wants, by name (`self` and `input` are `x`):
 tensors come as expressions, lists as lists, element types by their names. An argument that a converter does not take
@@ -14,15 +16,13 @@ unsupported one). `n` has the types of the results in torch; the importer conver
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...expr import Expr
 from ...ty import TensorType
-from ..common.build import Refusal
+from ..common.build import Refusal as Refusal
 from .build import cast, dtype_name, dtype_of, literal, rank, torch_dtype
-
-__all__ = ["CONVERTERS", "Refusal", "Row", "Site", "aten", "find", "has"]
 
 # Arguments about memory layout, devices or accuracy, which do not matter here.
 _IRRELEVANT = frozenset(
@@ -127,6 +127,12 @@ def aten(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return take
 
 
+def rows(converters: Mapping[str, Callable[..., Any]]) -> None:
+    """Register converters that are one expression each; a key has the names of all operators of its converter."""
+    for names, work in converters.items():
+        aten(*names.split())(work)
+
+
 def find(target: Any) -> Row | None:
     """The converter of an overload of an operator."""
     space, _, packet = getattr(getattr(target, "_schema", None), "name", "").partition("::")
@@ -135,8 +141,3 @@ def find(target: Any) -> Row | None:
     if space != "aten":
         return None
     return CONVERTERS.get(f"{packet}.{target._overloadname}") or CONVERTERS.get(packet)
-
-
-def has(targets: Iterable[Any]) -> set[Any]:
-    """The operators among some that have a converter."""
-    return {t for t in targets if find(t) is not None}
