@@ -287,6 +287,31 @@ def test_blocked_int8_and_back(check) -> None:
     check(topi.nn.unpack_NCHWc_to_nchw(out, "int32"), {tx: x, tw: w}, wanted)
 
 
+@pytest.mark.slow
+def test_blocks_of_the_batch(check) -> None:
+    """The layout of accelerators: rows of the batch beside channels."""
+    x, w = draw((4, 8, 5, 5), "int8"), draw((12, 8, 3, 3), "int8")
+    wanted = reference(x, w, 1, 1).astype("int32")
+
+    def blocks(t):
+        n, c, h, w = t.shape
+        return np.ascontiguousarray(t.reshape(n // 2, 2, c // 4, 4, h, w).transpose(0, 2, 4, 5, 1, 3))
+
+    kernel = np.ascontiguousarray(w.reshape(3, 4, 2, 4, 3, 3).transpose(0, 2, 4, 5, 1, 3))
+    tx, tw = tensors(blocks(x), kernel)
+    out = topi.nn.conv2d(tx, tw, 1, 1, 1, "NCHW2n4c", "OIHW4o4i", "int32")
+    check(out, {tx: blocks(x), tw: kernel}, blocks(wanted))
+
+
+def test_blocks_of_the_batch_are_kept() -> None:
+    x, w = te.placeholder((2, 1, 8, 8, 4), name="x"), te.placeholder((1, 1, 3, 3, 4, 4), name="w")
+    with pytest.raises(TensorExpressionError) as error:
+        topi.nn.conv2d_NCHWc(x, w, 1, 1, 1, "NCHW4c", "NCHW2n4c")
+    assert str(error.value).splitlines()[0] == (
+        "topi.nn.conv2d_NCHWc: out_layout is 'NCHW2n4c' and splits N otherwise than data_layout, 'NCHW4c'"
+    )
+
+
 # ---------------------------------------------------------------------------- form, symbols, refusals
 def test_the_sum_is_plain() -> None:
     """What the schedules count on: a padded stage only if there is padding, and no condition in the sum."""

@@ -101,6 +101,9 @@ def test_blocked_channels(check) -> None:
     t = te.placeholder(x.shape, name="x")
     check(topi.nn.pool2d(t, 3, 2, 1, 1, "max", layout="NCHW4c"), {t: x}, wanted)
     check(topi.nn.global_pool(t, "max", "NCHW4c"), {t: x}, x.max((2, 3), keepdims=True))
+    x, wanted = x[..., None, :].copy(), wanted[..., None, :].copy()
+    t = te.placeholder(x.shape, name="x")
+    check(topi.nn.pool2d(t, 3, 2, 1, 1, "max", layout="NCHW1n4c"), {t: x}, wanted)
 
 
 @pytest.mark.parametrize("include", [True, False])

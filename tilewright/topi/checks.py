@@ -22,17 +22,6 @@ from ..tir import ir_builder
 from . import tag
 from .utils import extern, injective, prod, unravel_index
 
-__all__ = [
-    "check_divisor",
-    "check_each",
-    "check_indices",
-    "check_run",
-    "checked_index",
-    "checked_position",
-    "is_checked",
-    "place_type",
-]
-
 # From this many elements on the check is parallel, in chunks of this many.
 _SHARED, _PIECE = 1 << 16, 1 << 14
 _EACH = "T_check_each"

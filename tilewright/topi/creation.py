@@ -34,7 +34,7 @@ def _number(value: Any) -> float | int | None:
         except ValueError:
             return None
         return int(number) if convert(made).dtype.is_integral else number
-    return made.item() if hasattr(made, "item") else made  # type: ignore[no-any-return]
+    return made.item() if hasattr(made, "item") else made
 
 
 def arange(start: Any, stop: Any = None, step: Any = 1, dtype: str = "float32") -> te.Tensor:

@@ -6,8 +6,6 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["operator_or"]
-
 _HOMES = ("", ".nn", ".vision", ".image", ".generic")
 
 

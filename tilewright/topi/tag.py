@@ -2,20 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "BROADCAST",
-    "COMM_REDUCE",
-    "COMM_REDUCE_IDX",
-    "CONV2D_NCHW",
-    "CONV2D_NHWC",
-    "DEPTHWISE_CONV2D_NCHW",
-    "ELEMWISE",
-    "EXTERN",
-    "INJECTIVE",
-    "is_broadcast",
-    "is_injective",
-]
-
 # One element from the same element of one operand, of several operands, from one element anywhere.
 ELEMWISE = "elemwise"
 BROADCAST = "broadcast"

@@ -5,39 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from ..homes import home_of
 from . import cuda, generic, nn
-
-__all__ = [
-    "batch_matmul",
-    "batch_norm",
-    "concatenate_python",
-    "conv1d_ncw_python",
-    "conv2d_hwcn_python",
-    "conv2d_nchw_python",
-    "conv2d_nhwc_python",
-    "conv3d_ncdhw_python",
-    "dense",
-    "depthwise_conv2d_python_nchw",
-    "depthwise_conv2d_python_nhwc",
-    "dilate_python",
-    "gather_nd_python",
-    "gather_python",
-    "get_broadcast_schedule",
-    "get_conv2d_nchw_implement",
-    "get_elemwise_schedule",
-    "get_injective_schedule",
-    "get_reduce_schedule",
-    "layer_norm_python",
-    "log_softmax_python",
-    "matrix_set_diag",
-    "one_hot",
-    "searchsorted_ref",
-    "sequence_mask",
-    "softmax_python",
-    "strided_set_python",
-    "strided_slice_python",
-]
 
 
 # ---------------------------------------------------------------------------- schedules
@@ -67,10 +38,6 @@ def get_conv2d_nchw_implement(target: Any = None) -> tuple[Callable[..., Any], C
 
 
 # ---------------------------------------------------------------------------- convolution
-def _pair(value: Any) -> tuple[int, ...]:
-    return (value, value) if isinstance(value, int) else tuple(value)
-
-
 def _pads(padding: Any, kernel: tuple[int, ...], strides: tuple[int, ...], sizes: tuple[int, ...]) -> Any:
     """(before, after) for each dimension, from numbers, pairs, four numbers, "VALID" or "SAME"."""
     n = len(kernel)
@@ -88,8 +55,6 @@ def _pads(padding: Any, kernel: tuple[int, ...], strides: tuple[int, ...], sizes
 
 def _correlate(a: Any, w: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
     """Convolution of (batch, channels, …) with (out, channels / groups, …), the sum of shifted products."""
-    import numpy as np
-
     n = a.ndim - 2
     kernel = tuple(w.shape[2:])
     strides = (stride,) * n if isinstance(stride, int) else tuple(stride)
@@ -114,8 +79,11 @@ def _correlate(a: Any, w: Any, stride: Any, padding: Any, dilation: Any, groups:
 def conv2d_nchw_python(
     a_np: Any, w_np: Any, stride: Any, padding: Any, groups: int = 1, dilation: Any = 1
 ) -> Any:
-    """Convolution of NCHW with OIHW."""
+    """Convolution of NCHW with OIHW, or of NCDHW with OIDHW."""
     return _correlate(a_np, w_np, stride, padding, dilation, groups)
+
+
+conv3d_ncdhw_python = conv2d_nchw_python
 
 
 def conv2d_nhwc_python(
@@ -132,13 +100,6 @@ def conv2d_hwcn_python(a_np: Any, w_np: Any, stride: Any, padding: Any, dilation
     return _correlate(a, w, stride, padding, dilation, 1).transpose(2, 3, 1, 0)
 
 
-def conv3d_ncdhw_python(
-    a_np: Any, w_np: Any, stride: Any, padding: Any, groups: int = 1, dilation: Any = 1
-) -> Any:
-    """Convolution of NCDHW with OIDHW."""
-    return _correlate(a_np, w_np, stride, padding, dilation, groups)
-
-
 def conv1d_ncw_python(a_np: Any, w_np: Any, stride: Any, padding: Any, dilation: Any = 1) -> Any:
     """Convolution of NCW with OIW."""
     return _correlate(a_np, w_np, stride, padding, dilation, 1)
@@ -148,7 +109,7 @@ def depthwise_conv2d_python_nchw(input_np: Any, filter_np: Any, stride: Any, pad
     """Each channel by filters of its own: NCHW with (channel, multiplier, H, W)."""
     channels, many = filter_np.shape[:2]
     w = filter_np.reshape(channels * many, 1, *filter_np.shape[2:])
-    return _correlate(input_np, w, _pair(stride), padding, 1, channels)
+    return _correlate(input_np, w, stride, padding, 1, channels)
 
 
 def depthwise_conv2d_python_nhwc(input_np: Any, filter_np: Any, stride: Any, padding: Any) -> Any:
@@ -161,8 +122,6 @@ def depthwise_conv2d_python_nhwc(input_np: Any, filter_np: Any, stride: Any, pad
 
 def dilate_python(input_np: Any, strides: Any, dilation_value: float = 0.0, out_dtype: Any = None) -> Any:
     """Elements moved apart, the value between them."""
-    import numpy as np
-
     sizes = [(n - 1) * s + 1 for n, s in zip(input_np.shape, strides)]
     out = np.full(sizes, dilation_value, out_dtype or input_np.dtype)
     out[tuple(slice(None, None, s) for s in strides)] = input_np
@@ -174,8 +133,6 @@ def dense(
     x: Any, y: Any, bias: Any, use_bias: bool = False, use_relu: bool = False, out_dtype: Any = None
 ) -> Any:
     """x times the transpose of y, a bias added and negatives cut off where asked."""
-    import numpy as np
-
     out = np.dot(x.astype(out_dtype or x.dtype), y.T.astype(out_dtype or x.dtype))
     out = out + bias if use_bias else out
     return np.maximum(out, 0) if use_relu else out
@@ -183,8 +140,6 @@ def dense(
 
 def batch_matmul(x: Any, y: Any, out_dtype: Any = None, trans_x: bool = False, trans_y: bool = True) -> Any:
     """Products of matrices, one for each batch; the second is given transposed."""
-    import numpy as np
-
     a = x.transpose(0, 2, 1) if trans_x else x
     b = y.transpose(0, 2, 1) if trans_y else y
     return np.matmul(a.astype(out_dtype or a.dtype), b.astype(out_dtype or b.dtype))
@@ -192,24 +147,18 @@ def batch_matmul(x: Any, y: Any, out_dtype: Any = None, trans_x: bool = False, t
 
 def softmax_python(a_np: Any, axis: int = 1) -> Any:
     """exp(x) over the sum of exp(x)."""
-    import numpy as np
-
     e = np.exp(a_np - a_np.max(axis, keepdims=True))
     return e / e.sum(axis, keepdims=True)
 
 
 def log_softmax_python(a_np: Any, axis: int = 1) -> Any:
     """The logarithm of softmax."""
-    import numpy as np
-
     moved = a_np - a_np.max(axis, keepdims=True)
     return moved - np.log(np.exp(moved).sum(axis, keepdims=True))
 
 
 def layer_norm_python(data: Any, gamma: Any, beta: Any, axis: Any, epsilon: float = 1e-5) -> Any:
     """Over the axes, mean 0 and variance 1, then scaled and moved."""
-    import numpy as np
-
     axes = (axis,) if isinstance(axis, int) else tuple(axis)
     centred = data - data.mean(axes, keepdims=True)
     out = centred / np.sqrt((centred**2).mean(axes, keepdims=True) + epsilon) * gamma
@@ -220,8 +169,6 @@ def batch_norm(
     x: Any, gamma: Any, beta: Any, moving_mean: Any, moving_var: Any, axis: int = 1, epsilon: float = 1e-5
 ) -> list[Any]:
     """Each channel by the mean and variance that are given; gives them back as they are."""
-    import numpy as np
-
     shape = [1] * x.ndim
     shape[axis] = x.shape[axis]
     a, b, m, v = (t.reshape(shape) for t in (gamma, beta, moving_mean, moving_var))
@@ -231,12 +178,10 @@ def batch_norm(
 # ---------------------------------------------------------------------------- moving elements
 def concatenate_python(arrays: Any, axis: int = 0) -> Any:
     """Arrays one behind the other."""
-    import numpy as np
-
     return np.concatenate(arrays, axis)
 
 
-def _slices(shape: Any, begin: Any, end: Any, strides: Any, slice_mode: str = "end") -> tuple[slice, ...]:
+def _slices(begin: Any, end: Any, strides: Any, slice_mode: str = "end") -> tuple[slice, ...]:
     strides = [1] * len(begin) if strides is None else list(strides)
     strides += [1] * (len(begin) - len(strides))
     out = []
@@ -253,7 +198,7 @@ def strided_slice_python(
     data: Any, begin: Any, end: Any, strides: Any, slice_mode: str = "end", axes: Any = None
 ) -> Any:
     """The part of an array between places, in steps."""
-    picked = _slices(data.shape, begin, end, strides, slice_mode)
+    picked = _slices(begin, end, strides, slice_mode)
     if axes is None:
         return data[picked]
     where = dict(zip((a % data.ndim for a in axes), picked))
@@ -263,14 +208,12 @@ def strided_slice_python(
 def strided_set_python(data: Any, v: Any, begin: Any, end: Any, strides: Any) -> Any:
     """A copy of the array with a part of it replaced."""
     out = data.copy()
-    out[_slices(data.shape, begin, end, strides)] = v
+    out[_slices(begin, end, strides)] = v
     return out
 
 
 def gather_python(data: Any, axis: int, indices: Any) -> Any:
     """Elements at the places that the indices name along an axis."""
-    import numpy as np
-
     at = list(np.indices(indices.shape))
     at[axis] = indices
     return data[tuple(at)]
@@ -283,16 +226,12 @@ def gather_nd_python(a_np: Any, indices_np: Any) -> Any:
 
 def one_hot(indices: Any, on_value: Any, off_value: Any, depth: int, axis: int, dtype: str) -> Any:
     """One value at the index and another elsewhere, along a new axis."""
-    import numpy as np
-
     made = np.where(indices[..., None] == np.arange(depth), on_value, off_value).astype(dtype)
     return np.moveaxis(made, -1, axis)
 
 
 def sequence_mask(data: Any, valid_length: Any, mask_value: Any, axis: int) -> Any:
     """The array with a value from each length on."""
-    import numpy as np
-
     time = np.arange(data.shape[axis])
     beyond = time[:, None] >= valid_length[None] if axis == 0 else time[None] >= valid_length[:, None]
     return np.where(beyond.reshape(*beyond.shape, *[1] * (data.ndim - 2)), mask_value, data).astype(
@@ -318,8 +257,6 @@ def matrix_set_diag(input_np: Any, diagonal: Any, k: Any = 0, align: str = "RIGH
 
 def searchsorted_ref(sorted_sequence: Any, values: Any, side: Any, out_dtype: str) -> Any:
     """Where to insert values into sorted rows."""
-    import numpy as np
-
     if sorted_sequence.ndim == 1:
         return np.searchsorted(sorted_sequence, values, side).astype(out_dtype)
     n = sorted_sequence.shape[-1]

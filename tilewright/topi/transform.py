@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
 from .. import te
 from ..ir import ops
+from ..ir.data_layout import layout_axes
 from ..ir.expr import PrimExpr, convert
 from ..te.tensor import checked_shape
 from . import tag
@@ -175,10 +175,10 @@ def _relabelled(name: str, x: te.Tensor, sizes: Sequence[Any]) -> te.Tensor:
         return injective(name, sizes, lambda *i: te.const(0, x.dtype))
     least = min(len(sizes), x.ndim)
     front = 0
-    while front < least and same_size(te_dim(sizes[front]), x.shape[front]):
+    while front < least and same_size(convert(sizes[front]), x.shape[front]):
         front += 1
     back = 0
-    while back < least - front and same_size(te_dim(sizes[-1 - back]), x.shape[-1 - back]):
+    while back < least - front and same_size(convert(sizes[-1 - back]), x.shape[-1 - back]):
         back += 1
 
     def element(*i: Any) -> PrimExpr:
@@ -188,11 +188,6 @@ def _relabelled(name: str, x: te.Tensor, sizes: Sequence[Any]) -> te.Tensor:
         return x(*i[:front], *_unravel(place, inside), *i[len(i) - back :])
 
     return injective(name, sizes, element)
-
-
-def te_dim(dim: Any) -> PrimExpr:
-    """A size as an expression."""
-    return convert(dim)
 
 
 def flatten(a: te.Tensor) -> te.Tensor:
@@ -250,7 +245,7 @@ def _several(name: str, tensors: Any) -> list[te.Tensor]:
 def _choose(choices: Sequence[Any], starts: Sequence[Any], at: Any) -> PrimExpr:
     """choices[j]() for the part j that contains `at`, found by binary search."""
     if len(choices) == 1:
-        return choices[0]()  # type: ignore[no-any-return]
+        return choices[0]()
     half = len(choices) // 2
     return ops.if_then_else(
         ops.less(at, starts[half]),
@@ -368,7 +363,7 @@ def dyn_tile(a: te.Tensor, new_shape: Any, rdim: int | None = None) -> te.Tensor
 
     def element(*i: Any) -> PrimExpr:
         at = [
-            place if same_size(te_dim(full), dim) else ops.floormod(place, dim)
+            place if same_size(convert(full), dim) else ops.floormod(place, dim)
             for place, full, dim in zip(i[extra:], sizes[extra:], x.shape)
         ]
         return x(*at)
@@ -478,18 +473,14 @@ def sliding_window(data: te.Tensor, axis: int, window_shape: Any, strides: Any) 
 # ---------------------------------------------------------------------------- layouts
 def _axes_of(layout: str) -> list[tuple[str, int]]:
     """NCHW16c as [("N", 0), ("C", 0), ("H", 0), ("W", 0), ("C", 16)]: letters and the sizes of inner parts."""
-    found = re.findall(r"(\d*)([A-Za-z])", layout)
-    letters = [v for size, v in found if v.isupper()]
-    wrong = "".join(s + v for s, v in found) != layout or len(set(letters)) != len(letters)
-    for size, v in found:
-        wrong = wrong or (v.islower() != bool(size)) or (v.islower() and v.upper() not in letters)
-    if wrong or not found:
+    found = layout_axes(layout)
+    if found is None or any(v.islower() and not size for v, size in found):
         raise fail(
             "layout_transform",
             f"{layout!r} is not a layout",
             'upper-case letters are axes, a number with a lower-case one an inner part of one: "NCHW16c"',
         )
-    return [(v.upper(), int(size or 0)) for size, v in found]
+    return [(v.upper(), size) for v, size in found]
 
 
 def layout_transform(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from inspect import signature
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from .. import te
 from ..arith import Analyzer
@@ -12,55 +13,18 @@ from ..ir import ops
 from ..ir.dtype import DataType
 from ..ir.errors import TensorExpressionError
 from ..ir.expr import ExprOp, FloatImm, IntImm, PrimExpr, convert
-from ..te.broadcast import broadcast_indices, same_size
+from ..te.broadcast import broadcast_indices as broadcast_indices
 from ..te.broadcast import broadcast_shape as _broadcast_two
-from ..te.errors import refuse, shape_text, shown
+from ..te.broadcast import same_size as same_size
+from ..te.errors import refuse
+from ..te.errors import shape_text as shape_text
+from ..te.errors import shown as shown
 from ..te.operation import TagScope
 from ..te.tensor import checked_dtype
 from . import tag as _tag
 
-__all__ = [
-    "InvalidShapeError",
-    "as_place",
-    "beside",
-    "clamped",
-    "broadcast_indices",
-    "broadcast_shape",
-    "ceil_div",
-    "const_matrix",
-    "const_vector",
-    "dtype_of",
-    "elementwise",
-    "equal_const_int",
-    "extern",
-    "fail",
-    "get_const_float",
-    "get_const_int",
-    "get_const_tuple",
-    "get_float_tuple",
-    "get_max_power2_factor",
-    "get_shape",
-    "injective",
-    "int_list",
-    "is_dynamic_shape",
-    "is_empty_shape",
-    "make_idx",
-    "normalize_axes",
-    "normalize_axis",
-    "prod",
-    "ravel_index",
-    "same_size",
-    "shape_text",
-    "shown",
-    "simplify",
-    "static_int",
-    "static_shape",
-    "swap",
-    "tensor_arg",
-    "traverse_inline",
-    "unravel_index",
-    "within_index",
-]
+P = ParamSpec("P")
+First = TypeVar("First")
 
 
 class InvalidShapeError(TensorExpressionError):
@@ -114,14 +78,19 @@ def static_int(operator_name: str, argument: str, value: Any) -> int:
         ) from None
 
 
-def static_shape(operator_name: str, tensor: te.Tensor) -> tuple[int, ...]:
-    """The shape of a tensor whose sizes must be known now."""
-    shape = get_const_tuple(tensor.shape)
-    if not all(isinstance(d, int) for d in shape):
-        raise fail(
-            operator_name, f"`{tensor.name}` has shape {shape_text(tensor.shape)}; its sizes must be known"
-        )
-    return shape
+def variant(
+    name: str, work: Callable[Concatenate[First, P], te.Tensor], first: First, doc: str
+) -> Callable[P, te.Tensor]:
+    """The operator of a family whose layouts, the first parameter of the family's function, are these."""
+
+    def build(*args: P.args, **options: P.kwargs) -> te.Tensor:
+        return work(first, *args, **options)
+
+    build.__name__ = build.__qualname__ = name
+    build.__module__, build.__doc__ = work.__module__, doc
+    form = signature(work)
+    build.__signature__ = form.replace(parameters=list(form.parameters.values())[1:])  # type: ignore[attr-defined]
+    return build
 
 
 # ---------------------------------------------------------------------------- constants

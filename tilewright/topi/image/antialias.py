@@ -16,8 +16,6 @@ from .coordinates import Axis, clamp, place_of
 from .filters import cubic_at, linear_at
 from .interpolation import Interpolation
 
-__all__ = ["shrink"]
-
 
 def shrink(how: Interpolation, image: te.Tensor, axes: Sequence[Axis], wanted: DataType) -> te.Tensor:
     """One axis after the other: a table of weights, its sum, and the weighted sum of pixels."""

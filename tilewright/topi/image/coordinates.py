@@ -13,8 +13,6 @@ from ...ir.dtype import DataType
 from ...ir.expr import PrimExpr
 from ..utils import fail, simplify
 
-__all__ = ["MODES", "ROUNDINGS", "Axis", "Exact", "Measured", "Place", "clamp", "place_of"]
-
 MODES = (
     "half_pixel",
     "align_corners",

@@ -10,27 +10,7 @@ from ... import te
 from ...ir import ops
 from ...ir.expr import PrimExpr
 from .. import tag
-from ..utils import ceil_div, dtype_of, fail, injective, int_list, same_size, shape_text, tensor_arg
-
-__all__ = ["dilation2d_nchw", "dilation2d_nhwc"]
-
-
-def dilation2d_nchw(
-    input: Any, filter: Any, stride: Any, padding: Any, dilations: Any, out_dtype: str | None = None
-) -> te.Tensor:
-    """max(input + filter) over a window, for each channel: [N, C, H, W] and [C, kh, kw]."""
-    return _dilation2d(
-        "dilation2d_nchw", input, filter, stride, padding, dilations, out_dtype, (1, 2, 3), (0, 1, 2)
-    )
-
-
-def dilation2d_nhwc(
-    input: Any, filter: Any, stride: Any, padding: Any, dilations: Any, out_dtype: str | None = None
-) -> te.Tensor:
-    """max(input + filter) over a window, for each channel: [N, H, W, C] and [kh, kw, C]."""
-    return _dilation2d(
-        "dilation2d_nhwc", input, filter, stride, padding, dilations, out_dtype, (3, 1, 2), (2, 0, 1)
-    )
+from ..utils import ceil_div, dtype_of, fail, injective, int_list, same_size, shape_text, tensor_arg, variant
 
 
 def _pair(name: str, argument: str, value: Any) -> tuple[int, int]:
@@ -63,24 +43,23 @@ def _borders(
 
 
 def _dilation2d(
-    short: str,
-    data: Any,
-    kernel: Any,
+    layout: str,
+    input: Any,
+    filter: Any,
     stride: Any,
     padding: Any,
     dilations: Any,
-    out_dtype: str | None,
-    order: tuple[int, int, int],
-    kernel_order: tuple[int, int, int],
+    out_dtype: str | None = None,
 ) -> te.Tensor:
+    short = f"dilation2d_{layout}"
     name = f"image.{short}"
-    x, w = tensor_arg(name, "input", data), tensor_arg(name, "filter", kernel)
+    x, w = tensor_arg(name, "input", input), tensor_arg(name, "filter", filter)
     if len(x.shape) != 4 or len(w.shape) != 3:
         raise fail(
             name, f"input and filter have {len(x.shape)} and {len(w.shape)} dimensions and must have 4 and 3"
         )
-    c, h, wd = order
-    kc, kh, kw = kernel_order
+    c, h, wd = (layout.index(letter) for letter in "chw")
+    kc, kh, kw = (layout[1:].index(letter) for letter in "chw")
     if not same_size(x.shape[c], w.shape[kc]):
         raise fail(name, f"the channels differ: {shape_text(x.shape)} and {shape_text(w.shape)}")
     steps, gaps = _pair(name, "stride", stride), _pair(name, "dilations", dilations)
@@ -108,3 +87,17 @@ def _dilation2d(
     shape: list[Any] = list(x.shape)
     shape[h], shape[wd] = outs
     return injective(name, shape, element, tag.COMM_REDUCE, short)
+
+
+dilation2d_nchw = variant(
+    "dilation2d_nchw",
+    _dilation2d,
+    "nchw",
+    "max(input + filter) over a window, for each channel: [N, C, H, W] and [C, kh, kw].",
+)
+dilation2d_nhwc = variant(
+    "dilation2d_nhwc",
+    _dilation2d,
+    "nhwc",
+    "max(input + filter) over a window, for each channel: [N, H, W, C] and [kh, kw, C].",
+)

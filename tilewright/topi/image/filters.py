@@ -6,8 +6,6 @@ from ... import te
 from ...ir import ops
 from ...ir.expr import PrimExpr
 
-__all__ = ["cubic_at", "cubic_weights", "linear_at"]
-
 
 def _near(d: PrimExpr, alpha: float) -> PrimExpr:
     """Keys' cubic at a distance up to 1."""

@@ -14,8 +14,6 @@ from ..utils import as_place, dtype_of, fail
 from .coordinates import MODES, ROUNDINGS, Axis, Measured, Place, clamp, place_of
 from .filters import cubic_weights
 
-__all__ = ["Interpolation"]
-
 _METHODS = {
     **dict.fromkeys(("nearest_neighbor", "nearest"), "nearest"),
     **dict.fromkeys(("linear", "bilinear", "trilinear"), "linear"),

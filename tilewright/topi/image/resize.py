@@ -16,8 +16,6 @@ from .antialias import shrink
 from .coordinates import Axis
 from .interpolation import Interpolation
 
-__all__ = ["crop_and_resize", "resize1d", "resize2d", "resize3d"]
-
 
 # ---------------------------------------------------------------------------- public operators
 def _resizing(letters: str, standard: str, doc: str) -> Callable[..., te.Tensor]:

@@ -13,8 +13,6 @@ from ..utils import equal_const_int, fail, get_const_tuple, injective, same_size
 from .coordinates import clamp
 from .filters import cubic_weights
 
-__all__ = ["affine_grid", "grid_sample"]
-
 _ALPHA = -0.75
 
 

@@ -87,7 +87,7 @@ def convolve(
     spec = _Convolution(operator_name, data, kernel, groups, layouts)
     spec.place_windows(strides, padding, dilation)
     kind = dtype_of(operator_name, data.dtype if out_dtype is None else out_dtype)
-    return cast(spec.stages(accumulator(kind), tag, name or tag, attrs), kind)  # type: ignore[no-any-return]
+    return cast(spec.stages(accumulator(kind), tag, name or tag, attrs), kind)
 
 
 class _Convolution:
@@ -96,12 +96,17 @@ class _Convolution:
     def __init__(self, operator_name: str, data: Any, kernel: Any, groups: Any, layouts: Layouts) -> None:
         self.what = operator_name
         space = spatial_letters(operator_name, "data_layout", layouts.data, "")
-        self.data_layout = layout_of(operator_name, "data_layout", layouts.data, f"NC{space}", f"N{space}")
+        self.data_layout = layout_of(operator_name, "data_layout", layouts.data, f"NC{space}", space)
         inputs = "I" if "I" in layouts.kernel else ""
         self.kernel_layout = layout_of(
             operator_name, "kernel_layout", layouts.kernel, f"O{inputs}{space}", space
         )
-        self.out_layout = layout_of(operator_name, "out_layout", layouts.out, f"NC{space}", f"N{space}")
+        self.out_layout = layout_of(operator_name, "out_layout", layouts.out, f"NC{space}", space)
+        if _blocks(self.out_layout, "N") != _blocks(self.data_layout, "N"):
+            raise fail(
+                operator_name,
+                f"out_layout is {layouts.out!r} and splits N otherwise than data_layout, {layouts.data!r}",
+            )
         self.data, self.kernel, self.space = data, kernel, space
         self.data_shape = self.data_layout.checked_shape(operator_name, "data", data)
         self.kernel_shape = self.kernel_layout.checked_shape(operator_name, "kernel", kernel)
@@ -177,11 +182,12 @@ class _Convolution:
             raise fail(self.what, f"{self.out_channels} output channels cannot be split in blocks of {block}")
         outer = simplify(ops.floordiv(self.out_channels, block)) if inner else self.out_channels
         channels = iter([outer, *inner])
-        (batch,) = self.data_layout.places("N")
+        batch = iter(self.data_layout.sizes("N", self.data_shape))
         shape: list[Any] = [None] * len(layout.letters)
         for p in places:
             shape[p] = next(channels)
-        shape[layout.places("N")[0]] = self.data_shape[batch]
+        for p in layout.places("N"):
+            shape[p] = next(batch)
         for c in self.space:
             shape[layout.places(c)[0]] = self.out_sizes[c]
         return list(get_const_tuple(shape))
@@ -261,8 +267,12 @@ class _Convolution:
         return te.compute(shape, element, name, tag, attrs, varargs_names=_axis_names(layout))
 
 
+def _blocks(layout: Layout, letter: str) -> list[int | None]:
+    return [layout.blocks[p] for p in layout.places(letter)]
+
+
 def _axis_names(layout: Layout) -> Sequence[str]:
     """What the loops of a result are called: n, co, oh, ow."""
-    known = {"N": "n", "C": "co", "D": "od", "H": "oh", "W": "ow", "c": "co_i"}
+    known = {"N": "n", "C": "co", "D": "od", "H": "oh", "W": "ow", "n": "n_i", "c": "co_i"}
     names = [known[n] for n in layout.names]
     return [n if names.count(n) == 1 else f"{n}{i}" for i, n in enumerate(names)]

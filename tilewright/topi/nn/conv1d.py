@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ... import te
+from ..utils import variant
 from .conv import Layouts, convolve, kernel_layout_for
 
 __all__ = ["conv1d", "conv1d_ncw", "conv1d_nwc", "group_conv1d_ncw", "group_conv1d_nwc"]
@@ -27,7 +28,8 @@ def conv1d(
     return convolve("nn.conv1d", data, kernel, strides, padding, dilation, groups, layouts, out_dtype, tag)
 
 
-def conv1d_ncw(
+def _plain(
+    layouts: tuple[str, str],
     data: te.Tensor,
     kernel: te.Tensor,
     strides: Any = 1,
@@ -35,23 +37,11 @@ def conv1d_ncw(
     dilation: Any = 1,
     out_dtype: str | None = None,
 ) -> te.Tensor:
-    """A convolution of NCW data with an OIW kernel."""
-    return conv1d(data, kernel, strides, padding, dilation, 1, "NCW", "OIW", out_dtype)
+    return conv1d(data, kernel, strides, padding, dilation, 1, *layouts, out_dtype)
 
 
-def conv1d_nwc(
-    data: te.Tensor,
-    kernel: te.Tensor,
-    strides: Any = 1,
-    padding: Any = "VALID",
-    dilation: Any = 1,
-    out_dtype: str | None = None,
-) -> te.Tensor:
-    """A convolution of NWC data with a WIO kernel."""
-    return conv1d(data, kernel, strides, padding, dilation, 1, "NWC", "WIO", out_dtype)
-
-
-def group_conv1d_ncw(
+def _grouped(
+    layouts: tuple[str, str],
     data: te.Tensor,
     kernel: te.Tensor,
     strides: Any = 1,
@@ -60,18 +50,15 @@ def group_conv1d_ncw(
     groups: Any = 1,
     out_dtype: str | None = None,
 ) -> te.Tensor:
-    """A grouped convolution of NCW data with an OIW kernel."""
-    return conv1d(data, kernel, strides, padding, dilation, groups, "NCW", "OIW", out_dtype)
+    return conv1d(data, kernel, strides, padding, dilation, groups, *layouts, out_dtype)
 
 
-def group_conv1d_nwc(
-    data: te.Tensor,
-    kernel: te.Tensor,
-    strides: Any = 1,
-    padding: Any = "VALID",
-    dilation: Any = 1,
-    groups: Any = 1,
-    out_dtype: str | None = None,
-) -> te.Tensor:
-    """A grouped convolution of NWC data with a WIO kernel."""
-    return conv1d(data, kernel, strides, padding, dilation, groups, "NWC", "WIO", out_dtype)
+_NCW, _NWC = ("NCW", "OIW"), ("NWC", "WIO")
+conv1d_ncw = variant("conv1d_ncw", _plain, _NCW, "A convolution of NCW data with an OIW kernel.")
+conv1d_nwc = variant("conv1d_nwc", _plain, _NWC, "A convolution of NWC data with a WIO kernel.")
+group_conv1d_ncw = variant(
+    "group_conv1d_ncw", _grouped, _NCW, "A grouped convolution of NCW data with an OIW kernel."
+)
+group_conv1d_nwc = variant(
+    "group_conv1d_nwc", _grouped, _NWC, "A grouped convolution of NWC data with a WIO kernel."
+)

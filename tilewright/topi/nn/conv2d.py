@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ... import te
-from ..utils import fail, get_const_tuple, tensor_arg
+from ..utils import fail, get_const_tuple, tensor_arg, variant
 from .conv import Layouts, convolve, kernel_layout_for
 from .utils import layout_of, paddings, spatial
 
@@ -93,18 +93,6 @@ def conv2d(
     return convolve("nn.conv2d", input, filter, strides, padding, dilation, groups, layouts, out_dtype, tag)
 
 
-def conv2d_nchw(
-    Input: te.Tensor,
-    Filter: te.Tensor,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    out_dtype: str | None = None,
-) -> te.Tensor:
-    """A convolution of NCHW data with an OIHW kernel."""
-    return conv2d(Input, Filter, stride, padding, dilation, "NCHW", "OIHW", out_dtype)
-
-
 def conv2d_nhwc(
     Input: te.Tensor,
     Filter: te.Tensor,
@@ -117,7 +105,8 @@ def conv2d_nhwc(
     return conv2d(Input, Filter, stride, padding, dilation, "NHWC", "HWIO", out_dtype)
 
 
-def conv2d_hwcn(
+def _plain(
+    layouts: tuple[str, str],
     Input: te.Tensor,
     Filter: te.Tensor,
     stride: Any,
@@ -125,26 +114,11 @@ def conv2d_hwcn(
     dilation: Any,
     out_dtype: str | None = None,
 ) -> te.Tensor:
-    """A convolution of HWCN data with an HWIO kernel."""
-    return conv2d(Input, Filter, stride, padding, dilation, "HWCN", "HWIO", out_dtype)
+    return conv2d(Input, Filter, stride, padding, dilation, *layouts, out_dtype)
 
 
-def group_conv2d_nchw(
-    Input: te.Tensor,
-    Filter: te.Tensor,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    groups: Any,
-    out_dtype: str | None = None,
-) -> te.Tensor:
-    """A grouped convolution of NCHW data with an OIHW kernel."""
-    layouts = Layouts("NCHW", "OIHW", "NCHW")
-    tag = "group_conv2d_nchw"
-    return convolve(f"nn.{tag}", Input, Filter, stride, padding, dilation, groups, layouts, out_dtype, tag)
-
-
-def group_conv2d_nhwc(
+def _grouped(
+    layouts: Layouts,
     Input: te.Tensor,
     Filter: te.Tensor,
     stride: Any,
@@ -153,10 +127,28 @@ def group_conv2d_nhwc(
     groups: Any,
     out_dtype: str | None = None,
 ) -> te.Tensor:
-    """A grouped convolution of NHWC data with an HWIO kernel."""
-    layouts = Layouts("NHWC", "HWIO", "NHWC")
-    tag = "group_conv2d_nhwc"
+    tag = f"group_conv2d_{layouts.data.lower()}"
     return convolve(f"nn.{tag}", Input, Filter, stride, padding, dilation, groups, layouts, out_dtype, tag)
+
+
+conv2d_nchw = variant(
+    "conv2d_nchw", _plain, ("NCHW", "OIHW"), "A convolution of NCHW data with an OIHW kernel."
+)
+conv2d_hwcn = variant(
+    "conv2d_hwcn", _plain, ("HWCN", "HWIO"), "A convolution of HWCN data with an HWIO kernel."
+)
+group_conv2d_nchw = variant(
+    "group_conv2d_nchw",
+    _grouped,
+    Layouts("NCHW", "OIHW", "NCHW"),
+    "A grouped convolution of NCHW data with an OIHW kernel.",
+)
+group_conv2d_nhwc = variant(
+    "group_conv2d_nhwc",
+    _grouped,
+    Layouts("NHWC", "HWIO", "NHWC"),
+    "A grouped convolution of NHWC data with an HWIO kernel.",
+)
 
 
 def _groups_of(operator_name: str, data: Any, kernel: Any, data_layout: str, kernel_layout: str) -> int:

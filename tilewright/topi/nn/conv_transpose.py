@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from ... import te
@@ -10,10 +9,10 @@ from ...ir import ops
 from .. import tag as _tag
 from ..math import cast
 from ..reduction import accumulator
-from ..utils import dtype_of, fail, get_const_tuple, injective, shown, simplify, static_int
+from ..utils import dtype_of, fail, get_const_tuple, injective, shown, simplify, static_int, variant
 from .conv import Layouts, convolve, kernel_layout_for
 from .phases import Operands, Spread, form_of
-from .utils import Digit, Layout, layout_of, paddings, spatial, spatial_letters
+from .utils import Layout, layout_of, paddings, spatial, spatial_letters
 
 __all__ = [
     "conv1d_transpose_ncw",
@@ -84,11 +83,11 @@ def conv_transpose(
     given = Operands(data, kernel, layout, weights, split, accumulator(kind))
     form = form_of(given, dims)
     if form is not None:
-        return cast(form(given, dims, tag), kind)  # type: ignore[no-any-return]
+        return cast(form(given, dims, tag), kind)
     room = _spread(data, layout, sizes, offsets, dict(zip(space, steps, strict=True)))
-    turned = _flipped(kernel, weights, layout_of(what, "kernel_layout", straight, f"OI{space}"), split)
+    flipped = _flipped(kernel, weights, layout_of(what, "kernel_layout", straight, f"OI{space}"), split)
     layouts = Layouts(data_layout, straight, data_layout)
-    return convolve(what, room, turned, 1, 0, spread, split, layouts, kind, tag)
+    return convolve(what, room, flipped, 1, 0, spread, split, layouts, kind, tag)
 
 
 def _check_channels(what: str, inputs: Any, taken: Any, groups: int) -> None:
@@ -143,19 +142,10 @@ def _flipped(kernel: te.Tensor, given: Layout, wanted: Layout, groups: int) -> t
         source = {c: ops.sub(sizes[c] - 1, index[c]) for c in given.spatial}
         source["O"] = ops.floormod(index["O"], outputs) if groups > 1 else index["O"]
         source["I"] = ops.add(ops.mul(group, each), index["I"]) if groups > 1 else index["I"]
-        return kernel(*given.index({c: [Digit(v, None)] for c, v in source.items()}, shape))
+        return given.read(kernel, source)
 
     return injective(
         "nn.conv_transpose", [sizes[c] for c in wanted.letters], element, name="kernel_transform"
-    )
-
-
-def _transpose(
-    data: te.Tensor, kernel: te.Tensor, layouts: Sequence[str], windows: Sequence[Any], groups: Any, kind: Any
-) -> te.Tensor:
-    strides, padding, output_padding, dilation = windows
-    return conv_transpose(
-        data, kernel, strides, padding, dilation, groups, output_padding, layouts[0], layouts[1], kind
     )
 
 
@@ -169,23 +159,7 @@ def conv1d_transpose_ncw(
     dilation: Any = 1,
 ) -> te.Tensor:
     """A transposed convolution of NCW data with an IOW kernel."""
-    windows = (stride, padding, output_padding, dilation)
-    return _transpose(data, kernel, ("NCW", "IOW"), windows, 1, out_dtype)
-
-
-def group_conv1d_transpose_ncw(
-    data: te.Tensor,
-    kernel: te.Tensor,
-    stride: Any,
-    padding: Any,
-    out_dtype: str | None,
-    output_padding: Any,
-    groups: Any,
-    dilation: Any = 1,
-) -> te.Tensor:
-    """A grouped transposed convolution of NCW data with an IOW kernel."""
-    windows = (stride, padding, output_padding, dilation)
-    return _transpose(data, kernel, ("NCW", "IOW"), windows, groups, out_dtype)
+    return conv_transpose(data, kernel, stride, padding, dilation, 1, output_padding, "NCW", "IOW", out_dtype)
 
 
 def conv1d_transpose_nwc(
@@ -199,25 +173,13 @@ def conv1d_transpose_nwc(
     dilation: Any = 1,
 ) -> te.Tensor:
     """A transposed convolution of NWC data with a WOI kernel."""
-    windows = (stride, padding, output_padding, dilation)
-    return _transpose(data, kernel, ("NWC", "WOI"), windows, groups, out_dtype)
+    return conv_transpose(
+        data, kernel, stride, padding, dilation, groups, output_padding, "NWC", "WOI", out_dtype
+    )
 
 
-def conv2d_transpose_nchw(
-    Input: te.Tensor,
-    Filter: te.Tensor,
-    strides: Any,
-    padding: Any,
-    out_dtype: str | None,
-    output_padding: Any,
-    dilation: Any = 1,
-) -> te.Tensor:
-    """A transposed convolution of NCHW data with an IOHW kernel."""
-    windows = (strides, padding, output_padding, dilation)
-    return _transpose(Input, Filter, ("NCHW", "IOHW"), windows, 1, out_dtype)
-
-
-def group_conv2d_transpose_nchw(
+def _grouped(
+    layouts: tuple[str, str],
     data: te.Tensor,
     kernel: te.Tensor,
     stride: Any,
@@ -227,9 +189,50 @@ def group_conv2d_transpose_nchw(
     groups: Any,
     dilation: Any = 1,
 ) -> te.Tensor:
-    """A grouped transposed convolution of NCHW data with an IOHW kernel."""
-    windows = (stride, padding, output_padding, dilation)
-    return _transpose(data, kernel, ("NCHW", "IOHW"), windows, groups, out_dtype)
+    return conv_transpose(
+        data, kernel, stride, padding, dilation, groups, output_padding, *layouts, out_dtype
+    )
+
+
+group_conv1d_transpose_ncw = variant(
+    "group_conv1d_transpose_ncw",
+    _grouped,
+    ("NCW", "IOW"),
+    "A grouped transposed convolution of NCW data with an IOW kernel.",
+)
+group_conv2d_transpose_nchw = variant(
+    "group_conv2d_transpose_nchw",
+    _grouped,
+    ("NCHW", "IOHW"),
+    "A grouped transposed convolution of NCHW data with an IOHW kernel.",
+)
+
+
+def _plain(
+    layouts: tuple[str, str],
+    Input: te.Tensor,
+    Filter: te.Tensor,
+    strides: Any,
+    padding: Any,
+    out_dtype: str | None,
+    output_padding: Any,
+    dilation: Any = 1,
+) -> te.Tensor:
+    return conv_transpose(Input, Filter, strides, padding, dilation, 1, output_padding, *layouts, out_dtype)
+
+
+conv2d_transpose_nchw = variant(
+    "conv2d_transpose_nchw",
+    _plain,
+    ("NCHW", "IOHW"),
+    "A transposed convolution of NCHW data with an IOHW kernel.",
+)
+conv3d_transpose_ncdhw = variant(
+    "conv3d_transpose_ncdhw",
+    _plain,
+    ("NCDHW", "IODHW"),
+    "A transposed convolution of NCDHW data with an IODHW kernel.",
+)
 
 
 def conv2d_transpose_nhwc(
@@ -244,22 +247,9 @@ def conv2d_transpose_nhwc(
     kernel_layout: str = "HWOI",
 ) -> te.Tensor:
     """A transposed convolution of NHWC data with an HWOI kernel."""
-    windows = (strides, padding, output_padding, dilation)
-    return _transpose(Input, Filter, ("NHWC", kernel_layout), windows, groups, out_dtype)
-
-
-def conv3d_transpose_ncdhw(
-    Input: te.Tensor,
-    Filter: te.Tensor,
-    strides: Any,
-    padding: Any,
-    out_dtype: str | None,
-    output_padding: Any,
-    dilation: Any = 1,
-) -> te.Tensor:
-    """A transposed convolution of NCDHW data with an IODHW kernel."""
-    windows = (strides, padding, output_padding, dilation)
-    return _transpose(Input, Filter, ("NCDHW", "IODHW"), windows, 1, out_dtype)
+    return conv_transpose(
+        Input, Filter, strides, padding, dilation, groups, output_padding, "NHWC", kernel_layout, out_dtype
+    )
 
 
 def group_conv3d_transpose_ncdhw(
@@ -273,8 +263,9 @@ def group_conv3d_transpose_ncdhw(
     dilation: Any = 1,
 ) -> te.Tensor:
     """A grouped transposed convolution of NCDHW data with an IODHW kernel."""
-    windows = (strides, padding, output_padding, dilation)
-    return _transpose(Input, Filter, ("NCDHW", "IODHW"), windows, groups, out_dtype)
+    return conv_transpose(
+        Input, Filter, strides, padding, dilation, groups, output_padding, "NCDHW", "IODHW", out_dtype
+    )
 
 
 def conv3d_transpose_ndhwc(
@@ -288,5 +279,6 @@ def conv3d_transpose_ndhwc(
     dilation: Any = 1,
 ) -> te.Tensor:
     """A transposed convolution of NDHWC data with a DHWOI kernel."""
-    windows = (strides, padding, output_padding, dilation)
-    return _transpose(Input, Filter, ("NDHWC", "DHWOI"), windows, groups, out_dtype)
+    return conv_transpose(
+        Input, Filter, strides, padding, dilation, groups, output_padding, "NDHWC", "DHWOI", out_dtype
+    )

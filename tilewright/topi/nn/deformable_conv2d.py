@@ -8,73 +8,10 @@ from ... import te
 from ...ir import ops
 from ..math import cast
 from ..reduction import accumulator
-from ..utils import dtype_of, fail, get_const_tuple, shape_text, static_int, tensor_arg
-from .utils import Digit, Layout, layout_of, paddings, spatial, window_count
+from ..utils import dtype_of, fail, get_const_tuple, shape_text, static_int, tensor_arg, variant
+from .utils import Layout, layout_of, paddings, spatial, window_count
 
 __all__ = ["deformable_conv2d_nchw", "deformable_conv2d_nhwc"]
-
-
-def deformable_conv2d_nchw(
-    data: te.Tensor,
-    offset: te.Tensor,
-    kernel: te.Tensor,
-    strides: Any,
-    padding: Any,
-    dilation: Any,
-    deformable_groups: Any = 1,
-    groups: Any = 1,
-    out_dtype: str | None = None,
-) -> te.Tensor:
-    """A convolution of NCHW data with an OIHW kernel, each element of which is moved by `offset`.
-
-    offset is (N, groups*KH*KW*2, OH, OW): down and right for each kernel element and deformable group.
-    """
-    layouts = ("NCHW", "OIHW")
-    windows = (strides, padding, dilation)
-    return _deformable(
-        "nn.deformable_conv2d_nchw",
-        data,
-        offset,
-        kernel,
-        windows,
-        deformable_groups,
-        groups,
-        layouts,
-        out_dtype,
-    )
-
-
-def deformable_conv2d_nhwc(
-    data: te.Tensor,
-    offset: te.Tensor,
-    kernel: te.Tensor,
-    strides: Any,
-    padding: Any,
-    dilation: Any,
-    deformable_groups: Any = 1,
-    groups: Any = 1,
-    out_dtype: str | None = None,
-) -> te.Tensor:
-    """A convolution of NHWC data with an HWIO kernel, each element of which is moved by `offset`."""
-    layouts = ("NHWC", "HWIO")
-    windows = (strides, padding, dilation)
-    return _deformable(
-        "nn.deformable_conv2d_nhwc",
-        data,
-        offset,
-        kernel,
-        windows,
-        deformable_groups,
-        groups,
-        layouts,
-        out_dtype,
-    )
-
-
-def _at(tensor: te.Tensor, layout: Layout, **index: Any) -> Any:
-    return tensor(
-        *layout.index({c: [Digit(v, None)] for c, v in index.items()}, get_const_tuple(tensor.shape))
-    )
 
 
 def _bilinear(data: te.Tensor, layout: Layout, n: Any, c: Any, y: Any, x: Any) -> Any:
@@ -94,7 +31,9 @@ def _bilinear(data: te.Tensor, layout: Layout, n: Any, c: Any, y: Any, x: Any) -
                 ops.greater_equal(w, 0),
                 ops.less(w, width),
             )
-            value = ops.cast(y.dtype, ops.if_then_else(inside, _at(data, layout, N=n, C=c, H=h, W=w), zero))
+            value = ops.cast(
+                y.dtype, ops.if_then_else(inside, layout.read(data, {"N": n, "C": c, "H": h, "W": w}), zero)
+            )
             part = ops.mul(value, ops.mul(weight_y, weight_x))
             total = part if total is None else ops.add(total, part)
     return total
@@ -165,18 +104,21 @@ def _check_offset(what: str, offset: te.Tensor, z: _Sizes) -> None:
 
 
 def _deformable(
-    what: str,
+    layouts: tuple[str, str],
     data: te.Tensor,
     offset: te.Tensor,
     kernel: te.Tensor,
-    windows: tuple[Any, Any, Any],
-    deformable_groups: Any,
-    groups: Any,
-    layouts: tuple[str, str],
-    out_dtype: str | None,
+    strides: Any,
+    padding: Any,
+    dilation: Any,
+    deformable_groups: Any = 1,
+    groups: Any = 1,
+    out_dtype: str | None = None,
 ) -> te.Tensor:
     """First the data that each kernel element sees, (N, C, KH, KW, OH, OW); then the sum of products."""
-    z = _sizes(what, data, kernel, windows, deformable_groups, groups, layouts)
+    tag = f"deformable_conv2d_{layouts[0].lower()}"
+    what = f"nn.{tag}"
+    z = _sizes(what, data, kernel, (strides, padding, dilation), deformable_groups, groups, layouts)
     offset = tensor_arg(what, "offset", offset)
     _check_offset(what, offset, z)
     kind = dtype_of(what, data.dtype if out_dtype is None else out_dtype)
@@ -187,7 +129,7 @@ def _deformable(
         element = ops.add(ops.mul(ops.add(ops.mul(group, z.kernel[0]), kh), z.kernel[1]), kw)
         y, x = (
             ops.add(
-                _at(offset, z.layout, N=n, C=ops.add(ops.mul(element, 2), i), H=oh, W=ow),
+                z.layout.read(offset, {"N": n, "C": ops.add(ops.mul(element, 2), i), "H": oh, "W": ow}),
                 ops.cast(offset.dtype, o * z.steps[i] + k * z.spread[i] - z.before[i]),
             )
             for i, (o, k) in enumerate(((oh, kh), (ow, kw)))
@@ -204,9 +146,25 @@ def _deformable(
         group = ops.floordiv(index["C"], z.outputs // z.groups)
         c = ops.add(ops.mul(group, z.each), ci.var) if z.groups > 1 else ci.var
         value = taps(index["N"], c, kh.var, kw.var, index["H"], index["W"])
-        weight = _at(kernel, z.weights, O=index["C"], I=ci.var, H=kh.var, W=kw.var)
+        weight = z.weights.read(kernel, {"O": index["C"], "I": ci.var, "H": kh.var, "W": kw.var})
         return te.sum(ops.mul(ops.cast(held, value), ops.cast(held, weight)), axis=[ci, kh, kw])
 
-    tag = f"deformable_conv2d_{layouts[0].lower()}"
     made = te.compute([z.out[c] for c in z.layout.letters], element, tag, tag)
-    return cast(made, kind)  # type: ignore[no-any-return]
+    return cast(made, kind)
+
+
+deformable_conv2d_nchw = variant(
+    "deformable_conv2d_nchw",
+    _deformable,
+    ("NCHW", "OIHW"),
+    """A convolution of NCHW data with an OIHW kernel, each element of which is moved by `offset`.
+
+    offset is (N, groups*KH*KW*2, OH, OW): down and right for each kernel element and deformable group.
+    """,
+)
+deformable_conv2d_nhwc = variant(
+    "deformable_conv2d_nhwc",
+    _deformable,
+    ("NHWC", "HWIO"),
+    "A convolution of NHWC data with an HWIO kernel, each element of which is moved by `offset`.",
+)

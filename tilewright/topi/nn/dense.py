@@ -88,7 +88,7 @@ def matmul(
 
 def _finished(what: str, data: te.Tensor, bias: te.Tensor | None, kind: DataType) -> te.Tensor:
     """The sums of products, with a bias if there is one, in the type of the result."""
-    return cast(data if bias is None else _with_bias(what, data, bias), kind)  # type: ignore[no-any-return]
+    return cast(data if bias is None else _with_bias(what, data, bias), kind)
 
 
 def _with_bias(what: str, data: te.Tensor, bias: te.Tensor) -> te.Tensor:

@@ -131,20 +131,26 @@ def _batch_norm_training(
 
 
 # ---------------------------------------------------------------------------- layer, instance, group, RMS
-def layer_norm(data: Any, gamma: Any, beta: Any, axis: Any, epsilon: float = 1e-5) -> te.Tensor:
-    """Normalise over `axis`, one or several; gamma and beta have the shape of those axes or are None."""
-    x = float_tensor("nn.layer_norm", "data", data)
-    axes = normalize_axes("nn.layer_norm", axis, len(x.shape))
-    g = along("nn.layer_norm", "gamma", gamma, x, axes)
-    b = along("nn.layer_norm", "beta", beta, x, axes)
-    mean, scale = mean_and_rstd("T_layer_norm", x.shape, axes, lambda *i: wide(x(*i)), epsilon)
+def _normalised(
+    name: str, x: te.Tensor, gamma: Any, beta: Any, axes: Sequence[int], own: Sequence[int], epsilon: float
+) -> te.Tensor:
+    """Normalise over `axes`; gamma and beta belong to the axes `own`."""
+    g, b = along(f"nn.{name}", "gamma", gamma, x, own), along(f"nn.{name}", "beta", beta, x, own)
+    mean, scale = mean_and_rstd(f"T_{name}", x.shape, axes, lambda *i: wide(x(*i)), epsilon)
 
     def element(*i: Any) -> PrimExpr:
         row = keep(i, axes)
         centred = (wide(x(*i)) - mean(*row)) * scale(*row)
-        return ops.cast(x.dtype, _affine(centred, g, b, [i[a] for a in axes]))
+        return ops.cast(x.dtype, _affine(centred, g, b, [i[a] for a in own]))
 
-    return injective("nn.layer_norm", x.shape, element, tag.INJECTIVE, "T_layer_norm")
+    return injective(f"nn.{name}", x.shape, element, tag.INJECTIVE, f"T_{name}")
+
+
+def layer_norm(data: Any, gamma: Any, beta: Any, axis: Any, epsilon: float = 1e-5) -> te.Tensor:
+    """Normalise over `axis`, one or several; gamma and beta have the shape of those axes or are None."""
+    x = float_tensor("nn.layer_norm", "data", data)
+    axes = normalize_axes("nn.layer_norm", axis, len(x.shape))
+    return _normalised("layer_norm", x, gamma, beta, axes, axes, epsilon)
 
 
 def instance_norm(data: Any, gamma: Any, beta: Any, axis: Any, epsilon: float = 1e-5) -> te.Tensor:
@@ -154,17 +160,7 @@ def instance_norm(data: Any, gamma: Any, beta: Any, axis: Any, epsilon: float = 
     left = keep(range(len(x.shape)), axes)
     if not left:
         raise fail("nn.instance_norm", "axis names every dimension and leaves none for the channels")
-    channel = left[-1:]
-    g = along("nn.instance_norm", "gamma", gamma, x, channel)
-    b = along("nn.instance_norm", "beta", beta, x, channel)
-    mean, scale = mean_and_rstd("T_instance_norm", x.shape, axes, lambda *i: wide(x(*i)), epsilon)
-
-    def element(*i: Any) -> PrimExpr:
-        row = keep(i, axes)
-        centred = (wide(x(*i)) - mean(*row)) * scale(*row)
-        return ops.cast(x.dtype, _affine(centred, g, b, [i[channel[0]]]))
-
-    return injective("nn.instance_norm", x.shape, element, tag.INJECTIVE, "T_instance_norm")
+    return _normalised("instance_norm", x, gamma, beta, axes, left[-1:], epsilon)
 
 
 def group_norm(

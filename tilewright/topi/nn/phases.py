@@ -12,9 +12,7 @@ from ...ir import ops
 from ...ir.dtype import DataType
 from ..utils import get_const_tuple, injective, simplify
 from .padding import pad
-from .utils import Digit, Layout
-
-__all__ = ["Operands", "Spread", "by_phases", "by_products", "form_of"]
+from .utils import Layout
 
 
 class Spread(NamedTuple):
@@ -135,11 +133,6 @@ def _channel(given: Operands, at: Mapping[str, Any], ci: te.IterVar | None) -> A
     return inner if given.groups == 1 else ops.add(ops.mul(at["G"], each), inner)
 
 
-def _at(layout: Layout, tensor: te.Tensor, where: Mapping[str, Any]) -> Any:
-    index = {c: [Digit(v, None)] for c, v in where.items()}
-    return tensor(*layout.index(index, get_const_tuple(tensor.shape)))
-
-
 def _result(
     given: Operands, dims: Mapping[str, Spread], tag: str, element: Callable[[dict[str, Any]], Any]
 ) -> te.Tensor:
@@ -174,9 +167,9 @@ def by_products(given: Operands, dims: Mapping[str, Spread], tag: str) -> te.Ten
     def part(*indices: Any) -> Any:
         at = stage.named(indices)
         channel = _channel(given, at, ci)
-        value = _at(given.layout, given.data, {"N": at["N"], "C": channel, **{c: at[c] for c in dims}})
+        value = given.layout.read(given.data, {"N": at["N"], "C": channel, **{c: at[c] for c in dims}})
         taps = {c: at.get(f"k{c}", 0) for c in dims}
-        weight = _at(given.weights, given.kernel, {"I": channel, "O": at["O"], **taps})
+        weight = given.weights.read(given.kernel, {"I": channel, "O": at["O"], **taps})
         both = ops.mul(ops.cast(kind, value), ops.cast(kind, weight))
         return both if ci is None else te.sum(both, axis=[ci])
 
@@ -231,7 +224,7 @@ def by_phases(given: Operands, dims: Mapping[str, Spread], tag: str) -> te.Tenso
             first = ops.add(at[c], at[f"k{c}"]) if d.shifts else at[c]
             step = ops.mul(taps[c].var, d.dilation) if c in taps else 0
             where[c] = ops.sub(ops.add(first, lows[c]), step)
-        value = _at(given.layout, data, where)
+        value = given.layout.read(data, where)
         return te.sum(ops.mul(ops.cast(kind, value), ops.cast(kind, read(at, taps))), axis=axes)
 
     sums = te.compute(stage.shape, phase, f"{tag}_phases")
@@ -262,7 +255,7 @@ def _phase_kernel(
             source[c] = ops.add(ops.mul(at[c], d.stride), phase)
             if d.kernel % d.stride:
                 inside.append(ops.less(source[c], d.kernel))
-        value = _at(given.weights, given.kernel, source)
+        value = given.weights.read(given.kernel, source)
         return ops.if_then_else(ops.all(*inside), value, te.const(0, value.dtype)) if inside else value
 
     stage = injective("nn.conv_transpose", list(sizes.values()), weight, name="kernel_phases")

@@ -50,7 +50,7 @@ def _pool(what: str, data: te.Tensor, pool_type: str, layout: str, rank: int | N
     if not isinstance(pool_type, str) or pool_type.lower() not in _TYPES:
         raise fail(what, f"pool_type is {shown(pool_type)}", "known are 'avg' and 'max'")
     letters = "DHW"[3 - rank :] if rank else spatial_letters(what, "layout", layout, "")
-    known = layout_of(what, "layout", layout, f"NC{letters}", f"N{letters}")
+    known = layout_of(what, "layout", layout, f"NC{letters}", letters)
     shape = known.checked_shape(what, "data", data)
     places = [known.places(c)[0] for c in letters]
     return _Pool(what, data, known, shape, places, pool_type.lower() == "max")

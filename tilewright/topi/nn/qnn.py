@@ -56,7 +56,7 @@ def _number(value: Any) -> float | None:
         made = simplify(convert(value))
         return made.value if isinstance(made, (IntImm, FloatImm)) else None
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
-        return value.item()  # type: ignore[no-any-return]
+        return value.item()
     return None
 
 
@@ -106,17 +106,11 @@ def _rounding(what: str, rounding: str) -> str:
     return rounding.upper()
 
 
-def _range(kind: DataType) -> tuple[int, int]:
-    """The least and the greatest number of an integer type."""
-    return (
-        (0, (1 << kind.bits) - 1) if kind.is_uint else (-(1 << (kind.bits - 1)), (1 << (kind.bits - 1)) - 1)
-    )
-
-
 def _clipped(x: Any, kind: DataType) -> Any:
     """An integer-valued number in the range of an integer type, of that type."""
-    low, high = _range(kind)
-    return ops.cast(kind, ops.max_of(ops.min_of(x, te.const(high, x.dtype)), te.const(low, x.dtype)))
+    return ops.cast(
+        kind, ops.max_of(ops.min_of(x, te.const(kind.high, x.dtype)), te.const(kind.low, x.dtype))
+    )
 
 
 def _wide(*kinds: DataType) -> DataType:
@@ -376,7 +370,7 @@ def simulated_quantize(
 
     def of(kind: DataType, *at: Any) -> Any:
         x = ops.add(ops.round(ops.div(data(*at), scale(*at))), zero(*at))
-        low, high = map(float, _range(kind))
+        low, high = float(kind.low), float(kind.high)
         return ops.max_of(ops.min_of(x, te.const(high, x.dtype)), te.const(low, x.dtype))
 
     return _simulated(what, "simulated_quantize", data, out_dtype, of)

@@ -91,7 +91,7 @@ class _Cell:
         return ops.cast(accumulator(self.xs.dtype), value)
 
     def narrow(self, sums: te.Tensor) -> te.Tensor:
-        return cast(sums, self.xs.dtype)  # type: ignore[no-any-return]
+        return cast(sums, self.xs.dtype)
 
     def products(self, state: te.Tensor, gates: int) -> te.Tensor:
         """The product of the state before each step with rows of Wh: [steps + 1, batch, gates, hidden]."""

@@ -12,18 +12,6 @@ from ...ir.expr import PrimExpr
 from .. import tag
 from ..utils import fail, injective, prod, same_size, tensor_arg
 
-__all__ = [
-    "along",
-    "float_tensor",
-    "keep",
-    "mean_and_rstd",
-    "mean_and_variance",
-    "reduced",
-    "rstd",
-    "wide",
-    "wide_type",
-]
-
 Read = Callable[..., PrimExpr]
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ... import te
 from ...ir import ops
+from ...ir.data_layout import layout_axes
 from ...ir.expr import convert
 from ..utils import fail, get_const_tuple, int_list, prod, same_size, shape_text, shown, simplify, static_int
 
@@ -169,10 +169,10 @@ def resplit(coordinate: Coordinate, sizes: Sequence[Any]) -> list[Any]:
 class Layout:
     """The dimensions of a tensor: in NCHW16c the channels are blocked, with 16 of them last."""
 
-    def __init__(self, text: str, axes: Sequence[tuple[str, int | None]]) -> None:
+    def __init__(self, text: str, axes: Sequence[tuple[str, int]]) -> None:
         self.text = text
         self.letters = tuple(letter.upper() for letter, _ in axes)
-        self.blocks = tuple(block for _, block in axes)
+        self.blocks = tuple(block or None for _, block in axes)
         self.primary = tuple(letter for letter, _ in axes if letter.isupper())
         self.names = tuple(letter for letter, _ in axes)
 
@@ -203,6 +203,11 @@ class Layout:
                 out[place] = value
         return out
 
+    def read(self, tensor: te.Tensor, at: Mapping[str, Any]) -> Any:
+        """The element of a tensor at coordinates that are one number each."""
+        index = {letter: [Digit(value, None)] for letter, value in at.items()}
+        return tensor(*self.index(index, get_const_tuple(tensor.shape)))
+
     def checked_shape(self, operator_name: str, argument: str, tensor: Any) -> tuple[Any, ...]:
         """The shape of a tensor in this layout."""
         if not isinstance(tensor, te.Tensor):
@@ -226,15 +231,8 @@ class Layout:
 
 @lru_cache(maxsize=256)
 def _parsed(text: str) -> Layout | None:
-    if not re.fullmatch(r"(\d*[A-Za-z])+", text):
-        return None
-    axes = [(name, int(block) if block else None) for block, name in re.findall(r"(\d*)([A-Za-z])", text)]
-    upper = [name for name, _ in axes if name.isupper()]
-    split = {name.upper() for name, _ in axes if name.islower()}
-    blocked_whole = any(name.isupper() and block is not None for name, block in axes)
-    if len(set(upper)) != len(upper) or not split <= set(upper) or blocked_whole:
-        return None
-    return Layout(text, axes)
+    axes = layout_axes(text)
+    return None if axes is None else Layout(text, axes)
 
 
 def layout_of(operator_name: str, argument: str, text: Any, needed: str, whole: str = "") -> Layout:

@@ -8,9 +8,19 @@ from ... import te
 from ...arith.minimal_filtering import LARGEST, filter_matrices
 from ...ir import ops
 from ..reduction import accumulator
-from ..utils import ceil_div, const_matrix, dtype_of, fail, get_const_tuple, simplify, static_int, tensor_arg
+from ..utils import (
+    ceil_div,
+    const_matrix,
+    dtype_of,
+    fail,
+    get_const_tuple,
+    simplify,
+    static_int,
+    tensor_arg,
+    variant,
+)
 from .padding import pad
-from .utils import Digit, Layout, layout_of, paddings, spatial, window_count
+from .utils import Layout, layout_of, paddings, spatial, window_count
 
 __all__ = [
     "conv2d_winograd_nchw",
@@ -64,7 +74,7 @@ def conv2d_winograd_weight_transform(
 
     def element(eps: Any, nu: Any, co: Any, ci: Any) -> Any:
         at = {"O": co, "I": ci, "H": kh.var, "W": kw.var}
-        value = kernel(*layout.index({c: [Digit(v, None)] for c, v in at.items()}, shape))
+        value = layout.read(kernel, at)
         scale = ops.mul(ops.cast(kind, g(eps, kh.var)), ops.cast(kind, g(nu, kw.var)))
         return te.sum(ops.mul(ops.cast(kind, value), scale), axis=[kh, kw])
 
@@ -173,7 +183,6 @@ def _products(
     a, b, _ = winograd_transform_matrices(tiles.m, kernel_size, kind)
     alpha = tiles.m + kernel_size - 1
     outputs, inputs = get_const_tuple(weight.shape[2:])
-    shape = get_const_tuple(room.shape)
 
     def order(c: Any, p: Any) -> tuple[Any, Any]:
         return (c, p) if channel_first else (p, c)
@@ -189,7 +198,7 @@ def _products(
             "H": ops.add(ops.mul(row, tiles.m), ra.var),
             "W": ops.add(ops.mul(column, tiles.m), rb.var),
         }
-        value = room(*layout.index({c: [Digit(v, None)] for c, v in at.items()}, shape))
+        value = layout.read(room, at)
         scale = ops.mul(ops.cast(kind, b(ra.var, eps)), ops.cast(kind, b(rb.var, nu)))
         return te.sum(ops.mul(ops.cast(kind, value), scale), axis=[ra, rb])
 
@@ -209,22 +218,6 @@ def _products(
         return te.sum(ops.mul(bgemm(re.var, rn.var, x, y), scale), axis=[re, rn])
 
     return te.compute((tiles.m, tiles.m, *order(outputs, tiles.all)), inverted, "inverse")
-
-
-def _transformed(
-    what: str,
-    data: te.Tensor,
-    weight: te.Tensor,
-    windows: tuple[Any, Any, Any],
-    layouts: tuple[str, str],
-    out_dtype: str | None,
-    tile_size: int,
-) -> te.Tensor:
-    """A convolution whose kernel is transformed here."""
-    kind = data.dtype if out_dtype is None else out_dtype
-    kernel = conv2d_winograd_weight_transform(weight, tile_size, kind, layouts[1])
-    size = static_int(what, "the size of the kernel", kernel.shape[0]) + 1 - tile_size
-    return _winograd(what, data, kernel, size, tile_size, windows, layouts[0], out_dtype)
 
 
 def conv2d_winograd_without_weight_transform(
@@ -250,7 +243,8 @@ def conv2d_winograd_without_weight_transform(
     return _winograd(what, data, weight, alpha + 1 - tile, tile, windows, data_layout, out_dtype)
 
 
-def conv2d_winograd_nchw(
+def _whole(
+    layouts: tuple[str, str],
     data: te.Tensor,
     weight: te.Tensor,
     strides: Any,
@@ -260,39 +254,34 @@ def conv2d_winograd_nchw(
     pre_computed: bool = False,
     tile_size: int = 4,
 ) -> te.Tensor:
-    """A convolution of NCHW data with a square OIHW kernel and stride 1 in tiles of `tile_size`."""
     if pre_computed:
         return conv2d_winograd_without_weight_transform(
-            data, weight, strides, padding, dilation, "NCHW", out_dtype, tile_size
+            data, weight, strides, padding, dilation, layouts[0], out_dtype, tile_size
         )
+    what = f"nn.conv2d_winograd_{layouts[0].lower()}"
+    kind = data.dtype if out_dtype is None else out_dtype
+    kernel = conv2d_winograd_weight_transform(weight, tile_size, kind, layouts[1])
+    size = static_int(what, "the size of the kernel", kernel.shape[0]) + 1 - tile_size
     windows = (strides, padding, dilation)
-    return _transformed(
-        "nn.conv2d_winograd_nchw", data, weight, windows, ("NCHW", "OIHW"), out_dtype, tile_size
-    )
+    return _winograd(what, data, kernel, size, tile_size, windows, layouts[0], out_dtype)
 
 
-def conv2d_winograd_nhwc(
-    data: te.Tensor,
-    weight: te.Tensor,
-    strides: Any,
-    padding: Any,
-    dilation: Any,
-    out_dtype: str | None = None,
-    pre_computed: bool = False,
-    tile_size: int = 4,
-) -> te.Tensor:
-    """A convolution of NHWC data with a square HWIO kernel and stride 1 in tiles of `tile_size`."""
-    if pre_computed:
-        return conv2d_winograd_without_weight_transform(
-            data, weight, strides, padding, dilation, "NHWC", out_dtype, tile_size
-        )
-    windows = (strides, padding, dilation)
-    return _transformed(
-        "nn.conv2d_winograd_nhwc", data, weight, windows, ("NHWC", "HWIO"), out_dtype, tile_size
-    )
+conv2d_winograd_nchw = variant(
+    "conv2d_winograd_nchw",
+    _whole,
+    ("NCHW", "OIHW"),
+    "A convolution of NCHW data with a square OIHW kernel and stride 1 in tiles of `tile_size`.",
+)
+conv2d_winograd_nhwc = variant(
+    "conv2d_winograd_nhwc",
+    _whole,
+    ("NHWC", "HWIO"),
+    "A convolution of NHWC data with a square HWIO kernel and stride 1 in tiles of `tile_size`.",
+)
 
 
-def conv2d_winograd_nchw_without_weight_transform(
+def _untransformed(
+    layout: str,
     data: te.Tensor,
     weight: te.Tensor,
     strides: Any,
@@ -300,21 +289,20 @@ def conv2d_winograd_nchw_without_weight_transform(
     dilation: Any,
     out_dtype: str | None = None,
 ) -> te.Tensor:
-    """A convolution of NCHW data with a kernel that is transformed already."""
     return conv2d_winograd_without_weight_transform(
-        data, weight, strides, padding, dilation, "NCHW", out_dtype
+        data, weight, strides, padding, dilation, layout, out_dtype
     )
 
 
-def conv2d_winograd_nhwc_without_weight_transform(
-    data: te.Tensor,
-    weight: te.Tensor,
-    strides: Any,
-    padding: Any,
-    dilation: Any,
-    out_dtype: str | None = None,
-) -> te.Tensor:
-    """A convolution of NHWC data with a kernel that is transformed already."""
-    return conv2d_winograd_without_weight_transform(
-        data, weight, strides, padding, dilation, "NHWC", out_dtype
-    )
+conv2d_winograd_nchw_without_weight_transform = variant(
+    "conv2d_winograd_nchw_without_weight_transform",
+    _untransformed,
+    "NCHW",
+    "A convolution of NCHW data with a kernel that is transformed already.",
+)
+conv2d_winograd_nhwc_without_weight_transform = variant(
+    "conv2d_winograd_nhwc_without_weight_transform",
+    _untransformed,
+    "NHWC",
+    "A convolution of NHWC data with a kernel that is transformed already.",
+)

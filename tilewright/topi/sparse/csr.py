@@ -12,10 +12,7 @@ from ..checks import check_run
 from ..indexing import index_tensor
 from ..math import cast
 from ..reduction import accumulator
-from ..scatter import sparse_to_dense
 from ..utils import as_place, clamped, extern, fail, is_empty_shape, same_size, shape_text, tensor_arg
-
-__all__ = ["csrmm", "csrmv", "sparse_to_dense"]
 
 
 def _checked(name: str, data: Any, indices: Any, indptr: Any) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
@@ -71,7 +68,7 @@ def csrmm(
         return ib.get()
 
     inputs = [values, columns, begins, dense] + ([bias] if bias is not None else [])
-    return cast(extern("csrmm", [(rows, width)], inputs, build, [held])[0], values.dtype)  # type: ignore[no-any-return]
+    return cast(extern("csrmm", [(rows, width)], inputs, build, [held])[0], values.dtype)
 
 
 def csrmv(

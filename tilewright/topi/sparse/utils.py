@@ -6,8 +6,6 @@ from typing import Any
 
 from ...absent import attributes
 
-__all__ = ["random_bsr_matrix"]
-
 
 def random_bsr_matrix(m: int, n: int, bs_r: int, bs_c: int, density: float, dtype: str) -> Any:
     """A matrix of SciPy in blocks of `bs_r` by `bs_c`, of which the part `density` is not zero, chosen at random."""

@@ -23,8 +23,6 @@ from ..utils import (
     tensor_arg,
 )
 
-__all__ = ["all_class_non_max_suppression", "get_valid_counts", "non_max_suppression"]
-
 # The corners of a box: top or left first, whichever way it was given.
 Corners = tuple[PrimExpr, PrimExpr, PrimExpr, PrimExpr]
 

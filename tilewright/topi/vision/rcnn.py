@@ -20,64 +20,19 @@ from ..utils import (
     shape_text,
     static_int,
     tensor_arg,
+    variant,
 )
 
-__all__ = ["roi_align_nchw", "roi_align_nhwc", "roi_pool_nchw", "roi_pool_nhwc"]
-
-
-def roi_align_nchw(
-    data: Any,
-    rois: Any,
-    pooled_size: Any,
-    spatial_scale: float,
-    mode: Any,
-    sample_ratio: int = -1,
-    aligned: bool = False,
-) -> te.Tensor:
-    """Each region (image, x1, y1, x2, y2) divided into bins: the average or maximum of points sampled in each.
-
-    Points lie between pixels and are interpolated. A bin has sample_ratio² of them, or as many as it has pixels if
-    the ratio is not positive. `aligned` counts places from the middles of pixels, and takes regions as small as
-    they are.
-    """
-    return _roi_align(
-        "roi_align_nchw", data, rois, pooled_size, spatial_scale, mode, sample_ratio, aligned, (1, 2, 3)
-    )
-
-
-def roi_align_nhwc(
-    data: Any,
-    rois: Any,
-    pooled_size: Any,
-    spatial_scale: float,
-    mode: Any,
-    sample_ratio: int = -1,
-    aligned: bool = False,
-) -> te.Tensor:
-    """roi_align_nchw with the channels last."""
-    return _roi_align(
-        "roi_align_nhwc", data, rois, pooled_size, spatial_scale, mode, sample_ratio, aligned, (3, 1, 2)
-    )
-
-
-def roi_pool_nchw(data: Any, rois: Any, pooled_size: Any, spatial_scale: float) -> te.Tensor:
-    """Each region (image, x1, y1, x2, y2), rounded to pixels, divided into bins: the maximum of each."""
-    return _roi_pool("roi_pool_nchw", data, rois, pooled_size, spatial_scale, (1, 2, 3))
-
-
-def roi_pool_nhwc(data: Any, rois: Any, pooled_size: Any, spatial_scale: float) -> te.Tensor:
-    """roi_pool_nchw with the channels last."""
-    return _roi_pool("roi_pool_nhwc", data, rois, pooled_size, spatial_scale, (3, 1, 2))
-
-
 # ---------------------------------------------------------------------------- regions
+# The places of channels, rows and columns.
+_ORDERS = {"nchw": (1, 2, 3), "nhwc": (3, 1, 2)}
+
+
 class _Regions:
     """The arguments, checked, and how to read them."""
 
-    def __init__(
-        self, name: str, data: Any, rois: Any, pooled: Any, scale: float, order: Sequence[int]
-    ) -> None:
-        self.name = f"vision.{name}"
+    def __init__(self, name: str, layout: str, data: Any, rois: Any, pooled: Any, scale: float) -> None:
+        self.name, order = f"vision.{name}_{layout}", _ORDERS[layout]
         self.data, self.rois = tensor_arg(self.name, "data", data), tensor_arg(self.name, "rois", rois)
         if len(self.data.shape) != 4 or not self.data.dtype.is_float:
             shape = shape_text(self.data.shape)
@@ -122,14 +77,14 @@ class _Regions:
         return ops.cast(self.kind, rois[region, column]) * self.number(self.scale)
 
 
-def _mode(name: str, mode: Any) -> bool:
+def _averages(name: str, mode: Any) -> bool:
     """Whether bins are averaged, not maximised."""
     text = mode.decode() if isinstance(mode, bytes) else mode
     if text in ("avg", 0):
         return True
     if text in ("max", 1):
         return False
-    raise fail(f"vision.{name}", f"mode is {mode!r}", "it is avg (0) or max (1)")
+    raise fail(name, f"mode is {mode!r}", "it is avg (0) or max (1)")
 
 
 # ---------------------------------------------------------------------------- align
@@ -183,26 +138,40 @@ def _bilinear(
 
 
 def _roi_align(
-    name: str,
+    layout: str,
     data: Any,
     rois: Any,
     pooled_size: Any,
-    scale: float,
+    spatial_scale: float,
     mode: Any,
-    sample_ratio: Any,
-    aligned: bool,
-    order: Sequence[int],
+    sample_ratio: int = -1,
+    aligned: bool = False,
 ) -> te.Tensor:
-    r = _Regions(name, data, rois, pooled_size, scale, order)
-    average = _mode(name, mode)
+    r = _Regions("roi_align", layout, data, rois, pooled_size, spatial_scale)
+    average = _averages(r.name, mode)
     ratio = static_int(r.name, "sample_ratio", sample_ratio)
     if ratio > 0:
-        return _align_fixed(r, name, ratio, average, aligned)
-    return _align_adaptive(r, name, average, aligned)
+        return _align_fixed(r, ratio, average, aligned)
+    return _align_adaptive(r, average, aligned)
 
 
-def _align_fixed(r: _Regions, name: str, ratio: int, average: bool, aligned: bool) -> te.Tensor:
+roi_align_nchw = variant(
+    "roi_align_nchw",
+    _roi_align,
+    "nchw",
+    """Each region (image, x1, y1, x2, y2) divided into bins: the average or maximum of points sampled in each.
+
+    Points lie between pixels and are interpolated. A bin has sample_ratio² of them, or as many as it has pixels if
+    the ratio is not positive. `aligned` counts places from the middles of pixels, and takes regions as small as
+    they are.
+    """,
+)
+roi_align_nhwc = variant("roi_align_nhwc", _roi_align, "nhwc", "roi_align_nchw with the channels last.")
+
+
+def _align_fixed(r: _Regions, ratio: int, average: bool, aligned: bool) -> te.Tensor:
     """As many points in each bin: a reduction over them."""
+    name = r.name.removeprefix("vision.")
     ry, rx = te.reduce_axis((0, ratio), "ry"), te.reduce_axis((0, ratio), "rx")
 
     def element(*i: Any) -> PrimExpr:
@@ -222,7 +191,7 @@ def _align_fixed(r: _Regions, name: str, ratio: int, average: bool, aligned: boo
     )
 
 
-def _align_adaptive(r: _Regions, name: str, average: bool, aligned: bool) -> te.Tensor:
+def _align_adaptive(r: _Regions, average: bool, aligned: bool) -> te.Tensor:
     """As many points as the region asks for: loops whose length is data."""
 
     def build(ins: Any, outs: Any) -> Any:
@@ -258,10 +227,8 @@ def _align_adaptive(r: _Regions, name: str, average: bool, aligned: bool) -> te.
 
 
 # ---------------------------------------------------------------------------- pool
-def _roi_pool(
-    name: str, data: Any, rois: Any, pooled_size: Any, scale: float, order: Sequence[int]
-) -> te.Tensor:
-    r = _Regions(name, data, rois, pooled_size, scale, order)
+def _roi_pool(layout: str, data: Any, rois: Any, pooled_size: Any, spatial_scale: float) -> te.Tensor:
+    r = _Regions("roi_pool", layout, data, rois, pooled_size, spatial_scale)
     kind = r.data.dtype
 
     def build(ins: Any, outs: Any) -> Any:
@@ -290,6 +257,15 @@ def _roi_pool(
         return ib.get()
 
     return extern(r.name, [r.shape], [r.data, r.rois], build, [kind])[0]
+
+
+roi_pool_nchw = variant(
+    "roi_pool_nchw",
+    _roi_pool,
+    "nchw",
+    "Each region (image, x1, y1, x2, y2), rounded to pixels, divided into bins: the maximum of each.",
+)
+roi_pool_nhwc = variant("roi_pool_nhwc", _roi_pool, "nhwc", "roi_pool_nchw with the channels last.")
 
 
 def _span(r: _Regions, bin_: Any, start: Any, end: Any, bins: int, size: Any) -> tuple[PrimExpr, PrimExpr]:

@@ -14,8 +14,6 @@ from .. import tag
 from ..utils import equal_const_int, extern, fail, get_float_tuple, injective, shape_text, tensor_arg
 from .nms import non_max_suppression
 
-__all__ = ["multibox_detection", "multibox_prior", "multibox_transform_loc"]
-
 
 def _pick(index: PrimExpr, values: Sequence[float], dtype: str) -> PrimExpr:
     """The value at an index that is data."""
