@@ -78,7 +78,7 @@ def test_the_best_is_applied(log: Path) -> None:
 
 def test_what_a_file_does_not_have(log: Path, tmp_path: Path) -> None:
     with pytest.raises(
-        RuntimeError, match=r"matmul.json: there is no valid schedule for .*32, 32, 32.* tune it"
+        RuntimeError, match=r"matmul.json: it has no valid schedule for .*32, 32, 32.* tune it"
     ):
         matmul_task(32).apply_best(log)
     with pytest.raises(RecordError, match=r"none.json: there is no such file"):
@@ -132,7 +132,7 @@ def test_files_of_something_else_are_left_alone(tmp_path: Path) -> None:
     notes = tmp_path / "notes.json"
     for text in ('["a list", 3]', "remember\nthe milk", '{"i": [["key"]]}\n'):
         notes.write_text(text)
-        with pytest.raises(RecordError, match=r"notes.json: this is a file of something else"):
+        with pytest.raises(RecordError, match=r"notes.json: this is not a file of records"):
             matmul_task(16).tune(options(2, None, auto_scheduler.RecordToFile(notes)))
         assert notes.read_text() == text
     begun = tmp_path / "begun.json"  # killed while it wrote the first line
@@ -209,7 +209,7 @@ def test_records_of_other_machines_are_not_taken_silently(log: Path, tmp_path: P
     path.write_text(log.read_text().replace(fingerprint(), other))
     with (
         pytest.warns(RuntimeWarning, match="are of another machine and are not applied"),
-        pytest.raises(RuntimeError, match="there is no valid schedule"),
+        pytest.raises(RuntimeError, match="it has no valid schedule"),
     ):
         matmul_task().apply_best(path)
     assert matmul_task().apply_best(path, include_compatible=True)[0].mod.functions

@@ -59,7 +59,7 @@ def test_what_is_no_program_is_refused() -> None:
         auto_scheduler.SearchTask(func=invalid_compute_definition, target="llvm")
     with pytest.raises(ValueError, match="a ComputeDAG is made of a list of tensors"):
         auto_scheduler.ComputeDAG(3)
-    with pytest.raises(NotImplementedError, match="came without its tensors"):
+    with pytest.raises(NotImplementedError, match="a program without tensors"):
         auto_scheduler.ComputeDAG(te.create_prim_func(list(matmul(4, 4, 4)))).get_init_state()
 
 
@@ -87,7 +87,7 @@ def test_splits_from_outside_and_by_what_others_did() -> None:
     fused = s.follow_fused_split(C, s[C].iters[3], [1], 1, True)
     assert [int(it.range.extent) for it in fused] == [4, 4]  # type: ignore[union-attr]
     right(dag, s)
-    with pytest.raises(ScheduleError, match="step 9 is not a split that could be followed"):
+    with pytest.raises(ScheduleError, match="step 9 is not a split"):
         s.follow_split(C, s[C].iters[0], 9, 1)
 
 
@@ -181,7 +181,7 @@ def test_sizes_to_be_decided() -> None:
     parts = s.split(C, s[C].iters[0], [None, 2])
     assert [it.range is None for it in parts] == [True, True, False] and not s.concrete
     assert "for i.1 (None)" in str(s)
-    with pytest.raises(ScheduleError, match="sizes of this state are not decided"):
+    with pytest.raises(ScheduleError, match="extents of this state are undecided"):
         dag.apply_steps_from_state(s)
     rng = np.random.default_rng(0)
     drawn = {tuple(int(it.range.extent) for it in s.with_sizes(rng)[C].iters[:3]) for _ in range(40)}
@@ -206,7 +206,7 @@ def test_states_of_the_search_show_their_schedule() -> None:
 def test_wrong_calls_are_refused() -> None:
     dag, A, B, C = product()
     s = dag.get_init_state()
-    with pytest.raises(ScheduleError, match="compute_inline: A is computed by nobody here"):
+    with pytest.raises(ScheduleError, match="compute_inline: A is an input"):
         s.compute_inline(A)
     with pytest.raises(ValueError, match="there is no stage 7; there are 3"):
         s[7]

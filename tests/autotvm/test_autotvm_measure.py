@@ -221,7 +221,7 @@ def test_settings_reach_the_engine() -> None:
             "cannot be imported by other processes",
         ),
         (lambda: LocalRunner(module_loader=print), UnsupportedError, "loaded by the engine alone"),
-        (lambda: set_cuda_target_arch("sm_70"), UnsupportedError, "the target says it"),
+        (lambda: set_cuda_target_arch("sm_70"), UnsupportedError, "name the architecture in the target"),
         (lambda: autotvm.measure_option("tvm", "local"), ValueError, "there is no builder 'tvm'"),
     ],
 )

@@ -176,7 +176,7 @@ def test_graphs_take_the_best_of_each_kernel(tmp_path: Path) -> None:
     tasks = tasks_of()
     dense = [relay.op.get("nn.dense")]
     graph = autotvm.graph_tuner.PBQPTuner(mod["main"], {"x": (8, 16)}, records(tasks), dense, TARGET)
-    with pytest.raises(tvm.TVMError, match="nothing is chosen before run"):
+    with pytest.raises(tvm.TVMError, match="no records are chosen before run"):
         graph.get_optimal_records()
     graph.run()
     assert [(i.task.workload, i.config.index) for i, _ in graph.get_optimal_records()] == [

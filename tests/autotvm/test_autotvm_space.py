@@ -88,7 +88,7 @@ def test_splits_by_what_is_asked_for() -> None:
 @pytest.mark.parametrize(
     ("kwargs", "error", "told"),
     [
-        ({}, ValueError, r"define_split\(.*\): say into how many loops: num_outputs=2"),
+        ({}, ValueError, r"define_split\(.*\): give the number of loops: num_outputs=2"),
         (
             {"num_outputs": 2, "policy": "all"},
             ValueError,
@@ -351,7 +351,7 @@ def test_samples_of_a_large_space_are_different() -> None:
     assert (cfg.random_walks(found, np.random.default_rng(1)) != found).all()
     for i in range(2):
         cfg.define_split(f"t{i}", cfg.axis(1 << 12), num_outputs=3)
-    with pytest.raises(InstantiationError, match=r"3894161181.* combinations: leave fewer of them open"):
+    with pytest.raises(InstantiationError, match=r"3894161181.* combinations: define fewer of them"):
         cfg.sample_ints(3)
 
 

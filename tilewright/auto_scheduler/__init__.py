@@ -7,6 +7,7 @@
 It is a facade: search, measurement and records are in `tilewright.tune`.
 """
 
+from ..tune.measure.error_numbers import MeasureErrorNo
 from . import (
     _ffi_api,
     compute_dag,
@@ -30,7 +31,6 @@ from .measure import (
     LocalBuilder,
     LocalRPCMeasureContext,
     LocalRunner,
-    MeasureErrorNo,
     MeasureInput,
     MeasureResult,
     PythonBasedMeasureCallback,

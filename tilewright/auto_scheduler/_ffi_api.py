@@ -1,4 +1,4 @@
-"""What custom sketch rules ask about states, under the names that they know."""
+"""Queries of custom sketch rules about states, under their classic names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .loop_state import State
 
 
 def _readers(state: State, op: Any) -> list[int]:
-    """The stages that read an operation; of an inlined one, those that read that."""
+    """The stages that read an operation; for an inlined stage, the stages that read it."""
     out: dict[int, None] = {}
     for i, stage in enumerate(state.stages):
         if any(t.op is op for t in getattr(stage.op, "input_tensors", ())):
@@ -22,19 +22,19 @@ def _readers(state: State, op: Any) -> list[int]:
 
 
 class _Map(dict[int, int]):
-    """A dict whose items are a list, as those of classic maps."""
+    """A dict whose items are a list, as those of classic maps are."""
 
     def items(self) -> Any:
         return list(super().items())
 
 
 def SearchPolicyUtilsGetConsumers(task: Any, state: State, stage_id: int) -> dict[int, int]:
-    """The stages that read one, by number."""
+    """The numbers of the stages that read a stage."""
     return _Map({i: i for i in _readers(state, state.stages[stage_id].op)})
 
 
 def SearchPolicyUtilsIsElementwiseMatch(task: Any, state: State, stage_id: int, target_stage_id: int) -> bool:
-    """Whether a stage is the only reader of another one, elementwise."""
+    """Whether `target_stage_id` is the only reader of a stage, and elementwise."""
     source, target = state.stages[stage_id].op, state.stages[target_stage_id].op
     if not isinstance(source, BaseComputeOp) or not isinstance(target, ComputeOp):
         return False
@@ -54,7 +54,7 @@ def SearchPolicyUtilsIsElementwiseMatch(task: Any, state: State, stage_id: int, 
 
 
 def SearchPolicyUtilsIsTiled(state: State, stage_id: int) -> bool:
-    """Whether loops of a stage were split."""
+    """Whether a loop of a stage was split."""
     return any(s.stage == stage_id and "split" in s.kind for s in state.transform_steps)
 
 
@@ -64,5 +64,5 @@ def SearchPolicyUtilsHasCacheReadStage(state: State, stage_id: int) -> bool:
 
 
 def SearchPolicyUtilsHasCacheWriteStage(state: State, stage_id: int) -> bool:
-    """Whether a stage is computed in other memory first."""
+    """Whether a stage has a cache_write copy."""
     return any(s.stage == stage_id and s.kind == "cache_write" for s in state.transform_steps)

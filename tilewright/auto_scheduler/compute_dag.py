@@ -1,4 +1,4 @@
-"""The program of a task, as the automatic scheduler's users see it: operations in order, and states over them."""
+"""The program of a task: its operations in order, and states of its schedule."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from .workload_registry import workload_key_to_tensors
 
 
 class LayoutRewriteOption(enum.IntEnum):
-    """Whether weights are laid out anew. The sketches decide that by themselves, as part of the schedule: panels are
-    packed inside the program, and once and for all where the weights are constants."""
+    """The rewriting of weight layouts, which changes nothing: packing is part of the schedule here, inside the kernel
+    or, for constant weights, at compile time."""
 
     NO_REWRITE = 0
     INSERT_TRANSFORM_STAGE = 1
@@ -36,7 +36,7 @@ class LayoutRewriteOption(enum.IntEnum):
 
     @staticmethod
     def get_target_default(target: Any, in_relay_integration: bool = False) -> LayoutRewriteOption:
-        """What is usual for a target."""
+        """The default for a target."""
         if "cpu" not in Target(target).keys:
             return LayoutRewriteOption.NO_REWRITE
         if in_relay_integration:
@@ -45,10 +45,10 @@ class LayoutRewriteOption(enum.IntEnum):
 
 
 class ComputeDAG:
-    """A program: made of tensors, of a workload's key, of a te.Schedule, or of a PrimFunc or module of one.
+    """A program, given by tensors, the key of a workload, a te.Schedule, a PrimFunc, or a module with one PrimFunc.
 
-    A program of a PrimFunc has no tensors, so that states cannot be written for it by hand. `constants` names the
-    parameters whose values are known when it is compiled.
+    A program from a PrimFunc has no tensors, so its states cannot be scheduled by hand. `constants` are the names of
+    the parameters whose values are known at compile time.
     """
 
     def __init__(self, compute_or_sche: Any, constants: Sequence[str] = ()) -> None:
@@ -71,7 +71,7 @@ class ComputeDAG:
             return
         if not isinstance(given, Sequence) or not all(isinstance(t, Tensor) for t in given) or not given:
             raise ValueError(
-                "a ComputeDAG is made of a list of tensors, a workload's key, a te.Schedule or a PrimFunc, not of "
+                "a ComputeDAG is made of a list of tensors, the key of a workload, a te.Schedule or a PrimFunc, not of "
                 f"{type(compute_or_sche).__name__}"
             )
         self.tensors = list(given)
@@ -86,15 +86,15 @@ class ComputeDAG:
 
     @property
     def outputs(self) -> list[Operation]:
-        """The operations without readers, or the requested ones."""
+        """The operations without readers, and those of the given tensors."""
         read = {t.op for op in self.ops for t in op.input_tensors}
         asked = {t.op for t in self.tensors if not isinstance(t.op, PlaceholderOp)}
         return [op for op in self.ops if op in asked or op not in read]
 
     @cached_property
     def flop_ct(self) -> float:
-        """About how many operations a run takes: two for each point of a reduction, one for any other; where an
-        operation has the attribute FLOP, that many."""
+        """The estimated number of arithmetic operations: two for each point of a reduction, one for each other point.
+        The attribute FLOP of an operation overrides it."""
         if not self.tensors:
             return float(flop_of(Task(self.mod, Target("llvm"))))
         total = 0.0
@@ -108,7 +108,7 @@ class ComputeDAG:
 
     # -- states ----------------------------------------------------------------------------------
     def get_init_state(self) -> State:
-        """The unscheduled program, for scheduling by hand."""
+        """The state of the unscheduled program, to be scheduled by hand."""
         return State.begin(self)
 
     @property
@@ -116,28 +116,27 @@ class ComputeDAG:
         return self.get_init_state()
 
     def apply_steps_from_state(self, state: State, layout_rewrite: Any = None) -> tuple[Any, list[Tensor]]:
-        """What `tvm.lower` and `tvm.build` take: a schedule and its tensors.
+        """The schedule of a state and its tensors, for `tvm.lower` and `tvm.build`.
 
-        It is a te.Schedule for a state that was written by hand, and a tir.Schedule for one that was found.
+        It is a te.Schedule for a state that was made by hand, and a tir.Schedule for a state of the search.
         """
         return state.applied(), list(self.tensors)
 
     def infer_bound_from_state(self, state: State) -> State:
-        """The state with all ranges inferred: the loops of a stage that is computed at another one have its required
-        extents."""
+        """The state with inferred extents for the loops of stages that are computed at other stages."""
         return state.bounded()
 
     def print_python_code_from_state(self, state: State) -> str:
-        """The steps of a state as a Python function over a tir.Schedule."""
+        """The steps of a state as Python code for a tir.Schedule."""
         return str(state.schedule.trace)
 
     def rewrite_layout_from_state(self, state: State) -> ComputeDAG:
-        """The program for weights laid out as a state wants them: the same one, as states pack by themselves."""
+        """The program for weights in the layout of a state: unchanged, as packing is part of the schedule."""
         return self
 
     # -- keys and text -----------------------------------------------------------------------------
     def hash_key(self) -> str:
-        """A digest that is the same for programs of the same structure, whatever their names."""
+        """A digest, equal for programs of equal structure, whatever their names."""
         return Task(self.mod, Target("llvm"), self.constants).workload
 
     @property
@@ -176,7 +175,7 @@ def _check_names(op: Operation) -> None:
     if twice is not None:
         raise ScheduleError(
             f"{op.name}: two of its axes are named `{twice}`, and schedules name loops by their axes; give them "
-            "names of their own"
+            "different names"
         )
 
 
@@ -196,7 +195,7 @@ def _line(op: Operation) -> str:
 
 
 def get_shape_from_rewritten_layout(rewritten_layout: str, axis_names: Sequence[str]) -> list[int]:
-    """The extents of axes in a layout such as `4i8j16i`: their parts multiplied."""
+    """The extents of axes in a layout such as `4i8j16i`: the products of their factors."""
     found = dict.fromkeys(axis_names, 0)
     for size, name in re.findall(r"(\d+)([a-zA-Z_][a-zA-Z_.]*)", rewritten_layout):
         if name in found:

@@ -1,4 +1,4 @@
-"""Cost models under the classic names: scores of candidates, the higher the better."""
+"""Cost models under the classic names; they predict scores of candidates, of which higher is better."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class CostModel:
     """Scores states, and learns from measurements."""
 
     def engine(self, target: Any, seed: int) -> EngineModel:
-        """As the engine takes it."""
+        """The cost model of the engine."""
         raise NotImplementedError
 
     def update(self, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
@@ -42,7 +42,7 @@ class CostModel:
 
 
 class _Engines(CostModel):
-    """A model of the engine."""
+    """A cost model of the engine, made on first use."""
 
     def __init__(self, seed: int | None) -> None:
         self._seed = seed
@@ -73,7 +73,7 @@ class _Engines(CostModel):
 
 
 class RandomModel(_Engines):
-    """Knows nothing: a baseline."""
+    """Random scores, as a baseline."""
 
     def __init__(self, seed: int | None = None) -> None:
         super().__init__(seed)
@@ -83,10 +83,11 @@ class RandomModel(_Engines):
 
 
 class XGBModel(_Engines):
-    """Trees that learn the errors of the machine model.
+    """Gradient-boosted trees that learn the errors of the analytical model.
 
-    They begin with those of `model_file`, else with those that come with the package where the target is near. Without
-    xgboost the model of the machine goes on alone.
+    They start from `model_file`, else from the pretrained model of the package for a similar target, if there is one.
+    Without xgboost, the analytical model is used alone. `verbose_eval`, `num_warmup_sample` and `adaptive_training`
+    change nothing.
     """
 
     def __init__(
@@ -108,14 +109,14 @@ class XGBModel(_Engines):
 
     def update_from_file(self, file_name: str, n_lines: int | None = None) -> None:
         """Learn from the records of a file."""
-        from .measure_record import RecordReader  # which is of tasks, and those come after models
+        from .measure_record import RecordReader  # which imports this module
 
         self.update(*RecordReader(file_name).read_lines(n_lines))
 
     def save(self, file_name: str) -> None:
         """Save the trained model."""
         if not isinstance(self._model, TreeModel):
-            raise TuneError(f"{file_name}: there is nothing to save: the model has learned nothing yet")
+            raise TuneError(f"{file_name}: there is nothing to save, as the model was not trained yet")
         with _any_name():
             self._model.save(file_name)
 
@@ -128,17 +129,17 @@ class XGBModel(_Engines):
 
 @contextmanager
 def _any_name() -> Iterator[None]:
-    """xgboost warns of names that do not end in .json or .ubj, and does the right thing."""
+    """Suppress warnings of xgboost about file names that do not end in .json or .ubj."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*(UBJSON|file format).*", UserWarning)
         yield
 
 
 class PythonBasedModel(CostModel):
-    """To be derived from: `update(inputs, results)` and `predict(task, states)`, scores the higher the better."""
+    """A base class: `update(inputs, results)` learns, and `predict(task, states)` returns scores, higher is better."""
 
     def predict_stages(self, task: SearchTask, states: Sequence[State]) -> Array:
-        """The scores of states and of their stages: the former alone, one after the other."""
+        """The scores of states; there are none of their stages."""
         return self.predict(task, states)
 
     def engine(self, target: Any, seed: int = 0) -> EngineModel:
@@ -146,18 +147,18 @@ class PythonBasedModel(CostModel):
 
 
 class Watched:
-    """A model written in Python, as the engine takes it: it is shown states in place of features."""
+    """The adapter of a `PythonBasedModel` for the engine: it gives the model states instead of features."""
 
     name = "python"
 
     def __init__(self, model: PythonBasedModel) -> None:
         self.model = model
         self._task: Any = None
-        self._shown: tuple[Array, list[State]] | None = None  # the features that were asked for last
+        self._shown: tuple[Array, list[State]] | None = None  # the last features, and their states
         self._best = math.inf
 
     def watch(self, task: SearchTask, sketches: Sketches) -> None:
-        """Know which candidates the features of a space are of."""
+        """Record the states of all features that the space of a task computes from now on."""
         space, plain = sketches.space, sketches.space.features
         self._task = task
 
@@ -169,10 +170,10 @@ class Watched:
         space.features = features  # type: ignore[method-assign]
 
     def predict(self, features: Array) -> Array:
-        if self._shown is None or self._shown[0] is not features:  # before it watches
+        if self._shown is None or self._shown[0] is not features:  # features of another space
             return np.asarray(features[:, 0], np.float64)
         scores = np.asarray(self.model.predict(self._task, self._shown[1]), np.float64)
-        # Of any scale, and the higher the better; the engine wants logarithms of seconds.
+        # Scores have any scale; the engine expects logarithms of seconds.
         around = math.log(self._best) if math.isfinite(self._best) else 0.0
         return around - _SPREAD * (scores - scores.mean()) / max(float(scores.std()), 1e-30)
 
@@ -189,7 +190,7 @@ class Watched:
 
 
 def states_of(task: SearchTask, sketches: Sketches, candidates: Array) -> list[State]:
-    """Candidates of a space as states, which are scheduled when they are looked at."""
+    """The states of candidates of a space; their schedules are made on demand."""
     space = sketches.space
     out = []
     for rows in candidates:
@@ -200,7 +201,7 @@ def states_of(task: SearchTask, sketches: Sketches, candidates: Array) -> list[S
 
 
 def features_of(task: SearchTask, states: Sequence[State]) -> Array:
-    """What a model sees of states of the search; one written by hand is none of it."""
+    """The features of states of the search; a state made by hand has none."""
     space: Space = Sketches(task.task).space
     found = []
     for state in states:
@@ -208,8 +209,7 @@ def features_of(task: SearchTask, states: Sequence[State]) -> Array:
         rows = space.rows(what) if kind == "decisions" else None
         if rows is None:
             raise TuneError(
-                "a state that was written by hand is not of the space that the models know; they score the states of "
-                "SketchPolicy"
+                "a state that was made by hand is not in the search space; cost models predict states of SketchPolicy"
             )
         found.append(rows)
     return space.features(np.stack(found))

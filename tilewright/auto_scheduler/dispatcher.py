@@ -1,4 +1,4 @@
-"""Application of records by `relay.build` and `auto_schedule` inside a `with`."""
+"""Contexts in which `relay.build` and `auto_schedule` apply records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from ..tune.measure.measurer import MeasureResult as Measured
 from ..tune.measure.measurer import Status
 from ..tune.records.database import Record
 from ..tune.records.history import History
-from ..tune.search.search import apply_record
 from ..tune.workload import Task
 from .compute_dag import ComputeDAG
 from .cost_model import XGBModel
@@ -25,7 +24,7 @@ from .search_task import SearchTask, TuningOptions
 
 
 class DispatchContext:
-    """A context that provides schedules of programs. `current` is the innermost open one."""
+    """A context that provides states of programs in a `with` block; `current` is the innermost one."""
 
     current: ClassVar[DispatchContext | None] = None
 
@@ -40,7 +39,7 @@ class DispatchContext:
         dag: ComputeDAG | None = None,
         func_name: str = "",
     ) -> State | None:
-        """The best state that is known of a program; None if there is none here or further out."""
+        """The best known state of a program, from this context or an outer one; None if there is none."""
         found = self._query_inside(target, workload_key, dag)
         outer = self._outer[-1] if self._outer else None
         if found is None and outer is not None:
@@ -51,7 +50,7 @@ class DispatchContext:
         return None
 
     def update(self, target: Any, workload_key: str, state: State) -> None:
-        """Take a state for a program from here on."""
+        """Set the state of a program."""
         raise NotImplementedError
 
     def __enter__(self) -> DispatchContext:
@@ -64,8 +63,11 @@ class DispatchContext:
 
 
 class ApplyHistoryBest(DispatchContext):
-    """Applies the best records of files, or of pairs of inputs and results; the first `n_lines` of each file if that is
-    given. `include_compatible` takes those of other machines too, and `trusted` steps that no search writes."""
+    """Applies the best of `records`: files, pairs of inputs and results, or records of the engine.
+
+    Of each file, the first `n_lines` records are read, or all. `include_compatible` includes the records of other
+    machines, and `trusted` allows steps that no search writes.
+    """
 
     def __init__(
         self,
@@ -83,7 +85,7 @@ class ApplyHistoryBest(DispatchContext):
         self.load(records, n_lines)
 
     def load(self, records: Any, n_lines: int | None = None) -> None:
-        """Take in more."""
+        """Add records."""
         if records is None:
             return
         source: Any = []
@@ -100,7 +102,7 @@ class ApplyHistoryBest(DispatchContext):
             self._histories.append(History(source, machine=self._machine, trusted=self._trusted))
 
     def find(self, task: Task) -> Record | None:
-        """The record to build a task by."""
+        """The record to apply to a task."""
         chosen = self._chosen.get((task.workload, str(task.target)))
         if chosen is not None:
             return chosen
@@ -110,10 +112,7 @@ class ApplyHistoryBest(DispatchContext):
     def _query_inside(self, target: Any, workload_key: str, dag: ComputeDAG | None) -> State | None:
         task = SearchTask(compute_dag=dag, workload_key=workload_key, target=target)
         record = self.find(task.task)
-        if record is None:
-            return None
-        origin = ("decisions", record.decisions) if record.trace is None else ("trace", record.trace)
-        return State.found(task.compute_dag, lambda: apply_record(task.task, record), origin)
+        return None if record is None else task.state_of(record)
 
     def update(self, target: Any, workload_key: str, state: State) -> None:
         task = SearchTask(compute_dag=state.compute_dag, workload_key=workload_key, target=target)
@@ -123,7 +122,7 @@ class ApplyHistoryBest(DispatchContext):
 
     def __enter__(self) -> ApplyHistoryBest:
         super().__enter__()
-        history = History(self.find, machine="any")  # of which machine records are was looked at by then
+        history = History(self.find, machine="any")  # `find` checks the machine
         history.__enter__()
         self._open.append(history)
         return self
@@ -134,9 +133,10 @@ class ApplyHistoryBest(DispatchContext):
 
 
 class ApplyHistoryBestOrSample(ApplyHistoryBest):
-    """Applies records, and tunes on the spot what has none: with `num_measure` trials, kept for as long as this is.
+    """Applies records, and tunes programs without a record with `num_measure` trials each, if that is positive.
 
-    Without a number of trials it is scheduled without any. Simple programs are tuned only where that is asked for.
+    The results are kept as long as this object. Programs without a reduction are tuned only if
+    `sample_simple_workloads`. `cost_model_file` is that of `XGBModel`.
     """
 
     def __init__(

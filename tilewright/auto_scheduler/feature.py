@@ -1,4 +1,4 @@
-"""What the cost models see of states."""
+"""The features of states for cost models."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Array = Any
 
 
 def get_per_store_features_from_states(states: Sequence[State], task: SearchTask) -> list[Array]:
-    """The features of states of the search: one row each, for the whole program."""
+    """The features of states of the search: one row for the whole program of each."""
     return [row[None] for row in features_of(task, states)] if states else []
 
 
@@ -29,8 +29,8 @@ def get_per_store_features_from_measure_pairs(
     results: Sequence[MeasureResult],
     skip_first_n_feature_extraction: int = 0,
 ) -> tuple[list[Array], Array, Array]:
-    """The features of what was measured, how fast each was as a part of the fastest of its program, and the number of
-    its program. Those that are to be skipped, or were written by hand, have no features."""
+    """The features of measured candidates, their speeds relative to the fastest of each program, and the numbers of
+    their programs. The first `skip_first_n_feature_extraction`, and states made by hand, have no features."""
     features: list[Array] = []
     keys = [inp.task.task.workload for inp in inputs]
     numbers = {key: n for n, key in enumerate(dict.fromkeys(keys))}
@@ -46,5 +46,5 @@ def get_per_store_features_from_measure_pairs(
 def get_per_store_features_from_file(
     filename: str | os.PathLike[str], max_lines: int | None = None, max_n_bufs: int | None = None
 ) -> tuple[list[Array], Array, Array]:
-    """The same, of the records of a file."""
+    """`get_per_store_features_from_measure_pairs` of the first `max_lines` records of a file."""
     return get_per_store_features_from_measure_pairs(*RecordReader(filename).read_lines(max_lines))

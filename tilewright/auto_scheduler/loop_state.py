@@ -1,7 +1,7 @@
-"""States: a program with steps taken on it.
+"""States: a program and its schedule.
 
-A state that begins at `dag.get_init_state()` is written by hand, with the classic calls; it is a te.Schedule inside.
-One that the search found has its steps in `state.schedule`, a tir.Schedule, and takes no more of these.
+A state from `dag.get_init_state()` is scheduled by hand, with the methods below, which work on a te.Schedule. A state
+of the search has its schedule in `state.schedule`, a tir.Schedule, and refuses these methods.
 
     s = dag.get_init_state()
     i0, i1 = s.split(C, s[C].iters[0], [8])
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Iterator:
-    """A loop of a stage. `range` is None where a size is still to be decided."""
+    """A loop of a stage. `range` is None if its extent is undecided."""
 
     name: str
     range: Range | None
     annotation: int = 0
-    iter_kind: int = 0  # 1: of a reduction
-    axis: Any = None  # what stands for it inside
+    iter_kind: int = 0  # 1 for a reduction
+    axis: Any = None  # the IterVar of the te.Schedule
 
     def __repr__(self) -> str:
         extent = "None" if self.range is None else f"{self.range.min},{self.range.extent}"
@@ -66,7 +66,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class _Step:
-    """A call: its name, the number of the stage, the numbers of its loops, and the rest."""
+    """A call of a method: its name, the number of the stage, the numbers of the loops, and further arguments."""
 
     kind: str
     stage: int
@@ -75,38 +75,46 @@ class _Step:
 
 
 class State:
-    """A program with steps taken on it, by hand or by the search."""
+    """A program and its schedule, made by hand or by the search."""
 
     ANNOTATION_TRANS_TABLE: dict[str, int] = {
         "none": 0, "unroll": 1, "vectorize": 2, "parallel": 3, "vthread": 4, "blockIdx.x": 5, "threadIdx.x": 6,
         "blockIdx.y": 7, "threadIdx.y": 8, "blockIdx.z": 9, "threadIdx.z": 10, "tensorize": 11,
     }  # fmt: skip
 
+    compute_dag: ComputeDAG
+    origin: tuple[str, Any] | None
+    transform_steps: list[_Step]
+
     def __init__(self, state_object: State, dag: ComputeDAG | None = None) -> None:
         """A copy of a state."""
-        self.compute_dag: ComputeDAG = dag if dag is not None else state_object.compute_dag
-        self.origin: tuple[str, Any] | None = state_object.origin
-        self._find: Callable[[], Schedule] | None = state_object._find
-        self._te: TeSchedule | None = None
-        self._names: dict[IterVar, str] = {}
-        self._open: set[IterVar] = set()  # loops whose size is not decided
-        self._marks: dict[IterVar, str] = {}
-        self._known: dict[Operation, int] = {}
-        self._ranges: dict[IterVar, Range] = {}  # of loops that are shorter where their stage is computed
-        self.transform_steps: list[_Step] = []
+        self._set(dag or state_object.compute_dag, state_object._find, state_object.origin)
         if state_object._te is not None:
             self._fresh()
             for step in state_object.transform_steps:
                 self._do(step)
             self._known.update(state_object._known)
 
+    def _set(
+        self, dag: ComputeDAG, find: Callable[[], Schedule] | None, origin: tuple[str, Any] | None
+    ) -> None:
+        self.compute_dag, self._find, self.origin = dag, find, origin
+        self.transform_steps = []
+        self._te: TeSchedule | None = None
+        self._names: dict[IterVar, str] = {}
+        self._open: set[IterVar] = set()  # loops with undecided extents
+        self._marks: dict[IterVar, str] = {}
+        self._known: dict[Operation, int] = {}  # numbers of stages
+        self._ranges: dict[
+            IterVar, Range
+        ] = {}  # inferred ranges of loops of stages that are computed at others
+
     @staticmethod
     def begin(dag: ComputeDAG) -> State:
         """A state without steps."""
         if not dag.tensors:
             raise UnsupportedError(
-                "a program that came without its tensors cannot be scheduled by hand as a State; "
-                "use tir.Schedule(dag.mod)"
+                "a program without tensors cannot be scheduled by hand as a State; use tir.Schedule(dag.mod)"
             )
         made = State.found(dag, None)
         made._fresh()
@@ -116,13 +124,10 @@ class State:
     def found(
         dag: ComputeDAG, find: Callable[[], Schedule] | None, origin: tuple[str, Any] | None = None
     ) -> State:
-        """A state of the search: `find` gives its schedule when it is asked for, and `origin` is what the engine calls
-        it by (its decisions, or the steps of a trace)."""
+        """A state of the search: `find` makes its schedule on demand, and `origin` is the candidate of the engine
+        (its decisions, or the steps of a trace)."""
         made = object.__new__(State)
-        made.compute_dag, made._find, made.origin = dag, find, origin
-        made._te, made._names, made._open, made._marks, made._known = None, {}, set(), {}, {}
-        made._ranges = {}
-        made.transform_steps = []
+        made._set(dag, find, origin)
         return made
 
     def _fresh(self) -> None:
@@ -132,34 +137,34 @@ class State:
         self._known |= {stage.op: i for i, stage in enumerate(self._te.stages)}
 
     def copy(self) -> State:
-        """A state that goes its own way from here."""
+        """An independent copy of the state."""
         return State(self)
 
     @property
     def state_object(self) -> State:
-        """The state itself: there is no other object behind it."""
+        """The state itself, as there is no other object behind it."""
         return self
 
     @property
     def candidate(self) -> tuple[str, Any]:
-        """What the engine measures: ("decisions", …), ("trace", …) or ("program", …)."""
+        """The candidate of the engine: ("decisions", …), ("trace", …) or ("program", …)."""
         if self.origin is not None:
             return self.origin
         sch = self.schedule
         try:
             return "trace", sch.trace.as_json()
-        except ScheduleError:  # a step holds an expression of this program
+        except ScheduleError:  # a step contains an expression of this program
             return "program", sch.mod
 
-    # -- looking ---------------------------------------------------------------------------------
+    # -- queries ---------------------------------------------------------------------------------
     @property
     def by_hand(self) -> bool:
-        """Whether it takes steps by the classic calls."""
+        """Whether it can be scheduled by hand."""
         return self._te is not None
 
     @property
     def concrete(self) -> bool:
-        """Whether all sizes are decided."""
+        """Whether all extents are decided."""
         return all(None not in _lengths(s) for s in self.transform_steps)
 
     @property
@@ -220,14 +225,14 @@ class State:
     def _editable(self) -> TeSchedule:
         if self._te is None:
             raise UnsupportedError(
-                "this state was found by the search and takes no more steps by the classic calls; "
-                "state.schedule is its tir.Schedule, which takes any"
+                "this state was found by the search and cannot be scheduled by hand; state.schedule is its "
+                "tir.Schedule, which can"
             )
         return self._te
 
     # -- results -------------------------------------------------------------------------------------
     def applied(self) -> Any:
-        """What is lowered and built: a te.Schedule of its own if it was written by hand, else a tir.Schedule."""
+        """The schedule to lower and build: a new te.Schedule if it was made by hand, else a tir.Schedule."""
         if self._te is None:
             return self.schedule
         self._check_concrete()
@@ -240,7 +245,7 @@ class State:
 
     @property
     def schedule(self) -> Schedule:
-        """The tir.Schedule, with all steps taken on the program."""
+        """The tir.Schedule of the state."""
         if self._te is None:
             return self._found_schedule
         self._check_concrete()
@@ -250,7 +255,7 @@ class State:
         return te._replayed
 
     def bounded(self) -> State:
-        """The state with inferred extents of stages that are computed at other stages."""
+        """The state with inferred extents for stages that are computed at other stages."""
         made = self.copy()
         if made._te is None or not made.concrete:
             return made
@@ -270,11 +275,11 @@ class State:
     def _check_concrete(self) -> None:
         if not self.concrete:
             raise ScheduleError(
-                "sizes of this state are not decided (a split by None); split by numbers, or let the search draw them"
+                "extents of this state are undecided (a split by None); split by numbers, or let the search sample them"
             )
 
     def with_sizes(self, rng: Any) -> State:
-        """The state with undecided split factors sampled at random from the divisors of the loops."""
+        """The state with random divisors of the extents for undecided split factors."""
         if self.concrete:
             return self
         made = State.begin(self.compute_dag)
@@ -291,18 +296,21 @@ class State:
     def split(
         self, stage: Any, iterator: Iterator, lengths: Sequence[int | None], inner_to_outer: bool = True
     ) -> list[Iterator]:
-        """Split a loop into `len(lengths) + 1`; the outermost takes what is left, or the innermost if sizes are
-        from outside inwards. None is a size that the search is to decide."""
+        """Split a loop into `len(lengths) + 1` loops. `lengths` are the extents of the inner loops, or of the outer
+        loops unless `inner_to_outer`; None is an extent that the search decides."""
         return self._call("split", stage, [iterator], tuple(lengths), bool(inner_to_outer))
 
     def follow_split(self, stage: Any, iterator: Iterator, src_step_id: int, n_split: int) -> list[Iterator]:
-        """Split a loop as an earlier step did, into `n_split + 1` parts: the inner ones as one."""
+        """Split a loop like the earlier split `src_step_id`, into `n_split + 1` loops; the innermost ones are fused."""
         return self._call("follow_split", stage, [iterator], src_step_id, n_split)
 
     def follow_fused_split(
         self, stage: Any, iterator: Iterator, src_step_ids: Sequence[int], level: int, factor_or_nparts: bool
     ) -> list[Iterator]:
-        """Split a loop by the product of the sizes that earlier steps have at one level."""
+        """Split a loop by the product of the extents at one level of the earlier splits `src_step_ids`.
+
+        The product is the factor, or the number of parts unless `factor_or_nparts`.
+        """
         return self._call(
             "follow_fused_split", stage, [iterator], tuple(src_step_ids), level, bool(factor_or_nparts)
         )
@@ -312,40 +320,40 @@ class State:
         return self._call("fuse", stage, iters)[0]
 
     def reorder(self, stage: Any, order: Sequence[Iterator]) -> None:
-        """Put loops into an order."""
+        """Reorder all loops of a stage."""
         self._call("reorder", stage, order)
 
     def parallel(self, stage: Any, iterator: Iterator) -> Iterator:
-        """Run a loop on several cores."""
+        """Parallelize a loop."""
         return self._call("parallel", stage, [iterator])[0]
 
     def vectorize(self, stage: Any, iterator: Iterator) -> Iterator:
-        """Run a loop as the lanes of vectors."""
+        """Vectorize a loop."""
         return self._call("vectorize", stage, [iterator])[0]
 
     def unroll(self, stage: Any, iterator: Iterator, max_unroll: int | None = None) -> Iterator:
-        """Unroll a loop; one longer than `max_unroll` is unchanged."""
+        """Unroll a loop; a loop longer than `max_unroll` is unchanged."""
         extent = None if iterator.range is None else const_value(iterator.range.extent)
         if max_unroll is not None and extent is not None and extent > max_unroll:
             return iterator
         return self._call("unroll", stage, [iterator])[0]
 
     def bind(self, stage: Any, iterator: Iterator, thread_name: str) -> Iterator:
-        """Give a loop to the threads of a GPU."""
+        """Bind a loop to threads of a GPU, such as `threadIdx.x`, or to `vthread`."""
         if thread_name != "vthread" and not thread_name.startswith(("blockIdx.", "threadIdx.")):
-            raise ValueError(f"bind takes vthread, blockIdx.x, threadIdx.x and so on, not {thread_name!r}")
+            raise ValueError(f"bind takes vthread, blockIdx.x, threadIdx.x and the like, not {thread_name!r}")
         return self._call("bind", stage, [iterator], thread_name)[0]
 
     def tensorize(self, stage: Any, iterator: Iterator, ti_func: str) -> Iterator:
-        """Tensorize a loop; `ti_func` is the registered function that returns the intrinsic."""
+        """Tensorize a loop; `ti_func` is the name of the registered function that returns the intrinsic."""
         return self._call("tensorize", stage, [iterator], ti_func)[0]
 
     def pragma(self, stage: Any, iterator: Iterator, pragma_type: str) -> None:
-        """Say something about a loop, such as `auto_unroll_max_step$64`."""
+        """Annotate a loop with a pragma, such as `auto_unroll_max_step$64`."""
         self._call("pragma", stage, [iterator], pragma_type)
 
     def storage_align(self, stage: Any, iterator: Iterator, factor: int, offset: int) -> None:
-        """Let the stride of a dimension be a multiple of `factor`, plus `offset`."""
+        """Make the stride of a dimension a multiple of `factor`, plus `offset`."""
         self._call("storage_align", stage, [iterator], factor, offset)
 
     # -- stages ----------------------------------------------------------------------------------
@@ -360,21 +368,20 @@ class State:
         self._call("compute_inline", stage, [])
 
     def compute_root(self, stage: Any) -> None:
-        """Compute a stage by itself."""
+        """Compute a stage outside of all others, which undoes `compute_at` and `compute_inline`."""
         self._call("compute_root", stage, [])
 
     def cache_read(self, stage: Any, scope_name: str, reader_stages: Sequence[Any]) -> Tensor:
-        """Copy the result of a stage into another memory scope for some readers; returns the copy."""
+        """Copy the result of a stage into a memory scope for some readers. Returns the copy."""
         readers = tuple(self._number(r) for r in reader_stages)
         return self._do(_Step("cache_read", self._number(stage), (), (scope_name, readers)))  # type: ignore[no-any-return]
 
     def cache_write(self, stage: Any, scope_name: str) -> Tensor:
-        """Compute a stage in another memory scope and copy it back; returns the cached tensor."""
+        """Compute a stage in a memory scope, and copy the result back. Returns the cached tensor."""
         return self._do(_Step("cache_write", self._number(stage), (), (scope_name,)))  # type: ignore[no-any-return]
 
     def rfactor(self, stage: Any, iterator: Iterator, factor_iter_id: int) -> Tensor:
-        """Reduce each iteration of a reduction loop into an element of its own; returns the tensor of partial
-        results."""
+        """Reduce each iteration of a reduction loop into its own element. Returns the tensor of partial results."""
         at = self._number(stage)
         step = _Step("rfactor", at, (self._place(at, iterator),), (factor_iter_id,))
         return self._do(step)  # type: ignore[no-any-return]
@@ -383,7 +390,7 @@ class State:
     def _place(self, stage: int, iterator: Iterator) -> int:
         leaves = self._editable().stages[stage].leaf_iter_vars
         found = [i for i, iv in enumerate(leaves) if iv is iterator.axis]
-        if not found:  # an iterator of a state that this one was copied from
+        if not found:  # a loop of the state that this one was copied from
             found = [i for i, iv in enumerate(leaves) if self._names[iv] == iterator.name]
         if not found:
             names = ", ".join(self._names[iv] for iv in leaves)
@@ -399,19 +406,18 @@ class State:
         return [by_axis[iv] for iv in axes]
 
     def _do(self, step: _Step) -> Any:
-        """Take a step on the te.Schedule, and remember it."""
+        """Apply a step to the te.Schedule, and record it."""
         stage = self._editable().stages[step.stage]
         if not isinstance(stage.op, BaseComputeOp) and step.kind not in ("cache_read", "compute_root"):
-            raise ScheduleError(
-                f"{step.kind}: {stage.op.name} is computed by nobody here, so it has no loops"
-            )
+            raise ScheduleError(f"{step.kind}: {stage.op.name} is an input, so it has no loops")
         axes = [stage.leaf_iter_vars[i] for i in step.iters]
         made = getattr(self, f"_do_{step.kind}", self._mark)(step, stage, axes)
         self.transform_steps.append(step)
         return made
 
     def _mark(self, step: _Step, stage: TeStage, axes: list[IterVar]) -> Any:
-        getattr(stage, step.kind)(*axes)
+        """Apply a step whose method of the te.Stage takes the same arguments."""
+        getattr(stage, step.kind)(*axes, *step.more)
         if step.kind in self.ANNOTATION_TRANS_TABLE:
             self._marks[axes[0]] = step.kind
         return axes[0] if axes and step.kind != "reorder" else None
@@ -452,7 +458,7 @@ class State:
 
     def _source(self, number: int) -> tuple[int | None, ...]:
         if not 0 <= number < len(self.transform_steps) or self.transform_steps[number].kind != "split":
-            raise ScheduleError(f"step {number} is not a split that could be followed")
+            raise ScheduleError(f"step {number} is not a split")
         return _lengths(self.transform_steps[number])
 
     def _do_fuse(self, step: _Step, stage: TeStage, axes: list[IterVar]) -> IterVar:
@@ -478,9 +484,6 @@ class State:
         kind, _, value = step.more[0].partition("$")
         stage.pragma(axes[0], kind, int(value) if value else None)
 
-    def _do_storage_align(self, step: _Step, stage: TeStage, axes: list[IterVar]) -> None:
-        stage.storage_align(axes[0], *step.more)
-
     def _do_compute_at(self, step: _Step, stage: TeStage, axes: list[IterVar]) -> None:
         at, place = step.more
         target = self._editable().stages[at]
@@ -489,19 +492,16 @@ class State:
     def _do_cache_read(self, step: _Step, stage: TeStage, axes: list[IterVar]) -> Tensor:
         scope, readers = step.more
         te = self._editable()
-        made = te.cache_read(_output(stage), scope, [_output(te.stages[r]) for r in readers])
-        return self._added(made)
+        return self._added(te.cache_read(_output(stage), scope, [_output(te.stages[r]) for r in readers]))
 
     def _do_cache_write(self, step: _Step, stage: TeStage, axes: list[IterVar]) -> Tensor:
-        made = self._editable().cache_write(_output(stage), step.more[0])
-        return self._added(made)
+        return self._added(self._editable().cache_write(_output(stage), step.more[0]))
 
     def _do_rfactor(self, step: _Step, stage: TeStage, axes: list[IterVar]) -> Tensor:
-        made = self._editable().rfactor(_output(stage), axes[0], step.more[0])
-        return self._added(made)
+        return self._added(self._editable().rfactor(_output(stage), axes[0], step.more[0]))
 
     def _added(self, tensor: Any) -> Tensor:
-        """Know a new stage: those after it have other numbers now."""
+        """Register a new stage, and renumber those after it."""
         te = self._editable()
         found = tensor if isinstance(tensor, Tensor) else tensor[0]
         at = te.stages.index(te.stage_map[found.op])
@@ -522,7 +522,7 @@ class State:
         return hash(self.compute_dag)
 
     def __str__(self) -> str:
-        with contextlib.suppress(ScheduleError):  # sizes are open, or steps do not go together
+        with contextlib.suppress(ScheduleError):  # extents are undecided, or steps conflict
             return _loops(self.schedule)
         lines = []
         for stage in self.stages:
@@ -543,7 +543,7 @@ def _lengths(step: _Step) -> tuple[int | None, ...]:
 
 
 def _drawn(rng: Any, extent: Any, lengths: Sequence[int | None]) -> tuple[int, ...]:
-    """Sampled values of undecided factors: divisors of the remaining extent."""
+    """The lengths of a split, with random divisors of the remaining extent for undecided ones."""
     whole = const_value(extent)
     left = 1 if whole is None else max(1, int(whole) // math.prod(x for x in lengths if x is not None))
     out = []
@@ -557,7 +557,7 @@ def _drawn(rng: Any, extent: Any, lengths: Sequence[int | None]) -> tuple[int, .
 
 
 def _output(stage: TeStage) -> Tensor:
-    """The tensor by which a te.Schedule knows a stage."""
+    """The tensor that identifies a stage in a te.Schedule."""
     return stage.origin_op.output(0)
 
 
@@ -567,7 +567,7 @@ _KINDS = {ForKind.PARALLEL: "parallel", ForKind.VECTORIZED: "vectorize", ForKind
 
 @dataclass(frozen=True)
 class _Named:
-    """A block that represents an operation."""
+    """A block in the place of an operation."""
 
     name: str
 
@@ -578,54 +578,52 @@ def _mark_of(loop: For) -> str:
     return _KINDS.get(loop.kind, "for")
 
 
+def _nest(
+    n: Any, around: tuple[For | Block, ...] = ()
+) -> Iterable[tuple[For | Block, tuple[For | Block, ...]]]:
+    """The loops and the blocks of a program, except its root, each with those around it."""
+    if isinstance(n, For):
+        yield n, around
+        yield from _nest(n.body, (*around, n))
+    elif isinstance(n, BlockRealize):
+        own = () if n.block.name_hint == "root" else (n.block,)
+        for block in own:
+            yield block, around
+        yield from _nest(n.block.body, around + own)
+    elif isinstance(n, SeqStmt):
+        for part in n.seq:
+            yield from _nest(part, around)
+
+
 def _stages_of(sch: Schedule) -> list[Stage]:
     """The blocks of a program with the loops around them."""
-    out: list[Stage] = []
 
-    def walk(n: Any, around: list[Iterator]) -> None:
-        if isinstance(n, For):
-            mark = State.ANNOTATION_TRANS_TABLE.get(_mark_of(n), 0)
-            walk(n.body, [*around, Iterator(n.loop_var.name, Range.from_min_extent(n.min, n.extent), mark)])
-        elif isinstance(n, BlockRealize):
-            if n.block.name_hint != "root":
-                out.append(Stage(_Named(n.block.name_hint), around))
-            walk(n.block.body, around)
-        elif isinstance(n, SeqStmt):
-            for part in n.seq:
-                walk(part, around)
+    def iterator(loop: For) -> Iterator:
+        mark = State.ANNOTATION_TRANS_TABLE.get(_mark_of(loop), 0)
+        return Iterator(loop.loop_var.name, Range.from_min_extent(loop.min, loop.extent), mark)
 
-    walk(sch.state.func.body, [])
-    return out
+    return [
+        Stage(_Named(n.name_hint), [iterator(m) for m in around if isinstance(m, For)])
+        for n, around in _nest(sch.state.func.body)
+        if isinstance(n, Block)
+    ]
 
 
 def _loops(sch: Schedule) -> str:
-    """The loops of a program, and which block is where.
+    """The loop nest of a program.
 
     parallel i_0 (0,64)
       for k (0,512)
         C = ...
     """
-    lines: list[str] = []
-    params = sch.state.func.buffer_map
-    written = {r.buffer for r in _blocks_writes(sch.state.func.body)}
-    reads = [b.name for v, b in params.items() if b not in written]
-    lines.append(f"Placeholder: {', '.join(reads)}")
-
-    def walk(n: Any, depth: int) -> None:
+    func = sch.state.func
+    blocks = (m for m in pre_order(func.body) if isinstance(m, Block))
+    written = {w.buffer for block in blocks for w in block.writes}
+    lines = [f"Placeholder: {', '.join(b.name for b in func.buffer_map.values() if b not in written)}"]
+    for n, around in _nest(func.body):
         if isinstance(n, For):
-            lines.append(f"{'  ' * depth}{_mark_of(n)} {n.loop_var.name} ({n.min},{n.extent})")
-            walk(n.body, depth + 1)
-        elif isinstance(n, BlockRealize):
-            if n.block.name_hint != "root":
-                lines.append(f"{'  ' * depth}{n.block.name_hint} = ...")
-            walk(n.block.body, depth + (n.block.name_hint != "root"))
-        elif isinstance(n, SeqStmt):
-            for part in n.seq:
-                walk(part, depth)
-
-    walk(sch.state.func.body, 0)
+            text = f"{_mark_of(n)} {n.loop_var.name} ({n.min},{n.extent})"
+        else:
+            text = f"{n.name_hint} = ..."
+        lines.append(f"{'  ' * len(around)}{text}")
     return "\n".join(lines)
-
-
-def _blocks_writes(n: Any) -> list[Any]:
-    return [w for m in pre_order(n) if isinstance(m, Block) for w in m.writes]

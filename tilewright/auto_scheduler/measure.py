@@ -1,4 +1,4 @@
-"""Measuring under the classic names. The engine measures: processes that build, one that runs and checks."""
+"""Measurement under the classic names; the engine measures (`tune.measure`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,30 +26,9 @@ from .loop_state import State
 if TYPE_CHECKING:
     from .search_task import SearchTask
 
-__all__ = [
-    "BuildResult",
-    "LocalBuilder",
-    "LocalRPCMeasureContext",
-    "LocalRunner",
-    "MeasureCallback",
-    "MeasureErrorNo",
-    "MeasureInput",
-    "MeasureResult",
-    "ProgramBuilder",
-    "ProgramMeasurer",
-    "ProgramRunner",
-    "PythonBasedMeasureCallback",
-    "RPCRunner",
-    "get_task_input_buffer",
-    "opened",
-    "recover_measure_input",
-    "register_task_input_buffer",
-    "register_task_input_check_func",
-]
-
 
 class _Seconds(float):
-    """A time that also answers to `.value`, as numbers of the classic API do."""
+    """A time with the attribute `value`, like the numbers of the classic API."""
 
     @property
     def value(self) -> float:
@@ -57,19 +36,19 @@ class _Seconds(float):
 
 
 class MeasureInput:
-    """A candidate: a task, and a state of its program."""
+    """A candidate: a task and a state of its program."""
 
     def __init__(self, task: SearchTask, state: State) -> None:
         self.task, self.state = task, state
 
     @property
     def candidate(self) -> engine.MeasureInput:
-        """As the engine takes it."""
+        """The candidate of the engine."""
         kind, what = self.state.candidate
         return engine.MeasureInput(self.task.task, kind, what)
 
     def serialize(self) -> list[Any]:
-        """What tells it apart, as plain data."""
+        """The key of the candidate, as plain data."""
         kind, what = self.state.candidate
         return [self.task.workload_key, str(self.task.target), kind, what if kind != "program" else str(what)]
 
@@ -78,7 +57,8 @@ class MeasureInput:
 
 
 class MeasureResult:
-    """What was measured: `costs` in seconds, an error's number and text, how long it all took, and when."""
+    """A measurement: the times in seconds (`costs`), or the number and the text of an error; the time that building
+    and measuring took (`all_cost`), and when it was measured (`timestamp`)."""
 
     def __init__(
         self,
@@ -95,14 +75,14 @@ class MeasureResult:
 
     @staticmethod
     def of(result: engine.MeasureResult, timestamp: float | None = None) -> MeasureResult:
-        """Of what the engine says."""
+        """The classic form of a result of the engine."""
         spent = result.build_seconds + result.run_seconds
         when = time.time() if timestamp is None else timestamp
         return MeasureResult(result.seconds, NUMBERS[result.status], result.error, spent, when)
 
     @property
     def result(self) -> engine.MeasureResult:
-        """As the engine keeps it."""
+        """The form of the engine."""
         status = STATUSES[MeasureErrorNo(self.error_no)]
         seconds = tuple(float(c) for c in self.costs) if status is Status.OK else ()
         return engine.MeasureResult(status, seconds, self.error_msg, self.all_cost)
@@ -114,7 +94,7 @@ class MeasureResult:
 
 
 class BuildResult:
-    """What became of building a candidate."""
+    """The outcome of building a candidate."""
 
     def __init__(
         self,
@@ -140,19 +120,19 @@ class MeasureCallback:
 
 
 class PythonBasedMeasureCallback(MeasureCallback):
-    """To be derived from: `callback(policy, inputs, results)` is called after each round."""
+    """A base class: `callback(policy, inputs, results)` is called after each round."""
 
 
-# ---------------------------------------------------------------------------- who measures
+# ---------------------------------------------------------------------------- builders and runners
 class ProgramBuilder:
     """Builds candidates."""
 
     def change(self, options: engine.MeasureOptions) -> engine.MeasureOptions:
-        """The engine's options, with what this says."""
+        """The options of the engine, with the settings of this builder."""
         return options
 
     def build(self, measure_inputs: Sequence[MeasureInput], verbose: int = 1) -> list[BuildResult]:
-        """Build candidates, each in a process that may die."""
+        """Build candidates, each in a process that may die, without running them."""
         with Measurer(self.change(engine.MeasureOptions())) as measurer:
             results = measurer.build([inp.candidate for inp in measure_inputs])
         return [
@@ -162,15 +142,18 @@ class ProgramBuilder:
 
 
 class LocalBuilder(ProgramBuilder):
-    """Builds in processes of this machine. `build_func` names the function that compiles (package.module:function)."""
+    """Builds in `n_parallel` processes of this machine, with a limit of `timeout` seconds for each candidate.
+
+    `build_func` is "default", or names the function that compiles (package.module:function).
+    """
 
     def __init__(
         self, timeout: float = 30, n_parallel: int | None = None, build_func: Any = "default"
     ) -> None:
         if build_func != "default" and not (isinstance(build_func, str) and ":" in build_func):
             raise UnsupportedError(
-                f"LocalBuilder(build_func={build_func!r}): candidates are compiled in other processes and run on this "
-                'machine; "default" does that, or the name of a function as package.module:function'
+                f"LocalBuilder(build_func={build_func!r}): candidates are compiled in other processes, and run on this "
+                'machine; use "default", or the name of a function as package.module:function'
             )
         self.timeout, self.n_parallel = timeout, n_parallel
         self.build_func = DEFAULT_BUILD if build_func == "default" else str(build_func)
@@ -181,26 +164,22 @@ class LocalBuilder(ProgramBuilder):
         )
 
 
+@dataclass(eq=False)
 class ProgramRunner:
-    """Runs candidates. `timeout` is in seconds; a sample takes at least `min_repeat_ms`, and there are at least
-    `repeat` of them. How many runs make a sample the engine finds out by itself, so that `number` changes nothing."""
+    """Runs candidates. `timeout` is the limit of a candidate and `cooldown_interval` a pause before each sample, both
+    in seconds. There are at least `repeat` samples of at least `min_repeat_ms`. `number` and `device` change nothing:
+    the engine chooses the number of runs in a sample."""
 
-    def __init__(
-        self,
-        timeout: float = 10,
-        number: int = 3,
-        repeat: int = 1,
-        min_repeat_ms: float = 0,
-        cooldown_interval: float = 0.0,
-        enable_cpu_cache_flush: bool = False,
-        device: int = 0,
-    ) -> None:
-        self.timeout, self.number, self.repeat = timeout, number, repeat
-        self.min_repeat_ms, self.cooldown_interval = min_repeat_ms, cooldown_interval
-        self.enable_cpu_cache_flush, self.device = enable_cpu_cache_flush, device
+    timeout: float = 10
+    number: int = 3
+    repeat: int = 1
+    min_repeat_ms: float = 0
+    cooldown_interval: float = 0.0
+    enable_cpu_cache_flush: bool = False
+    device: int = 0
 
     def change(self, options: engine.MeasureOptions) -> engine.MeasureOptions:
-        """The engine's options, with what this says."""
+        """The options of the engine, with the settings of this runner."""
         timing = options.timing
         timing = replace(
             timing,
@@ -212,7 +191,7 @@ class ProgramRunner:
         return replace(options, run_limit=float(self.timeout), timing=timing)
 
     def open(self, builder: ProgramBuilder, options: engine.MeasureOptions) -> Measures:
-        """Who measures, as the engine wants it."""
+        """The measurer of the engine for a builder and this runner."""
         return Measurer(self.change(builder.change(options)))
 
     def run(
@@ -221,7 +200,7 @@ class ProgramRunner:
         build_results: Sequence[BuildResult] = (),
         verbose: int = 1,
     ) -> list[MeasureResult]:
-        """Run and check candidates; those with a build error keep it."""
+        """Run and check candidates; a candidate with a build error keeps it."""
         out: list[MeasureResult | None] = [None] * len(measure_inputs)
         for i, built in enumerate(build_results):
             if built.error_no:
@@ -239,9 +218,11 @@ class LocalRunner(ProgramRunner):
 
 
 class RPCRunner(ProgramRunner):
-    """Runs on other machines: on the workers of a fleet that have the device `key`, by its scheduler's address.
+    """Runs on other machines: the workers, tagged with the device `key`, of the Dask cluster whose scheduler is at
+    `host` and `port` (see `tune.measure.fleet`).
 
-    Where an `rpc.Tracker` listens whose servers of the key are on this machine, it is this machine that measures."""
+    If an `rpc.Tracker` listens there and its servers of the key are on this machine, this machine measures. `priority`
+    and `n_parallel` change nothing."""
 
     def __init__(
         self,
@@ -268,11 +249,11 @@ class RPCRunner(ProgramRunner):
         if servers_here(self.key, self.host, self.port):
             return super().open(builder, options)
         try:
-            from ..tune.measure.fleet import Fleet, scheduler_at  # Dask is loaded with it
+            from ..tune.measure.fleet import Fleet, scheduler_at  # which loads Dask
         except ImportError as error:
             raise TuneError(
-                f"RPCRunner({self.key!r}, {self.host!r}, {self.port}): other machines measure through a fleet, and "
-                f"that cannot be used here ({error}); pip install 'tilewright[fleet]', or measure here with LocalRunner"
+                f"RPCRunner({self.key!r}, {self.host!r}, {self.port}): other machines measure as workers of a Dask "
+                f"cluster, which cannot be used here ({error}); pip install 'tilewright[fleet]', or use LocalRunner"
             ) from None
         return Fleet(
             scheduler_at(self.host, self.port),
@@ -281,35 +262,34 @@ class RPCRunner(ProgramRunner):
         )
 
 
+@dataclass(eq=False)
 class LocalRPCMeasureContext:
-    """A context whose `runner` measures in a process of its own, which all runners do here anyway."""
+    """A context whose `runner` measures in another process, as every runner does here; `priority` and `n_parallel`
+    change nothing."""
 
-    def __init__(
-        self,
-        priority: int = 1,
-        n_parallel: int = 1,
-        timeout: float = 10,
-        number: int = 3,
-        repeat: int = 1,
-        min_repeat_ms: float = 0,
-        cooldown_interval: float = 0.0,
-        enable_cpu_cache_flush: bool = False,
-        device: int = 0,
-    ) -> None:
-        self.tracker = self.server = None  # there is nobody to ask
-        self.runner = LocalRunner(
-            timeout, number, repeat, min_repeat_ms, cooldown_interval, enable_cpu_cache_flush, device
-        )
+    priority: int = 1
+    n_parallel: int = 1
+    timeout: float = 10
+    number: int = 3
+    repeat: int = 1
+    min_repeat_ms: float = 0
+    cooldown_interval: float = 0.0
+    enable_cpu_cache_flush: bool = False
+    device: int = 0
+    tracker = server = None  # none is needed
+
+    def __post_init__(self) -> None:
+        self.runner = LocalRunner(**{f.name: getattr(self, f.name) for f in fields(LocalRunner)})
 
     def __enter__(self) -> LocalRPCMeasureContext:
         return self
 
     def __exit__(self, *ignored: object) -> None:
-        """Nothing is held."""
+        """Do nothing, as there is nothing to close."""
 
 
 class ProgramMeasurer:
-    """A builder, a runner and callbacks together, as `SearchPolicy.search` takes them."""
+    """A builder, a runner and callbacks, for `SearchPolicy.search`."""
 
     def __init__(
         self,
@@ -324,7 +304,7 @@ class ProgramMeasurer:
 
 
 def builder_of(given: Any) -> ProgramBuilder:
-    """A builder, or the usual one by its name."""
+    """A builder; "local" and None are the default one."""
     if given is None or given == "local":
         return LocalBuilder()
     if not isinstance(given, ProgramBuilder):
@@ -333,7 +313,7 @@ def builder_of(given: Any) -> ProgramBuilder:
 
 
 def runner_of(given: Any) -> Any:
-    """A runner, or the usual one by its name; anything that measures as the engine wants it will do."""
+    """A runner; "local" and None are the default one. A measurer of the engine is accepted too."""
     if given is None or given == "local":
         return LocalRunner()
     if not isinstance(given, ProgramRunner) and not hasattr(given, "measure"):
@@ -345,7 +325,7 @@ def runner_of(given: Any) -> Any:
 
 @contextmanager
 def opened(builder: ProgramBuilder, runner: Any, reproducers: str | None = None) -> Iterator[Measures]:
-    """The measurer, open as long as it is needed."""
+    """The measurer of a builder and a runner, closed at the end of a `with` block."""
     if not isinstance(runner, ProgramRunner):
         yield runner
         return
@@ -353,7 +333,7 @@ def opened(builder: ProgramBuilder, runner: Any, reproducers: str | None = None)
         yield measures
 
 
-# ---------------------------------------------------------------------------- data that candidates run on
+# ---------------------------------------------------------------------------- values of parameters
 _BUFFERS: dict[str, dict[str, Any]] = {}
 _CHECKS: dict[str, Callable[..., Any]] = {}
 
@@ -361,7 +341,10 @@ _CHECKS: dict[str, Callable[..., Any]] = {}
 def register_task_input_buffer(
     workload_key: str, input_name: str, input_data: Any, overwrite: bool = False, save_to_file: bool = False
 ) -> Any:
-    """Let candidates of a workload run on this value of a parameter instead of random numbers."""
+    """Set the value of a parameter for the candidates of a workload, instead of random numbers. Returns it.
+
+    A value that was registered, or is in a file that `save_to_file` wrote, is kept unless `overwrite`.
+    """
     held = _BUFFERS.setdefault(workload_key, {})
     if input_name not in held and not overwrite and Path(_file_of(input_name, input_data)).exists():
         held[input_name] = np.load(_file_of(input_name, input_data), allow_pickle=False)
@@ -374,7 +357,7 @@ def register_task_input_buffer(
 
 
 def get_task_input_buffer(workload_key: str, input_name: str) -> Any:
-    """What was registered for a parameter."""
+    """The registered value of a parameter."""
     held = _BUFFERS.get(workload_key, {})
     if input_name not in held:
         known = ", ".join(sorted(held)) or "none"
@@ -383,7 +366,7 @@ def get_task_input_buffer(workload_key: str, input_name: str) -> Any:
 
 
 def task_input_buffers(workload_key: str) -> Mapping[str, Any]:
-    """All that is registered for a workload."""
+    """The registered values of a workload, by the names of its parameters."""
     return _BUFFERS.get(workload_key, {})
 
 
@@ -400,9 +383,9 @@ def _file_of(name: str, data: Any) -> str:
 def register_task_input_check_func(
     func_name: Any, f: Callable[..., Any] | None = None, override: bool = False
 ) -> Any:
-    """Name the function that finds out, from the tensors of a registered program, which inputs have special values.
+    """Register the function that finds the inputs of a workload which need registered values.
 
-    It is called with the tensors and gives a dict from them to names under which values are registered.
+    It is called with the tensors of the program, and returns the names of registered values by tensor.
     """
     if callable(func_name):
         f, func_name = func_name, func_name.__qualname__
@@ -417,18 +400,18 @@ def register_task_input_check_func(
 
 
 def special_inputs(name: str, tensors: Sequence[Any]) -> Mapping[Any, str]:
-    """The tensors of a program whose values are special, with the names of the values."""
+    """The names of the registered values that a workload needs, by tensor."""
     check = _CHECKS.get(name)
     return dict(check(tensors)) if check is not None else {}
 
 
 def recover_measure_input(inp: MeasureInput, rebuild_state: bool = False) -> MeasureInput:
-    """A candidate that was read from a file, with its task whole; with its steps taken again if they are wanted."""
+    """A copy of a candidate from a file; with `rebuild_state`, its schedule is made now."""
     if rebuild_state:
-        _ = inp.state.schedule  # which is made when it is first asked for
+        _ = inp.state.schedule  # made on demand
     return MeasureInput(inp.task, inp.state)
 
 
 def time_of(result: MeasureResult) -> float:
-    """The time to reckon with; infinite if it failed."""
+    """The time that counts; infinite for a failure."""
     return result.result.time if result.costs and not result.error_no else math.inf

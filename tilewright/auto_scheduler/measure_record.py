@@ -3,8 +3,8 @@
     task.tune(TuningOptions(…, measure_callbacks=[RecordToFile("matmul.json")]))
     for inp, res in load_records("matmul.json"): …
 
-What is measured is in the file at once. The first record of a program in a file carries the program, so that a file
-alone is enough to build everything in it again.
+Each record is written at once. The first record of a program in a file contains the program, so that all records can
+be built from the file alone.
 """
 
 from __future__ import annotations
@@ -18,24 +18,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..ir.serialize import read_json, save_json
-from ..tir.schedule.from_files import UntrustedStep
 from ..tune.errors import RecordError
 from ..tune.measure.machines import alike, describe_machine, fingerprint
 from ..tune.records.database import (
     FORMAT,
     Database,
     Record,
-    checked_record,
-    checked_workload,
     read_task,
-    uid_of,
+    workload_row,
 )
-from ..tune.records.files import Lines, is_database, read_lines
+from ..tune.records.files import Lines, is_database, read_lines, read_record
 from ..tune.records.history import History
-from ..tune.search.search import apply_record
 from ..tune.workload import Task
-from .loop_state import State
 from .measure import MeasureCallback, MeasureInput, MeasureResult
 from .search_task import SearchTask
 from .workload_registry import is_registered
@@ -45,12 +39,12 @@ _STARTS = tuple(f'{{"{key}":'.encode() for key in ("format", "machine", "workloa
 
 # ---------------------------------------------------------------------------- out
 def record_of(inp: MeasureInput, res: MeasureResult) -> Record:
-    """A candidate and its measurement as a record of the engine."""
+    """The record of the engine for a candidate and its measurement."""
     candidate = inp.candidate
     if candidate.kind == "program":
         raise RecordError(
-            f"{inp.task.workload_key}: a step of this state holds an expression of its program and cannot be written "
-            "to a file"
+            f"{inp.task.workload_key}: a step of this state contains an expression of its program, and cannot be "
+            "written to a file"
         )
     trace = inp.state.schedule.trace.as_json() if candidate.kind == "decisions" else candidate.what
     origin = "trial" if candidate.kind == "decisions" else "by hand"
@@ -62,30 +56,24 @@ def _extra(task: SearchTask) -> dict[str, Any]:
     return {"workload_key": task.workload_key, "face": "auto_scheduler"}
 
 
-def _row(task: Task) -> list[str]:
-    """The program of a task, as the rows of the engine's database have it."""
-    program, constants, sizes = save_json(task.mod), list(task.constants), dict(task.sizes)
-    return [task.workload, task.name, program, json.dumps(constants), json.dumps(sizes)]
-
-
 def _line(record: Record, task: Task | None) -> str:
     data: dict[str, Any] = {"record": record.plain()}
     if task is not None:
-        data["workload"] = _row(task)
+        data["workload"] = workload_row(task)
     return json.dumps(data) + "\n"
 
 
 def dump_record_to_string(inp: MeasureInput, res: MeasureResult) -> str:
-    """A record in a line, with its program."""
+    """A record and its program as a line of JSON."""
     return _line(record_of(inp, res), inp.task.task)
 
 
 class RecordToFile(MeasureCallback):
-    """Writes measurements to a file, each immediately."""
+    """A callback that appends measurements to a file of lines, or to a database (.db)."""
 
     def __init__(self, filename: str | os.PathLike[str] = "auto_scheduler_tuning.json") -> None:
         self.filename = os.fspath(filename)
-        self._programs: set[str] | None = None  # those that are in the file
+        self._programs: set[str] | None = None  # the programs in the file
         Path(self.filename).parent.mkdir(parents=True, exist_ok=True)
 
     def callback(self, policy: Any, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
@@ -94,7 +82,7 @@ class RecordToFile(MeasureCallback):
             self.keep(record_of(inp, res), inp.task.task)
 
     def keep(self, record: Record, task: Task, machine: Mapping[str, Any] | None = None) -> None:
-        """Write one record of the engine."""
+        """Write a record of the engine, with its program if the file lacks it, and with another machine if given."""
         if self.filename.endswith(".db"):
             with Database(self.filename) as db:
                 db.add(record, task, machine)
@@ -116,7 +104,7 @@ class RecordToFile(MeasureCallback):
 
 
 def _programs_in(name: str) -> set[str]:
-    """The programs in a file that is to be added to; a file of something else is left alone."""
+    """The programs in a file that records are appended to; a file of another kind is refused."""
     try:
         with open(name, "rb") as file:
             start = file.readline()
@@ -124,21 +112,21 @@ def _programs_in(name: str) -> set[str]:
         return set()
     if start and not start.startswith(_STARTS):
         raise RecordError(
-            f"{name}: this is a file of something else, and no records are added to it; give another name"
+            f"{name}: this is not a file of records, so none are added to it; give another name"
         )
-    if not start.endswith(b"\n"):  # nothing, or half a line
+    if not start.endswith(b"\n"):  # empty, or a truncated line
         return set()
     return {row[0] for row in read_lines(name).workloads}
 
 
 @contextlib.contextmanager
 def _appending(name: str) -> Iterator[Any]:
-    """A file to be written at its end, while no other process does. Half a line that a killed one left goes."""
+    """A file opened for appending, locked against other processes. A truncated last line is removed."""
     with open(name, "ab+") as file:
         with contextlib.suppress(ImportError):
             import fcntl
 
-            fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed
+            fcntl.flock(file, fcntl.LOCK_EX)  # released when it is closed
         size = file.seek(0, os.SEEK_END)
         while size and file.seek(size - 1) >= 0 and file.read(1) != b"\n":
             size -= 1
@@ -157,19 +145,20 @@ def save_records(
 
 # ---------------------------------------------------------------------------- in
 def read_records(filename: str | os.PathLike[str], trusted: bool = False) -> Lines:
-    """All that a file holds; an empty one holds nothing. `trusted` takes steps that no search writes."""
+    """The contents of a file of records, which may be empty. `trusted` allows steps that no search writes."""
     if os.path.isfile(filename) and not os.path.getsize(filename):
         return Lines()
     if not is_database(filename):
         return read_lines(filename, trusted)
     with Database(filename, trusted) as db:
         records = db.records()
-        rows = [tuple(_row(db.task(w, t))) for w, t in {r.workload: r.target for r in records}.items()]
-        return Lines(records, rows, db.machines())  # type: ignore[arg-type]
+        targets = {r.workload: r.target for r in records}
+        rows = [workload_row(db.task(workload, target)) for workload, target in targets.items()]
+        return Lines(records, rows, db.machines())
 
 
 class _Programs:
-    """The tasks of records: by their keys where their functions are registered, else by the programs in the file."""
+    """The tasks of records: from their keys if their functions are registered, else from the programs in the file."""
 
     def __init__(self, workloads: Sequence[Sequence[str]]) -> None:
         self._rows = {row[0]: row for row in workloads}
@@ -191,7 +180,7 @@ class _Programs:
         if row is None:
             raise RecordError(
                 f"the program of the record {record.uid} ({key or record.workload}) is neither with it nor registered "
-                "here: register its function, or read it with the file that it came in"
+                "here: register its function, or read the whole file of the record"
             )
         task = SearchTask.of(read_task(f"record {record.uid}", row[2:], record.target, record.trusted))
         if isinstance(key, str):
@@ -201,34 +190,23 @@ class _Programs:
 
 def _pair(record: Record, programs: _Programs) -> tuple[MeasureInput, MeasureResult]:
     task = programs.of(record)
-    origin = ("trace", record.trace) if record.trace is not None else ("decisions", record.decisions)
-    if record.decisions is not None or record.origin == "trial":
-        origin = ("decisions", record.decisions)
-    state = State.found(task.compute_dag, lambda: apply_record(task.task, record), origin)
-    return MeasureInput(task, state), MeasureResult.of(record.result, record.created)
+    return MeasureInput(task, task.state_of(record)), MeasureResult.of(record.result, record.created)
 
 
 def load_record_from_string(record: str) -> tuple[MeasureInput, MeasureResult]:
     """The record of a line."""
-    try:
-        data = read_json(record, "the line", ValueError)
-        made = checked_record(data["record"])
-        rows = [checked_workload(data["workload"])] if "workload" in data else []
-    except UntrustedStep as error:
-        raise RecordError(f"record {uid_of(data)}: {error}") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise RecordError(f"this is not a line of a tuning record: {error}") from None
-    return _pair(made, _Programs(rows))
+    made, row = read_record(record)
+    return _pair(made, _Programs([row] if row is not None else []))
 
 
 def _candidate(record: Record) -> tuple[str, str, str]:
-    """What was measured, whenever it was."""
+    """A key that is equal for equal candidates."""
     what = record.trace if record.decisions is None else record.decisions
     return record.workload, record.target, json.dumps(what, sort_keys=True)
 
 
 class RecordReader:
-    """The records of a file, in the order in which they were measured. The winner is a trial, not one more."""
+    """The records of a file, in order. The record of a winner is left out if it repeats that of a trial."""
 
     def __init__(self, filename: str | os.PathLike[str], trusted: bool = False) -> None:
         self.filename, self.trusted = os.fspath(filename), trusted
@@ -244,7 +222,7 @@ class RecordReader:
     def read_lines(
         self, max_lines: int | None = None, skip_lines: int = 0
     ) -> tuple[list[MeasureInput], list[MeasureResult]]:
-        """Some of the records, as two lists."""
+        """At most `max_lines` records after the first `skip_lines`, as lists of inputs and results."""
         end = None if max_lines is None or max_lines < 0 else skip_lines + max_lines
         found = list(self)[skip_lines:end]
         return [inp for inp, _ in found], [res for _, res in found]
@@ -253,7 +231,7 @@ class RecordReader:
 def load_records(
     filename: str | os.PathLike[str], trusted: bool = False
 ) -> Iterator[tuple[MeasureInput, MeasureResult]]:
-    """The records of a file, one after the other."""
+    """Iterate over the records of a file."""
     return iter(RecordReader(filename, trusted))
 
 
@@ -264,9 +242,9 @@ def load_best_record(
     include_compatible: bool = False,
     trusted: bool = False,
 ) -> tuple[MeasureInput | None, MeasureResult | None]:
-    """The best record of a file, of a workload and target if they are given; (None, None) if there is none.
+    """The best record of a file, for a workload and a target if given; (None, None) if there is none.
 
-    It is the last winner, else the fastest. Those of other machines count with `include_compatible`.
+    It is the last winner, else the fastest. `include_compatible` includes the records of other machines.
     """
     lines = read_records(filename, trusted)
     programs = _Programs(lines.workloads)
@@ -284,7 +262,7 @@ def load_best_record(
 
 
 def distill_record_file(in_file: str | os.PathLike[str], out_file: str | os.PathLike[str]) -> None:
-    """Write the best record of each program of a file to another one."""
+    """Write the best record of each program of a file to another file."""
     lines = read_records(in_file)
     programs = _Programs(lines.workloads)
     history, out = History(lines.records), RecordToFile(out_file)
@@ -297,7 +275,7 @@ def distill_record_file(in_file: str | os.PathLike[str], out_file: str | os.Path
 
 # ---------------------------------------------------------------------------- while it is measured
 class Journal(Database):
-    """The records of a search, in memory. Files of `RecordToFile` get each at once, other callbacks by rounds."""
+    """The records of a search in memory. `RecordToFile` callbacks get each record at once, others after each round."""
 
     def __init__(self, tasks: Sequence[SearchTask], callbacks: Sequence[Any]) -> None:
         super().__init__(":memory:")
@@ -321,7 +299,7 @@ class Journal(Database):
     def preload(self, filename: str | os.PathLike[str]) -> int:
         """Load the records of these tasks from a file without calling callbacks; returns their number."""
         count = 0
-        if not os.path.exists(filename):  # the first time that a program runs which goes on by itself
+        if not os.path.exists(filename):  # the first run of a program that resumes by itself
             warnings.warn(
                 f"{os.fspath(filename)}: there is no such file yet, so the search starts from the beginning",
                 RuntimeWarning,

@@ -1,4 +1,4 @@
-"""What there is to tune in a model."""
+"""The tasks of models."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ def extract_tasks(
     opt_level: int = 3,
     other_targets: Any = None,
 ) -> tuple[list[SearchTask], list[int]]:
-    """The tasks of a model, each once, and how often the model runs each.
+    """The tasks of a model, without repetitions, and the number of calls of each.
 
-    They are what `relay.build` schedules for the target. Tasks without a reduction are simple ones, for which the
-    schedule without trials is as good as any; they are left out unless they are asked for.
+    The tasks are the functions that `relay.build` schedules for the target. Tasks without a reduction are simple: the
+    zero-trial schedule suits them, so they are left out unless `include_simple_tasks`. The programs are written to the
+    file `dump_workload_to_dag_log` if it is given. `other_targets` changes nothing.
     """
     chosen = Target.current(allow_none=True) if target is None else target
     found = extract(
@@ -48,7 +49,7 @@ def extract_tasks(
 
 
 def reduces(task: Task) -> bool:
-    """Whether a program has anything to tune that is worth it."""
+    """Whether a program has a reduction."""
     return any(
         iv.iter_type == IterVar.CommReduce
         for m in pre_order(task.func.body)
@@ -58,5 +59,5 @@ def reduces(task: Task) -> bool:
 
 
 def is_auto_scheduler_enabled() -> bool:
-    """Whether the pass context asks for schedules of the automatic scheduler, which relay.build takes anyway."""
+    """Whether the pass context enables the automatic scheduler, which `relay.build` uses in any case."""
     return bool(PassContext.current().config.get("relay.backend.use_auto_scheduler", False))

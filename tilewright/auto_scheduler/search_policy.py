@@ -1,5 +1,4 @@
-"""Policies: how to search. There is one search, the engine's; a policy says with which model, from where, and what else
-is to be measured."""
+"""Search policies: the cost model and the parameters of the engine's search, earlier records, and custom rules."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from ..tune.measure.measurer import Measures
 from ..tune.records.database import Record
 from ..tune.search.display import Display
 from ..tune.search.evolution import evolve, unique_rows
-from ..tune.search.search import SearchOptions, Tuner, apply_record
+from ..tune.search.search import SearchOptions, Tuner
 from ..tune.space import Sketches
 from .cost_model import CostModel, Watched, XGBModel, states_of
 from .loop_state import State
@@ -31,22 +30,22 @@ from .measure import ProgramMeasurer, opened
 from .measure_record import Journal, RecordToFile
 from .search_task import SearchTask, TuningOptions
 
-_BATCH = 16  # candidates between two looks at the model, at most: it learns in milliseconds
-_STRUCTURES, _SHOWN = 4096, 64  # that are looked at, and given, by `generate_sketches`
-_SLOW_MODEL = 48  # candidates of a generation, for a model written in Python
-_CLEARLY = 0.99  # as the engine wants a winner to be faster
+_BATCH = 16  # the most candidates between two trainings of the model, which take milliseconds
+_STRUCTURES, _SHOWN = 4096, 64  # the most structures that `generate_sketches` considers, and returns
+_SLOW_MODEL = 48  # the population for a PythonBasedModel
+_CLEARLY = 0.99  # a winner's time must be below this fraction of the time of the other
 
 
 # ---------------------------------------------------------------------------- before a search
 class SearchCallback:
-    """Is called before a search begins."""
+    """A callback before a search begins."""
 
     def prepare(self, policy: SearchPolicy, journal: Journal) -> None:
-        """Do something to a search."""
+        """Prepare a search."""
 
 
 class PreloadMeasuredStates(SearchCallback):
-    """Start from the records of a file: they are not measured again, and the model learns from them."""
+    """Loads the records of a file: they are not measured again, and the model learns from them."""
 
     def __init__(self, filename: Any) -> None:
         self.filename = filename
@@ -56,12 +55,12 @@ class PreloadMeasuredStates(SearchCallback):
 
 
 class PreloadCustomSketchRule(SearchCallback):
-    """User-defined states among the measured ones.
+    """A rule that adds user-defined states to the candidates.
 
-    For each stage, from the last to the first, `meet_condition_func(policy, state, stage_id)` says whether the rule
-    applies, and `apply_func(policy, state, stage_id)` gives pairs of a state and of the stage to go on with (-1: done).
-    In place of a pair it may give a tir.Schedule of the program, `policy.search_task.compute_dag.mod`. Splits by None
-    get factors sampled at random. A stage without a matching rule is unchanged.
+    For each stage, from the last to the first, `meet_condition_func(policy, state, stage_id)` returns whether the rule
+    applies: PASS, APPLY, or APPLY_AND_SKIP_REST, which also excludes the engine's own candidates.
+    `apply_func(policy, state, stage_id)` returns pairs of a state and the next stage (-1: done), or a tir.Schedule of
+    `policy.search_task.compute_dag.mod` in the place of a pair. Factors of splits by None are sampled.
     """
 
     PASS, APPLY, APPLY_AND_SKIP_REST = 0, 1, 2
@@ -77,7 +76,7 @@ class PreloadCustomSketchRule(SearchCallback):
 
 # ---------------------------------------------------------------------------- policies
 class SearchPolicy:
-    """How to search for a task."""
+    """The search for a task."""
 
     def __init__(
         self, task: SearchTask, init_search_callbacks: Sequence[SearchCallback] | None = None
@@ -88,7 +87,7 @@ class SearchPolicy:
         self.best_record: Record | None = None  # of the last search
 
     def run(self, options: TuningOptions, task: SearchTask | None = None) -> State:
-        """Search, and give the best state."""
+        """Search, and return the best state."""
         task = task or self.search_task
         mine = self.search_task
         if (mine.task.workload, str(mine.target)) != (task.task.workload, str(task.target)):
@@ -114,7 +113,7 @@ class SearchPolicy:
         num_measures_per_round: int = 64,
         measurer: ProgramMeasurer | None = None,
     ) -> State:
-        """Search, with the arguments one by one."""
+        """`run` with the options as arguments."""
         given = measurer or ProgramMeasurer()
         return self.run(
             TuningOptions(
@@ -127,14 +126,6 @@ class SearchPolicy:
                 given.callbacks,
             )
         )
-
-    def _state(self, record: Record) -> State:
-        """The state of a record."""
-        task = self.search_task
-        origin = ("decisions", record.decisions)
-        if record.decisions is None and record.origin != "trial":
-            origin = ("trace", record.trace)
-        return State.found(task.compute_dag, lambda: apply_record(task.task, record), origin)
 
 
 class EmptyPolicy(SearchPolicy):
@@ -154,9 +145,11 @@ class EmptyPolicy(SearchPolicy):
 
 
 class SketchPolicy(SearchPolicy):
-    """The search over the sketches of the engine. `params` are those of the classic policy; of them count
-    eps_greedy, evolutionary_search_population and evolutionary_search_num_iters, and sample_init_min_population for
-    `sample_initial_population`."""
+    """The search over the sketches of the engine, with a cost model (by default `XGBModel`).
+
+    `params` are those of the classic policy. Only eps_greedy, evolutionary_search_population,
+    evolutionary_search_num_iters and, in `sample_initial_population`, sample_init_min_population have an effect.
+    """
 
     DEFAULT_PARAMS: dict[str, Any] = {
         "eps_greedy": 0.1,
@@ -192,14 +185,14 @@ class SketchPolicy(SearchPolicy):
         self.params = {**self.DEFAULT_PARAMS, **(params or {})}
         self.program_cost_model = program_cost_model if program_cost_model is not None else XGBModel()
         self.seed, self.verbose = 0 if seed is None else int(seed), verbose
-        self._calls = 0  # of what draws at random
+        self._calls = 0  # of methods that sample
 
     # -- the search --------------------------------------------------------------------------------
     def _search(self, options: TuningOptions, measures: Measures, journal: Journal) -> State:
         task = self.search_task
         if not options.num_measure_trials:
             best = journal.best(task.task)
-            return self._state(best) if best is not None else self.zero_trial_state()
+            return task.state_of(best) if best is not None else self.zero_trial_state()
         tuner = self._tuner(options, measures, journal)
         wanted = len(tuner.trials) + options.num_measure_trials
         verbose = options.verbose and self.verbose
@@ -222,7 +215,7 @@ class SketchPolicy(SearchPolicy):
         return tuner
 
     def _go_on(self, tuner: Tuner, wanted: int, journal: Journal, display: Any) -> None:
-        """Measure up to `wanted` trials in all, with display and callbacks after each round."""
+        """Measure until there are `wanted` trials, with display and callbacks after each round."""
         began, before = time.monotonic(), len(tuner.trials)
         while len(tuner.trials) < wanted and not tuner.should_stop:
             if not tuner.step(wanted - len(tuner.trials)):
@@ -231,13 +224,13 @@ class SketchPolicy(SearchPolicy):
             if display is not None:
                 display(tuner.progress(wanted, began, before))
         if display is not None and len(tuner.trials) < wanted:
-            why = "all candidates were measured" if tuner.exhausted else "little more is expected to be won"
+            why = "all candidates were measured" if tuner.exhausted else "little gain is expected"
             print(f"ended after {len(tuner.trials)} of {wanted} trials: {why}", file=display.file, flush=True)
 
     def _finish(
         self, tuner: Tuner, own: list[tuple[Candidate, Measured]], measures: Measures, journal: Journal
     ) -> State:
-        """The engine's winner, or one of the rules' that is clearly faster when both are measured in turns."""
+        """The winner of the engine, or a state of a rule that is clearly faster when both are measured in turns."""
         task = self.search_task
         good = sorted((pair for pair in own if pair[1].ok), key=lambda pair: pair[1].time)
         try:
@@ -258,13 +251,13 @@ class SketchPolicy(SearchPolicy):
         inp, result = pair
         record = Record.of(inp, result, self.seed, "winner")
         journal.add(record, inp.task)
-        return self._state(record)
+        return self.search_task.state_of(record)
 
     # -- states of rules -----------------------------------------------------------------------------
     def _measure_rules(
         self, options: TuningOptions, measures: Measures, journal: Journal, tuner: Tuner
     ) -> tuple[list[tuple[Candidate, Measured]], bool]:
-        """Measure the states of custom rules; returns whether no other states are to be measured."""
+        """Measure the states of custom rules. Returns the results, and whether a rule excludes other candidates."""
         states, only = self._rule_states()
         room = options.num_measure_trials - 1 if only else options.num_measure_trials // 2
         inputs = list(islice(self._drawn(states), room)) if states else []
@@ -280,7 +273,7 @@ class SketchPolicy(SearchPolicy):
         return out, only
 
     def _rule_states(self) -> tuple[list[State], bool]:
-        """The states that custom rules give, and whether one of them wants nothing else."""
+        """The states of custom rules, and whether a rule excludes other candidates."""
         rules = [c for c in self.init_search_callbacks if isinstance(c, PreloadCustomSketchRule)]
         if not rules:
             return [], False
@@ -313,20 +306,20 @@ class SketchPolicy(SearchPolicy):
             state = State.found(self.search_task.compute_dag, lambda: sch, ("trace", sch.trace.as_json()))
         if not isinstance(state, State):
             raise TypeError(
-                f"the rule {rule.rule_name} gave {type(state).__name__}; a rule gives pairs of a State and of the next "
-                "stage's number, or tir.Schedules"
+                f"the rule {rule.rule_name} returned {type(state).__name__}; a rule returns pairs of a State and the "
+                "number of the next stage, or tir.Schedules"
             )
         return state, int(stage)
 
     def _given(self, rule: PreloadCustomSketchRule, state: State, stage: int) -> list[tuple[State, int]]:
-        """The results of a rule for a state: states and the next stages, or schedules."""
+        """The states that a rule returns for a state, each with the next stage."""
         found = list(rule.apply_func(self, state, stage) or ())
         if len(found) == 2 and isinstance(found[0], State) and isinstance(found[1], int):
-            found = [found]  # one pair, not in a list
+            found = [found]  # a single pair
         return [self._pair(out, rule) for out in found]
 
     def _drawn(self, states: Sequence[State]) -> Iterator[Candidate]:
-        """Candidates of states, one of each in turn, none twice; more of those whose sizes are to be drawn."""
+        """The candidates of states in turn, without repetitions; several of a state with undecided extents."""
         rng = np.random.default_rng([self.seed, 1])
         seen: set[str] = set()
         fruitless = 0
@@ -336,7 +329,7 @@ class SketchPolicy(SearchPolicy):
                 try:
                     kind, what = state.with_sizes(rng).candidate
                 except ScheduleError:
-                    continue  # sizes that a primitive refuses
+                    continue  # a primitive refuses the sampled extents
                 inp = Candidate(self.search_task.task, kind, what)
                 if inp.token not in seen:
                     seen.add(inp.token)
@@ -345,7 +338,7 @@ class SketchPolicy(SearchPolicy):
             if all(s.concrete for s in states):
                 return
 
-    # -- parts of the search, one by one ---------------------------------------------------------------
+    # -- steps of the search ---------------------------------------------------------------------------
     def _sketches(self) -> Sketches:
         return Sketches(self.search_task.task)
 
@@ -355,9 +348,9 @@ class SketchPolicy(SearchPolicy):
         return State.found(task.compute_dag, lambda: sketches.apply(), ("decisions", None))
 
     def generate_sketches(self, print_for_debug: bool = False) -> list[State]:
-        """The structures that there are: for each, the state that the model of the machine likes best.
+        """The structures in the search space: for each, the state that is fastest by the analytical model.
 
-        They differ in the axis that is vectorised and in what is packed, for the stages that have a choice.
+        Structures differ in the vectorized axis and the packed operand of each stage.
         """
         sketches = self._sketches()
         space = sketches.space.first
@@ -377,13 +370,13 @@ class SketchPolicy(SearchPolicy):
         return np.random.default_rng([self.seed, 2, self._calls])
 
     def sample_initial_population(self) -> list[State]:
-        """States drawn at random, each once."""
+        """Random states, without repetitions."""
         sketches = self._sketches()
         rows = sketches.space.sample(self._rng(), int(self.params["sample_init_min_population"]))
         return states_of(self.search_task, sketches, unique_rows(rows))
 
     def evolutionary_search(self, init_populations: Sequence[State], out_size: int) -> list[State]:
-        """The best by the model after some generations from given states; none of them was measured."""
+        """The best `out_size` states by the cost model, after some generations from given states."""
         sketches = self._sketches()
         space = sketches.space
         begin = [space.default]
@@ -407,11 +400,11 @@ class SketchPolicy(SearchPolicy):
         return states_of(self.search_task, sketches, rows[:out_size])
 
 
-_HEAD = 2  # the columns that tell structures of a tile on a CPU apart: the vector axis and the packed operand
+_HEAD = 2  # the columns that distinguish structures of tiles on CPUs: the vector axis and the packed operand
 
 
 def _first_rows(stage: Any) -> list[int]:
-    """The best row of each structure of a stage, by the model of the machine."""
+    """The best row of each structure of a stage, by the analytical model."""
     order = np.argsort(stage.seconds, kind="stable")
     heads = stage.points[order, : _HEAD if stage.rule == "tile" else 0]
     _, first = np.unique(heads, axis=0, return_index=True)
@@ -425,7 +418,7 @@ def _seconds(space: Any, rows: Sequence[int]) -> float:
 def search_options(
     options: TuningOptions, seed: int, params: Mapping[str, Any], model: Any, patience: int | None = None
 ) -> SearchOptions:
-    """The engine's options."""
+    """The search options of the engine; `patience` is the number of trials without an improvement that ends a task."""
     slow = isinstance(model, Watched)
     plain = SearchOptions()
     population = int(params.get("evolutionary_search_population", plain.population))
@@ -443,16 +436,16 @@ def search_options(
 
 
 def reproducers_of(options: TuningOptions) -> str | None:
-    """The folder for scripts that reproduce wrong results: next to the first file of records."""
+    """The folder for scripts that reproduce wrong results: beside the first file of records."""
     files = [c.filename for c in options.measure_callbacks if isinstance(c, RecordToFile)]
     return f"{files[0]}.wrong" if files else None
 
 
 def cannot_tune(what: str, target: Any, error: ScheduleError) -> TuneError:
-    """What is said where there are no sketches to search."""
+    """The error for a program without a search space."""
     return TuneError(
-        f"tuning {what} for `{target}`: {error}; the schedule without trials is there: "
-        "auto_scheduler.auto_schedule(task), or tvm.auto_schedule(tensors, target)"
+        f"tuning {what} for `{target}`: {error}; use the zero-trial schedule: auto_scheduler.auto_schedule(task), or "
+        "tvm.auto_schedule(tensors, target)"
     )
 
 

@@ -1,9 +1,10 @@
-"""`SearchTask`: a program to be tuned for a target, and the calls that begin and end its tuning."""
+"""Tasks: a program and a target to tune it for."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import InitVar, dataclass
 from typing import Any
 
 from ..compiler.build import build
@@ -18,55 +19,40 @@ from ..tune.records.history import History
 from ..tune.search.search import apply_record
 from ..tune.workload import Task, present
 from .compute_dag import ComputeDAG, LayoutRewriteOption
+from .loop_state import State
 from .measure import builder_of, register_task_input_buffer, runner_of, special_inputs, task_input_buffers
 from .workload_registry import WORKLOAD_FUNC_REGISTRY, is_registered, make_workload_key, workload_func_name
 
 
+@dataclass(repr=False, unsafe_hash=True)
 class HardwareParams:
-    """Figures of the hardware. They are those of the target, where they are not given.
+    """Figures of the hardware; by default those of `target`, and 0 if they are unknown.
 
-    The search takes its figures from the target itself (`-num-cores=4`, `-mcpu=…`), so that records of the same
-    target were found with the same ones.
+    The search takes its figures from the target itself (`-num-cores=4`, `-mcpu=…`), so that records for a target were
+    found with its figures.
     """
 
-    def __init__(
-        self,
-        num_cores: int | None = None,
-        vector_unit_bytes: int | None = None,
-        cache_line_bytes: int | None = None,
-        max_shared_memory_per_block: int | None = None,
-        max_local_memory_per_block: int | None = None,
-        max_threads_per_block: int | None = None,
-        max_vthread_extent: int | None = None,
-        warp_size: int | None = None,
-        target: Any = None,
-        target_host: Any = None,
-    ) -> None:
+    num_cores: int | None = None
+    vector_unit_bytes: int | None = None
+    cache_line_bytes: int | None = None
+    max_shared_memory_per_block: int | None = None
+    max_local_memory_per_block: int | None = None
+    max_threads_per_block: int | None = None
+    max_vthread_extent: int | None = None
+    warp_size: int | None = None
+    target: InitVar[Any] = None
+    target_host: InitVar[Any] = None
+
+    def __post_init__(self, target: Any, target_host: Any) -> None:
         known = _figures(Target(target, host=target_host)) if target is not None else {}
-
-        def pick(given: int | None, name: str) -> int:
-            return known.get(name, 0) if given is None else int(given)
-
-        self.num_cores = pick(num_cores, "num_cores")
-        self.vector_unit_bytes = pick(vector_unit_bytes, "vector_unit_bytes")
-        self.cache_line_bytes = pick(cache_line_bytes, "cache_line_bytes")
-        self.max_shared_memory_per_block = pick(max_shared_memory_per_block, "max_shared_memory_per_block")
-        self.max_local_memory_per_block = pick(max_local_memory_per_block, "max_local_memory_per_block")
-        self.max_threads_per_block = pick(max_threads_per_block, "max_threads_per_block")
-        self.max_vthread_extent = pick(max_vthread_extent, "max_vthread_extent")
-        self.warp_size = pick(warp_size, "warp_size")
+        for name, given in list(vars(self).items()):
+            setattr(self, name, known.get(name, 0) if given is None else int(given))
 
     def __str__(self) -> str:
         lines = "\n".join(f"  {name}: {value}" for name, value in vars(self).items())
         return f"HardwareParams:\n{lines}"
 
     __repr__ = __str__
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, HardwareParams) and vars(self) == vars(other)
-
-    def __hash__(self) -> int:
-        return hash(tuple(vars(self).values()))
 
 
 def _figures(target: Target) -> dict[str, int]:
@@ -91,10 +77,10 @@ def _figures(target: Target) -> dict[str, int]:
 
 
 class TuningOptions:
-    """Options of tuning: the number of trials, early stopping, the measurer, and callbacks.
+    """Options of tuning: the number of trials, early stopping, the builder, the runner and callbacks.
 
-    With `early_stopping` it ends after so many trials without a better one; without it, when little more is expected
-    to be won. Up to `num_measures_per_round` are measured before the model learns from them; the engine takes fewer.
+    With `early_stopping`, tuning ends after that many trials without an improvement; without it, when little gain is
+    expected. At most `num_measures_per_round` candidates, and at most 16, are measured before the model learns.
     """
 
     def __init__(
@@ -109,7 +95,7 @@ class TuningOptions:
     ) -> None:
         if num_measure_trials < 0 or num_measures_per_round < 1:
             raise ValueError(
-                "TuningOptions: num_measure_trials is a number from 0 on and num_measures_per_round from 1 on"
+                "TuningOptions: num_measure_trials must be at least 0, and num_measures_per_round at least 1"
             )
         self.num_measure_trials = int(num_measure_trials)
         self.early_stopping = None if early_stopping in (None, -1) else int(early_stopping or 0)
@@ -120,7 +106,11 @@ class TuningOptions:
 
 
 class SearchTask:
-    """A program to be tuned for a target: of a registered function and arguments, of a ComputeDAG, or of a key."""
+    """A program to tune for a target, given by a registered function and its arguments, a ComputeDAG, or a key.
+
+    `task_inputs` are values for parameters by name, instead of random ones: arrays, or the names of registered ones.
+    `desc` is the name of the task in tables.
+    """
 
     def __init__(
         self,
@@ -143,7 +133,7 @@ class SearchTask:
             raise ValueError("SearchTask takes func= and args=, or compute_dag=, or workload_key=")
         self.compute_dag = compute_dag if compute_dag is not None else ComputeDAG(str(workload_key))
         self.workload_key = workload_key if workload_key is not None else self.compute_dag.workload_key()
-        if not is_registered(self.workload_key):  # so that the key alone suffices from here on
+        if not is_registered(self.workload_key):  # so that the key alone identifies it from now on
             WORKLOAD_FUNC_REGISTRY[workload_func_name(self.workload_key)] = self.compute_dag
         chosen = Target.current(allow_none=True) if target is None else target
         self.target = present(Target(chosen if chosen is not None else "llvm", host=target_host))
@@ -162,7 +152,7 @@ class SearchTask:
 
     @staticmethod
     def of(task: Task, desc: str = "", hardware_params: HardwareParams | None = None) -> SearchTask:
-        """A task of the engine, such as one of a model."""
+        """The search task of a task of the engine, such as one of a model."""
         dag = ComputeDAG(task.mod, task.constants)
         made = SearchTask(compute_dag=dag, target=task.target, hardware_params=hardware_params, desc=desc)
         made.task = task
@@ -172,8 +162,8 @@ class SearchTask:
         if given is None or self.target.is_gpu or given.num_cores in (0, self.target.cpu.num_cores):
             return
         warnings.warn(
-            f"hardware_params say {given.num_cores} cores, and the search takes the {self.target.cpu.num_cores} of "
-            f"the target; write them there: {self.target.kind.name} -num-cores={given.num_cores}",
+            f"hardware_params say {given.num_cores} cores, and the search uses the {self.target.cpu.num_cores} cores "
+            f"of the target; write them there: {self.target.kind.name} -num-cores={given.num_cores}",
             RuntimeWarning,
             stacklevel=3,
         )
@@ -190,11 +180,11 @@ class SearchTask:
     # -- for the engine ----------------------------------------------------------------------------
     @cached_property
     def task(self) -> Task:
-        """The task as the engine has it."""
+        """The task of the engine."""
         return Task(self.compute_dag.mod, self.target, self.compute_dag.constants, inputs=self._inputs())
 
     def _inputs(self) -> dict[str, Any]:
-        """The values of parameters that are registered, by the names of the parameters."""
+        """The registered values of parameters, by name."""
         func = self.compute_dag.func
         named = {b.name for b in func.buffer_map.values()}
         held = {k: v for k, v in task_input_buffers(self.workload_key).items() if k in named}
@@ -219,15 +209,26 @@ class SearchTask:
     def tune(
         self, tuning_options: TuningOptions, search_policy: Any = None, adaptive_training: bool = False
     ) -> None:
-        """Search, and call the callbacks of the options with measurements.
+        """Search with a policy (by default a `SketchPolicy`), and call the callbacks of the options with measurements.
 
-        `adaptive_training` changes nothing: the model learns anew from everything in some milliseconds. If nothing
-        could be measured, it raises with a table of the causes.
+        `adaptive_training` changes nothing: training the model on all records takes some milliseconds. If nothing could
+        be measured, TuneError is raised, with a table of the causes.
         """
-        from .search_policy import SketchPolicy  # which reads records, and those are of tasks
+        self._searched(tuning_options, search_policy)
 
-        policy = search_policy if search_policy is not None else SketchPolicy(self)
-        policy.run(tuning_options, self)
+    def _searched(self, options: TuningOptions, policy: Any) -> State:
+        from .search_policy import SketchPolicy  # which imports this module
+
+        chosen = policy if policy is not None else SketchPolicy(self)
+        found: State = chosen.run(options, self)
+        return found
+
+    def state_of(self, record: Record) -> State:
+        """The state of a record; its schedule is made on demand."""
+        origin = ("decisions", record.decisions)
+        if record.decisions is None and record.origin != "trial" and record.trace is not None:
+            origin = ("trace", record.trace)
+        return State.found(self.compute_dag, lambda: apply_record(self.task, record), origin)
 
     def apply_best(
         self,
@@ -235,30 +236,30 @@ class SearchTask:
         include_compatible: bool = False,
         layout_rewrite_option: LayoutRewriteOption | None = None,
     ) -> tuple[Schedule, list[Any]]:
-        """The best schedule of a file, and the arguments: as `tvm.lower` and `tvm.build` take them.
+        """The best schedule in a file of records, and the arguments, for `tvm.lower` and `tvm.build`.
 
-        `include_compatible` takes records of other machines too.
+        `include_compatible` includes the records of other machines.
         """
         return apply_record(self.task, self.best_record(log_file, include_compatible)), self.args
 
     @property
     def args(self) -> list[Any]:
-        """What the compiled function takes, in order."""
+        """The arguments of the compiled function, in order."""
         func = self.compute_dag.func
         return list(self.compute_dag.tensors) or [func.buffer_map.get(v, v) for v in func.params]
 
     def best_record(self, log_file: Any, include_compatible: bool = False) -> Record:
-        """The last winner of a file, else its fastest right candidate."""
+        """The best record in a file: the last winner, else the fastest correct candidate."""
         found = History(log_file, machine="any" if include_compatible else None).find(self.task)
         if found is None:
             raise TuneError(
-                f"{log_file}: there is no valid schedule for {self.workload_key} and {self.target} in it; tune it "
-                "first, with measure_callbacks=[RecordToFile(…)]"
+                f"{log_file}: it has no valid schedule for {self.workload_key} and {self.target}; tune it first, with "
+                "measure_callbacks=[RecordToFile(…)]"
             )
         return found
 
     def print_best(self, log_file: Any, print_mode: str = "schedule") -> str:
-        """The best of a file as text: the steps as a Python function over a tir.Schedule, or the kernels' source."""
+        """The best schedule in a file as text: its steps ("schedule"), or the source of its kernels ("cuda")."""
         sch, args = self.apply_best(log_file)
         if print_mode == "schedule":
             return str(sch.trace)
@@ -282,7 +283,7 @@ def _received(program: str, constants: tuple[str, ...], key: str, target: str, d
 def create_task(
     func: Any, args: Any, target: Any, target_host: Any = None, hardware_params: HardwareParams | None = None
 ) -> SearchTask:
-    """SearchTask, by its older name."""
+    """`SearchTask` under its older name."""
     return SearchTask(
         func=func, args=args, target=target, target_host=target_host, hardware_params=hardware_params
     )
@@ -291,11 +292,8 @@ def create_task(
 def auto_schedule(
     task: SearchTask, search_policy: Any = None, tuning_options: TuningOptions | None = None
 ) -> tuple[Schedule, list[Any]]:
-    """A schedule of a task and its arguments: tuned as the options say, without a measurement if they say nothing."""
+    """The schedule of a task, and its arguments: tuned by the options, or without measurements if they ask for none."""
     options = tuning_options or TuningOptions()
     if not options.num_measure_trials:
         return zero_trial(task.task.mod, task.target, constants=task.compute_dag.constants), task.args
-    from .search_policy import SketchPolicy  # as above
-
-    policy = search_policy if search_policy is not None else SketchPolicy(task)
-    return policy.run(options, task).schedule, task.args
+    return task._searched(options, search_policy).schedule, task.args

@@ -1,7 +1,8 @@
-"""Trials for many tasks: each round goes to the task where it is expected to save the most."""
+"""Tuning of several tasks: each round of trials goes to the task where the largest gain is expected."""
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import time
@@ -12,7 +13,6 @@ from ..ir.errors import ScheduleError
 from ..tune.measure.machines import fingerprint, machine_of
 from ..tune.search.allocate import Allocation, tune_tasks
 from ..tune.search.search import Progress
-from ..tune.workload import Task
 from .cost_model import CostModel, RandomModel, XGBModel
 from .measure import opened
 from .measure_record import Journal
@@ -27,17 +27,17 @@ from .search_task import SearchTask, TuningOptions
 
 
 class TaskSchedulerCallback:
-    """A callback before and after each round."""
+    """Callbacks before and after each round."""
 
     def pre_tune(self, task_scheduler: TaskScheduler, task_id: int) -> None:
-        """A task is about to be measured."""
+        """Called before a round of a task."""
 
     def post_tune(self, task_scheduler: TaskScheduler, task_id: int) -> None:
-        """A task was measured."""
+        """Called after a round of a task."""
 
 
 class PrintTableInfo(TaskSchedulerCallback):
-    """Prints how far each task is, before each round.
+    """Prints the progress of all tasks before each round.
 
     |  ID  |     Task Description     | Latency (ms) | Speed (GFLOPS) | Trials |
     """
@@ -48,7 +48,7 @@ class PrintTableInfo(TaskSchedulerCallback):
 
 
 def table_of(ts: TaskScheduler, last: str) -> str:
-    """How far each task is, and the whole."""
+    """The progress of all tasks as a table, with `last` at its end."""
     named = max([16, *(len(t.desc) for t in ts.tasks)])
     head = f"|  ID  | {'Task Description':^{named}} | Latency (ms) | Speed (GFLOPS) | Trials |"
     line = "-" * len(head)
@@ -84,12 +84,11 @@ class LogEstimatedLatency(TaskSchedulerCallback):
 
 
 class TaskScheduler:
-    """Tunes tasks together. `task_weights` say how often each runs; `objective_func` gives the time of the whole from
-    the times of all, else it is their weighted sum.
+    """Tunes tasks together, to minimize the sum of their times weighted by `task_weights`, or `objective_func(times)`.
 
-    With the strategy "gradient" a round goes where it is expected to save the most, with "round-robin" to each in turn.
-    `alpha`, `beta`, `gamma` and `backward_window_size` are of the classic estimate and change nothing: what a round
-    wins is expected by the cost model.
+    With the strategy "gradient", a round goes to the task where the largest gain is expected; with "round-robin", to
+    each task in turn. The search starts from the cost model `load_model_file` and the records `load_log_file`, if they
+    are given. `alpha`, `beta`, `gamma` and `backward_window_size` change nothing: the cost model predicts the gain.
     """
 
     def __init__(
@@ -108,7 +107,7 @@ class TaskScheduler:
     ) -> None:
         self.tasks = list(tasks)
         if objective_func is not None and task_weights is not None:
-            raise ValueError("TaskScheduler takes task_weights or an objective_func, one of both")
+            raise ValueError("TaskScheduler takes task_weights or an objective_func, not both")
         if task_weights is not None and len(task_weights) != len(self.tasks):
             raise ValueError(f"there are {len(task_weights)} weights for {len(self.tasks)} tasks")
         if strategy not in ("gradient", "round-robin"):
@@ -132,6 +131,8 @@ class TaskScheduler:
         self.tic = time.monotonic()
         self.cur_score = math.inf
         self.dead_tasks: set[int] = set()
+        self._turn = -1  # the last task of round-robin
+        self._improved = (math.inf, 0)  # the best score, and the number of trials when it was found
         self.verbose = 1
 
     def _sum(self, costs: Sequence[float]) -> float:
@@ -146,21 +147,27 @@ class TaskScheduler:
         adaptive_training: bool = False,
         per_task_early_stopping: int | None = None,
     ) -> None:
-        """Share trials out to the tasks. If nothing of any could be measured, it raises with the causes."""
+        """Tune all tasks, with `num_measure_trials` measurements together.
+
+        `search_policy` is "default", "sketch.xgb" or "sketch.random", or a list of one SketchPolicy for each task. A
+        task ends after `per_task_early_stopping` trials without an improvement. If nothing could be measured, TuneError
+        is raised, with the causes.
+        """
         model, params, seed = self._policy(search_policy, search_policy_params)
         options = search_options(tune_option, seed, params, model, per_task_early_stopping)
         self.tic, self.ct, self.verbose = time.monotonic(), 0, tune_option.verbose
+        self._turn, self._improved = -1, (math.inf, 0)
         self.task_cts, self.task_trials = [0] * len(self.tasks), [0] * len(self.tasks)
         with Journal(self.tasks, tune_option.measure_callbacks) as journal:
             if self.load_log_file is not None:
                 journal.preload(self.load_log_file)
             with opened(tune_option.builder, tune_option.runner, reproducers_of(tune_option)) as measures:
                 known = [
-                    _known_trials(journal, task.task, fingerprint(machine_of(measures, task.target)))
+                    journal.measured(task.task, fingerprint(machine_of(measures, task.target)))
                     for task in self.tasks
                 ]
                 before = sum(known)
-                if 0 in known:  # it comes first; where all are known, somebody has to choose
+                if 0 in known:  # the first task without measurements begins
                     self._call("pre_tune", known.index(0))
                 try:
                     shares = tune_tasks(
@@ -170,8 +177,8 @@ class TaskScheduler:
                         self.task_weights,
                         options=options,
                         measure=measures,
-                        callback=_Told(self, journal, before),
-                        choose=_Turn(self, tune_option.early_stopping),
+                        callback=functools.partial(self._after_round, journal, before),
+                        choose=functools.partial(self._choose, tune_option.early_stopping),
                     )
                 except ScheduleError as error:
                     raise cannot_tune("these tasks", self.tasks[0].target, error) from None
@@ -189,7 +196,7 @@ class TaskScheduler:
             getattr(callback, name)(self, number)
 
     def _policy(self, given: Any, params: dict[str, Any] | None) -> tuple[Any, dict[str, Any], int]:
-        """Model, parameters and seed of a policy: by its name, or of policies that were made for the tasks."""
+        """The model, the parameters and the seed of a policy, given by its name, or of a list of policies."""
         params = dict(params or {})
         seed = int(params.pop("seed", 0) or 0)
         model: CostModel = XGBModel(model_file=self.load_model_file)
@@ -197,9 +204,7 @@ class TaskScheduler:
             if not given or not all(isinstance(p, SketchPolicy) for p in given):
                 raise ValueError("search_policy= takes a name, or one SketchPolicy for each task")
             if any(isinstance(c, PreloadCustomSketchRule) for p in given for c in p.init_search_callbacks):
-                raise ValueError(
-                    "custom sketch rules are for SearchTask.tune; tune those tasks by themselves"
-                )
+                raise ValueError("custom sketch rules are for SearchTask.tune; tune these tasks one by one")
             model, params, seed = given[0].program_cost_model, {**given[0].params, **params}, given[0].seed
         elif given not in ("default", "sketch.xgb", "sketch.random"):
             raise ValueError(f'search_policy is "default", "sketch.xgb" or "sketch.random", not {given!r}')
@@ -211,75 +216,52 @@ class TaskScheduler:
         target = self.tasks[0].target if self.tasks else None
         engine = model.engine(target, seed)
         if hasattr(engine, "watch"):
-            raise ValueError("a cost model written in Python is for SearchTask.tune, which knows its task")
+            raise ValueError("a PythonBasedModel is for SearchTask.tune; tune these tasks one by one")
         return engine, params, seed
 
+    def _choose(self, early_stopping: int | None, shares: Sequence[Allocation]) -> Allocation | None:
+        """The task of the next round; None to end the search."""
+        if self.cur_score < self._improved[0]:
+            self._improved = (self.cur_score, self.ct)
+        if early_stopping is not None and self.ct - self._improved[1] >= early_stopping:
+            return None
+        numbers = {id(t.task): i for i, t in enumerate(self.tasks)}
+        order = sorted((numbers[id(share.tuner.task)], i) for i, share in enumerate(shares))
+        if self.strategy == "gradient":
+            chosen = max(order, key=lambda pair: self.promise(shares[pair[1]], pair[0]))
+        else:
+            chosen = next((pair for pair in order if pair[0] > self._turn), order[0])
+            self._turn = chosen[0]
+        self._call("pre_tune", chosen[0])
+        return shares[chosen[1]]
+
+    def _after_round(
+        self, journal: Journal, before: int, shares: Sequence[Allocation], progress: Progress
+    ) -> None:
+        """Update the progress, and call callbacks; `before` is the number of trials of earlier searches."""
+        number = next(i for i, s in enumerate(shares) if s.tuner.task is progress.task)
+        self.task_trials = [len(s.tuner.trials) for s in shares]
+        self.task_cts[number] += 1
+        self.ct = sum(self.task_trials) - before
+        self._note(shares)
+        journal.tell(self)
+        self._call("post_tune", number)
+        waiting = next((i for i, s in enumerate(shares) if not s.tuner.trials and not s.error), None)
+        if waiting is not None:
+            self._call("pre_tune", waiting)
+
     def _note(self, shares: Sequence[Allocation]) -> None:
-        """Where all tasks stand."""
+        """Update the best times of all tasks and the score."""
         for i, share in enumerate(shares):
             best = share.tuner.best
             self.best_costs[i] = math.inf if best is None else best[1]
         self.cur_score = self.objective_func(self.best_costs)
 
     def promise(self, share: Allocation, number: int) -> float:
-        """What another round of a task is expected to save of the whole."""
+        """The expected decrease of the score by another round of a task."""
         if not self._own_objective:
             return share.promise
         better = list(self.best_costs)
         better[number] *= 1 - share.tuner.expected_gain
         saved = self.objective_func(self.best_costs) - self.objective_func(better)
-        return saved if math.isfinite(saved) else 0.0  # another one could not be measured
-
-
-def _known_trials(journal: Journal, task: Task, machine: str) -> int:
-    """How many candidates of a task the journal has from before."""
-    return len({str(r.decisions) for r in journal.records(task, machine=machine) if r.origin == "trial"})
-
-
-class _Turn:
-    """Whose turn it is."""
-
-    def __init__(self, scheduler: TaskScheduler, early_stopping: int | None) -> None:
-        self.scheduler, self.early_stopping = scheduler, early_stopping
-        self._last = -1
-        self._best, self._at = math.inf, 0
-
-    def __call__(self, shares: Sequence[Allocation]) -> Allocation | None:
-        ts = self.scheduler
-        if ts.cur_score < self._best:
-            self._best, self._at = ts.cur_score, ts.ct
-        if self.early_stopping is not None and ts.ct - self._at >= self.early_stopping:
-            return None
-        numbers = {id(t.task): i for i, t in enumerate(ts.tasks)}
-
-        def number(share: Allocation) -> int:
-            return numbers[id(share.tuner.task)]
-
-        if ts.strategy == "gradient":
-            chosen = max(shares, key=lambda s: ts.promise(s, number(s)))
-        else:
-            order = sorted(shares, key=number)
-            chosen = ([s for s in order if number(s) > self._last] or order)[0]
-            self._last = number(chosen)
-        ts._call("pre_tune", number(chosen))
-        return chosen
-
-
-class _Told:
-    """What is noted and shown after each round."""
-
-    def __init__(self, scheduler: TaskScheduler, journal: Journal, before: int) -> None:
-        self.scheduler, self.journal, self.before = scheduler, journal, before
-
-    def __call__(self, shares: Sequence[Allocation], progress: Progress) -> None:
-        ts = self.scheduler
-        number = next(i for i, s in enumerate(shares) if s.tuner.task is progress.task)
-        ts.task_trials = [len(s.tuner.trials) for s in shares]
-        ts.task_cts[number] += 1
-        ts.ct = sum(ts.task_trials) - self.before
-        ts._note(shares)
-        self.journal.tell(ts)
-        ts._call("post_tune", number)
-        waiting = next((i for i, s in enumerate(shares) if not s.tuner.trials and not s.error), None)
-        if waiting is not None:
-            ts._call("pre_tune", waiting)
+        return saved if math.isfinite(saved) else 0.0  # another task could not be measured

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..ir.expr import IntImm, const_value
 from ..ir.serialize import read_json
 from ..rpc.base import RPCError
 from ..rpc.client import connect_tracker, request_remote
-from ..te.operation import placeholder
-from ..te.tensor import Tensor
+from ..tune.arguments import deserialize_args, get_const_int, get_const_tuple, serialize_args
 
 __all__ = [
     "array_mean",
@@ -34,52 +32,13 @@ def get_func_name(func: Callable[..., Any]) -> str:
     return str(getattr(func, "func_name", None) or func.__qualname__)
 
 
-def get_const_int(exp: Any) -> int:
-    """A number that is known, as an int."""
-    if isinstance(exp, int):
-        return exp
-    value = const_value(exp)
-    if value is None:
-        raise ValueError(f"the size `{exp}` is not known")
-    return int(value)
-
-
-def get_const_tuple(in_tuple: Iterable[Any]) -> tuple[int, ...]:
-    """Known sizes as ints."""
-    return tuple(get_const_int(x) for x in in_tuple)
-
-
 def list_to_tuple(x: Any) -> Any:
-    """Lists as tuples, however deep."""
+    """Lists as tuples, recursively."""
     return tuple(list_to_tuple(y) if isinstance(y, (list, tuple)) else y for y in x)
 
 
-def serialize_args(args: Iterable[Any]) -> tuple[Any, ...]:
-    """Arguments as plain data: a tensor by its shape and type."""
-    return tuple(_plain(a) for a in args)
-
-
-def _plain(a: Any) -> Any:
-    if isinstance(a, Tensor):
-        return ("TENSOR", get_const_tuple(a.shape), str(a.dtype))
-    if isinstance(a, (list, tuple)):
-        return tuple(_plain(x) for x in a)
-    return a.value if isinstance(a, IntImm) else a
-
-
-def deserialize_args(args: Iterable[Any]) -> list[Any]:
-    """What `serialize_args` was given: tensors come back as placeholders."""
-    out = []
-    for a in args:
-        if isinstance(a, (list, tuple)) and len(a) == 3 and a[0] == "TENSOR":
-            out.append(placeholder(tuple(a[1]), a[2]))
-        else:
-            out.append(a)
-    return out
-
-
 def decode_workload_key(workload_key: str) -> tuple[str | None, tuple[Any, ...] | None]:
-    """The name and the arguments of a key; (None, None) if it is none of that form."""
+    """The name and the arguments of a key; (None, None) if it has another form."""
     try:
         data = read_json(workload_key, "the key", ValueError)
     except ValueError:
@@ -92,9 +51,9 @@ def decode_workload_key(workload_key: str) -> tuple[str | None, tuple[Any, ...] 
 def calc_workload_dis_factor(
     target_workload_pair: tuple[Any, Sequence[Any]], source_workload_pair: tuple[Any, Sequence[Any]]
 ) -> float:
-    """How many times larger one program is than another of the same name; infinite if they are not alike.
+    """The ratio of the sizes of one workload to those of another; infinite if they are not comparable.
 
-    Sizes must divide each other, and other arguments must be equal.
+    Names and arguments that are not sizes must be equal, and sizes must be multiples.
     """
     name, sizes = target_workload_pair
     other, others = source_workload_pair
@@ -116,12 +75,12 @@ def _flat(x: Any) -> list[Any]:
 
 
 def array_mean(arr: Sequence[Any]) -> float:
-    """The mean of some numbers."""
+    """The mean of numbers."""
     return sum(float(x) for x in arr) / len(arr)
 
 
 def to_str_round(x: Any, decimal: int = 6) -> str:
-    """A number, or numbers, with few digits."""
+    """A number, or a container of numbers, as text with `decimal` digits after the point."""
     if isinstance(x, str):
         return x
     if isinstance(x, (list, tuple)) or hasattr(x, "shape"):
@@ -138,7 +97,7 @@ def check_remote(
     priority: int = 100,
     timeout: float = 10,
 ) -> bool:
-    """Whether the tracker at `host` and `port` has a server of a key."""
+    """Whether the tracker at `host` and `port` has a server of a key; `priority` and `timeout` change nothing."""
     try:
         session = connect_tracker(host or "127.0.0.1", int(port or 9190))
     except RPCError:

@@ -1,4 +1,4 @@
-"""Programs by name: a key says which function makes the tensors, and with which arguments.
+"""Registered workloads: a key has the name of the function that makes the tensors, and its arguments.
 
 @register_workload
 def matmul(M, N, K): … return [A, B, C]
@@ -24,7 +24,7 @@ WORKLOAD_FUNC_REGISTRY: dict[str, Any] = {}
 
 
 def register_workload(func_name: Any, f: Callable[..., Any] | None = None, override: bool = False) -> Any:
-    """Register a function that returns the tensors of a program; as a decorator, or with a name and a function."""
+    """Register a function that returns the tensors of a program: as a decorator, or with a name and a function."""
     if callable(func_name):
         f, func_name = func_name, get_func_name(func_name)
     if not isinstance(func_name, str):
@@ -42,7 +42,7 @@ def register_workload(func_name: Any, f: Callable[..., Any] | None = None, overr
 
 
 def register_workload_tensors(workload_key: str, tensors: Sequence[Tensor], override: bool = True) -> str:
-    """Make tensors known under the name in a key."""
+    """Register tensors under the name in a key. Returns the key."""
     name = workload_func_name(workload_key)
     if name in WORKLOAD_FUNC_REGISTRY and not override:
         raise RuntimeError(f"{name} has been registered already; override=True replaces it")
@@ -51,18 +51,18 @@ def register_workload_tensors(workload_key: str, tensors: Sequence[Tensor], over
 
 
 def workload_func_name(workload_key: str) -> str:
-    """The name in a key; the key itself if it is of another form."""
+    """The name in a key; the key itself if it has another form."""
     name, _ = decode_workload_key(workload_key)
     return workload_key if name is None else name
 
 
 def is_registered(workload_key: str) -> bool:
-    """Whether the program of a key can be made."""
+    """Whether the workload of a key is registered."""
     return workload_func_name(workload_key) in WORKLOAD_FUNC_REGISTRY
 
 
 def make_workload_key(func: str | Callable[..., Any], args: Sequence[Any]) -> str:
-    """The key of a registered function, or its name, and arguments."""
+    """The key of a registered function (or its name) with arguments."""
     name = func if isinstance(func, str) else get_func_name(func) if callable(func) else None
     if name is None:
         raise ValueError(f"a workload is a function or the name of one, not {func!r}")
@@ -75,7 +75,7 @@ def make_workload_key(func: str | Callable[..., Any], args: Sequence[Any]) -> st
 
 
 def workload_key_to_tensors(workload_key: str) -> Any:
-    """The tensors of a key; placeholders for a program from a file or a model."""
+    """The tensors of a key; the program itself if it came from a file or a model."""
     name, args = decode_workload_key(workload_key)
     found = WORKLOAD_FUNC_REGISTRY.get(workload_key if name is None else name)
     if found is None:
@@ -88,11 +88,10 @@ def workload_key_to_tensors(workload_key: str) -> Any:
 
 
 def serialize_workload_registry_entry(workload_key: str) -> tuple[str, Any]:
-    """The registered workload of a key, for another process: a function by reference, tensors as the text of their
-    program."""
+    """The registered workload of a key, to send to another process: a function, or the JSON of a program."""
     name = workload_func_name(workload_key)
     if name not in WORKLOAD_FUNC_REGISTRY:
-        raise RuntimeError(f"there is no workload {name} to be sent; register it first")
+        raise RuntimeError(f"there is no workload {name}; register it first")
     found = WORKLOAD_FUNC_REGISTRY[name]
     if callable(found):
         return name, found
@@ -102,7 +101,7 @@ def serialize_workload_registry_entry(workload_key: str) -> tuple[str, Any]:
 
 
 def deserialize_workload_registry_entry(data: tuple[str, Any]) -> None:
-    """Register a workload from another process, unless the name exists."""
+    """Register a workload from another process, unless its name is registered."""
     name, value = data
     if name not in WORKLOAD_FUNC_REGISTRY:
         WORKLOAD_FUNC_REGISTRY[name] = load_json(value) if isinstance(value, str) else value

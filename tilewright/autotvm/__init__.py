@@ -1,4 +1,4 @@
-"""Tuning by templates: a person says how a schedule is made and leaves sizes open, measurement decides them.
+"""Tuning by templates: a function schedules a program and declares knobs, whose values measurement decides.
 
 The engine is `tilewright.tune`: building and running in processes, checks of every result, cost models.
 See docs/tuning.md.

@@ -1,4 +1,4 @@
-"""Where records are kept and looked up."""
+"""Databases of records."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from .record import decode, encode, load_from_file, measure_str_key
 
 
 class Database:
-    """Results by inputs."""
+    """Results by their inputs."""
 
     def load(self, inp: MeasureInput, get_all: bool = False) -> Any:
-        """The last result of an input, or all of them; None if there is none."""
+        """The last result of an input, or all of them if `get_all`; None if there is none."""
         raise NotImplementedError
 
     def save(self, inp: MeasureInput, res: MeasureResult, extend: bool = False) -> None:
-        """Store a result: in addition to existing ones with `extend`, else replacing them."""
+        """Store a result: in addition to existing ones if `extend`, else in their place."""
         raise NotImplementedError
 
 
 class DummyDatabase(Database):
-    """Records in memory, as the lines that a file would have."""
+    """Records in memory, as the lines of a file."""
 
     def __init__(self, records: Iterable[tuple[MeasureInput, MeasureResult]] = ()) -> None:
         self.db: dict[str, list[str]] = {}
@@ -49,7 +49,7 @@ class DummyDatabase(Database):
     def filter(
         self, func: Callable[[MeasureInput, list[MeasureResult]], Any]
     ) -> list[tuple[MeasureInput, list[MeasureResult]]]:
-        """The inputs, with all of their results, of which a function says so."""
+        """The inputs with all of their results for which `func(input, results)` is true."""
         out = []
         for lines in self.db.values():
             pairs = [pair for pair in map(decode, lines) if pair is not None]
@@ -59,12 +59,12 @@ class DummyDatabase(Database):
         return out
 
     def flush(self) -> None:
-        """Forget all."""
+        """Remove all records."""
         self.db.clear()
 
 
 class RedisDatabase(Database):
-    """Records on a Redis server, which are not kept here."""
+    """Records on a Redis server, which is not supported."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         absent("autotvm.database.RedisDatabase")()
@@ -73,7 +73,7 @@ class RedisDatabase(Database):
 def filter_inputs(
     db: DummyDatabase, measure_inputs: Iterable[MeasureInput], retry: bool = False
 ) -> tuple[list[MeasureInput], list[tuple[MeasureInput, MeasureResult]]]:
-    """The inputs that a database does not have (with `retry` also those that failed), and the results of the others."""
+    """The inputs without a result in a database (and, if `retry`, those that failed), and the results of the others."""
     partial, done = [], []
     for inp in measure_inputs:
         found = db.load(inp)

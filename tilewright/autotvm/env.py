@@ -1,11 +1,11 @@
-"""What holds for the whole process."""
+"""Settings of the whole process."""
 
 from __future__ import annotations
 
 
 class AutotvmGlobalScope:
-    """Switches of the process: `in_tuning` while a tuner measures, `silent` to keep warnings of fallbacks back,
-    `deep_tuning` as programs set it (the engine has one depth)."""
+    """Settings of the process: `in_tuning` is true while a tuner measures, and `silent` suppresses the warnings of
+    fallback configurations. `deep_tuning` changes nothing."""
 
     current: AutotvmGlobalScope
 

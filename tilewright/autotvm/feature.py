@@ -1,17 +1,18 @@
-"""What can be seen of a schedule's loops, as numbers for a cost model.
+"""Features of the loops of a schedule, for cost models.
 
     for i in parallel(16):          [("_itervar_", i), [length, depth, outside, inside, kind…], [adds, muls, divs],
         for j in vectorized(8):      ("A", stride, footprint, touched, reuse), …]
             C[i, j] += A[i] * B[j]
 
-One entry for each loop, from the outside in. Loops are those of the program in blocks: with their annotations, before
-vectors and copies of bodies are written out.
+There is one entry for each loop, from the outside in. The loops are those of the scheduled program, before
+vectorized and unrolled loops are expanded.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,7 +33,7 @@ from ..ir.expr import (
     const_value,
 )
 from ..ir.function import PrimFunc
-from ..ir.functor import pre_order
+from ..ir.functor import pre_order, substitute
 from ..ir.module import IRModule
 from ..ir.stmt import BlockRealize, BufferStore, For, ForKind
 from .task.task import program_of
@@ -45,38 +46,30 @@ _ADDS, _DIVS = (Add, Sub, Min, Max), (Div, Mod, FloorDiv, FloorMod)
 
 
 @dataclass
-class _Access:
-    """A load or store: how far it moves with each loop around it."""
-
-    buffer: Any
-    strides: dict[Var, int]
-
-
-@dataclass
 class _Leaf:
-    """A store, the loops around it from the outside in, and its value."""
+    """A store: the loops around it from the outside in, its operations, and its accesses: buffers, and their strides
+    in elements by loop variable."""
 
     loops: list[For]
-    accesses: list[_Access]
     arith: tuple[int, int, int]
+    accesses: list[tuple[Any, dict[Var, int]]]
 
 
 @dataclass
 class _Walk:
-    """The stores of a program."""
+    """The loops and the stores of a program."""
 
     leaves: list[_Leaf] = field(default_factory=list)
     loops: list[For] = field(default_factory=list)
 
     def go(self, n: Any, around: list[For], bound: dict[Var, Any]) -> None:
+        """Visit a statement with the loops around it and the values of the iterators of its blocks."""
         if isinstance(n, For):
             self.loops.append(n)
             self.go(n.body, [*around, n], bound)
         elif isinstance(n, BlockRealize):
-            inner = dict(bound)
-            for iv, value in zip(n.block.iter_vars, n.iter_values, strict=True):
-                inner[iv.var] = value
-            self.go(n.block.body, around, inner)
+            pairs = zip(n.block.iter_vars, n.iter_values, strict=True)
+            self.go(n.block.body, around, bound | {iv.var: substitute(v, bound) for iv, v in pairs})
         elif isinstance(n, BufferStore):
             self.leaves.append(_leaf(n, around, bound))
         else:
@@ -86,14 +79,11 @@ class _Walk:
 
 
 def _leaf(store: BufferStore, around: list[For], bound: dict[Var, Any]) -> _Leaf:
-    loads = [m for m in pre_order(store.value) if isinstance(m, BufferLoad)]
+    touching: list[Any] = [store, *(m for m in pre_order(store.value) if isinstance(m, BufferLoad))]
     computed = list(_computed(store.value))
-    adds = sum(isinstance(m, _ADDS) for m in computed)
-    muls = sum(isinstance(m, Mul) for m in computed)
-    divs = sum(isinstance(m, _DIVS) for m in computed)
-    places: list[tuple[Any, Any]] = [(store.buffer, store.indices), *((a.buffer, a.indices) for a in loads)]
-    accesses = [_access(buffer, indices, around, bound) for buffer, indices in places]
-    return _Leaf(around, accesses, (adds, muls, divs))
+    adds, muls, divs = (sum(isinstance(m, kinds) for m in computed) for kinds in (_ADDS, Mul, _DIVS))
+    accesses = [(m.buffer, _strides(m, around, bound)) for m in touching]
+    return _Leaf(around, (adds, muls, divs), accesses)
 
 
 def _computed(e: Any) -> Iterator[Any]:
@@ -104,46 +94,43 @@ def _computed(e: Any) -> Iterator[Any]:
             yield from _computed(child)
 
 
-def _access(buffer: Any, indices: Sequence[Any], around: list[For], bound: dict[Var, Any]) -> _Access:
-    """Strides by finite differences: the index in the first iteration of all loops, and in the second of one."""
-    start = {loop.loop_var: 0 for loop in around}
-    origin = _place(buffer, indices, start, bound)
-    strides = {}
-    for loop in around:
-        moved = {**start, loop.loop_var: 1}
-        strides[loop.loop_var] = abs(_place(buffer, indices, moved, bound) - origin)
-    return _Access(buffer, strides)
+def _strides(m: Any, around: list[For], bound: dict[Var, Any]) -> dict[Var, int]:
+    """The strides of an access by finite differences: its offset in the first iteration of all loops, and in the
+    second iteration of one of them."""
+    indices = [substitute(index, bound) for index in m.indices]
+
+    def offset(at: dict[Var, int]) -> int:
+        total = 0
+        for extent, index in zip(m.buffer.shape, indices, strict=False):
+            total = total * int(const_value(extent) or 1) + _value(index, at)
+        return total
+
+    origin = offset({})
+    return {loop.loop_var: abs(offset({loop.loop_var: 1}) - origin) for loop in around}
 
 
-def _place(buffer: Any, indices: Sequence[Any], at: dict[Var, int], bound: dict[Var, Any]) -> int:
-    total = 0
-    for extent, index in zip(buffer.shape, indices, strict=False):
-        total = total * int(const_value(extent) or 1) + _value(index, at, bound)
-    return total
+_NUMERIC: dict[type, Callable[[int, int], int]] = {
+    Add: operator.add,
+    Sub: operator.sub,
+    Mul: operator.mul,
+    Min: min,
+    Max: max,
+    FloorDiv: lambda a, b: a // b if b else 0,
+    FloorMod: lambda a, b: a % b if b else 0,
+}
 
 
-def _value(e: Any, at: dict[Var, int], bound: dict[Var, Any]) -> int:
-    """The numeric value of an index; unknown variables count as 0."""
+def _value(e: Any, at: dict[Var, int]) -> int:
+    """The value of an index; other variables and operations count as 0."""
     if isinstance(e, IntImm):
         return int(e.value)
     if isinstance(e, Var):
-        if e in at:
-            return at[e]
-        return _value(bound[e], at, bound) if e in bound else 0
+        return at.get(e, 0)
     if isinstance(e, Cast):
-        return _value(e.value, at, bound)
-    if not isinstance(e, (Add, Sub, Mul, FloorDiv, FloorMod, Min, Max)):
+        return _value(e.value, at)
+    if type(e) not in _NUMERIC:
         return 0
-    a, b = _value(e.a, at, bound), _value(e.b, at, bound)
-    if isinstance(e, Add):
-        return a + b
-    if isinstance(e, Sub):
-        return a - b
-    if isinstance(e, Mul):
-        return a * b
-    if isinstance(e, (Min, Max)):
-        return min(a, b) if isinstance(e, Min) else max(a, b)
-    return 0 if b == 0 else a // b if isinstance(e, FloorDiv) else a % b
+    return _NUMERIC[type(e)](_value(e.a, at), _value(e.b, at))
 
 
 def _extent(loop: For) -> int:
@@ -168,14 +155,14 @@ def _log(x: float) -> float:
 # ---------------------------------------------------------------------------- loops
 @dataclass
 class _Loop:
-    """Statistics of a loop: the operations of one run, and the accesses of each buffer."""
+    """Statistics of a loop: the operations of one run, and the accesses to each buffer."""
 
     loop: For
     depth: int
-    outside: int  # iterations, its own counted, over all loops around it
+    outside: int  # iterations of the loop and of all loops around it
     inside: int = 1
-    arith: tuple[int, int, int] = (0, 0, 0)
-    # Stride, bytes of an element, count.
+    arith: list[int] = field(default_factory=lambda: [0, 0, 0])
+    # By buffer: its stride, the bytes of an element, and the number of elements.
     touches: dict[str, tuple[int, int, int]] = field(default_factory=dict)
 
 
@@ -191,17 +178,12 @@ def _loops_of(sch: Any, args: Any) -> list[_Loop]:
             points = math.prod(_extent(x) for x in inner)
             entry = out.setdefault(id(loop), _Loop(loop, depth, outside))
             entry.inside = max(entry.inside, points)
-            entry.arith = (
-                entry.arith[0] + points * leaf.arith[0],
-                entry.arith[1] + points * leaf.arith[1],
-                entry.arith[2] + points * leaf.arith[2],
-            )
-            for access in leaf.accesses:
-                count = math.prod(_extent(x) for x in inner if access.strides[x.loop_var])
-                known = entry.touches.get(access.buffer.name, (0, 0, 0))
-                stride = max(known[0], access.strides[loop.loop_var])
-                size = max(1, access.buffer.dtype.nbytes)
-                entry.touches[access.buffer.name] = (stride, size, max(known[2], count))
+            entry.arith = [known + points * new for known, new in zip(entry.arith, leaf.arith, strict=True)]
+            for buffer, strides in leaf.accesses:
+                count = math.prod(_extent(x) for x in inner if strides[x.loop_var])
+                stride, _, most = entry.touches.get(buffer.name, (0, 0, 0))
+                size = max(1, buffer.dtype.nbytes)
+                entry.touches[buffer.name] = (max(stride, strides[loop.loop_var]), size, max(most, count))
     return [out[id(loop)] for loop in walk.loops if id(loop) in out]
 
 
@@ -214,12 +196,12 @@ def _func_of(sch: Any, args: Any) -> PrimFunc:
 
 
 def ana_lower(sch: Any, args: Any = None, binds: Any = None, simple_mode: bool = True) -> Any:
-    """The statement whose loops are looked at."""
+    """The statement whose loops have features; `binds` and `simple_mode` change nothing."""
     return _func_of(sch, args).body
 
 
 def get_itervar_feature(sch: Any, args: Any = None, take_log: bool = False) -> list[list[Any]]:
-    """For each loop: its variable, kind, operations, and the accesses of each buffer."""
+    """For each loop: its variable, attributes, operations and accesses to each buffer; as logarithms if `take_log`."""
     scale = _log if take_log else float
     out: list[list[Any]] = []
     for entry in _loops_of(sch, args):
@@ -247,12 +229,12 @@ def _flat(rows: list[list[Any]]) -> Iterator[float]:
 
 
 def get_itervar_feature_flatten(sch: Any, args: Any = None, take_log: bool = True) -> list[float]:
-    """The numbers of `get_itervar_feature` in a row."""
+    """The numbers of `get_itervar_feature`, in one list."""
     return list(_flat(get_itervar_feature(sch, args, take_log)))
 
 
 def get_flatten_name(fea: list[list[Any]]) -> list[str]:
-    """What each number of a flattened feature is: `loop.what`, or `loop.buffer.what`."""
+    """The name of each number of a flattened feature: `loop.attribute`, or `loop.buffer.attribute`."""
     columns = {"_attr_": (*_ATTR, *_KINDS), "_arith_": _ARITH}
     names: list[str] = []
     for row in fea:
@@ -265,8 +247,8 @@ def get_flatten_name(fea: list[list[Any]]) -> list[str]:
 
 # ---------------------------------------------------------------------------- curves
 def get_buffer_curve_sample_flatten(sch: Any, args: Any = None, sample_n: int = 30) -> list[float]:
-    """For each buffer three curves, sampled where 1, 2, 4, … elements are touched: how often each is used again, how
-    often the loop that touches so many is begun, and its length; as logarithms."""
+    """For each buffer three curves, sampled at `sample_n` numbers of touched elements (1, 2, 4, …), as logarithms: the
+    reuse of each element, the iterations outside of the loop that touches so many, and the length of that loop."""
     curves: dict[str, list[tuple[int, float, int, int]]] = {}
     for entry in _loops_of(sch, args):
         for name, (_, _, count) in entry.touches.items():

@@ -1,9 +1,9 @@
-"""Records: a line of JSON for each configuration that was measured.
+"""Records: a line of JSON for each measured configuration.
 
 {"input": [target, template, arguments, {}], "config": {"index": …, "code_hash": …, "entity": [[knob, kind, value], …]},
  "result": [seconds, error, seconds in all, when], "version": 0.2, "tvm_version": …, "machine": …}
 
-They are the classic lines, with the machine that they were measured on added.
+The lines are those of the classic stack, with the machine that measured added.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ logger = logging.getLogger("autotvm")
 
 
 def measure_str_key(inp: MeasureInput, include_config: bool = True) -> str:
-    """A name of an input: the same for the same target, task and configuration."""
+    """A key of an input: equal for equal target, task and (if `include_config`) configuration."""
     parts = [str(inp.target), inp.task.name, str(inp.task.args), str(inp.task.kwargs)]
     return "".join([*parts, str(inp.config)] if include_config else parts)
 
@@ -87,16 +87,16 @@ def _check_protocol(protocol: str) -> None:
 
 
 def _tuples(x: Any) -> Any:
-    """JSON has lists where arguments are tuples."""
+    """Lists of JSON as the tuples that arguments are."""
     if isinstance(x, list):
         return tuple(_tuples(a) for a in x)
     return {k: _tuples(v) for k, v in x.items()} if isinstance(x, dict) else x
 
 
 def decode(row: str, protocol: str = "json") -> tuple[MeasureInput, MeasureResult] | None:
-    """The record of a line; None for a line of an older version, which has no templates' names.
+    """The record of a line; None for a line of a version before 0.2, which does not name the template.
 
-    The template need not be there: the task is told by its name and arguments.
+    The template need not be registered: the task is identified by its name and arguments.
     """
     _check_protocol(protocol)
     try:
@@ -119,7 +119,7 @@ def decode(row: str, protocol: str = "json") -> tuple[MeasureInput, MeasureResul
 
 
 def load_from_buffer(file: Any) -> Iterator[tuple[MeasureInput, MeasureResult]]:
-    """The records of something that lines can be read of."""
+    """The records of an open file, or of any iterable of lines."""
     for number, line in enumerate(file, 1):
         if not line.strip() or line.startswith("#"):
             continue
@@ -133,7 +133,7 @@ def load_from_buffer(file: Any) -> Iterator[tuple[MeasureInput, MeasureResult]]:
 
 
 def load_from_file(filepath: Any) -> Iterator[tuple[MeasureInput, MeasureResult]]:
-    """The records of a file, one after the other."""
+    """The records of a file, given by its path or open."""
     if hasattr(filepath, "read"):
         yield from load_from_buffer(filepath)
         return
@@ -142,9 +142,9 @@ def load_from_file(filepath: Any) -> Iterator[tuple[MeasureInput, MeasureResult]
 
 
 def split_workload(in_file: str | os.PathLike[str], clean: bool = True) -> None:
-    """Write the records of each workload to a file of its own, beside the first: name.0.log, name.1.log …
+    """Write the records of each workload to a file of its own beside the input: name.0.log, name.1.log, …
 
-    With `clean` the same configuration is written once.
+    With `clean`, only the first record of each configuration is written.
     """
     workloads: dict[str, dict[str, str]] = {}
     for inp, result in load_from_file(in_file):

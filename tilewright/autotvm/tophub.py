@@ -1,4 +1,4 @@
-"""Ready-made records of the classic stack's hub, which fit its templates and no others."""
+"""TopHub, the classic stack's collection of ready-made records, which fit its own templates only."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _warned: set[str] = set()
 
 
 def context(target: Any, extra_files: Any = None) -> Any:
-    """A context of no ready-made records; of those in `extra_files` if there are any. It says so once."""
+    """A context with the records of `extra_files`; there are no ready-made ones, which is logged once."""
     if "hub" not in _warned:
         _warned.add("hub")
         logger.info(
-            "there is no hub of ready-made records: what has none is scheduled by the model of the machine; tune, and "
-            "use autotvm.apply_history_best(file)"
+            "there are no ready-made records: kernels without records are scheduled by the cost model of the machine; "
+            "tune, and use autotvm.apply_history_best(file)"
         )
     best = ApplyHistoryBest([])
     for name in [extra_files] if isinstance(extra_files, (str, Path)) else extra_files or []:
@@ -31,12 +31,12 @@ def context(target: Any, extra_files: Any = None) -> Any:
 
 
 def check_backend(tophub_location: str, backend: str) -> bool:
-    """Whether there are ready-made records for a kind of device: there are none."""
+    """Whether there are ready-made records for a kind of device: always False."""
     return False
 
 
 def download_package(tophub_location: str, package_name: str) -> None:
-    """Fetch ready-made records, which there are none of."""
+    """Download ready-made records: always an error."""
     raise UnsupportedError(
         f"autotvm.tophub.download_package({package_name!r}): the records of the hub fit the templates of the classic "
         "stack and no others; tune, and use autotvm.apply_history_best(file)"
@@ -44,5 +44,5 @@ def download_package(tophub_location: str, package_name: str) -> None:
 
 
 def load_reference_log(backend: str, model: str, workload_name: str) -> list[Any]:
-    """Ready-made records of a template for other workloads: there are none."""
+    """Ready-made records of a template for other workloads: always empty."""
     return []

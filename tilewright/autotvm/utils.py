@@ -1,14 +1,24 @@
-"""Small things that programs and tuners share."""
+"""Small helpers of programs and tuners, under their classic names."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
 import numpy as np
 
-from ..ir.expr import const_value
+from ..tune.arguments import get_const_int, get_const_tuple
+
+__all__ = [
+    "EmptyContext",
+    "format_si_prefix",
+    "get_const_int",
+    "get_const_tuple",
+    "get_func_name",
+    "get_rank",
+    "sample_ints",
+]
 
 _PREFIXES = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0, "K": 1e3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
@@ -24,7 +34,7 @@ class EmptyContext:
 
 
 def format_si_prefix(value: float, si_prefix: str) -> float:
-    """A number in units of a prefix: 2e9 with "G" is 2."""
+    """A number in units of an SI prefix: 2e9 with "G" is 2."""
     if si_prefix not in _PREFIXES:
         raise ValueError(f"there is no prefix {si_prefix!r}; there are {', '.join(filter(None, _PREFIXES))}")
     return value / _PREFIXES[si_prefix]
@@ -39,23 +49,10 @@ def get_rank(values: Sequence[float]) -> list[int]:
 
 
 def sample_ints(low: int, high: int, m: int, rng: Random | None = None) -> list[int]:
-    """m different integers from `low` to below `high`, at random."""
+    """`m` different random integers from `low` up to, but not including, `high`."""
     return (rng or Random()).sample(range(low, high), m)
 
 
-def get_const_int(expr: Any) -> int:
-    """An integer of something that is one."""
-    value = expr if isinstance(expr, int) else const_value(expr)
-    if value is None:
-        raise ValueError(f"a constant is expected, not `{expr}`")
-    return int(value)
-
-
-def get_const_tuple(shape: Iterable[Any]) -> tuple[int, ...]:
-    """A shape in numbers."""
-    return tuple(get_const_int(d) for d in shape)
-
-
 def get_func_name(func: Any) -> str:
-    """What a function is called."""
+    """The name of a function."""
     return str(getattr(func, "func_name", None) or getattr(func, "__name__", func))

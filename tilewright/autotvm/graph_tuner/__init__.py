@@ -1,4 +1,4 @@
-"""Choosing the schedules of a whole graph together."""
+"""Graph tuners, which choose the schedules of a whole graph together."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ __all__ = ["BaseGraphTuner", "DPTuner", "PBQPTuner", "apply_graph_best"]
 
 
 def apply_graph_best(records: Any) -> ApplyGraphBest:
-    """A `with` block in which the graph compiler takes the records that a graph tuner has written."""
+    """A `with` block in which the graph compiler applies the records that a graph tuner has written."""
     return ApplyGraphBest(records)

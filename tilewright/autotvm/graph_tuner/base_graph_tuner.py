@@ -1,13 +1,12 @@
-"""Choosing the schedules of a whole graph together.
+"""Graph tuners, which choose the schedules of a whole graph together.
 
-In the classic stack a template's layout (NCHW8c, NCHW16c) is part of its configuration, neighbours that disagree need a
-transformation between them, and dynamic programming weighs one against the other:
+In the classic stack, the layout of a template (NCHW8c, NCHW16c) is part of its configuration, kernels with different
+layouts need a transformation between them, and dynamic programming finds the best combination:
 
     conv (16c) ──transform──▶ conv (8c)         against          conv (8c) ─────▶ conv (8c)
 
-Here kernels exchange arrays in the model's own layout, and pack operands inside, as part of the measured time. There is
-no transformation between two kernels, so edges of the graph cost nothing, and the sum over the nodes is minimal with
-the best record of each node.
+Here kernels exchange arrays in the layout of the model and pack operands inside, which is part of the measured time.
+The edges of the graph cost nothing, so the best record of each node is the best for the graph.
 """
 
 from __future__ import annotations
@@ -30,8 +29,12 @@ Pair = tuple[MeasureInput, MeasureResult]
 
 
 class BaseGraphTuner:
-    """Takes the best record of each kernel of a graph. With `params`, which must be those that it was tuned with, it is
-    checked that there is one for each."""
+    """Chooses the best record of each kernel of a graph.
+
+    `records` are a file, or pairs of inputs and results, of programs with one of `target_ops` for `target`. With
+    `params`, which must be those of the tuned model, `run` checks that every kernel has a record. `max_sch_num`,
+    `dtype`, `verbose`, `log_file` and `log_level` change nothing.
+    """
 
     def __init__(
         self,
@@ -55,7 +58,7 @@ class BaseGraphTuner:
         self._chosen: list[Pair] = []
 
     def _of_ops(self, records: Any) -> list[Pair]:
-        """The records of the target that ran, of programs with one of the operators."""
+        """The successful records for the target, of programs with one of the operators."""
         pairs: Iterable[Pair] = (
             load_from_file(records) if isinstance(records, (str, os.PathLike)) else records
         )
@@ -68,11 +71,11 @@ class BaseGraphTuner:
         ]
 
     def benchmark_layout_transform(self, *args: Any, **kwargs: Any) -> None:
-        """Measure the cost of layout transformations between kernels: there are none."""
+        """Measure layout transformations between kernels, of which there are none."""
         logger.info("kernels exchange arrays in the model's layout: there are no transformations to measure")
 
     def run(self, **kwargs: Any) -> None:
-        """Choose."""
+        """Choose the records."""
         best: dict[tuple[Any, ...], Pair] = {}
         for inp, result in self._records:
             known = best.get(inp.task.workload)
@@ -94,9 +97,9 @@ class BaseGraphTuner:
         self._chosen = [best[w] for w in order]
 
     def get_optimal_records(self) -> list[Pair]:
-        """The record of each kernel."""
+        """The chosen record of each kernel."""
         if not self._chosen:
-            raise TVMError(f"{self.name}: nothing is chosen before run()")
+            raise TVMError(f"{self.name}: no records are chosen before run()")
         return list(self._chosen)
 
     def write_opt_sch2record_file(
@@ -108,8 +111,8 @@ class BaseGraphTuner:
 
 
 class DPTuner(BaseGraphTuner):
-    """By dynamic programming in the classic stack; here the best of each kernel is the best of the graph."""
+    """Dynamic programming in the classic stack; here, the best record of each kernel."""
 
 
 class PBQPTuner(BaseGraphTuner):
-    """By a quadratic program in the classic stack; here the best of each kernel is the best of the graph."""
+    """A boolean quadratic program in the classic stack; here, the best record of each kernel."""

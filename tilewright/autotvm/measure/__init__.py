@@ -1,10 +1,10 @@
-"""Measuring configurations: inputs, results, who builds and who runs."""
+"""Measurement of configurations: inputs, results, builders and runners."""
 
+from ...tune.measure.error_numbers import MeasureErrorNo
 from . import measure, measure_methods
 from .measure import (
     Builder,
     BuildResult,
-    MeasureErrorNo,
     MeasureInput,
     MeasureResult,
     Runner,

@@ -1,4 +1,4 @@
-"""Inputs and results of measurements; builders and runners."""
+"""Inputs and results of measurements, and the interfaces of builders and runners."""
 
 from __future__ import annotations
 
@@ -7,17 +7,6 @@ from typing import Any, NamedTuple
 
 from ...ir.errors import TVMError
 from ...tune.measure.error_numbers import MeasureErrorNo
-
-__all__ = [
-    "BuildResult",
-    "Builder",
-    "MeasureErrorNo",
-    "MeasureInput",
-    "MeasureResult",
-    "Runner",
-    "create_measure_batch",
-    "measure_option",
-]
 
 
 class MeasureInput(NamedTuple):
@@ -31,8 +20,8 @@ class MeasureInput(NamedTuple):
 class MeasureResult(NamedTuple):
     """The result of a measurement: the times of samples in seconds, or the error.
 
-    Of the samples the faster half is kept: the others tell of what else the machine was doing. `all_cost` is how long
-    building and measuring took.
+    `costs` are the faster half of the samples: the slower half was disturbed by other work of the machine. `all_cost`
+    is the time that building and measuring took.
     """
 
     costs: Sequence[Any]
@@ -49,8 +38,8 @@ class MeasureResult(NamedTuple):
 
 
 class BuildResult(NamedTuple):
-    """What a builder made of an input: `candidate` is what the engine measures; a builder of a user's own gives the
-    file of a library."""
+    """The result of a builder: `candidate` is the input of the engine. A builder of a user gives `filename`, a library,
+    instead."""
 
     filename: str | None
     arg_info: Any
@@ -60,7 +49,7 @@ class BuildResult(NamedTuple):
 
 
 class Builder:
-    """Makes programs of configurations."""
+    """Builds programs from configurations."""
 
     def __init__(self, timeout: float = 10, n_parallel: int | None = None) -> None:
         self.timeout = timeout
@@ -69,7 +58,7 @@ class Builder:
         self.build_kwargs: Mapping[str, Any] = {}
 
     def set_task(self, task: Any, build_kwargs: Mapping[str, Any] | None = None) -> None:
-        """Turn to a task."""
+        """Set the task whose configurations are built."""
         self.task, self.build_kwargs = task, dict(build_kwargs or {})
 
     def build(self, measure_inputs: Sequence[MeasureInput]) -> list[Any]:
@@ -86,11 +75,11 @@ class Runner:
         self.task: Any = None
 
     def set_task(self, task: Any) -> None:
-        """Turn to a task."""
+        """Set the task whose configurations are run."""
         self.task = task
 
     def get_build_kwargs(self) -> dict[str, Any]:
-        """What the builder must know about the device."""
+        """Options for the builder that depend on the device."""
         return {}
 
     def run(self, measure_inputs: Sequence[MeasureInput], build_results: Sequence[Any]) -> list[Any]:
@@ -99,8 +88,8 @@ class Runner:
 
 
 def measure_option(builder: Any, runner: Any) -> dict[str, Any]:
-    """How to measure: who builds ("local"), and who runs ("local")."""
-    from .measure_methods import LocalBuilder, LocalRunner  # they are derived from what is here
+    """The options of a measurement: a builder and a runner; "local" is the default of either."""
+    from .measure_methods import LocalBuilder, LocalRunner  # which derive from the classes above
 
     if isinstance(builder, str):
         if builder != "local":
@@ -114,7 +103,7 @@ def measure_option(builder: Any, runner: Any) -> dict[str, Any]:
 
 
 def create_measure_batch(task: Any, option: Mapping[str, Any]) -> Callable[..., list[MeasureResult]]:
-    """A function that measures a list of inputs. It has `n_parallel`: how many make a good batch."""
+    """A function that measures a list of inputs; its attribute `n_parallel` is a good size of a batch."""
     builder, runner = option["builder"], option["runner"]
     if not callable(getattr(builder, "build", None)) or not callable(getattr(runner, "run", None)):
         raise TVMError(

@@ -1,4 +1,4 @@
-"""Measuring on this machine, by the engine: building in processes, running and checking in another.
+"""Measurement on this machine by the engine: processes that build, and one that runs and checks.
 
 LocalBuilder ──▶ a program for each configuration ──▶ LocalRunner ──▶ tune.measure.Measurer
 """
@@ -22,9 +22,10 @@ from ...tune.measure.building import DEFAULT_BUILD
 from ...tune.measure.error_numbers import NUMBERS, MeasureErrorNo
 from ...tune.measure.machines import cache_flush_bytes, fingerprint
 from ...tune.measure.measurer import MeasureInput as EngineInput
-from ...tune.measure.measurer import MeasureOptions, Measurer, Timing
+from ...tune.measure.measurer import MeasureOptions, Measurer
 from ...tune.measure.measurer import MeasureResult as EngineResult
 from ...tune.measure.pool import usable_cores
+from ...tune.measure.running import Timing
 from ..task.space import InstantiationError
 from .measure import Builder, BuildResult, MeasureInput, MeasureResult, Runner
 
@@ -39,16 +40,16 @@ __all__ = [
 ]
 
 logger = logging.getLogger("autotvm")
-_SAMPLE = 0.002  # seconds that a sample takes at the least
-_BATCH = 8  # configurations that are measured between two thoughts of a tuner
+_SAMPLE = 0.002  # the least duration of a sample, in seconds
+_BATCH = 8  # configurations that are measured before a tuner learns from them
 
 
 class LocalBuilder(Builder):
     """Builds on this machine, each configuration in a process that may die.
 
-    The template runs here; lowering and code generation, which take longer, run in `n_parallel` processes with
-    `timeout` seconds for each. `build_func` is "default", or a function that the processes can import, called as
-    `build_func(mod, target=target)`.
+    The template runs in this process; lowering and code generation, which take longer, run in `n_parallel` processes.
+    `timeout` is the limit of each in seconds. `build_func` is "default", or a function that the processes can import:
+    it is called as `build_func(mod, target=target)`.
     """
 
     def __init__(
@@ -68,14 +69,14 @@ class LocalBuilder(Builder):
         self.do_fork, self.runtime = do_fork, runtime
 
     def build(self, measure_inputs: Sequence[MeasureInput]) -> list[Any]:
-        """The program of each configuration; a refusal of the template is a result too."""
+        """The program of each configuration, or the error of the template as a result."""
         out: list[Any] = []
         for inp in measure_inputs:
             begin = time.perf_counter()
             try:
                 with _limited(self.timeout):
                     made = EngineInput.of(inp.task.engine_task, inp.task.candidate(inp.config))
-            except Exception as error:  # whatever a template raises is about this configuration
+            except Exception as error:  # any error of a template is about this configuration
                 late = isinstance(error, _Late)
                 number = MeasureErrorNo.BUILD_TIMEOUT if late else MeasureErrorNo.INSTANTIATION_ERROR
                 out.append(_failed(error, number, time.perf_counter() - begin))
@@ -85,13 +86,12 @@ class LocalBuilder(Builder):
 
 
 class _Late(TuneError):
-    """A template that does not come to an end."""
+    """A template that exceeds its time limit."""
 
 
 @contextlib.contextmanager
 def _limited(seconds: float) -> Iterator[None]:
-    """Let a template work for so long. It runs here, so that only a signal can end it: one that counts the time of the
-    processor, for a process that is stopped is not late."""
+    """Limit the processor time of a template. It runs in this process, so that only a signal can end it."""
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "SIGPROF"):
         yield
         return
@@ -109,7 +109,7 @@ def _limited(seconds: float) -> Iterator[None]:
 
 
 def _build_name(build_func: str | Callable[..., Any]) -> str:
-    """The function that compiles, as the engine's processes find it."""
+    """The name by which the engine's processes import a function that compiles."""
     if build_func == "default":
         return DEFAULT_BUILD
     if isinstance(build_func, str) and ":" in build_func:
@@ -138,9 +138,11 @@ def _failed(error: Any, number: MeasureErrorNo, spent: float) -> MeasureResult:
 class LocalRunner(Runner):
     """Runs on this machine, one configuration at a time, in a process that may die.
 
-    Every configuration is compared with the program as it is written before it is timed: a wrong one is
-    `MeasureErrorNo.WRONG_ANSWER`. There are at least `repeat` samples of at least `min_repeat_ms` (2 ms if it is 0);
-    `timeout` is for all of them.
+    The result of every configuration is compared with that of the unscheduled program before it is timed; if it
+    differs, the error is `MeasureErrorNo.WRONG_ANSWER`. There are at least `repeat` samples of at least `min_repeat_ms`
+    (2 ms if it is 0). `timeout` is the limit of a configuration in seconds, `memory` its limit in MiB.
+    `cooldown_interval` is a pause before each sample in seconds. `number` and `check_correctness` change nothing: the
+    engine chooses the number of runs in a sample, and always checks.
     """
 
     def __init__(
@@ -160,15 +162,15 @@ class LocalRunner(Runner):
             raise UnsupportedError("LocalRunner(module_loader=…): candidates are loaded by the engine alone")
         self.number, self.repeat, self.min_repeat_ms = number, repeat, min_repeat_ms
         self.cooldown_interval, self.enable_cpu_cache_flush = cooldown_interval, enable_cpu_cache_flush
-        self.check_correctness = True  # there is no other way
+        self.check_correctness = True
         self.memory = memory
-        self.ref_input: Sequence[Any] | None = None  # arrays for the parameters, in place of random numbers
+        self.ref_input: Sequence[Any] | None = None  # values of the parameters, instead of random numbers
         self._options: MeasureOptions | None = None
         self._measurer: Any = None
         self._best: dict[str, tuple[EngineInput, float]] = {}
 
     def attach(self, builder: Any) -> None:
-        """Take the settings of who builds."""
+        """Combine the settings of a builder with those of this runner."""
         if not isinstance(builder, LocalBuilder):
             raise TuneError(
                 f"LocalRunner runs results of LocalBuilder, and the builder is a {type(builder).__name__}: give it a "
@@ -199,11 +201,11 @@ class LocalRunner(Runner):
         self._best.clear()
         if self.ref_input is not None:
             task.give_inputs(self.ref_input)
-            self.close()  # what it has of the task is of other inputs
+            self.close()  # it holds results for other inputs
 
     @property
     def measurer(self) -> Any:
-        """The engine's pool; its processes stay for the next task."""
+        """The engine's pool, whose processes are kept for the next task."""
         if self._measurer is None:
             self._measurer = self._open()
         return self._measurer
@@ -212,7 +214,7 @@ class LocalRunner(Runner):
         return Measurer(self._options)
 
     def close(self) -> None:
-        """End the processes. They end with this object otherwise."""
+        """End the processes, which otherwise end with this object."""
         if self._measurer is not None:
             self._measurer.close()
             self._measurer = None
@@ -239,10 +241,10 @@ class LocalRunner(Runner):
 
 
 def _result(result: EngineResult, spent: float, incumbent: float) -> tuple[MeasureResult, float]:
-    """A result of the engine as the classic one, and its time.
+    """A result of the engine in the classic form, and its time.
 
-    Where it was measured in turns with the best so far, that ratio counts: its samples are scaled to it, so that a
-    machine that has become slower meanwhile makes no configuration look bad.
+    If it was measured in turns with the best configuration so far, its samples are scaled to that ratio, so that a
+    machine which has become slower meanwhile does not make it look slow.
     """
     total = spent + result.build_seconds + result.run_seconds
     number = NUMBERS[result.status]
@@ -260,10 +262,11 @@ def _result(result: EngineResult, spent: float, incumbent: float) -> tuple[Measu
 
 
 class RPCRunner(LocalRunner):
-    """Runs on other machines: those of the Dask cluster whose scheduler is at `host` and `port`, with workers that are
-    tagged with the device `key` (see tune.fleet). They build too, so that the builder's settings are theirs.
+    """Runs on other machines: the workers, tagged with the device `key`, of the Dask cluster whose scheduler is at
+    `host` and `port` (see `tune.measure.fleet`). The workers also build, with the settings of the builder.
 
-    Where an `rpc.Tracker` listens whose servers of the key are on this machine, it is this machine that measures."""
+    If an `rpc.Tracker` listens there and its servers of the key are on this machine, this machine measures. `priority`
+    changes nothing."""
 
     def __init__(
         self,
@@ -290,7 +293,7 @@ class RPCRunner(LocalRunner):
     def _open(self) -> Any:
         if servers_here(self.key, self.host, self.port):
             return super()._open()
-        from ...tune.measure import fleet  # it needs dask.distributed
+        from ...tune.measure import fleet  # which needs dask.distributed
 
         return fleet.Fleet(fleet.scheduler_at(self.host, self.port), self.key, self._options)
 
@@ -303,16 +306,16 @@ class RPCRunner(LocalRunner):
 
 
 def set_cuda_target_arch(arch: Any) -> None:
-    """Say for which GPU code is made, which a target says."""
+    """Set the GPU to generate code for: an error, as the target names it."""
     raise UnsupportedError(
-        f"set_cuda_target_arch({arch!r}): the target says it: tvm.target.Target('cuda -arch=sm_90')"
+        f"set_cuda_target_arch({arch!r}): name the architecture in the target: tvm.target.Target('cuda -arch=sm_90')"
     )
 
 
 def check_remote(
     target: Any, device_key: str, host: str | None = None, port: int | None = None, *_: Any, **__: Any
 ) -> bool:
-    """Whether there is a worker with a device in a cluster."""
+    """Whether the Dask cluster at `host` and `port` has a worker with the device `device_key`."""
     from ...tune.measure import fleet
 
     try:

@@ -1,6 +1,8 @@
-"""What is tuned: templates and their tasks, spaces of configurations, and which configuration is taken."""
+"""Templates, their tasks and spaces of configurations, and the contexts that choose a configuration."""
 
+from ...tune.arguments import deserialize_args, serialize_args
 from . import args, dispatcher, relay_integration, space, task, topi_integration
+from .args import args_to_workload
 from .dispatcher import (
     ApplyConfig,
     ApplyFixedConfig,
@@ -11,19 +13,10 @@ from .dispatcher import (
     apply_history_best,
     clear_fallback_cache,
 )
+from .flop import compute_flop
 from .relay_integration import extract_from_multiple_program, extract_from_program
 from .space import ConfigEntity, ConfigSpace, FallbackConfigEntity, InstantiationError
-from .task import (
-    Task,
-    TaskTemplate,
-    args_to_workload,
-    compute_flop,
-    create,
-    deserialize_args,
-    get_config,
-    serialize_args,
-    template,
-)
+from .task import Task, TaskTemplate, create, get_config, template
 from .topi_integration import TaskExtractEnv, get_workload, register_topi_compute, register_topi_schedule
 
 __all__ = [

@@ -1,9 +1,9 @@
-"""The configuration of a template: a stack of contexts, queried from the innermost outwards.
+"""Contexts that choose the configuration of a template: a stack, queried from the innermost outwards.
 
     with apply_history_best("log.json"), target:
-        s, args = matmul(512, 512, 512, "float32")          # by the best record of that workload
+        s, args = matmul(512, 512, 512, "float32")          # with the best record of that workload
 
-A context that knows nothing passes the question on; the outermost, `FallbackContext`, always answers.
+A context without an answer queries the next; the outermost, `FallbackContext`, always has one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Workload = tuple[Any, ...]
 
 
 class DispatchContext:
-    """Answers for configurations in a `with` block; `current` is the innermost."""
+    """A context that chooses configurations in a `with` block; `current` is the innermost one."""
 
     current: ClassVar[DispatchContext]
 
@@ -38,14 +38,14 @@ class DispatchContext:
         self._outer: list[DispatchContext] = []
 
     def query(self, target: Target | None, workload: Workload | None) -> Any:
-        """The configuration for a workload, by this context or by those around it."""
+        """The configuration for a workload, from this context or an outer one."""
         found = self._query_inside(target, workload)
         if found is None and self._outer:
             found = self._outer[-1].query(target, workload)
         return found
 
     def update(self, target: Target, workload: Workload, cfg: Any) -> None:
-        """Say which configuration is to be taken for a workload."""
+        """Set the configuration for a workload."""
         raise TVMError(f"{type(self).__name__} keeps no configurations: use ApplyHistoryBest([])")
 
     def _query_inside(self, target: Target | None, workload: Workload | None) -> Any:
@@ -77,7 +77,7 @@ class ApplyConfig(DispatchContext):
 
 
 class ApplyFixedConfig(DispatchContext):
-    """The first configuration of given tasks, of those templates that are named, cost-free in their order."""
+    """The first configuration of each task whose template is in `schedule_names`; its cost is the position there."""
 
     def __init__(self, tasks: Sequence[Any], schedule_names: str | Sequence[str]) -> None:
         super().__init__()
@@ -116,11 +116,16 @@ def _pairs(records: Any) -> Iterable[tuple[Any, Any]]:
     return load_from_file(records) if hasattr(records, "read") else records
 
 
-class ApplyHistoryBest(DispatchContext):
-    """The best records of each workload, by target.
+def _names(target: Target) -> list[str]:
+    """The names that records of a target are found by: its model, if known, then its keys."""
+    return [*([target.model] if target.model != "unknown" else []), *target.keys]
 
-    Records are a file (its path, or what is open), pairs of MeasureInput and MeasureResult, or several of them; None is
-    nothing. In the `with` block the graph compiler builds extracted tasks by their records too.
+
+class ApplyHistoryBest(DispatchContext):
+    """The best record of each workload and target.
+
+    Records are a file (its path, or open), several paths, or pairs of MeasureInput and MeasureResult. In the `with`
+    block, the graph compiler applies the records of extracted tasks too.
     """
 
     def __init__(self, records: Any = None) -> None:
@@ -134,7 +139,7 @@ class ApplyHistoryBest(DispatchContext):
             self.load(records)
 
     def load(self, records: Any) -> None:
-        """Take in more records."""
+        """Add records."""
         if isinstance(records, (list, tuple)) and records and isinstance(records[0], (str, os.PathLike)):
             for one in records:
                 self.load(one)
@@ -149,8 +154,8 @@ class ApplyHistoryBest(DispatchContext):
         others -= {None, *here}
         if others:
             logger.warning(
-                "there are records of other machines (%s) among those given, whose times say little about this one "
-                "(%s): tune here",
+                "some records are of other machines (%s), whose times do not compare with those of this one (%s): "
+                "tune here",
                 ", ".join(sorted(others)),
                 ", ".join(sorted(here)),
             )
@@ -165,25 +170,20 @@ class ApplyHistoryBest(DispatchContext):
             key = (record.workload, record.target)
             if key not in self._sketched or time < self._sketched[key].time:
                 self._sketched[key] = record
-        tables = [(self.best_by_targetkey, (key, workload)) for key in inp.target.keys]
-        if inp.target.model != "unknown":
-            tables.append((self.best_by_model, (inp.target.model, workload)))
-        for table, place in tables:
-            known = table.get(place)
+        for name in _names(inp.target):
+            table = self.best_by_model if name == inp.target.model else self.best_by_targetkey
+            known = table.get((name, workload))
             if known is None or time < float(np.mean(known[1].costs)):
-                table[place] = (inp, result)
+                table[name, workload] = (inp, result)
 
     def _query_inside(self, target: Target | None, workload: Workload | None) -> Any:
         if target is None:
             raise TVMError(
-                "the best record is looked up for a target, and none is set: `with tvm.target.Target(…):` around it"
+                "the best record depends on the target, and none is set: `with tvm.target.Target(…):` around it"
             )
         if workload is None:
             return None
-        places = ([(target.model, workload)] if target.model != "unknown" else []) + [
-            (key, workload) for key in target.keys
-        ]
-        for place in places:
+        for place in ((name, workload) for name in _names(target)):
             if place in self._best_user_defined:
                 return self._best_user_defined[place]
             found = self.best_by_model.get(place) or self.best_by_targetkey.get(place)
@@ -193,16 +193,16 @@ class ApplyHistoryBest(DispatchContext):
 
     def update(self, target: Target, workload: Workload, cfg: Any) -> None:
         cfg.is_fallback = False
-        for key in (*([target.model] if target.model != "unknown" else []), *target.keys):
-            self._best_user_defined[key, workload] = cfg
+        for name in _names(target):
+            self._best_user_defined[name, workload] = cfg
 
     # -- programs of the graph compiler ------------------------------------------------------------
     def _record(self, task: Any) -> Record | None:
-        """The decisions of the best record of a program, for the engine's scheduler."""
+        """The best record of a program, for the engine's scheduler."""
         return self._sketched.get((task.workload, str(task.target)))
 
     def _ask_here(self) -> History | None:
-        """Have the engine's scheduler ask; not if there is nothing to answer, for its questions take time."""
+        """Open a history for the engine's scheduler, unless there is no record for it: queries take time."""
         return History(self._record).__enter__() if self._sketched else None
 
     def __enter__(self) -> Any:
@@ -234,7 +234,7 @@ def engine_record(inp: Any, result: Any) -> Record | None:
 
 
 class ApplyGraphBest(DispatchContext):
-    """The records of a graph, one for each node in the order in which they are compiled; a graph tuner writes them."""
+    """The records of a graph, as a graph tuner writes them: one for each node, in the order of compilation."""
 
     def __init__(self, records: Any) -> None:
         super().__init__()
@@ -269,7 +269,7 @@ class ApplyGraphBest(DispatchContext):
 
 # ---------------------------------------------------------------------------- the outermost
 class FallbackContext(DispatchContext):
-    """The last context: returns a configuration of first candidates, which a template may improve."""
+    """The outermost context: a configuration with the first candidate of each knob, which a template may change."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -281,8 +281,8 @@ class FallbackContext(DispatchContext):
         if key in self.memory:
             return self.memory[key]
         message = (
-            f"no record for target={target}, workload={workload}: a fallback configuration is taken, which may be "
-            "much slower than a tuned one"
+            f"no record for target={target}, workload={workload}: a fallback configuration is used, which may be much "
+            "slower than a tuned one"
         )
         if not GLOBAL_SCOPE.silent and message not in self.messages:
             self.messages.add(message)
@@ -307,7 +307,7 @@ def clear_fallback_cache(target: Target, workload: Workload) -> None:
 
 
 def apply_history_best(records: Any = None) -> ApplyHistoryBest:
-    """A `with` block in which templates, and the graph compiler, take the best of some records."""
+    """A `with` block in which templates and the graph compiler use the best of some records."""
     return ApplyHistoryBest(records)
 
 

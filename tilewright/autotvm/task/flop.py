@@ -1,4 +1,4 @@
-"""How many operations a tensor program takes, counted in its expressions."""
+"""The number of operations of a tensor program, counted in its expressions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ...ir.expr import (
 )
 from ...ir.op import Op
 from ...te.tensor import ComputeOp, ExternOp, PlaceholderOp
-from ..utils import get_const_int
+from ...tune.arguments import get_const_int
 
 
 class FlopCalculationError(TVMError, RuntimeError):
@@ -57,7 +57,7 @@ def _count(e: Any) -> int:
         if name == "if_then_else":
             return max(_count(a) for a in e.args[1:])
         return 1 + sum(_count(a) for a in e.args)
-    raise FlopCalculationError(f"{type(e).__name__} is nothing that operations are counted of")
+    raise FlopCalculationError(f"operations of {type(e).__name__} are not counted")
 
 
 def compute_flop(sch: Any) -> int:
@@ -75,13 +75,11 @@ def compute_flop(sch: Any) -> int:
                 total += points * _count(op.body[0])
             except (ValueError, FlopCalculationError) as error:
                 raise FlopCalculationError(
-                    f"the operations of {op.name} cannot be counted: {error}; say how many there are: "
-                    "cfg.add_flop(n)"
+                    f"the operations of {op.name} cannot be counted: {error}; give their number: cfg.add_flop(n)"
                 ) from None
         elif isinstance(op, ExternOp):
             raise FlopCalculationError(
-                f"{op.name} is an extern, whose operations cannot be counted: say how many there are: "
-                "cfg.add_flop(n)"
+                f"the operations of {op.name}, an extern, cannot be counted: give their number: cfg.add_flop(n)"
             )
         elif not isinstance(op, PlaceholderOp):
             raise FlopCalculationError(f"{op.name}: operations of {type(op).__name__} are not counted")

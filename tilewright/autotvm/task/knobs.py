@@ -1,4 +1,4 @@
-"""What a template leaves open, knob by knob: the ways to split, reorder and annotate axes, or any list of options.
+"""Knobs of templates: the ways to split, reorder and annotate axes, or any list of options.
 
 space of a knob (SplitSpace, …)  ──[i]──▶  entity (SplitEntity, …)  ──apply(s, op, axis)──▶  loops
 """
@@ -20,14 +20,14 @@ class InstantiationError(TVMError, ValueError):
 
 
 class Axis(NamedTuple):
-    """A loop that a knob defines: its space, and its index there."""
+    """A loop that results from a knob: the space of the knob, and the number of the loop."""
 
     space: TransformSpace | None
     index: int  # type: ignore[assignment]  # a tuple has a method of that name
 
 
 class VirtualAxis:
-    """An axis for the sake of its length alone: of a number, of a loop, or of another such axis."""
+    """An axis that stands for its length, from a number, a loop or another such axis."""
 
     _count = 0
 
@@ -39,8 +39,8 @@ class VirtualAxis:
             length, name = const_value(var.dom.extent), name or var.var.name
             if length is None:
                 raise InstantiationError(
-                    f"the axis {var.var.name} has the extent `{var.dom.extent}`, and a knob needs a number: give "
-                    "cfg.axis(n) in its place"
+                    f"the axis {var.var.name} has the extent `{var.dom.extent}`, and a knob needs a number: use "
+                    "cfg.axis(n) instead"
                 )
         elif isinstance(var, (int, IntImm)):
             length = int(var)
@@ -67,7 +67,7 @@ def get_pow2s(n: int) -> list[int]:
 
 # ---------------------------------------------------------------------------- spaces
 class TransformSpace:
-    """The candidates of one knob. `num_output` loops come out of it."""
+    """The candidates of a knob, which results in `num_output` loops."""
 
     def __init__(self) -> None:
         self.entities: Sequence[Any] = []
@@ -84,7 +84,8 @@ class TransformSpace:
 
     @staticmethod
     def get_num_output(axes: Sequence[Any], policy: str | None, **kwargs: Any) -> int:
-        return 0
+        """The number of loops that a knob results in."""
+        return len(axes)
 
 
 class SplitSpace(TransformSpace):
@@ -97,7 +98,7 @@ class SplitSpace(TransformSpace):
         self.num_output = int(kwargs.get("num_outputs", 0))
         if self.num_output < 1:
             raise ValueError(
-                f"define_split({axis.name}): say into how many loops: num_outputs=2 for (outer, inner)"
+                f"define_split({axis.name}): give the number of loops: num_outputs=2 for (outer, inner)"
             )
         keep: Callable[[SplitEntity], Any] = kwargs.get("filter") or (lambda entity: True)
         sizes = self._candidates(kwargs) if policy == "candidate" else self._products(kwargs)
@@ -113,7 +114,7 @@ class SplitSpace(TransformSpace):
         return given
 
     def _products(self, kwargs: dict[str, Any]) -> list[list[int]]:
-        """Sizes of all loops but the outermost, so that they fill the axis; the innermost changes slowest."""
+        """Sizes of the inner loops, with -1 for the outermost; the innermost size changes slowest."""
         n = self.product
         policies = {
             "factors": lambda: set(get_factors(n)),
@@ -156,11 +157,11 @@ class SplitSpace(TransformSpace):
 class ReorderSpace(TransformSpace):
     """The orders of some axes.
 
-    identity       as they are
+    identity       the given order
     all            every order
-    interval_all   every order of the axes interval[0] to interval[1]
-    candidate      those that are listed, by axes
-    interleave     chains of spatial and of reduction axes merged level by level
+    interval_all   every order of the axes from interval[0] up to, but not including, interval[1]
+    candidate      the orders in `candidate`, as lists of axes
+    interleave     chains of spatial and of reduction axes, merged level by level
     """
 
     def __init__(self, axes: Sequence[Any], policy: str | None, **kwargs: Any) -> None:
@@ -190,8 +191,8 @@ class ReorderSpace(TransformSpace):
     def _interleaved(
         axes: Sequence[Any], spatial: Sequence[Sequence[Any]], reduce: Sequence[Sequence[Any]]
     ) -> list[list[int]]:
-        """Tiles nest from the outside in: of each level the spatial axes come in their order, and each level of the
-        reduction goes before or behind the level of spatial axes that stands beside it."""
+        """The levels of tiles, outermost first. Each level of reduction axes is before or after the level of spatial
+        axes at the same depth."""
         levels = [[_position(axes, a) for a in level if a is not None] for level in _by_level(spatial)]
         sums = [[_position(axes, a) for a in level if a is not None] for level in _by_level(reduce)]
         outer = max(0, len(levels) - len(sums))
@@ -206,16 +207,12 @@ class ReorderSpace(TransformSpace):
             out.append(order)
         return out
 
-    @staticmethod
-    def get_num_output(axes: Sequence[Any], policy: str | None, **kwargs: Any) -> int:
-        return len(axes)
-
     def __repr__(self) -> str:
         return f"Reorder(policy={self.policy}) len={len(self)}"
 
 
 def _by_level(chains: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """Chains of axes, outer to inner, as the levels of all of them; shorter chains have no outer levels."""
+    """The levels of chains of axes, outermost first; shorter chains have None in outer levels."""
     depth = max((len(c) for c in chains), default=0)
     padded = [[None] * (depth - len(c)) + list(c) for c in chains]
     return [[c[level] for c in padded] for level in range(depth)]
@@ -233,13 +230,13 @@ _THREADS = ("threadIdx.z", "threadIdx.y", "threadIdx.x")
 
 
 class AnnotateSpace(TransformSpace):
-    """What may be said of axes.
+    """The annotations of axes.
 
-    none, unroll, vec, try_unroll, try_vec, try_unroll_vec   for each axis one of these (try: or none), at most one in
-                                                             vectors
-    bind_gpu, bind_gpu_virtual                               blocks and threads, in as many dimensions as there are axes
-    locate_cache                                             at which num_anchor of the axes caches are filled
-    candidate                                                those that are listed
+    none, unroll, vec, try_unroll, try_vec, try_unroll_vec   one of these for each axis (try: or none), and at most one
+                                                             vectorized axis
+    bind_gpu, bind_gpu_virtual                               blocks and threads, in as many dimensions as the axes allow
+    locate_cache                                             the `num_anchor` axes at which caches are filled
+    candidate                                                the annotations in `candidate`
     """
 
     def __init__(self, axes: Sequence[Any], policy: str | None, **kwargs: Any) -> None:
@@ -261,16 +258,12 @@ class AnnotateSpace(TransformSpace):
             found = (anns for anns in product(words, repeat=n) if anns.count("vec") <= 1)
         self.entities = [AnnotateEntity(list(anns)) for anns in found]
 
-    @staticmethod
-    def get_num_output(axes: Sequence[Any], policy: str | None, **kwargs: Any) -> int:
-        return len(axes)
-
     def __repr__(self) -> str:
         return f"Annotate(policy={self.policy}) len={len(self)}"
 
 
 def _bound(axes: int, virtual: bool) -> list[str]:
-    """Blocks, virtual threads and threads of as many dimensions as there are axes for; those before are fused."""
+    """Blocks, (virtual) threads of as many dimensions as the number of axes allows; the outer axes are fused."""
     kinds = 3 if virtual else 2
     dims = min(3, axes // kinds)
     if dims == 0:
@@ -292,13 +285,13 @@ class OtherOptionSpace(TransformSpace):
 
 # ---------------------------------------------------------------------------- entities
 class SplitEntity:
-    """A split that is decided: the sizes of the loops, of which one may be -1."""
+    """A split: the sizes of the loops, of which one may be -1."""
 
     def __init__(self, size: Sequence[int]) -> None:
         self.size = [int(x) for x in size]
 
     def apply(self, sch: Any, op: Any, axis: Any) -> list[Any]:
-        """Split an axis of a stage; the loops, outermost first."""
+        """Split an axis of a stage. Returns the loops, outermost first."""
         loops = []
         for size in self.size[:0:-1]:
             axis, inner = sch[op].split(axis, factor=size)
@@ -310,13 +303,13 @@ class SplitEntity:
 
 
 class ReorderEntity:
-    """An order that is decided."""
+    """An order of loops."""
 
     def __init__(self, perm: Sequence[int]) -> None:
         self.perm = [int(x) for x in perm]
 
     def apply(self, sch: Any, op: Any, axes: Sequence[Any]) -> list[Any]:
-        """Reorder loops of a stage; the loops in their new order."""
+        """Reorder loops of a stage. Returns them in their new order."""
         if len(axes) != len(self.perm):
             raise InstantiationError(f"an order of {len(self.perm)} loops was given {len(axes)} of them")
         ordered = [axes[i] for i in self.perm]
@@ -328,7 +321,7 @@ class ReorderEntity:
 
 
 class AnnotateEntity:
-    """Annotations that are decided, one for each axis."""
+    """Annotations, one for each axis."""
 
     def __init__(self, anns: Sequence[Any]) -> None:
         self.anns = list(anns)
@@ -344,7 +337,11 @@ class AnnotateEntity:
         cfg: Any = None,
         source: Sequence[Sequence[Any]] | None = None,
     ) -> list[Any]:
-        """Annotate loops of a stage, or compute the tensors of `source` at them; the loops that there are then."""
+        """Annotate loops of a stage, or compute the tensors of `source` at them. Returns the resulting loops.
+
+        `axis_lens` are the lengths of the loops; one longer than `max_unroll` is not unrolled, and one whose length is
+        not in `vec_size` is not vectorized: `cfg` is then marked as refused.
+        """
         loops = list(axes)
         if source is not None:
             for tensors, at in zip(source, self.anns, strict=False):
@@ -378,7 +375,7 @@ def _refuse(cfg: Any, why: str) -> None:
 
 
 class OtherOptionEntity:
-    """An option that is decided."""
+    """An option."""
 
     def __init__(self, val: Any) -> None:
         self.val = _plain(val)

@@ -1,7 +1,7 @@
-"""The tasks of models: the functions that the graph compiler schedules, with the engine's own rules as the space.
+"""The tasks of models: the fused functions that the graph compiler schedules, in the space of the engine's rules.
 
-Operators have no templates here: the space of such a task has a knob for each stage of the fused function, with a
-candidate for each row of the engine's table. What was measured is applied by `apply_history_best` around `relay.build`.
+Operators have no templates here. The space of such a task has a knob for each stage of the fused function, with a
+candidate for each row of the table of the stage. `apply_history_best` around `relay.build` applies the records.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ Array = Any
 
 
 class StageSpace(TransformSpace):
-    """The rows of a stage's table as the candidates of a knob; each is made when it is asked for. The zero-trial
-    schedule's row is the first."""
+    """The rows of the table of a stage as the candidates of a knob, each made on demand. The row of the zero-trial
+    schedule is the first candidate."""
 
     def __init__(self, stage: Stage) -> None:
         super().__init__()
         self.stage = stage
 
     def row(self, index: Any) -> Any:
-        """The number of a candidate as that of a row, or of several; the two are exchanged for the default."""
+        """The row of a candidate, or the candidate of a row: the first and the default row are exchanged."""
         default = self.stage.default
         return np.where(index == 0, default, np.where(index == default, 0, index))
 
@@ -53,7 +53,7 @@ class StageSpace(TransformSpace):
 
 
 class SketchSpace(ConfigSpace):
-    """The space of a program's sketches. Configuration 0 is the zero-trial schedule: tuning ends with nothing worse."""
+    """The space of the sketches of a program. Configuration 0, which is measured first, is the zero-trial schedule."""
 
     known = (0,)
 
@@ -66,7 +66,7 @@ class SketchSpace(ConfigSpace):
             self._entity_map[name] = self.space_map[name][0]
 
     def rows(self, indices: Array) -> Array:
-        """Configurations as the engine has them: a row for each stage."""
+        """Configurations in the form of the engine: a row for each stage."""
         points = self.points(indices)
         spaces = [s for s in self.space_map.values() if isinstance(s, StageSpace)]
         return np.stack([s.row(points[:, k]) for k, s in enumerate(spaces)], axis=1)
@@ -75,7 +75,7 @@ class SketchSpace(ConfigSpace):
         spaces = [s for s in self.space_map.values() if isinstance(s, StageSpace)]
         return self.indices(np.stack([s.row(rows[:, k]) for k, s in enumerate(spaces)], axis=1))
 
-    # A stage is one knob, of which the engine knows the parts.
+    # A stage is one knob; the engine knows the decisions that a row consists of.
     def random_walks(self, indices: Array, rng: Any) -> Array:
         return self._indices_of(self.space.mutate(rng, self.rows(indices)))
 
@@ -87,7 +87,7 @@ class SketchSpace(ConfigSpace):
         return self.random_walk(index, rng) if rng.random() < chance else index
 
     def knob_features(self, indices: Array) -> Array:
-        """What the engine's models see: the first column is what the model of the machine expects."""
+        """The features of the engine; the first column is the prediction of the analytical model."""
         return self.space.features(self.rows(indices))
 
 
@@ -114,11 +114,11 @@ class SketchTask(Task):
             self._space = value
 
     def decisions(self, config: Any) -> list[dict[str, Any]]:
-        """A configuration as the engine has it."""
+        """The decisions of a configuration, for the engine."""
         return [config[name].val for name in config]
 
     def instantiate(self, config: Any) -> tuple[Any, list[Any]]:
-        """The tir.Schedule of a configuration; it says itself what it takes."""
+        """The tir.Schedule of a configuration, which contains its parameters."""
         config.errors = []
         return self.sketches.apply(self.decisions(config)), []
 
@@ -127,7 +127,7 @@ class SketchTask(Task):
 
 
 def operators_of(name: str) -> set[str]:
-    """The operators that the name of a fused function tells: nn.conv2d and nn.relu of fused_nn_conv2d_nn_relu."""
+    """The operators in the name of a fused function: nn.conv2d and nn.relu of fused_nn_conv2d_nn_relu."""
     from ...relay.op import registry
 
     by_label = {re.sub(r"\W", "_", op): op for op in registry.list_names()}
@@ -142,7 +142,7 @@ def extract_from_program(
     target_host: Any = None,
     ops: Sequence[Any] | None = None,
 ) -> list[Task]:
-    """The tasks of a model. `ops` leaves those whose programs have one of some operators."""
+    """The tasks of a model; with `ops`, those with at least one of these operators."""
     return extract_from_multiple_program([mod], [params], target, target_host, ops)
 
 
@@ -153,8 +153,8 @@ def extract_from_multiple_program(
     target_host: Any = None,
     ops: Sequence[Any] | None = None,
 ) -> list[Task]:
-    """The tasks of several models, each once."""
-    from ...relay.backend import tasks as graph_tasks  # the graph compiler is loaded for models alone
+    """The tasks of several models, without repetitions."""
+    from ...relay.backend import tasks as graph_tasks  # the graph compiler is loaded only for models
 
     wanted = None if ops is None else {str(getattr(op, "name", op)) for op in ops}
     found: dict[tuple[str, str], SketchTask] = {}

@@ -1,14 +1,16 @@
-"""Spaces of configurations: everything that the knobs of a template leave open.
+"""Spaces of configurations: all combinations of the knobs of a template.
 
     index  ──point──▶  (a number for each knob)  ──▶  ConfigEntity: an entity for each knob
 
-The first knob changes fastest, so that an index is Σ point[k] · Π(lengths of the knobs before k).
+The first knob changes fastest: an index is Σ point[k] · Π(numbers of candidates of the knobs before k).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from random import Random
 from typing import Any
 
@@ -66,7 +68,7 @@ _ANNOTATIONS = (
 
 
 def flatten_entity(entity: Any) -> list[float]:
-    """What an entity decides, as numbers."""
+    """The values of an entity, as numbers."""
     if isinstance(entity, SplitEntity):
         return [float(x) for x in entity.size]
     if isinstance(entity, ReorderEntity):
@@ -78,11 +80,11 @@ def flatten_entity(entity: Any) -> list[float]:
         return [float(value)]
     if isinstance(value, (list, tuple)) and all(isinstance(x, (int, float)) for x in value):
         return [float(x) for x in value]
-    return []  # a word says nothing by itself: its number in the list of options does
+    return []  # a word has no value: its position in the list of options is a feature of its own
 
 
 class _Knobs:
-    """The interface of knobs for templates: the common part of spaces and configurations."""
+    """The interface of spaces and configurations for templates."""
 
     is_fallback = False
 
@@ -94,39 +96,43 @@ class _Knobs:
         self.cost: Any = None
         self._collect = True
         self._entity_map: dict[str, Any] = {}
-        self._constraints: list[Any] = []
 
-    # -- what is open ----------------------------------------------------------------------------
+    # -- knobs -----------------------------------------------------------------------------------
     @staticmethod
     def axis(var: Any) -> VirtualAxis:
-        """An axis of which only the length counts: of a number or of a loop."""
+        """An axis that stands for its length, from a number or a loop."""
         return VirtualAxis(var)
 
     reduce_axis = axis
 
     def define_split(self, name: str, axis: Any, policy: str = "factors", **kwargs: Any) -> list[Axis]:
-        """Leave open how an axis is split into `num_outputs` loops."""
+        """Define a knob for the split of an axis into `num_outputs` loops.
+
+        `policy` is factors (the divisors of the length), power2, verbose (both) or candidate (those of `candidate=`).
+        `max_factor=` limits the sizes of inner loops, `no_tail=` excludes sizes that do not divide the length, and
+        `filter=` is a function of a SplitEntity.
+        """
         return self._define(SplitSpace, name, [axis], policy, **kwargs)
 
     def define_reorder(
         self, name: str, axes: Sequence[Any], policy: str = "all", **kwargs: Any
     ) -> list[Axis]:
-        """Leave open in which order loops are nested."""
+        """Define a knob for the order of loops; `ReorderSpace` lists the policies."""
         return self._define(ReorderSpace, name, list(axes), policy, **kwargs)
 
     def define_annotate(self, name: str, axes: Sequence[Any], policy: str, **kwargs: Any) -> list[Axis]:
-        """Leave open which loops are unrolled, vectorised or bound."""
+        """Define a knob for the annotations of loops (unroll, vectorize, bind); `AnnotateSpace` lists the policies."""
         return self._define(AnnotateSpace, name, list(axes), policy, **kwargs)
 
     def define_knob(self, name: str, candidate: Iterable[Any]) -> list[Axis]:
-        """Leave open which of some options is taken."""
+        """Define a knob for one of several options."""
         return self._define(OtherOptionSpace, name, [], None, candidate=list(candidate))
 
     def _define(
         self, kind: type[TransformSpace], name: str, axes: list[Any], policy: str | None, **kwargs: Any
     ) -> list[Axis]:
         known = self.space_map.get(name)
-        if known is not None:  # the second part of a template asks again
+        if known is not None:  # the schedule function of a template defines it again
             return [Axis(known, i) for i in range(known.num_output)]
         if not self._collect:
             return [Axis(None, i) for i in range(kind.get_num_output(axes, policy, **kwargs))]
@@ -141,21 +147,21 @@ class _Knobs:
         return [Axis(space, i) for i in range(space.num_output)]
 
     def _forget(self) -> None:
-        """What was computed of the knobs holds no longer."""
+        """Drop cached values, as the knobs have changed."""
 
     def add_flop(self, flop: Any) -> None:
-        """Say how many operations a run takes."""
+        """Add to the number of operations of a run."""
         self.flop += float(getattr(flop, "value", flop))
 
     def raise_error(self, msg: str) -> None:
-        """Say that the configuration is of no use; it is not measured."""
+        """Refuse the configuration, for a reason; it is not measured."""
         self.errors.append(str(msg))
 
     def valid(self) -> bool:
-        """Whether the template had nothing against the configuration, once it was instantiated."""
+        """Whether the template accepted the configuration when it was instantiated."""
         return not self.errors
 
-    # -- what is decided ---------------------------------------------------------------------------
+    # -- values ------------------------------------------------------------------------------------
     def __getitem__(self, name: str) -> Any:
         try:
             return self._entity_map[name]
@@ -164,7 +170,7 @@ class _Knobs:
             raise KeyError(f"there is no knob {name!r}; there are: {known}") from None
 
     def get_entity(self, name: str) -> Any:
-        """What a knob was decided to be; None if there is no such knob."""
+        """The value of a knob; None if there is no such knob."""
         return self._entity_map.get(name)
 
     def __contains__(self, name: object) -> bool:
@@ -177,7 +183,7 @@ class _Knobs:
 class ConfigSpace(_Knobs):
     """All configurations of a template. While it is collected, `cfg[name]` is the first candidate of a knob.
 
-    The configurations of `known` are measured before all others: what is taken without tuning, if that is one of them.
+    `known` are the indices of configurations to measure first, such as the one that is used without tuning.
     """
 
     known: Sequence[int] = ()
@@ -185,22 +191,18 @@ class ConfigSpace(_Knobs):
     def __init__(self) -> None:
         super().__init__()
         self._filter: Callable[[Any], Any] | None = None
-        self._valid: Array = None  # the indices that pass the filter
 
     def _forget(self) -> None:
-        self._valid = None
-        for name in ("dims", "_radix", "_columns"):
+        for name in ("dims", "_radix", "_columns", "_indices"):
             self.__dict__.pop(name, None)
 
     # -- sizes -----------------------------------------------------------------------------------
     @cached_property
     def dims(self) -> list[int]:
-        """How many candidates each knob has."""
+        """The number of candidates of each knob."""
         sizes = [len(space) for space in self.space_map.values()]
         if math.prod(sizes) >= 1 << 62:
-            raise InstantiationError(
-                f"the knobs have {math.prod(sizes)} combinations: leave fewer of them open"
-            )
+            raise InstantiationError(f"the knobs have {math.prod(sizes)} combinations: define fewer of them")
         return sizes
 
     @cached_property
@@ -209,59 +211,53 @@ class ConfigSpace(_Knobs):
 
     @property
     def range_length(self) -> int:
-        """How many indices there are, whether they pass the filter or not."""
+        """The number of indices, including those that the filter excludes."""
         return math.prod(self.dims)
 
     def __len__(self) -> int:
-        return self.range_length if self._filter is None else len(self._indices())
+        return len(self._indices)
 
     def subrange_length(self, start: int, end: int) -> int:
-        """How many configurations have an index from `start` to below `end`."""
-        self._check_range(start, end)
-        if self._filter is None:
-            return end - start
-        return int(np.searchsorted(self._indices(), end) - np.searchsorted(self._indices(), start))
+        """The number of configurations with an index from `start` up to, but not including, `end`."""
+        first, last = self._places(start, end)
+        return last - first
 
-    def _check_range(self, start: int, end: int) -> None:
-        if not 0 <= start <= end <= self.range_length:
-            raise ValueError(f"the range {start}:{end} is not within the space 0:{self.range_length}")
+    def _places(self, start: int | None, end: int | None) -> tuple[int, int]:
+        """The positions in `_indices` of a range of indices, which is the whole space by default."""
+        begin, stop = start or 0, self.range_length if end is None else end
+        if not 0 <= begin <= stop <= self.range_length:
+            raise ValueError(f"the range {begin}:{stop} is not within the space 0:{self.range_length}")
+        return bisect_left(self._indices, begin), bisect_left(self._indices, stop)
 
     # -- filters -----------------------------------------------------------------------------------
     def multi_filter(self, filter: Callable[[Any], Any]) -> None:
-        """Leave only configurations of which a function of all knobs says so."""
-        self._filter, self._valid = filter, None
+        """Keep only the configurations for which a function of the configuration is true."""
+        self._filter = filter
+        self._forget()
 
-    def _indices(self) -> Array:
-        """The indices that pass the filter, in order."""
-        if self._valid is None:
-            assert self._filter is not None
-            passes = [i for i in range(self.range_length) if self._filter(self.get(i))]
-            self._valid = np.array(passes, np.int64)
-        return self._valid
+    @cached_property
+    def _indices(self) -> Any:
+        """The indices that the filter does not exclude, in order: an array, or the range of all without a filter."""
+        every = range(self.range_length)
+        if self._filter is None:
+            return every
+        return np.array([i for i in every if self._filter(self.get(i))], np.int64)
 
     def is_index_valid(self, index: int) -> bool:
-        """Whether there is a configuration with an index."""
-        if not 0 <= index < self.range_length:
-            return False
-        if self._filter is None:
-            return True
-        place = int(np.searchsorted(self._indices(), index))
-        return place < len(self._indices()) and int(self._indices()[place]) == index
+        """Whether an index is that of a configuration, which the filter does not exclude."""
+        place = bisect_left(self._indices, index)
+        return bool(place < len(self._indices) and self._indices[place] == index)
 
     def are_valid(self, indices: Array) -> Array:
-        """Which of some indices there are configurations of."""
-        inside = (indices >= 0) & (indices < self.range_length)
-        if self._filter is None or not len(indices):
-            return inside
-        known = self._indices()
-        if not len(known):
-            return np.zeros(len(indices), bool)
-        place = np.minimum(np.searchsorted(known, indices), len(known) - 1)
-        return inside & (known[place] == indices)
+        """`is_index_valid` of an array of indices."""
+        if self._filter is None:
+            return (indices >= 0) & (indices < self.range_length)
+        first, behind = (np.searchsorted(self._indices, indices, side) for side in ("left", "right"))
+        return first < behind
 
     # -- indices and points ------------------------------------------------------------------------
     def point2knob(self, point: int) -> list[int]:
-        """An index as the number of a candidate for each knob."""
+        """The number of the candidate of each knob, from an index."""
         out = []
         for n in self.dims:
             point, digit = divmod(int(point), n)
@@ -269,7 +265,7 @@ class ConfigSpace(_Knobs):
         return out
 
     def knob2point(self, knob: Sequence[int]) -> int:
-        """The index of a candidate for each knob."""
+        """The index, from the number of the candidate of each knob."""
         total, scale = 0, 1
         for digit, n in zip(knob, self.dims, strict=True):
             total, scale = total + int(digit) * scale, scale * n
@@ -294,45 +290,35 @@ class ConfigSpace(_Knobs):
         to_exclude: Iterable[int] | None = None,
         rng: Any = None,
     ) -> int:
-        """The index of a configuration drawn at random, from `start` to below `end` and none of `to_exclude`."""
-        begin, stop = start or 0, self.range_length if end is None else end
-        self._check_range(begin, stop)
+        """The index of a random configuration in a range, without those of `to_exclude`."""
+        first, last = self._places(start, end)
         rng = rng or Random()
         gone = set(to_exclude or ())
-        for _ in range(64):
-            index = rng.randrange(begin, stop) if stop > begin else -1
-            if index not in gone and self.is_index_valid(index):
-                return int(index)
-        left = [i for i in range(begin, stop) if i not in gone and self.is_index_valid(i)]
+        for _ in range(64 if last > first else 0):
+            index = int(self._indices[rng.randrange(first, last)])
+            if index not in gone:
+                return index
+        left = [i for i in self._indices[first:last] if i not in gone]
         if not left:
-            raise ValueError(f"no configuration is left in the range {begin}:{stop}")
+            raise ValueError(f"no configuration is left in the range {start or 0}:{end or self.range_length}")
         return int(rng.choice(left))
 
     def get_next_index(
         self, index: int, n: int = 1, start: int | None = None, end: int | None = None
     ) -> int | None:
-        """The index of the n-th configuration after an index; None where there is none."""
-        begin, stop = start or 0, self.range_length if end is None else end
-        self._check_range(begin, stop)
-        if self._filter is None:
-            found = index + n
-            return found if begin <= found < stop else None
-        known = self._indices()
-        place = int(np.searchsorted(known, index + 1 if n > 0 else index))
-        place += n - 1 if n > 0 else n
-        if not 0 <= place < len(known) or not begin <= int(known[place]) < stop:
-            return None
-        return int(known[place])
+        """The index of the n-th configuration after an index; None if it is not in the range."""
+        first, last = self._places(start, end)
+        place = (
+            bisect_left(self._indices, index + 1) + n - 1 if n > 0 else bisect_left(self._indices, index) + n
+        )
+        return int(self._indices[place]) if first <= place < last else None
 
     def sample_ints(self, m: int, rng: Any = None) -> Array:
-        """Up to m different indices of configurations, drawn at random."""
+        """Up to `m` different indices of random configurations."""
         rng = rng or np.random.default_rng()
         if self._filter is not None:
-            known = self._indices()
-            return rng.permutation(known)[:m]
+            return rng.permutation(self._indices)[:m]
         n = self.range_length
-        if m >= n:
-            return rng.permutation(n)
         if n <= 4 * m:
             return rng.permutation(n)[:m]
         found: dict[int, None] = {}
@@ -340,19 +326,24 @@ class ConfigSpace(_Knobs):
             found.update(dict.fromkeys(int(i) for i in rng.integers(0, n, m - len(found))))
         return np.array(list(found), np.int64)
 
+    def sample_except(self, visited: Collection[int], rng: Any) -> int | None:
+        """The index of a random configuration that is not in `visited`; None if there is none."""
+        candidates = chain(self.sample_ints(64, rng), self._indices)
+        return next((int(i) for i in candidates if int(i) not in visited), None)
+
     def random_walk(self, point: int, rng: Any = None) -> int:
         """The index of a configuration that differs in one knob."""
         rng = rng or np.random.default_rng()
         return int(self.random_walks(np.array([point], np.int64), rng)[0])
 
     def random_walks(self, indices: Array, rng: Any) -> Array:
-        """`random_walk` of an array of indices; one stays where its step leads to no configuration."""
+        """`random_walk` of an array of indices; one stays as it is if no valid step is found."""
         free = [k for k, n in enumerate(self.dims) if n > 1]
         if not free:
             return indices
         out = np.asarray(indices, np.int64).copy()
         waiting = np.arange(len(out))
-        for _ in range(16):  # a filter may refuse a step: another is tried
+        for _ in range(16):  # the filter may exclude a step: then another is tried
             points = self.points(out[waiting])
             knobs = rng.choice(free, len(waiting))
             sizes = np.array(self.dims, np.int64)[knobs]
@@ -368,12 +359,12 @@ class ConfigSpace(_Knobs):
         return out
 
     def crossed(self, one: int, other: int, rng: Any) -> int:
-        """The index of a child: the first knobs of one parent, the others of the other."""
+        """The index of a child: the first knobs are those of one parent, the others those of the other."""
         cut = int(rng.integers(0, len(self.dims) + 1))
         return self.knob2point([*self.point2knob(one)[:cut], *self.point2knob(other)[cut:]])
 
     def mutated(self, index: int, chance: float, rng: Any) -> int:
-        """An index with each knob changed by chance."""
+        """An index with each knob replaced, with the probability `chance`, by a random candidate."""
         changed = rng.random(len(self.dims)) < chance
         point = self.point2knob(index)
         return self.knob2point(
@@ -388,11 +379,11 @@ class ConfigSpace(_Knobs):
         entities: dict[str, Any] = {}
         for (name, space), digit in zip(self.space_map.items(), self.point2knob(index), strict=True):
             entities[name] = space[digit]
-        return ConfigEntity(int(index), self.code_hash, entities, self._constraints)
+        return ConfigEntity(int(index), self.code_hash, entities)
 
     @cached_property
     def _columns(self) -> list[Array]:
-        """The features of the candidates of each knob: their numbers and their logarithms."""
+        """A table for each knob: the number and the values of each candidate."""
         out = []
         for space in self.space_map.values():
             rows = [flatten_entity(e) for e in space]
@@ -405,7 +396,7 @@ class ConfigSpace(_Knobs):
         return out
 
     def knob_features(self, indices: Array) -> Array:
-        """The features of configurations: the decisions, knob by knob, as an array."""
+        """The features of configurations: for each knob, the number of its candidate and its values."""
         points = self.points(indices)
         parts = [table[points[:, k]] for k, table in enumerate(self._columns)]
         return np.concatenate(parts, axis=1) if parts else np.zeros((len(points), 1), np.float32)
@@ -418,7 +409,7 @@ class ConfigSpace(_Knobs):
 
 
 class ConfigEntity(_Knobs):
-    """A configuration: every knob decided."""
+    """A configuration: a value for each knob."""
 
     def __init__(
         self,
@@ -429,21 +420,22 @@ class ConfigEntity(_Knobs):
     ) -> None:
         super().__init__()
         self.index, self.code_hash = index, code_hash
-        self.machine: str | None = None  # where it was measured, if it comes from a record
+        self.machine: str | None = (
+            None  # the fingerprint of the machine that measured it, if it comes from a record
+        )
         self._entity_map = dict(entity_map or {})
-        self._constraints = list(constraints)
         self._collect = False
 
     def get_flatten_feature(self) -> Array:
-        """What is decided, as numbers."""
+        """The values of all knobs, as numbers."""
         return np.array([x for e in self._entity_map.values() for x in flatten_entity(e)], np.float32)
 
     def get_other_option(self) -> dict[str, Any]:
-        """The options that are decided, by knob."""
+        """The values of knobs of `define_knob`, by name."""
         return {k: e.val for k, e in self._entity_map.items() if isinstance(e, OtherOptionEntity)}
 
     def to_json_dict(self) -> dict[str, Any]:
-        """As JSON: the index, and the decision of each knob."""
+        """The configuration as JSON: its index, and the value of each knob."""
         return {
             "index": int(self.index),
             "code_hash": self.code_hash,
@@ -452,7 +444,7 @@ class ConfigEntity(_Knobs):
 
     @staticmethod
     def from_json_dict(json_dict: Mapping[str, Any]) -> ConfigEntity:
-        """What `to_json_dict` gave."""
+        """The inverse of `to_json_dict`."""
         entities = {}
         for name, kind, value in json_dict["entity"]:
             if kind not in _KINDS:
@@ -477,12 +469,12 @@ def _as_json(entity: Any) -> tuple[str, Any]:
 
 
 class FallbackConfigEntity(ConfigSpace):
-    """A configuration of an untuned task: each knob has its first candidate, until a template sets a better one."""
+    """The configuration of an untuned task: each knob has its first candidate, unless the template sets another."""
 
     is_fallback = True
 
     def fallback_split(self, name: str, constraints: Sequence[int]) -> None:
-        """Decide a split: each loop as long as it may be and as the axis divides, the innermost first.
+        """Set a split, with each loop as long as its constraint and the length of the axis allow, the innermost first.
 
         fallback_split("tile", [-1, 8, 4])    of 128: [4, 8, 4]    of 49: [7, 7, 1]
         """
@@ -504,7 +496,7 @@ class FallbackConfigEntity(ConfigSpace):
         self._entity_map[name] = SplitEntity(sizes)
 
     def fallback_with_reference_log(self, ref_log: Iterable[tuple[Any, Any]]) -> None:
-        """Decide by records of other workloads of the template: those of the workload that is nearest in its splits."""
+        """Set the knobs from records of other workloads of the template: of the one with the nearest splits."""
         best: dict[str, tuple[float, ConfigEntity]] = {}
         for inp, result in ref_log:
             key, time = str(inp.task.workload), float(np.mean(result.costs))
@@ -513,7 +505,7 @@ class FallbackConfigEntity(ConfigSpace):
         splits = {n: s for n, s in self.space_map.items() if isinstance(s, SplitSpace)}
 
         def kept(config: ConfigEntity) -> float:
-            """How much of its sizes would hold here."""
+            """The logarithm of the sizes of its splits that divide the axes here."""
             total = 0.0
             for name, space in splits.items():
                 sizes = config[name].size[1:] if name in config else []
@@ -533,7 +525,7 @@ class FallbackConfigEntity(ConfigSpace):
                 self._entity_map[name] = entity
 
     def __setitem__(self, name: str, entity: Any) -> None:
-        """Decide a knob."""
+        """Set a knob."""
         self._entity_map[name] = entity
 
     def __repr__(self) -> str:

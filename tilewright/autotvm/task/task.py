@@ -1,11 +1,11 @@
-"""Tasks: a template with its arguments and a target, whose configurations are measured.
+"""Tasks: a template with arguments and a target, whose configurations are measured.
 
 @autotvm.template("tutorial/matmul")
 def matmul(N, L, M, dtype):
     …
     cfg = autotvm.get_config()
-    cfg.define_split("tile_y", y, num_outputs=2)        # what is open
-    yo, yi = cfg["tile_y"].apply(s, C, y)               # what was decided
+    cfg.define_split("tile_y", y, num_outputs=2)        # a knob
+    yo, yi = cfg["tile_y"].apply(s, C, y)               # its value
     return s, [A, B, C]
 
 task = autotvm.task.create("tutorial/matmul", args=(512, 512, 512, "float32"), target="llvm")
@@ -26,35 +26,22 @@ from ...ir.module import IRModule
 from ...target import Target
 from ...te.create_prim_func import create_prim_func
 from ...te.tensor import Operation, PlaceholderOp, Tensor
+from ...tune.arguments import deserialize_args, serialize_args
 from ...tune.search.search import flop_of
 from ...tune.workload import Task as EngineTask
 from ...tune.workload import task_of
-from .args import args_to_workload, deserialize_args, serialize_args
+from .args import args_to_workload
 from .dispatcher import ApplyConfig, DispatchContext
 from .flop import FlopCalculationError, compute_flop
 from .space import ConfigSpace, InstantiationError
 
-__all__ = [
-    "TASK_TABLE",
-    "FlopCalculationError",
-    "Task",
-    "TaskTemplate",
-    "args_to_workload",
-    "compute_flop",
-    "create",
-    "deserialize_args",
-    "get_config",
-    "serialize_args",
-    "template",
-]
-
 logger = logging.getLogger("autotvm")
 TASK_TABLE: dict[str, TaskTemplate] = {}
-_FIRST = 64  # configurations that are tried for one that the template accepts
+_FIRST = 64  # the first configurations, of which the template must accept one
 
 
 class TaskTemplate:
-    """What makes a schedule: one function, or a compute and a schedule function of topi."""
+    """The functions of a template: one, or a compute and a schedule function as in topi."""
 
     def __init__(self) -> None:
         self.fcompute: Callable[..., Any] | None = None
@@ -81,7 +68,7 @@ class TaskTemplate:
 
 
 def _inputs(outs: Sequence[Tensor]) -> list[Tensor]:
-    """The placeholders behind some tensors, in the order in which they are met."""
+    """The placeholders that tensors are computed from, in order."""
     found: dict[Operation, Tensor] = {}
     waiting, seen = [*outs], set()
     while waiting:
@@ -129,7 +116,7 @@ class Task:
         return args_to_workload(self.args, self.name)
 
     def instantiate(self, config: Any) -> tuple[Any, list[Any]]:
-        """The schedule of a configuration, and its tensors. What the template refuses is in `config.errors`."""
+        """The schedule of a configuration, and its tensors. Refusals of the template are added to `config.errors`."""
         config.flop, config.errors = 0, []
         with ApplyConfig(config):
             sch, args = self.func(*self.args, **self.kwargs)
@@ -140,14 +127,14 @@ class Task:
     # -- for the engine ----------------------------------------------------------------------------
     @property
     def engine_task(self) -> EngineTask:
-        """The program as it is written, by which all configurations are judged: that of the first one which the
-        template accepts."""
+        """The unscheduled program, with which all configurations are compared: that of the first configuration which
+        the template accepts."""
         if self._engine is None:
             self._engine = task_of(create_prim_func(self._first_args()), self.target)
         return self._engine
 
     def give_inputs(self, arrays: Sequence[Any]) -> None:
-        """Run configurations on these arrays, for the parameters in order, in place of random numbers."""
+        """Run configurations on these arrays, one for each parameter in order, instead of random numbers."""
         engine = self.engine_task
         names = [buffer.name for _, buffer in engine.buffers]
         if len(arrays) != len(names):
@@ -171,7 +158,7 @@ class Task:
         ) from why
 
     def candidate(self, config: Any) -> Any:
-        """A configuration as the engine measures it: a program of the same parameters."""
+        """The program of a configuration, which has the parameters of the unscheduled program."""
         with self.target:
             sch, args = self.instantiate(config)
             if not config.valid():
@@ -196,24 +183,26 @@ class Task:
 
 
 def _parameters(func: PrimFunc) -> list[str]:
-    """What a function takes: `A[8, 8]:float32`."""
+    """The parameters of a function, as in `A[8, 8]:float32`."""
     buffers = [(v, func.buffer_map.get(v)) for v in func.params]
     return [v.name if b is None else f"{b.name}{list(b.shape)}:{b.dtype}" for v, b in buffers]
 
 
 def program_of(sch: Any, args: Sequence[Any]) -> IRModule:
-    """What a template returns, as a module of one function in block form."""
+    """The result of a template, a schedule and its tensors, as a module with one function of blocks."""
     mod = getattr(sch, "mod", None)
     if isinstance(mod, IRModule):  # a tir.Schedule
         func, *more = mod.functions.values()
         if more or not isinstance(func, PrimFunc):
-            raise TVMError(f"a template's schedule is of one function, and this one of {len(mod.functions)}")
+            raise TVMError(
+                f"the schedule of a template has one function, and this one has {len(mod.functions)}"
+            )
         return IRModule({"main": func.with_attr("global_symbol", "main")})
     return IRModule({"main": sch.to_prim_func(list(args), name="main")})
 
 
 def _flop_of(sch: Any, args: Sequence[Any]) -> float:
-    """The operations of a schedule; by the points of its loops where expressions do not tell."""
+    """The operations of a schedule, by its expressions; by the points of its loops where they cannot be counted."""
     try:
         return float(compute_flop(sch))
     except (FlopCalculationError, AttributeError):
@@ -226,12 +215,12 @@ def _flop_of(sch: Any, args: Sequence[Any]) -> float:
 
 # ---------------------------------------------------------------------------- templates
 def get_config() -> Any:
-    """The configuration of the template that is being called: to define knobs in, and to ask."""
+    """The configuration of the template that is being called, which defines knobs and has their values."""
     return DispatchContext.current.query(Target.current(allow_none=True), None)
 
 
 def register_template(name: str, part: str, func: Callable[..., Any], override: bool = False) -> None:
-    """Keep a function of a template under its name."""
+    """Register a function of a template: `part` is fcompute, fschedule or fcustomized."""
     made = TASK_TABLE.setdefault(name, TaskTemplate())
     known = getattr(made, part)
     if known is not None and not override and not _same_source(known, func):
@@ -242,12 +231,12 @@ def register_template(name: str, part: str, func: Callable[..., Any], override: 
 
 
 def _same_source(one: Any, other: Any) -> bool:
-    """Whether a function is one that was defined again: in a notebook, or by a test that runs twice."""
+    """Whether one function is another one defined again, as in a notebook."""
     return (one.__module__, one.__qualname__) == (other.__module__, other.__qualname__)
 
 
 def template(task_name: Any, func: Callable[..., Any] | None = None) -> Any:
-    """Make a function a template. Called, it takes the configuration of the context around it (its best record)."""
+    """Make a function a template. A call uses the configuration of the innermost context, such as the best record."""
     if callable(task_name):
         return template(task_name.__name__, task_name)
 
@@ -270,14 +259,14 @@ def template(task_name: Any, func: Callable[..., Any] | None = None) -> Any:
 
 
 def _of_operator(name: str) -> str:
-    """What to do about the template of an operator, as `conv2d_nchw.cuda`."""
+    """The remedy for a missing template of an operator, such as `conv2d_nchw.cuda`."""
     if not name.startswith("fused_") and not re.fullmatch(r"\w+\.\w+", name):
         return ""
     return ". Operators have no templates: their tasks come from autotvm.task.extract_from_program, ready to be tuned"
 
 
 def create(task_name: Any, args: Sequence[Any], target: Any = None, target_host: Any = None) -> Task:
-    """The task of a template: its space is found by running it once."""
+    """The task of a template, given by its name or its function; a first call collects its space."""
     name = getattr(task_name, "__name__", None) if callable(task_name) else task_name
     if name not in TASK_TABLE and callable(task_name):
         wrapped = getattr(task_name, "__wrapped__", task_name)

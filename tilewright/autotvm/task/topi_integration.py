@@ -1,11 +1,11 @@
-"""Templates in two functions, as operator libraries have them: one that computes, one that schedules.
+"""Templates of two functions, as in operator libraries: one that computes, and one that schedules.
 
 @autotvm.register_topi_compute("dense.mine")
 def dense(cfg, data, weight): …
 @autotvm.register_topi_schedule("dense.mine")
 def schedule_dense(cfg, outs): …
 
-out = dense(data, weight); s = schedule_dense([out])     # in a target, by the records around
+out = dense(data, weight); s = schedule_dense([out])     # within a target, with its best record
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ATTR = "workload"
 
 
 class TaskExtractEnv:
-    """Remembers the templates that are called in a `with` block, as tasks."""
+    """Collects the calls of templates in a `with` block, as tasks."""
 
     current: ClassVar[TaskExtractEnv | None] = None
 
@@ -43,12 +43,12 @@ class TaskExtractEnv:
         self.tracing = False
 
     def reset(self, wanted_relay_ops: Sequence[str] | None = None) -> None:
-        """Forget all; only templates of these names are remembered from now on."""
+        """Remove all calls, and collect only those of the templates `wanted_relay_ops` from now on."""
         self.task_collection = []
         self.wanted = None if wanted_relay_ops is None else set(wanted_relay_ops)
 
     def add_task(self, task_name: str, args: Sequence[Any]) -> None:
-        """Remember a call."""
+        """Add the call of a template."""
         key = (task_name, args_to_workload(args))
         if self.wanted is not None and task_name not in self.wanted:
             return
@@ -56,12 +56,12 @@ class TaskExtractEnv:
             self.task_collection.append(key)
 
     def get_tasks(self, target: Any = None) -> list[Task]:
-        """What was called, as tasks."""
+        """The tasks of the calls."""
         return [create(name, args, target) for name, args in self.task_collection]
 
     @staticmethod
     def get(allow_duplicate: bool = False) -> TaskExtractEnv:
-        """The one of this process."""
+        """The collection of this process."""
         if TaskExtractEnv.current is None:
             TaskExtractEnv.current = TaskExtractEnv(allow_duplicate)
         TaskExtractEnv.current.allow_duplicate = allow_duplicate
@@ -69,7 +69,7 @@ class TaskExtractEnv:
 
 
 def register_topi_compute(task_name: str, func: Callable[..., Any] | None = None) -> Any:
-    """Make a function `compute(cfg, *args)` the computing half of a template."""
+    """Make a function `compute(cfg, *args)` the compute function of a template."""
 
     def decorate(f: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(f)
@@ -93,7 +93,7 @@ def register_topi_compute(task_name: str, func: Callable[..., Any] | None = None
 
 
 def register_topi_schedule(task_name: str, func: Callable[..., Any] | None = None) -> Any:
-    """Make a function `schedule(cfg, outs)` the scheduling half of a template."""
+    """Make a function `schedule(cfg, outs)` the schedule function of a template."""
 
     def decorate(f: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(f)
@@ -102,8 +102,8 @@ def register_topi_schedule(task_name: str, func: Callable[..., Any] | None = Non
             workload = get_workload(listed, task_name)
             if workload is None:
                 raise TVMError(
-                    f"the tensors to be scheduled are none of the template {task_name}: compute them with the function "
-                    f"of register_topi_compute({task_name!r})"
+                    f"the tensors to schedule are not those of the template {task_name}: compute them with the "
+                    f"function of register_topi_compute({task_name!r})"
                 )
             cfg = DispatchContext.current.query(Target.current(allow_none=True), workload)
             return f(cfg, listed, *args, **kwargs)
@@ -115,7 +115,7 @@ def register_topi_schedule(task_name: str, func: Callable[..., Any] | None = Non
 
 
 def get_workload(outs: Sequence[Tensor], task_name: str | None = None) -> tuple[Any, ...] | None:
-    """The workload of the template behind some tensors; None if there is none."""
+    """The workload of the template that computes some tensors; None if there is none."""
     waiting, seen = [t.op for t in outs], set()
     while waiting:
         op = waiting.pop()

@@ -1,4 +1,4 @@
-"""Tuners, which choose the next configurations to measure."""
+"""Tuners, which choose the configurations to measure."""
 
 from . import callback, metric
 from .droplet_tuner import DropletTuner

@@ -1,4 +1,4 @@
-"""What happens after each batch: records are written, progress is shown.
+"""Callbacks after each batch: they write records and show progress.
 
 tuner.tune(…, callbacks=[autotvm.callback.progress_bar(64), autotvm.callback.log_to_file("matmul.json")])
 """
@@ -24,7 +24,7 @@ Results = Sequence[MeasureResult]
 
 
 def log_to_file(file_out: Any, protocol: str = "json") -> Callable[[Any, Inputs, Results], None]:
-    """Append every record to a file immediately, so that measurements survive the process."""
+    """Append every record to a file, given by its path or open, at once."""
     if isinstance(file_out, (str, os.PathLike)):
         Path(file_out).parent.mkdir(parents=True, exist_ok=True)
 
@@ -50,7 +50,7 @@ def log_to_database(db: Any) -> Callable[[Any, Inputs, Results], None]:
 
 
 class Monitor:
-    """Keeps the speed and the time of every trial."""
+    """Stores the speed and the time of every trial."""
 
     def __init__(self) -> None:
         self.scores: list[float] = []
@@ -62,20 +62,20 @@ class Monitor:
             self.timestamps.append(result.timestamp)
 
     def reset(self) -> None:
-        """Forget all."""
+        """Remove all trials."""
         self.scores, self.timestamps = [], []
 
     def trial_scores(self) -> Any:
-        """Operations per second of each trial; 0 for a failed one."""
+        """The operations per second of each trial; 0 for a failure."""
         return np.array(self.scores)
 
     def trial_timestamps(self) -> Any:
-        """When each trial was measured."""
+        """The time at which each trial was measured."""
         return np.array(self.timestamps)
 
 
 class _Progress:
-    """A line that is written over on a terminal, and a line now and then elsewhere."""
+    """A line that is overwritten on a terminal, and a line every ten seconds elsewhere."""
 
     def __init__(self, total: int, prefix: str, si_prefix: str, file: Any) -> None:
         format_si_prefix(0, si_prefix)
@@ -111,11 +111,11 @@ class _Progress:
             print(self.line, file=out, flush=True)
 
     def on_end(self) -> None:
-        """The last word."""
+        """Print the final line."""
         out = self.file or sys.stdout
         print(f"\r{self.line} Done." if out.isatty() else f"{self.line} Done.", file=out, flush=True)
 
 
 def progress_bar(total: int, prefix: str = "", si_prefix: str = "G", file: Any = None) -> _Progress:
-    """Show the speed of the last trial and of the best, the number of trials, and of failures."""
+    """Show the speed of the last trial and of the best, and the numbers of trials (of `total`) and of failures."""
     return _Progress(total, prefix, si_prefix, file)

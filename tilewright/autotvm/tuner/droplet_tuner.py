@@ -1,4 +1,4 @@
-"""Coordinate descent: from a configuration to its neighbours, downhill, as a droplet flows."""
+"""Coordinate descent: from a configuration to its fastest neighbour, as a droplet flows downhill."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from .tuner import Tuner
 
 
 class DropletTuner(Tuner):
-    """The neighbours of the best so far are measured, one knob up or down each; where one is faster, and not by chance
-    (`pvalue`), the search goes on from there, first with a longer step. It ends in a place without a faster neighbour.
+    """Measures the neighbours of the best configuration, which differ by one step up or down in one knob.
+
+    If a neighbour is faster, significantly at the level `pvalue`, the search continues from there with a longer step.
+    It ends at a configuration without a faster neighbour. `start_position` has the candidate of each knob to begin
+    with; the first one of each by default.
     """
 
     def __init__(
@@ -34,7 +37,7 @@ class DropletTuner(Tuner):
         self.visited: set[int] = set()
         self.queue: list[int] = []
         self._ask(self.space.knob2point(self.start))
-        if not self.queue:  # a filter refuses it
+        if not self.queue:  # the filter of the space excludes it
             self._ask(int(self.space.sample_ints(1, self.rng)[0]))
         self._measured: list[tuple[list[int], Any]] = []
 
@@ -54,11 +57,11 @@ class DropletTuner(Tuner):
         for inp, result in zip(inputs, results, strict=True):
             costs = np.array([math.inf]) if result.error_no else np.asarray(result.costs, float)
             self._measured.append((self.space.point2knob(inp.config.index), costs))
-        if not self.queue:  # all neighbours are known
+        if not self.queue:  # all neighbours are measured
             self._flow()
 
     def _flow(self) -> None:
-        """Go on from the best neighbour if it is faster; look nearer, then everywhere around, if none is."""
+        """Move to the best neighbour if it is faster, with a longer step; else shorten the step, and end after that."""
         place, costs = min(self._measured, key=lambda m: float(m[1].mean()))
         self._measured = []
         if _faster(costs, self.costs, self.pvalue):
@@ -78,7 +81,7 @@ class DropletTuner(Tuner):
                 self._ask(self.space.knob2point(moved))
 
     def load_history(self, data_set: Any, min_seed_records: int = 8) -> None:
-        """What was measured before says nothing to it."""
+        """Ignore records: this tuner does not learn."""
 
     def reset(self) -> None:
         super().reset()
@@ -86,7 +89,7 @@ class DropletTuner(Tuner):
 
 
 def _faster(new: Any, old: Any, pvalue: float) -> bool:
-    """Whether one set of times is less than another by more than chance: Welch's test, with the normal distribution."""
+    """Whether times are significantly lower than others, by Welch's test with the normal distribution."""
     if not np.isfinite(old).all():
         return bool(np.isfinite(new).all())
     if not np.isfinite(new).all() or new.mean() >= old.mean():

@@ -1,9 +1,8 @@
-"""Evolution: configurations are genes, a knob each; the faster have more children."""
+"""A genetic algorithm: the genes of a configuration are its knobs, and faster configurations have more children."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -11,13 +10,15 @@ import numpy as np
 from ..measure import MeasureInput, MeasureResult
 from .tuner import Tuner, flops_of
 
-_TRIES = 32  # mutations of a child until it is one that was not measured
+_TRIES = 32  # mutations of a child that was measured before
 
 
 class GATuner(Tuner):
-    """A population of `pop_size` is measured, the best `elite_num` stay parents, and children mix the knobs of two
-    parents, each knob changed with the chance `mutation_prob`. With few trials to come the population is an eighth of
-    them."""
+    """Measures a population of `pop_size` configurations, keeps the best `elite_num` as parents, and makes children.
+
+    A child has the knobs of two parents, each mutated with the probability `mutation_prob`. The population is at most
+    an eighth of the number of trials.
+    """
 
     def __init__(
         self,
@@ -30,12 +31,13 @@ class GATuner(Tuner):
         super().__init__(task, seed)
         if pop_size < 2 or not 0 <= elite_num <= pop_size:
             raise ValueError(
-                f"GATuner: elite_num={elite_num} of pop_size={pop_size}: at least two, and no more elite than all"
+                f"GATuner: elite_num={elite_num} of pop_size={pop_size}: pop_size must be at least 2, and elite_num at "
+                "most pop_size"
             )
         self.pop_size, self.elite_num, self.mutation_prob = pop_size, elite_num, mutation_prob
         self.visited: set[int] = set()
         self.genes: list[int] = []  # the indices of this generation
-        self.scores: dict[int, float] = {}  # what was measured since the last generation, by index
+        self.scores: dict[int, float] = {}  # of this generation, by index
         self.elites: list[tuple[float, int]] = []
         self.trial_pt = 0
 
@@ -61,12 +63,12 @@ class GATuner(Tuner):
             self._breed()
 
     def _breed(self) -> None:
-        """The next generation."""
+        """Make the next generation."""
         measured = {(score, index) for index, score in self.scores.items()}
         alive = sorted({*self.elites, *measured}, key=lambda p: (-p[0], p[1]))
         self.elites = alive[: self.elite_num]
         parents = [index for _, index in alive]
-        # by rank: speeds differ by orders of magnitude
+        # By rank, as speeds differ by orders of magnitude.
         chances = np.arange(len(alive), 0, -1, dtype=float) ** 2
         chances /= chances.sum()
         taken = set(self.visited)
@@ -86,12 +88,10 @@ class GATuner(Tuner):
             if child not in taken and self.space.is_index_valid(child):
                 return int(child)
             child = self.space.random_walk(child, self.rng)
-        left = (int(i) for i in self.space.sample_ints(_TRIES, self.rng))
-        every = range(self.space.range_length)
-        return next((i for i in chain(left, every) if i not in taken and self.space.is_index_valid(i)), None)
+        return self.space.sample_except(taken, self.rng)
 
     def load_history(self, data_set: Any, min_seed_records: int = 8) -> None:
-        """What was measured before of other tasks says nothing to it."""
+        """Ignore records: this tuner does not learn."""
 
     def reset(self) -> None:
         super().reset()

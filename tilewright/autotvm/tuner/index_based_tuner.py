@@ -1,4 +1,4 @@
-"""Tuners that learn nothing: by the order of indices, and by chance."""
+"""Tuners that do not learn: all configurations in order, or in random order."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 
 from .tuner import Tuner
 
-_WHOLE = 1 << 20  # spaces up to this size are shuffled as a whole
+_WHOLE = 1 << 20  # the largest space that is shuffled as a whole
 
 
 class IndexBaseTuner(Tuner):
-    """Goes through the configurations of a range of indices, first and last included."""
+    """Measures the configurations of a range of indices, including the first and the last."""
 
     def __init__(self, task: Any, range_idx: tuple[int, int] | None = None, seed: int = 0) -> None:
         super().__init__(task, seed)
@@ -30,7 +30,7 @@ class IndexBaseTuner(Tuner):
         return len(self.visited) < self.visited_max
 
     def _next(self) -> int | None:
-        """The index that comes next."""
+        """The next index; None if there is none."""
         raise NotImplementedError
 
     def next_batch(self, batch_size: int) -> list[Any]:
@@ -44,7 +44,7 @@ class IndexBaseTuner(Tuner):
         return out
 
     def load_history(self, data_set: Any, min_seed_records: int = 8) -> None:
-        """What was measured before says nothing to it."""
+        """Ignore records: this tuner does not learn."""
 
     def reset(self) -> None:
         super().reset()
@@ -52,7 +52,7 @@ class IndexBaseTuner(Tuner):
 
 
 class GridSearchTuner(IndexBaseTuner):
-    """One configuration after the other."""
+    """Measures configurations in the order of their indices."""
 
     def _next(self) -> int | None:
         at = self.visited[-1] if self.visited else self.begin_idx - 1
@@ -61,7 +61,7 @@ class GridSearchTuner(IndexBaseTuner):
 
 
 class RandomTuner(IndexBaseTuner):
-    """Any configuration that was not measured yet, with equal chances."""
+    """Measures configurations in random order."""
 
     def __init__(self, task: Any, range_idx: tuple[int, int] | None = None, seed: int = 0) -> None:
         super().__init__(task, range_idx, seed)

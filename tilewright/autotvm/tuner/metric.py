@@ -1,4 +1,4 @@
-"""How good a ranking is."""
+"""The quality of a ranking."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from ..utils import get_rank
 
 
 def max_curve(trial_scores: Sequence[float]) -> Any:
-    """The best so far, trial by trial."""
+    """The best score so far, for each trial."""
     return np.maximum.accumulate(np.asarray(trial_scores, float))
 
 
 def mean_curve(trial_scores: Sequence[float]) -> Any:
-    """The mean so far, trial by trial."""
+    """The mean score so far, for each trial."""
     scores = np.asarray(trial_scores, float)
     return np.cumsum(scores) / np.arange(1, len(scores) + 1)
 
 
 def recall_curve(trial_ranks: Sequence[int], top: int | None = None) -> Any:
-    """How many of the best n are among the first n that were proposed, for each n; or among the first `top`."""
+    """The fraction of the best n among the first n trials, for each n; or of the best `top`, after each trial."""
     ranks = np.asarray(trial_ranks)
     if top is None:
         return np.array([(ranks[:n] < n).mean() for n in range(1, len(ranks) + 1)])
@@ -30,7 +30,7 @@ def recall_curve(trial_ranks: Sequence[int], top: int | None = None) -> Any:
 
 
 def average_recall(preds: Sequence[float], labels: Sequence[float], N: int) -> float:
-    """The mean of the recall of the best 1 to N, if things were tried in the order of what was predicted."""
+    """The mean recall of the best 1 to N, if configurations were tried in the order of the predictions."""
     order = np.argsort(-np.asarray(preds, float), kind="stable")
     ranks = get_rank([float(x) for x in np.asarray(labels, float)[order]])
     return float(np.mean(recall_curve(ranks)[:N]))

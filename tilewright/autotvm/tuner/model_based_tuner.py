@@ -1,8 +1,8 @@
-"""Model-based tuning: candidates with good predictions are measured, and the model learns from the measurements.
+"""Model-based tuning: configurations with good predictions are measured, and the model learns from the results.
 
     measured ──fit──▶ cost model ──find_maximums──▶ a plan of configurations ──▶ measured …
 
-One in seven is drawn by chance. The first plans are short, so that the model has a say after a few trials.
+One configuration in seven is random. The first plans are short, so that the model is used after a few trials.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from ..measure import MeasureInput, MeasureResult
 from .sa_model_optimizer import ModelOptimizer
 from .tuner import Tuner, flops_of
 
-_EPSILON = 0.15
-_FIRST = 8  # measurements before the first use of the model
+_EPSILON = 0.15  # the fraction of random configurations
+_FIRST = 8  # measurements before the first training of the model
 
 
 class CostModel:
     """Predicts the speed of configurations: the higher the better."""
 
-    costly = False  # whether a prediction takes longer than looking numbers up
-    informed = False  # whether it has an opinion before it has learned anything
+    costly = False  # whether the features of a configuration require an instantiation
+    informed = False  # whether predictions mean something before the first training
 
     def fit(self, xs: Sequence[int], ys: Sequence[float], plan_size: int) -> None:
-        """Learn from the speeds of configurations (operations per second; 0 for failures)."""
+        """Learn from the speeds `ys` of the configurations `xs`, in operations per second; 0 for failures."""
         raise NotImplementedError
 
     def fit_log(
@@ -36,17 +36,20 @@ class CostModel:
         plan_size: int,
         min_seed_records: int = 8,
     ) -> bool:
-        """Learn from records of other tasks; whether there were enough."""
+        """Learn from records of other tasks. Returns whether there were enough of them."""
         raise NotImplementedError
 
     def predict(self, xs: Any, output_margin: bool = False) -> Any:
-        """What is expected of configurations."""
+        """The predicted scores of configurations."""
         raise NotImplementedError
 
 
 class ModelBasedTuner(Tuner):
-    """Measures what a cost model and an optimizer plan. With `diversity_filter_ratio` r a plan is chosen of r times as
-    many candidates, so that it has many different values of each knob."""
+    """Measures plans of `plan_size` configurations, which an optimizer finds by a cost model.
+
+    With `diversity_filter_ratio`, a plan is chosen from that many times as many configurations, so that it has many
+    different values of each knob.
+    """
 
     def __init__(
         self,
@@ -87,7 +90,7 @@ class ModelBasedTuner(Tuner):
             if self.rng.random() >= _EPSILON:
                 index = self._planned()
             if index is None:
-                index = self._any()
+                index = self.space.sample_except(self.visited, self.rng)
             if index is None:
                 break
             self.visited.add(index)
@@ -102,18 +105,6 @@ class ModelBasedTuner(Tuner):
                 return index
         return None
 
-    def _any(self) -> int | None:
-        """One that was not measured, by chance."""
-        for index in self.space.sample_ints(64, self.rng):
-            if int(index) not in self.visited:
-                return int(index)
-        left = (
-            i
-            for i in range(self.space.range_length)
-            if i not in self.visited and self.space.is_index_valid(i)
-        )
-        return next(left, None)
-
     def update(self, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
         for inp, result in zip(inputs, results, strict=True):
             flops = flops_of(inp, result)
@@ -126,7 +117,7 @@ class ModelBasedTuner(Tuner):
             self._due = len(self.xs) + min(self.plan_size, max(_FIRST, len(self.xs)))
 
     def _plan(self) -> None:
-        """Plan the next measurements by the model."""
+        """Choose the next configurations by the model."""
         if self.diversity_filter_ratio is None:
             self.trials = self.model_optimizer.find_maximums(self.cost_model, self.plan_size, self.visited)
         else:
@@ -143,7 +134,7 @@ class ModelBasedTuner(Tuner):
     def load_history(
         self, data_set: Iterable[tuple[MeasureInput, MeasureResult]], min_seed_records: int = 8
     ) -> None:
-        """Teach the model by records of this task or of others of its template, and begin with a plan of its."""
+        """Train the model on records of this task, or of others of its template, and begin with a plan by it."""
         if self.cost_model.fit_log(data_set, self.plan_size, min_seed_records):
             self._plan()
             self.train_ct = 0
@@ -163,10 +154,9 @@ def point2knob(p: int, dims: Sequence[int]) -> list[int]:
 
 
 def submodular_pick(scores: Any, knobs: Any, n_pick: int, knob_weight: float = 1.0) -> list[int]:
-    """Which of some candidates to take, one after the other: good ones, that have values of knobs which none has yet.
+    """The candidates to take, one after the other: those with high scores, and with new values of knobs.
 
-    A new value counts as much as the scores lie apart, times `knob_weight`; so the more of the values are there, the
-    less a further candidate adds (which is what submodular says).
+    A new value counts as much as the standard deviation of the scores, times `knob_weight`.
     """
     scores, knobs = np.asarray(scores, float), np.asarray(knobs)
     spread = (float(np.std(scores)) if len(scores) else 0.0) or 1.0

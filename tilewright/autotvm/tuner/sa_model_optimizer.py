@@ -1,6 +1,6 @@
-"""Simulated annealing: chains that walk through a space, guided by a model.
+"""Simulated annealing: random walks through a space, guided by a model.
 
-t = 1 ──────▶ 0        a step to something better is taken, one to something worse with the chance e^(gain / t)
+t = 1 ──────▶ 0        a step to a better score is always taken, one to a worse score with the probability e^(gain / t)
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-_WHOLE = 2048  # spaces up to this size are scored whole, where that costs little
+_WHOLE = 2048  # the largest space whose configurations are all scored, if features cost little
 
 
 class ModelOptimizer:
-    """Finds the configurations that a model likes best."""
+    """Finds the configurations with the highest predicted scores."""
 
     def find_maximums(self, model: Any, num: int, exclusive: Collection[int]) -> list[int]:
         """The indices of up to `num` configurations, the best first, none of `exclusive`."""
@@ -23,8 +23,11 @@ class ModelOptimizer:
 
 
 class SimulatedAnnealingOptimizer(ModelOptimizer):
-    """`parallel_size` chains of `n_iter` steps; they go on where they ended the last time if `persistent`. It ends
-    after `early_stop` steps in which none of the best has changed."""
+    """Makes `parallel_size` walks of `n_iter` steps, with a temperature that falls from `temp[0]` to `temp[1]`.
+
+    If `persistent`, walks continue where the last ones ended. They end early after `early_stop` steps without a change
+    of the best configurations.
+    """
 
     def __init__(
         self,
@@ -55,7 +58,7 @@ class SimulatedAnnealingOptimizer(ModelOptimizer):
         if points is None or not self.persistent:
             points = self.space.sample_ints(self.parallel_size, self.rng)
         scores = model.predict(points)
-        spread = max(float(np.std(scores)), 1e-6)  # a temperature is a part of how far scores lie apart
+        spread = max(float(np.std(scores)), 1e-6)  # the unit of temperatures
         best = _Best(num, set(exclusive))
         best.add(points, scores)
         changed = 0
@@ -82,7 +85,7 @@ class SimulatedAnnealingOptimizer(ModelOptimizer):
 
 
 class _Best:
-    """The best that were met so far, each once."""
+    """The best configurations so far, without repetitions."""
 
     def __init__(self, num: int, gone: set[int]) -> None:
         self.num, self.gone = num, gone
@@ -90,7 +93,7 @@ class _Best:
         self.inside: set[int] = set()
 
     def add(self, indices: Any, scores: Any) -> bool:
-        """Add the candidates that are good enough; returns whether there were any."""
+        """Add the configurations that are good enough. Returns whether there were any."""
         changed = False
         worst = self.heap[0][0] if len(self.heap) >= self.num else -np.inf
         for i in np.flatnonzero(scores > worst):
@@ -108,5 +111,5 @@ class _Best:
         return changed
 
     def ranked(self) -> list[int]:
-        """The best first; of equal ones the lower index."""
+        """The best first; of equal scores, the lower index first."""
         return [-index for _, index in sorted(self.heap, reverse=True)]

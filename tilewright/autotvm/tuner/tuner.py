@@ -1,6 +1,6 @@
-"""What all tuners share: the loop of proposing, measuring, learning.
+"""The base of all tuners: a loop that proposes configurations, measures them and learns.
 
-next_batch ──▶ measure ──▶ update, callbacks ──▶ … until n_trial, or nothing better for early_stopping trials
+next_batch ──▶ measure ──▶ update, callbacks ──▶ … until n_trial, or early_stopping trials without an improvement
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Callback = Callable[[Any, Sequence[MeasureInput], Sequence[MeasureResult]], None
 
 
 class Tuner:
-    """A search for the fastest configuration of a task, with the result in `best_config` and `best_flops`.
+    """A search for the fastest configuration of a task; the results are `best_config` and `best_flops`.
 
-    The same seed and the same measurements give the same sequence.
+    The same seed and the same measurements give the same sequence of configurations.
     """
 
     def __init__(self, task: Any, seed: int = 0) -> None:
@@ -38,14 +38,14 @@ class Tuner:
         self.best_flops: float = 0.0
         self.best_measure_pair: tuple[MeasureInput, MeasureResult] | None = None
         self.best_iter = 0
-        self.ttl: float | None = None  # trials that are left
+        self.ttl: float | None = None  # the number of trials that are left
         self.n_trial = 0
         self.early_stopping: float = math.inf
         self._causes: Counter[tuple[str, str]] = Counter()
 
-    # -- what a tuner is ---------------------------------------------------------------------------
+    # -- for subclasses ----------------------------------------------------------------------------
     def has_next(self) -> bool:
-        """Whether there is anything left to measure."""
+        """Whether there is a configuration left to measure."""
         raise NotImplementedError
 
     def next_batch(self, batch_size: int) -> list[Any]:
@@ -58,11 +58,11 @@ class Tuner:
     def load_history(
         self, data_set: Iterable[tuple[MeasureInput, MeasureResult]], min_seed_records: int = 8
     ) -> None:
-        """Learn from earlier measurements of this task or of others of its template."""
-        raise NotImplementedError(f"{type(self).__name__} learns nothing of other tasks; XGBTuner does")
+        """Learn from records of this task, or of other tasks of its template."""
+        raise NotImplementedError(f"{type(self).__name__} does not learn from records; XGBTuner does")
 
     def reset(self) -> None:
-        """Forget the best."""
+        """Start again, without the best configuration so far."""
         self.best_config, self.best_measure_pair = None, None
         self.best_flops, self.best_iter = 0.0, 0
         self._causes.clear()
@@ -76,9 +76,11 @@ class Tuner:
         callbacks: Iterable[Callback] = (),
         si_prefix: str = "G",
     ) -> None:
-        """Measure up to `n_trial` configurations.
+        """Measure up to `n_trial` configurations; fewer if there is no improvement in `early_stopping` of them.
 
-        If none of them could be measured it raises TuneError, with a table of the causes.
+        `measure_option` is the result of `autotvm.measure_option`. Each of `callbacks` is called with the tuner, the
+        inputs and the results of every batch. `si_prefix` is that of speeds in the log. If no configuration could be
+        measured, TuneError is raised, with a table of the causes.
         """
         format_si_prefix(0, si_prefix)  # raises for an invalid prefix
         told = list(callbacks)
@@ -119,7 +121,7 @@ class Tuner:
             for callback in callbacks:
                 callback(self, inputs, results)
             if done >= self.best_iter + self.early_stopping:
-                logger.debug("nothing better was found in %s trials", self.early_stopping)
+                logger.debug("there was no improvement in %s trials", self.early_stopping)
                 break
         return done
 
@@ -143,7 +145,7 @@ class Tuner:
 
 
 def flops_of(inp: MeasureInput, result: MeasureResult) -> float:
-    """Operations per second; 0 for a failure."""
+    """The operations per second of a result; 0 for a failure."""
     if result.error_no:
         return 0.0
     return float((inp.task.flop or 1.0) / np.mean(result.costs))

@@ -1,7 +1,7 @@
 """The learned cost model: the engine's gradient-boosted trees, over features of configurations.
 
-feature_type   what is seen                                             takes
-knob           what is decided, knob by knob                            nothing
+feature_type   features                                                 requires
+knob           the values of the knobs                                  nothing
 itervar        of each loop: length, kind, arithmetic, accesses         an instantiation
 curve          how much data each loop touches, sampled as a curve      an instantiation
 """
@@ -26,8 +26,11 @@ _LOSSES = ("reg", "rank", "rank-binary")
 
 
 class XGBoostCostModel(CostModel):
-    """Trees that are trained again from all measurements. Their objective is `loss_type`: reg, the logarithm of the
-    time; rank, the rank among all; rank-binary, whether it is in the fastest quarter."""
+    """Trees that are trained anew on all measurements each time.
+
+    `loss_type` is what they predict: reg, the logarithm of the time; rank, the rank among all; rank-binary, whether a
+    configuration is in the fastest quarter. `num_threads` and `log_interval` change nothing.
+    """
 
     def __init__(
         self,
@@ -44,7 +47,7 @@ class XGBoostCostModel(CostModel):
         if loss_type not in _LOSSES:
             raise ValueError(f"loss_type={loss_type!r} is none of {', '.join(_LOSSES)}")
         self.task, self.space = task, task.config_space
-        # the space of a program brings features of its own, with the machine's expectation as their beginning
+        # The space of a program of the graph compiler has its own features, the first of them the analytical model's.
         self.own = type(self.space) is not ConfigSpace
         self.feature_type = "knob" if self.own else feature_type
         self.loss_type = "reg" if self.own else loss_type
@@ -53,10 +56,10 @@ class XGBoostCostModel(CostModel):
         self.costly, self.informed = self.feature_type != "knob", self.own
         self._trees = self._seedling()
         self._past: tuple[Array, Array] | None = None  # features and relative times of other tasks
-        self._rows: dict[int, Array] = {}  # features that took an instantiation
+        self._rows: dict[int, Array] = {}  # features that required an instantiation
 
     def _seedling(self) -> Any:
-        """A model that has learned nothing here; of programs' spaces the engine may know something from elsewhere."""
+        """An untrained model; for programs of the graph compiler, one that may be pretrained."""
         return cost_model("auto", self.seed, self.task.target) if self.own else TreeModel(self.seed)
 
     # -- learning ----------------------------------------------------------------------------------
@@ -78,7 +81,7 @@ class XGBoostCostModel(CostModel):
         plan_size: int = 0,
         min_seed_records: int = 8,
     ) -> bool:
-        """Learn from records of the same template, whatever their arguments: times count by those of their task."""
+        """Learn from records of the same template with any arguments; times are relative to the best of each task."""
         by_task: dict[str, list[tuple[MeasureInput, float]]] = {}
         for inp, result in records:
             if inp.task.name == self.task.name:
@@ -94,20 +97,18 @@ class XGBoostCostModel(CostModel):
                 seconds.append(_relative(np.array([y for _, y in known])))
         if not parts:
             return False
-        width = max(len(r) for r in parts)
-        past = np.stack([_wide(r[None], width)[0] for r in parts]), np.concatenate(seconds)
+        past = _stacked(parts), np.concatenate(seconds)
+        self._past = None
+        self._grow(*past)
         self._past = past
-        self._trees = self._seedling()
-        self.width = width
-        self._trees.update(past[0], _labels(past[1], self.loss_type))
         return True
 
     def load_basemodel(self, base_model: XGBoostCostModel) -> None:
-        """Start from another model, trained on past records."""
+        """Learn from the past records of another model too."""
         self._past = base_model._past
 
     def spawn_base_model(self) -> XGBoostCostModel:
-        """A model of the same kind that has learned nothing."""
+        """An untrained model of the same kind."""
         return XGBoostCostModel(
             self.task, self.feature_type, self.loss_type, self.num_threads, self.log_interval, self, self.seed
         )
@@ -119,7 +120,7 @@ class XGBoostCostModel(CostModel):
 
     # -- features ----------------------------------------------------------------------------------
     def features(self, indices: Array) -> Array:
-        """The features of configurations; the first column is the prediction of the machine model."""
+        """The features of configurations; the first column is the prediction of the analytical model, or 0."""
         if self.own:
             return self.space.knob_features(indices)
         if self.feature_type == "knob":
@@ -127,9 +128,7 @@ class XGBoostCostModel(CostModel):
         for i in (int(i) for i in indices):
             if i not in self._rows:
                 self._rows[i] = self._seen(self.task, self.space.get(i))
-        rows = [self._rows[int(i)] for i in indices]
-        width = max((len(r) for r in rows), default=1)
-        return np.stack([_wide(r[None], width)[0] for r in rows])
+        return _stacked([self._rows[int(i)] for i in indices])
 
     def _seen(self, task: Any, config: Any) -> Array:
         try:
@@ -139,13 +138,13 @@ class XGBoostCostModel(CostModel):
                     found = feature.get_itervar_feature_flatten(sch, args, take_log=True)
                 else:
                     found = feature.get_buffer_curve_sample_flatten(sch, args, sample_n=20)
-        except Exception:  # a configuration that the template refuses is seen as nothing
+        except Exception:  # the template refuses the configuration
             found = []
         knobs = config.get_flatten_feature()
         return np.concatenate([[0.0], knobs, np.asarray(found, float)]).astype(np.float32)
 
     def _row_of(self, inp: MeasureInput) -> Array | None:
-        """What is seen of a record, perhaps of another task of the template."""
+        """The features of a record, perhaps of another task of the template; None if they do not compare."""
         if self.own:
             if inp.task.workload != self.task.workload:
                 return None
@@ -164,15 +163,21 @@ class XGBoostCostModel(CostModel):
 
 
 def _headed(x: Array) -> Array:
-    """Features without an expectation of the machine's model: it is the same for all."""
+    """Features with a first column of zeros in the place of the analytical model."""
     return np.concatenate([np.zeros((len(x), 1), np.float32), x], axis=1)
 
 
 def _wide(x: Array, width: int) -> Array:
-    """Rows of a width: configurations may have more loops or fewer."""
+    """Rows cut or padded to a width, as configurations have different numbers of loops."""
     if x.shape[1] >= width:
         return x[:, :width]
     return np.concatenate([x, np.zeros((len(x), width - x.shape[1]), x.dtype)], axis=1)
+
+
+def _stacked(rows: list[Array]) -> Array:
+    """Rows of different widths as an array."""
+    width = max((len(r) for r in rows), default=1)
+    return np.stack([_wide(r[None], width)[0] for r in rows])
 
 
 def _relative(speeds: Array) -> Array:
@@ -184,7 +189,7 @@ def _relative(speeds: Array) -> Array:
 
 
 def _labels(seconds: Array, loss: str) -> Array:
-    """What the trees learn, as times."""
+    """The labels of the trees, in the form of times."""
     good = np.isfinite(seconds)
     if loss == "reg" or not good.any():
         return seconds

@@ -1,4 +1,4 @@
-"""The tuner that learns: gradient-boosted trees and simulated annealing."""
+"""The tuner with a learned cost model: gradient-boosted trees and simulated annealing."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from .xgboost_cost_model import XGBoostCostModel
 
 
 class XGBTuner(ModelBasedTuner):
-    """Plans of `plan_size` configurations by simulated annealing on a model of trees.
+    """Plans of `plan_size` configurations, by simulated annealing (`optimizer`) on a model of trees.
 
-    `feature_type` is what the model sees: knob (the numbers that are decided), itervar or curve (of the loops; each
-    candidate is instantiated for it, so that fewer are looked at).
+    `feature_type` and `loss_type` are those of `XGBoostCostModel`. With features of loops (itervar, curve), which
+    require an instantiation of each configuration, annealing is shorter.
     """
 
     def __init__(
