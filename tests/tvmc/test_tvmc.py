@@ -80,7 +80,7 @@ def test_a_saved_model_is_the_same_model(
     [
         ("no.onnx", None, "no.onnx: there is no such file"),
         ("net.tflite", b"x", "net.tflite: .tflite files are read through ONNX: python -m tf2onnx.convert"),
-        ("net.model", b"x", "net.model: the name does not say what kind of model it is"),
+        ("net.model", b"x", "net.model: its suffix is not that of a model"),
         ("bad.onnx", b"\xff" * 40, "bad.onnx: is not an ONNX model, or a damaged one"),
         ("bad.tar", b"\xff" * 40, "bad.tar: is neither a package nor a saved model of tilewright"),
     ],
@@ -110,7 +110,7 @@ def test_the_answers_are_those_of_the_model(model_path: Path, package: tvmc.TVMC
     np.testing.assert_allclose(result.get_output("output_0"), expected(model_path, image()), atol=1e-5)
     assert result.filled == ()
     assert result.times is None
-    assert result.format_times() == "no times were taken; run with benchmark=True"
+    assert result.format_times() == "no times were measured; run with benchmark=True"
 
 
 @pytest.mark.slow
@@ -188,24 +188,24 @@ Refused = Callable[[Any, Any], Any]
             lambda m, p: tvmc.compile(m, "llvm", package_path="/nowhere/net.tar"),
             "there is no folder /nowhere",
         ),
-        (lambda m, p: tvmc.compile(m, "metal"), "cuda, llvm, opencl; 'metal' is not supported yet"),
+        (lambda m, p: tvmc.compile(m, "metal"), "llvm, opencl; 'metal' is not supported yet"),
         (
             lambda m, p: tvmc.compile(m, "llvm -mtriple=wasm32-unknown-unknown"),
-            "and there is none of WebAssembly",
+            "and there are none for WebAssembly",
         ),
         (lambda m, p: tvmc.run(p, device="cuda"), "device='cuda': the package is compiled for the CPU"),
         (lambda m, p: tvmc.run(p, device="toaster"), "unknown device 'toaster'"),
         (lambda m, p: tvmc.run(p, hostname="127.0.0.1", port=1), "127.0.0.1:1: no connection"),
         (
             lambda m, p: tvmc.run(p, hostname="pi", profile=True),
-            "profiles are not to be had from other machines",
+            "profiles are not supported on remote machines",
         ),
         (lambda m, p: tvmc.run(p, inputs={"date": image()}), "no input 'date'; its inputs are data: float32"),
         (lambda m, p: tvmc.run(p, inputs={"data": image()[:, :2]}), "'data' must have shape (1, 3, 8, 8)"),
         (lambda m, p: tvmc.run(p, inputs={"data": image().astype("float64")}), "must be of type float32"),
         (lambda m, p: tvmc.run(p, fill_mode="noise"), "it must be one of random, zeros, ones"),
         (lambda m, p: tvmc.run(p, repeat=0), "repeat=0, number=10: both must be at least 1"),
-        (lambda m, p: tvmc.run(m), "tvmc.run takes what tvmc.compile returned, not TVMCModel"),
+        (lambda m, p: tvmc.run(m), "tvmc.run takes the TVMCPackage of tvmc.compile, not TVMCModel"),
         (lambda m, p: tvmc.run(p).get_output("y"), "there is no result 'y'; there are output_0"),
     ],
 )
@@ -259,7 +259,7 @@ HEAD = member("metadata.json", ABOUT)
         ),
         (
             [member("metadata.json", b'{"kind": "package", "format": 1, "executor": "rocket"}')],
-            "is for the executor 'rocket', which is not known here",
+            "it is for the executor 'rocket', which is unknown",
         ),
         ([], "is neither a package nor a saved model"),
     ],
@@ -296,7 +296,8 @@ def test_a_package_for_another_processor_is_refused(package: tvmc.TVMCPackage, t
     head = member("metadata.json", json.dumps(about).encode())
     path = packed(tmp_path / "far.tar", [head, *(member(n, data) for n, data in files.items())])
     with pytest.raises(
-        tvmc.TVMCException, match=r"far\.tar: was compiled for llvm.* where there is avx9000, which"
+        tvmc.TVMCException,
+        match=r"far\.tar: it was compiled for llvm.* with avx9000, which this machine lacks",
     ):
         tvmc.run(tvmc.TVMCPackage(path))
 
@@ -306,10 +307,10 @@ def test_inputs_that_are_no_arrays_by_name(tmp_path: Path) -> None:
     np.save(tmp_path / "one.npy", image())
     (tmp_path / "text.npz").write_text("hello")
     np.savez(tmp_path / "objects.npz", data=np.array([{}], dtype=object))
-    with pytest.raises(tvmc.TVMCException, match=r"one\.npy: holds one array without a name"):
+    with pytest.raises(tvmc.TVMCException, match=r"one\.npy: it has one array without a name"):
         load_inputs(tmp_path / "one.npy")
     for name in ("text.npz", "objects.npz"):
-        with pytest.raises(tvmc.TVMCException, match=f"{name}: is no .npz file of plain arrays"):
+        with pytest.raises(tvmc.TVMCException, match=f"{name}: it is not an .npz file of plain arrays"):
             load_inputs(tmp_path / name)
     with pytest.raises(tvmc.TVMCException, match=r"none\.npz: cannot be read: No such file"):
         load_inputs(tmp_path / "none.npz")

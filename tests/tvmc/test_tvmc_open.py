@@ -69,7 +69,7 @@ def test_sizes_for_what_is_filled(package: tvmc.TVMCPackage) -> None:
     [
         (
             {},
-            "data: float32[?, 3, 8, 8] has open sizes, so it cannot be filled: give it in inputs (--inputs)",
+            "data: float32[?, 3, 8, 8] has dynamic sizes, so it cannot be filled: give it in inputs (--inputs)",
         ),
         ({"shape_dict": {"data": [2, 4, 8, 8]}}, "cannot have the shape [2, 4, 8, 8]"),
         ({"shape_dict": {"date": [2]}}, "no input 'date'; its inputs are data: float32[?, 3, 8, 8]"),

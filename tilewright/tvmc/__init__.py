@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from . import compiler, frontends, model, runner, shape_parser
     from .autotuner import tune_model as tune
     from .compiler import compile_model as compile
+    from .errors import TVMCException
     from .frontends import load_model as load
-    from .model import TVMCException, TVMCModel, TVMCPackage, TVMCResult
+    from .model import TVMCModel, TVMCPackage, TVMCResult
     from .runner import run_module as run
 
 __all__ = ["TVMCException", "TVMCModel", "TVMCPackage", "TVMCResult", "compile", "load", "run", "tune"]
@@ -28,7 +29,8 @@ __all__ = ["TVMCException", "TVMCModel", "TVMCPackage", "TVMCResult", "compile",
 __getattr__ = lazily(
     __name__,
     {
-        "model": "TVMCException TVMCModel TVMCPackage TVMCResult",
+        "errors": "TVMCException",
+        "model": "TVMCModel TVMCPackage TVMCResult",
         "compiler": "compile=compile_model",
         "frontends": "load=load_model",
         "runner": "run=run_module",

@@ -5,14 +5,15 @@ Only names and options are here, so that `tilewright --help` answers at once; th
 
 from __future__ import annotations
 
-import functools
+import inspect
 import math
 import re
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass, field, fields
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
@@ -28,50 +29,88 @@ app = typer.Typer(
     "143 ended by SIGTERM.",
 )
 
-Model = Annotated[
-    Path,
-    typer.Argument(
-        help="The model: .onnx, .pt (traced), .pt2 (torch.export), .keras, .h5, .pb, a SavedModel, .tar (saved)."
-    ),
-]
-Target = Annotated[str, typer.Option(help='The target, such as "llvm -mcpu=znver4".')]
-Shapes = Annotated[
-    str,
-    typer.Option(
-        "--shapes", "--input-shapes", help='Sizes of inputs: "data:[1,3,224,224] ids:int64[1,128]".'
-    ),
-]
-Format = Annotated[
-    str,
-    typer.Option(
-        "--model-format",
-        help="onnx, pytorch, pytorch-exported, keras, tensorflow or saved; by default from the file's name.",
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print the result, or the error, as JSON.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
+
+# -- options ------------------------------------------------------------------------------------------
+def _option(default: Any, *flags: str, **settings: Any) -> Any:
+    """A field of a command's settings that is given by an option."""
+    return field(default=default, metadata={"typer": typer.Option(*flags, **settings)})
 
 
-def _command(
-    group: typer.Typer, name: str, work: str
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A command with the options of the decorated function, which has no body: `work`, a function of a module beside
-    this one, is called with them and with the desk to write to. Options that begin with `_` only let classic command
-    lines through."""
+def _argument(default: Any = MISSING, **settings: Any) -> Any:
+    """A field of a command's settings that is given by position; required if it has no default."""
+    return field(default=default, metadata={"typer": typer.Argument(**settings)})
 
-    def declare(options: Callable[..., None]) -> Callable[..., None]:
-        @group.command(name)
-        @functools.wraps(options)
-        def run(as_json: bool = False, quiet: bool = False, **given: Any) -> None:
+
+def _model() -> Any:
+    kinds = ".onnx, .pt (traced), .pt2 (torch.export), .keras, .h5, .pb, a SavedModel, .tar (saved)"
+    return _argument(help=f"The model: {kinds}.")
+
+
+def _target() -> Any:
+    return _option("llvm", help='The target, such as "llvm -mcpu=znver4".')
+
+
+def _shapes() -> Any:
+    form = '"data:[1,3,224,224] ids:int64[1,128]"'
+    return _option("", "--shapes", "--input-shapes", help=f"Sizes of inputs: {form}.")
+
+
+def _format() -> Any:
+    kinds = "onnx, pytorch, pytorch-exported, keras, tensorflow or saved"
+    return _option("", "--model-format", help=f"{kinds}; by default from the file's name.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Printed:
+    """The option of a command that prints a result."""
+
+    as_json: bool = _option(False, "--json", help="Print the result, or the error, as JSON.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Worked(_Printed):
+    """The options of a command that prints progress too."""
+
+    quiet: bool = _option(False, "--quiet", "-q", help="No progress on stderr.")
+
+
+_Settings = TypeVar("_Settings", bound=_Printed)
+
+
+def _command(group: typer.Typer, name: str, work: str) -> Callable[[type[_Settings]], type[_Settings]]:
+    """A command whose options are the fields of the decorated class, and whose help is its docstring.
+
+    `work` is `module.function` in this package: it is called with the desk to write to and the settings, an object of
+    the class. Fields that begin with `_` are options of classic command lines that change nothing.
+    """
+
+    def declare(cls: type[_Settings]) -> type[_Settings]:
+        settings = dataclass(frozen=True)(cls)
+
+        def run(**given: Any) -> None:
             from .command_line import Desk
 
-            desk = Desk(as_json, quiet)
+            options = settings(**given)
+            desk = Desk(options.as_json, getattr(options, "quiet", False))
             with desk.working():
                 module, _, function = work.partition(".")
-                do = getattr(import_module(f".{module}", __package__), function)
-                do(desk, **{option: value for option, value in given.items() if not option.startswith("_")})
+                getattr(import_module(f".{module}", __package__), function)(desk, options)
 
-        return run
+        types = get_type_hints(settings)
+        parameters = [
+            inspect.Parameter(
+                f.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=inspect.Parameter.empty if f.default is MISSING else f.default,
+                annotation=Annotated[types[f.name], f.metadata["typer"]],
+            )
+            for f in sorted(fields(settings), key=lambda f: bool(f.kw_only))
+        ]
+        run.__doc__ = settings.__doc__
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in parameters}
+        group.command(name)(run)
+        return settings
 
     return declare
 
@@ -94,69 +133,7 @@ def about(
 
 
 @_command(app, "compile", "command_line.compile_command")
-def compile_(
-    model: Model,
-    target: Target = "llvm",
-    output: Annotated[Path, typer.Option("--output", "-o", help="The package to write.")] = Path(
-        "module.tar"
-    ),
-    shapes: Shapes = "",
-    model_format: Format = "",
-    opt_level: Annotated[
-        int, typer.Option("--opt-level", "-O", min=0, max=4, help="The optimisation level, 0 to 4.")
-    ] = 3,
-    disabled: Annotated[
-        str, typer.Option("--disabled-pass", help="Passes to disable, separated by commas.")
-    ] = "",
-    output_format: Annotated[
-        str, typer.Option("--output-format", "-f", help="so: a library; tar: object files.")
-    ] = "so",
-    desired_layout: Annotated[
-        str, typer.Option("--desired-layout", help="Compute convolutions in NCHW or NHWC.")
-    ] = "",
-    use_vm: Annotated[
-        bool,
-        typer.Option("--use-vm", help="Compile for the virtual machine, even if the model does not need it."),
-    ] = False,
-    tuning_records: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--tuning-records",
-            help="Records of `tilewright tune`: a database or lines of JSON; may be repeated.",
-        ),
-    ] = None,
-    records_machine: Annotated[
-        str,
-        typer.Option("--records-machine", help="Apply the records of another machine (its id, or any)."),
-    ] = "",
-    cross: Annotated[
-        str,
-        typer.Option(
-            "--cross-compiler",
-            help="The compiler that links for another machine, such as aarch64-linux-gnu-gcc.",
-        ),
-    ] = "",
-    cross_options: Annotated[
-        str, typer.Option("--cross-compiler-options", help="Further options of the cross compiler.")
-    ] = "",
-    pass_config: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--pass-config", help="An option of a pass, such as tir.disable_vectorize=true; may be repeated."
-        ),
-    ] = None,
-    dump_code: Annotated[
-        str,
-        typer.Option("--dump-code", help="Code to write beside the package, for reading: relay,h,cu,cl,ptx."),
-    ] = "",
-    executor: Annotated[
-        str, typer.Option("--executor", help="The executor: graph, aot or vm.", hidden=True)
-    ] = "",
-    _runtime: Annotated[str, typer.Option("--runtime", hidden=True)] = "",
-    _verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, hidden=True)] = 0,
-    as_json: Json = False,
-    quiet: Quiet = False,
-) -> None:
+class Compile(_Worked):
     """Compile a model to a package that `tilewright run` runs.
 
     \b
@@ -164,171 +141,88 @@ def compile_(
     tilewright compile net.onnx --tuning-records tune.db -o net.tar
     """
 
+    model: Path = _model()
+    target: str = _target()
+    output: Path = _option(Path("module.tar"), "--output", "-o", help="The package to write.")
+    shapes: str = _shapes()
+    model_format: str = _format()
+    opt_level: int = _option(3, "--opt-level", "-O", min=0, max=4, help="The optimisation level, 0 to 4.")
+    disabled: str = _option("", "--disabled-pass", help="Passes to disable, separated by commas.")
+    output_format: str = _option("so", "--output-format", "-f", help="so: a library; tar: object files.")
+    desired_layout: str = _option("", "--desired-layout", help="Compute convolutions in NCHW or NHWC.")
+    use_vm: bool = _option(
+        False, "--use-vm", help="Compile for the virtual machine, even if the model does not need it."
+    )
+    tuning_records: list[Path] | None = _option(
+        None,
+        "--tuning-records",
+        help="Records of `tilewright tune`: a database or lines of JSON; may be repeated.",
+    )
+    records_machine: str = _option(
+        "", "--records-machine", help="Apply the records of another machine (its id, or any)."
+    )
+    cross: str = _option(
+        "",
+        "--cross-compiler",
+        help="The compiler that links for another machine, such as aarch64-linux-gnu-gcc.",
+    )
+    cross_options: str = _option(
+        "", "--cross-compiler-options", help="Further options of the cross compiler."
+    )
+    pass_config: list[str] | None = _option(
+        None,
+        "--pass-config",
+        help="An option of a pass, such as tir.disable_vectorize=true; may be repeated.",
+    )
+    dump_code: str = _option(
+        "", "--dump-code", help="Code to write beside the package, for reading: relay,h,cu,cl,ptx."
+    )
+    executor: str = _option("", "--executor", help="The executor: graph, aot or vm.", hidden=True)
+    _runtime: str = _option("", "--runtime", hidden=True)
+    _verbose: int = _option(0, "--verbose", "-v", count=True, hidden=True)
+
 
 @_command(app, "run", "command_line.run_command")
-def run(
-    package: Annotated[Path, typer.Argument(help="The package that `tilewright compile` wrote.")],
-    inputs: Annotated[
-        Path | None, typer.Option("--inputs", "-i", help="An .npz file with the inputs by name.")
-    ] = None,
-    outputs: Annotated[
-        Path | None, typer.Option("--outputs", "--output", "-o", help="An .npz file for the results.")
-    ] = None,
-    device: Annotated[str, typer.Option(help="The device to run on.")] = "cpu",
-    fill_mode: Annotated[
-        str, typer.Option("--fill-mode", help="The values of missing inputs: random, zeros, ones.")
-    ] = "random",
-    print_time: Annotated[bool, typer.Option("--print-time", help="Measure, and print the times.")] = False,
-    profile: Annotated[bool, typer.Option("--profile", help="Print the time of every kernel.")] = False,
-    repeat: Annotated[int, typer.Option("--repeat", min=1, help="The number of measurements.")] = 10,
-    number: Annotated[int, typer.Option("--number", min=1, help="Runs in one measurement.")] = 10,
-    top: Annotated[int, typer.Option("--print-top", min=0, help="Print the greatest values.")] = 0,
-    threads: Annotated[int, typer.Option("--threads", min=0, help="Threads to run on; 0: all cores.")] = 0,
-    shapes: Annotated[
-        str, typer.Option("--shapes", "--input-shapes", help="Sizes of missing inputs with dynamic shapes.")
-    ] = "",
-    tracker: Annotated[
-        str,
-        typer.Option("--rpc-tracker", help="HOST:PORT of an RPC server; with --rpc-key, of a tracker."),
-    ] = "",
-    key: Annotated[
-        str, typer.Option("--rpc-key", help="The key of the servers to request from the tracker.")
-    ] = "",
-    as_json: Json = False,
-    quiet: Quiet = False,
-) -> None:
+class Run(_Worked):
     """Run a package."""
+
+    package: Path = _argument(help="The package that `tilewright compile` wrote.")
+    inputs: Path | None = _option(None, "--inputs", "-i", help="An .npz file with the inputs by name.")
+    outputs: Path | None = _option(None, "--outputs", "--output", "-o", help="An .npz file for the results.")
+    device: str = _option("cpu", help="The device to run on.")
+    fill_mode: str = _option(
+        "random", "--fill-mode", help="The values of missing inputs: random, zeros, ones."
+    )
+    print_time: bool = _option(False, "--print-time", help="Measure, and print the times.")
+    profile: bool = _option(False, "--profile", help="Print the time of every kernel.")
+    repeat: int = _option(10, "--repeat", min=1, help="The number of measurements.")
+    number: int = _option(10, "--number", min=1, help="Runs in one measurement.")
+    top: int = _option(0, "--print-top", min=0, help="Print the greatest values.")
+    threads: int = _option(0, "--threads", min=0, help="Threads to run on; 0: all cores.")
+    shapes: str = _option(
+        "", "--shapes", "--input-shapes", help="Sizes of missing inputs with dynamic shapes."
+    )
+    tracker: str = _option(
+        "", "--rpc-tracker", help="HOST:PORT of an RPC server; with --rpc-key, of a tracker."
+    )
+    key: str = _option("", "--rpc-key", help="The key of the servers to request from the tracker.")
 
 
 @_command(app, "show", "command_line.show_command")
-def show(
-    model: Model,
-    target: Target = "llvm",
-    shapes: Shapes = "",
-    model_format: Format = "",
-    every: Annotated[bool, typer.Option("--all", "-a", help="A row for each operator, in order.")] = False,
-    text: Annotated[bool, typer.Option("--text", help="Print the program as text.")] = False,
-    fuse: Annotated[bool, typer.Option("--fuse/--no-fuse", help="Show the kernels after fusion.")] = True,
-    as_json: Json = False,
-    quiet: Quiet = False,
-) -> None:
+class Show(_Worked):
     """Show the contents of a model (operators, shapes, FLOPs, the kernels after fusion) or of a package."""
 
-
-# What `tune` is told.
-ModelToTune = Annotated[
-    Path | None,
-    typer.Argument(
-        help="The model to tune. Without a model, --model FILE is the cost model to train from --db."
-    ),
-]
-Trials = Annotated[int, typer.Option("--trials", "-n", min=1, help="Candidates to measure, over all tasks.")]
-Database = Annotated[
-    Path,
-    typer.Option(
-        "--db",
-        "--output",
-        "-o",
-        help="The file for the records: a database (.db), or lines of JSON (.json).",
-    ),
-]
-Resume = Annotated[
-    bool,
-    typer.Option(
-        "--resume", help="Continue a search: the records in the database count as part of the trials."
-    ),
-]
-PriorRecords = Annotated[
-    list[Path] | None,
-    typer.Option("--prior-records", "--tuning-records", help="Records to start from; may be repeated."),
-]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="The seed of the random choices.")]
-CostModel = Annotated[
-    str, typer.Option("--model", help="The cost model: auto, trees, analytical, random, or a file.")
-]
-Timeout = Annotated[
-    float,
-    typer.Option(
-        "--timeout-per-trial", "--timeout", min=0.1, help="Time limit for the run of a candidate, in seconds."
-    ),
-]
-Tasks = Annotated[
-    str,
-    typer.Option(
-        "--tasks", help='The tasks to tune: all, list (prints them), numbers "0,3-5", or parts of names.'
-    ),
-]
-TimeLimit = Annotated[
-    float,
-    typer.Option("--time-limit", min=1, help="Approximate time limit for the whole search, in seconds."),
-]
-MinGain = Annotated[
-    float,
-    typer.Option(
-        "--min-gain",
-        min=0,
-        max=1,
-        help="Stop a task when a round is expected to save less than this fraction of its time.",
-    ),
-]
-Cluster = Annotated[
-    str, typer.Option("--cluster", help="Measure on the workers of a Dask cluster: tcp://host:8786.")
-]
-TunedLevel = Annotated[
-    int,
-    typer.Option("--opt-level", "-O", min=0, max=4, help="The optimisation level of the later compilation."),
-]
-TunedLayout = Annotated[
-    str, typer.Option("--desired-layout", help="The layout of the later compilation: NCHW or NHWC.")
-]
-EarlyStopping = Annotated[
-    int,
-    typer.Option(
-        "--early-stopping", min=0, help="Stop a task after this many trials without an improvement."
-    ),
-]
-Builders = Annotated[int, typer.Option("--parallel", min=0, help="Number of build processes; 0: all cores.")]
-Samples = Annotated[
-    int, typer.Option("--repeat", min=0, help="Samples of each candidate; 0: as many as the noise requires.")
-]
-MinRepeatMs = Annotated[
-    int, typer.Option("--min-repeat-ms", min=0, help="Minimum duration of a sample, in milliseconds.")
-]
-Tuner = Annotated[
-    str, typer.Option("--tuner", help="The classic name of a cost model: xgb, ga, random, gridsearch.")
-]
+    model: Path = _model()
+    target: str = _target()
+    shapes: str = _shapes()
+    model_format: str = _format()
+    every: bool = _option(False, "--all", "-a", help="A row for each operator, in order.")
+    text: bool = _option(False, "--text", help="Print the program as text.")
+    fuse: bool = _option(True, "--fuse/--no-fuse", help="Show the kernels after fusion.")
 
 
 @_command(app, "tune", "tune_commands.tune_command")
-def tune(
-    model: ModelToTune = None,
-    target: Target = "llvm",
-    trials: Trials = 1000,
-    database: Database = Path("tune.db"),
-    resume: Resume = False,
-    prior: PriorRecords = None,
-    seed: Seed = 0,
-    cost_model: CostModel = "auto",
-    timeout: Timeout = 10.0,
-    tasks: Tasks = "all",
-    limit: TimeLimit = math.inf,
-    min_gain: MinGain = 0.01,
-    cluster: Cluster = "",
-    shapes: Shapes = "",
-    model_format: Format = "",
-    opt_level: TunedLevel = 3,
-    desired_layout: TunedLayout = "",
-    early_stopping: EarlyStopping = 0,
-    parallel: Builders = 0,
-    repeat: Samples = 0,
-    min_repeat_ms: MinRepeatMs = 0,
-    tuner: Tuner = "",
-    _number: Annotated[int, typer.Option("--number", hidden=True)] = 0,
-    _autoscheduler: Annotated[bool, typer.Option("--enable-autoscheduler", hidden=True)] = False,
-    _verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, hidden=True)] = 0,
-    as_json: Json = False,
-    quiet: Quiet = False,
-) -> None:
+class Tune(_Worked):
     """Measure candidates for the kernels of a model, and store the records for `tilewright compile --tuning-records`.
 
     An interrupted or killed search loses nothing: --resume continues it. The chosen schedules are never slower
@@ -343,6 +237,75 @@ def tune(
     tilewright tune --model model.json --db tune.db          trains that cost model on the records in tune.db
     """
 
+    model: Path | None = _argument(
+        default=None,
+        help="The model to tune. Without a model, --model FILE is the cost model to train from --db.",
+    )
+    target: str = _target()
+    trials: int = _option(1000, "--trials", "-n", min=1, help="Candidates to measure, over all tasks.")
+    database: Path = _option(
+        Path("tune.db"),
+        "--db",
+        "--output",
+        "-o",
+        help="The file for the records: a database (.db), or lines of JSON (.json).",
+    )
+    resume: bool = _option(
+        False, "--resume", help="Continue a search: the records in the database count as part of the trials."
+    )
+    prior: list[Path] | None = _option(
+        None, "--prior-records", "--tuning-records", help="Records to start from; may be repeated."
+    )
+    seed: int = _option(0, "--seed", min=0, help="The seed of the random choices.")
+    cost_model: str = _option(
+        "auto", "--model", help="The cost model: auto, trees, analytical, random, or a file."
+    )
+    timeout: float = _option(
+        10.0,
+        "--timeout-per-trial",
+        "--timeout",
+        min=0.1,
+        help="Time limit for the run of a candidate, in seconds.",
+    )
+    tasks: str = _option(
+        "all",
+        "--tasks",
+        help='The tasks to tune: all, list (prints them), numbers "0,3-5", or parts of names.',
+    )
+    limit: float = _option(
+        math.inf, "--time-limit", min=1, help="Approximate time limit for the whole search, in seconds."
+    )
+    min_gain: float = _option(
+        0.01,
+        "--min-gain",
+        min=0,
+        max=1,
+        help="Stop a task when a round is expected to save less than this fraction of its time.",
+    )
+    cluster: str = _option("", "--cluster", help="Measure on the workers of a Dask cluster: tcp://host:8786.")
+    shapes: str = _shapes()
+    model_format: str = _format()
+    opt_level: int = _option(
+        3, "--opt-level", "-O", min=0, max=4, help="The optimisation level of the later compilation."
+    )
+    desired_layout: str = _option(
+        "", "--desired-layout", help="The layout of the later compilation: NCHW or NHWC."
+    )
+    early_stopping: int = _option(
+        0, "--early-stopping", min=0, help="Stop a task after this many trials without an improvement."
+    )
+    parallel: int = _option(0, "--parallel", min=0, help="Number of build processes; 0: all cores.")
+    repeat: int = _option(
+        0, "--repeat", min=0, help="Samples of each candidate; 0: as many as the noise requires."
+    )
+    min_repeat_ms: int = _option(
+        0, "--min-repeat-ms", min=0, help="Minimum duration of a sample, in milliseconds."
+    )
+    tuner: str = _option("", "--tuner", help="The classic name of a cost model: xgb, ga, random, gridsearch.")
+    _number: int = _option(0, "--number", hidden=True)
+    _autoscheduler: bool = _option(False, "--enable-autoscheduler", hidden=True)
+    _verbose: int = _option(0, "--verbose", "-v", count=True, hidden=True)
+
 
 # -- records ------------------------------------------------------------------------------------------
 records = typer.Typer(
@@ -352,18 +315,17 @@ records = typer.Typer(
 )
 app.add_typer(records, name="db")
 
-Db = Annotated[Path, typer.Argument(metavar="DB", help="The database.")]
-Records = Annotated[Path, typer.Argument(metavar="FILE", help="A database, or records as lines of JSON.")]
-OfTask = Annotated[str, typer.Option("--task", "-t", help="The name of a task, or the beginning of its key.")]
+
+def _records() -> Any:
+    return _argument(metavar="FILE", help="A database, or records as lines of JSON.")
+
+
+def _task() -> Any:
+    return _option("", "--task", "-t", help="The name of a task, or the beginning of its key.")
 
 
 @_command(records, "show", "db_commands.show_command")
-def db_show(
-    path: Records,
-    task: OfTask = "",
-    limit: Annotated[int, typer.Option("--limit", min=0, help="Records to show of a task; 0: all.")] = 20,
-    as_json: Json = False,
-) -> None:
+class DbShow(_Printed):
     """List the tasks of a file of records, or the records of one task.
 
     \b
@@ -371,72 +333,59 @@ def db_show(
     tilewright db show tune.db --task fused_nn_conv2d_nn_relu
     """
 
+    path: Path = _records()
+    task: str = _task()
+    limit: int = _option(20, "--limit", min=0, help="Records to show of a task; 0: all.")
+
 
 @_command(records, "best", "db_commands.best_command")
-def db_best(
-    path: Records,
-    task: OfTask = "",
-    every_machine: Annotated[
-        bool, typer.Option("--all", "-a", help="Include records of other machines.")
-    ] = False,
-    as_json: Json = False,
-) -> None:
+class DbBest(_Printed):
     """Show the record of each task that a build applies."""
+
+    path: Path = _records()
+    task: str = _task()
+    every_machine: bool = _option(False, "--all", "-a", help="Include records of other machines.")
 
 
 @_command(records, "merge", "db_commands.merge_command")
-def db_merge(
-    into: Annotated[
-        Path, typer.Argument(metavar="INTO", help="The database to merge into; created if it does not exist.")
-    ],
-    sources: Annotated[list[Path], typer.Argument(metavar="FROM...", help="Databases, or lines of JSON.")],
-    as_json: Json = False,
-) -> None:
+class DbMerge(_Printed):
     """Merge the records of other files into a database. Existing records are not duplicated.
 
     \b
     tilewright db merge all.db monday.db tuesday.db
     """
 
+    into: Path = _argument(metavar="INTO", help="The database to merge into; created if it does not exist.")
+    sources: list[Path] = _argument(metavar="FROM...", help="Databases, or lines of JSON.")
+
 
 @_command(records, "prune", "db_commands.prune_command")
-def db_prune(
-    path: Db,
-    keep: Annotated[int, typer.Option("--keep", min=1, help="Records of each task to keep.")] = 16,
-    keep_failed: Annotated[bool, typer.Option("--keep-failed", help="Keep failed records too.")] = False,
-    as_json: Json = False,
-) -> None:
+class DbPrune(_Printed):
     """Keep only the fastest records of each task, and its winner."""
+
+    path: Path = _argument(metavar="DB", help="The database.")
+    keep: int = _option(16, "--keep", min=1, help="Records of each task to keep.")
+    keep_failed: bool = _option(False, "--keep-failed", help="Keep failed records too.")
 
 
 @_command(records, "export", "db_commands.export_command")
-def db_export(
-    path: Db,
-    output: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")],
-    as_json: Json = False,
-) -> None:
+class DbExport(_Printed):
     """Write all records as lines of JSON, which `tilewright db import` and `compile --tuning-records` read."""
+
+    path: Path = _argument(metavar="DB", help="The database.")
+    output: Path = _argument(metavar="FILE", help="The file to write.")
 
 
 @_command(records, "import", "db_commands.import_command")
-def db_import(
-    into: Annotated[
-        Path, typer.Argument(metavar="DB", help="The database to merge into; created if it does not exist.")
-    ],
-    source: Annotated[Path, typer.Argument(metavar="FILE", help="Lines of JSON.")],
-    as_json: Json = False,
-) -> None:
+class DbImport(_Printed):
     """Import records that `tilewright db export`, or auto_scheduler's RecordToFile, wrote."""
+
+    into: Path = _argument(metavar="DB", help="The database to merge into; created if it does not exist.")
+    source: Path = _argument(metavar="FILE", help="Lines of JSON.")
 
 
 @_command(records, "train", "tune_commands.train_command")
-def db_train(
-    path: Records,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The cost model to write.")] = Path(
-        "model.json"
-    ),
-    as_json: Json = False,
-) -> None:
+class DbTrain(_Printed):
     """Train a cost model on the measurements of this machine, for `tilewright tune --model`.
 
     \b
@@ -444,26 +393,12 @@ def db_train(
     tilewright tune other.onnx --model model.json
     """
 
+    path: Path = _records()
+    output: Path = _option(Path("model.json"), "--output", "-o", help="The cost model to write.")
+
 
 @_command(app, "replay", "db_commands.replay_command")
-def replay(
-    wanted: Annotated[
-        str,
-        typer.Argument(
-            metavar="RECORD",
-            help="The beginning of a record's id, a task (its best), or the record as a line of JSON (-: stdin).",
-        ),
-    ],
-    path: Annotated[
-        Path, typer.Option("--db", help="The file that contains the record and its program.")
-    ] = Path("tune.db"),
-    timeout: Annotated[
-        float, typer.Option("--timeout", min=0.1, help="Time limit for the run, in seconds.")
-    ] = 10.0,
-    script: Annotated[bool, typer.Option("--script/--no-script", help="Print the scheduled program.")] = True,
-    as_json: Json = False,
-    quiet: Quiet = False,
-) -> None:
+class Replay(_Worked):
     """Rebuild a record: show its schedule and code, check its result, and compare its time with the recorded time.
 
     \b
@@ -471,18 +406,17 @@ def replay(
     tilewright replay fused_nn_conv2d_nn_relu --db tune.db --no-script
     """
 
+    wanted: str = _argument(
+        metavar="RECORD",
+        help="The beginning of a record's id, a task (its best), or the record as a line of JSON (-: stdin).",
+    )
+    path: Path = _option(Path("tune.db"), "--db", help="The file that contains the record and its program.")
+    timeout: float = _option(10.0, "--timeout", min=0.1, help="Time limit for the run, in seconds.")
+    script: bool = _option(True, "--script/--no-script", help="Print the scheduled program.")
+
 
 @_command(app, "calibrate", "calibrate.calibrate_command")
-def calibrate(
-    device: Annotated[str, typer.Option("--device", help="What to measure: all, cpu or cuda.")] = "all",
-    rounds: Annotated[
-        int, typer.Option("--rounds", min=1, help="Attempts for each figure; the best one counts.")
-    ] = 25,
-    show: Annotated[bool, typer.Option("--show", help="Print the stored figures.")] = False,
-    remove: Annotated[bool, typer.Option("--remove", help="Remove the stored figures.")] = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
-) -> None:
+class Calibrate(_Worked):
     """Measure this machine, so that schedules are chosen for it and not for the nearest known machine.
 
     \b
@@ -490,6 +424,11 @@ def calibrate(
     tilewright calibrate --show              the figures, and the files that they are in
     tilewright calibrate --remove            back to the table of known machines
     """
+
+    device: str = _option("all", "--device", help="What to measure: all, cpu or cuda.")
+    rounds: int = _option(25, "--rounds", min=1, help="Attempts for each figure; the best one counts.")
+    show: bool = _option(False, "--show", help="Print the stored figures.")
+    remove: bool = _option(False, "--remove", help="Remove the stored figures.")
 
 
 def with_target_options(given: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Tar archives that cross a border: a few files with names known beforehand, and nothing else."""
+"""Tar archives from untrusted sources: a few files with known names, and nothing else."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LIMIT = 1 << 20  # bytes of metadata
 
 
 def write(path: Path, kind: str, about: Mapping[str, Any], files: Mapping[str, bytes | Path]) -> None:
-    """Write an archive, whole or not at all. Equal contents give equal bytes."""
+    """Write an archive atomically. Equal contents give equal bytes."""
     text = json.dumps({"kind": kind, "format": FORMAT, **about}, indent=1).encode()
     try:
         with written_whole(path) as part:
@@ -44,9 +44,9 @@ def write(path: Path, kind: str, about: Mapping[str, Any], files: Mapping[str, b
 
 
 def unpack(path: Path, folder: Path, kind: str, names: Collection[str]) -> dict[str, Any]:
-    """Put the files of an archive into a folder, and give back what it says about itself.
+    """Unpack an archive into a folder. Returns its metadata.
 
-    Members must be plain files with one of the given names: nothing lands elsewhere, whatever the archive says.
+    Members must be plain files with one of the given names, so that nothing is written elsewhere.
     """
     about = read_metadata(path)
     try:
@@ -81,7 +81,7 @@ def unpack(path: Path, folder: Path, kind: str, names: Collection[str]) -> dict[
 
 @contextmanager
 def parts_of(path: Path) -> Iterator[None]:
-    """Say of what is wrong with a file that was unpacked which archive it comes from."""
+    """Name the archive in errors about an unpacked file."""
     try:
         yield
     except FileNotFoundError as error:
@@ -99,7 +99,7 @@ _REMEDY = {
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
-    """What an archive says about itself, checked."""
+    """The checked metadata of an archive."""
     foreign = f"{path}: is neither a package nor a saved model of tilewright"
     try:
         with tarfile.open(path, "r:") as tar:

@@ -1,4 +1,4 @@
-"""`tvmc.tune`: measure the kernels of a model, and keep what was measured for `tvmc.compile`."""
+"""`tvmc.tune`: tuning of the kernels of a model, with records for `tvmc.compile`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ..target import Target
-from ..tune.measure.measurer import MeasureOptions, Measurer, Timing
+from ..tune.measure.measurer import MeasureOptions, Measurer
+from ..tune.measure.running import Timing
 from ..tune.records.database import Database
 from ..tune.search.search import SearchOptions
 from .errors import TVMCException
@@ -20,7 +21,7 @@ from .model import TVMCModel
 from .tune_display import ModelDisplay
 from .tuning import Found, Outcome, chosen_tasks, kept_records, model_tasks, tunable, tune_all
 
-DEFAULT_TRIALS = 1000  # over all tasks; the search ends sooner by itself where little is to be won
+DEFAULT_TRIALS = 1000  # over all tasks; the search ends earlier if little gain is expected
 _MODELS = {"xgb": "auto", "ga": "analytical", "gridsearch": "analytical"}
 
 
@@ -53,13 +54,17 @@ def tune_model(
     cluster: str | None = None,
     time_limit: float | None = None,
 ) -> str:
-    """Tune the kernels of a model, with `trials` measurements in all, and in about `time_limit` seconds; the path
-    of the records for `tvmc.compile`.
+    """Tune the kernels of a model with `trials` measurements, in about `time_limit` seconds. Returns the path of the
+    records, for `tvmc.compile`.
 
-    There is one search, so that `enable_autoscheduler` changes nothing and `tuner` picks its cost model. Records go to
-    a database, or to lines of JSON if the name of the file ends so; what is in it counts as measured.
+    Records are written to `tuning_records`, a database or a file of JSON lines (.json), whose existing records count as
+    trials; `prior_records` are further files to start from. `tuner` is a cost model, or the classic name of one. A task
+    ends after `early_stopping` trials without an improvement. `timeout` limits the run of a candidate in seconds,
+    `parallel` is the number of build processes, `tasks_filter` selects tasks as `--tasks` does, and `cluster` is the
+    address of a Dask scheduler whose workers measure. `desired_layout` and `opt_level` are those of the later
+    compilation. `enable_autoscheduler` and `number` change nothing, as there is one search.
     """
-    _refuse_or_warn(rpc_key, hostname, port, hardware_params, additional_target_options)
+    _refuse_or_warn(rpc_key, hostname, hardware_params, additional_target_options)
     chosen = tunable(target, cluster)
     path = _place(tuning_records)
     found = chosen_tasks(tasks_filter, model_tasks(tvmc_model, target, opt_level, (), desired_layout))
@@ -117,16 +122,16 @@ def _several(given: Any) -> Sequence[Any]:
     return given if isinstance(given, (list, tuple)) else (given,)
 
 
-def _refuse_or_warn(rpc_key: Any, hostname: Any, port: Any, hardware_params: Any, options: Any) -> None:
+def _refuse_or_warn(rpc_key: Any, hostname: Any, hardware_params: Any, options: Any) -> None:
     if rpc_key or hostname:
         raise TVMCException(
-            f"tvmc.tune(hostname={hostname!r}, rpc_key={rpc_key!r}): there is no RPC tracker; other machines measure "
-            'as workers of a Dask cluster: cluster="tcp://host:8786"'
+            f"tvmc.tune(hostname={hostname!r}, rpc_key={rpc_key!r}): tuning through an RPC tracker is not supported; "
+            'other machines measure as workers of a Dask cluster: cluster="tcp://host:8786"'
         )
     for name, value in (("hardware_params", hardware_params), ("additional_target_options", options)):
         if value:
             warnings.warn(
-                f'tvmc.tune({name}=…) is not looked at: the target says what the machine is, as "llvm -num-cores=4"',
+                f'tvmc.tune({name}=…) is ignored: the target describes the machine, as in "llvm -num-cores=4"',
                 stacklevel=3,
             )
 
@@ -156,16 +161,15 @@ def timing_of(repeat: int | None, min_repeat_ms: float | None) -> Timing:
 
 
 def _is_heavy(found: Any) -> bool:
-    """Whether a task has a product, a convolution or the like in it."""
+    """Whether a task has a product or a convolution."""
     words = ("conv", "dense", "matmul", "gemm", "einsum")
     return any(word in found[0].name for word in words)
 
 
 def measurer_for(options: MeasureOptions, cluster: str | None, target: Target) -> Any:
-    """Who measures: this machine, or the workers of a cluster that have what the target is for; to be used in a `with`
-    block."""
+    """The measurer, for a `with` block: this machine, or the workers of a cluster with a device of the target."""
     if not cluster:
         return Measurer(options)
-    from ..tune.measure.fleet import Fleet  # needs dask.distributed, and says so
+    from ..tune.measure.fleet import Fleet  # which needs dask.distributed
 
     return Fleet(cluster, device=target.kind.name if target.is_gpu else "cpu", options=options)

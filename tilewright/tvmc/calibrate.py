@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from ..tune.space import Decisions, Sketches
 from ..tune.workload import task_of
 from .command_line import Desk
 
+if TYPE_CHECKING:
+    from .app import Calibrate
+
 _DEVICES = ("all", "cpu", "cuda")
 _UNITS = {
     "clock": "GHz", "memory_bandwidth": "GB/s", "memory_bandwidth_all": "GB/s", "memory_latency": "ns",
@@ -31,17 +34,18 @@ _UNITS = {
 }  # fmt: skip
 
 
-def calibrate_command(desk: Desk, device: str, rounds: int, show: bool, remove: bool) -> None:
+def calibrate_command(desk: Desk, given: Calibrate) -> None:
     """Measure, show or remove the figures of this machine."""
+    device, rounds = given.device, given.rounds
     if device not in _DEVICES:
         raise TargetError(f"--device is one of {', '.join(_DEVICES)}, not {device!r}")
-    if show and remove:
+    if given.show and given.remove:
         raise TargetError("--show and --remove are two commands: give one of them")
     kinds = ("cpu", "cuda") if device == "all" else (device,)
     paths = [p for kind in kinds for p in sorted(folder().glob(f"{kind}-*.json"))]
-    if show:
+    if given.show:
         return _show(desk, paths)
-    if remove:
+    if given.remove:
         for path in paths:
             path.unlink()
         told = "\n".join(f"removed {p}" for p in paths) or f"there is no calibration in {folder()}"
@@ -70,7 +74,7 @@ def _data(one: Calibration) -> dict[str, Any]:
 
 
 def _show(desk: Desk, paths: list[Path]) -> None:
-    """Print what was measured before; a file that cannot be read is named with the reason."""
+    """Print the stored figures; a file that cannot be read is listed with the reason."""
     data: dict[str, Any] = {}
     lines = []
     for path in paths:
@@ -111,7 +115,7 @@ def _cpu(desk: Desk, rounds: int) -> Calibration:
 
 
 def _alternating(target: Target, rounds: int) -> cpu_calibrate.Run:
-    """What measures some kernels in turn: the best of many short runs, between which other programs may run."""
+    """A function that measures kernels in turns: the best of many short runs of each."""
 
     def run(kernels: Sequence[cpu_calibrate.Kernel]) -> list[float]:
         timed = [_timed(target, cpu(0), k.program, [dict(k.decision)], 1, 20, 0.1) for k in kernels]
@@ -129,7 +133,7 @@ def _timed(
     repeat: int,
     least_ms: float,
 ) -> Callable[[], float]:
-    """What runs a program with the given decisions on random data: the shortest time of a run, in seconds."""
+    """A function that runs a program with decisions on random data, and returns the shortest time in seconds."""
     module = build(Sketches(task_of(program, target)).apply(decisions).mod, target=target)
     rng = np.random.default_rng(0)
     arrays = [
@@ -153,14 +157,14 @@ def _gpu(desk: Desk, rounds: int) -> Calibration:
         value = "shows nothing new" if found.value is None else f"{found.value:g} (was {found.known:g})"
         desk.note(f"  [{next(count):>2}/{total}] {found.figure:<30} {found.seconds * 1e6:10.2f} us  {value}")
 
-    # What the device says of itself, and what its kernels show.
+    # The figures that the device reports, then those that its kernels show.
     figures: dict[str, int | float] = {
         "multiprocessors": int(device.multi_processor_count or plain.gpu.multiprocessors),
         "l2_cache": int(device.l2_cache_size_bytes or plain.gpu.l2_cache),
     }
     if device.max_clock_rate:
         figures["clock"] = device.max_clock_rate / 1e6
-    # A target that says its figures takes none from an earlier calibration.
+    # A target with explicit figures ignores an earlier calibration.
     known = plain.with_machine(figures)
     figures |= calibrated_figures(known, _runner(known, device, rounds), tell)
     machine = {"name": name, "arch": plain.arch, "multiprocessors": figures["multiprocessors"]}
@@ -168,7 +172,7 @@ def _gpu(desk: Desk, rounds: int) -> Calibration:
 
 
 def _runner(target: Target, device: Any, rounds: int) -> Callable[[Probe], float]:
-    """What measures a probe on a device: the best of several rounds."""
+    """A function that measures a probe on a device: the best of several rounds."""
 
     def run(probe: Probe) -> float:
         return _timed(target, device, probe.program, probe.decisions, 5, rounds, 10)()

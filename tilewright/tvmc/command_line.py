@@ -1,4 +1,4 @@
-"""What the commands do. The commands themselves, with their options, are in `app.py`.
+"""The work of the commands `compile`, `run` and `show`; their options are in `app.py`.
 
 progress and errors -> stderr          results -> stdout, as text or (--json) as JSON
 exit codes: 0 success, 1 refused or failed, 2 wrong usage, 70 a bug in tilewright, 130 interrupted,
@@ -14,19 +14,22 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..files import is_stream
 from ..ir.errors import InternalError, TVMError
+
+if TYPE_CHECKING:
+    from .app import Compile, Run, Show
 
 FAILED, FAULT, INTERRUPTED, TERMINATED = 1, 70, 130, 143
 
 
 class Terminated(KeyboardInterrupt):
-    """The end that SIGTERM asks for."""
+    """The interrupt of a SIGTERM."""
 
 
 class Desk:
@@ -36,24 +39,24 @@ class Desk:
         self.as_json, self.quiet = as_json, quiet
 
     def note(self, text: str) -> None:
-        """Progress."""
+        """Print progress."""
         if not self.quiet:
             print(text, file=sys.stderr, flush=True)
 
     def result(self, data: dict[str, Any], text: str, written: Path | None = None) -> None:
-        """What the command was asked for; beside what it has `written`, be that to stdout."""
+        """Print the result; to stderr if the command has `written` a file to stdout."""
         where = sys.stderr if written is not None and _is_stdout(written) else sys.stdout
         print(json.dumps(data, indent=1, allow_nan=False) if self.as_json else text, file=where, flush=True)
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Turn what goes wrong into a message and an exit code."""
+        """Turn errors into messages and exit codes."""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("always", UserWarning)
                 warnings.showwarning = lambda message, *_: self.note(f"warning: {message}")
                 yield
-        except BrokenPipeError:  # somebody closed the pipe that we write to
+        except BrokenPipeError:  # the reader of stdout has closed it
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise SystemExit(FAILED) from None
         except Terminated:
@@ -83,7 +86,7 @@ class Desk:
 
 
 def _is_stdout(path: Path) -> bool:
-    """Whether a name stands for what is stdout already."""
+    """Whether a path is that of stdout."""
     try:
         return is_stream(path) and os.path.samestat(path.stat(), os.fstat(sys.stdout.fileno()))
     except (OSError, ValueError):
@@ -96,72 +99,53 @@ def _place(error: OSError) -> str:
 
 
 # -- compile ------------------------------------------------------------------------------------
-def compile_command(
-    desk: Desk,
-    model: Path,
-    target: str,
-    output: Path,
-    shapes: str,
-    model_format: str,
-    opt_level: int,
-    disabled: str,
-    output_format: str,
-    desired_layout: str,
-    use_vm: bool,
-    tuning_records: Sequence[Path] | None,
-    records_machine: str,
-    cross: str,
-    cross_options: str,
-    pass_config: Sequence[str] | None,
-    dump_code: str,
-    executor: str,
-) -> None:
+def compile_command(desk: Desk, given: Compile) -> None:
     """Import and compile a model, write the package, and report."""
     from ..relay.build_module import as_target
     from . import compile, load
     from .compiler import check_path
+    from .history import records_of
     from .shape_parser import parse_shape_string
 
-    # What can be seen to be wrong is said before the work begins.
-    given = parse_shape_string(shapes) if shapes else None
-    check_path(output)
-    as_target(target)
-    configs = _configs(pass_config or ())
-    records = _records(tuning_records or (), records_machine)
-    desk.note(f"importing {model}")
+    # Wrong options are reported before the work begins.
+    shapes = parse_shape_string(given.shapes) if given.shapes else None
+    check_path(given.output)
+    as_target(given.target)
+    configs = _configs(given.pass_config or ())
+    records = records_of(given.tuning_records, given.records_machine or None)
+    desk.note(f"importing {given.model}")
     start = time.perf_counter()
-    loaded = load(model, model_format or None, given)
+    loaded = load(given.model, given.model_format or None, shapes)
     imported = time.perf_counter()
-    desk.note(f"compiling {loaded.name} for {target}")
+    desk.note(f"compiling {loaded.name} for {given.target}")
     package = compile(
         loaded,
-        target,
-        opt_level,
-        package_path=output,
-        disabled_pass=[name.strip() for name in disabled.split(",") if name.strip()],
-        output_format=output_format,
-        desired_layout=desired_layout or None,
-        use_vm=use_vm or executor == "vm",
+        given.target,
+        given.opt_level,
+        package_path=given.output,
+        disabled_pass=[name.strip() for name in given.disabled.split(",") if name.strip()],
+        output_format=given.output_format,
+        desired_layout=given.desired_layout or None,
+        use_vm=given.use_vm or given.executor == "vm",
         tuning_records=records,
-        cross=cross or None,
-        cross_options=cross_options.split(),
+        cross=given.cross or None,
+        cross_options=given.cross_options.split(),
         pass_context_configs=configs,
-        dump_code=dump_code or None,
+        dump_code=given.dump_code or None,
     )
     done = time.perf_counter()
-    about = package.about
     data = {
-        "package": str(output),
+        "package": str(given.output),
         "bytes": os.path.getsize(package.package_path),
         "import_seconds": imported - start,
         "compile_seconds": done - imported,
-        **_facts(about),
+        **_facts(package.about),
     }
     told = [f"  imported in {imported - start:.2f} s, compiled in {done - imported:.2f} s"]
     if records is not None:
         data["tuned"] = {"by_records": len(records.used), "without": sorted(set(records.missed.values()))}
         told.append(f"  {records.summary()}")
-    desk.result(data, "\n".join([*_lines(data), *told]), output)
+    desk.result(data, "\n".join([*_lines(data), *told]), given.output)
 
 
 def _configs(given: Sequence[str]) -> dict[str, Any]:
@@ -181,22 +165,13 @@ def _configs(given: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def _records(paths: Sequence[Path], machine: str) -> Any:
-    """The records to compile with; logs of templates are applied by their own dispatcher."""
-    if not paths:
-        return None
-    from .history import records_of
-
-    return records_of(paths, machine or None)
-
-
 def _facts(about: dict[str, Any]) -> dict[str, Any]:
     """The metadata of a package that is of interest to users."""
     return {key: about.get(key) for key in ("target", "executor", "inputs", "outputs", "steps", "memory")}
 
 
 def _lines(data: dict[str, Any]) -> list[str]:
-    """A package in words."""
+    """A package as lines of text."""
     machine = " on the virtual machine" if data["executor"] == "vm" else ""
     lines = [
         f"{data['package']}: {_bytes(data['bytes'])}, {data['steps']} kernels{machine} for {data['target']}"
@@ -222,59 +197,40 @@ def _bytes(size: float) -> str:
 
 
 # -- run ----------------------------------------------------------------------------------------
-def run_command(
-    desk: Desk,
-    package: Path,
-    device: str,
-    inputs: Path | None,
-    outputs: Path | None,
-    fill_mode: str,
-    print_time: bool,
-    profile: bool,
-    repeat: int,
-    number: int,
-    top: int,
-    threads: int,
-    shapes: str,
-    tracker: str,
-    key: str,
-) -> None:
+def run_command(desk: Desk, given: Run) -> None:
     """Load and run a package, write the results, and report."""
-    from contextlib import ExitStack
-
     from .. import config
     from . import TVMCException, TVMCPackage, run
     from .frontends import SUFFIXES
     from .shape_parser import parse_shape_string
 
-    sizes = parse_shape_string(shapes) if shapes else None
+    package = given.package
+    shapes = parse_shape_string(given.shapes) if given.shapes else None
     if package.suffix in SUFFIXES and package.suffix != ".tar" and package.is_file():
         raise TVMCException(
             f"{package}: is a model; compile it first: tilewright compile {package} -o net.tar"
         )
     opened = TVMCPackage(package)
-    with ExitStack() as stack:
-        if threads:
-            stack.enter_context(config.num_threads.set(threads))
+    with config.num_threads.set(given.threads) if given.threads else nullcontext():
         result = run(
             opened,
-            device,
-            inputs=inputs,
-            fill_mode=fill_mode,
-            benchmark=print_time,
-            repeat=repeat,
-            number=number,
-            profile=profile,
-            shape_dict=sizes,
-            **_other_machine(tracker, key),
+            given.device,
+            inputs=given.inputs,
+            fill_mode=given.fill_mode,
+            benchmark=given.print_time,
+            repeat=given.repeat,
+            number=given.number,
+            profile=given.profile,
+            shape_dict=shapes,
+            **_other_machine(given.tracker, given.key),
         )
     if result.filled:
-        desk.note(f"not given, so filled ({fill_mode}): {', '.join(result.filled)}")
-    if outputs is not None:
-        result.save(outputs)
-        desk.note(f"results written to {outputs}")
-    data, text = _results(result, top)
-    written = str(outputs) if outputs is not None else None
+        desk.note(f"not given, so filled ({given.fill_mode}): {', '.join(result.filled)}")
+    if given.outputs is not None:
+        result.save(given.outputs)
+        desk.note(f"results written to {given.outputs}")
+    data, text = _results(result, given.top)
+    written = str(given.outputs) if given.outputs is not None else None
     desk.result({"package": str(package), "written": written, **data}, text)
 
 
@@ -315,52 +271,44 @@ def _results(result: Any, top: int) -> tuple[dict[str, Any], str]:
 
 
 def _plain(value: float) -> float | str:
-    """A number as JSON can have it: there is no infinity."""
+    """A number in the form of JSON, which has no infinity."""
     return value if isfinite(value) else str(value)
 
 
 def _top(values: Any, count: int) -> list[tuple[int, float]]:
-    """The greatest values, with their places in the flat array."""
+    """The greatest values, with their indices in the flat array."""
     flat = values.reshape(-1)
     order = (-flat.astype("float64")).argsort(kind="stable")[:count]
     return [(int(i), float(flat[i])) for i in order if flat[i] == flat[i]]
 
 
 # -- show ---------------------------------------------------------------------------------------
-def show_command(
-    desk: Desk,
-    model: Path,
-    target: str,
-    shapes: str,
-    model_format: str,
-    every: bool,
-    text: bool,
-    fuse: bool,
-) -> None:
+def show_command(desk: Desk, given: Show) -> None:
     """Show the contents of a model."""
     from . import load
     from .archive import PACKAGE, read_metadata
     from .report import describe
     from .shape_parser import parse_shape_string
 
-    given = parse_shape_string(shapes) if shapes else None
-    if not model_format and model.suffix == ".tar" and model.is_file():
+    model = given.model
+    shapes = parse_shape_string(given.shapes) if given.shapes else None
+    if not given.model_format and model.suffix == ".tar" and model.is_file():
         about = read_metadata(model)
         if about["kind"] == PACKAGE:
             _show_package(desk, model)
             return
     desk.note(f"importing {model}")
-    loaded = load(model, model_format or None, given)
-    if text:
+    loaded = load(model, given.model_format or None, shapes)
+    if given.text:
         desk.result({"name": loaded.name, "text": loaded.summary()}, loaded.summary())
         return
-    if fuse:
-        desk.note(f"fusing for {target}")
-    report = describe(loaded, target, fuse)
+    if given.fuse:
+        desk.note(f"fusing for {given.target}")
+    report = describe(loaded, given.target, given.fuse)
     if desk.as_json:
         desk.result(report.plain(), "")
     else:
-        _show(report, every)
+        _show(report, given.every)
 
 
 def _show_package(desk: Desk, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""From a model to a package."""
+"""Compilation of a model to a package."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ from ..relay.transform.infer_type import infer_module
 from ..relay.ty import TensorType, is_dynamic, tensor_fields
 from ..target import Target
 from ..target.machine import cpu_features
+from .errors import TVMCException
 from .history import applied
-from .model import TVMCException, TVMCModel, TVMCPackage, write_package
+from .model import TVMCModel, TVMCPackage, write_package
 
 _FORMATS = ("so", "tar")
 _LAYOUTS = ("NCHW", "NHWC")
@@ -50,15 +51,15 @@ def compile_model(
     desired_layout_ops: Sequence[str] = LAYOUT_OPS,
     dump_code: str | Sequence[str] | None = None,
 ) -> TVMCPackage:
-    """Compile a model and write it as a package, to a file of its own where no path is given.
+    """Compile a model and write it as a package, to a temporary file if there is no `package_path`.
 
-    `output_format` is what the code lies in: a shared library ("so"), or object files that are linked when the
-    package is loaded ("tar"). `cross` is a compiler that links for another machine. A model with sizes that are
-    open, branches or loops is compiled for the virtual machine (`use_vm` asks for it). `desired_layout` is that of
-    the operators named, "NCHW" or "NHWC"; inputs and results stay as they are. `tuning_records` are what
-    `tvmc.tune` gave: a file, several, or a `tune.history.History`. `dump_code` names what is written beside the package
-    for reading: "relay" (net.tar.relay, the model as it came), "h" (the C header), "cu", "cl" or "ptx" (what runs on a
-    device).
+    `output_format` is a shared library ("so"), or object files that are linked when the package is loaded ("tar").
+    `cross` is a compiler that links for another machine, with `cross_options`. A model with dynamic shapes, branches or
+    loops is compiled for the virtual machine, as is every model with `use_vm`. `desired_layout`, "NCHW" or "NHWC", is
+    the layout of `desired_layout_ops`; inputs and results keep theirs. `tuning_records` are the result of `tvmc.tune`,
+    a file, several files, or a `tune.records.history.History`. `dump_code` names code to write beside the package:
+    "relay" (net.tar.relay, the imported model), "h" (the C header), "cu", "cl" or "ptx" (device code). `runtime`
+    changes nothing.
     """
     dumps = _dumps(dump_code, package_path)
     chosen = as_target(target, target_host)
@@ -78,7 +79,9 @@ def compile_model(
             tvmc_model = in_layout(tvmc_model, desired_layout, desired_layout_ops)
         if use_vm or _asks_for_machine(executor) or wants_machine(tvmc_model, chosen):
             if dumps:
-                raise TVMCException("dump_code=… is not for models that the virtual machine runs")
+                raise TVMCException(
+                    "dump_code=… is not supported for models of the virtual machine; leave it out"
+                )
             exe = vm.compile(tvmc_model.mod, chosen, params=tvmc_model.params)
             exe.export_library(str(library), **options)
             write_package(path, library, _about_machine(exe, tvmc_model, chosen))
@@ -103,12 +106,12 @@ def _check(target: Any, chosen: Target, output_format: str, package_path: str | 
         check_path(Path(package_path))
     if str(chosen.attrs.get("mtriple", "")).startswith("wasm"):
         raise TVMCException(
-            f"target={str(target)!r}: a package holds a library that can be loaded, and there is none of WebAssembly"
+            f"target={str(target)!r}: a package contains a library, and there are none for WebAssembly"
         )
 
 
 def _dump(kinds: Sequence[str], path: Path, model: TVMCModel, code: Any) -> None:
-    """Write code for reading beside a package."""
+    """Write code beside a package."""
     for kind in kinds:
         text = str(model.mod) if kind == "relay" else _source(code, kind)
         write_whole(f"{path}.{kind}", text)
@@ -119,22 +122,22 @@ _DUMPS = ("relay", "h", *_DEVICE_KINDS)
 
 
 def _dumps(given: str | Sequence[str] | None, package_path: Any) -> list[str]:
-    """The kinds of code that are to be written beside a package."""
+    """The kinds of code to write beside a package."""
     kinds = given.split(",") if isinstance(given, str) else list(given or ())
     if unknown := [k for k in kinds if k not in _DUMPS]:
         raise TVMCException(
-            f"dump_code={','.join(unknown)!r}: it must be of {', '.join(_DUMPS)}; the kernels for a processor are kept "
-            "as machine code, which objdump -d shows"
+            f"dump_code={','.join(unknown)!r}: it must be of {', '.join(_DUMPS)}; kernels for CPUs are machine code, "
+            "which objdump -d shows"
         )
     if kinds and (package_path is None or is_stream(package_path)):
         raise TVMCException(
-            "dump_code=… writes beside the package; give it a place: package_path=, the name of a file"
+            "dump_code=… writes beside the package: give the name of the package, package_path="
         )
     return kinds
 
 
 def _source(code: Any, kind: str) -> str:
-    """The code of a module in a form for reading."""
+    """The source code of a module."""
     if kind not in _DEVICE_KINDS:
         return str(code.get_source(kind))
     if not code.imported_modules:
@@ -143,7 +146,7 @@ def _source(code: Any, kind: str) -> str:
 
 
 def check_path(path: Path) -> None:
-    """Refuse a place where no file can be written, before the work is done."""
+    """Refuse a path where no file can be written, before the work is done."""
     if path.is_dir():
         raise TVMCException(f"{path}: is a folder; give the name of a file in it, such as {path / 'net.tar'}")
     if not path.parent.is_dir():
@@ -151,7 +154,7 @@ def check_path(path: Path) -> None:
 
 
 def in_layout(model: TVMCModel, layout: str, ops: Sequence[str] = LAYOUT_OPS) -> TVMCModel:
-    """A model whose operators work in a layout; its inputs and results stay as they are."""
+    """A model with some operators in a layout; inputs and results keep theirs."""
     if layout not in _LAYOUTS:
         raise TVMCException(f"desired_layout={layout!r}: it must be one of {', '.join(_LAYOUTS)}")
     wanted = ConvertLayout({op: [layout, "default"] for op in ops})
@@ -202,7 +205,7 @@ def _about(lib: Any, model: TVMCModel, target: Any) -> dict[str, Any]:
 
 
 def _about_machine(exe: Any, model: TVMCModel, target: Any) -> dict[str, Any]:
-    """The same of a program for the virtual machine. Sizes that are open have their names."""
+    """The metadata of a program for the virtual machine; dynamic sizes are given by name."""
     main = infer_module(model.mod)["main"]
     results = tensor_fields(main.checked_type.ret_type)
     return {
@@ -218,7 +221,7 @@ def _about_machine(exe: Any, model: TVMCModel, target: Any) -> dict[str, Any]:
     }
 
 
-# Of the hundred features of a processor, those that compiled code is made of.
+# The CPU features that generated code uses, of the hundred that a CPU has.
 _IN_CODE = re.compile(
     "(avx|amx|sse|ssse|fma|f16c|bmi|popcnt|lzcnt|movbe|gfni|neon|sve|dotprod|i8mm|bf16|fullfp16|lse|v$|[mafdc]$)"
 )
@@ -226,7 +229,7 @@ _IN_CODE = re.compile(
 
 def _features(target: Any) -> list[str]:
     """The CPU features that the code needs."""
-    here = target if target.is_cpu else Target("llvm")  # what a GPU cannot do, the host does
+    here = target if target.is_cpu else Target("llvm")  # of the host, for a GPU
     return sorted(f for f in cpu_features(here) if _IN_CODE.match(f))
 
 

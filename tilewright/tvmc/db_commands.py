@@ -1,4 +1,4 @@
-"""What `tilewright db` and `tilewright replay` do: files of records, and records."""
+"""The work of `tilewright db` and `tilewright replay`: files of records, and single records."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from .errors import TVMCException
 
 if TYPE_CHECKING:
     from ..tune.records.database import Database, Record
+    from .app import DbBest, DbExport, DbImport, DbMerge, DbPrune, DbShow, Replay
 
 
 def _existing(path: Path) -> Database:
-    """A database that is there: what writes to one does not make another by mistake."""
+    """An existing database; a file of lines is refused."""
     from ..tune.records.database import Database
     from ..tune.records.files import is_database
 
@@ -28,13 +29,22 @@ def _existing(path: Path) -> Database:
 
 
 # -- files ------------------------------------------------------------------------------------------
-def merge_command(desk: Desk, into: Path, sources: Sequence[Path]) -> None:
-    """Merge the records of other files."""
+def merge_command(desk: Desk, given: DbMerge) -> None:
+    """Merge the records of other files into a database."""
+    _merge(desk, given.into, given.sources)
+
+
+def import_command(desk: Desk, given: DbImport) -> None:
+    """Merge the records of a file of lines into a database."""
+    _merge(desk, given.into, [given.source])
+
+
+def _merge(desk: Desk, into: Path, sources: Sequence[Path]) -> None:
     from ..tune.records.files import open_records, take_records
     from .tuning import database_for
 
     for source in sources:
-        open_records(source).close()  # what is none of ours is said before anything is written
+        open_records(source).close()  # a file of another kind is refused before anything is written
     with database_for(into) as database:
         new = {str(s): take_records(database, s) for s in sources}
         total = len(database.records())
@@ -43,25 +53,22 @@ def merge_command(desk: Desk, into: Path, sources: Sequence[Path]) -> None:
     desk.result(data, f"{into}: {', '.join(told)}; {total} in all")
 
 
-def import_command(desk: Desk, into: Path, source: Path) -> None:
-    """Take over a file of lines."""
-    merge_command(desk, into, [source])
-
-
-def export_command(desk: Desk, path: Path, output: Path) -> None:
+def export_command(desk: Desk, given: DbExport) -> None:
     """Write all records as lines of JSON."""
     from .compiler import check_path
 
+    output = given.output
     check_path(output)
-    with _existing(path) as database:
+    with _existing(given.path) as database:
         count = database.export_json(output)
-    desk.result({"file": str(output), "records": count}, f"{output}: {count} records of {path}", output)
+    desk.result({"file": str(output), "records": count}, f"{output}: {count} records of {given.path}", output)
 
 
-def prune_command(desk: Desk, path: Path, keep: int, keep_failed: bool) -> None:
+def prune_command(desk: Desk, given: DbPrune) -> None:
     """Keep only the fastest records of each task."""
+    path = given.path
     with _existing(path) as database:
-        gone = database.prune(keep, failed=not keep_failed)
+        gone = database.prune(given.keep, failed=not given.keep_failed)
         left = len(database.records())
     desk.result(
         {"database": str(path), "gone": gone, "left": left}, f"{path}: {gone} records gone, {left} left"
@@ -69,18 +76,19 @@ def prune_command(desk: Desk, path: Path, keep: int, keep_failed: bool) -> None:
 
 
 # -- looking ----------------------------------------------------------------------------------------
-def show_command(desk: Desk, path: Path, task: str, limit: int) -> None:
-    """What is in a file: a line for each task, or for each record of one."""
+def show_command(desk: Desk, given: DbShow) -> None:
+    """List the tasks of a file, or the records of one task."""
     from ..tune.records.files import open_records
 
+    path = given.path
     with open_records(path) as database:
         tasks = database.tasks()
         if not tasks:
             raise TVMCException(
                 f"{path}: it holds no record yet; `tilewright tune MODEL --db {path}` fills it"
             )
-        if task:
-            return _show_records(desk, database, _of_task(path, tasks, task), limit)
+        if given.task:
+            return _show_records(desk, database, _of_task(path, tasks, given.task), given.limit)
         machines = database.machines()
         text = "\n".join([database.show(), *_machines(machines)])
     data = {"database": str(path), "tasks": [_plain(t) for t in tasks], "machines": machines}
@@ -104,7 +112,7 @@ def _machines(machines: Any) -> list[str]:
 
 
 def _of_task(path: Path, tasks: Sequence[dict[str, Any]], wanted: str) -> list[dict[str, Any]]:
-    """The lines of a task, by its name or the beginning of its key."""
+    """The entries of a task, by its name or the beginning of its key."""
     found = [t for t in tasks if t["name"] == wanted or t["workload"].startswith(wanted)]
     if not found:
         known = ", ".join(sorted({t["name"] for t in tasks})[:8])
@@ -143,14 +151,14 @@ def _decided(decision: dict[str, Any]) -> str:
 
 
 def _data(r: Record) -> dict[str, Any]:
-
     data = r.plain()
     return {**{k: v for k, v in data.items() if k != "trace"}, "time": r.time if r.ok else None}
 
 
-def best_command(desk: Desk, path: Path, task: str, every_machine: bool) -> None:
-    """The record of each task that a build would take."""
+def best_command(desk: Desk, given: DbBest) -> None:
+    """List the record of each task that a build would apply."""
     from ..tune.measure.machines import fingerprint, record_keys
+    from ..tune.records.database import best_of
     from ..tune.records.files import open_records
     from ..tune.search.display import time_text
 
@@ -158,22 +166,18 @@ def best_command(desk: Desk, path: Path, task: str, every_machine: bool) -> None
         own = fingerprint(target=line["target"])
         return (line["target"], line["machine"]) in record_keys(line["target"], own)
 
-    here = fingerprint()
+    path, here = given.path, fingerprint()
     with open_records(path) as database:
         tasks = database.tasks()
-        lines = _of_task(path, tasks, task) if task else tasks
-        mine = [t for t in lines if every_machine or is_here(t)]
+        lines = _of_task(path, tasks, given.task) if given.task else tasks
+        mine = [t for t in lines if given.every_machine or is_here(t)]
         if not mine:
             others = "; --all shows those of others" if lines else ""
             raise TVMCException(f"{path}: it holds no record of this machine ({here}){others}")
         out, text = [], []
         widest = max(len(t["name"]) for t in mine)
         for t in mine:
-            records = [
-                r for r in database.records(t["workload"], t["target"], t["machine"]) if r.ok and r.seconds
-            ]
-            winners = [r for r in records if r.origin == "winner"]
-            best = winners[-1] if winners else min(records, key=lambda r: r.time, default=None)
+            best = best_of(database.records(t["workload"], t["target"], t["machine"]))
             if best is None:
                 text.append(f"{t['name']:{widest}}  none of {t['records']} could be measured")
                 continue
@@ -186,14 +190,15 @@ def best_command(desk: Desk, path: Path, task: str, every_machine: bool) -> None
 
 
 # -- replay -----------------------------------------------------------------------------------------
-def replay_command(desk: Desk, wanted: str, path: Path, timeout: float, script: bool) -> None:
-    """Rebuild a record's schedule, check it, time it, and compare the time with the recorded one."""
+def replay_command(desk: Desk, given: Replay) -> None:
+    """Rebuild the schedule of a record, check and time it, and compare the time with the recorded one."""
     from ..tune.measure.machines import describe_machine, differences, fingerprint
     from ..tune.measure.measurer import MeasureInput, MeasureOptions, Measurer
     from ..tune.search.display import time_text
     from ..tune.search.search import apply_record
 
-    text = sys.stdin.read() if wanted == "-" else wanted
+    path = given.path
+    text = sys.stdin.read() if given.wanted == "-" else given.wanted
     database, record = _given(text, path) if text.lstrip().startswith("{") else _named(text, path)
     with database:
         task = database.task(record.workload, record.target)
@@ -208,7 +213,7 @@ def replay_command(desk: Desk, wanted: str, path: Path, timeout: float, script: 
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise TVMCException(f"record {record.uid} is damaged: {type(error).__name__}: {error}") from None
     program, steps = sch.mod.script(), str(sch.trace)
-    with Measurer(MeasureOptions(builders=1, run_limit=timeout, seed=record.seed)) as measurer:
+    with Measurer(MeasureOptions(builders=1, run_limit=given.timeout, seed=record.seed)) as measurer:
         result = measurer.measure([MeasureInput.of(task, sch.trace.as_json())])[0]
     then = record.time if record.ok else None
     now = result.time if result.ok else None
@@ -227,27 +232,18 @@ def replay_command(desk: Desk, wanted: str, path: Path, timeout: float, script: 
     told.append(f"  now   {right}")
     if then and now:
         told.append(f"  now takes {now / then:.2f} times as long as then")
-    told += ["", steps] + (["", program] if script else [])
+    told += ["", steps] + (["", program] if given.script else [])
     desk.result(data, "\n".join(told))
     if not result.ok:
         raise SystemExit(FAILED)
 
 
 def _given(line: str, path: Path) -> tuple[Database, Record]:
-    """A record by its line of JSON; its program is in the line too, or in a file."""
-    from ..ir.serialize import read_json
-    from ..tir.schedule.from_files import UntrustedStep
-    from ..tune.records.database import Database, checked_record, checked_workload, uid_of
-    from ..tune.records.files import open_records
+    """The record of a line of JSON, whose program is in the line or in a file."""
+    from ..tune.records.database import Database
+    from ..tune.records.files import open_records, read_record
 
-    try:
-        data = read_json(line, "the line", ValueError)
-        record = checked_record(data.get("record", data))
-        row = checked_workload(data["workload"]) if isinstance(data.get("workload"), list) else None
-    except UntrustedStep as error:
-        raise TVMCException(f"record {uid_of(data)}: {error}") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise TVMCException(f"this is not a record as JSON: {error}") from None
+    record, row = read_record(line)
     if row is None:
         return open_records(path), record
     held = Database(":memory:")
@@ -256,7 +252,8 @@ def _given(line: str, path: Path) -> tuple[Database, Record]:
 
 
 def _named(name: str, path: Path) -> tuple[Database, Record]:
-    """A record by the beginning of its id, or by its task, whose best it is."""
+    """A record by the beginning of its id, or the best record of a task by the name of the task."""
+    from ..tune.records.database import best_of
     from ..tune.records.files import open_records
 
     database = open_records(path)
@@ -264,9 +261,8 @@ def _named(name: str, path: Path) -> tuple[Database, Record]:
     found = [r for r in records if r.uid.startswith(name)]
     if not found:
         names = {t["workload"]: t["name"] for t in database.tasks()}
-        good = [r for r in records if names.get(r.workload) == name and r.ok]
-        winners = [r for r in good if r.origin == "winner"]
-        found = winners[-1:] or sorted(good, key=lambda r: r.time)[:1]
+        best = best_of([r for r in records if names.get(r.workload) == name])
+        found = [] if best is None else [best]
     if not found:
         raise TVMCException(
             f"{path}: there is no record {name!r}; `tilewright db show {path} --task NAME` lists their ids"

@@ -1,4 +1,4 @@
-"""Loading a model from a file, by the importer that its name asks for."""
+"""Import of models from files; the name of a file selects the importer."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ def load_model(
     shape_dict: Shapes | None = None,
     **kwargs: Any,
 ) -> TVMCModel:
-    """The model in a file. `shape_dict` gives the sizes of inputs, where the file leaves them open or has others.
+    """The model in a file. `model_format` is that of `get_frontend_names`, by default from the name of the file.
 
-    A traced module of PyTorch takes types as well: shape_dict={"ids": ([1, 128], "int64")}. `kwargs` go to the
-    importer: `tvmc.load("net.onnx", dtype="float32")`.
+    `shape_dict` has the shapes of inputs, if they are dynamic or others in the file. For a traced module of PyTorch it
+    may have types too: {"ids": ([1, 128], "int64")}. `kwargs` go to the importer:
+    `tvmc.load("net.onnx", dtype="float32")`.
     """
     file = Path(path)
     if not file.exists():
@@ -69,12 +70,12 @@ def _onnx(file: Path, shapes: Shapes | None, options: dict[str, Any]) -> tuple[A
 
 
 def _torch(file: Path, shapes: Shapes | None, options: dict[str, Any]) -> tuple[Any, Any, str]:
-    """A scripted or traced module, which does not know its shapes."""
+    """A scripted or traced module, which has no shapes."""
     import torch
 
     if not shapes:
         raise FrontendError(
-            f"{file}: a traced module does not say what it takes: give shape_dict={{'input': [1, 3, 224, 224]}}, in "
+            f"{file}: a traced module has no shapes of inputs: give shape_dict={{'input': [1, 3, 224, 224]}}, in "
             'order (--shapes "input:[1,3,224,224]" on the command line)'
         )
     load: Any = torch.jit.load
@@ -101,7 +102,7 @@ def _exported(file: Path, shapes: Shapes | None, options: dict[str, Any]) -> tup
 
 
 def _keras(file: Path, shapes: Shapes | None, options: dict[str, Any]) -> tuple[Any, Any, str]:
-    options = {"layout": "NHWC", **options}  # files are asked for what they hold
+    options = {"layout": "NHWC", **options}  # the layout of the file
     return (*frontend.from_keras(file, shape=shapes, **options), file.stem)
 
 
@@ -115,7 +116,7 @@ def _loaded(file: Path, work: Callable[[], Any], what: str) -> Any:
         return work()
     except FrontendError:
         raise
-    except Exception as error:  # whatever torch says to a file of another kind
+    except Exception as error:  # torch raises many kinds for other files
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise FrontendError(f"{file}: is not {what}, or a damaged one: {first[:200]}") from None
 
@@ -139,7 +140,7 @@ def _has_type(given: Any) -> bool:
 def _sized(
     mod: IRModule, params: Mapping[str, Any], shapes: Shapes | None, file: Path, remedy: str
 ) -> IRModule:
-    """The module with numbers for sizes that were open."""
+    """The module with numbers for dynamic sizes."""
     if not shapes:
         return mod
     main = infer_module(mod)["main"]
@@ -201,6 +202,6 @@ def _by_name(file: Path) -> str:
             f"{file}: {suffix} files are read through ONNX: python -m tf2onnx.convert --help says how to convert one"
         )
     raise FrontendError(
-        f"{file}: the name does not say what kind of model it is ({', '.join(SUFFIXES)}); "
+        f"{file}: its suffix is not that of a model ({', '.join(SUFFIXES)}); "
         f"give model_format, one of {', '.join(_LOADERS)}"
     )

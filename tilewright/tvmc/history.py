@@ -1,4 +1,4 @@
-"""The records that a model is compiled with."""
+"""The records that a compilation applies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Path = str | os.PathLike[str]
 
 
 class Records(History):
-    """The records of files: of `tvmc.tune` and `auto_scheduler`, and logs of `autotvm`, which are applied with them."""
+    """The records of files: of `tvmc.tune` and `auto_scheduler`, and logs of `autotvm`."""
 
     def __init__(self, paths: Sequence[Path], machine: str | None = None) -> None:
         self.logs = [os.fspath(p) for p in paths if _is_template_log(p)]
@@ -25,7 +25,7 @@ class Records(History):
 
 
 def records_of(given: Any, machine: str | None = None) -> History | None:
-    """What `tuning_records` says: a file, several, or a History; or None."""
+    """The history of `tuning_records`: a file, several, or a History; None for None."""
     if given is None or isinstance(given, History):
         return given
     if isinstance(given, (str, os.PathLike)):
@@ -53,15 +53,15 @@ def applied(given: Any) -> Iterator[None]:
     if history.missed and not history.used and not logs:
         named = history.names if isinstance(history, Records) else "the records"
         warnings.warn(
-            f"{named}: there is no record of any of the {len(history.missed)} kernels of this model for this target "
-            "and machine, so it is compiled without; tune it with the same target, opt level and layout",
+            f"{named}: there is no record for this target and machine of any of the {len(history.missed)} kernels of "
+            "this model, so none is applied; tune it with the same target, opt level and layout",
             RuntimeWarning,
             stacklevel=4,
         )
 
 
 def _is_template_log(path: Path) -> bool:
-    """Whether a file is one of autotvm's logs: its first line says so."""
+    """Whether a file is a log of autotvm, by its first line."""
     try:
         with open(path, encoding="utf-8") as file:
             data = read_json(file.readline(), "the line", ValueError)

@@ -1,4 +1,4 @@
-"""What goes from step to step: a model, a package, a result."""
+"""Models, packages and results, which the steps of tvmc pass on."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ from .errors import TVMCException
 if TYPE_CHECKING:
     import numpy as np
 
-    from ..contrib.debugger.debug_executor import Report
     from ..contrib.graph_executor import GraphModule
     from ..runtime.devices import Device
+    from ..runtime.profiling import Report
     from ..runtime.vm import VirtualMachine
-
-__all__ = ["TVMCException", "TVMCModel", "TVMCPackage", "TVMCResult"]
 
 _PROGRAM, _PARAMS, _GRAPH = "model.relay", "mod.params", "mod.json"
 LIBRARIES = ("mod.so", "mod.tar")
 
 
 class TVMCModel:
-    """A model as it was imported: a module of graph functions, and its parameters by name."""
+    """An imported model: a module of graph functions, and its parameters by name.
+
+    It is given by a module, or by `model_path`, a file of `TVMCModel.save`.
+    """
 
     mod: IRModule
     params: dict[str, Any]
@@ -56,7 +57,7 @@ class TVMCModel:
         self.mod, self.params, self.name = mod, dict(params or {}), name
 
     def save(self, model_path: str | os.PathLike[str]) -> None:
-        """Write the model to an archive that `tvmc.load` reads; nothing of the framework is needed then."""
+        """Write the model to an archive, which `tvmc.load` reads without the original framework."""
         files = {
             _PROGRAM: self.mod.astext(show_meta_data=True).encode(),
             _PARAMS: save_param_dict(self.params),
@@ -65,7 +66,7 @@ class TVMCModel:
 
     @staticmethod
     def load(model_path: str | os.PathLike[str]) -> TVMCModel:
-        """Read what `save` wrote."""
+        """Read an archive of `save`."""
         from ..relay.parser import fromtext
 
         path = Path(model_path)
@@ -86,16 +87,16 @@ class TVMCModel:
         return f"TVMCModel({self.name}: ({kinds}), {len(self.params)} parameters)"
 
     def inputs(self) -> dict[str, Any]:
-        """The types of what is not a parameter, by name."""
+        """The types of the inputs by name, without parameters."""
         return {
             p.name_hint: p.type_annotation for p in self.mod["main"].params if p.name_hint not in self.params
         }
 
 
 class TVMCPackage:
-    """A compiled model in one file: a library, the graph as JSON, the parameters.
+    """A compiled model in one file: a library, the graph as JSON, and the parameters; for the virtual machine, the
+    library alone.
 
-    A program of the virtual machine is a library alone.
     The archive is unpacked into a folder that lives as long as this object, or into `project_dir`.
     """
 
@@ -118,9 +119,7 @@ class TVMCPackage:
         self.lib_name = str(self.about.get("library"))
         self.type, self.executor_type = "classic", str(self.about.get("executor", "graph"))
         if self.executor_type not in ("graph", "vm"):
-            raise TVMCException(
-                f"{path}: is for the executor {self.executor_type!r}, which is not known here"
-            )
+            raise TVMCException(f"{path}: it is for the executor {self.executor_type!r}, which is unknown")
         parts = (_GRAPH, _PARAMS) if self.executor_type == "graph" else ()
         wanted = (self.lib_name, *parts)
         missing = [n for n in wanted if n not in (*LIBRARIES, *parts) or not (folder / n).is_file()]
@@ -157,10 +156,10 @@ class TVMCPackage:
         return VirtualMachine(library, device)
 
     def _library(self) -> Any:
-        """The code, which this machine can run."""
+        """The library, after a check that this machine can run it."""
         try:
             loaded = load_module(self.lib_path)
-        except TVMError as error:  # it lies in a folder that nobody knows
+        except TVMError as error:  # the user does not know its folder
             raise TVMCException(
                 f"{self.package_path}: {str(error).replace(self.lib_path, self.lib_name)}"
             ) from None
@@ -168,8 +167,8 @@ class TVMCPackage:
         missing = sorted(set(map(str, needed)) - host_features()) if isinstance(needed, list) else []
         if missing:
             raise TVMCException(
-                f"{self.package_path}: was compiled for {self.target} where there is {', '.join(missing)}, which this "
-                "machine has not; compile it here, or for an older processor (-mcpu=x86-64-v3)"
+                f"{self.package_path}: it was compiled for {self.target} with {', '.join(missing)}, which this machine "
+                "lacks; compile it here, or for an older CPU (-mcpu=x86-64-v3)"
             )
         return loaded
 
@@ -184,7 +183,7 @@ def write_package(
     graph: str | None = None,
     params: Mapping[str, Any] | None = None,
 ) -> None:
-    """Put the parts of a compiled model into one file."""
+    """Write a package."""
     files: dict[str, bytes | Path] = {library.name: library}
     if graph is not None:
         json.loads(graph)
@@ -194,7 +193,7 @@ def write_package(
 
 
 class TVMCResult:
-    """What a run gave: results by name, times if they were taken, the inputs that nobody gave."""
+    """The results of a run by name, its times and profile if they were measured, and the inputs that were filled."""
 
     def __init__(
         self,
@@ -216,7 +215,7 @@ class TVMCResult:
         import numpy as np
 
         try:
-            with written_whole(output_path) as part, open(part, "wb") as file:  # NumPy might add to a name
+            with written_whole(output_path) as part, open(part, "wb") as file:  # NumPy would add a suffix
                 np.savez(file, **self.outputs)  # type: ignore[arg-type]
         except OSError as error:
             raise TVMCException(f"{output_path}: cannot be written: {error.strerror or error}") from None
@@ -224,7 +223,7 @@ class TVMCResult:
     def format_times(self) -> str:
         """The times as a table."""
         if self.times is None:
-            return "no times were taken; run with benchmark=True"
+            return "no times were measured; run with benchmark=True"
         return str(self.times)
 
     def __str__(self) -> str:
@@ -237,7 +236,7 @@ class TVMCResult:
 
 
 def _extent(a: np.ndarray[Any, Any]) -> str:
-    """How far the values go, where they can be ordered."""
+    """The range of the values, if they are numbers."""
     if not a.size or a.dtype.kind not in "fiu":
         return ""
     return f", from {a.min():.6g} to {a.max():.6g}"

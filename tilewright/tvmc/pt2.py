@@ -28,7 +28,7 @@ _MEMBERS: Final = re.compile(
 )
 _GRAPH: Final = re.compile(r"(.*/)?(models/[^/]+|serialized_exported_program)\.json")
 _TARGET: Final = re.compile(r"(torch\.ops\.|_operator\.|math\.|torch\.sym_|torch\._sym_)[\w.]+|[^.]*")
-# What the text of a size may call: arithmetic, as torch and sympy write it.
+# The functions in the text of a size: arithmetic, as torch and sympy write it.
 _FUNCTIONS: Final = frozenset(
     "Abs Add And BooleanFalse BooleanTrue CeilDiv CeilToInt CleanDiv Eq Equality Float FloatPow "
     "FloatTrueDiv FloorDiv FloorToInt Ge GreaterThan Gt Identity IntTrueDiv Integer LShift Le LessThan Lt "
@@ -48,7 +48,7 @@ _lock: Final = threading.Lock()
 
 
 def load_exported(file: Path) -> Any:
-    """The program of an archive; FrontendError if it could do more than describe one."""
+    """The program of an archive; FrontendError if the archive could run code."""
     import torch
 
     _screen(file)
@@ -146,7 +146,7 @@ def _modest(n: ast.AST, texts: set[int]) -> bool:
 
 @contextmanager
 def _only_weights() -> Iterator[None]:
-    """Let torch unpickle tensors and plain data only, wherever it unpickles: what else it finds is an error."""
+    """Restrict torch to unpickling tensors and plain data; anything else is an error."""
     with _lock:
         before = os.environ.get(_ONLY_WEIGHTS)
         os.environ[_ONLY_WEIGHTS] = "1"

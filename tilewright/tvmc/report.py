@@ -1,9 +1,9 @@
-"""What is in a model: its operators with shapes and arithmetic, and the kernels that fusion makes of them."""
+"""The contents of a model: its operators with shapes and arithmetic, and the kernels after fusion."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
 
@@ -27,7 +27,7 @@ from .model import TVMCModel
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One or several operators that become one loop nest; `flops` is None where sizes are not known."""
+    """One or several operators that become one kernel; `flops` is None if sizes are dynamic."""
 
     operators: tuple[str, ...]
     inputs: tuple[str, ...]
@@ -38,18 +38,10 @@ class Kernel:
     def name(self) -> str:
         return " + ".join(self.operators)
 
-    def plain(self) -> dict[str, Any]:
-        return {
-            "operators": list(self.operators),
-            "inputs": list(self.inputs),
-            "outputs": list(self.outputs),
-            "flops": self.flops,
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class ModelReport:
-    """A model in figures. `operators` are those that were imported, `groups` what is left of them to run."""
+    """The figures of a model: `operators` are the imported ones, `groups` the kernels after fusion."""
 
     name: str
     inputs: dict[str, str]
@@ -58,7 +50,7 @@ class ModelReport:
     parameter_bytes: int
     operators: tuple[Kernel, ...]
     groups: tuple[Kernel, ...]
-    note: str = ""  # why there are no groups
+    note: str = ""  # the reason if there are no groups
 
     @property
     def flops(self) -> float | None:
@@ -66,27 +58,17 @@ class ModelReport:
 
     def plain(self) -> dict[str, Any]:
         """The report as data."""
-        return {
-            "name": self.name,
-            "inputs": self.inputs,
-            "outputs": list(self.outputs),
-            "parameters": self.parameters,
-            "parameter_bytes": self.parameter_bytes,
-            "flops": self.flops,
-            "operators": [k.plain() for k in self.operators],
-            "groups": [k.plain() for k in self.groups],
-            "note": self.note,
-        }
+        return {**asdict(self), "flops": self.flops}
 
 
 def total(kernels: Iterable[Kernel]) -> float | None:
-    """All arithmetic together; None where some of it is not known."""
+    """The arithmetic of all kernels; None if that of one is unknown."""
     found = [k.flops for k in kernels]
     return None if any(f is None for f in found) else float(sum(f for f in found if f is not None))
 
 
 def describe(model: TVMCModel, target: Any = "llvm", groups: bool = True) -> ModelReport:
-    """Look into a model; `groups` runs the graph passes for a target, as compiling does."""
+    """The report of a model; with `groups`, after the graph passes for a target."""
     mod = infer_module(model.mod)
     main = _as_graph(mod)
     counter = _Counter()
@@ -115,7 +97,7 @@ def describe(model: TVMCModel, target: Any = "llvm", groups: bool = True) -> Mod
 
 
 def _weights(main: Function) -> list[Any]:
-    """Constants in the graph that are weights, not sizes and places."""
+    """The constants in the graph that are weights, and not shapes or indices."""
     found = [e.data for e in post_order(main.body) if isinstance(e, Constant)]
     return [a for a in found if prod(a.shape) > 1 and str(a.dtype) not in ("bool", "int32", "int64")]
 
@@ -123,7 +105,7 @@ def _weights(main: Function) -> list[Any]:
 def _as_graph(mod: IRModule) -> Function:
     try:
         main = graph_form(mod, mod["main"])
-    except BuildError:  # a function that calls itself: it is looked at as it is
+    except BuildError:  # a recursive function stays as it is
         return mod["main"]  # type: ignore[no-any-return]
     return infer_module(IRModule({"main": main}, mod.type_definitions, mod.attrs))["main"]  # type: ignore[no-any-return]
 
@@ -135,13 +117,13 @@ def _text(kind: Any) -> str:
 
 
 class _Counter:
-    """Counts the arithmetic of kernels, of equal ones once."""
+    """Counts the arithmetic of kernels, once for equal ones."""
 
     def __init__(self) -> None:
         self.known: dict[str, float | None] = {}
 
     def kernels(self, main: Function, views: bool = True) -> tuple[Kernel, ...]:
-        """The fused functions, in order; one that only gives its argument another shape is not a kernel."""
+        """The fused functions in order; those that only change a shape are left out unless `views`."""
         main = infer_module(IRModule({"main": main}))["main"]
         calls = [e for e in post_order(main.body) if isinstance(e, Call) and is_primitive(e.op)]
         return tuple(self.kernel(c) for c in calls if views or not _is_view(c.op))
@@ -161,11 +143,11 @@ class _Counter:
 
 
 def _flops(fn: Function) -> float | None:
-    # A loop of open size would be counted once, which is a number and no answer.
+    # A loop of dynamic extent would be counted once.
     if any(e.checked_type is not None and is_dynamic(e.checked_type) for e in (*fn.params, *inner_order(fn))):
         return None
     try:
         inputs, outputs = te_of(fn)
         return estimate_tir_flops(te.create_prim_func([*inputs, *outputs]))
-    except TVMError:  # nothing computes it
+    except TVMError:  # an operator without a compute function
         return None

@@ -1,4 +1,4 @@
-"""Running a package."""
+"""Execution of packages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from ..runtime.devices import Device, device_api
 from ..runtime.devices import device as device_of
 from ..runtime.dtypes import ELEMENTS
 from ..runtime.profiler_vm import VirtualMachineProfiler
-from .model import TVMCException, TVMCPackage, TVMCResult
+from .errors import TVMCException
+from .model import TVMCPackage, TVMCResult
 
 Array = np.ndarray[Any, Any]
 FILL_MODES = ("random", "zeros", "ones")
@@ -38,14 +39,17 @@ def run_module(
     end_to_end: bool = False,
     shape_dict: Mapping[str, Any] | None = None,
 ) -> TVMCResult:
-    """Run a package on inputs (arrays by name, or an .npz file); those not given are filled, from a fixed seed.
+    """Run a package on inputs (arrays by name, or an .npz file); missing inputs are filled by `fill_mode`.
 
-    `benchmark` takes `repeat` times the mean of `number` runs; `profile` gives the time of every step. Inputs with
-    open sizes that are to be filled get theirs from `shape_dict`. With `hostname` and `port` it runs on the machine of
-    that RPC server, with `rpc_key` on one that the tracker there hands out.
+    `fill_mode` is "random" (from a fixed seed), "zeros" or "ones". `benchmark` measures `repeat` times the mean of
+    `number` runs, `end_to_end` including copies of inputs and results; `profile` measures every step. `shape_dict` has
+    the shapes of missing inputs with dynamic sizes. With `hostname` and `port`, the package runs on that RPC server;
+    with `rpc_key`, on a server of the key from the tracker there.
     """
     if not isinstance(tvmc_package, TVMCPackage):
-        raise TVMCException(f"tvmc.run takes what tvmc.compile returned, not {type(tvmc_package).__name__}")
+        raise TVMCException(
+            f"tvmc.run takes the TVMCPackage of tvmc.compile, not {type(tvmc_package).__name__}"
+        )
     if repeat < 1 or number < 1:
         raise TVMCException(f"repeat={repeat}, number={number}: both must be at least 1")
     request = _Request(inputs, fill_mode, shape_dict)
@@ -70,7 +74,7 @@ class _Timing:
 
 @dataclass(frozen=True, slots=True)
 class _Input:
-    """What a model takes; a size of None is open."""
+    """An input of a model; a size of None is dynamic."""
 
     name: str
     dtype: str
@@ -81,12 +85,12 @@ class _Input:
 
 
 class _Request:
-    """The inputs that somebody gave, and how to make the others."""
+    """The given inputs, and how to fill the others."""
 
     def __init__(self, inputs: Any, fill_mode: str, shapes: Mapping[str, Any] | None) -> None:
         self.given = load_inputs(inputs) if isinstance(inputs, (str, os.PathLike)) else dict(inputs or {})
         self.fill_mode = fill_mode
-        # the command line lets people write the type of an input, which the package knows
+        # The command line allows the type of an input too, which the package has.
         self.shapes = {
             n: s[0] if len(s) == 2 and isinstance(s[1], str) else s for n, s in (shapes or {}).items()
         }
@@ -108,7 +112,7 @@ class _Request:
         if not all(isinstance(s, int) for s in shape):
             form = ",".join("8" if d is None else str(d) for d in t.shape)
             raise TVMCException(
-                f"the input {t} has open sizes, so it cannot be filled: give it in inputs (--inputs), or give its "
+                f"the input {t} has dynamic sizes, so it cannot be filled: give it in inputs (--inputs), or give its "
                 f'sizes with shape_dict={{{t.name!r}: [{form}]}} (--shapes "{t.name}:[{form}]" on the command line)'
             )
         return generate_tensor_data(shape, t.dtype, self.fill_mode)
@@ -137,11 +141,11 @@ def _run_remote(
     timing: _Timing,
     place: tuple[str | None, int, str | None],
 ) -> TVMCResult:
-    """Run a package where an RPC server is."""
+    """Run a package on an RPC server."""
     host, port, key = place
     if package.executor_type == "vm" or timing.profile:
         what = "programs of the virtual machine" if package.executor_type == "vm" else "profiles"
-        raise TVMCException(f"tvmc.run: {what} are not to be had from other machines yet; run it there")
+        raise TVMCException(f"tvmc.run: {what} are not supported on remote machines; run the package there")
     name, _, number = str(device).partition(":")
     infos = [
         _Input(t["name"], t["dtype"], tuple(d if isinstance(d, int) else None for d in t["shape"]))
@@ -189,7 +193,7 @@ def _leaves(value: Any) -> list[Any]:
 
 
 def _device(device: str | Device, target: str) -> Device:
-    """The device to run a package on, which is of the kind that it was compiled for."""
+    """The device to run a package on, of the kind that it was compiled for."""
     try:
         name, _, number = device.partition(":") if isinstance(device, str) else ("", "", "")
         found = device if isinstance(device, Device) else device_of(name, int(number or 0))
@@ -217,7 +221,7 @@ def load_inputs(path: str | os.PathLike[str]) -> dict[str, Array]:
         loaded = np.load(path, allow_pickle=False)
         if not isinstance(loaded, np.lib.npyio.NpzFile):
             raise TVMCException(
-                f"{path}: holds one array without a name; save it with np.savez(path, name=…)"
+                f"{path}: it has one array without a name; save it with np.savez(path, name=…)"
             )
         with loaded as file:
             return {name: file[name] for name in file.files}
@@ -226,13 +230,13 @@ def load_inputs(path: str | os.PathLike[str]) -> dict[str, Array]:
     except OSError as error:
         raise TVMCException(f"{path}: cannot be read: {error.strerror or error}") from None
     except Exception as error:  # zipfile, header and value errors of every kind
-        raise TVMCException(f"{path}: is no .npz file of plain arrays: {error}") from None
+        raise TVMCException(f"{path}: it is not an .npz file of plain arrays: {error}") from None
 
 
 def generate_tensor_data(shape: tuple[int, ...], dtype: str, fill_mode: str = "random") -> Array:
-    """An array to run a model on: zeros, ones, or the same random values every time.
+    """An array for an input: zeros, ones, or random values from a fixed seed.
 
-    Random integers are 0 or 1: what they are for is not known, and those are indices of nearly everything.
+    Random integers are 0 or 1, which are valid indices almost everywhere.
     """
     if fill_mode not in FILL_MODES:
         raise TVMCException(f"fill_mode={fill_mode!r}: it must be one of {', '.join(FILL_MODES)}")

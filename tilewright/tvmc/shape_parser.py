@@ -1,4 +1,4 @@
-"""Shapes as people write them: `data:[1,3,224,224] mask:[1,-1] ids:int64[1,128]`."""
+"""The syntax of shapes on the command line: `data:[1,3,224,224] mask:[1,-1] ids:int64[1,128]`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ONE = re.compile(
 )
 _FORM = (
     'write "name:[1,3,224,224]", or "name:int64[1,128]" with the type, several with spaces between; '
-    "-1 is a size that is not known"
+    "-1 is a dynamic size"
 )
 
 

@@ -1,13 +1,12 @@
-"""What `tilewright tune` does."""
+"""The work of `tilewright tune` and `tilewright db train`."""
 
 from __future__ import annotations
 
 import math
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,41 +14,15 @@ from .command_line import INTERRUPTED, TERMINATED, Desk, Terminated
 
 if TYPE_CHECKING:
     from ..tune.records.database import Database
+    from .app import DbTrain, Tune
     from .tuning import Found, Outcome
 
 _NAMES = ("auto", "trees", "analytical", "random")
 
 
-@dataclass(frozen=True)
-class TuneSettings:
-    """The options of `tilewright tune`."""
-
-    target: str = "llvm"
-    trials: int = 1000
-    database: Path = Path("tune.db")
-    resume: bool = False
-    seed: int = 0
-    cost_model: str = "auto"
-    timeout: float = 10.0
-    tasks: str = "all"
-    cluster: str = ""
-    shapes: str = ""
-    model_format: str = ""
-    opt_level: int = 3
-    desired_layout: str = ""
-    limit: float = math.inf
-    min_gain: float = 0.01
-    prior: tuple[Path, ...] = ()
-    early_stopping: int = 0
-    parallel: int = 0
-    repeat: int = 0
-    min_repeat_ms: int = 0
-    tuner: str = ""
-
-
-def tune_command(desk: Desk, model: Path | None, prior: Sequence[Path] | None, **options: Any) -> None:
+def tune_command(desk: Desk, settings: Tune) -> None:
     """Import a model, extract its tasks, tune them, and report."""
-    settings = TuneSettings(prior=tuple(prior or ()), **options)
+    model, prior = settings.model, settings.prior or ()
     if model is None:
         return _train_instead(desk, settings)
     from ..tune.records.files import open_records
@@ -57,13 +30,13 @@ def tune_command(desk: Desk, model: Path | None, prior: Sequence[Path] | None, *
     from .shape_parser import parse_shape_string
     from .tuning import chosen_tasks, database_for, kept_records, model_tasks, tunable
 
-    # What can be seen to be wrong is said before the work begins.
+    # Wrong options are reported before the work begins.
     given = parse_shape_string(settings.shapes) if settings.shapes else None
     tunable(settings.target, settings.cluster)
     _check_model(settings.cost_model)
     listing = settings.tasks.strip() == "list"
     if not listing:
-        for source in settings.prior:
+        for source in prior:
             open_records(source).close()
         database_for(settings.database).close()
     desk.note(f"importing {model}")
@@ -72,7 +45,7 @@ def tune_command(desk: Desk, model: Path | None, prior: Sequence[Path] | None, *
     if listing:
         return _list(desk, loaded.name, found)
     found = chosen_tasks(settings.tasks, found)
-    with _ended_as_interrupted() as ended, kept_records(settings.database, settings.prior) as database:
+    with _ended_as_interrupted() as ended, kept_records(settings.database, prior) as database:
         outcome = _tune(desk, loaded.name, found, database, settings)
     again = f"--target {settings.target!r} " if settings.target != "llvm" else ""
     use = f"tilewright compile {model} {again}--tuning-records {settings.database}"
@@ -86,11 +59,11 @@ def tune_command(desk: Desk, model: Path | None, prior: Sequence[Path] | None, *
 
 @contextmanager
 def _ended_as_interrupted() -> Iterator[list[int]]:
-    """A request to end (SIGTERM, as batch systems send it) is an interrupt: processes and files go, and what was
-    measured is kept. The list gets the signal."""
+    """Treat SIGTERM, which batch systems send, as an interrupt: processes end, and the records are kept. The list gets
+    the signal."""
     ended: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield ended  # signals are for the main thread
+        yield ended  # only the main thread handles signals
         return
 
     def interrupt(number: int, _: object) -> None:
@@ -104,7 +77,7 @@ def _ended_as_interrupted() -> Iterator[list[int]]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _tune(desk: Desk, name: str, found: Found, database: Database, settings: TuneSettings) -> Outcome:
+def _tune(desk: Desk, name: str, found: Found, database: Database, settings: Tune) -> Outcome:
     from ..relay.build_module import as_target
     from ..tune.measure.machines import fingerprint, machine_of
     from ..tune.measure.measurer import MeasureOptions
@@ -127,7 +100,7 @@ def _tune(desk: Desk, name: str, found: Found, database: Database, settings: Tun
         before = measured_before(database, found, fingerprint(machine_of(measurer, settings.target)))
         count = f"{len(found)} task{'s' * (len(found) != 1)}"
         desk.note(f"tuning {count} of {name} for {settings.target} into {settings.database}")
-        if told := _what_is_there(sum(before.values()), len(database), settings):
+        if told := _what_is_there(before, len(database), settings):
             desk.note(told)
         if settings.trials < len(found):
             desk.note(
@@ -146,7 +119,7 @@ def _tune(desk: Desk, name: str, found: Found, database: Database, settings: Tun
             )
 
 
-def _what_is_there(before: int, every: int, settings: TuneSettings) -> str:
+def _what_is_there(before: int, every: int, settings: Tune) -> str:
     """A note on existing measurements, of these tasks and in total."""
     if not before:
         others = f": the {every} records of {settings.database} are of other tasks, targets or machines"
@@ -176,7 +149,7 @@ def _check_model(name: str) -> None:
 
 # -- what is printed ------------------------------------------------------------------------------
 def _list(desk: Desk, name: str, found: Found) -> None:
-    """The tasks, with the numbers that `--tasks` takes."""
+    """List the tasks, with their numbers for `--tasks`."""
     from ..tune.search.search import flop_of
 
     data: list[dict[str, Any]] = [
@@ -193,7 +166,7 @@ def _list(desk: Desk, name: str, found: Found) -> None:
 
 
 def _account(outcome: Outcome) -> list[str]:
-    """The result in words, with the slowest tasks first."""
+    """The result as text, with the slowest tasks first."""
     from ..tune.search.display import time_text
 
     before, after, some = outcome.time(False), outcome.time(True), len(outcome.measured_tasks)
@@ -216,7 +189,7 @@ def _account(outcome: Outcome) -> list[str]:
 
 
 # -- training -------------------------------------------------------------------------------------
-def _train_instead(desk: Desk, settings: TuneSettings) -> None:
+def _train_instead(desk: Desk, settings: Tune) -> None:
     """Without a model to tune, `--model FILE` is the cost model to train."""
     from .errors import TVMCException
 
@@ -225,11 +198,15 @@ def _train_instead(desk: Desk, settings: TuneSettings) -> None:
             "give the model to tune: tilewright tune net.onnx --db tune.db; or the file for a cost model to train from "
             "the database: tilewright tune --model model.json --db tune.db"
         )
-    train_command(desk, settings.database, Path(settings.cost_model))
+    _train(desk, settings.database, Path(settings.cost_model))
 
 
-def train_command(desk: Desk, path: Path, output: Path) -> None:
-    """Train a cost model on what is in a database."""
+def train_command(desk: Desk, given: DbTrain) -> None:
+    """Train a cost model on the records of a file."""
+    _train(desk, given.path, given.output)
+
+
+def _train(desk: Desk, path: Path, output: Path) -> None:
     from ..tune.records.files import open_records
     from ..tune.search.pretrain import samples_of, train_model
     from .compiler import check_path

@@ -1,4 +1,4 @@
-"""What is shown while a model is tuned: a table on a terminal, a line for each batch elsewhere.
+"""The progress of tuning a model: a table on a terminal, a line for each batch elsewhere.
 
 48/64  fused_nn_conv2d_nn_relu  best 0.41 ms, 212.2 GFLOP/s, 90% of peak, 1.08 times as fast as untuned
        model 3.20 ms (untuned 3.61 ms)  8.3 trials/s, 2 s left  crash 1
@@ -7,56 +7,40 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from ..tune.search.allocate import Allocation
-from ..tune.search.display import speed_text, time_text
+from ..tune.search.display import Display, failures_text, speed_text, time_text
 from ..tune.search.search import Progress
 from .tuning import Found
 
 
-class ModelDisplay:
-    """Shows how the tuning of a model goes on; to be used in a `with` block, and told by `tune_all`."""
+class ModelDisplay(Display):
+    """Shows the progress of a model, as `told` of `tune_all`; nothing if it is `quiet`."""
+
+    _live = {"renderable": "getting ready", "transient": True}
 
     def __init__(self, found: Found, file: Any = None, live: bool | None = None, quiet: bool = False) -> None:
-        self.file = file if file is not None else sys.stderr
-        self.live = not quiet and (self.file.isatty() if live is None else live)
+        super().__init__(file, False if quiet else live)
         self.quiet = quiet
         self._weights = {task.workload: weight for task, weight in found}
-        self._rows: dict[str, Progress] = {}
         self._began = time.monotonic()
-        self._first: int | None = None
-        self._screen: Any = None
+        self._first: int | None = None  # trials of earlier searches
 
-    def __enter__(self) -> ModelDisplay:
-        self._began = time.monotonic()
-        if self.live:
-            from rich.console import Console
-            from rich.live import Live
-
-            self._screen = Live(
-                "getting ready", console=Console(file=self.file), refresh_per_second=4, transient=True
-            )
-            self._screen.start()
-        return self
-
-    def __exit__(self, *ignored: object) -> None:
-        if self._screen is not None:
-            self._screen.stop()
-            self._screen = None
-
-    def __call__(self, shares: Sequence[Allocation], progress: Progress) -> None:
+    def __call__(self, *told: Any) -> None:
         if self.quiet:
             return
+        shares: Sequence[Allocation]
+        progress: Progress
+        shares, progress = told
         if self._first is None:
             self._first = sum(len(s.tuner.trials) for s in shares) - progress.measured
         self._rows[progress.task.workload] = progress
         if self._screen is not None:
-            self._screen.update(self._table(shares, progress.wanted))
+            self._screen.update(self._table(shares))
         else:
             print(self._line(shares, progress), file=self.file, flush=True)
 
@@ -72,9 +56,8 @@ class ModelDisplay:
         if rate > 0:
             out.append(f"{rate:.1f} trials/s, at most {max(0, wanted - done) / rate:.0f} s left")
         failures = sum((Counter(s.tuner.statuses) for s in shares), Counter())
-        del failures["ok"]
-        if failures:
-            out.append(", ".join(f"{status} {n}" for status, n in sorted(failures.items())))
+        if failed := failures_text(failures):
+            out.append(failed)
         return out
 
     def _time(self, shares: Sequence[Allocation], tuned: bool) -> float:
@@ -89,12 +72,12 @@ class ModelDisplay:
         done = sum(len(s.tuner.trials) for s in shares)
         return "  ".join([f"{done}/{p.wanted}", p.task.name, speed_text(p), *self._state(shares, p.wanted)])
 
-    def _table(self, shares: Sequence[Allocation], wanted: int) -> Any:
+    def _table(self, shares: Sequence[Allocation]) -> Any:
         """The tasks that take the most of the model's time, as many as there is room for."""
         from rich import box
         from rich.table import Table
 
-        done = sum(len(s.tuner.trials) for s in shares)
+        done, wanted = sum(len(s.tuner.trials) for s in shares), max(p.wanted for p in self._rows.values())
         room = max(3, self._screen.console.size.height - 8)
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         table.title = f"{done} of {wanted} trials, {len(self._rows)} of {len(shares)} tasks begun"
@@ -103,11 +86,9 @@ class ModelDisplay:
             table.add_column(name, justify="left" if name in ("task", "speed", "failures") else "right")
         weighted = sorted(self._rows.items(), key=lambda kv: -_weight(kv[1], self._weights.get(kv[0], 1)))
         for key, p in weighted[:room]:
-            failed = ", ".join(f"{s} {n}" for s, n in sorted(p.statuses.items()) if s != "ok")
-            part = f"{100 * p.trials / max(1, done):.0f}%"
-            table.add_row(
-                p.task.name, str(self._weights.get(key, 1)), str(p.trials), part, speed_text(p), failed
-            )
+            calls, part = str(self._weights.get(key, 1)), f"{100 * p.trials / max(1, done):.0f}%"
+            failed = failures_text(p.statuses)
+            table.add_row(p.task.name, calls, str(p.trials), part, speed_text(p), failed)
         if len(weighted) > room:
             table.add_row(f"and {len(weighted) - room} others")
         return table

@@ -1,6 +1,6 @@
-"""Tuning of whole models: what `tvmc.tune` and `tilewright tune` share.
+"""Tuning of whole models, for `tvmc.tune` and `tilewright tune`.
 
-model ──▶ tasks (relay.backend.tasks) ──▶ tune.allocate ──▶ records in a database ──▶ an account of it
+model ──▶ tasks (relay.backend.tasks) ──▶ tune.search.allocate ──▶ records in a database ──▶ Outcome
 """
 
 from __future__ import annotations
@@ -33,26 +33,24 @@ from .compiler import in_layout, wants_machine
 from .errors import TVMCException
 from .model import TVMCModel
 
-_LINES = (".json", ".jsonl", ".log", ".txt")  # files that hold records in lines, not in a database
+_LINES = (".json", ".jsonl", ".log", ".txt")  # suffixes of files of JSON lines
 Found = list[tuple[Task, int]]
 Told = Callable[[Sequence[Allocation], Progress], None]
 
 
 def tunable(target: Any, cluster: str | None = None) -> Target:
-    """The target of a model that is to be tuned; one that nothing can be measured for is refused."""
+    """The target to tune a model for; a target that cannot be measured is refused."""
     chosen = as_target(target)
     if chosen.is_gpu and not chosen.has("measurable"):
         able = " and ".join(kinds_with(lambda b: b.family == "gpu" and b.measurable))
-        raise TVMCException(
-            f"code for `{chosen}` cannot be measured: GPUs that candidates are run on are {able}"
-        )
+        raise TVMCException(f"code for `{chosen}` cannot be measured: the GPU targets that can are {able}")
     why = None if cluster else not_here(chosen)
     if why is not None:
         raise TVMCException(
             f"code for `{chosen}` does not run on this machine{why}, so it cannot be measured here; tune there, or on "
             "its workers: --cluster tcp://host:8786"
         )
-    if not chosen.is_gpu:
+    if chosen.is_cpu:
         settings = chosen.llvm
         # Raises an error if LLVM does not know the CPU or a feature.
         Machine(settings.triple, settings.cpu, settings.features)
@@ -67,9 +65,9 @@ def model_tasks(
     desired_layout: str | None = None,
     use_vm: bool = False,
 ) -> Found:
-    """The tasks that `tvmc.compile` with the same options looks up, with how often the model calls each.
+    """The tasks that `tvmc.compile` looks up with the same options, with the number of calls of each.
 
-    Those with the most arithmetic come first: if there are few trials, they get them.
+    Those with the most arithmetic come first, as they get the trials if there are few.
     """
     chosen = as_target(target)
     with PassContext(opt_level, disabled_pass=list(disabled_pass)):
@@ -81,7 +79,7 @@ def model_tasks(
 
 
 def chosen_tasks(wanted: str, found: Found) -> Found:
-    """Some of the tasks: by number ("0,3-5"), or by a part of the name ("conv2d,softmax"); "all" of them."""
+    """The tasks that are selected by number ("0,3-5") or by a part of the name ("conv2d,softmax"), or "all"."""
     if wanted.strip() in ("", "all"):
         return found
     picked: set[int] = set()
@@ -94,25 +92,21 @@ def chosen_tasks(wanted: str, found: Found) -> Found:
             mine = [i for i, (task, _) in enumerate(found) if part and part in task.name]
         if not mine:
             raise TVMCException(
-                f"--tasks {wanted}: {part!r} is none of the {len(found)} tasks; `--tasks list` shows them"
+                f"--tasks {wanted}: {part!r} selects none of the {len(found)} tasks; `--tasks list` shows them"
             )
         picked |= set(mine)
     return [found[i] for i in sorted(picked)]
 
 
-def measured_before(database: Database, found: Found, machine: str | None = None) -> dict[str, int]:
-    """How many candidates of each task were measured before, by the keys of the tasks."""
-    out = {}
-    for task, _ in found:
-        records = database.records(task, machine=machine or fingerprint(target=task.target))
-        out[task.workload] = len({repr(r.decisions) for r in records if r.origin == "trial"})
-    return out
+def measured_before(database: Database, found: Found, machine: str) -> int:
+    """The number of candidates of all tasks that were measured on a machine before."""
+    return sum(database.measured(task, machine) for task, _ in found)
 
 
-# ---------------------------------------------------------------------------- the account
+# ---------------------------------------------------------------------------- results
 @dataclass
 class TaskAccount:
-    """The result of one task. Times are in seconds, and infinite if nothing could be measured."""
+    """The result of a task. Times are in seconds, and infinite if nothing could be measured."""
 
     name: str
     workload: str
@@ -130,7 +124,7 @@ class TaskAccount:
         return self.untuned / self.best if math.isfinite(self.best) and math.isfinite(self.untuned) else 1.0
 
     def plain(self) -> dict[str, Any]:
-        """As JSON: there is no infinity."""
+        """The result as JSON, with None for infinity."""
         data = {k: (None if v == math.inf else v) for k, v in asdict(self).items()}
         data["gflops"] = self.flop / self.best / 1e9 if math.isfinite(self.best) else None
         data["speedup"] = self.speedup
@@ -156,7 +150,7 @@ class Outcome:
         return [t for t in self.tasks if math.isfinite(t.best) and math.isfinite(t.untuned)]
 
     def time(self, tuned: bool) -> float:
-        """The time of the kernels that were measured, as often as the model calls them."""
+        """The total time of the measured kernels, by the number of their calls."""
         return sum(t.weight * (t.best if tuned else t.untuned) for t in self.measured_tasks)
 
     @property
@@ -165,7 +159,7 @@ class Outcome:
         return all(not math.isfinite(t.best) for t in self.tasks)
 
     def plain(self) -> dict[str, Any]:
-        """As JSON."""
+        """The result as JSON."""
         whole = len(self.measured_tasks) == len(self.tasks)
         return {
             "model": self.model,
@@ -197,7 +191,7 @@ def _account(
 
 
 def _untuned(record: Record, share: Allocation | None) -> float:
-    """The time of the zero-trial schedule, as far as it can be compared with that of a record."""
+    """The time of the zero-trial schedule that compares best with the time of a record."""
     if record.origin == "winner":
         if record.decisions is None:
             return record.time
@@ -218,10 +212,10 @@ def tune_all(
     measure: MeasureOptions | Measures | None = None,
     told: Told | None = None,
 ) -> Outcome:
-    """Tune the tasks of a model; `trials` more with what the database holds, or (`resume`) in all.
+    """Tune the tasks of a model with `trials` measurements; with `resume`, those in the database are part of them.
 
-    An interrupt ends it: the account says so, and what was measured is kept. If nothing at all could be measured
-    it is a `TuneError` with the causes and how often each occurred.
+    `told` is called after each round. An interrupt ends the search, as the outcome says, and the records are kept. If
+    nothing could be measured, `TuneError` is raised, with the causes and their counts.
     """
     if not found:
         raise TuneError(f"tuning {name}: there is nothing to tune in it")
@@ -230,7 +224,7 @@ def tune_all(
         if measure is None or isinstance(measure, MeasureOptions):
             measure = stack.enter_context(Measurer(measure))
         machine = fingerprint(machine_of(measure, found[0][0].target))
-        before = sum(measured_before(database, found, machine).values())
+        before = measured_before(database, found, machine)
         wanted = trials if resume else trials + before
         try:
             interrupted = _search(found, database, wanted, options, measure, told, shares)
@@ -242,7 +236,7 @@ def tune_all(
         str(found[0][0].target),
         database.path,
         accounts,
-        sum(measured_before(database, found, machine).values()) - before,
+        measured_before(database, found, machine) - before,
         time.monotonic() - began,
         _causes(shares),
         interrupted,
@@ -261,7 +255,7 @@ def _search(
     told: Told | None,
     shares: dict[str, Allocation],
 ) -> bool:
-    """Search, and enter into `shares` what there is of each task as soon as it is known; whether it was interrupted."""
+    """Search, and put the allocations of tasks into `shares` as they are known. Returns whether it was interrupted."""
 
     def each(all_of_them: Sequence[Allocation], progress: Progress) -> None:
         shares.update((share.tuner.task.workload, share) for share in all_of_them)
@@ -294,7 +288,7 @@ def _causes(shares: Mapping[str, Allocation]) -> Counter[tuple[str, str]]:
 
 
 def _nothing(name: str, shares: Mapping[str, Allocation], said: str) -> str:
-    """That nothing could be measured, and why."""
+    """The text of an error if nothing could be measured, with the causes."""
     causes = _causes(shares)
     if not causes:
         return said
@@ -304,7 +298,7 @@ def _nothing(name: str, shares: Mapping[str, Allocation], said: str) -> str:
 
 
 def database_for(path: str | Path) -> Database:
-    """The database to tune into: a new file, or one of records; that beside a file of lines."""
+    """The database for the records of a search: an existing or a new file; for a file of lines, the one beside it."""
     place = Path(path)
     if place.suffix in _LINES:
         place = Path(f"{place}.db")
@@ -322,18 +316,18 @@ def database_for(path: str | Path) -> Database:
     if made.readonly:
         made.close()
         raise TVMCException(
-            f"{place}: the file, or its folder, may not be written to; copy it to where you may write, or give another "
-            "one, and these records as --prior-records"
+            f"{place}: the file or its folder is not writable; copy it to a writable folder, or give another file, and "
+            "these records as --prior-records"
         )
     return made
 
 
 @contextmanager
 def kept_records(path: str | Path, prior: Sequence[Any] = ()) -> Iterator[Database]:
-    """The database for the records of a file, with those of `prior` files taken in.
+    """The database for the records of a search, with the records of `prior` files added.
 
     A file of lines (`log.json`) has a database beside it, so that nothing is lost if the search is killed, and is
-    written when the search ends.
+    written at the end of the search.
     """
     place = Path(path)
     lines = place.suffix in _LINES
