@@ -14,11 +14,15 @@ BIN := $(VENV)/bin
 
 MINUTES ?= 10
 
-.PHONY: demo test sampled test-fast test-hidden test-all fuzz test-models test-gpu lint types bench clean
+.PHONY: demo demo-accelerator test sampled test-fast test-hidden test-all fuzz test-models test-gpu lint types bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/matmul.py
 	$(BIN)/python examples/read_text.py
+
+# The example accelerator in its simulator: utilisation, roofline and timeline of layers, a network beside the CPU.
+demo-accelerator: $(VENV)/.demo
+	$(BIN)/python examples/accelerator.py
 
 # mypy works on one core, beside the tests.
 test: $(VENV)/.test lint

@@ -34,7 +34,6 @@ from tilewright.tune.measure.measurer import (
 from tilewright.tune.records.database import Database, Record
 from tilewright.tune.search.cost_models import cost_model
 from tilewright.tune.search.evolution import unique_rows
-from tilewright.tune.search.pretrain import score_of
 from tilewright.tune.search.search import SearchOptions, Tuner
 from tilewright.tune.space import Sketches
 from tilewright.tune.workload import Task, task_of
@@ -135,7 +134,7 @@ def measured_table(name: str, threads: int, count: int, database: Database, end:
     good = [
         (found, r) for r in database.records(task) if r.ok and (found := space.rows(r.decisions)) is not None
     ]
-    seconds = np.array([score_of(r) for _, r in good])
+    seconds = np.array([r.score for _, r in good])
     from_all = np.array([r.extra.get("part") == "all" for _, r in good])
     return Table(name, task, np.stack([found for found, _ in good]), seconds, from_all)
 
