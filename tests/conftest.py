@@ -46,7 +46,7 @@ _MADE = pytest.StashKey[str]()  # the folder of machine code, where this process
 
 # Rooms whose tests ask what programs compute, and compile the same ones again and again.
 _COMPILED_ONCE = frozenset(
-    {"auto_scheduler", "autotvm", "compiler", "package", "relay", "seeds", "topi", "tune", "tvmc"}
+    {"auto_scheduler", "autotvm", "compiler", "package", "relay", "seeds", "topi", "tune", "tvmc", "vta"}
 )
 
 # Files of many small graphs that ask what operators and passes compute. What LLVM makes of scheduled kernels is seen in

@@ -34,6 +34,9 @@ declare_homes(
     script=f"{__name__}.script.tir",
     targets=f"{__name__}.target",
     scheduler=f"{__name__}.tune.auto",
+    sessions=f"{__name__}.rpc.client",
+    programs_of_chips=f"{__name__}.vta.module",
+    vta=f"{__name__}.vta.build_module",
 )
 
 
@@ -44,7 +47,8 @@ _MODULES = (
 )
 _NAMES = {
     "compiler": "build lower",
-    "runtime": "nd cpu cuda opencl rocm metal vulkan device Device register_func get_global_func convert container",
+    "runtime": "nd cpu cuda opencl rocm metal vulkan ext_dev device Device "
+    "register_func get_global_func convert container",
     "tune": "auto_schedule",
     "tune.auto": "compile",
 }

@@ -29,12 +29,6 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     # -- whole packages --------------------------------------------------------------------------
     (
         "",
-        "vta.*",
-        "there is no example accelerator",
-        "describe an instruction of your own hardware with tir.TensorIntrin.register and use sch.tensorize",
-    ),
-    (
-        "",
         "meta_schedule.*",
         "there is one search and it has other names",
         "tune a program with auto_scheduler.SearchTask and a model with auto_scheduler.extract_tasks or tvmc.tune; "
@@ -164,12 +158,6 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "tir.transform",
-        "CoProcSync InjectCopyIntrin",
-        "instructions for copies are matched by the schedule",
-        "use sch.tensorize",
-    ),
-    (
-        "tir.transform",
         "InstrumentProfileIntrinsics",
         "single loops are not profiled",
         "use module.time_evaluator, or the profile of contrib.debugger.debug_executor",
@@ -233,10 +221,16 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
         "draw the numbers with NumPy and hand them over as inputs",
     ),
     (
-        "relay",
-        "quantize.*",
-        "float models are not quantized by calibration",
-        "import a quantized model (ONNX or PyTorch), or use relay.qnn and FakeQuantizationToInteger",
+        "relay.quantize",
+        "register_annotate_function register_partition_function",
+        "an operator states its integer form in its declaration",
+        "declare the operator with Traits(quantised=…), or replace its calls by a pass of your own before quantize",
+    ),
+    (
+        "relay.quantize",
+        "QuantizeContext kind2str partition quantize_context",
+        "annotation needs no pass before it and keeps no global state",
+        "use relay.quantize.annotate, calibrate and realize",
     ),
     ("relay", "debug.*", "a compiled model does not stop", "use contrib.debugger.debug_executor"),
     (
@@ -485,5 +479,28 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
         "pipeline_executor.*",
         "a model runs on one device at a time",
         "build each part with relay.build and run them from threads of your own",
+    ),
+    # -- the example accelerator -----------------------------------------------------------------
+    (
+        "vta",
+        "reconfig_runtime program_fpga program_bitstream.* download_bitstream get_bitstream_path bitstream.* "
+        "rpc_client.* exec.* libinfo.*",
+        "the chip is simulated, and there is no board to program",
+        "run programs in the simulator; for a board of your own, mod.export_c(folder) writes the calls of its driver",
+    ),
+    (
+        "vta",
+        "autotvm.* transform.*",
+        "there are no templates and passes for this chip alone",
+        "tune with tilewright.auto_schedule(func, 'ext_dev', trials=64); the passes are tir.transform's",
+    ),
+    (
+        "vta.top",
+        "bitpack.* conv2d_packed schedule_conv2d_packed conv2d_transpose_packed "
+        "schedule_conv2d_transpose_packed group_conv2d_packed schedule_group_conv2d_packed dense_packed "
+        "schedule_dense_packed op.*",
+        "operators have no schedules by hand",
+        "write the packed program with te and let tilewright.auto_schedule(func, 'ext_dev') schedule it, or build the "
+        "network with relay.build",
     ),
 )

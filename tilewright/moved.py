@@ -18,11 +18,14 @@ from typing import Final
 
 # classic name -> where it is; what is below goes along
 MOVED: Final = {
+    "contrib.graph_runtime": "contrib.graph_executor",
+    "contrib.util": "contrib.utils",
     "driver.automatic": "tune.auto",
     "driver.build": "compiler.build",
     "driver.build_module": "compiler.build_module",
     "driver.lower": "compiler.lower",
     "driver.tvmc": "tvmc",
+    "instrument": "ir.instrument",
     "relay.qnn.transform": "relay.transform.canonicalize_qnn",
 }
 _PACKAGE: Final = __name__.partition(".")[0] + "."

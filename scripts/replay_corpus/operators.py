@@ -128,6 +128,7 @@ def _reduced() -> list[Case]:
           for name in "sum max prod argmax argmin".split()],
         Case("sum columns", lambda x: topi.sum(x, 0), [(1024, 1024)], [(331, 13)]),
         Case("sum all", topi.sum, [(1024, 1024)], [(3, 331)]),
+        Case("mean of one row", lambda x: topi.mean(x, 1), [(1, 1000003)], [(1, 50257)]),
         Case("mean middle", lambda x: topi.sum(x, 1), [(8, 128, 768)], [(3, 31, 17)]),
         Case("sum outer and inner", lambda x: topi.sum(x, (0, 2, 3)), [(8, 64, 28, 28)], [(3, 5, 7, 11)]),
         Case("sum f16", lambda x: topi.sum(x, 1), [("float16", 512, 1024)], [("float16", 13, 331)]),

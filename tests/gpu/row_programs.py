@@ -87,6 +87,12 @@ ROW_PROGRAMS: dict[str, Automatic] = {
     ),
     "middle sums": Automatic([(6, 200, 96)], lambda x: topi.sum(x, axis=1), lambda x: x.sum(1), rough=2e-3),
     "one sum": Automatic([(100, 1000)], topi.sum, lambda x: np.asarray(x.sum()), rough=2e-3),
+    "mean of a prime number of elements": Automatic(
+        [(1, 250007)], lambda x: topi.mean(x, axis=1), lambda x: x.mean(1), rough=2e-3
+    ),
+    "places of the largest of long rows": Automatic(
+        [(3, 100003)], lambda x: topi.argmax(x, axis=1), lambda x: x.argmax(1)
+    ),
     "transpose and add": Automatic(
         [(128, 192), (192, 128)], lambda x, y: topi.transpose(x) + y, lambda x, y: x.T + y
     ),

@@ -30,6 +30,7 @@ IMPORTS = [
     ("relay.backend", "graph_executor_codegen"),
     ("relay.build_module", "bind_params_by_name"),
     ("relay.dataflow_pattern", "wildcard"),
+    ("relay.expr", "RefCreate"),
     ("relay.frontend", "from_pytorch"),
     ("relay.op", "add"),
     ("relay.op", "op"),
@@ -61,7 +62,7 @@ IMPORTS = [
     ("auto_scheduler.utils", "get_const_tuple"),
     ("auto_scheduler", "workload_registry"),
     ("rpc", "connect"),
-    ("vta", "get_env"),
+    ("vta", "Config"),
     ("meta_schedule", "tune_tir"),
     ("meta_schedule.database", "JSONDatabase"),
     ("contrib", "graph_executor"),
@@ -204,12 +205,12 @@ def test_a_folder_that_is_left_over_is_no_module(tmp_path: Path) -> None:
     shutil.copytree(
         Path(tvm.__file__).parent, tmp_path / "tilewright", ignore=shutil.ignore_patterns("*.json", "*.gz")
     )
-    (tmp_path / "tilewright" / "vta" / "__pycache__").mkdir(parents=True, exist_ok=True)
-    code = "from tilewright import vta\ntry: vta.get_env()\nexcept NotImplementedError as error: print(error)"
+    (tmp_path / "tilewright" / "meta_schedule" / "__pycache__").mkdir(parents=True, exist_ok=True)
+    code = "from tilewright import meta_schedule as ms\ntry: ms.tune_tir()\nexcept NotImplementedError as error: print(error)"
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,
     )
-    assert done.stdout.startswith("vta.get_env is not part of tilewright"), done.stderr
+    assert done.stdout.startswith("meta_schedule.tune_tir is not part of tilewright"), done.stderr

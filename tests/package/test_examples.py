@@ -13,11 +13,13 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SHORTER = {
+    "accelerator": ["--layers", "C11", "--size", "32", "--widths", "16,32", "--out", "pictures"],
     "auto_schedule": ["--size", "64", "--pixels", "14", "--rounds", "1"],
     "matmul": ["--size", "64", "--rounds", "1"],
     "read_text": ["--rounds", "1"],
 }
 PROMISES = {
+    "accelerator": ["C11", "The answers are equal, bit for bit.", "roofline: pictures/roofline.svg"],
     "auto_schedule": ["register tile", "64 × 64 × 64", "winograd", "it computes what NumPy does"],
     "custom_pass": ["doubling_as_addition", "<-- changed", "and it computes what it should"],
     "deploy_c": ["int32_t saxpy(float a,", "from C, with 2 threads: z[0] = 0.5", "loaded by Python: Module("],
@@ -32,6 +34,12 @@ PROMISES = {
     "reductions": ["argmax of row 3, whose elements 500 and 700 are both 9: 500", "largest relative error"],
     "schedule_report": ["T.vectorized(16)", "the report is in"],
     "stencil": ["A plate of 240 × 480 points after 4000 steps", "@@@@"],
+    "vector_dsp": [
+        "matrix_vector  by hand",
+        "dsp_vector_fma_spad3(",
+        "fused_multiply_add_nn_relu: dsp",
+        "fused_nn_softmax: the host",
+    ],
     "vector_add": ["vectors on all cores", "expected n = 1000003"],
 }
 

@@ -37,7 +37,10 @@ LAYERS: dict[str, set[str]] = {
     },
     "arith": {"ir"},
     # the sizes that a call lets through; programs call Python, and the interpreter hands the functions arrays
-    "tir": {"ir", "arith", "absent", "files", "homes", "runtime.limits", "runtime.registry", "runtime.ndarray"},
+    "tir": {
+        "ir", "arith", "absent", "files", "homes", "runtime.limits", "runtime.registry", "runtime.ndarray",
+        "target.accelerator",
+    },
     "te": {"ir", "arith", "absent", "homes", "tir"},
     "script": {"ir", "tir", "absent"},
     # a few operators are loops with stores, written with the builder
@@ -46,9 +49,13 @@ LAYERS: dict[str, set[str]] = {
     # this machine is measured with loops that are compiled and run here, and its figures are kept
     "target": {"ir", "absent", "homes", "config", "files", "version", "codegen.llvm.engine"},
     # one file for each kind of target: how programs are lowered for it, and what makes its code
-    "backends": {"ir", "tir", "target", "codegen", "runtime"},
+    "backends": {"ir", "arith", "homes", "tir", "target", "codegen", "runtime"},
     "compiler": {"ir", "homes", "te", "tir", "target", "codegen", "runtime", "backends"},
     "tune": {*_MACHINE, *_BASE, "te"},
+    # the door to the description of an accelerator of one's own
+    "accelerators": _MACHINE,
+    # an example accelerator; its simulator compiles its own inner loops, and `top` packs graphs
+    "vta": {*_MACHINE, *_BASE, "te", "script", "relay"},
     # the graph compiler stands on everything that makes kernels
     "relay": {*_MACHINE, *_BASE, "te", "topi", "tune"},
     # other machines run what was compiled, and need the runtime alone
@@ -61,7 +68,6 @@ LAYERS: dict[str, set[str]] = {
     "driver": {"compiler"},
     "error": {"ir.errors"},
     "exec": {"rpc"},
-    "instrument": {"ir.instrument"},
     "support": {"runtime.devices"},
     "testing": {"runtime", "target", "backends", "contrib", "te", "topi", "autotvm", "auto_scheduler"},
     # whole models, from the file to the result

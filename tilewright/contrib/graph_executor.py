@@ -5,7 +5,7 @@
     module.run()
     scores = module.get_output(0).numpy()
 
-The model runs as one compiled function; the graph is kept for those who read it.
+The model runs as one compiled function; the graph is kept for inspection.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _executor(graph_json_str: str, libmod: Any, device: Device | list[Device]) -
 
 
 class GraphModule:
-    """A model that runs: `GraphModule(lib["default"](device))`."""
+    """An executor of a compiled model: `GraphModule(lib["default"](device))`."""
 
     def __init__(self, module: Any) -> None:
         if isinstance(module, ModelModule):
@@ -68,11 +68,11 @@ class GraphModule:
         self.module.set_input(key, value, **params)
 
     def set_input_zero_copy(self, key: int | str | None = None, value: Any = None, **params: Any) -> None:
-        """Let the model read an array where it lies."""
+        """Make the model read an input directly from an array."""
         self.module.set_input_zero_copy(key, value, **params)
 
     def set_output_zero_copy(self, key: int, value: NDArray) -> None:
-        """Let the model write a result to an array."""
+        """Make the model write a result directly to an array."""
         self.module.set_output_zero_copy(key, value)
 
     def run(self, **input_dict: Any) -> None:
@@ -100,11 +100,11 @@ class GraphModule:
         return self.module.get_input_info()
 
     def get_output(self, index: int, out: Any = None) -> NDArray:
-        """A result, which the next run writes again."""
+        """A result, which the next run overwrites."""
         return self.module.get_output(index, out)
 
     def debug_get_output(self, node: Any, out: Any = None) -> NDArray:
-        """A result in between: see `contrib.debugger.debug_executor`."""
+        """An intermediate result, which `contrib.debugger.debug_executor` provides."""
         raise NotImplementedError("debug_get_output: use tilewright.contrib.debugger.debug_executor")
 
     def load_params(self, params_bytes: bytes | bytearray) -> None:
@@ -128,7 +128,10 @@ class GraphModule:
         repeats_to_cooldown: int = 1,
         **kwargs: Any,
     ) -> BenchmarkResult:
-        """How long the model takes; `end_to_end` adds copying the inputs in and the results out."""
+        """The time of the model; `end_to_end` includes copies of the inputs and the results.
+
+        `kwargs` are inputs by name; the other options are those of `runtime.timing.time_evaluator`.
+        """
         options: dict[str, Any] = {
             "number": number,
             "repeat": repeat,

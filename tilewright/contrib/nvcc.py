@@ -1,4 +1,4 @@
-"""CUDA's compiler, and what a compute capability offers."""
+"""The CUDA compiler, and the features of compute capabilities."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def compile_cuda(
     options: str | Sequence[str] | None = None,
     path_target: str | None = None,
 ) -> bytes:
-    """CUDA C++ to ptx, cubin or fatbin with nvcc; where there is none, to ptx or cubin with NVRTC."""
+    """Compile CUDA C++ to ptx, cubin or fatbin with nvcc; without nvcc, to ptx or cubin with NVRTC."""
     if target_format not in ("ptx", "cubin", "fatbin"):
         raise ValueError(f"target_format {target_format!r} is unknown; known are ptx, cubin, fatbin")
     if target_format != "fatbin" and not options and not _has_nvcc():
@@ -101,7 +101,7 @@ def get_target_compute_version(target: Any = None) -> str:
     found = cuda(0).compute_version
     if found is None:
         raise ValueError(
-            "neither the target nor a device says for which architecture; give one: Target('cuda -arch=sm_80')"
+            "neither the target nor a device gives the architecture; name one: Target('cuda -arch=sm_80')"
         )
     return found
 
@@ -137,7 +137,7 @@ def have_fp8(compute_version: str) -> bool:
 
 
 def have_tensorcore(compute_version: str | None = None, target: Any = None) -> bool:
-    """Whether there are tensor cores; the version may be given by a target's `arch`."""
+    """Whether there are tensor cores, by a version or by the `arch` of a target."""
     if compute_version is None:
         compute_version = getattr(target, "arch", None) or (getattr(target, "attrs", None) or {}).get("arch")
         if compute_version is None:

@@ -125,7 +125,7 @@ class _Program:
 
 
 def _fingerprint(name: str, value: Any) -> Any:
-    """What tells one value of an input from another."""
+    """A key of the value of an input."""
     if isinstance(value, list):
         return name, tuple(_fingerprint("", v) for v in value)
     return (name, None) if value is None else (name, value.shape, str(value.dtype), value.tobytes())

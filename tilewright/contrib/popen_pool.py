@@ -1,4 +1,4 @@
-"""Functions in worker processes that can be stopped: a crash or a hang there does no harm here."""
+"""Calls in worker processes that can be killed: a crash or a hang there does not affect this process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 
 
 class StatusKind(Enum):
-    """How a call in a worker ended."""
+    """The outcome of a call in a worker."""
 
     RUNNING = 0
     COMPLETE = 1
@@ -33,7 +33,7 @@ class MapResult:
 
 
 def _answer(pipe: Connection, initializer: Callable[..., Any] | None, initargs: tuple[Any, ...]) -> None:
-    """What a worker process does: it makes one call after another, until the pipe ends."""
+    """The main function of a worker process: it makes one call after another, until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started it decides
     if initializer is not None:
         initializer(*initargs)
@@ -52,7 +52,7 @@ def _answer(pipe: Connection, initializer: Callable[..., Any] | None, initargs: 
 
 
 class _Process:
-    """A process that makes calls one after another. It is started when one comes, and anew when it was ended."""
+    """A process that makes calls one after another; it is started on demand, and again after it was killed."""
 
     def __init__(
         self, initializer: Callable[..., Any] | None, initargs: tuple[Any, ...], most_calls: int | None
@@ -91,7 +91,7 @@ class _Process:
         self._process.start()
         theirs.close()
         self._calls = 0
-        self._pipe.recv()  # it is ready; the time that a call may take begins now
+        self._pipe.recv()  # it is ready; the timeout of a call begins now
 
     def _how(self) -> str:
         process = self._process
@@ -145,7 +145,7 @@ class PopenPoolExecutor:
     def map_with_error_catching(
         self, fn: Callable[[Any], Any], iterator: Iterable[Any]
     ) -> Iterator[MapResult]:
-        """Run `fn` on every value and give the ends in order, errors among them."""
+        """Run `fn` on every value. Returns the outcomes in order, including errors."""
         for future in [self.submit(fn, value) for value in iterator]:
             try:
                 yield MapResult(StatusKind.COMPLETE, future.result())
@@ -155,7 +155,7 @@ class PopenPoolExecutor:
                 yield MapResult(StatusKind.EXCEPTION, error)
 
     def shutdown(self, wait: bool = True) -> None:
-        """End the workers; those still at work are waited for, or stopped."""
+        """End the workers, after their current calls if `wait`."""
         self._threads.shutdown(wait=wait, cancel_futures=not wait)
         for process in self._processes:
             process.kill()

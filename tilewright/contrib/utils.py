@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 
 class TempDirectory:
-    """A folder that goes with this object, unless `keep` asks for it to stay."""
+    """A folder that is removed with this object, unless it is `custom_path` or `keep_for_debug` is set."""
 
     def __init__(self, custom_path: str | None = None, keep_for_debug: bool = False) -> None:
         if custom_path:
@@ -18,7 +18,7 @@ class TempDirectory:
             self.temp_dir = custom_path
         else:
             self.temp_dir = tempfile.mkdtemp(prefix="tilewright-")
-        # a folder that the caller named is the caller's
+        # A folder that the caller named is not removed.
         self._cleanup = None
         if not custom_path and not keep_for_debug:
             self._cleanup = weakref.finalize(self, shutil.rmtree, self.temp_dir, ignore_errors=True)

@@ -104,7 +104,7 @@ class Registry:
                 answers.append(self._give_up(waiting, self._nobody(waiting.key)))
                 continue
             if now >= waiting.until:
-                answers.append(self._give_up(waiting, self._all_busy(waiting, now)))
+                answers.append(self._give_up(waiting, self._all_busy(waiting)))
         moments = [s.until for s in self._servers.values() if s.until > now]
         moments += [min(w.until, w.absent + ABSENT) for w in self._waiting.values()]
         return answers, max(0.0, min(moments, default=math.inf) - now)
@@ -191,7 +191,7 @@ class Registry:
             f"one: python -m tilewright.exec.rpc_server --tracker HOST:PORT --key {key}"
         )
 
-    def _all_busy(self, waiting: _Waiting, now: float) -> str:
+    def _all_busy(self, waiting: _Waiting) -> str:
         mine = [s for s in self._servers.values() if s.key == waiting.key]
         return (
             f"no server of the key {waiting.key!r} became free in {waiting.wait:g} s ({len(mine)} are registered, "

@@ -1,4 +1,4 @@
-"""Help for tests of compiled programs: comparing arrays, running over targets, skipping what cannot run."""
+"""Helpers for tests of compiled programs: comparison of arrays, parametrization by targets, and skips."""
 
 # ruff: noqa: F403
 from . import targets

@@ -1,4 +1,4 @@
-"""Comparing what was computed with what should have been."""
+"""Comparison of results with expected values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def assert_allclose(
     import numpy as np
 
     got, want = _plain(actual), _plain(desired)
-    # NumPy would stretch a scalar or a row over the other array and call that equal.
+    # NumPy would broadcast a scalar or a row to the other array, and call them equal.
     np.testing.assert_equal(got.shape, want.shape, err_msg="the shapes differ", verbose=verbose)
     np.testing.assert_allclose(got, want, rtol=rtol, atol=atol, verbose=verbose)
 

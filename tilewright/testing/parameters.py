@@ -1,4 +1,4 @@
-"""Tests that run once for each value of something, and files of tests that run themselves."""
+"""Parameters and fixtures of tests, and `main` for files of tests that are run as scripts."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def parameters(*value_sets: Sequence[Any], ids: Sequence[str] | None = None) -> 
 
 
 def _copy(function: Callable[[], Any]) -> Callable[[], Any]:
-    """A function of its own, for pytest marks each that it turns into a fixture."""
+    """A new function, as pytest marks each function that it turns into a fixture."""
     return lambda: function()
 
 
 def fixture(func: Any = None, *, cache_return_value: bool = False) -> Any:
-    """A pytest fixture; with `cache_return_value` it is made once for the same parameters: each test gets a copy."""
+    """A pytest fixture; with `cache_return_value` it is computed once for the same parameters, and tests get copies."""
     import pytest
 
     def decorate(function: Any) -> Any:
@@ -69,13 +69,13 @@ def fixture(func: Any = None, *, cache_return_value: bool = False) -> Any:
 
 
 def _kept(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that remembers what it gave for arguments that compare; a test cannot change what others get."""
+    """A function that caches its results by arguments, and returns copies of them."""
     known: list[tuple[dict[str, Any], Any]] = []
 
     @functools.wraps(function)
     def found(**given: Any) -> Any:
         for before, made in known:
-            with contextlib.suppress(ValueError):  # arrays, which have no one answer
+            with contextlib.suppress(ValueError):  # arrays do not compare to a single truth value
                 if before == given:
                     return copy.deepcopy(made)
         known.append((given, function(**given)))

@@ -14,7 +14,7 @@ def pytest_configure(config: Any) -> None:
 
 
 def pytest_generate_tests(metafunc: Any) -> None:
-    """Give each test that asks for them its targets and its groups of parameters."""
+    """Parametrize tests by targets and by groups of parameters."""
     _over_targets(metafunc)
     _over_groups(metafunc)
 

@@ -1,4 +1,4 @@
-"""Which targets this machine can run, and marks for tests that need one of them."""
+"""The targets that this machine can run, and marks for tests that need one of them."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ __all__ = [
 ]
 
 _VARIABLE: Final = "TVM_TEST_TARGETS"
-# OpenCL may be the processor itself, and is tested where it is asked for.
+# OpenCL may run on the CPU, and is tested only on request.
 _DEFAULT: Final = ("llvm", "cuda")
 
 
 def device_enabled(target: Any) -> bool:
-    """Whether tests for a target are to run: there is a code generator and a device, and it is among those of
-    TVM_TEST_TARGETS if that lists any."""
+    """Whether tests for a target run: there is a code generator and a device for it, and TVM_TEST_TARGETS lists it or
+    is not set."""
     if not isinstance(target, (str, Target)):
         raise TypeError(f"a target is a string or a Target, not {type(target).__name__}")
     kind = target.kind.name if isinstance(target, Target) else (target.split() or [""])[0]
@@ -60,7 +60,7 @@ def device_enabled(target: Any) -> bool:
 
 
 def enabled_targets() -> list[tuple[str, Device]]:
-    """The targets of TVM_TEST_TARGETS (or all there are) that this machine can run, each with a device."""
+    """The targets of TVM_TEST_TARGETS (by default llvm and cuda) that this machine can run, each with a device."""
     return [(name, device(name)) for name in _listed() if _can_run(_kind_of(name))]
 
 
@@ -78,7 +78,7 @@ def _can_run(kind: str) -> bool:
 
 
 class Feature:
-    """Something that a test needs; `@feature` and `@feature()` skip the test where it is missing."""
+    """A requirement of a test; `@feature` and `@feature()` skip the test if it is not met."""
 
     def __init__(self, name: str, present: Callable[[], bool], missing: str) -> None:
         self.name, self.present, self.missing = name, present, missing

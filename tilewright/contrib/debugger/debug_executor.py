@@ -1,4 +1,4 @@
-"""The debug executor: a model step by step, with the time of each and the tensors in between.
+"""The debug executor: it runs a model step by step, with the times of the steps and intermediate tensors.
 
     m = debug_executor.create(lib.get_graph_json(), lib, tvm.cpu())
     m.set_input("data", image)
@@ -23,15 +23,13 @@ from ...runtime.profiling import Report, Row
 from ...runtime.timing import BenchmarkResult, time_evaluator
 from ..graph_executor import GraphModule, _executor
 
-__all__ = ["GraphModuleDebug", "Report", "create"]
-
 _ROUNDS = 5
 
 
 def create(
     graph_json_str: str, libmod: Any, device: Device | list[Device], dump_root: str | None = None
 ) -> GraphModuleDebug:
-    """A debug executor for a graph and its library; `dump_root` gets the tensors of each run."""
+    """A debug executor for a graph and its library; the tensors of each run are written to the folder `dump_root`."""
     return GraphModuleDebug(_executor(graph_json_str, libmod, device), device, graph_json_str, dump_root)
 
 
@@ -41,7 +39,7 @@ def _row(step: StepInfo, seconds: float, outs: list[NDArray]) -> Row:
 
 
 class GraphModuleDebug(GraphModule):
-    """An executor that runs one kernel at a time and keeps every result."""
+    """An executor that runs one kernel at a time, and keeps every result."""
 
     def __init__(
         self, module: Any, device: Any = None, graph_json_str: str | None = None, dump_root: str | None = None
@@ -101,11 +99,11 @@ class GraphModuleDebug(GraphModule):
         cooldown_interval_ms: int = 0,
         repeats_to_cooldown: int = 1,
     ) -> BenchmarkResult:
-        """How long a step takes by itself, by its number: see `runtime.timing.time_evaluator`."""
+        """The time of a single step, by its number: see `runtime.timing.time_evaluator`."""
         steps = list(self.module.steps())
         if not 0 <= index < len(steps):
             raise ValueError(f"there is no step number {index}; there are {len(steps)}")
-        self.module.run()  # what it reads is there
+        self.module.run()  # computes the inputs of the step
         return time_evaluator(
             steps[index][1],
             getattr(self.module, "device", None),
@@ -118,7 +116,7 @@ class GraphModuleDebug(GraphModule):
         )()
 
     def debug_get_output(self, node: int | str, out: Any = None) -> NDArray:
-        """A result in between, by the name of its step (`name` or `name:1`) or by the step's number."""
+        """An intermediate result, by the name of its step (`name` or `name:1`) or the number of the step."""
         if not self._kept:
             self.run()
         name, which = node, 0
