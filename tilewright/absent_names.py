@@ -496,11 +496,8 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "vta.top",
-        "bitpack.* conv2d_packed schedule_conv2d_packed conv2d_transpose_packed "
-        "schedule_conv2d_transpose_packed group_conv2d_packed schedule_group_conv2d_packed dense_packed "
-        "schedule_dense_packed op.*",
-        "operators have no schedules by hand",
-        "write the packed program with te and let tilewright.auto_schedule(func, 'ext_dev') schedule it, or build the "
-        "network with relay.build",
+        "bitpack.* op.*",
+        "numbers in the memory of the chip have at least 8 bits, and relay.build offloads operators by itself",
+        "build the network with relay.build, or a packed operator with vta.top.conv2d_packed",
     ),
 )

@@ -55,7 +55,7 @@ LAYERS: dict[str, set[str]] = {
     # the door to the description of an accelerator of one's own
     "accelerators": _MACHINE,
     # an example accelerator; its simulator compiles its own inner loops, and `top` packs graphs
-    "vta": {*_MACHINE, *_BASE, "te", "script", "relay"},
+    "vta": {*_MACHINE, *_BASE, "te", "topi", "script", "relay"},
     # the graph compiler stands on everything that makes kernels
     "relay": {*_MACHINE, *_BASE, "te", "topi", "tune"},
     # other machines run what was compiled, and need the runtime alone

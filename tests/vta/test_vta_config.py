@@ -75,11 +75,6 @@ def test_the_fingerprint_is_that_of_the_encoding_and_not_of_the_timing() -> None
         ({"TARGET": None}, "configuration: the key TARGET is missing; add it"),
         ({"HW_VER": 2}, "configuration: HW_VER=2: a text is expected, such as '0.0.2'"),
         (
-            {"TARGET": "board"},
-            "configuration: TARGET='board': this is no target of the chip; use one of sim, tsim, pynq, ultra96, "
-            "de10nano or intelfocl",
-        ),
-        (
             {"LOG_BATCH": "0"},
             "configuration: LOG_BATCH='0': a whole number from 0 to 10 is expected (rows of the product of an element "
             "of inp and one of wgt, as a logarithm to base 2)",

@@ -18,6 +18,7 @@ from ..ir.sharing import check_written_out
 from ..ir.transform import Pass, PassContext, run_passes
 from ..target import Target
 from ..te.create_prim_func import create_prim_func
+from ..te.schedule import AUTOMATIC
 from ..te.tensor import Tensor
 from ..tir.analysis.inplace import with_inplace_pairs
 from ..tir.analysis.threads import is_hardware_loop
@@ -112,8 +113,7 @@ def _checked_module(
     """The input of lowering, as a module in block form."""
     with deep_programs():
         mod = as_module(inp, args, name, binds)
-        if PassContext.current().option("tilewright.auto_schedule"):
-            mod = _scheduled(mod)
+        mod = _scheduled(mod)
         if not PassContext.current().option("tir.noalias"):
             mod = mod.map_functions(_may_alias)
     for gv, func in mod.functions.items():
@@ -142,11 +142,20 @@ def _pipeline(mod: IRModule) -> list[Any]:
 
 
 def _scheduled(mod: IRModule) -> IRModule:
-    """A module whose unscheduled functions are scheduled for the current target."""
-    made: IRModule = home_of("scheduler").schedule_unscheduled(
-        mod, Target.current(allow_none=True) or Target(_CPU)
-    )
-    return made
+    """A module whose unscheduled functions are scheduled for the current target: those of automatic schedules, and on
+    CPUs all of them if the context asks for it.
+    """
+    target = Target.current(allow_none=True) or Target(_CPU)
+    every = target.is_cpu and PassContext.current().option(AUTOMATIC)
+    wanted = {
+        gv: f.without_attr(AUTOMATIC)
+        for gv, f in mod.functions.items()
+        if isinstance(f, PrimFunc) and (every or AUTOMATIC in f.attrs)
+    }
+    if not wanted:
+        return mod
+    made: IRModule = home_of("scheduler").schedule_unscheduled(IRModule(wanted), target)
+    return IRModule({**mod.functions, **made.functions}, mod.type_definitions, mod.attrs)
 
 
 def lower_kernels(mod: IRModule) -> IRModule:

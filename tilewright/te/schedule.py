@@ -22,9 +22,16 @@ from .stage import Group, StageOp, blamed, fresh_axes
 from .stage import Stage as Stage
 from .tensor import BaseComputeOp, ComputeOp, Operation, PlaceholderOp, ScanOp, Tensor
 
+# The attribute of a function whose loops the automatic scheduler chooses when it is lowered.
+AUTOMATIC = "tilewright.auto_schedule"
+
 
 class Schedule:
-    """The stages of the operations behind some outputs."""
+    """The stages of the operations behind some outputs.
+
+    With `automatic`, lowering lets the automatic scheduler choose the loops for the target, unless a stage was
+    scheduled by hand: the schedules of `topi` and of accelerators are of this kind.
+    """
 
     def __init__(self, outputs: Sequence[Operation]) -> None:
         self.outputs = list(outputs)
@@ -35,6 +42,7 @@ class Schedule:
         # Caches and factors, in the order in which they were asked for, and where.
         self._edits: list[tuple[Span | None, Callable[[Replay], None]]] = []
         self._replayed: TirSchedule | None = None
+        self.automatic = False
 
     def __getitem__(self, tensor: Tensor | Operation) -> Stage:
         op = tensor.op if isinstance(tensor, Tensor) else tensor
@@ -219,6 +227,8 @@ class Schedule:
         outputs = [op.output(i) for op in self.outputs for i in range(op.num_outputs)]
         func, blocks = build_prim_func(args, outputs=outputs, binds=binds, name=name, scans_in_place=True)
         func = func.with_attr("global_symbol", name)
+        if self.automatic:
+            func = func.with_attr(AUTOMATIC, True)
         replay = Replay(TirSchedule(func), self, blocks)
         for arg, param in zip(args, func.params, strict=False):
             if isinstance(arg, Tensor) and param in func.buffer_map:
@@ -289,6 +299,13 @@ def _check_reduction_only(stage: Stage) -> None:
                 f"reduced start anew\n  at {user_span()}\n\n"
                 "  hint: split the reduction axis, then rfactor, then schedule both stages"
             )
+
+
+def automatic_schedule(outs: Any) -> Schedule:
+    """A schedule of tensors whose loops the automatic scheduler chooses, until a stage is scheduled by hand."""
+    made = create_schedule(outs)
+    made.automatic = True
+    return made
 
 
 def create_schedule(ops: Any) -> Schedule:

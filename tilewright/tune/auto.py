@@ -137,8 +137,6 @@ def is_unscheduled(func: PrimFunc) -> bool:
 
 def schedule_unscheduled(mod: IRModule, target: Target) -> IRModule:
     """Schedule the functions of a module that are unscheduled; the others stay as they are."""
-    if not target.is_cpu:
-        return mod
     plain = {gv: f for gv, f in mod.functions.items() if isinstance(f, PrimFunc) and is_unscheduled(f)}
     if not plain:
         return mod

@@ -30,7 +30,9 @@ def config_of_target(target: Target) -> Config:
     """The configuration of a target: that of its option `-machine`, else that of the current environment."""
     said = target.attrs.get("machine")
     if said is None:
-        return get_env().config
+        config = get_env().config
+        config.check_target()
+        return config
     keys = dict(pair.partition(":")[::2] for pair in said.split(",") if pair)
     wrong = next((name for name, value in keys.items() if not value.isdigit()), None)
     if wrong is not None:

@@ -103,13 +103,16 @@ class Config:
     def __post_init__(self) -> None:
         for name, key in {**SHAPE, **TIMING}.items():
             _check_number(name, getattr(self, name.lower()), key)
-        if self.target not in TARGETS:
-            raise ConfigError(
-                f"TARGET={self.target!r}: this is no target of the chip; use one of {_list(TARGETS)}"
-            )
         self._check_widths()
         self._check_buffers()
         self._check_encoding()
+
+    def check_target(self) -> None:
+        """Refuse a TARGET that no program can be built for."""
+        if self.target not in TARGETS:
+            raise ConfigError(
+                f"TARGET={self.target!r}: there is no such target of the chip; use one of {_list(TARGETS)}"
+            )
 
     def _check_widths(self) -> None:
         for key in ("INP", "WGT", "ACC"):

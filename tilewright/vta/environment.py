@@ -143,6 +143,7 @@ class Environment:
         """The target of programs for the chip."""
         from ..target import vta
 
+        self.config.check_target()
         return vta(model=self.MODEL)
 
     @property
@@ -155,7 +156,8 @@ class Environment:
     @property
     def target_vta_cpu(self) -> Target:
         """The processor beside the chip."""
-        return Target(self.target_host)
+        self.config.check_target()
+        return Target(f"{self.target_host} -keys=arm_cpu,cpu -device=arm_cpu")
 
 
 def get_env() -> Environment:

@@ -19,3 +19,6 @@ from .rearrange import space_to_batch_nd as space_to_batch_nd
 from .rearrange import space_to_depth as space_to_depth
 from .recurrent import *
 from .sparse import sparse_dense as sparse_dense
+from .spatial import get_pad_tuple1d as get_pad_tuple1d
+from .spatial import get_pad_tuple2d as get_pad_tuple2d
+from .spatial import get_pad_tuple3d as get_pad_tuple3d

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..ty import TensorType, Type
-from . import layouts
+from . import attributes, layouts
 from .registry import refuse
 from .shapes import add, assume_least, ceildiv, differ, floordiv, is_known, least, mul, sub
 
@@ -132,3 +132,23 @@ def pool_rel(types: list[Any], attrs: Any) -> Type:
             count = least(count, add(floordiv(sub(add(size, before), 1), stride), 1))
         named[letter] = count
     return TensorType(layouts.shape_in(attrs.out_layout or attrs.layout, named), data.dtype)
+
+
+def get_pad_tuple1d(padding: Any) -> tuple[int, ...]:
+    """Padding written as 1 or 2 numbers, as left and right."""
+    return _both_sides(padding, 1)
+
+
+def get_pad_tuple2d(padding: Any) -> tuple[int, ...]:
+    """Padding written as 1, 2 or 4 numbers, as top, left, bottom and right."""
+    return _both_sides(padding, 2)
+
+
+def get_pad_tuple3d(padding: Any) -> tuple[int, ...]:
+    """Padding written as 1, 3 or 6 numbers, as front, top, left, back, bottom and right."""
+    return _both_sides(padding, 3)
+
+
+def _both_sides(padding: Any, rank: int) -> tuple[int, ...]:
+    made: tuple[int, ...] = attributes.padding(rank).convert(padding)
+    return made
