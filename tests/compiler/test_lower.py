@@ -125,10 +125,22 @@ def test_what_is_no_program():
     ):
         tvm.lower(3)
     func = te.create_prim_func([a, b, c])
-    with pytest.raises(ValueError, match="args go with a te schedule; a PrimFunc says itself"):
-        tvm.lower(func, [a, b, c])
-    with pytest.raises(ValueError, match="args go with a te schedule; a module says itself"):
+    with pytest.raises(ValueError, match="args has 1 tensors, and the function takes 3: .*; leave args out"):
         tvm.lower(tvm.IRModule({"main": func}), [a])
+    with pytest.raises(ValueError, match="args are those of one function, and the module has 2"):
+        tvm.lower(tvm.IRModule({"main": func, "other": func}), [a, b, c])
+    wrong = te.placeholder(a.shape, "int8", name="wrong")
+    with pytest.raises(
+        ValueError, match="args has `wrong` of type int8 where the function takes `.*` of type"
+    ):
+        tvm.lower(func, [wrong, b, c])
+
+
+def test_args_of_a_lowered_schedule_may_be_given_again():
+    a, b, c = elementwise()
+    lowered = tvm.lower(te.create_schedule(c.op), [a, b, c])
+    assert tvm.lower(lowered, [a, b, c])["main"].params == lowered["main"].params
+    assert tvm.build(lowered, [a, b, c], target="llvm")["main"] is not None
 
 
 def test_schedule_to_module_is_not_lowered():

@@ -185,15 +185,35 @@ def _added(entry: Any) -> tuple[int, Any]:
     return phase, pair[1]
 
 
+def _check_args(mod: IRModule, args: Sequence[Any] | None) -> None:
+    """Refuse `args` that are not the parameters of a module's function, which says itself what it takes."""
+    if args is None or not len(args):
+        return
+    funcs = [f for f in mod.functions.values() if isinstance(f, PrimFunc)]
+    remedy = "leave args out: functions say themselves what they take"
+    if len(funcs) != 1:
+        raise ValueError(f"args are those of one function, and the module has {len(funcs)}; {remedy}")
+    params = [funcs[0].buffer_map.get(p, p) for p in funcs[0].params]
+    if len(args) != len(params):
+        raise ValueError(
+            f"args has {len(args)} tensors, and the function takes {len(params)}: "
+            f"{', '.join(p.name for p in params)}; {remedy}"
+        )
+    for arg, param in zip(args, params, strict=True):
+        if isinstance(arg, Tensor) and str(arg.dtype) != str(param.dtype):
+            raise ValueError(
+                f"args has `{arg.op.name}` of type {arg.dtype} where the function takes `{param.name}` of type "
+                f"{param.dtype}; {remedy}"
+            )
+
+
 def as_module(inp: Any, args: Sequence[Any] | None, name: str, binds: Mapping[Any, Any] | None) -> IRModule:
     """The argument of `lower` or `build`, as a module in block form."""
     if isinstance(inp, IRModule):
-        if args is not None and len(args):
-            raise ValueError("args go with a te schedule; a module says itself what its functions take")
+        _check_args(inp, args)
         return inp
     if isinstance(inp, PrimFunc):
-        if args is not None and len(args):
-            raise ValueError("args go with a te schedule; a PrimFunc says itself what it takes")
+        _check_args(IRModule({name: inp}), args)
         symbol = inp.attrs.get("global_symbol")
         if symbol is None or (name != "main" and symbol != name):
             inp = inp.with_attr("global_symbol", name)
