@@ -125,13 +125,13 @@ def test_what_is_no_program():
     ):
         tvm.lower(3)
     func = te.create_prim_func([a, b, c])
-    with pytest.raises(ValueError, match="args has 1 tensors, and the function takes 3: .*; leave args out"):
+    with pytest.raises(ValueError, match=r"args has 1 tensors, and the function takes 3: .*; leave args out"):
         tvm.lower(tvm.IRModule({"main": func}), [a])
     with pytest.raises(ValueError, match="args are those of one function, and the module has 2"):
         tvm.lower(tvm.IRModule({"main": func, "other": func}), [a, b, c])
     wrong = te.placeholder(a.shape, "int8", name="wrong")
     with pytest.raises(
-        ValueError, match="args has `wrong` of type int8 where the function takes `.*` of type"
+        ValueError, match=r"args has `wrong` of type int8 where the function takes `.*` of type"
     ):
         tvm.lower(func, [wrong, b, c])
 
