@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from ...ir.errors import ScheduleError
 from ...ir.expr import BufferLoad, Var, const_value
@@ -16,18 +16,15 @@ from ...ir.functor import pre_order, statements
 from ...ir.stmt import Block, BufferStore, Stmt
 from ...target import Target
 from ...tir.schedule import Schedule
-from ...tir.schedule.blocks import consumers_of
+from ...tir.schedule.blocks import consumers_of, producers_of
 from ...tir.schedule.inline import MANY, short_first
 from ...tir.schedule.primitive import BlockRV, Refusal
-from ...tir.schedule.schedule import Position
 from ..explain import Explanation
 from .facts import Access, Facts, divided, divisions, facts_of, is_plain, with_split_axes
 from .links import Links
 from .patterns import is_contiguous, is_pooling, reuses
 
 __all__ = ["Policy", "Stage", "Stages", "facts_in_groups", "reason_of"]
-
-T = TypeVar("T")
 
 _LONG = 256  # the largest expression that may be repeated in a consumer: all copies together, in additions
 
@@ -263,6 +260,14 @@ class Stages:
             self.done, self.seen = done, seen
             raise
 
+    def producers(self, rv: BlockRV) -> list[BlockRV]:
+        """The blocks that write what a block reads. The question is no step of the schedule: its trace is as before."""
+        return [BlockRV(r.block.key, r.block.name_hint) for r in producers_of(self.sch, self.sch.realize(rv))]
+
+    def consumers(self, rv: BlockRV) -> list[BlockRV]:
+        """The blocks that read what a block writes. The question is no step of the schedule: its trace is as before."""
+        return [BlockRV(r.block.key, r.block.name_hint) for r in consumers_of(self.sch, self.sch.realize(rv))]
+
     def fusable_consumer(self, f: Facts) -> BlockRV | None:
         """The stage that takes the results element by element and can be an epilogue, if it is the only consumer."""
         if self.is_output(f):
@@ -311,13 +316,6 @@ class Stages:
                 return True
             before += self.sch.get_producers(b)
         return False
-
-    def look_ahead(self, steps: Callable[[], T]) -> tuple[T, Position] | str:
-        """Take some steps and take them back. Returns their result with where they lead; a sentence if they are
-        refused."""
-        with self.sch.tried():
-            found = self.sch.attempt(steps)
-            return reason_of(found) if isinstance(found, ScheduleError) else (found, self.sch.position())
 
     # -- chains of rows --------------------------------------------------------------------
     def next_stages(self, left: list[Facts]) -> list[Stage]:
