@@ -148,7 +148,7 @@ class Stages:
             f = facts_of(self.sch, rv)
             if f.kind != "injective" or self.is_output(f):
                 continue
-            consumers = [facts_of(self.sch, c) for c in self.sch.get_consumers(rv)]
+            consumers = [facts_of(self.sch, c) for c in self.consumers(rv)]
             if consumers and (self.wants_inline(f, consumers) or self._is_light(f, consumers)):
                 refused = self.sch.attempt(partial(self.sch.compute_inline, rv))
                 if refused is None:
@@ -213,13 +213,13 @@ class Stages:
             return False
         (c,) = consumers
         large = c.kind == "injective" and c.points >= self.policy.light_times * f.points
-        return large and not self.sch.get_producers(f.rv)
+        return large and not self.producers(f.rv)
 
     def beside_more(self, f: Facts, consumers: list[Facts]) -> bool:
         """Whether its only reader also takes the results of long sums, beside which the work of `f` is negligible."""
         if len(consumers) != 1:
             return False
-        makers = [facts_of(self.sch, p) for p in self.sch.get_producers(consumers[0].rv)]
+        makers = [facts_of(self.sch, p) for p in self.producers(consumers[0].rv)]
         sums = [p for p in makers if p.kind == "reduction" and reuses(p) and p.points >= consumers[0].points]
         return any(math.prod(a.extent for a in p.reduce) >= 8 * f.work for p in sums)
 
@@ -268,11 +268,15 @@ class Stages:
         """The blocks that read what a block writes. The question is no step of the schedule: its trace is as before."""
         return [BlockRV(r.block.key, r.block.name_hint) for r in consumers_of(self.sch, self.sch.realize(rv))]
 
+    def loop_count(self, rv: BlockRV) -> int:
+        """The number of loops around a block. The question is no step of the schedule: its trace is as before."""
+        return len(self.sch.state.index.loops_of(self.sch.realize(rv)))
+
     def fusable_consumer(self, f: Facts) -> BlockRV | None:
         """The stage that takes the results element by element and can be an epilogue, if it is the only consumer."""
         if self.is_output(f):
             return None
-        consumers = self.sch.get_consumers(f.rv)
+        consumers = self.consumers(f.rv)
         if len(consumers) != 1:
             return None
         c = facts_of(self.sch, consumers[0])
@@ -292,21 +296,21 @@ class Stages:
     def own_producers(self, f: Facts, packed: Access | None) -> list[BlockRV]:
         """The injective stages that only this block reads, without the one that is `packed` into panels anyway."""
         out = []
-        for rv in self.sch.get_producers(f.rv):
+        for rv in self.producers(f.rv):
             p = facts_of(self.sch, rv)
             if p.kind != "injective" or rv.key in self.done or self.is_output(p):
                 continue
             if self.ends_rows(rv):
                 continue
             copied = packed is not None and p.write is not None and p.write.buffer is packed.buffer
-            if copied or len(self.sch.get_consumers(rv)) != 1:
+            if copied or len(self.consumers(rv)) != 1:
                 continue
             out.append(rv)
         return out
 
     def ends_rows(self, rv: BlockRV) -> bool:
         """Whether a stage depends on a reduction that is not scheduled yet: a chain of rows stays together."""
-        before, seen = self.sch.get_producers(rv), set()
+        before, seen = self.producers(rv), set()
         while before:
             b = before.pop()
             if b.key in seen or b.key in self.done:
@@ -314,7 +318,7 @@ class Stages:
             seen.add(b.key)
             if self.sch.realize(b).block.init is not None:
                 return True
-            before += self.sch.get_producers(b)
+            before += self.producers(b)
         return False
 
     # -- chains of rows --------------------------------------------------------------------

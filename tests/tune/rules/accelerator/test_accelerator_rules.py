@@ -190,12 +190,12 @@ def test_a_slower_port_is_another_choice() -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"tile0": 3}, "a tile of 3 does not divide 2"),
-        ({"tile0": 0}, "a tile of 0 does not divide 2"),
-        ({"threads": 3}, "threads are 1 or 2, along an axis of the result"),
-        ({"axis": 7}, "threads are 1 or 2, along an axis of the result"),
-        ({"versions": 9}, "resident is 0, 1 or 2, and versions 1 to 4"),
-        ({"tile0": 2, "threads": 2, "axis": 0}, "the tiles do not divide into two threads"),
+        ({"tile0": 3}, "matrix has no such row for product: .*'tile0': 3"),
+        ({"tile0": 0}, "matrix has no such row for product: .*'tile0': 0"),
+        ({"threads": 3}, "matrix has no such row for product: .*'threads': 3"),
+        ({"axis": 7}, "matrix has no such row for product: .*'axis': 7"),
+        ({"versions": 9}, "matrix has no such row for product: .*'versions': 9"),
+        ({"tile0": 2, "threads": 2, "axis": 0}, "matrix has no such row for product: .*'tile0': 2"),
         ({"rule": "vectors"}, "names the rule 'vectors'; there are matrix, vector"),
     ],
 )
@@ -203,6 +203,15 @@ def test_damaged_decisions(change: dict[str, Any], why: str) -> None:
     made = programs.sketches(programs.matmul())
     (decision,) = made.space.decisions(made.space.default)
     with pytest.raises(ScheduleError, match=why):
+        made.apply([{**decision, **change}])
+
+
+@pytest.mark.parametrize("change", [{"tile0": 3}, {"threads": 3}, {"axis": 9}, {"versions": 3}])
+def test_damaged_decisions_for_the_vector_unit(change: dict[str, Any]) -> None:
+    x = te.placeholder((2, 4, 1, 16), "int32", name="x")
+    made = programs.sketches([x, te.compute((2, 4, 1, 16), lambda *i: x(*i) + 1, name="y")])
+    (decision,) = made.space.decisions(made.space.default)
+    with pytest.raises(ScheduleError, match="vector has no such row for y: "):
         made.apply([{**decision, **change}])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
@@ -18,26 +17,18 @@ from ....target import Target
 from ....target.accelerator import Accelerator, MatrixUnit, Scope
 from ....tir.schedule import Schedule
 from ....tir.schedule.primitive import BlockRV, LoopRV
+from ....tir.transform.version_buffers import VERSIONS
 from ...cost.table import Table
 from ...program.facts import Access, Axis, Facts, facts_of
 from ...program.stages import Stage, Stages
 from ..rule import Applied, Match, Refusal, Row
 from .figures import chip_figures, features, held, loaded
-from .tiles import (
-    DMA,
-    VECTOR,
-    VERSIONS,
-    Dims,
-    Moved,
-    dims_of,
-    divisors,
-    is_copy,
-    mark,
-    place,
-    transfer,
-)
+from .steps import DMA, VECTOR, Steps
+from .tiles import Dims, Moved, dims_of, is_copy, is_tiling, sizes_of_tiles, thread_axes, transfer
 
 _MOST = 20000  # rows of a table
+_RESIDENT = (0, 1, 2)  # the operand that is loaded for all parts of the reduction at once, if any
+_VERSIONS = (1, 2, 3, 4)  # of a tile of an operand
 
 
 @dataclass(frozen=True)
@@ -101,43 +92,15 @@ class Matrix:
         ]
         columns = (*names, "threads", "axis", "resident", "versions")
         if only is not None:
-            points = np.array([[int(only[c]) for c in columns]])
-            self._check(points[0], found)
+            row = [int(only[c]) for c in columns]
+            points = np.array([row] if _is_row(row, found) else [], np.int64).reshape(-1, len(columns))
         else:
-            points = self._points(found)
+            points = _points(found)
         counts, fits = _counts(found, machine, points)
         if only is None:
             points = points[fits]
             counts = {k: np.broadcast_to(v, fits.shape)[fits] for k, v in counts.items()}
         return Table(columns, points, counts, shape=features)
-
-    def _points(self, found: _Found) -> Any:
-        sizes = [divisors(a.extent) for a in (*found.outer, *found.channels)]
-        while math.prod(map(len, sizes)) > _MOST:  # the longest axes lose their smallest tiles
-            longest = max(sizes, key=len)
-            del longest[:: max(2, len(longest) // 2)]
-        tiles = list(product(*sizes))
-        rows = []
-        for t in tiles:
-            for resident, versions in product((0, 1, 2), (1, 2, 3, 4)):
-                rows.append((*t, 1, 0, resident, versions))
-                for i, a in enumerate(found.outer):
-                    if a.extent // t[i] % 2 == 0:
-                        rows.append((*t, 2, i, resident, versions))
-        return np.array(rows, np.int64).reshape(-1, len(found.outer) + len(found.channels) + 4)
-
-    def _check(self, row: Any, found: _Found) -> None:
-        axes = (*found.outer, *found.channels)
-        for t, a in zip(row, axes):
-            if t < 1 or a.extent % t:
-                raise ValueError(f"a tile of {t} does not divide {a.extent}")
-        threads, axis, resident, versions = (int(x) for x in row[len(axes) :])
-        if threads not in (1, 2) or not 0 <= axis < len(found.outer):
-            raise ValueError("threads are 1 or 2, along an axis of the result")
-        if resident not in (0, 1, 2) or versions not in (1, 2, 3, 4):
-            raise ValueError("resident is 0, 1 or 2, and versions 1 to 4")
-        if threads == 2 and (found.outer[axis].extent // row[axis]) % 2:
-            raise ValueError("the tiles do not divide into two threads")
 
     # -- apply -------------------------------------------------------------------------------------
     def apply(self, sch: Schedule, match: Match, row: Row) -> Applied:
@@ -272,11 +235,11 @@ def _loaded(program: Stages, f: Facts, chain: list[Facts]) -> frozenset[object] 
     own = {f.rv.key, *(c.rv.key for c in chain)}
     found: set[object] = set()
     for c in chain:
-        for rv in program.sch.get_producers(c.rv):
+        for rv in program.producers(c.rv):
             if rv.key in own:
                 continue
             p = facts_of(program.sch, rv)
-            alone = len(program.sch.get_consumers(rv)) == 1 and not program.sch.get_producers(rv)
+            alone = len(program.consumers(rv)) == 1 and not program.producers(rv)
             if not is_copy(p) or not alone or program.is_output(p):
                 return f"{p.name}, which {c.name} reads, is not a copy of an argument"
             found.add(rv.key)
@@ -288,21 +251,31 @@ def _copies(
 ) -> tuple[BlockRV | None, BlockRV | None] | str:
     """The stages that pad or copy the operands, of which only this stage reads the results."""
     found: list[BlockRV | None] = [None, None]
-    for rv in program.sch.get_producers(f.rv):
+    for rv in program.producers(f.rv):
         p = facts_of(program.sch, rv)
         which = [i for i, r in enumerate(operands) if p.write is not None and p.write.buffer is r.buffer]
-        if (
-            not which
-            or p.kind != "injective"
-            or len(program.sch.get_consumers(rv)) != 1
-            or program.is_output(p)
-        ):
+        if not which or p.kind != "injective" or len(program.consumers(rv)) != 1 or program.is_output(p):
             return f"{p.name}, which it reads, is not a copy of its own"
         found[which[0]] = rv
     return found[0], found[1]
 
 
 # ---------------------------------------------------------------------------- counts
+def _points(found: _Found) -> Any:
+    """All rows: the tile of each axis, virtual threads and their axis, the resident operand, versions."""
+    rows = []
+    for t in sizes_of_tiles((*found.outer, *found.channels), _MOST):
+        shares = [(1, 0), *((2, i) for i in thread_axes(found.outer, t))]
+        for resident, versions in product(_RESIDENT, _VERSIONS):
+            rows += [(*t, *share, resident, versions) for share in shares]
+    return np.array(rows, np.int64).reshape(-1, len(found.outer) + len(found.channels) + 4)
+
+
+def _is_row(row: list[int], found: _Found) -> bool:
+    tiled = is_tiling((*found.outer, *found.channels), found.outer, row)
+    return tiled and row[-2] in _RESIDENT and row[-1] in _VERSIONS
+
+
 @dataclass(frozen=True)
 class _Operand:
     """The tiles of an operand in each row: how many are loaded, what a load takes, and the memory that they need."""
@@ -449,12 +422,12 @@ def _counts(found: _Found, chip: Accelerator, points: Any) -> tuple[dict[str, An
 
 
 # ---------------------------------------------------------------------------- the schedule
-class _Build:
+class _Build(Steps):
     """The steps of a schedule for one row."""
 
     def __init__(self, sch: Schedule, match: Match, row: Row) -> None:
-        self.sch, self.stage, self.found = sch, match.stage, match.found
-        self.values = row.values
+        super().__init__(sch, row.values, match.stage.program.outputs)
+        self.stage, self.found = match.stage, match.found
         self.unit: MatrixUnit = match.found.unit
 
     def run(self) -> list[object]:
@@ -472,45 +445,25 @@ class _Build:
                 vectors[-1], out = out, made
             else:
                 product, out = out, made
-        keys: list[object] = [out.key, product.key, *(v.key for v in vectors)]
-        outer = self._tile_output(out)
-        at = outer[-1]
-        mark(sch, out, at, DMA)
+        outer = self.tile(out, len(found.outer), self._order())
+        at, versions = outer[-1], self._versions(self.values["threads"] == 2, 2)
         for c in reversed(vectors):
-            place(sch, c, at, unit.result, VECTOR)
-            self._version(c, at)
-            keys += self._load_operands(c, at)
+            self.place(c, at, unit.result, VECTOR, versions)
+            for rv in sch.get_producers(c):
+                if rv.key in found.loaded:
+                    self.place(rv, at, unit.result, DMA, versions)
+            self.load_arguments(c, at, unit.result, versions)
         sch.compute_at(product, at, preserve_unit_loops=True)
         sch.set_scope(product, 0, unit.result)
         part = self._tile_product(product, len(outer))
-        keys += self._load(product, part, outer)
+        self._load(product, part, outer)
         start = sch.decompose_reduction(product, part)
-        self._version(start, at)
-        keys.append(start.key)
+        if versions > 1:
+            self.mark(start, at, VERSIONS, versions)
+        self.keys += [product.key, start.key]
         sch.tensorize(sch.get_loops(start)[-2], unit.reset)
         sch.tensorize(sch.get_loops(product)[-3], unit.update)
-        return keys
-
-    def _tile_output(self, out: BlockRV) -> list[LoopRV]:
-        """Tiles of the output around the elements of a tile; virtual threads are outermost."""
-        sch = self.sch
-        loops = sch.get_loops(out)
-        outer, inner = [], []
-        for i, loop in enumerate(loops[:-2]):
-            a, b = sch.split(loop, [None, self.values[f"tile{i}"]])
-            outer.append(a)
-            inner.append(b)
-        order = self._order()
-        threads: list[LoopRV] = []
-        if self.values["threads"] == 2:
-            n = self.values["axis"]
-            outer[n], thread = sch.split(outer[n], [None, 2])
-            threads = [thread]
-        ordered = [outer[i] for i in order]
-        sch.reorder(*threads, *ordered, *inner, *loops[-2:])
-        for t in threads:
-            sch.bind(t, "cthread")
-        return [*threads, *ordered]
+        return self.keys
 
     def _order(self) -> list[int]:
         """The order of the loops over tiles: those that move the resident operand are outside."""
@@ -543,10 +496,9 @@ class _Build:
             return sch.fuse(*parts)
         return parts[0]
 
-    def _load(self, product: BlockRV, part: LoopRV, outer: list[LoopRV]) -> list[object]:
+    def _load(self, product: BlockRV, part: LoopRV, outer: list[LoopRV]) -> None:
         """Transfers of the operands into the memories of the matrix unit."""
         sch, found, unit = self.sch, self.found, self.unit
-        keys: list[object] = []
         for number, (dims, scope) in enumerate(((found.left, unit.left), (found.right, unit.right)), 1):
             at = part
             if self.values["resident"] == number:
@@ -554,10 +506,7 @@ class _Build:
             block = found.copies[number - 1]
             if block is None:
                 block = sch.cache_read(product, self._buffer_index(product, scope), scope)
-            place(sch, block, at, scope, DMA)
-            self._version(block, at, self._moves_with_threads(dims))
-            keys.append(block.key)
-        return keys
+            self.place(block, at, scope, DMA, self._versions(self._moves_with_threads(dims)))
 
     def _buffer_index(self, product: BlockRV, scope: str) -> int:
         """The number of the operand, among what the block reads, for a memory of the unit."""
@@ -572,31 +521,10 @@ class _Build:
         threads = len(outer) - len(order)
         return outer[threads + moving[-1]] if moving else outer[0]
 
-    def _load_operands(self, c: BlockRV, at: LoopRV) -> list[object]:
-        """Transfers of the other operands of an epilogue stage."""
-        sch = self.sch
-        keys: list[object] = []
-        for rv in sch.get_producers(c):
-            if rv.key in self.found.loaded:
-                place(sch, rv, at, self.unit.result, DMA)
-                self._version(rv, at)
-                keys.append(rv.key)
-        block = sch.realize(c).block
-        for i, r in enumerate(block.reads):
-            if any(r.buffer is p for p in self.stage.program.outputs):
-                made = sch.cache_read(c, i, self.unit.result)
-                place(sch, made, at, self.unit.result, DMA)
-                self._version(made, at)
-                keys.append(made.key)
-        return keys
-
-    def _version(self, block: BlockRV, at: LoopRV, doubled: bool | None = None) -> None:
-        """Let versions of a stage's buffer be used in turns, unless each virtual thread has its own. Accumulators have
-        two: one is stored while the other one is computed."""
-        versions = min(self.values["versions"], 2) if doubled is None else self.values["versions"]
-        doubled = self.values["threads"] == 2 if doubled is None else doubled
-        if versions > 1 and not doubled:
-            mark(self.sch, block, at, VERSIONS, versions)
+    def _versions(self, own: bool, most: int = _VERSIONS[-1]) -> int:
+        """The versions of a stage's buffer: one if each virtual thread has its `own`. Accumulators have two at `most`:
+        one is stored while the other one is computed."""
+        return 1 if own else min(self.values["versions"], most)
 
     def _moves_with_threads(self, dims: Dims) -> bool:
         return self.values["threads"] == 2 and dims.moves(self.found.outer[self.values["axis"]].var)

@@ -1,9 +1,11 @@
-"""What the rules for accelerators share: accesses by dimension, transfers of tiles in cycles, stages around a tile."""
+"""Tiles for accelerators: accesses by dimension, transfers of tiles in cycles, sizes of tiles."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -12,12 +14,8 @@ from ....arith import detect_linear_equation
 from ....ir.expr import BufferLoad, Cast, Var, const_value
 from ....ir.stmt import BufferStore
 from ....target.accelerator import Accelerator, Scope
-from ....tir.schedule import Schedule
-from ....tir.schedule.primitive import BlockRV, LoopRV
 from ...cost.table import Array
 from ...program.facts import Access, Axis, Facts
-
-DMA, VECTOR, VERSIONS = PRAGMAS = ("pragma_dma_copy", "pragma_vector_unit", "pragma_buffer_versions")
 
 
 @dataclass(frozen=True)
@@ -103,20 +101,28 @@ def is_copy(f: Facts) -> bool:
     return isinstance(value, BufferLoad)
 
 
-def mark(sch: Schedule, block: BlockRV, below: LoopRV, pragma: str, value: int = 1) -> None:
-    """Mark a stage at its outermost loop below a loop."""
-    around = sch.state.index.loops_of(sch.realize(block))
-    depth = next(i for i, n in enumerate(around) if n.loop_var is sch.loop(below).loop_var)
-    sch.annotate(sch.get_loops(block)[depth + 1], pragma, value)
-
-
-def place(sch: Schedule, block: BlockRV, at: LoopRV, scope: str, pragma: str) -> None:
-    """Compute a stage under a loop, in a memory of the chip, by an engine."""
-    sch.compute_at(block, at, preserve_unit_loops=True)
-    sch.set_scope(block, 0, scope)
-    mark(sch, block, at, pragma)
-
-
 def divisors(n: int) -> list[int]:
     """The numbers that divide `n`."""
     return [d for d in range(1, n + 1) if n % d == 0]
+
+
+def sizes_of_tiles(axes: Sequence[Axis], most: int) -> Iterator[tuple[int, ...]]:
+    """At most `most` tiles of some axes: divisors of each extent. The axes with the most of them lose some first."""
+    sizes = [divisors(a.extent) for a in axes]
+    while math.prod(map(len, sizes)) > most:
+        longest = max(sizes, key=len)
+        del longest[:: max(2, len(longest) // 2)]
+    return product(*sizes)
+
+
+def thread_axes(outer: Sequence[Axis], tile: Sequence[int]) -> list[int]:
+    """The numbers of the axes of the result whose tiles two virtual threads can share."""
+    return [i for i, (a, t) in enumerate(zip(outer, tile, strict=False)) if a.extent // t % 2 == 0]
+
+
+def is_tiling(axes: Sequence[Axis], outer: Sequence[Axis], row: Sequence[int]) -> bool:
+    """Whether a row of decisions is the tile of each axis, then the virtual threads and their axis of the result."""
+    tile, (threads, axis, *_) = row[: len(axes)], row[len(axes) :]
+    if any(t < 1 or a.extent % t for t, a in zip(tile, axes, strict=True)):
+        return False
+    return (threads == 1 and 0 <= axis < len(outer)) or (threads == 2 and axis in thread_axes(outer, tile))

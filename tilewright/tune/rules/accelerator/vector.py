@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -22,9 +21,11 @@ from ...program.facts import Access, Axis, Facts
 from ...program.stages import Stage, Stages
 from ..rule import Applied, Match, Refusal, Row
 from .figures import chip_figures, features, held, loaded
-from .tiles import DMA, VECTOR, VERSIONS, Moved, dims_of, divisors, is_copy, mark, place, transfer
+from .steps import DMA, VECTOR, Steps
+from .tiles import Moved, dims_of, is_copy, is_tiling, sizes_of_tiles, thread_axes, transfer
 
 _MOST = 20000  # rows of a table
+_VERSIONS = (1, 2)  # of each buffer, if there are no virtual threads
 _IF = Op.get("tir.if_then_else")
 
 
@@ -72,10 +73,8 @@ class Vector:
         found: _Found = match.found
         columns = (*(f"tile{i}" for i in range(len(found.outer))), "threads", "axis", "versions")
         if only is not None:
-            points = np.array([[int(only[c]) for c in columns]])
-            for t, a in zip(points[0], found.outer):
-                if t < 1 or a.extent % t:
-                    raise ValueError(f"a tile of {t} does not divide {a.extent}")
+            row = [int(only[c]) for c in columns]
+            points = np.array([row] if _is_row(row, found) else [], np.int64).reshape(-1, len(columns))
         else:
             points = _points(found)
         counts, fits = _counts(found, machine, points)
@@ -112,11 +111,11 @@ def _match(stage: Stage, chip: Accelerator, unit: VectorUnit) -> _Found | str:
     for f in group:
         if f.kind not in ("injective", "reduction"):
             return f"{f.name} is not computed element by element"
-        readers = program.sch.get_consumers(f.rv)
-        if f is not last and copies(f) and not program.sch.get_producers(f.rv):
+        readers = program.consumers(f.rv)
+        if f is not last and copies(f) and not program.producers(f.rv):
             inputs.append(f)
         elif f is not last and copies(f) and len(readers) == 1 and _only_inputs(program, f, inputs):
-            before = [i for i in inputs if i.rv.key in {p.key for p in program.sch.get_producers(f.rv)}]
+            before = [i for i in inputs if i.rv.key in {p.key for p in program.producers(f.rv)}]
             for i in before:
                 inputs.remove(i)
                 inlined.append(i)
@@ -180,24 +179,23 @@ def _converted(e: PrimExpr) -> PrimExpr:
 def _only_inputs(program: Stages, f: Facts, inputs: list[Facts]) -> bool:
     """Whether a stage reads only stages that are transfers themselves, and nobody else does."""
     known = {i.rv.key for i in inputs}
-    producers = program.sch.get_producers(f.rv)
-    return all(p.key in known and len(program.sch.get_consumers(p)) == 1 for p in producers)
+    producers = program.producers(f.rv)
+    return all(p.key in known and len(program.consumers(p)) == 1 for p in producers)
 
 
 # ---------------------------------------------------------------------------- counts
 def _points(found: _Found) -> Any:
-    sizes = [divisors(a.extent) for a in found.outer]
-    while math.prod(map(len, sizes)) > _MOST // 8:  # the longest axes lose every other tile
-        longest = max(sizes, key=len)
-        del longest[::2]
-    rows = []
-    for t in product(*sizes):
-        for versions in (1, 2):
-            rows.append((*t, 1, 0, versions))
-        for i, a in enumerate(found.outer):
-            if a.extent // t[i] % 2 == 0:
-                rows.append((*t, 2, i, 1))
+    """All rows: the tile of each axis, virtual threads and their axis, versions."""
+    rows: list[tuple[int, ...]] = []
+    for t in sizes_of_tiles(found.outer, _MOST // 8):
+        rows += [(*t, 1, 0, versions) for versions in _VERSIONS]
+        rows += [(*t, 2, i, 1) for i in thread_axes(found.outer, t)]
     return np.array(rows, np.int64).reshape(-1, len(found.outer) + 3)
+
+
+def _is_row(row: list[int], found: _Found) -> bool:
+    threads, _, versions = row[-3:]
+    return is_tiling(found.outer, found.outer, row) and versions in (_VERSIONS if threads == 1 else (1,))
 
 
 def _counts(found: _Found, chip: Accelerator, points: Any) -> tuple[dict[str, Any], Any]:
@@ -297,12 +295,12 @@ def _argument(f: Facts, r: Access, found: _Found, chip: Accelerator, spans: list
 
 
 # ---------------------------------------------------------------------------- the schedule
-class _Build:
+class _Build(Steps):
     """The steps of a schedule for one row."""
 
     def __init__(self, sch: Schedule, match: Match, row: Row) -> None:
-        self.sch, self.stage, self.found = sch, match.stage, match.found
-        self.values = row.values
+        super().__init__(sch, row.values, match.stage.program.outputs)
+        self.stage, self.found = match.stage, match.found
 
     def run(self) -> list[object]:
         sch, found, scope = self.sch, self.found, self.found.scope.name
@@ -312,61 +310,18 @@ class _Build:
         out = self.stage.facts.rv
         if not found.copies_out:
             out = sch.cache_write(out, 0, scope)
-        keys: list[object] = [out.key, *(v.key for v in vectors), *(f.rv.key for f in found.inputs)]
-        at = self._tile(out)
-        mark(sch, out, at, DMA)
+        at, versions = self.tile(out, len(found.outer))[-1], self.values["versions"]
         for rv in reversed(vectors):
-            keys += self._compute(rv, at)
-            keys += self._load_arguments(rv, at)
+            self._compute(rv, at, versions)
+            self.load_arguments(rv, at, scope, versions)
         for f in reversed(found.inputs):
-            place(sch, f.rv, at, scope, DMA)
-            self._version(f.rv, at)
-        return keys
+            self.place(f.rv, at, scope, DMA, versions)
+        return self.keys
 
-    def _tile(self, out: BlockRV) -> LoopRV:
-        sch, count = self.sch, len(self.found.outer)
-        loops = sch.get_loops(out)
-        outer, inner = [], []
-        for i, loop in enumerate(loops[:count]):
-            a, b = sch.split(loop, [None, self.values[f"tile{i}"]])
-            outer.append(a)
-            inner.append(b)
-        threads = []
-        if self.values["threads"] == 2:
-            n = self.values["axis"]
-            outer[n], thread = sch.split(outer[n], [None, 2])
-            threads = [thread]
-        sch.reorder(*threads, *outer, *inner, *loops[count:])
-        for t in threads:
-            sch.bind(t, "cthread")
-        return outer[-1]
-
-    def _compute(self, rv: BlockRV, at: LoopRV) -> list[object]:
+    def _compute(self, rv: BlockRV, at: LoopRV, versions: int) -> None:
         """A stage of the vector unit; a reduction is initialized before."""
-        sch = self.sch
-        place(sch, rv, at, self.found.scope.name, VECTOR)
-        self._version(rv, at)
-        if sch.realize(rv).block.init is None:
-            return []
-        loops = sch.get_loops(rv)
-        below = next(i for i, x in enumerate(loops) if sch.loop(x).loop_var is sch.loop(at).loop_var) + 1
-        start = sch.decompose_reduction(rv, loops[below])
-        mark(sch, start, at, VECTOR)
-        return [start.key]
-
-    def _load_arguments(self, rv: BlockRV, at: LoopRV) -> list[object]:
-        """Transfers of the arguments that a stage reads itself."""
-        sch, keys = self.sch, []
-        outputs = self.stage.program.outputs
-        count = len(sch.realize(rv).block.reads)
-        for i in range(count):
-            if sch.realize(rv).block.reads[i].buffer in outputs:
-                made = sch.cache_read(rv, i, self.found.scope.name)
-                place(sch, made, at, self.found.scope.name, DMA)
-                self._version(made, at)
-                keys.append(made.key)
-        return keys
-
-    def _version(self, rv: BlockRV, at: LoopRV) -> None:
-        if self.values["versions"] == 2:
-            mark(self.sch, rv, at, VERSIONS, 2)
+        self.place(rv, at, self.found.scope.name, VECTOR, versions)
+        if self.sch.realize(rv).block.init is not None:
+            start = self.sch.decompose_reduction(rv, self.first_loop(rv, at))
+            self.mark(start, at, VECTOR)
+            self.keys.append(start.key)
