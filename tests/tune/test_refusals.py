@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import pytest
+
 import tilewright
 from tilewright import te
 from tilewright.ir.errors import ScheduleError
@@ -26,9 +28,12 @@ def test_no_scheduler_catches_refusals() -> None:
     assert found == BORDERS
 
 
-def test_no_rule_for_gpus_raises_an_exception_to_refuse() -> None:
+@pytest.mark.parametrize("family", ["cpu", "gpu", "accelerator"])
+def test_no_rule_raises_an_exception_to_refuse(family: str) -> None:
     """A rule says no by a Refusal: from `match`, or from `apply` where only the steps show it."""
-    for path in sorted((TUNE / "rules" / "gpu").glob("*.py")):
+    files = sorted((TUNE / "rules" / family).glob("*.py"))
+    assert files
+    for path in files:
         raised = [ast.unparse(n) for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Raise)]
         assert set(raised) <= {"raise NotImplementedError"}, path.name
 

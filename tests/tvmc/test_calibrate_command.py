@@ -14,6 +14,7 @@ from tilewright import config
 from tilewright.__main__ import app
 from tilewright.target import Target
 from tilewright.target.calibration import Calibration, keep, read
+from tilewright.target.measure import PHYSICAL
 from tilewright.tvmc import calibrate
 
 
@@ -33,11 +34,15 @@ def test_the_processor_is_measured_in_seconds(folder: Path) -> None:
     assert done.exit_code == 0, done.output
     (path,) = folder.iterdir()
     found = read(path)
-    assert found.kind == "cpu" and 0.3 < found.figures["clock"] < 8 and "fma_latency" in found.figures
+    assert found.kind == "cpu"
+    for name in ("clock", "fma_ports", "fma_latency"):  # unless other programs disturbed the measurement
+        low, high = PHYSICAL[name]
+        assert low <= found.figures.get(name, low) <= high
+        assert name in found.figures or f"{name}: " in done.stderr
     assert json.loads(done.stdout)["calibrations"][str(path)]["figures"] == dict(found.figures)
     assert "clock" in done.stderr and "fit.transposed_lane" in done.stderr, "progress is shown"
     machine = Target("llvm").cpu
-    assert machine.source == "calibrated" and machine.clock == found.figures["clock"]
+    assert machine.source == "calibrated" and machine.clock == found.figures.get("clock", machine.clock)
     fitted = {name: value for name, value in found.figures.items() if name.startswith("fit.")}
     assert {name: getattr(machine.fit, name.removeprefix("fit.")) for name in fitted} == fitted
 

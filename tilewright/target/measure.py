@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -22,6 +23,10 @@ from .target import Target
 
 _K, _M = 1024, 1024 * 1024
 _ROUNDS: Final = 9
+_AGAIN: Final = 2  # how often all figures are measured again if some are doubtful
+_STEADY: Final = (
+    0.85  # a cycle that takes less than this share of the first measurement shows that it was disturbed
+)
 _FORMAT: Final = 1
 Tell = Callable[[str, float], None]  # is told each figure as soon as it is known
 
@@ -38,7 +43,7 @@ def measure(force: bool = False) -> CpuMachine:
     path = measured_file(plain)
     figures = None if force else _kept(path)
     if figures is None:
-        figures = _measured(plain)
+        figures = _trusted(plain, _ROUNDS, lambda name, value: None, warn)
         _keep(path, plain, figures)
     return with_figures(plain, figures, "measured")
 
@@ -46,11 +51,60 @@ def measure(force: bool = False) -> CpuMachine:
 def calibrate_cpu(rounds: int, tell: Tell) -> Calibration:
     """The figures of this machine, each the best of `rounds` tries or more, for `calibration.keep`."""
     plain = Target("llvm").cpu
-    figures = _measured(plain, rounds, tell)
-    for name in _implausible(figures):
-        del figures[name]
-        tell(f"{name}: left out, because others use the machine; run it again when it is idle", math.nan)
+    figures = _trusted(plain, rounds, tell, lambda text: tell(text, math.nan))
     return Calibration("cpu", {"name": plain.cpu, "cores": host_cores()}, figures)
+
+
+def warn(text: str) -> None:
+    warnings.warn(text, UserWarning, stacklevel=4)
+
+
+# The least and the greatest value that a figure has on any machine. A measurement beyond them was disturbed.
+PHYSICAL: Final[dict[str, tuple[float, float]]] = {
+    "clock": (0.1, 8), "fma_ports": (1, 6), "fma_latency": (2, 20), "loads_per_cycle": (0.2, 6),
+    "stores_per_cycle": (0.2, 4), "l1_latency": (1, 20), "l2_latency": (3, 120), "l3_latency": (5, 600),
+    "memory_latency": (10, 2000), "l2_bandwidth": (0.5, 512), "l3_bandwidth": (0.5, 512),
+    "memory_bandwidth": (0.1, 1000), "memory_bandwidth_all": (0.1, 10000), "launch_us": (0.05, 10000),
+}  # fmt: skip
+
+
+_WITHOUT_CLOCK: Final = (
+    "preferred_vector_bits", "memory_latency", "memory_bandwidth", "memory_bandwidth_all"
+)  # fmt: skip
+
+
+def _trusted(
+    plain: CpuMachine, rounds: int, tell: Tell, warned: Callable[[str], None]
+) -> dict[str, int | float]:
+    """Measured figures without those that other load has spoilt: all are measured again if there are such, and the
+    ones that remain doubtful keep the values of `plain`, with a warning."""
+    figures = _measured(plain, rounds, tell)
+    doubtful = _doubtful(figures)
+    for _ in range(_AGAIN):
+        if not doubtful:
+            break
+        tell(f"measuring again, because of {', '.join(doubtful)}", math.nan)
+        again = _measured(plain, rounds, tell)
+        if len(_doubtful(again)) <= len(doubtful):
+            figures, doubtful = again, _doubtful(again)
+    for name, why in doubtful.items():
+        warned(
+            f"{name}: {figures.pop(name):g} is left out, because {why}: other programs use the machine. It keeps "
+            f"{getattr(plain, name):g}, the value of the table for {plain.cpu}; measure again when the machine is idle"
+        )
+    return dict(figures)
+
+
+def _doubtful(figures: Figures) -> dict[str, str]:
+    """The figures that a disturbed measurement has given, with the reasons."""
+    out = dict.fromkeys(_implausible(figures), "a cache is not slower than the memory behind it")
+    for name, value in figures.items():
+        low, high = PHYSICAL.get(name, (-math.inf, math.inf))
+        if not low <= value <= high:
+            out[name] = f"it is between {low:g} and {high:g} on any machine"
+        elif not figures.steady and name not in _WITHOUT_CLOCK:
+            out[name] = "the clock was measured wrong"
+    return out
 
 
 def _implausible(figures: Mapping[str, int | float]) -> list[str]:
@@ -90,14 +144,11 @@ def _keep(path: Path, machine: CpuMachine, figures: dict[str, int | float]) -> N
         pass  # a cache that cannot be written costs time, not the answer
 
 
-def _measured(
-    plain: CpuMachine, rounds: int = _ROUNDS, tell: Tell = lambda name, value: None
-) -> dict[str, int | float]:
+def _measured(plain: CpuMachine, rounds: int, tell: Tell) -> Figures:
     """All figures, by name."""
-    out = _Figures(tell)
+    out = Figures(tell)
     run = probes()
-    turns = 20_000
-    second = best(lambda: run.clock(turns), rounds) / (64 * turns)  # of one cycle
+    second = _cycle(run, rounds)
     out["clock"] = _digits(1e-9 / second)
     bits = _best_width(run, rounds)
     out["preferred_vector_bits"] = bits
@@ -110,15 +161,23 @@ def _measured(
     _memory(run, plain, bits, rounds, out)
     if plain.num_cores > 1:
         out["launch_us"] = _launch(run, plain.num_cores, second, rounds)
-    return dict(out)
+    out.steady = _cycle(run, rounds) >= _STEADY * second
+    return out
 
 
-class _Figures(dict[str, "int | float"]):
-    """Figures by name; a callback gets each of them."""
+def _cycle(run: Probes, rounds: int) -> float:
+    """The seconds of one cycle."""
+    turns = 20_000
+    return best(lambda: run.clock(turns), rounds) / (64 * turns)
+
+
+class Figures(dict[str, "int | float"]):
+    """Figures by name; a callback gets each of them. They are not `steady` if a cycle was shorter at the end than when
+    it was measured: what counts cycles is wrong then."""
 
     def __init__(self, tell: Tell) -> None:
         super().__init__()
-        self._tell = tell
+        self._tell, self.steady = tell, True
 
     def __setitem__(self, name: str, value: int | float) -> None:
         super().__setitem__(name, value)
@@ -135,7 +194,7 @@ def _best_width(run: Probes, rounds: int) -> int:
     return max(bits for bits, done in found.items() if done > 0.93 * max(found.values()))
 
 
-def _caches(run: Probes, plain: CpuMachine, bits: int, second: float, rounds: int, out: _Figures) -> None:
+def _caches(run: Probes, plain: CpuMachine, bits: int, second: float, rounds: int, out: Figures) -> None:
     """Vectors and bytes per cycle, and latencies, of the caches."""
     sizes = plain.cache_sizes
     inside = {"l1": sizes.l1d // 2, "l2": sizes.l2 // 2, "l3": sizes.l3 // 4}
@@ -170,7 +229,7 @@ def _latency(run: Probes, start: int, turns: int, rounds: int) -> float:
     return least
 
 
-def _memory(run: Probes, plain: CpuMachine, bits: int, rounds: int, out: _Figures) -> None:
+def _memory(run: Probes, plain: CpuMachine, bits: int, rounds: int, out: Figures) -> None:
     """Bandwidth and latency of memory beyond the caches."""
     size = min(512 * _M, max(64 * _M, _power(8 * plain.cache_sizes.l3)))
     room = Memory(size)

@@ -128,25 +128,29 @@ def _digits(m: PrimExpr, sizes: Sequence[int]) -> list[PrimExpr]:
 
 def view_of(block: Block, point: Sequence[tuple[Var, Range]]) -> View:
     """The view of a marked block, whose iterators or loops are the variables of `point`."""
-
-    def refuse(must: str) -> LoweringError:
-        return LoweringError(
-            f"block {block.name_hint} cannot be a view, which requires that {must}; remove {VIEW!r} from it"
+    found = find_view(block.body, point, block.annotations[VIEW])
+    if isinstance(found, str):
+        raise LoweringError(
+            f"block {block.name_hint} cannot be a view, which requires that {found}; remove {VIEW!r} from it"
         )
+    return found
 
-    body: Any = block.body
+
+def find_view(body: Any, point: Sequence[tuple[Var, Range]], sizes: Sequence[int]) -> View | str:
+    """The view that a statement fills, with `sizes` as the annotation `VIEW` gives them; else the requirement that it
+    does not meet."""
     loaded = guarded_load(body.value) if isinstance(body, BufferStore) else "it copies elements as they are"
     if isinstance(loaded, str):
-        raise refuse(loaded)
+        return loaded
     load, conditions = loaded
     if [v for v, _ in point] != list(body.indices):
-        raise refuse("its loops are its indices")
+        return "its loops are its indices"
     ana = Analyzer()
     for v, dom in point:
         ana.bind_range(v, dom)
     source, places, view = load.buffer, load.indices, body.buffer
     if source.dtype is not view.dtype:
-        raise refuse("its elements have the type of its source")
+        return "its elements have the type of its source"
     if not conditions and ana.can_prove_equal(
         source.offset_of(load.indices)[0],
         add(view.offset_of(body.indices)[0], source.elem_offset),
@@ -157,8 +161,9 @@ def view_of(block: Block, point: Sequence[tuple[Var, Range]]) -> View:
         source, places = joined
     beyond = only_ends(ana, conditions, places, source.shape)
     if beyond is not None:
-        raise refuse(f"the condition `{beyond}` is only a bounds check of the tensor")
-    return View(view, source, _windows(ana, block, source, places, [v for v, _ in point], refuse))
+        return f"the condition `{beyond}` is only a bounds check of the tensor"
+    windows = _windows(ana, [int(n) for n in sizes], source, places, [v for v, _ in point])
+    return windows if isinstance(windows, str) else View(view, source, windows)
 
 
 def _joined(
@@ -196,15 +201,13 @@ def _joined(
 
 
 def _windows(
-    ana: Analyzer, block: Block, source: Buffer, places: Sequence[PrimExpr], point: list[Var], refuse: Any
-) -> Windows:
-    sizes = [int(n) for n in block.annotations[VIEW]]
+    ana: Analyzer, sizes: list[int], source: Buffer, places: Sequence[PrimExpr], point: list[Var]
+) -> Windows | str:
+    """The windows of a view, or the requirement that they do not meet."""
     shape = [const_value(d) for d in source.shape]
     rank = len(shape)
     if len(point) != 2 or rank not in _CORNERS or len(sizes) != rank - 1 or None in shape:
-        raise refuse(
-            "it has pixels and elements of windows, and its source is images of one to three dimensions"
-        )
+        return "it has pixels and elements of windows, and its source is images of one to three dimensions"
     m, k = point
     zero = const(0, m.dtype)
     out = Windows(k, sizes, const(math.prod(sizes), m.dtype))
@@ -217,11 +220,11 @@ def _windows(
         step = const_value(next_one - low) if n > 1 and low is not None else 1
         below *= n
         if low is None or step is None:
-            raise refuse(f"the index `{e}` has a constant stride from pixel to pixel")
+            return f"the index `{e}` has a constant stride from pixel to pixel"
         offset = ana.simplify(sub(substitute(e, {m: zero}), const(int(low), m.dtype)))
         whole = add(add(mul(digit, const(int(step), m.dtype)), offset), const(int(low), m.dtype))
         if not ana.can_prove_equal(e, whole) or not 1 <= step <= _MOST_STEPS:
-            raise refuse(f"the index `{e}` has strides of 1 to {_MOST_STEPS} over pixels and windows")
+            return f"the index `{e}` has strides of 1 to {_MOST_STEPS} over pixels and windows"
         found.append((int(low), int(step), offset))
     for low, step, offset in reversed(found):
         out.low.append(low)
@@ -229,12 +232,12 @@ def _windows(
         out.offsets.append(offset)
     out.channel = places[-1]
     if m in vars_used(out.channel) or not ana.can_prove_equal(places[0], digits[0]):
-        raise refuse("its first index selects the image, its last one the channel")
+        return "its first index selects the image, its last one the channel"
     limit = _CORNERS[rank]
     ends = [e for corner in out.corners([int(n or 0) for n in shape[1:-1]]) for e in corner]
     if not all(-limit <= e < limit for e in ends) or not all(
         ana.const_int_bound(o).min_value >= 0 and ana.const_int_bound(o).max_value < 2 * limit
         for o in out.offsets
     ):
-        raise refuse(f"windows begin and end less than {limit} beyond the image")
+        return f"windows begin and end less than {limit} beyond the image"
     return out

@@ -31,7 +31,9 @@ __all__ = [
     "is_plain",
     "number",
     "with_axes",
+    "with_dense_results",
     "with_fused_axes",
+    "with_joined_axes",
     "with_split_axes",
     "work_of",
 ]
@@ -330,18 +332,38 @@ def with_split_axes(f: Facts, parts: Sequence[int]) -> Facts:
 
 def with_fused_axes(f: Facts, count: int) -> Facts:
     """The facts of a block whose last `count` axes are fused."""
-    *around, first = f.axes[: len(f.axes) - count + 1]
-    last = f.axes[len(f.axes) - count :]
-    size = math.prod(a.extent for a in last)
-    kind = first.var.dtype if size <= int(first.var.dtype.high) else DataType("int64")
-    fused = replace(first, var=Var(f"{first.var.name}_fused", kind), extent=size)
+    first = len(f.axes) - count
+    return with_joined_axes(f, [*([i] for i in range(first)), list(range(first, len(f.axes)))])
+
+
+def with_joined_axes(f: Facts, groups: Sequence[Sequence[int]]) -> Facts:
+    """The facts of a block whose axes at the positions of each group, which are consecutive, are fused into one."""
+    axes: list[Axis] = []
     values: dict[Var, PrimExpr] = {}
-    inside = size
-    for a in last:
-        inside //= a.extent
-        at = floordiv(fused.var, const(inside, kind))
-        values[a.var] = (at if a is first else floormod(at, const(a.extent, kind))).astype(a.var.dtype)
-    return with_axes(f, [*around, fused], values)
+    for group in groups:
+        first, *others = own = [f.axes[i] for i in group]
+        if not others:
+            axes.append(first)
+            continue
+        size = inside = math.prod(a.extent for a in own)
+        kind = first.var.dtype if size <= int(first.var.dtype.high) else DataType("int64")
+        fused = replace(first, var=Var(f"{first.var.name}_fused", kind), extent=size)
+        axes.append(fused)
+        for a in own:
+            inside //= a.extent
+            at = floordiv(fused.var, const(inside, kind))
+            values[a.var] = (at if a is first else floormod(at, const(a.extent, kind))).astype(a.var.dtype)
+    return with_axes(f, axes, values)
+
+
+def with_dense_results(f: Facts) -> Facts:
+    """The facts of a block that writes to a buffer of the same shape without gaps, as a cache is."""
+    write = f.write
+    if write is None or not write.buffer.strides:
+        return f
+    dense = write.buffer.replace(strides=())
+    ana = Analyzer()
+    return replace(f, write=Access(dense, write.indices, _strides(ana, dense, write.indices, list(f.axes))))
 
 
 # The facts of blocks by schedule and statement: they are asked for again and again.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from ...ir.errors import ScheduleError
 from ...ir.expr import BufferLoad, Var, const_value
@@ -16,18 +16,15 @@ from ...ir.functor import pre_order, statements
 from ...ir.stmt import Block, BufferStore, Stmt
 from ...target import Target
 from ...tir.schedule import Schedule
-from ...tir.schedule.blocks import consumers_of
+from ...tir.schedule.blocks import consumers_of, producers_of
 from ...tir.schedule.inline import MANY, short_first
 from ...tir.schedule.primitive import BlockRV, Refusal
-from ...tir.schedule.schedule import Position
 from ..explain import Explanation
 from .facts import Access, Facts, divided, divisions, facts_of, is_plain, with_split_axes
 from .links import Links
 from .patterns import is_contiguous, is_pooling, reuses
 
 __all__ = ["Policy", "Stage", "Stages", "facts_in_groups", "reason_of"]
-
-T = TypeVar("T")
 
 _LONG = 256  # the largest expression that may be repeated in a consumer: all copies together, in additions
 
@@ -151,7 +148,7 @@ class Stages:
             f = facts_of(self.sch, rv)
             if f.kind != "injective" or self.is_output(f):
                 continue
-            consumers = [facts_of(self.sch, c) for c in self.sch.get_consumers(rv)]
+            consumers = [facts_of(self.sch, c) for c in self.consumers(rv)]
             if consumers and (self.wants_inline(f, consumers) or self._is_light(f, consumers)):
                 refused = self.sch.attempt(partial(self.sch.compute_inline, rv))
                 if refused is None:
@@ -216,13 +213,13 @@ class Stages:
             return False
         (c,) = consumers
         large = c.kind == "injective" and c.points >= self.policy.light_times * f.points
-        return large and not self.sch.get_producers(f.rv)
+        return large and not self.producers(f.rv)
 
     def beside_more(self, f: Facts, consumers: list[Facts]) -> bool:
         """Whether its only reader also takes the results of long sums, beside which the work of `f` is negligible."""
         if len(consumers) != 1:
             return False
-        makers = [facts_of(self.sch, p) for p in self.sch.get_producers(consumers[0].rv)]
+        makers = [facts_of(self.sch, p) for p in self.producers(consumers[0].rv)]
         sums = [p for p in makers if p.kind == "reduction" and reuses(p) and p.points >= consumers[0].points]
         return any(math.prod(a.extent for a in p.reduce) >= 8 * f.work for p in sums)
 
@@ -263,11 +260,23 @@ class Stages:
             self.done, self.seen = done, seen
             raise
 
+    def producers(self, rv: BlockRV) -> list[BlockRV]:
+        """The blocks that write what a block reads. The question is no step of the schedule: its trace is as before."""
+        return [BlockRV(r.block.key, r.block.name_hint) for r in producers_of(self.sch, self.sch.realize(rv))]
+
+    def consumers(self, rv: BlockRV) -> list[BlockRV]:
+        """The blocks that read what a block writes. The question is no step of the schedule: its trace is as before."""
+        return [BlockRV(r.block.key, r.block.name_hint) for r in consumers_of(self.sch, self.sch.realize(rv))]
+
+    def loop_count(self, rv: BlockRV) -> int:
+        """The number of loops around a block. The question is no step of the schedule: its trace is as before."""
+        return len(self.sch.state.index.loops_of(self.sch.realize(rv)))
+
     def fusable_consumer(self, f: Facts) -> BlockRV | None:
         """The stage that takes the results element by element and can be an epilogue, if it is the only consumer."""
         if self.is_output(f):
             return None
-        consumers = self.sch.get_consumers(f.rv)
+        consumers = self.consumers(f.rv)
         if len(consumers) != 1:
             return None
         c = facts_of(self.sch, consumers[0])
@@ -287,21 +296,21 @@ class Stages:
     def own_producers(self, f: Facts, packed: Access | None) -> list[BlockRV]:
         """The injective stages that only this block reads, without the one that is `packed` into panels anyway."""
         out = []
-        for rv in self.sch.get_producers(f.rv):
+        for rv in self.producers(f.rv):
             p = facts_of(self.sch, rv)
             if p.kind != "injective" or rv.key in self.done or self.is_output(p):
                 continue
             if self.ends_rows(rv):
                 continue
             copied = packed is not None and p.write is not None and p.write.buffer is packed.buffer
-            if copied or len(self.sch.get_consumers(rv)) != 1:
+            if copied or len(self.consumers(rv)) != 1:
                 continue
             out.append(rv)
         return out
 
     def ends_rows(self, rv: BlockRV) -> bool:
         """Whether a stage depends on a reduction that is not scheduled yet: a chain of rows stays together."""
-        before, seen = self.sch.get_producers(rv), set()
+        before, seen = self.producers(rv), set()
         while before:
             b = before.pop()
             if b.key in seen or b.key in self.done:
@@ -309,15 +318,8 @@ class Stages:
             seen.add(b.key)
             if self.sch.realize(b).block.init is not None:
                 return True
-            before += self.sch.get_producers(b)
+            before += self.producers(b)
         return False
-
-    def look_ahead(self, steps: Callable[[], T]) -> tuple[T, Position] | str:
-        """Take some steps and take them back. Returns their result with where they lead; a sentence if they are
-        refused."""
-        with self.sch.tried():
-            found = self.sch.attempt(steps)
-            return reason_of(found) if isinstance(found, ScheduleError) else (found, self.sch.position())
 
     # -- chains of rows --------------------------------------------------------------------
     def next_stages(self, left: list[Facts]) -> list[Stage]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ....ir.errors import ScheduleError
 from ....tir.schedule import Schedule
 from ....tir.schedule.primitive import BlockRV, LoopRV
 from ...program.facts import Facts, extent_of
 from ...program.patterns import can_be_fused
+from ..rule import Refusal
 from .simple import Way
 
 __all__ = ["CHAINS", "fused", "in_lanes", "lane_count", "lanes_of", "place_lanes", "vector_reduction"]
@@ -49,21 +49,23 @@ def lane_count(size: int | None, lanes: int, chains: int) -> int:
     return lanes * (chains if size is None or size >= 2 * chains * lanes else 1)
 
 
-def place_lanes(sch: Schedule, partial: BlockRV | None, final: BlockRV, row: LoopRV) -> None:
-    """Compute the partial results of a row in its loop, vectorized."""
-    if partial is not None:
-        sch.compute_at(partial, row, preserve_unit_loops=False)
-        in_lanes(sch, partial, final)
+def place_lanes(sch: Schedule, partial: BlockRV | None, final: BlockRV, row: LoopRV) -> Refusal | None:
+    """Compute the partial results of a row in its loop, vectorized. Returns the refusal, if there is one."""
+    if partial is None:
+        return None
+    sch.compute_at(partial, row, preserve_unit_loops=False)
+    return in_lanes(sch, partial, final)
 
 
-def in_lanes(sch: Schedule, partial: BlockRV, final: BlockRV) -> None:
-    """Vectorize partial results and their combination."""
+def in_lanes(sch: Schedule, partial: BlockRV, final: BlockRV) -> Refusal | None:
+    """Vectorize partial results and their combination. Returns the refusal, if there is one."""
     sch.annotate(sch.get_loops(final)[-1], "reduce_lanes", 1)
     lane, *sums = sch.get_loops(partial)[len(sch.get_loops(final)) - 1 :]
     if (extent_of(sch, lane) or _WIDEST + 1) > _WIDEST:
-        raise ScheduleError("the lanes of its partial results have loops over other rows between them")
+        return Refusal("the lanes of its partial results have loops over other rows between them")
     sch.reorder(*sums, lane)
     sch.vectorize(lane)
+    return None
 
 
 def fused(sch: Schedule, loops: list[LoopRV]) -> LoopRV:

@@ -77,9 +77,9 @@ class Online:
         )
         return simple_table(match, machine, work, only)
 
-    def apply(self, sch: Schedule, match: Match, row: Row) -> Applied:
+    def apply(self, sch: Schedule, match: Match, row: Row) -> Applied | Refusal:
         note = _in_parts(sch, list(match.stage.chain), way_of(match, row))
-        return Applied(note, "rows", opened=True)
+        return note if isinstance(note, Refusal) else Applied(note, "rows", opened=True)
 
 
 def _along(f: Facts) -> bool:
@@ -99,7 +99,7 @@ def _part(chain: list[Facts], vectors: Vectors, machine: CpuMachine) -> int:
     return max(wide, machine.cache_sizes.l1d // _SHARE // (widest.bits // 8) // wide * wide)
 
 
-def _in_parts(sch: Schedule, group: list[Facts], way: Way) -> dict[str, object]:
+def _in_parts(sch: Schedule, group: list[Facts], way: Way) -> dict[str, object] | Refusal:
     """Reduce the parts of all rows. The combination of the parts and the stages after it are left to be scheduled."""
     chain = [f for f in group if f.kind == "reduction"]
     size = _part(chain, way, way.machine)
@@ -117,12 +117,15 @@ def _in_parts(sch: Schedule, group: list[Facts], way: Way) -> dict[str, object]:
     first = parts[0][1]
     at = sch.get_loops(first)[around - 1]
     for (_, part), some in zip(parts, lanes, strict=True):
+        no: Refusal | None = None
         if part is first:
-            place_lanes(sch, some, part, at)
+            no = place_lanes(sch, some, part, at)
         elif some is not None:
             sch.reverse_compute_at(some, at)
             sch.reverse_compute_at(part, at)
-            in_lanes(sch, some, part)
+            no = in_lanes(sch, some, part)
+        if no is not None:
+            return no
     loops = sch.get_loops(first)[:around]
     outer = sch.fuse(*loops) if len(loops) > 1 else loops[0]
     if way.parallel:

@@ -50,11 +50,12 @@ class RowChain:
         work = replace(chain_work(stage, 1), stalls=row_ends(stage, machine))
         return simple_table(match, machine, work, only)
 
-    def apply(self, sch: Schedule, match: Match, row: Row) -> Applied:
+    def apply(self, sch: Schedule, match: Match, row: Row) -> Applied | Refusal:
         stage, way = match.stage, way_of(match, row)
         last, group = stage.program.in_groups(stage.facts, list(stage.chain))
         rows, columns = rows_of(last, group)
-        return Applied(_row_by_row(sch, last, group, rows, columns, way), "rows")
+        note = _row_by_row(sch, last, group, rows, columns, way)
+        return note if isinstance(note, Refusal) else Applied(note, "rows")
 
 
 def runs_along_rows(group: tuple[Facts, ...]) -> bool:
@@ -97,7 +98,7 @@ def _row_by_row(
     rows: list[Axis],
     columns: list[Axis],
     way: Way,
-) -> dict[str, object]:
+) -> dict[str, object] | Refusal:
     reductions = {}
     for f in group:
         if f.kind == "reduction":
@@ -115,7 +116,9 @@ def _row_by_row(
         if f is not last:
             sch.compute_at(f.rv, row, preserve_unit_loops=False)
         if f.rv.key in reductions:
-            place_lanes(sch, *reductions[f.rv.key], row)
+            no = place_lanes(sch, *reductions[f.rv.key], row)
+            if no is not None:
+                return no
         elif f is not last:
             schedule_copy(sch, f.rv, lanes, skip=1)
     if along:

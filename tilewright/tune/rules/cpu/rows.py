@@ -68,21 +68,22 @@ class Rows:
         work = replace(_row_work(match.stage, machine), units=_results(match.stage.facts))
         return simple_table(match, machine, work, only)
 
-    def apply(self, sch: Schedule, match: Match, row: Row) -> Applied:
+    def apply(self, sch: Schedule, match: Match, row: Row) -> Applied | Refusal:
         f, way = match.stage.facts, way_of(match, row)
-        reduce_rows(sch, f, way)
-        return Applied({"lanes": way.lanes(f.bits), "parallel": way.parallel})
+        no = reduce_rows(sch, f, way)
+        return no or Applied({"lanes": way.lanes(f.bits), "parallel": way.parallel})
 
 
-def reduce_rows(sch: Schedule, f: Facts, way: Way, chains: int = CHAINS) -> None:
-    """Reduce row by row, in lanes of `chains` vectors."""
+def reduce_rows(sch: Schedule, f: Facts, way: Way, chains: int = CHAINS) -> Refusal | None:
+    """Reduce row by row, in lanes of `chains` vectors. Returns the refusal, if there is one."""
     partial, final = vector_reduction(sch, f, way, chains)
     loops = sch.get_loops(final)
     around = loops[: len(f.spatial)]
     first = fused(sch, around) if around else sch.add_unit_loop(loops[0])
-    place_lanes(sch, partial, final, first)
-    if way.parallel and around:
+    no = place_lanes(sch, partial, final, first)
+    if no is None and way.parallel and around:
         sch.parallel(first)
+    return no
 
 
 class RowParts:
@@ -107,7 +108,7 @@ class RowParts:
         )
         return simple_table(match, machine, work, only, shares=(1,))
 
-    def apply(self, sch: Schedule, match: Match, row: Row) -> Applied:
+    def apply(self, sch: Schedule, match: Match, row: Row) -> Applied | Refusal:
         f, way = match.stage.facts, way_of(match, row)
         loops, parts = sch.get_loops(f.rv), 4 * way.machine.num_cores
         reduces = loops[len(f.spatial) :]
@@ -118,6 +119,8 @@ class RowParts:
         some, final = lanes_of(sch, inner, sch.get_loops(partial)[-1], way, len(f.spatial) + 1)
         around = sch.get_loops(final)[: len(f.spatial) + 1]
         first = fused(sch, around)
-        place_lanes(sch, some, final, first)
+        no = place_lanes(sch, some, final, first)
+        if no is not None:
+            return no
         sch.parallel(first)
         return Applied({"lanes": way.lanes(f.bits), "parts": parts, "parallel": True}, "rows")

@@ -61,7 +61,7 @@ class SeveralLanes:
         )
         return simple_table(match, machine, work, only)
 
-    def apply(self, sch: Schedule, match: Match, row: Row) -> Applied:
+    def apply(self, sch: Schedule, match: Match, row: Row) -> Applied | Refusal:
         f, way = match.stage.facts, way_of(match, row)
-        reduce_rows(sch, f, way, _CHAINS)
-        return Applied({"lanes": f.lanes(way), "parallel": way.parallel}, "rows")
+        no = reduce_rows(sch, f, way, _CHAINS)
+        return no or Applied({"lanes": f.lanes(way), "parallel": way.parallel}, "rows")

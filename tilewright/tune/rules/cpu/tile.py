@@ -23,16 +23,15 @@ from ....target import Target
 from ....target.machine import CpuMachine
 from ....tir.schedule import Schedule
 from ....tir.schedule.primitive import BlockRV
-from ....tir.schedule.schedule import Position
 from ...cost.cpu import bound_of, level_of
 from ...cost.table import Array, Table, joined_tables
-from ...program.facts import Axis, Facts
+from ...program.facts import Axis, Facts, facts_of
 from ...program.patterns import reuses
 from ...program.stages import Stage
 from ..features import tile_features
 from ..rule import Applied, Match, Refusal, Row
 from .tile_counts import tile_counts
-from .tile_sketch import apply_tile, prepare_tile
+from .tile_sketch import apply_tile, prepare_tile, prepared_facts
 from .tile_space import RegisterTile, TileSpace, last_part, tile_spaces
 
 __all__ = ["Tile", "tile_table"]
@@ -47,12 +46,9 @@ _END = ("vectors", "outer", "threads", "unroll", "contrary")
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The block as a tile takes it: its facts after the steps that prepare it, the block that writes the results out,
-    where the schedule then stands, the epilogue, and all tiles."""
+    """The facts that a block will have after the steps that prepare it, the epilogue, and all tiles."""
 
     facts: Facts
-    tail: BlockRV
-    position: Position
     consumer: BlockRV | None
     spaces: list[TileSpace]
 
@@ -83,13 +79,13 @@ class Tile:
 
     def apply(self, sch: Schedule, match: Match, row: Row) -> Applied:
         found, program = match.found, match.stage.program
-        facts, values = found.facts, row.values
-        sch.go_to(found.position)
-        (space,) = [one for s in found.spaces if (one := _restricted(s, values)) is not None]
+        facts, tail = prepare_tile(sch, match.stage.facts, found.consumer)
+        spaces, values = tile_spaces(facts, match.machine, program.constants), row.values
+        (space,) = [one for s in spaces if (one := _restricted(s, values)) is not None]
         tile = RegisterTile(space, row.seconds * match.machine.clock * 1e9, bool(values["contrary"]))
         producers = program.own_producers(facts, space.packed)
         parallel = bool(values["threads"])
-        fused = apply_tile(sch, facts, tile, parallel, found.tail, producers, match.machine)
+        fused = apply_tile(sch, facts, tile, parallel, tail, producers, match.machine)
         if values["unroll"] > 1:
             _unroll(sch, facts, values["unroll"])
         names = [sch.realize(p).block.name_hint for p in fused]
@@ -101,14 +97,11 @@ class Tile:
 
 def _matched(stage: Stage, machine: CpuMachine, consumer: BlockRV | None) -> Match | Refusal:
     program = stage.program
-    ahead = program.look_ahead(lambda: prepare_tile(program.sch, stage.facts, consumer))
-    if isinstance(ahead, str):
-        return Refusal(ahead)
-    (facts, tail), position = ahead
+    facts = prepared_facts(stage.facts, None if consumer is None else facts_of(program.sch, consumer))
     spaces = [s for s in tile_spaces(facts, machine, program.constants) if len(s.vectors)]
     if not spaces:
         return Refusal("no axis can be vectorized")
-    return Match(stage, machine, _Found(facts, tail, position, consumer, spaces))
+    return Match(stage, machine, _Found(facts, consumer, spaces))
 
 
 # ---------------------------------------------------------------------------- tables

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,11 +14,21 @@ from ....ir.stmt import BufferStore
 from ....target.machine import CpuMachine
 from ....tir.schedule import Schedule
 from ....tir.schedule.primitive import BlockRV, LoopRV
-from ...program.facts import Access, Facts, divided, divisions, extent_of, facts_of
+from ...program.facts import (
+    Access,
+    Facts,
+    divided,
+    divisions,
+    extent_of,
+    facts_of,
+    with_dense_results,
+    with_joined_axes,
+    with_split_axes,
+)
 from .simple import schedule_copy
 from .tile_space import RegisterTile, thread_share
 
-__all__ = ["apply_tile", "prepare_tile"]
+__all__ = ["apply_tile", "prepare_tile", "prepared_facts"]
 
 
 def prepare_tile(sch: Schedule, facts: Facts, consumer: BlockRV | None) -> tuple[Facts, BlockRV]:
@@ -31,10 +42,11 @@ def prepare_tile(sch: Schedule, facts: Facts, consumer: BlockRV | None) -> tuple
         tail = consumer
     else:
         tail = sch.cache_write(facts.rv, 0, "local")
+    in_order = _in_order(facts, facts_of(sch, tail))
     parts = divisions(facts)[: len(facts.spatial)]
-    if max(parts, default=1) > 1 and _in_order(facts, facts_of(sch, tail)):
+    if max(parts, default=1) > 1 and in_order:
         facts = _mapped(sch, facts, tail, divided(parts))
-    groups = _lines(facts, facts_of(sch, tail))
+    groups = _lines(facts, facts_of(sch, tail), in_order)
     if len(groups) == len(facts.spatial):
         return facts_of(sch, facts.rv), tail
     count, extents = len(facts.spatial), [a.extent for a in facts.spatial]
@@ -49,6 +61,24 @@ def prepare_tile(sch: Schedule, facts: Facts, consumer: BlockRV | None) -> tuple
         return [*out, *axes[count:]]
 
     return _mapped(sch, facts, tail, merged), tail
+
+
+def prepared_facts(facts: Facts, consumer: Facts | None) -> Facts:
+    """The facts of a block that `prepare_tile` will lead to; nothing is scheduled."""
+    made = with_dense_results(facts)
+    assert made.write is not None
+    tail = consumer
+    if tail is None:  # a copy of the results
+        tail = replace(facts, axes=tuple(facts.spatial), reads=(made.write,))
+    in_order = _in_order(made, tail)
+    parts = divisions(made)
+    if max(parts[: len(made.spatial)], default=1) > 1 and in_order:
+        made, tail = with_split_axes(made, parts), with_split_axes(tail, parts[: len(tail.axes)])
+    groups = _lines(made, tail, in_order)
+    count = len(made.spatial)
+    if len(groups) == count:
+        return made
+    return with_joined_axes(made, [*groups, *([i] for i in range(count, len(made.axes)))])
 
 
 def _mapped(sch: Schedule, facts: Facts, tail: BlockRV, mapping: Callable[..., list[Any]]) -> Facts:
@@ -71,10 +101,9 @@ def _in_order(facts: Facts, tail: Facts) -> bool:
     )
 
 
-def _lines(facts: Facts, tail: Facts) -> list[list[int]]:
+def _lines(facts: Facts, tail: Facts, in_order: bool) -> list[list[int]]:
     """The positions of the spatial axes, in groups that can each be merged into one axis."""
     axes, groups = facts.spatial, [[0]] if facts.spatial else []
-    in_order = _in_order(facts, tail)
     for k in range(1, len(axes)):
         join = (
             in_order and axes[k - 1].known and axes[k].known and axes[k].extent > 1 and axes[k - 1].extent > 1

@@ -17,22 +17,24 @@ from typing import Any
 
 from ....arith import Analyzer
 from ....ir.equal import structural_equal
-from ....ir.errors import LoweringError
 from ....ir.expr import Add, BufferLoad, Mul, PrimExpr, Var, const, const_value
 from ....ir.functor import substitute, vars_used
+from ....ir.ops import floordiv, floormod, if_then_else
 from ....ir.stmt import BufferStore
 from ....target import Target
 from ....tir.schedule.primitive import BlockRV
-from ....tir.transform.bulk_views import VIEW, view_of
+from ....tir.transform.bulk_views import VIEW, find_view
 from ....tir.transform.lower_bulk_copies import line_of
 from ...program.facts import Axis, Facts, facts_of
+from ...program.stages import Stage
 from ..rule import Refusal
 from .dp4a import Dp4a
 from .elementwise import by_elements
 from .kernel import Kernel
 from .mma import Mma
-from .product import factors, moves, product_of, some_of, sums_from_zero, takes
-from .product_rule import RewrittenRule, Source
+from .product import Product, factors, moves, product_of, some_of, sums_from_zero, takes
+from .product_rule import ProductRule, Source
+from .views import digits, fused_axis, operand, read_through, view_ahead
 from .wgmma import Wgmma
 
 __all__ = ["Im2colDp4a", "Im2colLines", "Im2colMma", "Im2colWgmma", "Windows", "windows_of"]
@@ -118,7 +120,7 @@ def _steps(e: PrimExpr, axes: dict[Var, Axis]) -> bool:
     return e in axes or const_value(e) is not None
 
 
-class _Im2col(RewrittenRule):
+class _Im2col(ProductRule):
     """A convolution that is rewritten as a product: `line` is the size of the pieces that are copied along a window, or
     1 if single elements are gathered."""
 
@@ -144,32 +146,82 @@ class _Im2col(RewrittenRule):
         """Why a convolution cannot be copied so; empty if it can."""
         return ""
 
-    def rewritten(self, g: Kernel, f: Facts, w: Any) -> Source | Refusal:
-        kind = w.data.buffer.dtype
+    def source(self, stage: Stage, w: Any) -> Source | Refusal:
+        consumer = stage.program.fusable_consumer(stage.facts)
+        after = 1 if consumer is None else facts_of(stage.program.sch, consumer).work  # else a copy
+        made, line = self.prepared_windows(w), self.line(w)
+        sizes = [_size(x, made, line) for x in made.window]
+        m = fused_axis("m", [x.extent for x in made.pixels], made.pixels[0])
+        k = fused_axis("k", sizes, made.c)
+        if 1 in (m.extent, k.extent, w.f.extent):
+            return self.no_product(stage.facts)
+        along = self.along(w)
+        view = operand(w.data.buffer, (m, k))
+        panel = operand(w.weights.buffer, (w.f, k) if along else (k, w.f))
+        p = Product(m, w.f, k, (), view, panel, False, along, after=after)
+        if self.warpgroups:
+            value = read_through(stage.program, stage.facts.rv, w.data, _only_moves)
+            values = self.values(w, m, k, sizes)
+            if sizes[-1] != made.c.extent:
+                value = if_then_else(digits(k, sizes)[-1] < made.c.extent, value, const(0, value.dtype))
+            found = view_ahead(value, values, view, (m, k), [x.extent for x in made.pixels])
+            if isinstance(found, str):
+                return _no_view(found)
+        return Source(stage.facts, self.completed(p, made))
+
+    def rewritten(self, g: Kernel, f: Facts, w: Any, source: Source) -> Source | Refusal:
         consumer = g.fusable_consumer(f)
         f, w = self.prepared(g, f, w)
-        contiguous = (
-            w.transposed or kind == "int8" or (self.warpgroups and kind == "float32")
-        )  # these require it
-        line = line_of(kind) if self.warpgroups else 1
-        made, view, after = _as_product(g, f, w, line, consumer, contiguous)
+        made, view, after = _as_product(g, f, w, self.line(w), consumer, self.along(w))
         p = product_of(made)
         if p is None:
-            return Refusal(f"{f.name} is no product of matrices over its windows", near=True)
-        windows = math.prod(x.extent for x in w.window if x is not w.c)
-        p = replace(p, windows=windows, contiguous=w.contiguous, after=facts_of(g.sch, after).work)
+            return self.no_product(f)
         if self.warpgroups:
-            g.sch.annotate(view, VIEW, [x.extent for x in w.pixels])
+            sizes = [x.extent for x in w.pixels]
+            g.sch.annotate(view, VIEW, sizes)
             g.finished.append(view.key)
             block = g.sch.get(view)
-            try:
-                view_of(block, [(iv.var, iv.dom) for iv in block.iter_vars])
-            except LoweringError as why:
-                return Refusal(str(why), near=True)
-        return Source(made, p, after, done=tuple(g.finished))
+            found = find_view(block.body, [(iv.var, iv.dom) for iv in block.iter_vars], sizes)
+            if isinstance(found, str):
+                return _no_view(found)
+        return Source(made, self.completed(replace(p, after=facts_of(g.sch, after).work), w), after)
+
+    def line(self, w: Windows) -> int:
+        """The elements that the channels of a window are padded to multiples of."""
+        return line_of(w.data.buffer.dtype) if self.warpgroups else 1
+
+    def along(self, w: Windows) -> bool:
+        """Whether the weights are read contiguously along the reduction: if they are, or if instructions require it."""
+        kind = w.data.buffer.dtype
+        return w.transposed or kind == "int8" or (self.warpgroups and kind == "float32")
+
+    def completed(self, p: Product, w: Windows) -> Product:
+        windows = math.prod(x.extent for x in w.window if x is not w.c)
+        return replace(p, windows=windows, contiguous=w.contiguous)
+
+    def no_product(self, f: Facts) -> Refusal:
+        return Refusal(f"{f.name} is no product of matrices over its windows", near=True)
+
+    def values(self, w: Windows, m: Axis, k: Axis, sizes: list[int]) -> dict[Var, PrimExpr]:
+        """The axes of a convolution as functions of the axes of the product."""
+        pixels = digits(m, [x.extent for x in w.pixels])
+        window = digits(k, sizes)
+        return dict(zip([x.var for x in (*w.pixels, *w.window)], [*pixels, *window], strict=True))
+
+    def prepared_windows(self, w: Windows) -> Windows:
+        """The windows that `prepared` will lead to."""
+        return w
 
     def prepared(self, g: Kernel, f: Facts, w: Windows) -> tuple[Facts, Windows]:
         return f, w
+
+
+def _only_moves(f: Facts) -> bool:
+    return isinstance(f.block.body, BufferStore) and moves(f.block.body.value)
+
+
+def _no_view(must: str) -> Refusal:
+    return Refusal(f"TMA cannot copy its windows, which requires that {must}", near=True)
 
 
 class Im2colWgmma(_Im2col, Wgmma):
@@ -209,6 +261,17 @@ class Im2colLines(Im2colWgmma):
         if const_value(w.data.buffer.shape[-1]) != few or 3 * t.extent * few < line or not same:
             return f"lines of {few} channels would be mostly padding"
         return ""
+
+    def prepared_windows(self, w: Windows) -> Windows:
+        t = w.window[-2]
+        row = fused_axis(f"{t.var.name}_{w.c.var.name}", [t.extent, w.c.extent], w.c)
+        return replace(w, window=(*w.window[:-2], row), c=row)
+
+    def values(self, w: Windows, m: Axis, k: Axis, sizes: list[int]) -> dict[Var, PrimExpr]:
+        made = self.prepared_windows(w)
+        out = super().values(made, m, k, sizes)
+        row, few = out.pop(made.c.var), const(w.c.extent, k.var.dtype)
+        return {**out, w.window[-2].var: floordiv(row, few), w.c.var: floormod(row, few)}
 
     def prepared(self, g: Kernel, f: Facts, w: Windows) -> tuple[Facts, Windows]:
         return _joined(g, f, w)

@@ -19,20 +19,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ....arith import Analyzer
-from ....ir.errors import LoweringError
-from ....ir.expr import BufferLoad, const
+from ....ir.expr import BufferLoad, PrimExpr, Var, const
 from ....ir.functor import substitute, vars_used
 from ....ir.stmt import BufferStore
 from ....target import Target
 from ....tir.schedule.primitive import BlockRV
-from ....tir.transform.bulk_views import VIEW, view_of
+from ....tir.transform.bulk_views import VIEW, View, find_view
 from ...program.facts import Axis, Facts, facts_of
+from ...program.stages import Stage
 from ..rule import Refusal
 from .kernel import Kernel
 from .product import Product, Sketch, factors, product_of, sums_from_zero
-from .product_rule import RewrittenRule, Source, Way
+from .product_rule import ProductRule, Source, Way
 from .simt import Simt, Threads
 from .simt_tma import SimtTma
+from .views import digits, fused_axis, operand, read_through, view_ahead
 
 __all__ = ["Contraction", "Im2colSimt", "Im2colSimtTma", "contraction_of"]
 
@@ -89,12 +90,15 @@ def contraction_of(f: Facts) -> Contraction | None:
     return Contraction(both, sides[0], sides[1], tuple(f.reduce), *loads)
 
 
-class _Contracted(RewrittenRule):
+class _Contracted(ProductRule):
     def found(self, f: Facts, target: Target) -> Any:
         c = contraction_of(f)
         if c is None:
             return Refusal("it is no contraction of float32 operands")
         return c if product_of(f) is None else Refusal("it is a product of matrices")
+
+    def no_product(self, f: Facts) -> Refusal:
+        return Refusal(f"{f.name} is no product of matrices", near=True)
 
 
 class Im2colSimt(_Contracted, Simt):
@@ -102,14 +106,19 @@ class Im2colSimt(_Contracted, Simt):
 
     name = "im2col SIMT"
 
-    def rewritten(self, g: Kernel, f: Facts, c: Any) -> Source | Refusal:
+    def source(self, stage: Stage, c: Any) -> Source | Refusal:
+        p = _product_ahead(c)
+        return self.no_product(stage.facts) if p is None else self.completed(Source(stage.facts, p), c)
+
+    def rewritten(self, g: Kernel, f: Facts, c: Any, source: Source) -> Source | Refusal:
         made, after = _as_product(g, f, c)
         p = product_of(made)
-        if p is None:
-            return Refusal(f"{f.name} is no product of matrices", near=True)
+        return self.no_product(f) if p is None else self.completed(Source(made, p, after), c)
+
+    def completed(self, source: Source, c: Contraction) -> Source:
         # data that is read in windows is smaller than its im2col view
-        p = replace(p, windows=math.prod(x.extent for x in c.steps[1:]))
-        return Source(made, p, after, depth=c.depth)
+        windows = math.prod(x.extent for x in c.steps[1:])
+        return replace(source, product=replace(source.product, windows=windows), depth=c.depth)
 
     def steps(self, *given: Any) -> Sketch:
         return Gathered(*given)
@@ -124,16 +133,59 @@ class Im2colSimtTma(_Contracted, SimtTma):
         """Views are not in memory, and are not transposed."""
         return [way for way in super().ways(p, target) if not way.sides]
 
-    def rewritten(self, g: Kernel, f: Facts, c: Any) -> Source | Refusal:
+    def source(self, stage: Stage, c: Any) -> Source | Refusal:
         lines = _lines(c)
         if lines is None:
             return Refusal("its windows have several pixels", near=True)
+        p = _product_ahead(lines)
+        if p is None:
+            return self.no_product(stage.facts)
+        value = read_through(stage.program, stage.facts.rv, lines.wide, lambda f: f.kind == "injective")
+        order = (p.n, p.k) if p.trans_b else (p.k, p.n)
+        values = _values(lines, p)
+        found = view_ahead(value, values, p.b, (*p.others, *order), [x.extent for x in (*p.others, p.n)])
+        return self.gathered(found, lines) or Source(stage.facts, p)
+
+    def rewritten(self, g: Kernel, f: Facts, c: Any, source: Source) -> Source | Refusal:
+        lines = _lines(c)
+        assert lines is not None  # `source` has said so
         made, after = _as_product(g, f, lines)
         p = product_of(made)
         if p is None:
-            return Refusal(f"{f.name} is no product of matrices", near=True)
-        why = _leave(g, made, p)
-        return Refusal(why, near=True) if why else Source(made, p, after, done=tuple(g.finished))
+            return self.no_product(f)
+        return self.gathered(_leave(g, made, p), lines) or Source(made, p, after)
+
+    def gathered(self, view: View | str, c: Contraction) -> Refusal | None:
+        """The refusal of a view that is not the memory of its source in other dimensions."""
+        if isinstance(view, str):
+            return Refusal(f"TMA cannot copy {c.wide.buffer.name}, which requires that {view}", near=True)
+        if view.windows is not None:
+            return Refusal(f"{c.wide.buffer.name} is gathered from its source", near=True)
+        return None
+
+
+def _product_ahead(c: Contraction) -> Product | None:
+    """The product that `_as_product` will make of a contraction; None if an axis has a single value."""
+    m, n, k = (
+        fused_axis(name, [x.extent for x in axes], axes[0])
+        for name, axes in (("m", c.rows), ("n", c.columns), ("k", c.steps))
+    )
+    if any(x.extent == 1 for x in (*c.both, m, n, k)):
+        return None
+    along = [x.indices[-1] is c.steps[-1].var for x in (c.high, c.wide)]
+    a, b = (
+        operand(x.buffer, (*c.both, *((own, k) if deep else (k, own))))
+        for x, own, deep in ((c.high, m, along[0]), (c.wide, n, along[1]))
+    )
+    return Product(m, n, k, c.both, a, b, not along[0], along[1])
+
+
+def _values(c: Contraction, p: Product) -> dict[Var, PrimExpr]:
+    """The axes of a contraction as functions of the axes of its product."""
+    out: dict[Var, PrimExpr] = {}
+    for axis, axes in ((p.m, c.rows), (p.n, c.columns), (p.k, c.steps)):
+        out |= dict(zip([x.var for x in axes], digits(axis, [x.extent for x in axes]), strict=True))
+    return out
 
 
 def _lines(c: Contraction) -> Contraction | None:
@@ -156,21 +208,18 @@ def _lines(c: Contraction) -> Contraction | None:
     return replace(c, both=c.columns[:at], columns=c.columns[at:])
 
 
-def _leave(g: Kernel, f: Facts, p: Product) -> str:
-    """Make the wide operand a view that is never in memory: TMA reads its source with other dimensions. Returns why
-    that is not possible; empty if it is."""
+def _leave(g: Kernel, f: Facts, p: Product) -> View | str:
+    """Make the wide operand a view that is never in memory: TMA reads its source with other dimensions. Returns the
+    view, or the requirement that it does not meet."""
     sch = g.sch
     (view,) = [b for b in sch.get_producers(f.rv) if sch.get(b).writes[0].buffer is p.b]
     # The iterators in the order of the dimensions.
     sch.transform_block_layout(view, lambda *its: (*its[:-2], its[-1], its[-2]))
-    sch.annotate(view, VIEW, [x.extent for x in (*p.others, p.n)])
+    sizes = [x.extent for x in (*p.others, p.n)]
+    sch.annotate(view, VIEW, sizes)
     g.finished.append(view.key)
     block = sch.get(view)
-    try:
-        windows = view_of(block, [(iv.var, iv.dom) for iv in block.iter_vars]).windows
-    except LoweringError as why:
-        return str(why)
-    return "" if windows is None else f"{p.b.name} is gathered from its source"
+    return find_view(block.body, [(iv.var, iv.dom) for iv in block.iter_vars], sizes)
 
 
 class Gathered(Threads):

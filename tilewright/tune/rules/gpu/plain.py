@@ -38,7 +38,7 @@ class Plain(SimpleRule):
         if not stage.single:
             return Refusal("it is a chain of stages")
         spatial = [iv for iv in f.block.iter_vars if iv.iter_type == 0]
-        if not spatial or len(stage.program.sch.get_loops(f.rv)) != len(f.block.iter_vars):
+        if not spatial or stage.program.loop_count(f.rv) != len(f.block.iter_vars):
             return Refusal("no loop can be shared by threads", near=True)
         if is_parallel(f, target.gpu):
             return Refusal("its parallel loops become threads")

@@ -14,7 +14,6 @@ from ....target import Target
 from ....target.gpu_machine import GpuMachine
 from ....tir.schedule import Schedule
 from ....tir.schedule.primitive import BlockRV
-from ....tir.schedule.schedule import Position
 from ...cost.gpu import Counts
 from ...cost.table import Table
 from ...program.facts import Facts, facts_of
@@ -33,19 +32,17 @@ from .product import (
     transpose_operands,
 )
 
-__all__ = ["ProductRule", "RewrittenRule", "Source", "Way", "hardly_reused", "transposed"]
+__all__ = ["ProductRule", "Source", "Way", "hardly_reused", "transposed"]
 
 
 @dataclass(frozen=True)
 class Source:
-    """The product that a stage is, or that it was rewritten to: its block, the epilogue if it is given, the position of
-    the schedule after the rewriting, and the blocks that are scheduled by then."""
+    """The product that a stage is, or will be rewritten to. After the rewriting: its block, and the epilogue if it is
+    given."""
 
     facts: Facts
     product: Product
     after: BlockRV | None = None
-    position: Position | None = None
-    done: tuple[object, ...] = ()
     depth: int = 16  # elements along the reduction that a step should have
 
 
@@ -61,6 +58,7 @@ class Way:
 
 @dataclass(frozen=True)
 class _Found:
+    what: Any  # the result of `found`
     source: Source
     ways: tuple[Way, ...]
     whole: bool = False  # without split-K
@@ -101,10 +99,15 @@ class ProductRule:
         return p if p.kind in self.types else Refusal(f"it does not multiply {p.kind}")
 
     def source(self, stage: Stage, found: Any) -> Source | Refusal:
-        """The product that is computed."""
+        """The product that is computed; nothing is scheduled."""
         consumer = stage.program.fusable_consumer(stage.facts)
         work = 0 if consumer is None else facts_of(stage.program.sch, consumer).work
         return Source(stage.facts, replace(found, after=work))
+
+    def rewritten(self, g: Kernel, f: Facts, found: Any, source: Source) -> Source | Refusal:
+        """Take the steps that make a stage the product that `source` describes. Most stages are products as they
+        are."""
+        return source
 
     def refusal(self, p: Product, target: Target) -> str:
         """Why a target does not compute a product with it; empty if it does."""
@@ -151,7 +154,7 @@ class ProductRule:
         ways = tuple(w for w in given if all(can_be_transposed(source.product, b) for b in w.sides))
         if not ways:
             return Refusal("an operand has too few rows or columns to be transposed", near=True)
-        found = _Found(source, ways)
+        found = _Found(what, source, ways)
         whole = Match(stage, target.gpu, replace(found, whole=True))
         return Match(stage, target.gpu, found, simpler=lambda: whole)
 
@@ -190,42 +193,28 @@ class ProductRule:
 
     def apply(self, sch: Schedule, match: Match, row: Row) -> Applied | Refusal:
         found, gpu, k = match.found, match.machine, Kernel(match.stage)
-        source: Source = found.source
         number, tile = self._decided(row.values)
         way: Way = found.ways[number]
-        if source.position is not None:
-            sch.go_to(source.position)
-            k.finished += source.done
+        source = self.rewritten(k, match.stage.facts, found.what, found.source)
+        if isinstance(source, Refusal):
+            return source
         f, p = source.facts, source.product
         if way.sides:
-            f, made = transpose_operands(k, f, p, way.sides, way.along)
+            sides = [p.a if b is found.source.product.a else p.b for b in way.sides]
+            f, made = transpose_operands(k, f, p, sides, way.along)
             p = replace(made, windows=p.windows, contiguous=p.contiguous, after=p.after)
         steps = self.steps(k, f, p, tile, source.after)
         note = steps.apply()
         if isinstance(note, Refusal):
             return note
         if way.sides:
-            note["transposed"] = [b.name for b in way.sides]
+            note["transposed"] = [b.name for b in sides]
         before = transpose_cycles(way.sides, gpu) if way.sides else 0.0
         group = [match.stage.facts]
         figures = kernel_figures(
             self.counts(steps.p, steps.tile, gpu), operations(group), bytes_of(group), gpu, before
         )
         return Applied(note, self.sketch, done=tuple(k.finished), figures=figures)
-
-
-class RewrittenRule(ProductRule):
-    """A stage that is rewritten as a product: the steps for that are taken ahead, when it is matched."""
-
-    def source(self, stage: Stage, found: Any) -> Source | Refusal:
-        ahead = stage.program.look_ahead(lambda: self.rewritten(Kernel(stage), stage.facts, found))
-        if isinstance(ahead, str):
-            return Refusal(ahead, near=True)
-        source, position = ahead
-        return source if isinstance(source, Refusal) else replace(source, position=position)
-
-    def rewritten(self, g: Kernel, f: Facts, found: Any) -> Source | Refusal:
-        raise NotImplementedError
 
 
 def _effort(tiles: Sequence[Tile], p: Product) -> Any:

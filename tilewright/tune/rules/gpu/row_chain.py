@@ -75,7 +75,7 @@ def _beside(stage: Stage) -> list[BlockRV]:
     if not program.is_output(last) or last.write is None or last.reduce:
         return []
     found = []
-    for rv in program.sch.get_consumers(last.rv):
+    for rv in program.consumers(last.rv):
         f = facts_of(program.sch, rv)
         own = [a.var for a in f.axes]
         same = all(len(a.indices) == len(own) and all(map(is_, a.indices, own)) for a in f.accesses)
