@@ -41,7 +41,7 @@ LAYERS: dict[str, set[str]] = {
         "ir", "arith", "absent", "files", "homes", "runtime.limits", "runtime.registry", "runtime.ndarray",
         "target.accelerator",
     },
-    "te": {"ir", "arith", "absent", "homes", "tir"},
+    "te": {"ir", "arith", "absent", "homes", "tir", "runtime.container"},
     "script": {"ir", "tir", "absent"},
     # a few operators are loops with stores, written with the builder
     "topi": {"ir", "arith", "te", "tir.ir_builder", "absent", "homes"},

@@ -319,3 +319,27 @@ class TestOtherDevices:
     def test_arrays_on_an_absent_device(self) -> None:
         with pytest.raises(ValueError, match=r"device metal\(0\) is not available"):
             nd.empty((1,), device=runtime.metal())
+
+
+# ---------------------------------------------------------------------------- views of a part
+def test_a_view_of_a_part():
+    whole = nd.array(np.arange(64, dtype="int32").reshape(8, 8))
+    half = whole._create_view((4, 8), relative_byte_offset=4 * 32)
+    np.testing.assert_array_equal(half.numpy(), np.arange(32, 64).reshape(4, 8))
+    quarter = half._create_view([16], relative_byte_offset=4 * 16)
+    np.testing.assert_array_equal(quarter.numpy(), np.arange(48, 64))
+    quarter[:] = np.zeros(16, "int32")  # shares the memory
+    assert not whole.numpy()[6:].any() and whole.numpy()[5].all()
+    bits = whole._create_view([2, 2], "int16")
+    np.testing.assert_array_equal(bits.numpy(), [[0, 0], [1, 0]])
+
+
+def test_a_view_beyond_the_array_is_refused():
+    whole = nd.array(np.arange(64, dtype="int32"))
+    text = "would occupy bytes 128 <= i_byte < 384, but the NDArray being viewed only contains 256 bytes"
+    with pytest.raises(ValueError, match=text):
+        whole._create_view([64], relative_byte_offset=128)
+    with pytest.raises(ValueError, match="cannot begin at byte 2"):
+        whole._create_view([4], relative_byte_offset=2)
+    with pytest.raises(ValueError, match=r"cannot reshape array of shape \(64,\) into shape \(32,\)"):
+        whole.reshape(32)

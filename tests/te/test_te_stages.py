@@ -376,11 +376,11 @@ def test_refuse_factors(expect):
           at test_te_stages.py:LINE
         """,
     )
-    s[B].split(B.op.axis[0], factor=2)
+    s[B].reorder(B.op.reduce_axis[0], B.op.axis[0])
     expect(
         refusal(lambda: s.rfactor(B, B.op.reduce_axis[0])),
         """
-        rfactor(B): split(i) comes before it, and the axes that are not reduced start anew
+        rfactor(B): reorder(k, i) comes before it, and moves axes that are reduced among others
           at test_te_stages.py:LINE
 
           hint: split the reduction axis, then rfactor, then schedule both stages

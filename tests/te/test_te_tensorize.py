@@ -110,7 +110,7 @@ def test_all_of_a_reduction(expect, gemv_functions):
     x, y = C.op.axis
     yo, yi = s[C].split(y, factor=8)
     s[C].tensorize(yi, intrin_gemv(8, L))
-    assert s[C].iter_var_attrs[yi] == "tensorize"
+    assert s[C].iter_var_attrs[yi].tensor_intrin.name == "gemv"
     expect(
         tvm.lower(s, [A, B, C])["main"],
         """

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from .dtype import HANDLE, INT32, DataType
 from .errors import UnsupportedError
-from .expr import Add, BufferLoad, IntImm, PrimExpr, Ramp, Range, Sub, Var, const, const_value, convert
+from .expr import Add, BufferLoad, IntImm, PrimExpr, Ramp, Range, Sub, Var, const, const_value, convert, whole
 from .node import Node, node
 from .ops import add, call, floordiv, mul, product, sub
 from .types import PointerType, PrimType
@@ -229,7 +229,7 @@ def decl_buffer(
         raise UnsupportedError(
             f"decl_buffer(buffer_type={buffer_type!r}): buffers do not broadcast by themselves"
         )
-    dims = tuple(convert(d) for d in (shape if isinstance(shape, (tuple, list)) else (shape,)))
+    dims = tuple(convert(whole(d)) for d in (shape if isinstance(shape, (tuple, list)) else (shape,)))
     kind = DataType(dtype or "float32")
     if data is None:
         # A bool is stored as a byte.
@@ -245,7 +245,7 @@ def decl_buffer(
         data,
         kind,
         dims,
-        tuple(convert(s) for s in strides or ()),
+        tuple(convert(whole(s)) for s in strides or ()),
         IntImm(index_type, 0) if elem_offset is None else convert(elem_offset),
         name,
         64 if data_alignment <= 0 else int(data_alignment),

@@ -134,6 +134,15 @@ def convert(value: Any) -> PrimExpr:
     raise TypeError(f"cannot use {value!r} ({type(value).__name__}) as an expression")
 
 
+def whole(value: Any) -> Any:
+    """A size that Python's `/` made a float, as the integer that it is: 8.0 is 8; anything else unchanged."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if value.__class__ is FloatImm and value.value.is_integer():
+        return int(value.value)
+    return value
+
+
 def _converted(values: Iterable[Any]) -> tuple[PrimExpr, ...]:
     if values.__class__ is tuple:
         for v in values:
@@ -547,6 +556,7 @@ class Range(Node):
     extent: PrimExpr
 
     def __init__(self, begin: Any, end: Any = None, span: Any = None) -> None:
+        begin, end = whole(begin), whole(end)
         if end is None:
             self.extent = convert(begin)
             self.min = const(0, self.extent.dtype)
@@ -560,7 +570,7 @@ class Range(Node):
     @staticmethod
     def from_min_extent(min_value: Any, extent: Any, span: Any = None) -> Range:
         """The range that starts at `min_value` and holds `extent` integers."""
-        low, size = _ops.match(convert(min_value), convert(extent))
+        low, size = _ops.match(convert(whole(min_value)), convert(whole(extent)))
         made = Range.__new__(Range)
         made.min, made.extent, made.span = low, size, span  # type: ignore[misc]
         return made

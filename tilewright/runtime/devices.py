@@ -186,7 +186,16 @@ class Device:
 
     kDLCPU: ClassVar[int] = 1
     kDLCUDA: ClassVar[int] = 2
+    kDLCUDAHost: ClassVar[int] = 3
     kDLOpenCL: ClassVar[int] = 4
+    kDLAOCL: ClassVar[int] = 5
+    kDLVulkan: ClassVar[int] = 7
+    kDLMetal: ClassVar[int] = 8
+    kDLVPI: ClassVar[int] = 9
+    kDLROCM: ClassVar[int] = 10
+    kDLExtDev: ClassVar[int] = 12
+    kDLHexagon: ClassVar[int] = 14
+    kDLWebGPU: ClassVar[int] = 15
 
     def __init__(self, device_type: int, device_id: int = 0) -> None:
         self.device_type = int(device_type)

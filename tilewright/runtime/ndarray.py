@@ -172,33 +172,54 @@ class NDArray:
         """The values for reading, without a copy if the host can access the memory."""
         return self._host if self._host is not None else self.numpy()
 
-    def _create_view(self, shape: Any, dtype: Any = None) -> NDArray:
-        """A view of the same memory with another shape or type."""
+    @property
+    def is_view(self) -> bool:
+        """Whether it is the memory of a caller, which ends with the call; an array here keeps its memory alive."""
+        return False
+
+    def _create_view(self, shape: Any, dtype: Any = None, relative_byte_offset: int = 0) -> NDArray:
+        """A view of the same memory, or of a part of it, with another shape or type."""
         if not self.is_contiguous():
             raise ValueError("only dense arrays can be viewed under another shape")
+        kind = element(dtype) if dtype is not None else ELEMENTS[self.dtype]
+        extents = self._extents(shape, kind)
+        start, size = int(relative_byte_offset), math.prod(extents) * kind.itemsize
+        if start < 0 or start + size > self.nbytes:
+            raise ValueError(
+                f"a view of shape {tuple(extents)} and type {kind.name} at byte {start} would occupy bytes "
+                f"{start} <= i_byte < {start + size}, but the NDArray being viewed only contains {self.nbytes} bytes"
+            )
+        if start % kind.itemsize:
+            raise ValueError(f"a view of {kind.name} cannot begin at byte {start}")
         if self._host is None:
-            return self._device_view(shape, dtype)
-        flat = self._host.reshape(-1)
-        kind = element(dtype) if dtype is not None else ELEMENTS[self.dtype]
-        return _of_host(flat.view(kind.numpy).reshape(_shape(shape)))
+            held = self._tw_layout
+            layout = layout_of(
+                kind.name, tuple(extents), None, held.device_type, held.device_id, held.writeable
+            )
+            return _make(layout, self._tw_ptr + start, None, self)
+        part = self._host.reshape(-1).view(np.uint8)[start : start + size]
+        return _of_host(part.view(kind.numpy).reshape(extents))
 
-    def _device_view(self, shape: Any, dtype: Any) -> NDArray:
-        kind = element(dtype) if dtype is not None else ELEMENTS[self.dtype]
-        extents, rest, known = list(_shape(tuple(shape), True)), self.nbytes // kind.itemsize, 1
-        for extent in extents:
-            known *= extent if extent >= 0 else 1
-        if -1 in extents and known and rest % known == 0:
+    def _extents(self, shape: Any, kind: Any) -> list[int]:
+        """A shape with its -1, if it has one, filled in by what is left of the memory."""
+        extents = list(_shape(tuple(shape) if hasattr(shape, "__iter__") else (shape,), True))
+        if -1 in extents:
+            known = math.prod(e for e in extents if e != -1)
+            rest = self.nbytes // kind.itemsize
+            if extents.count(-1) > 1 or not known or rest % known:
+                raise ValueError(
+                    f"{self.nbytes} bytes cannot be viewed as {kind.name} of shape {tuple(shape)}"
+                )
             extents[extents.index(-1)] = rest // known
-            known = rest
-        if known != rest or -1 in extents:
-            raise ValueError(f"{self.nbytes} bytes cannot be viewed as {kind.name} of shape {tuple(shape)}")
-        held = self._tw_layout
-        layout = layout_of(kind.name, tuple(extents), None, held.device_type, held.device_id, held.writeable)
-        return _make(layout, self._tw_ptr, None, self)
+        return extents
 
     def reshape(self, *shape: Any) -> NDArray:
         """A view of the same memory with another shape."""
-        return self._create_view(shape[0] if len(shape) == 1 else shape)
+        wanted = shape[0] if len(shape) == 1 else shape
+        extents = self._extents(wanted, ELEMENTS[self.dtype])
+        if math.prod(extents) * ELEMENTS[self.dtype].itemsize != self.nbytes:
+            raise ValueError(f"cannot reshape array of shape {self.shape} into shape {tuple(extents)}")
+        return self._create_view(extents)
 
     # -- as a Python sequence --------------------------------------------------------------
     def __getitem__(self, index: Any) -> Any:

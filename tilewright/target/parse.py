@@ -51,6 +51,7 @@ def _from_words(text: str) -> Parsed:
         raise TargetError(f"target {text!r} must begin with its kind, such as llvm, not with an option")
     kind = _kind_or_tag(words[0], text)
     given: dict[str, Any] = {}
+    host: str | None = None
     position = 1
     while position < len(words):
         word = words[position]
@@ -58,6 +59,9 @@ def _from_words(text: str) -> Parsed:
         if not word.startswith("-") or word.strip("-") == "":
             raise TargetError(f"target {text!r}: {word!r} is not an option; options begin with `-`")
         name, equals, value = word.lstrip("-").partition("=")
+        if name == "host":
+            host, position = _written_host(value, equals, words, position, text, host)
+            continue
         name, option = _option(kind, name, text)
         held: Any = value
         if not equals:
@@ -68,7 +72,20 @@ def _from_words(text: str) -> Parsed:
             elif option.type == "list" or not following.startswith("-"):
                 held, position = following, position + 1
         _put(given, name, _checked(name, option, held, text), text)
-    return _finish(kind, given, None, "", text, words[0])
+    return _finish(kind, given, host, "", text, words[0])
+
+
+def _written_host(
+    value: str, equals: str, words: list[str], position: int, text: str, before: str | None
+) -> tuple[str, int]:
+    """The host of `-host=llvm` or `--host llvm`, and the position behind it."""
+    if not equals and position < len(words):
+        value, position = words[position], position + 1
+    if not value or value.startswith("-"):
+        raise TargetError(f"target {text!r}: -host needs a value: -host=llvm")
+    if before is not None and before != value:
+        raise TargetError(f"target {text!r}: -host is given twice, as {before!r} and as {value!r}")
+    return value, position
 
 
 def _kind_or_tag(name: str, text: str) -> TargetKind:
@@ -143,7 +160,7 @@ def _checked(name: str, option: Option, value: Any, text: str) -> Any:
     if option.type == "int":
         return _checked_int(what, option, value)
     if option.type == "list":
-        if not isinstance(value, str) and not isinstance(value, Iterable):
+        if not isinstance(value, str) and (not isinstance(value, Iterable) or isinstance(value, Mapping)):
             raise TargetError(f"{what} takes names separated by commas, not {value!r}")
         items = value.split(",") if isinstance(value, str) else [str(v) for v in value]
         return tuple(item.strip() for item in items if item.strip())

@@ -69,7 +69,7 @@ class Target:
         else:
             raise TypeError(f"a target is text, a dict or a Target, not {target!r} ({type(target).__name__})")
         given = None if host is None else _as_host(host)
-        if own is not None and given is not None and own != given:
+        if own is not None and given is not None and own != given and not self.tag:
             raise TargetError(f"target {self} has the host {own} already; it cannot have {given} too")
         self.host = own if given is None else given
         if self.is_gpu and "machine" in self.attrs:
@@ -470,9 +470,13 @@ class TargetFeatures:
     def __len__(self) -> int:
         return len(self._names)
 
+    def __bool__(self) -> bool:
+        """A target always has a description of its features, be it empty."""
+        return True
+
     def __getattr__(self, name: str) -> bool:
-        if name == "is_aarch64":
-            return self._arch == "aarch64"
+        if name.startswith("is_"):
+            return self._arch == name[3:]
         if not name.startswith("has_"):
             raise AttributeError(f"features are asked for as has_avx2, not {name}")
         return self._CLASSIC.get(name, name[4:].replace("_", "-")) in self._names or name[4:] in self._names

@@ -51,10 +51,15 @@ class PrimFuncBuilder:
         binds: Mapping[Tensor, Buffer] | None = None,
         index_type: str | None = None,
         scans_in_place: bool = False,
+        apart: Iterable[Tensor] = (),
+        staged: Mapping[Operation, str] | None = None,
     ) -> None:
         self.args = [_checked_arg(a, i) for i, a in enumerate(args)]
+        self.apart = set(apart)  # arguments that are computed in memory of their own
         self.index_type = None if index_type is None else DataType(index_type)
+        self.staged = dict(staged or {})  # computed in memory of a scope first, and then copied
         self.block_names: dict[Operation, str] = {}
+        self.copy_names: dict[Operation, str] = {}  # of the blocks that copy what is staged
         self.buffers: dict[Tensor, Buffer] = dict(binds or {})
         self._names: dict[str, int] = {b.name: 0 for b in self.buffers.values()}
         self._blocks: dict[str, int] = {"root": 0}
@@ -63,6 +68,7 @@ class PrimFuncBuilder:
         roots = [*tensors, *(binds or {}), *(outputs or ())]
         self.graph = OpGraph([t.op for t in roots])
         self._check_args(tensors)
+        self.caches: list[Buffer] = []  # the memory of what is staged
         self.shared: dict[Tensor, Tensor] = {}  # what a scan starts and goes on with, in the scan's memory
         if scans_in_place:
             self._share_scans({*tensors, *(outputs or ())})
@@ -109,6 +115,8 @@ class PrimFuncBuilder:
                 params.append(a)
                 continue
             buffer = a if isinstance(a, Buffer) else self.buffer_of(a)
+            if a in self.apart:
+                buffer = decl_buffer(buffer.shape, buffer.dtype, buffer.name)
             handle = Var(f"var_{buffer.name}", "handle")
             params.append(handle)
             table[handle] = buffer
@@ -149,6 +157,7 @@ class PrimFuncBuilder:
             for t in op.outputs
             if self.buffer_of(t) not in held and t not in self.shared
         ]
+        temporary += self.caches
         root = Block((), (), (), "root", seq(*stmts), alloc_buffers=temporary)
         body = BlockRealize((), True, root)
         self._check_bound(params, table, body)
@@ -207,7 +216,7 @@ class PrimFuncBuilder:
     # -- statements -----------------------------------------------------------------------
     def _statement(self, op: Operation) -> Stmt:
         if isinstance(op, ComputeOp):
-            return self._compute(op, None)
+            return self._staged(op) if op in self.staged else self._compute(op, None)
         if isinstance(op, ExternOp):
             return self._extern(op)
         assert isinstance(op, ScanOp)
@@ -228,7 +237,29 @@ class PrimFuncBuilder:
             out.append(_axis(iv.var, dom, iv.var.name, iv.iter_type))
         return out
 
-    def _compute(self, op: ComputeOp, time: _Axis | None) -> Stmt:
+    def _staged(self, op: ComputeOp) -> Stmt:
+        """First all outputs into memory of a scope, then one copy of all of them."""
+        scope = self.staged[op]
+        results = [self.buffer_of(t) for t in op.outputs]
+        names = [_fresh(f"{b.name}_{scope.replace('.', '_')}", self._names) for b in results]
+        caches = [decl_buffer(b.shape, b.dtype, n, scope=scope) for b, n in zip(results, names, strict=True)]
+        self.caches += caches
+        first = self._compute(op, None, caches)
+        axes = self._axes(op, None)[: len(op.axis)]
+        at = [a.block.var for a in axes]
+        pairs = list(zip(results, caches, strict=True))
+        name = self.copy_names[op] = _fresh(f"{op.name}_copy", self._blocks)
+        block = Block(
+            [a.block for a in axes],
+            [BufferRegion.point(c, at) for _, c in pairs],
+            [BufferRegion.point(b, at) for b, _ in pairs],
+            name,
+            seq(*(BufferStore(b, BufferLoad(c, tuple(at)), at) for b, c in pairs)),
+            span=op.span,
+        )
+        return seq(first, _loops(axes, BlockRealize([a.loop for a in axes], True, block, span=op.span), op))
+
+    def _compute(self, op: ComputeOp, time: _Axis | None, into: list[Buffer] | None = None) -> Stmt:
         for value in op.body:
             reason = too_shared(value)
             if reason:
@@ -237,7 +268,7 @@ class PrimFuncBuilder:
         axes = self._axes(op, time)
         lower = self._lower({a.source: a.block.var for a in axes if a.source is not None})
         at = [a.block.var for a in axes if a.spatial]
-        buffers = [self.buffer_of(t) for t in op.outputs]
+        buffers = into or [self.buffer_of(t) for t in op.outputs]
         init: Stmt | None = None
         first = op.body[0]
         if isinstance(first, Reduce):
@@ -426,9 +457,13 @@ def build_prim_func(
     index_dtype_override: str | None = None,
     name: str = "main",
     scans_in_place: bool = False,
+    apart: Iterable[Tensor] = (),
 ) -> tuple[PrimFunc, dict[Operation, str]]:
-    """The function over `args` that computes them and `outputs`, and the name of each operation's block."""
-    builder = PrimFuncBuilder(args, outputs, binds, index_dtype_override, scans_in_place)
+    """The function over `args` that computes them and `outputs`, and the name of each operation's block.
+
+    The arguments in `apart` are computed in buffers of the function, and the memory of the caller is left alone.
+    """
+    builder = PrimFuncBuilder(args, outputs, binds, index_dtype_override, scans_in_place, apart)
     return builder.build(name), builder.block_names
 
 

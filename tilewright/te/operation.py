@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from ..ir.buffer import Buffer, decl_buffer
 from ..ir.dtype import DataType
 from ..ir.errors import TensorExpressionError
-from ..ir.expr import ExprOp, IterVar, PrimExpr, Range, SizeVar, Var, convert
+from ..ir.expr import ExprOp, IterVar, PrimExpr, Range, SizeVar, Var, convert, whole
 from ..ir.function import PrimFunc
 from ..ir.functor import pre_order, renew_defs, substitute
 from ..ir.ops import cast
@@ -60,7 +60,7 @@ def _domain(dom: Any) -> Range:
         return dom
     if not isinstance(dom, (tuple, list)) or len(dom) != 2:
         raise refuse(f"the range is {shown(dom)} and must be (begin, end)")
-    begin, end = dom
+    begin, end = map(whole, dom)
     for bound in (begin, end):
         is_int = hasattr(bound, "__index__") and not isinstance(bound, bool)
         if not is_int and not (isinstance(bound, ExprOp) and convert(bound).dtype.is_integral):
@@ -297,7 +297,7 @@ def _check_scan(inits: list[Tensor], updates: list[Tensor], states: list[Tensor]
 # ---------------------------------------------------------------------------- extern
 def _shapes(shape: Any) -> list[tuple[PrimExpr, ...]]:
     """The shapes of the outputs: one shape, or a list of them."""
-    if isinstance(shape, (int, ExprOp)) or not shape:
+    if isinstance(shape, (int, float, ExprOp)) or not shape:
         return [checked_shape(shape)]
     if isinstance(shape, (tuple, list)) and not isinstance(shape[0], (tuple, list)):
         return [checked_shape(shape)]

@@ -7,20 +7,27 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..ir.buffer import Buffer
-from ..ir.errors import ScheduleError, UnsupportedError
-from ..ir.expr import IterVar, ProducerLoad, Range, Var, const_value
+from ..ir.errors import ScheduleError
+from ..ir.expr import IterVar, PrimExpr, ProducerLoad, Range, Reduce, Var, const, const_value
 from ..ir.function import PrimFunc
-from ..ir.functor import pre_order
+from ..ir.functor import pre_order, substitute, undefined_vars
+from ..ir.ops import if_then_else, is_one, logical_and
 from ..ir.span import Span, user_span
-from ..ir.stmt import Stmt
+from ..ir.stmt import BlockRealize, Stmt
+from ..runtime.container import Map
 from ..tir.schedule import BlockRV, LoopRV
 from ..tir.schedule import Schedule as TirSchedule
+from ..tir.schedule.index_map import IndexMap
 from ..tir.schedule.inline import short_first
-from .create_prim_func import build_prim_func
+from .create_prim_func import PrimFuncBuilder
 from .graph import post_order
-from .stage import Group, StageOp, blamed, fresh_axes
+from .relations import Fuse as Fuse
+from .relations import Singleton as Singleton
+from .relations import Split as Split
+from .relations import Step, at_axes, leaf_indices, reading, root_values
+from .stage import Group, StageOp, blamed, fresh_axes, relayout_loops
 from .stage import Stage as Stage
-from .tensor import BaseComputeOp, ComputeOp, Operation, PlaceholderOp, ScanOp, Tensor
+from .tensor import ComputeOp, Operation, PlaceholderOp, ScanOp, Tensor
 
 # The attribute of a function whose loops the automatic scheduler chooses when it is lowered.
 AUTOMATIC = "tilewright.auto_schedule"
@@ -43,6 +50,8 @@ class Schedule:
         self._edits: list[tuple[Span | None, Callable[[Replay], None]]] = []
         self._replayed: TirSchedule | None = None
         self.automatic = False
+        self._staged: dict[Operation, str] = {}  # operations of several outputs with a cache, and its scope
+        self.bounds: dict[IterVar, tuple[Var, Range]] = {}  # the loops of the last replay
 
     def __getitem__(self, tensor: Tensor | Operation) -> Stage:
         op = tensor.op if isinstance(tensor, Tensor) else tensor
@@ -84,10 +93,9 @@ class Schedule:
                 f"cache_read({tensor.op.name}): name the readers of the copy in a list of tensors\n  at {user_span()}"
             )
         users = [self[r] for r in given]
-        axes = fresh_axes(
-            [IterVar(Range(0, d), f"ax{i}", IterVar.DataPar) for i, d in enumerate(tensor.shape)]
-        )
-        op = StageOp(f"{tensor.op.name}_{scope.replace('.', '_')}", [tensor], axes, (), [tensor])
+        axes = [IterVar(Range(0, d), f"ax{i}", IterVar.DataPar) for i, d in enumerate(tensor.shape)]
+        at = tensor(*[iv.var for iv in axes])
+        op = StageOp(f"{tensor.op.name}_{scope.replace('.', '_')}", tensor.op, axes, [at])
         stage = self._insert(self.stages.index(source) + 1, op)
         stage.scope = scope
 
@@ -96,40 +104,57 @@ class Schedule:
             r.blocks[stage] = r.sch.cache_read(blocks[0], r.buffer_of(source, tensor), scope, blocks)
 
         self._edits.append((user_span(), edit))
+        for user in users:
+            if isinstance(user.op, ComputeOp):
+                self._becomes(user, user.op.axis, reading(user.op.body, tensor, op.output(0)))
         return op.output(0)
 
+    def _becomes(self, stage: Stage, axis: Sequence[IterVar], body: Sequence[PrimExpr]) -> StageOp:
+        """Let a stage compute `body` from now on; the operations that it had still find it."""
+        stage.op = StageOp(stage.op.name, stage.op, axis, body)
+        self.stage_map[stage.op] = stage
+        return stage.op
+
     def cache_write(self, tensor: Any, scope: str) -> Any:
-        """Compute a tensor in memory of `scope`, copy it to its own memory, and return the tensor in `scope`."""
-        if isinstance(tensor, (list, tuple)):
-            if len(tensor) != 1:
-                raise UnsupportedError("cache_write of several tensors at once is not supported")
-            return [self.cache_write(tensor[0], scope)]
-        stage = self[tensor]
+        """Compute a tensor in memory of `scope`, copy it to its own memory, and return the tensor in `scope`.
+
+        A list names all outputs of one operation, and gives a list. If the stage was split, fused or reordered before,
+        the tensor in `scope` has the layout of its loops, and the copy its own axes again.
+        """
+        given = list(tensor) if isinstance(tensor, (list, tuple)) else [tensor]
+        stage = self[given[0]]
         old = stage.op
-        if not isinstance(old, BaseComputeOp) or old.num_outputs != 1:
-            raise ScheduleError(
-                f"cache_write({old.name}): it takes a computed tensor of one output\n  at {user_span()}"
-            )
-        if stage.relations or stage.attach:
-            raise ScheduleError(
-                f"cache_write({old.name}): its stage already has a schedule\n  at {user_span()}\n\n"
-                "  hint: call cache_write first, then schedule both stages"
-            )
+        if not isinstance(old, ComputeOp):
+            raise ScheduleError(f"cache_write({old.name}): it takes a computed tensor\n  at {user_span()}")
+        _check_all_outputs(old, given, self)
+        _check_layout_only(stage)
         name = f"{old.name}_{scope.replace('.', '_')}"
-        inner = StageOp(name, [tensor], fresh_axes(old.axis), old.reduce_axis, old.input_tensors)
+        axes = fresh_axes(old.axis)
+        inner = StageOp(name, old, axes, at_axes(old.body, old.axis, axes))
         made = self._insert(self.stages.index(stage), inner)
         made.scope = scope
-        stage.op = StageOp(old.name, [tensor], old.axis, (), [inner.output(0)])
+        layout = _layout_of(stage)
+        at = [iv.var for iv in old.axis]
+        self._becomes(stage, old.axis, [t(*at) for t in inner.outputs])
+        stage.steps, stage.iter_var_attrs = [], {}
         stage.root_iter_vars = list(old.axis)
         stage.all_iter_vars, stage.leaf_iter_vars = list(old.axis), list(old.axis)
-        self.stage_map[stage.op] = stage
+        reduced = len(old.reduce_axis)
+        if old.num_outputs > 1:
+            self._staged[stage.origin_op] = scope
 
         def edit(r: Replay) -> None:
-            copy = r.sch.cache_write(r.blocks[stage], 0, scope)
+            several = stage.origin_op in self._staged
+            copy = r.copies[stage.origin_op] if several else r.sch.cache_write(r.blocks[stage], 0, scope)
             r.blocks[made], r.blocks[stage] = r.blocks[stage], copy
+            if layout is not None:
+                r.sch.transform_layout(r.blocks[made], ("write", 0), layout)
+                relayout_loops(r, made, layout, reduced)
 
         self._edits.append((user_span(), edit))
-        return inner.output(0)
+        if layout is not None:
+            _lay_out(made, layout)
+        return inner.outputs if isinstance(tensor, (list, tuple)) else made.op.output(0)
 
     def rfactor(self, tensor: Tensor, axis: IterVar, factor_axis: int = 0) -> Any:
         """Let each iteration of a reduction axis reduce into an element of its own, and return the partial results.
@@ -145,21 +170,22 @@ class Schedule:
             raise ScheduleError(
                 f"rfactor({old.name}): `{axis.var.name}` is not a reduction axis of it\n  at {user_span()}"
             )
-        _check_reduction_only(stage)
-        steps, stage.relations = stage.relations, []
-        roots = stage.root_iter_vars
-        others = [iv for iv in stage.leaf_iter_vars if iv.is_reduction and iv is not axis]
+        steps, kept = _parted(stage)
+        roots, leaves = stage.root_iter_vars, list(stage.leaf_iter_vars)
+        left = [iv for iv in leaves if iv.is_reduction and iv is not axis]
+        others = sorted(left, key=lambda iv: not any(iv is r for r in roots))  # whole axes first
         own = IterVar(axis.dom, Var(axis.var.name, axis.var.dtype), IterVar.DataPar)
-        spatial, rest = fresh_axes(old.axis), fresh_axes(others)
+        spatial = fresh_axes(old.axis)
         axes = list(spatial)
         axes.insert(factor_axis if factor_axis >= 0 else factor_axis + len(axes) + 1, own)
-        inner = StageOp(f"{old.name}_rf", tensors, axes, rest, old.input_tensors)
+        inner = StageOp(f"{old.name}_rf", old, axes, _partial(old, steps, spatial, (axis, own), others))
         made = self._insert(self.stages.index(stage), inner)
         last = IterVar(axis.dom, Var(f"{axis.var.name}_v", axis.var.dtype), IterVar.CommReduce)
-        stage.op = StageOp(old.name, tensors, old.axis, [last], inner.outputs)
+        self._becomes(stage, old.axis, _sum_of_parts(old, inner, own, last))
+        stage.steps = kept
         stage.root_iter_vars = [*old.axis, last]
-        stage.all_iter_vars, stage.leaf_iter_vars = list(stage.root_iter_vars), list(stage.root_iter_vars)
-        self.stage_map[stage.op] = stage
+        stage.all_iter_vars = [*[iv for iv in stage.all_iter_vars if not iv.is_reduction], last]
+        stage.leaf_iter_vars = [*[iv for iv in leaves if not iv.is_reduction], last]
 
         def edit(r: Replay) -> None:
             block, sch = r.blocks[stage], r.sch
@@ -225,11 +251,13 @@ class Schedule:
     ) -> PrimFunc:
         """The program in block form with every stage's calls carried out, outputs before inputs."""
         outputs = [op.output(i) for op in self.outputs for i in range(op.num_outputs)]
-        func, blocks = build_prim_func(args, outputs=outputs, binds=binds, name=name, scans_in_place=True)
-        func = func.with_attr("global_symbol", name)
+        moved = self._moved_arguments(args, binds)
+        builder = PrimFuncBuilder(args, outputs, binds, scans_in_place=True, apart=moved, staged=self._staged)
+        func = builder.build(name).with_attr("global_symbol", name)
         if self.automatic:
             func = func.with_attr(AUTOMATIC, True)
-        replay = Replay(TirSchedule(func), self, blocks)
+        replay = Replay(TirSchedule(func), self, builder)
+        self.bounds.clear()
         for arg, param in zip(args, func.params, strict=False):
             if isinstance(arg, Tensor) and param in func.buffer_map:
                 replay.inputs[arg.op] = func.buffer_map[param]
@@ -254,14 +282,25 @@ class Schedule:
         self._replayed = sch
         made = sch.state.func
         assert isinstance(made, PrimFunc)
-        return made
+        held = {t: replay.buffer_of(s, t) for t, s in moved.items() if not s.inlined}
+        return _in_arguments(made, {args.index(t): b for t, b in held.items() if isinstance(b, Buffer)})
+
+    def _moved_arguments(self, args: Sequence[Any], binds: Mapping[Any, Any] | None) -> dict[Tensor, Stage]:
+        """The arguments that are computed inside of their consumers: inlined, or at one of their loops."""
+        found = {}
+        for t in args:
+            stage = self.stage_map.get(t.op) if isinstance(t, Tensor) and t not in (binds or {}) else None
+            if stage is not None and (stage.inlined or stage.attached() is not None):
+                found[t] = stage
+        return found
 
 
 class Replay:
     """A schedule being carried out: the program so far, and which block is which stage's."""
 
-    def __init__(self, sch: TirSchedule, schedule: Schedule, names: Mapping[Operation, str]) -> None:
-        self.sch, self.stages = sch, schedule.stages
+    def __init__(self, sch: TirSchedule, schedule: Schedule, builder: PrimFuncBuilder) -> None:
+        self.sch, self.stages, names = sch, schedule.stages, builder.block_names
+        self.copies = {op: sch.get_block(n) for op, n in builder.copy_names.items()}
         self.blocks: dict[Stage, BlockRV] = {}
         self.inputs: dict[Operation, Buffer] = {}  # names may stand for several
         for stage in schedule.stages:
@@ -280,25 +319,142 @@ class Replay:
                     out[stage.op.scan_axis] = self.sch.get_loops(block)[0]
         return out
 
+    def holder(self, stage: Stage) -> tuple[BlockRV, tuple[str, int]]:
+        """A block that has the buffer of a stage, and which of its buffers it is."""
+        block = self.blocks.get(stage)
+        if block is not None:
+            return block, ("write", 0)
+        name = self.inputs[stage.op].name
+        for user in self.blocks.values():
+            for i, region in enumerate(self.sch.get(user).reads):
+                if region.buffer.name == name:
+                    return user, ("read", i)
+        raise ScheduleError(f"nothing reads {stage.op.name}")
+
     def buffer_of(self, stage: Stage, tensor: Tensor) -> Buffer | str:
         """The buffer that holds a stage's tensor now."""
         block = self.blocks.get(stage)
         if block is None:
-            return self.inputs.get(tensor.op, tensor.op.name)
+            held = self.inputs.get(tensor.op)
+            now = {b.name: b for b in self.sch.state.func.buffer_map.values()}  # its layout may have changed
+            return tensor.op.name if held is None else now.get(held.name, held)
         return self.sch.get(block).writes[tensor.value_index].buffer
 
 
-def _check_reduction_only(stage: Stage) -> None:
-    """Refuse if steps of a stage are about its spatial axes: these come anew with rfactor."""
-    for step in stage.relations:
-        axes = [a for a in step.args if isinstance(a, IterVar)]
-        if any(not a.is_reduction for a in axes):
-            names = ", ".join(a.var.name for a in axes)
+def _in_arguments(func: PrimFunc, buffers: Mapping[int, Buffer]) -> PrimFunc:
+    """The function with some of its own buffers in the memory that the caller gives, by position of the argument."""
+    if not buffers:
+        return func
+    assert isinstance(func.body, BlockRealize)
+    root = func.body.block
+    kept = [b for b in root.alloc_buffers if not any(b is taken for taken in buffers.values())]
+    table = {p: buffers.get(i, func.buffer_map[p]) for i, p in enumerate(func.params) if p in func.buffer_map}
+    return func.replace(
+        body=func.body.replace(block=root.replace(alloc_buffers=tuple(kept))), buffer_map=table
+    )
+
+
+def _check_all_outputs(op: ComputeOp, given: Sequence[Tensor], schedule: Schedule) -> None:
+    """Refuse a cache of some outputs of an operation only: all of them are computed together."""
+    for t in given:
+        if schedule[t].op is not op:
             raise ScheduleError(
-                f"rfactor({stage.op.name}): {step.kind}({names}) comes before it, and the axes that are not "
-                f"reduced start anew\n  at {user_span()}\n\n"
+                f"cache_write: {t.op.name} and {op.name} are computed by two operations\n  at {user_span()}\n\n"
+                "  hint: call cache_write for each of them"
+            )
+    if len({t.value_index for t in given}) != op.num_outputs or len(given) != op.num_outputs:
+        raise ScheduleError(
+            f"cache_write({op.name}): it has {op.num_outputs} outputs, which are computed together, and "
+            f"{len(given)} {'is' if len(given) == 1 else 'are'} named\n  at {user_span()}\n\n"
+            "  hint: name all of them, in a list"
+        )
+
+
+def _check_layout_only(stage: Stage) -> None:
+    """Refuse a cache of a stage that has more of a schedule than a layout of its axes."""
+    wrong = [s for s in stage.steps if s.kind not in ("split", "fuse", "reorder")]
+    reduced = [s for s in stage.steps if any(iv.is_reduction for iv in s.axes)]
+    if stage.attach or wrong or reduced or (stage.steps and stage.op.num_outputs > 1):
+        raise ScheduleError(
+            f"cache_write({stage.op.name}): its stage already has a schedule\n  at {user_span()}\n\n"
+            "  hint: call cache_write first, then schedule both stages"
+        )
+
+
+def _layout_of(stage: Stage) -> IndexMap | None:
+    """The order in which the loops of a stage go through its result, or None for its own axes."""
+    if not stage.steps:
+        return None
+    leaves = [iv for iv in stage.leaf_iter_vars if not iv.is_reduction]
+    roots = list(stage.op.axis)
+
+    def order(*at: Any) -> list[PrimExpr]:
+        found = leaf_indices(stage.steps, roots, at)
+        return [found[iv] for iv in leaves]
+
+    return IndexMap.from_func(order, ndim=len(roots))
+
+
+def _lay_out(stage: Stage, layout: IndexMap) -> None:
+    """Give a stage the axes of a layout."""
+    op = stage.op
+    shape = layout.map_shape([iv.dom.extent for iv in op.axis])
+    axes = [IterVar(Range(0, d), f"ax{i}", IterVar.DataPar) for i, d in enumerate(shape)]
+    assert isinstance(op, ComputeOp)
+    stage.root_iter_vars = [*axes, *op.reduce_axis]
+    stage.all_iter_vars, stage.leaf_iter_vars = list(stage.root_iter_vars), list(stage.root_iter_vars)
+    found = layout.inverse([iv.dom for iv in op.axis]).map_indices([iv.var for iv in axes])
+    table = {iv.var: e for iv, e in zip(op.axis, found, strict=True)}
+    stage.schedule._becomes(stage, axes, [substitute(b, table) for b in op.body])
+
+
+def _parted(stage: Stage) -> tuple[list[Step], list[Step]]:
+    """The steps of a stage about its reduction axes, and those about the others, which stay after rfactor."""
+    reduced, kept = [], []
+    for step in stage.steps:
+        kinds = {a.is_reduction for a in step.axes}
+        if len(kinds) > 1:
+            names = ", ".join(a.var.name for a in step.axes)
+            raise ScheduleError(
+                f"rfactor({stage.op.name}): {step.kind}({names}) comes before it, and moves axes that are reduced "
+                f"among others\n  at {user_span()}\n\n"
                 "  hint: split the reduction axis, then rfactor, then schedule both stages"
             )
+        (reduced if True in kinds else kept).append(step)
+    return reduced, kept
+
+
+def _partial(
+    old: Operation,
+    steps: Sequence[Step],
+    spatial: Sequence[IterVar],
+    axis: tuple[IterVar, IterVar],
+    rest: Sequence[IterVar],
+) -> list[PrimExpr]:
+    """The partial results of a reduction, in which the axis of a pair is not reduced, but its second a dimension."""
+    assert isinstance(old, ComputeOp)
+    table, guard = root_values(steps, old.reduce_axis)
+    names: dict[Var, PrimExpr] = {a.var: b.var for a, b in zip(old.axis, spatial, strict=True)}
+    names[axis[0].var] = axis[1].var
+    first = old.body[0]
+    assert isinstance(first, Reduce)
+    where = first.condition if guard is None else logical_and(guard, first.condition)
+    where, *source = (substitute(substitute(e, table), names) for e in (where, *first.source))
+    if not rest:
+        made = zip(source, first.combiner.identity_element, strict=True)
+        return [if_then_else(where, s, e) for s, e in made] if not is_one(where) else list(source)
+    return [Reduce(first.combiner, tuple(source), tuple(rest), where, i) for i in range(len(source))]
+
+
+def _sum_of_parts(old: Operation, inner: StageOp, own: IterVar, last: IterVar) -> list[PrimExpr]:
+    """The reduction of partial results over the dimension `own` of theirs."""
+    assert isinstance(old, ComputeOp)
+    spatial = iter(old.axis)
+    at = [last.var if iv is own else next(spatial).var for iv in inner.axis]
+    first = old.body[0]
+    assert isinstance(first, Reduce)
+    source = tuple(t(*at) for t in inner.outputs)
+    return [Reduce(first.combiner, source, (last,), const(True), i, first.init) for i in range(len(source))]
 
 
 def automatic_schedule(outs: Any) -> Schedule:
@@ -317,18 +473,23 @@ def create_schedule(ops: Any) -> Schedule:
             raise TypeError(f"te.create_schedule takes operations (C.op) or tensors, not {op!r}")
     if not found:
         raise ValueError("te.create_schedule needs at least one operation")
-    return Schedule(found)
+    return Schedule(list(dict.fromkeys(found)))
 
 
 # ---------------------------------------------------------------------------- the classic stages
-def InferBound(schedule: Schedule) -> dict[IterVar, Range]:
-    """The range of every axis of every stage."""
-    return {iv: iv.dom for stage in schedule.stages for iv in stage.all_iter_vars}
+def InferBound(schedule: Schedule) -> Map:
+    """The range of every axis of every stage, which is what its consumers need of it where it is computed."""
+    bounds = Map({iv: iv.dom for stage in schedule.stages for iv in stage.all_iter_vars})
+    schedule.to_prim_func(_all_arguments(schedule))
+    names = {loop: iv.var for iv, (loop, _) in schedule.bounds.items()}
+    for iv, (_, dom) in schedule.bounds.items():
+        bounds[iv] = Range.from_min_extent(substitute(dom.min, names), substitute(dom.extent, names))
+    return bounds
 
 
 def ScheduleOps(schedule: Schedule, bounds: Any = None, debug_keep_trivial_loop: bool = False) -> Stmt:
     """The loops of the schedule, over all of its tensors."""
-    return SchedulePostProcToPrimFunc(_all_tensors(schedule), schedule).body
+    return SchedulePostProcToPrimFunc(_all_arguments(schedule), schedule).body
 
 
 def SchedulePostProcToPrimFunc(args: Sequence[Any], schedule: Any, binds: Any = None) -> PrimFunc:
@@ -338,9 +499,18 @@ def SchedulePostProcToPrimFunc(args: Sequence[Any], schedule: Any, binds: Any = 
     return schedule.to_prim_func(args, binds=binds)
 
 
-def _all_tensors(schedule: Schedule) -> list[Tensor]:
+def _all_arguments(schedule: Schedule) -> list[Any]:
+    """The inputs and outputs of a schedule, and the variables whose values these do not give."""
     ops = [s.op for s in schedule.stages if isinstance(s.op, PlaceholderOp)] + schedule.outputs
-    return [op.output(i) for op in ops for i in range(op.num_outputs)]
+    tensors = [op.output(i) for op in ops for i in range(op.num_outputs)]
+    states = {t.op for op in schedule.stage_map if isinstance(op, ScanOp) for t in op.state_placeholder}
+    tensors = [t for t in tensors if t.op not in states]
+    known = {d for t in tensors for d in t.shape if isinstance(d, Var)}
+    sizes = [d for t in tensors for d in t.shape]
+    splits = [step for stage in schedule.stages for step in stage.relations if isinstance(step, Split)]
+    sizes += [e for step in splits for e in (step.factor, step.nparts) if e is not None]
+    used = dict.fromkeys(v for e in sizes for v in undefined_vars(e))
+    return [*tensors, *(v for v in used if v not in known)]
 
 
 def AutoInlineInjective(schedule: Schedule) -> None:
@@ -367,9 +537,9 @@ def _inline(schedule: Schedule, fits: Callable[[list[Any], list[Any]], bool]) ->
     """Inline stages of which each read fits their axes."""
     for stage in schedule.stages:
         op = stage.op
-        if not isinstance(op, ComputeOp) or op.reduce_axis or op in schedule.outputs:
+        if not isinstance(op, ComputeOp) or op.reduce_axis or stage.is_output:
             continue
-        if stage.relations or stage.attach or stage.scope not in ("", "global"):
+        if stage.steps or stage.attach or stage.scope not in ("", "global"):
             continue
         axes: list[Any] = [iv.var for iv in op.axis]
         reads = [n for e in op.body for n in pre_order(e) if isinstance(n, ProducerLoad)]

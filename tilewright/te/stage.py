@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ..ir.dtype import DataType
 from ..ir.errors import ScheduleError
-from ..ir.expr import IterVar, PrimExpr, Range, Var, const_value, convert
+from ..ir.expr import IterVar, PrimExpr, Range, StringImm, Var, const_value, convert, whole
 from ..ir.functor import undefined_vars
 from ..ir.ops import ceildiv, mul
 from ..ir.span import Span, user_span
@@ -19,55 +18,26 @@ from ..tir.schedule import loops as tir_loops
 from ..tir.schedule.index_map import IndexMap
 from ..tir.schedule.marks import thread_of
 from ..tir.schedule.tensorize import tensorize_declared
-from .tensor import BaseComputeOp, Operation, ScanOp, Tensor
+from .relations import MARKS, Fuse, IterVarAttr, Singleton, Split, Step, follow
+from .tensor import BaseComputeOp, ComputeOp, Operation, ScanOp, Tensor
 from .tensor_intrin import TensorIntrin
 
 if TYPE_CHECKING:
     from .schedule import Replay, Schedule
 
 
-class StageOp(BaseComputeOp):
-    """The operation of a stage after cache_write or rfactor: axes to schedule, without an expression."""
+class StageOp(ComputeOp):
+    """The operation of a stage after cache_read, cache_write or rfactor: what is computed there now."""
 
-    __slots__ = ("dtypes", "shape")
+    __slots__ = ()
     kind = "te.stage"
 
-    def __init__(
-        self,
-        name: str,
-        tensors: Sequence[Tensor],
-        axis: Sequence[IterVar],
-        reduce_axis: Sequence[IterVar],
-        inputs: Sequence[Tensor],
-    ) -> None:
-        super().__init__(name, tensors[0].op.tag, tensors[0].op.attrs)
-        self._axis, self._reduce_axis = tuple(axis), tuple(reduce_axis)
-        self.shape, self.dtypes = tuple(iv.dom.extent for iv in axis), tuple(t.dtype for t in tensors)
-        self.input_tensors = tuple(inputs)
-
-    @property
-    def num_outputs(self) -> int:
-        return len(self.dtypes)
-
-    def output_shape(self, index: int) -> tuple[PrimExpr, ...]:
-        return self.shape
-
-    def output_dtype(self, index: int) -> DataType:
-        return self.dtypes[index]
+    def __init__(self, name: str, like: Operation, axis: Sequence[IterVar], body: Sequence[PrimExpr]) -> None:
+        super().__init__(name, like.tag, like.attrs, axis, body)
 
 
 def fresh_axes(axes: Sequence[IterVar]) -> list[IterVar]:
     return [IterVar(iv.dom, Var(iv.var.name, iv.var.dtype), iv.iter_type) for iv in axes]
-
-
-class Step:
-    """One recorded call on a stage, with its arguments and the axes that it returned."""
-
-    __slots__ = ("args", "kind", "outputs", "span")
-
-    def __init__(self, kind: str, args: tuple[Any, ...], outputs: tuple[IterVar, ...] = ()) -> None:
-        self.kind, self.args, self.outputs = kind, args, outputs
-        self.span: Span | None = user_span()
 
 
 @contextmanager
@@ -103,6 +73,22 @@ class Group:
             )
         self.attach, self.place = (parent, scope), user_span()
 
+    @property
+    def attach_stage(self) -> Stage | None:
+        """The stage in whose loops the group is computed."""
+        return None if self.attach is None else self.attach[0]
+
+    @property
+    def attach_ivar(self) -> IterVar | None:
+        """The loop that the group is computed in."""
+        return None if self.attach is None else self.attach[1]
+
+    @property
+    def num_child_stages(self) -> int:
+        """How many stages and groups stand directly in the group."""
+        groups = sum(g.group is self for g in self.schedule.groups)
+        return groups + sum(s.group is self for s in self.stages)
+
     def compute_root(self) -> None:
         """Compute all stages of the group at the root."""
         self.attach = None
@@ -123,8 +109,8 @@ class Stage:
         self.root_iter_vars: list[IterVar] = list(axes)
         self.all_iter_vars: list[IterVar] = list(axes)
         self.leaf_iter_vars: list[IterVar] = list(axes)
-        self.relations: list[Step] = []
-        self.iter_var_attrs: dict[IterVar, str] = {}
+        self.steps: list[Step] = []
+        self.iter_var_attrs: dict[IterVar, IterVarAttr] = {}
         self.scope = ""
         self.group: Group | None = None
         self.env: list[IterVar] = []  # the thread axes around a scan
@@ -135,6 +121,11 @@ class Stage:
         self.tensorized: list[Step] = []  # axes handed to the hardware
         self.settings: list[Step] = []  # about the buffer that it fills
         self.place: Span | None = None  # where it was said where the stage is computed
+
+    @property
+    def relations(self) -> list[Step]:
+        """How its axes came from others: the splits and fusions, in order."""
+        return [step for step in self.steps if isinstance(step, (Split, Fuse, Singleton))]
 
     # -- axes ----------------------------------------------------------------------------------
     def _leaf(self, axis: Any, call: str) -> IterVar:
@@ -173,30 +164,29 @@ class Stage:
         if (factor is None) == (nparts is None):
             raise ValueError(f"s[{self.op.name}].split takes exactly one of factor and nparts")
         self._leaf(parent, "split")
-        size = convert(factor if factor is not None else nparts)
+        size = convert(whole(factor if factor is not None else nparts))
         value = const_value(size)
         if not (size.dtype.is_int or size.dtype.is_uint) or (value is not None and value < 1):
             raise ValueError(
                 f"s[{self.op.name}].split: the {'factor' if nparts is None else 'nparts'} is {size}; "
                 "it must be a whole number from 1 on"
             )
-        whole = parent.dom.extent
-        rest = ceildiv(whole, size)
+        rest = ceildiv(parent.dom.extent, size)
         outer_size, inner_size = (rest, size) if factor is not None else (size, rest)
         outer = self._new_axis(f"{parent.var.name}_outer", outer_size, parent)
         inner = self._new_axis(f"{parent.var.name}_inner", inner_size, parent)
         at = self._position(parent)
         self.leaf_iter_vars[at : at + 1] = [outer, inner]
         factors = [None, size] if factor is not None else [size, None]
-        self.relations.append(Step("split", (parent, factors, disable_predication), (outer, inner)))
+        self.steps.append(Split(parent, factors, disable_predication, (outer, inner)))
         return outer, inner
 
     def fuse(self, *args: IterVar) -> IterVar:
-        """Fuse neighbouring axes, outermost first."""
-        if len(args) < 1:
-            raise ValueError(f"s[{self.op.name}].fuse takes at least one axis")
+        """Fuse neighbouring axes, outermost first; of no axes, make one of extent 1 around all others."""
         for axis in args:
             self._leaf(axis, "fuse")
+        if not args:
+            return self._singleton()
         first = self._position(args[0])
         for i, axis in enumerate(args):
             if self._position(axis) != first + i:
@@ -211,16 +201,19 @@ class Stage:
         for axis in args[1:]:
             size = mul(size, axis.dom.extent)
         name = "_".join(axis.var.name for axis in args) + "_fused"
-        kinds = {axis.iter_type for axis in args}
-        if len(kinds) > 1:
-            raise ScheduleError(
-                f"s[{self.op.name}].fuse: `{args[0].var.name}` is spatial and another one is a reduction; "
-                f"only axes of one kind can be fused\n  at {user_span()}"
-            )
-        fused = self._new_axis(name, size, args[0])
+        # A reduction goes on in every part of a fused axis.
+        kind = max(args, key=lambda axis: axis.iter_type)
+        fused = self._new_axis(name, size, kind)
         self.leaf_iter_vars[first : first + len(args)] = [fused]
-        self.relations.append(Step("fuse", args, (fused,)))
+        self.steps.append(Fuse(args, fused))
         return fused
+
+    def _singleton(self) -> IterVar:
+        made = IterVar(Range.from_min_extent(0, 1), Var("singleton", "int32"), IterVar.DataPar)
+        self.all_iter_vars.append(made)
+        self.leaf_iter_vars.insert(0, made)
+        self.steps.append(Singleton(made))
+        return made
 
     def reorder(self, *args: IterVar) -> None:
         """Put axes into the given order; those not named keep their places."""
@@ -231,27 +224,30 @@ class Stage:
         places = sorted(self._position(a) for a in args)
         for place, axis in zip(places, args, strict=True):
             self.leaf_iter_vars[place] = axis
-        self.relations.append(Step("reorder", args))
+        self.steps.append(Step("reorder", args))
 
     def tile(
         self, x_parent: IterVar, y_parent: IterVar, x_factor: Any, y_factor: Any
     ) -> tuple[IterVar, IterVar, IterVar, IterVar]:
         """Split two axes by their factors and reorder them to (x_outer, y_outer, x_inner, y_inner)."""
-        held = list(self.leaf_iter_vars), list(self.all_iter_vars), list(self.relations)
+        held = list(self.leaf_iter_vars), list(self.all_iter_vars), list(self.steps)
         try:
             x_outer, x_inner = self.split(x_parent, factor=x_factor)
             y_outer, y_inner = self.split(y_parent, factor=y_factor)
             self.reorder(x_outer, y_outer, x_inner, y_inner)
         except BaseException:  # as a whole or not at all
-            self.leaf_iter_vars, self.all_iter_vars, self.relations = held
+            self.leaf_iter_vars, self.all_iter_vars, self.steps = held
             raise
         return x_outer, y_outer, x_inner, y_inner
 
     # -- marks ---------------------------------------------------------------------------------
     def _mark(self, kind: str, axis: IterVar, *more: Any) -> None:
         self._leaf(axis, kind)
-        self.relations.append(Step(kind, (axis, *more)))
-        self.iter_var_attrs[axis] = kind
+        self.steps.append(Step(kind, (axis, *more)))
+        self._attr(axis).iter_type = MARKS.get(kind, self._attr(axis).iter_type)
+
+    def _attr(self, axis: IterVar) -> IterVarAttr:
+        return self.iter_var_attrs.setdefault(axis, IterVarAttr())
 
     def vectorize(self, var: IterVar) -> None:
         """Run an axis as the lanes of vectors."""
@@ -272,6 +268,7 @@ class Stage:
                 f"s[{self.op.name}].bind takes a te.thread_axis, not {thread_ivar!r}\n  at {user_span()}"
             )
         self._mark("bind", ivar, thread_ivar.thread_tag)
+        self._attr(ivar).bind_thread = thread_ivar
         self.schedule.threads[thread_ivar.var] = thread_ivar
 
     def env_threads(self, threads: Any) -> None:
@@ -294,14 +291,19 @@ class Stage:
         self.store_predicate = (convert(predicate), user_span())
 
     def tensorize(self, var: IterVar, tensor_intrin: TensorIntrin) -> None:
-        """Replace an axis and everything inside it by a hardware instruction, from `te.decl_tensor_intrin`."""
+        """Replace an axis and everything inside it by a hardware instruction, from `te.decl_tensor_intrin`.
+
+        A later call for the same axis takes the place of an earlier one.
+        """
         if not isinstance(tensor_intrin, TensorIntrin):
             raise ScheduleError(
                 f"s[{self.op.name}].tensorize takes the result of te.decl_tensor_intrin, not {tensor_intrin!r}"
             )
         self._leaf(var, "tensorize")
+        self.tensorized = [step for step in self.tensorized if step.args[0] is not var]
         self.tensorized.append(Step("tensorize", (var, tensor_intrin)))
-        self.iter_var_attrs[var] = "tensorize"
+        attr = self._attr(var)
+        attr.iter_type, attr.tensor_intrin = MARKS["tensorize"], tensor_intrin
 
     def pragma(self, var: IterVar, pragma_type: str, pragma_value: Any = None) -> None:
         """Annotate an axis for lowering, such as with auto_unroll_max_step; `pragma_value` is 1 by default."""
@@ -310,7 +312,10 @@ class Stage:
             return
         self._leaf(var, "pragma")
         value = 1 if pragma_value is None else pragma_value
-        self.relations.append(Step("annotate", (var, f"pragma_{pragma_type}", value)))
+        self.steps.append(Step("annotate", (var, f"pragma_{pragma_type}", value)))
+        attr = self._attr(var)
+        attr.pragma_keys.append(StringImm(pragma_type))
+        attr.pragma_values.append(value)
 
     # -- place ---------------------------------------------------------------------------------
     @property
@@ -349,17 +354,34 @@ class Stage:
             raise ScheduleError(
                 f"s[{self.op.name}].prefetch: the offset must be 0 or greater, not {offset}\n  at {user_span()}"
             )
-        self.relations.append(Step("annotate", (var, f"prefetch_{tensor.op.name}", int(ahead))))
+        self.steps.append(Step("annotate", (var, f"prefetch_{tensor.op.name}", int(ahead))))
 
     def attached(self) -> tuple[Stage, IterVar] | None:
         """The stage and loop at which this stage is computed: its own, else those of its group."""
-        group = self.group
-        while group is not None and self.attach is None and not self.at_root:
+        group, found = self.group, self.attach
+        while group is not None and found is None and not self.at_root:
             if group.attach is not None:
                 self.place = self.place or group.place
-                return group.attach
+                found = group.attach
             group = group.group
-        return self.attach
+        if found is None:
+            return None
+        parent, axis = found
+        if any(axis is leaf for leaf in parent.leaf_iter_vars):
+            return found
+        return parent, follow(axis, parent.steps)
+
+    @property
+    def attach_stage(self) -> Stage | None:
+        """The stage in whose loops this one is computed."""
+        found = self.attached()
+        return None if found is None else found[0]
+
+    @property
+    def attach_ivar(self) -> IterVar | None:
+        """The loop that this stage is computed in."""
+        found = self.attached()
+        return None if found is None else found[1]
 
     def compute_root(self) -> None:
         """Compute the stage at the root, the default, in a loop nest of its own."""
@@ -389,28 +411,29 @@ class Stage:
 
     def transform_layout(self, mapping: Callable[..., Any]) -> list[IterVar]:
         """Change the layout of the result, and the loops with it, to `mapping(*indices)`; return the new axes."""
-        if self.relations:
+        if self.steps:
             raise ScheduleError(
                 f"s[{self.op.name}].transform_layout: the stage already has a schedule\n  at {user_span()}\n\n"
                 "  hint: call transform_layout first, then split, reorder and mark the new axes"
             )
-        index_map = IndexMap.from_func(mapping, ndim=len(self.op.axis))
-        shape = index_map.map_shape([iv.dom.extent for iv in self.op.axis])
-        axes = [IterVar(Range(0, d), f"ax{i}", IterVar.DataPar) for i, d in enumerate(shape)]
+        old = self.op.output(0).shape
+        index_map, separators = IndexMap.from_func_with_separators(mapping, ndim=len(old))
+        axes = [
+            IterVar(Range(0, d), f"ax{i}", IterVar.DataPar)
+            for i, d in enumerate(index_map.map_shape(list(old)))
+        ]
         reduced = list(self.op.reduce_axis)
-        self.root_iter_vars, self.all_iter_vars = [*axes, *reduced], [*axes, *reduced]
-        self.leaf_iter_vars = [*axes, *reduced]
-        count = len(self.op.axis)
-
-        def with_reduced(*at: Any) -> list[Any]:
-            made = index_map.map_indices(list(at[:count]))
-            return [*made, *at[count:]]
-
-        whole = index_map if not reduced else IndexMap.from_func(with_reduced, ndim=count + len(reduced))
+        if isinstance(self.op, BaseComputeOp):
+            self.root_iter_vars, self.all_iter_vars = [*axes, *reduced], [*axes, *reduced]
+            self.leaf_iter_vars = [*axes, *reduced]
 
         def edit(r: Replay) -> None:
-            r.sch.transform_layout(r.blocks[self], ("write", 0), index_map)
-            r.sch.transform_block_layout(r.blocks[self], whole)
+            block, buffer = r.holder(self)
+            r.sch.transform_layout(block, buffer, index_map)
+            if separators:
+                r.sch.set_axis_separator(block, buffer, separators)
+            if self in r.blocks:
+                relayout_loops(r, self, index_map, len(reduced))
 
         self.schedule._edits.append((user_span(), edit))
         return axes
@@ -439,19 +462,32 @@ class Stage:
         else:
             loops = sch.get_loops(block)
         handles.update(zip(self.root_iter_vars, loops, strict=False))
-        for step in self.relations:
+        self._note_bounds(sch, self.root_iter_vars, handles)
+        for step in self.steps:
             with blamed(step.span):
-                self._carry_out(sch, step, handles)
+                if isinstance(step, Singleton):
+                    own = sch.get_loops(block)[-len(self.root_iter_vars) :] if self.root_iter_vars else []
+                    handles[step.iter] = sch.add_unit_loop(own[0] if own else block)
+                else:
+                    self._carry_out(sch, step, handles)
+            self._note_bounds(sch, step.outputs, handles)
         for step in self.settings:
             with blamed(step.span):
                 getattr(sch, step.kind)(block, *step.args)
+
+    def _note_bounds(self, sch: TirSchedule, axes: Sequence[IterVar], handles: dict[IterVar, LoopRV]) -> None:
+        """Keep the ranges of axes for `InferBound`, before other steps take their loops away."""
+        for iv in axes:
+            if iv in handles:
+                loop = sch.loop(handles[iv])
+                self.schedule.bounds[iv] = (loop.loop_var, Range.from_min_extent(loop.min, loop.extent))
 
     def _choose_memory(self, sch: TirSchedule, block: BlockRV, loop: LoopRV) -> None:
         """Choose the scope of a stage inside loops bound to threads, unless it was set: private memory of each thread,
         or shared memory if several threads fill it together."""
         n = sch.loop(loop)
         tags = [thread_of(x) for x in (n, *sch.state.index.ancestors(n)) if isinstance(x, For)]
-        own = [step.args[1] for step in self.relations if step.kind == "bind"]
+        own = [step.args[1] for step in self.steps if step.kind == "bind"]
         if self.scope or not any(t.startswith(("threadIdx", "blockIdx")) for t in tags):
             return
         alone = any(t.startswith("threadIdx") for t in tags) and not any(
@@ -490,7 +526,7 @@ class Stage:
                 f"to\n  at {span}\n\n  hint: the axes are {names}"
             )
         tags = {known[v].thread_tag for v in undefined_vars(predicate)}
-        for step in self.relations:
+        for step in self.steps:
             if step.kind == "bind" and step.args[1] in tags and step.args[0].iter_type != IterVar.CommReduce:
                 raise ScheduleError(
                     f"s[{self.op.name}].set_store_predicate: each thread of {step.args[1]} stores elements of its "
@@ -515,3 +551,14 @@ class Stage:
         else:
             axis, *more = step.args
             getattr(sch, step.kind)(handles[axis], *more)
+
+
+def relayout_loops(r: Replay, stage: Stage, index_map: IndexMap, reduced: int) -> None:
+    """Run the spatial loops of a stage in the order of another layout."""
+    count = len(index_map.initial_indices)
+
+    def with_reduced(*at: Any) -> list[Any]:
+        return [*index_map.map_indices(list(at[:count])), *at[count:]]
+
+    loops = IndexMap.from_func(with_reduced, ndim=count + reduced) if reduced else index_map
+    r.sch.transform_block_layout(r.blocks[stage], loops)

@@ -11,7 +11,19 @@ from ..absent import absent
 from ..ir import ops
 from ..ir.dtype import DataType
 from ..ir.equal import structural_equal
-from ..ir.expr import ExprOp, IntImm, IterVar, PrimExpr, ProducerLoad, Range, Reduce, Var, const, convert
+from ..ir.expr import (
+    ExprOp,
+    IntImm,
+    IterVar,
+    PrimExpr,
+    ProducerLoad,
+    Range,
+    Reduce,
+    Var,
+    const,
+    convert,
+    whole,
+)
 from ..ir.span import Span, user_span
 from ..ir.stmt import Stmt
 from .broadcast import broadcast_indices, broadcast_shape
@@ -60,6 +72,7 @@ def checked_shape(shape: Any) -> tuple[PrimExpr, ...]:
 
 
 def _checked_dim(dim: Any, position: int) -> PrimExpr:
+    dim = whole(dim)
     if not isinstance(dim, (bool, ExprOp)) and hasattr(dim, "__index__"):
         dim = const(operator.index(dim))
     if isinstance(dim, ExprOp) or hasattr(dim, "__prim_expr__"):
