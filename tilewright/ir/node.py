@@ -81,6 +81,12 @@ class Node:
         return self
 
 
+class BaseExpr(Node):
+    """The base of expressions, of programs and of graphs."""
+
+    __slots__ = ()
+
+
 _ASSIGNED = re.compile(r"^(    )self\.(\w+) = (.*[^(\[{,\\])$")  # a statement that ends on its line
 
 
