@@ -87,6 +87,6 @@ def _of_graphs(name: str) -> Any:
 __getattr__ = lazily(
     __name__,
     {"base": "EnvFunc get_first_structural_mismatch make_node register_op_attr"},
-    "base",
+    "base diagnostics",
     _of_graphs,
 )

@@ -678,3 +678,8 @@ class Reduce(PrimExpr):
     value_index: int
     init: tuple[PrimExpr, ...] = ()
     _tail: ClassVar[str] = "self.dtype = self.source[self.value_index].dtype"
+
+
+# Classic names of what `==` and `!=` give, and of the bases of operators.
+EqualOp, NotEqualOp = EQ, NE
+BinaryOpExpr, CmpExpr, PrimExprWithOp = BinaryOp, CmpOp, PrimExpr

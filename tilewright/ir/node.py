@@ -74,6 +74,18 @@ class Node:
         """Whether `other` is this very node."""
         return self is other
 
+    def script(self, **options: Any) -> str:
+        """This part of a program in the script form, after a declaration of each variable that it does not define."""
+        from .printer import script
+
+        return script(self, **{"declare_free": True, **options})
+
+    def show(self, *args: Any, **options: Any) -> None:
+        """Print the script, coloured on a terminal."""
+        from .printer import show
+
+        show(self, *args, **options)
+
     def __copy__(self: _T) -> _T:
         return self
 

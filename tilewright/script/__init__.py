@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ..absent import attributes
 from ..homes import lazily
 from . import ir, tir
 from .ir import ir_module
@@ -10,4 +9,4 @@ from .parse import from_source, parse
 
 __all__ = ["from_source", "ir", "ir_builder", "ir_module", "parse", "tir"]
 
-__getattr__ = lazily(__name__, {}, "parser", attributes(__name__))
+__getattr__ = lazily(__name__, {}, "ir_builder parser")

@@ -326,9 +326,10 @@ def evaluate(value: Any) -> Evaluate:
     return Evaluate(convert(value))
 
 
-def buffer_store(buffer: _BufferNode, value: Any, indices: Any) -> BufferStore:
-    """`buffer[indices] = value`."""
-    return BufferStore(buffer, value, indices)
+def buffer_store(buffer: _BufferNode, value: Any, indices: Any, predicate: Any = None) -> BufferStore:
+    """`buffer[indices] = value`, in the lanes where `predicate` holds."""
+    held = const(value, buffer.dtype) if isinstance(value, (bool, int, float)) else value
+    return BufferStore(buffer, held, indices, predicate)
 
 
 def prefetch(target: Any, *args: Any, **kwargs: Any) -> Any:
