@@ -27,6 +27,8 @@ declare_homes(
     passes=(f"{__name__}.tir.transform", f"{__name__}.relay.transform", f"{__name__}.relay.qnn"),
     kinds=f"{__name__}.backends",
     compiler=f"{__name__}.compiler",
+    expressions=f"{__name__}.ir.expr",
+    graphs=f"{__name__}.relay",
     graph_kernels=f"{__name__}.relay.backend.single",
     patterns=f"{__name__}.relay.dataflow_pattern",
     programs=f"{__name__}.exec",
@@ -43,6 +45,7 @@ declare_homes(
 # Loaded when first used, so that `import tilewright` stays quick.
 _MODULES = (
     "_ffi arith auto_scheduler autotvm backends codegen compiler config contrib driver error instrument meta_schedule "
+    "parser "
     "relay rpc runtime script support target te testing tir topi tune tvmc vta"
 )
 _NAMES = {

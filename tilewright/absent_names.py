@@ -34,12 +34,6 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
         "tune a program with auto_scheduler.SearchTask and a model with auto_scheduler.extract_tasks or tvmc.tune; "
         "tilewright.auto_schedule needs no trials at all",
     ),
-    (
-        "script",
-        "ir_builder.*",
-        "programs are not built by frames",
-        "write the program as a @T.prim_func, or build it with tir.ir_builder.create()",
-    ),
     # -- tensor expressions ----------------------------------------------------------------------
     ("te", "gradient", "tensor expressions are not differentiated", _USE_FRAMEWORK),
     (

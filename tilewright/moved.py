@@ -26,7 +26,15 @@ MOVED: Final = {
     "driver.lower": "compiler.lower",
     "driver.tvmc": "tvmc",
     "instrument": "ir.instrument",
+    "parser": "relay.parser",
     "relay.qnn.transform": "relay.transform.canonicalize_qnn",
+    "script.parser": "script",
+    "tir.buffer": "ir.buffer",
+    "tir.data_layout": "ir.data_layout",
+    "tir.expr": "ir.expr",
+    "tir.function": "tir",
+    "tir.op": "tir",
+    "tir.stmt": "ir.stmt",
 }
 _PACKAGE: Final = __name__.partition(".")[0] + "."
 

@@ -17,6 +17,11 @@ from tilewright.script import tir as T
 ROOTS: dict[str, Any] = {"tvm": tvm, "te": te, "tir": tir, "T": T, "I": I}
 NAMES = {
     "tvm": """
+        arith.Extension ir.BaseExpr ir.IncompleteType ir.RelayExpr ir.TensorType ir.TypeKind.Type ir.TypeVar
+        ir.diagnostics.override_renderer parser.parse runtime.const script.ir_builder.IRBuilder
+        script.ir_builder.ir.ir_module script.ir_builder.tir.prim_func script.ir_builder.tir.vscale
+        script.parser.ir.ir_module script.parser.parse script.parser.tir.prim_func tir.buffer.decl_buffer
+        tir.expr.EqualOp tir.function.PrimFunc tir.function.TensorIntrin tir.op.exp tir.stmt.For
         DataType IRModule IRModule.from_expr TVMError __version__ _ffi.base.TVMError
         _ffi.runtime_ctypes.Device.STR2MASK arith.Analyzer arith.ConstIntBound arith.IntSet.vector
         arith.IntervalSet arith.IterMark arith.IterSplitExpr arith.IterSumExpr arith.ModularSet
@@ -102,10 +107,6 @@ NAMES = {
 # What is known by name and raises UnsupportedError when it is called.
 ABSENT = {
     "te": "gradient hybrid.build",
-    "tvm": """script.ir_builder.IRBuilder script.ir_builder.ir.ir_module script.ir_builder.tir.Buffer
-        script.ir_builder.tir.arg script.ir_builder.tir.block script.ir_builder.tir.broadcast
-        script.ir_builder.tir.buffer_store script.ir_builder.tir.evaluate script.ir_builder.tir.int32
-        script.ir_builder.tir.meta_var script.ir_builder.tir.prim_func script.ir_builder.tir.vscale""",
 }
 
 # Methods of schedules and stages. Those that the package itself lists as coming later say so when called.

@@ -42,7 +42,7 @@ LAYERS: dict[str, set[str]] = {
         "target.accelerator",
     },
     "te": {"ir", "arith", "absent", "homes", "tir", "runtime.container"},
-    "script": {"ir", "tir", "absent"},
+    "script": {"ir", "tir", "homes"},
     # a few operators are loops with stores, written with the builder
     "topi": {"ir", "arith", "te", "tir.ir_builder", "absent", "homes"},
     "codegen": {"ir", "arith", "runtime", "config", "forks", "files", "version"},

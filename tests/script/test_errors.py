@@ -8,9 +8,9 @@ import warnings
 
 import pytest
 
-from tilewright.ir import UnsupportedError
-from tilewright.ir.errors import ScriptError, TVMError
-from tilewright.script import from_source, ir_builder
+from tilewright.ir.diagnostics import override_renderer
+from tilewright.ir.errors import DiagnosticError, ScriptError, TVMError
+from tilewright.script import from_source
 from tilewright.script import ir as I
 from tilewright.script import tir as T
 
@@ -326,11 +326,19 @@ def test_decorators_want_the_right_thing() -> None:
         exec("@T.prim_func\ndef f():\n    pass", space)
 
 
-def test_frame_builder_says_what_to_use() -> None:
-    with pytest.raises(UnsupportedError, match=r"tir\.ir_builder\.create"):
-        ir_builder.IRBuilder()
-    with pytest.raises(UnsupportedError, match=r"ir_builder\.tir\.prim_func"):
-        ir_builder.tir.prim_func()
+def test_a_renderer_of_ones_own_gets_the_place_and_the_reason() -> None:
+    seen = []
+    override_renderer(lambda ctx: seen.extend(ctx.diagnostics))
+    try:
+        with pytest.raises(DiagnosticError):
+            from_source("@T.prim_func\ndef f(n: T.int32):\n    T.evaluate(m)\n")
+    finally:
+        override_renderer(None)
+    (told,) = seen
+    assert (told.span.line, told.message) == (3, "'m' is not defined here")
+    with pytest.raises(ScriptError):
+        from_source("@T.prim_func\ndef f(n: T.int32):\n    T.evaluate(m)\n")
+    assert len(seen) == 1
 
 
 def test_a_text_warns_of_nothing() -> None:

@@ -107,6 +107,7 @@ def test_a_part_stands_in_a_line_before_its_use() -> None:
 def test_what_is_not_a_program_stays_in_one_line() -> None:
     deep = nested(NUMBERS["Sub to the right"], J, 300)
     assert expr_text(deep) == str(deep) == script(deep) == "i - (" * 299 + "i - j" + ")" * 299
+    assert deep.script() == f"i = T.int32()\nj = T.int32()\n{deep}"
 
 
 def test_long_sums_stay_in_one_line() -> None:

@@ -1,7 +1,7 @@
 """Integer arithmetic analysis: bounds, residues, normal forms, integer sets and iteration maps."""
 
 from . import int_set
-from .analyzer import Analyzer, ConstIntBound, ModularSet, ProofStrength
+from .analyzer import Analyzer, ConstIntBound, Extension, ModularSet, ProofStrength
 from .int_set import IntervalSet, IntSet, eval_set, region_union
 from .iter_affine import inverse_affine_iter_map, subspace_divide
 from .iter_expr import IterMapExpr, IterMark, IterSplitExpr, IterSumExpr, normalize_iter_map_to_expr
@@ -30,6 +30,7 @@ from .region import (
 __all__ = [
     "Analyzer",
     "ConstIntBound",
+    "Extension",
     "IntConstraints",
     "IntConstraintsTransform",
     "IntSet",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from enum import IntEnum
+from enum import Flag, IntEnum
 from typing import Any, ClassVar, NamedTuple
 
 from ..ir.deep import deeply
@@ -43,11 +43,30 @@ class ProofStrength(IntEnum):
     SYMBOLIC_BOUND = 1
 
 
+class Extension(Flag):
+    """Rules of the simplifier that the classic API makes an option. All of them are always used here."""
+
+    NoExtensions = 0
+    TransitivelyProveInequalities = 1
+    ConvertBooleanToAndOfOrs = 2
+    ApplyConstraintsToBooleanBranches = 4
+    ComparisonOfProductAndSum = 8
+
+
 class Analyzer(Vectors):
     """Facts about integer variables, and simplification and proof by means of them.
 
     Signed 32 and 64 bit arithmetic is assumed not to overflow; narrower and unsigned types wrap around.
     """
+
+    @property
+    def enabled_extensions(self) -> Extension:
+        """The rules that the classic API makes an option: all of them, whatever is set."""
+        return ~Extension.NoExtensions
+
+    @enabled_extensions.setter
+    def enabled_extensions(self, flags: Extension) -> None:
+        Extension(flags)
 
     # -- facts -----------------------------------------------------------------------------
     def bind(self, var: Any, expr: Any, override: bool = False) -> None:

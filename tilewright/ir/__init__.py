@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..homes import lazily
+from typing import Any
+
+from ..homes import home_of, lazily
 from . import ops
 from .buffer import Buffer, BufferRegion, MatchBufferRegion, decl_buffer
 from .dtype import DataType
@@ -22,13 +24,14 @@ from .errors import (
 from .expr import PrimExpr, Range
 from .function import BaseFunc, PrimFunc
 from .module import GlobalVar, IRModule
-from .node import Node, node
+from .node import BaseExpr, Node, node
 from .op import CallEffectKind, Op, register_op
 from .serialize import load_json, save_json
 from .span import Span
-from .types import FuncType, PointerType, PrimType, TupleType, Type
+from .types import FuncType, PointerType, PrimType, TupleType, Type, TypeKind
 
 __all__ = [
+    "BaseExpr",
     "BaseFunc",
     "Buffer",
     "BufferRegion",
@@ -57,6 +60,7 @@ __all__ = [
     "TensorExpressionError",
     "TupleType",
     "Type",
+    "TypeKind",
     "UnsupportedError",
     "assert_structural_equal",
     "decl_buffer",
@@ -69,7 +73,20 @@ __all__ = [
     "structural_hash",
 ]
 
+_OF_GRAPHS = frozenset(("IncompleteType", "RelayExpr", "RelayRefType", "TensorType", "TypeVar"))
+
+
+def _of_graphs(name: str) -> Any:
+    """Expressions and types of graphs, of which this is a classic home."""
+    if name not in _OF_GRAPHS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(home_of("graphs"), {"RelayRefType": "RefType"}.get(name, name))
+
+
 # Loaded on first use: it brings in the registry of functions, and NumPy with that.
 __getattr__ = lazily(
-    __name__, {"base": "EnvFunc get_first_structural_mismatch make_node register_op_attr"}, "base"
+    __name__,
+    {"base": "EnvFunc get_first_structural_mismatch make_node register_op_attr"},
+    "base diagnostics",
+    _of_graphs,
 )

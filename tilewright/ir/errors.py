@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from ..runtime.errors import DivisionByZeroError as DivisionByZeroError
 from ..runtime.errors import OutOfBoundsError as OutOfBoundsError
 from ..runtime.errors import TVMError as TVMError
 from ..runtime.errors import UnsupportedError as UnsupportedError
+
+if TYPE_CHECKING:
+    from .span import Span
 
 
 def near_matches(name: str, known: Iterable[str]) -> str:
@@ -56,13 +60,14 @@ class FrontendError(TVMError, ValueError):
     """A model that cannot be imported: the file, the node and the reason."""
 
 
-class ScriptError(TVMError, SyntaxError):
-    """A script that does not parse."""
-
-    def __init__(self, message: str = "") -> None:
-        super().__init__(message)
-        self.msg = message  # what Python prints of a SyntaxError
-
-
 class DiagnosticError(TVMError):
     """Errors that were reported one by one before this one was raised."""
+
+
+class ScriptError(DiagnosticError, SyntaxError):
+    """A script that does not parse; `span` is the place, and `reason` what is wrong there."""
+
+    def __init__(self, message: str = "", span: Span | None = None, reason: str = "") -> None:
+        super().__init__(message)
+        self.msg = message  # what Python prints of a SyntaxError
+        self.span, self.reason = span, reason or message

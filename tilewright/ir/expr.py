@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 from . import operators
 from .dtype import BOOL, FLOAT32, HANDLE, INT32, INT64, DataType
-from .node import Node, node, register_converter
+from .node import BaseExpr, Node, node, register_converter
 from .operators import ExprOp as ExprOp
 from .types import PointerType, PrimType, Type
 
@@ -76,7 +76,7 @@ def _bind_ops(module: Any) -> None:
     operators.bind(module)
 
 
-class PrimExpr(ExprOp, Node):
+class PrimExpr(ExprOp, BaseExpr):
     """A value, computed without side effects."""
 
     __slots__ = ("dtype",)
@@ -688,3 +688,8 @@ class Reduce(PrimExpr):
     value_index: int
     init: tuple[PrimExpr, ...] = ()
     _tail: ClassVar[str] = "self.dtype = self.source[self.value_index].dtype"
+
+
+# Classic names of what `==` and `!=` give, and of the bases of operators.
+EqualOp, NotEqualOp = EQ, NE
+BinaryOpExpr, CmpExpr, PrimExprWithOp = BinaryOp, CmpOp, PrimExpr

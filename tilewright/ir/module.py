@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .function import BaseFunc
-from .node import Node
+from .node import BaseExpr
 from .types import PrimType
 
 
-class GraphNode(Node):
+class GraphNode(BaseExpr):
     """The interface of graph expressions for modules: calls and text."""
 
     __slots__ = ()

@@ -74,11 +74,29 @@ class Node:
         """Whether `other` is this very node."""
         return self is other
 
+    def script(self, **options: Any) -> str:
+        """This part of a program in the script form, after a declaration of each variable that it does not define."""
+        from .printer import script
+
+        return script(self, **{"declare_free": True, **options})
+
+    def show(self, *args: Any, **options: Any) -> None:
+        """Print the script, coloured on a terminal."""
+        from .printer import show
+
+        show(self, *args, **options)
+
     def __copy__(self: _T) -> _T:
         return self
 
     def __deepcopy__(self: _T, memo: Any) -> _T:
         return self
+
+
+class BaseExpr(Node):
+    """The base of expressions, of programs and of graphs."""
+
+    __slots__ = ()
 
 
 _ASSIGNED = re.compile(r"^(    )self\.(\w+) = (.*[^(\[{,\\])$")  # a statement that ends on its line

@@ -46,6 +46,8 @@ def expr_text(expr: Any) -> str:
 class _ScriptFunc(ScriptStmt):
     """Prints functions, modules and all other nodes."""
 
+    declares = False  # whether the free variables of an expression are declared before it
+
     def any(self, obj: Any, name: str | None) -> None:
         if isinstance(obj, IRModule):
             self.module(obj, name or "Module")
@@ -63,6 +65,9 @@ class _ScriptFunc(ScriptStmt):
             self.emit(f"{self.i}.GlobalVar({quoted(obj.name_hint)})", obj)
         else:
             self.taken_out = None
+            if self.declares:
+                self.prepare(obj)
+                self.declare_free(obj)
             self.emit(self.expr(obj), obj)
 
     def module(self, mod: IRModule, name: str) -> None:
@@ -184,6 +189,7 @@ def _render(
     ir_prefix: str = "I",
     indent_spaces: int = 4,
     print_line_numbers: bool = False,
+    declare_free: bool = False,
     **others: Any,
 ) -> list[str]:
     unknown = sorted(set(others) - _WITHOUT_EFFECT)
@@ -191,6 +197,7 @@ def _render(
         raise TypeError(f"script has no option {unknown[0]!r}")
     printer = _ScriptFunc(tir_prefix, target, indent_spaces, syntax_sugar)
     printer.i = ir_prefix
+    printer.declares = declare_free
     head_t = f"# from {_PACKAGE}.script import tir as {tir_prefix}"
     head: list[str] = []
     if isinstance(obj, IRModule):
@@ -215,7 +222,8 @@ def script(obj: Any, **options: Any) -> str:
     """A module, function, statement, expression or buffer in the script form.
 
     Options: `name` for the function or class, `tir_prefix`, `ir_prefix`, `indent_spaces`,
-    `print_line_numbers`, and `syntax_sugar=False` to write every loop, axis and root block in full.
+    `print_line_numbers`, `syntax_sugar=False` to write every loop, axis and root block in full, and
+    `declare_free=True` to declare the free variables of an expression before it.
     """
     return "\n".join(_render(obj, **options))
 

@@ -46,12 +46,6 @@ class Stmt(Node):
 
         return script(self)
 
-    def script(self, **options: Any) -> str:
-        """This statement in the script form."""
-        from .printer import script
-
-        return script(self, **options)
-
 
 def _to_stmt(value: Any) -> Stmt:
     if isinstance(value, Stmt):
@@ -124,7 +118,7 @@ class For(Stmt):
     def __init__(
         self,
         loop_var: Var,
-        min_val: Any,
+        min: Any,
         extent: Any,
         kind: ForKind,
         body: Any,
@@ -132,7 +126,7 @@ class For(Stmt):
         annotations: dict[str, Any] | None = None,
         span: Any = None,
     ) -> None:
-        low, size = convert(min_val), convert(extent)
+        low, size = convert(min), convert(extent)
         kind_of_var = loop_var.dtype
         self.loop_var = loop_var
         self.min = low if low.dtype is kind_of_var else cast(kind_of_var, low)

@@ -6,9 +6,9 @@ Nothing here imports the compiler. Names are loaded on first use, so that import
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ..homes import lazily
+from ..homes import home_of, lazily
 
 if TYPE_CHECKING:
     from . import (
@@ -137,10 +137,20 @@ _NAMES = {
     "threads": "num_threads",
     "timing": "BenchmarkResult time_evaluator",
 }
+
+
+def _of_programs(name: str) -> Any:
+    """The constructor of constants, of which this is a classic home."""
+    if name != "const":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return home_of("expressions").const
+
+
 __getattr__ = lazily(
     __name__,
     _NAMES,
     "container errors module nd=ndarray ndarray params profiler_vm profiling registry threads timing vm",
+    _of_programs,
 )
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ..absent import attributes
+from ..homes import lazily
 from . import ir, tir
 from .ir import ir_module
 from .parse import from_source, parse
 
 __all__ = ["from_source", "ir", "ir_builder", "ir_module", "parse", "tir"]
 
-__getattr__ = attributes(__name__)
+__getattr__ = lazily(__name__, {}, "ir_builder parser")

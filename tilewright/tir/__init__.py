@@ -116,6 +116,7 @@ __getattr__ = lazily(
         "interpret": "InterpreterError",
         "tensor_intrin": "TensorIntrin",
     },
-    "analysis interpret ir_builder schedule script stmt_functor tensor_intrin transform",
+    "analysis buffer data_layout expr function interpret ir_builder op schedule script stmt stmt_functor "
+    "tensor_intrin transform",
     _elsewhere,
 )

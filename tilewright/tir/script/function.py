@@ -6,15 +6,17 @@ import ast
 import inspect
 import linecache
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType, SimpleNamespace
 from typing import Any
 
 from ...homes import home_of
-from ...ir import GlobalVar, IRModule, PrimFunc
+from ...ir import GlobalVar, IRModule, PrimFunc, Span
 from ...ir.buffer import Buffer
 from ...ir.deep import deep_programs
+from ...ir.diagnostics import report
 from ...ir.errors import ScriptError
 from ...ir.expr import Var, const
 from ...ir.functor import pre_order_visit
@@ -52,7 +54,7 @@ def parse_function(source: Source, outside: Mapping[str, Any], options: Options 
         ret_type = _return_type(definition, parser)
         body = parser.suite(definition.body)
     if options.root or root.allocs:
-        body = _with_root(body, root.allocs)
+        body = with_root(body, root.allocs)
     attrs = dict(parser.func_attrs)
     if not options.private:
         symbol = definition.name if options.name is None else options.name
@@ -128,7 +130,7 @@ def _return_type(definition: ast.FunctionDef, parser: Evaluator) -> Type | None:
         return TupleType() if value is None else type_of(value)
 
 
-def _with_root(body: Stmt, allocs: list[Buffer]) -> Stmt:
+def with_root(body: Stmt, allocs: list[Buffer]) -> Stmt:
     """The body under a root block, if it has blocks or buffers that need one."""
     if not allocs and not needs_root(body):
         return body
@@ -254,6 +256,16 @@ def _in_module_class(frame: FrameType | None) -> bool:
 
 
 # -------------------------------------------------------------------------------- decorators
+@contextmanager
+def _reported() -> Iterator[None]:
+    """Tell a renderer of diagnostics, if one was chosen, of the error that ends the reading of a script."""
+    try:
+        yield
+    except ScriptError as bad:
+        report(bad.span or Span("<script>", 1), bad.reason)
+        raise
+
+
 def prim_func(
     func: Callable[..., Any] | None = None,
     private: bool = False,
@@ -278,7 +290,8 @@ def _decorate(func: Callable[..., Any], frame: FrameType, options: Options) -> A
         raise TypeError(f"T.prim_func takes a Python function, not {func!r}")
     if _in_module_class(frame):
         return func
-    return parse_function(function_source(func.__code__), _surroundings(frame, func), options)
+    with _reported():
+        return parse_function(function_source(func.__code__), _surroundings(frame, func), options)
 
 
 def ir_module(cls: type | None = None, check_well_formed: bool = True) -> Any:
@@ -296,8 +309,8 @@ def _decorate_class(cls: type, frame: FrameType) -> IRModule:
     for m in vars(cls).values():
         if inspect.isfunction(m):
             outside.update(_closure(m))
-    made = parse_class(class_source(cls, frame.f_lineno, frame.f_code.co_filename), outside)
-    return made
+    with _reported():
+        return parse_class(class_source(cls, frame.f_lineno, frame.f_code.co_filename), outside)
 
 
 def macro(func: Callable[..., Any] | None = None, hygienic: bool = True) -> Any:
@@ -326,7 +339,8 @@ def from_source(
         return parse_class(class_source(program, frame.f_lineno, frame.f_code.co_filename), outside)
     text = str(program)
     try:
-        return _read(text_source(text, Reach(extra_vars or {}, len(text))), extra_vars or {})
+        with _reported():
+            return _read(text_source(text, Reach(extra_vars or {}, len(text))), extra_vars or {})
     except (RecursionError, MemoryError) as bad:
         raise ScriptError(f"<script>: the program is too large to be read ({type(bad).__name__})") from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -221,11 +222,13 @@ def grid(*extents: Any) -> LoopSpec:
     return LoopSpec(ForKind.SERIAL, [tuple(e) if isinstance(e, (tuple, list)) else (0, e) for e in extents])
 
 
-def plain_range(start: Any, stop: Any = None, step: Any = None) -> LoopSpec:
-    """Python's `range` in a script."""
+def plain_range(
+    start: Any, stop: Any = None, step: Any = None, *, annotations: Mapping[str, Any] | None = None
+) -> LoopSpec:
+    """Python's `range` in a script; it takes annotations, as `T.serial` does."""
     if step is not None and not (isinstance(step, int) and step == 1):
         raise ValueError("a loop advances by 1; multiply the index inside instead of giving `range` a step")
-    return serial(start, stop)
+    return serial(start, stop, annotations=annotations)
 
 
 # -------------------------------------------------------------------------------- blocks
@@ -323,9 +326,10 @@ def evaluate(value: Any) -> Evaluate:
     return Evaluate(convert(value))
 
 
-def buffer_store(buffer: _BufferNode, value: Any, indices: Any) -> BufferStore:
-    """`buffer[indices] = value`."""
-    return BufferStore(buffer, value, indices)
+def buffer_store(buffer: _BufferNode, value: Any, indices: Any, predicate: Any = None) -> BufferStore:
+    """`buffer[indices] = value`, in the lanes where `predicate` holds."""
+    held = const(value, buffer.dtype) if isinstance(value, (bool, int, float)) else value
+    return BufferStore(buffer, held, indices, predicate)
 
 
 def prefetch(target: Any, *args: Any, **kwargs: Any) -> Any:
@@ -491,7 +495,22 @@ _FUNCTIONS = (
     "truncdiv truncmod floordiv floormod ceildiv div indexdiv indexmod all any likely min_value max_value "
     "infinity isnan isinf isfinite abs fabs power pow if_then_else select logical_and logical_or logical_not"
 )
-_made.update({name: getattr(_ops, name) for name in _FUNCTIONS.split()})
+
+
+def _typed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of scripts that may be told its data type, as older scripts do; the type must be the one it has."""
+
+    @functools.wraps(function)
+    def build(*args: Any, dtype: Any = None, **kwargs: Any) -> Any:
+        made = function(*args, **kwargs)
+        if dtype is not None and dtype_of(dtype) is not made.dtype:
+            raise TypeError(f"T.{function.__name__}(…, dtype={str(dtype)!r}) gives {made.dtype}: `{made}`")
+        return made
+
+    return build
+
+
+_made.update({name: _typed(getattr(_ops, name)) for name in _FUNCTIONS.split()})
 
 
 def lookup(name: str) -> Any:

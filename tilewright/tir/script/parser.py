@@ -120,14 +120,15 @@ class _Suite:
         self.out = []
 
     def done(self) -> Stmt:
-        body = _sequence(self.out)
+        body = sequence(self.out)
         for before, make, s in reversed(self.open):
             with self.source.at(s):
-                body = _sequence([*before, make(body)])
+                body = sequence([*before, make(body)])
         return body
 
 
-def _sequence(stmts: list[Stmt]) -> Stmt:
+def sequence(stmts: list[Stmt]) -> Stmt:
+    """The statements as one."""
     flat: list[Stmt] = []
     for s in stmts:
         flat.extend(s.seq if isinstance(s, SeqStmt) else [s])
@@ -163,6 +164,8 @@ class StmtParser(Evaluator):
         self.func_attrs: dict[str, Any] = {}
         self.buffer_map: dict[Var, Buffer] = {}
         self.params: list[Var] = []
+        self.func_name = ""
+        self.ret_type: Type | None = None
 
     # -- suites ------------------------------------------------------------------------------
     def suite(self, body: list[ast.stmt]) -> Stmt:
@@ -493,8 +496,7 @@ class StmtParser(Evaluator):
             return lambda body: AttrStmt(node, value.key, held, body)
         if isinstance(value, AssertSpec):
             return lambda body: AssertStmt(convert(value.condition), convert(value.message), body)
-        region, condition = value.region, convert(value.condition)
-        return lambda body: BufferRealize(region.buffer, region.region, condition, body)
+        return _realized(value)
 
     def _let(self, value: LetSpec, name: str | None) -> Wrap:
         kind = None if value.annotation is None else type_of(value.annotation)
@@ -526,12 +528,15 @@ class StmtParser(Evaluator):
         return lambda body: AttrStmt(thread, launch_key(thread.thread_tag), extent, body)
 
     def block(self, spec: BlockSpec, s: ast.With, at: int) -> Stmt:
-        frame = BlockFrame(spec.name)
-        self.frames.append(frame)
+        self.frames.append(BlockFrame(spec.name))
         loops, self.loops = self.loops, dict(self.loops)
         body = self.with_body(s, at)
         self.loops = loops
-        self.frames.pop()
+        return self.close_block(spec, body, s)
+
+    def close_block(self, spec: BlockSpec, body: Stmt, s: ast.With | None) -> Stmt:
+        """The block whose declarations are in the innermost frame."""
+        frame = self.frames.pop()
         if not spec.no_realize and len(frame.iter_values) != len(frame.iter_vars):
             raise self.source.error(s, f"block {spec.name}: an axis has no value")
         made = Block(
@@ -575,25 +580,31 @@ class StmtParser(Evaluator):
         names = s.target.elts if isinstance(s.target, (ast.Tuple, ast.List)) else [s.target]
         if len(names) != len(spec.bounds) or not all(isinstance(n, ast.Name) for n in names):
             raise self.source.error(s.target, f"{len(names)} loop variables for {len(spec.bounds)} extents")
-        ranges = [self._range(start, stop) for start, stop in spec.bounds]
-        loop_vars = [
-            Var(n.id, r.extent.dtype)  # type: ignore[attr-defined]
-            for n, r in zip(names, ranges, strict=True)
-        ]
         with self.scope():
-            for v, r in zip(loop_vars, ranges, strict=True):
+            loop_vars = self.open_loops(spec, [n.id for n in names])  # type: ignore[attr-defined]
+            for v in loop_vars:
                 self.bind(v.name, v)
-                self.loops[v] = r
             body = self.suite(s.body)
-        for v, r in reversed(list(zip(loop_vars, ranges, strict=True))):
+        here.add(self.close_loops(spec, loop_vars, body, s))
+
+    def open_loops(self, spec: LoopSpec, names: list[str]) -> list[Var]:
+        """The variables of loops, whose ranges are known from here on."""
+        ranges = [self._range(start, stop) for start, stop in spec.bounds]
+        loop_vars = [Var(n, r.extent.dtype) for n, r in zip(names, ranges, strict=True)]
+        self.loops.update(zip(loop_vars, ranges, strict=True))
+        return loop_vars
+
+    def close_loops(self, spec: LoopSpec, loop_vars: list[Var], body: Stmt, s: ast.For | None) -> Stmt:
+        """The loops around their body."""
+        for v in reversed(loop_vars):
+            r = self.loops.pop(v)
             binding = None
             if spec.kind is ForKind.THREAD_BINDING:
                 binding = IterVar(None, Var("", v.dtype), IterVar.ThreadIndex, spec.thread or "")
             body = For(
                 v, r.min, r.extent, spec.kind, body, binding, spec.annotations, span=self.source.span(s)
             )
-            del self.loops[v]
-        here.add(body)
+        return body
 
     @staticmethod
     def _range(start: Any, stop: Any) -> Range:
@@ -655,6 +666,16 @@ class StmtParser(Evaluator):
                     raise self.source.error(at, f"the macro needs an argument {n!r}")
                 given[n] = self.eval(defaults[n])
         self.scopes[-1].update(given)
+
+
+def _realized(value: RealizeSpec) -> Wrap:
+    buffer, bounds, condition = value.region.buffer, value.region.region, convert(value.condition)
+    if value.scope == buffer.scope():
+        return lambda body: BufferRealize(buffer, bounds, condition, body)
+    scope = StringImm(value.scope)
+    return lambda body: AttrStmt(
+        buffer, "realize_scope", scope, BufferRealize(buffer, bounds, condition, body)
+    )
 
 
 def _as_read(target: ast.expr) -> ast.expr:

@@ -65,7 +65,7 @@ class Source:
             out += [f"  | {text}", f"  | {' ' * start}{'^' * max(1, end - start)}"]
         if hint:
             out.append(f"  hint: {hint}")
-        return ScriptError("\n".join(out))
+        return ScriptError("\n".join(out), self.span(at), reason)
 
 
 def near(name: str, known: Any) -> str:

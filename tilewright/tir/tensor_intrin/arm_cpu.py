@@ -7,6 +7,7 @@ from .dot_product_common import (
     DP4A_S8U8S32_INTRIN,
     DP4A_U8S8S32_INTRIN,
     DP4A_U8U8S32_INTRIN,
+    DP4A_U8U8U32_INTRIN,
     register_dot,
 )
 
@@ -19,6 +20,7 @@ __all__ = [
     "DP4A_S8U8S32_INTRIN",
     "DP4A_U8S8S32_INTRIN",
     "DP4A_U8U8S32_INTRIN",
+    "DP4A_U8U8U32_INTRIN",
 ]
 
 ARM_DOT_4x4_i8_NEON_INTRIN = "dot_4x4_i8i8s32_neon"

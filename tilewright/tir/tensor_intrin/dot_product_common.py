@@ -47,7 +47,7 @@ _DP4A = """
 def dp4a(
     A: T.Buffer((4,), "{a}", offset_factor=1, align=4, scope="shared"),
     B: T.Buffer((4,), "{b}", offset_factor=1, align=4, scope="shared"),
-    C: T.Buffer((1,), "int32", offset_factor=1, align=4, scope="local"),
+    C: T.Buffer((1,), "{c}", offset_factor=1, align=4, scope="local"),
 ):
     with T.block("root"):
         T.reads(C[0], A[0:4], B[0:4])
@@ -57,15 +57,22 @@ _DP4A_DESC = """\
         for i in range(4):
             with T.block("update"):
                 vi = T.axis.reduce(4, i)
-                C[0] = C[0] + T.Cast("int32", A[vi]) * T.Cast("int32", B[vi])
+                C[0] = C[0] + T.Cast("{c}", A[vi]) * T.Cast("{c}", B[vi])
 """
 _DP4A_IMPL = """\
         C[0] = T.dp4a(A.vload([0], "{a}x4"), B.vload([0], "{b}x4"), C[0])
 """
+# The bits of a sum modulo 2**32 are the same with and without a sign.
+_DP4A_UNSIGNED = """\
+        C[0] = T.reinterpret(
+            "uint32", T.dp4a(A.vload([0], "{a}x4"), B.vload([0], "{b}x4"), T.reinterpret("int32", C[0]))
+        )
+"""
 
 
-def _register_dp4a(name: str, a: str, b: str) -> str:
-    desc, done = (from_source((_DP4A + part).format(a=a, b=b)) for part in (_DP4A_DESC, _DP4A_IMPL))
+def _register_dp4a(name: str, a: str, b: str, c: str = "int32") -> str:
+    impl = _DP4A_UNSIGNED if c == "uint32" else _DP4A_IMPL
+    desc, done = (from_source((_DP4A + part).format(a=a, b=b, c=c)) for part in (_DP4A_DESC, impl))
     return built_in(name, desc, done)
 
 
@@ -73,3 +80,4 @@ DP4A_S8S8S32_INTRIN = _register_dp4a("dp4a_s8s8s32", "int8", "int8")
 DP4A_S8U8S32_INTRIN = _register_dp4a("dp4a_s8u8s32", "int8", "uint8")
 DP4A_U8S8S32_INTRIN = _register_dp4a("dp4a_u8s8s32", "uint8", "int8")
 DP4A_U8U8S32_INTRIN = _register_dp4a("dp4a_u8u8s32", "uint8", "uint8")
+DP4A_U8U8U32_INTRIN = _register_dp4a("dp4a_u8u8u32", "uint8", "uint8", "uint32")
