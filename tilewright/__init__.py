@@ -28,6 +28,7 @@ declare_homes(
     kinds=f"{__name__}.backends",
     compiler=f"{__name__}.compiler",
     graph_kernels=f"{__name__}.relay.backend.single",
+    graph_library=f"{__name__}.relay.std",
     patterns=f"{__name__}.relay.dataflow_pattern",
     programs=f"{__name__}.exec",
     reducers=f"{__name__}.te.reducer",

@@ -26,7 +26,19 @@ from .node import Node, node
 from .op import CallEffectKind, Op, register_op
 from .serialize import load_json, save_json
 from .span import Span
-from .types import FuncType, PointerType, PrimType, TupleType, Type
+from .types import (
+    FuncType,
+    GlobalTypeVar,
+    IncompleteType,
+    PointerType,
+    PrimType,
+    RefType,
+    TupleType,
+    Type,
+    TypeCall,
+    TypeKind,
+    TypeVar,
+)
 
 __all__ = [
     "BaseFunc",
@@ -37,8 +49,10 @@ __all__ = [
     "DataType",
     "DiagnosticError",
     "FuncType",
+    "GlobalTypeVar",
     "GlobalVar",
     "IRModule",
+    "IncompleteType",
     "InternalError",
     "LoweringError",
     "MatchBufferRegion",
@@ -49,6 +63,7 @@ __all__ = [
     "PrimFunc",
     "PrimType",
     "Range",
+    "RefType",
     "ScheduleError",
     "ScriptError",
     "Span",
@@ -57,6 +72,9 @@ __all__ = [
     "TensorExpressionError",
     "TupleType",
     "Type",
+    "TypeCall",
+    "TypeKind",
+    "TypeVar",
     "UnsupportedError",
     "assert_structural_equal",
     "decl_buffer",
@@ -69,7 +87,14 @@ __all__ = [
     "structural_hash",
 ]
 
+RelayRefType = RefType
+
 # Loaded on first use: it brings in the registry of functions, and NumPy with that.
 __getattr__ = lazily(
-    __name__, {"base": "EnvFunc get_first_structural_mismatch make_node register_op_attr"}, "base"
+    __name__,
+    {
+        "base": "EnvFunc get_first_structural_mismatch make_node register_op_attr",
+        "tensor_type": "TensorType",
+    },
+    "base tensor_type",
 )
