@@ -30,6 +30,7 @@ declare_homes(
     expressions=f"{__name__}.ir.expr",
     graphs=f"{__name__}.relay",
     graph_kernels=f"{__name__}.relay.backend.single",
+    graph_library=f"{__name__}.relay.std",
     patterns=f"{__name__}.relay.dataflow_pattern",
     programs=f"{__name__}.exec",
     reducers=f"{__name__}.te.reducer",

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Final
 
 _ADT = "graphs have no algebraic data types and no pattern matching"
-_REFS = "graphs have no references to memory that changes"
 _TRAINING = "models are compiled to be run, not trained"
 _ELSEWHERE = "graphs are not cut into parts for the compilers of others"
 _STRATEGY = "an operator has one compute, which the automatic scheduler schedules for every target"
@@ -190,26 +189,6 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     # -- graphs ----------------------------------------------------------------------------------
     (
         "relay",
-        "Clause Constructor GlobalTypeVar Match Pattern PatternConstructor PatternTuple PatternVar PatternWildcard "
-        "TypeCall TypeData adt.*",
-        _ADT,
-        _USE_TUPLES,
-    ),
-    (
-        "relay",
-        "prelude.*",
-        "there is no library of functions over algebraic data types",
-        "use tuples, and relay.concatenate or relay.stack for lists of tensors",
-    ),
-    ("relay relay.expr", "RefCreate RefRead RefWrite", _REFS, "use relay.Let, or results of functions"),
-    (
-        "relay",
-        "loops.* while_loop",
-        "graphs have no loop of their own",
-        "write a recursive relay function; the virtual machine runs it",
-    ),
-    (
-        "relay",
         "random.*",
         "graphs have no generator of random numbers",
         "draw the numbers with NumPy and hand them over as inputs",
@@ -236,7 +215,7 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "relay",
-        "ShapeVar TypeConstraint TypeKind TypeRelation",
+        "ShapeVar TypeConstraint TypeRelation",
         "types are tensors, tuples, functions and variables of them",
         "use relay.TensorType with relay.Any or a tir.Var for a size",
     ),

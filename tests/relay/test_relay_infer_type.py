@@ -148,3 +148,51 @@ def test_the_local_type_is_asked_while_building() -> None:
     for _ in range(2000):
         e = relay.nn.relu(e)
         assert relay.transform.InferTypeLocal(e) == relay.TensorType((2,))
+
+
+def test_types_of_weights_follow_from_operators() -> None:
+    x = relay.var("x", shape=(1, 3, 8, 8))
+    names = ["w", "b", "gamma", "beta", "mean", "var", "alpha", "d"]
+    w, b, gamma, beta, mean, var, alpha, d = (relay.var(n) for n in names)
+    y = relay.nn.bias_add(relay.nn.conv2d(x, w, channels=4, kernel_size=(3, 3)), b)
+    y = relay.nn.prelu(relay.nn.batch_norm(y, gamma, beta, mean, var)[0], alpha)
+    y = relay.nn.dense(relay.nn.batch_flatten(y), d, units=10)
+    f = run_infer_type(relay.Function([x, w, b, gamma, beta, mean, var, alpha, d], y))
+    shapes = [p.checked_type.shape for p in f.params]
+    assert shapes == [(1, 3, 8, 8), (4, 3, 3, 3), *[(4,)] * 6, (10, 144)]
+    assert f.ret_type == relay.TensorType((1, 10))
+    assert "%w: Tensor[(4, 3, 3, 3), float32]" in f.astext()
+
+
+def test_a_variable_that_nothing_determines_is_refused_and_left_as_it_was() -> None:
+    x, w = relay.var("x", shape=(2, 3)), relay.var("w")
+    f = relay.Function([x, w], relay.nn.dense(x, w))
+    with pytest.raises(relay.RelayTypeError, match="%w has no type: it is not annotated, and its uses"):
+        relay.infer_type(f)
+    assert w.checked_type_ is None and f.body.checked_type_ is None
+
+
+def test_functions_as_values() -> None:
+    a, b = relay.TypeVar("a"), relay.TypeVar("b")
+    x, y = relay.Var("x", a), relay.Var("y", b)
+    same = relay.Function([x], x, a, [a])
+    f = relay.Var("f", relay.FuncType([b], b))
+    apply = relay.Function([f, y], f(y), b, [b])
+    assert typed(apply(same, relay.const(0))) == relay.scalar_type("int32")
+    name = relay.var("name")
+    both = relay.Let(name, same, relay.Tuple([name(relay.const(1)), name(relay.Tuple([]))]))
+    assert typed(both) == relay.TupleType([relay.scalar_type("int32"), relay.TupleType([])])
+    g, n = relay.var("g"), relay.var("n", "int32")
+    called = run_infer_type(relay.Function([n, g], relay.Call(g, [n]), relay.scalar_type("int32")))
+    kind = relay.scalar_type("int32")
+    assert called.checked_type == relay.FuncType([kind, relay.FuncType([kind], kind)], kind)
+
+
+def test_a_recursion_needs_no_declared_result() -> None:
+    n = relay.var("n", "int32")
+    f = GlobalVar("f")
+    body = relay.If(relay.equal(n, relay.const(0)), n, f(n - relay.const(1)))
+    mod = relay.transform.InferType()(IRModule({f: relay.Function([n], body)}))
+    assert mod["f"].ret_type == relay.scalar_type("int32")
+    call = mod["f"].body.false_branch
+    assert call.checked_type == relay.scalar_type("int32")

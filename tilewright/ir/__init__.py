@@ -28,7 +28,19 @@ from .node import BaseExpr, Node, node
 from .op import CallEffectKind, Op, register_op
 from .serialize import load_json, save_json
 from .span import Span
-from .types import FuncType, PointerType, PrimType, TupleType, Type, TypeKind
+from .types import (
+    FuncType,
+    GlobalTypeVar,
+    IncompleteType,
+    PointerType,
+    PrimType,
+    RefType,
+    TupleType,
+    Type,
+    TypeCall,
+    TypeKind,
+    TypeVar,
+)
 
 __all__ = [
     "BaseExpr",
@@ -40,8 +52,10 @@ __all__ = [
     "DataType",
     "DiagnosticError",
     "FuncType",
+    "GlobalTypeVar",
     "GlobalVar",
     "IRModule",
+    "IncompleteType",
     "InternalError",
     "LoweringError",
     "MatchBufferRegion",
@@ -52,6 +66,7 @@ __all__ = [
     "PrimFunc",
     "PrimType",
     "Range",
+    "RefType",
     "ScheduleError",
     "ScriptError",
     "Span",
@@ -60,7 +75,9 @@ __all__ = [
     "TensorExpressionError",
     "TupleType",
     "Type",
+    "TypeCall",
     "TypeKind",
+    "TypeVar",
     "UnsupportedError",
     "assert_structural_equal",
     "decl_buffer",
@@ -73,20 +90,23 @@ __all__ = [
     "structural_hash",
 ]
 
-_OF_GRAPHS = frozenset(("IncompleteType", "RelayExpr", "RelayRefType", "TensorType", "TypeVar"))
+RelayRefType = RefType
 
 
 def _of_graphs(name: str) -> Any:
-    """Expressions and types of graphs, of which this is a classic home."""
-    if name not in _OF_GRAPHS:
+    """Expressions of graphs, of which this is a classic home."""
+    if name != "RelayExpr":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(home_of("graphs"), {"RelayRefType": "RefType"}.get(name, name))
+    return home_of("graphs").RelayExpr
 
 
 # Loaded on first use: it brings in the registry of functions, and NumPy with that.
 __getattr__ = lazily(
     __name__,
-    {"base": "EnvFunc get_first_structural_mismatch make_node register_op_attr"},
-    "base diagnostics",
+    {
+        "base": "EnvFunc get_first_structural_mismatch make_node register_op_attr",
+        "tensor_type": "TensorType",
+    },
+    "base diagnostics tensor_type",
     _of_graphs,
 )

@@ -14,7 +14,7 @@ from .module import GlobalVar, GraphNode, IRModule
 from .node import Node, field_kinds
 from .op import Op
 from .stmt import Block, BufferRealize, DeclBuffer, For
-from .types import Type
+from .types import FuncType, GlobalTypeVar, Type, TypeVar, type_parts
 
 # How expressions over whole tensors are compared and hashed: (their class, comparison, hash).
 _graph: list[tuple[type, Callable[..., None], Callable[..., int]]] = []
@@ -200,12 +200,49 @@ class Comparer:
         elif hasattr(a, "tobytes"):
             if a.shape != b.shape or str(a.dtype) != str(b.dtype) or a.tobytes() != b.tobytes():
                 self.fail(path, a, b)
-        elif isinstance(a, (str, int, bool, bytes, Type, Op)) or a is None:
+        elif isinstance(a, Type):
+            if not self.same_type(a, b):
+                self.fail(path, a, b, f"type {a} is not {b}")
+        elif isinstance(a, (str, int, bool, bytes, Op)) or a is None:
             if a != b:
                 self.fail(path, a, b)
         elif a is not b and (a != b) is not False:
             # A value whose == does not return a bool (a tensor) is compared by identity.
             self.fail(path, a, b)
+
+    def same_type(self, a: Any, b: Any) -> bool:
+        """Whether two types agree, with the variables in them as they were bound."""
+        if isinstance(a, TypeVar) and isinstance(b, TypeVar):
+            if a.kind != b.kind or (a not in self.left and b not in self.right and not self.map_free):
+                return a is b
+            if a not in self.left and b not in self.right:
+                self.bind(a, b)
+            return self.left.get(a) is b and self.right.get(b) is a
+        if isinstance(a, GlobalTypeVar) and isinstance(b, GlobalTypeVar):
+            return a.name_hint == b.name_hint and a.kind == b.kind
+        if a.__class__ is not b.__class__:
+            return False
+        own = getattr(a, "same_definition", None)
+        if own is not None:
+            return bool(own(b, self))
+        if isinstance(a, FuncType) and isinstance(b, FuncType):
+            if len(a.type_params) != len(b.type_params) or len(a.type_constraints) != len(b.type_constraints):
+                return False
+            for p, q in zip(a.type_params, b.type_params, strict=True):
+                self.bind(p, q)
+            if not all(map(self.same_type, a.type_constraints, b.type_constraints)):
+                return False
+        left, right = type_parts(a), type_parts(b)
+        if left or right:
+            return len(left) == len(right) and all(map(self.same_type, left, right))
+        shape, other = getattr(a, "shape", None), getattr(b, "shape", None)
+        if shape is not None and other is not None and a != b and len(shape) == len(other):
+            try:
+                self.go(shape, other, ())
+            except Mismatch:
+                return False
+            return bool(a.dtype == b.dtype)
+        return bool(a == b)
 
     def fields(self, a: Node, b: Node, path: Path) -> None:
         cls = a.__class__
@@ -275,6 +312,8 @@ class Comparer:
         if sorted(left) != sorted(right):
             self.fail((path, ".functions"), a, b, f"functions {sorted(left)} against {sorted(right)}")
         self.go(a.attrs, b.attrs, (path, ".attrs"))
+        types = [{t.name_hint: d for t, d in m.type_definitions.items()} for m in (a, b)]
+        self.go(*types, (path, ".type_definitions"))
         for name in left:
             self.go(left[name], right[name], (path, f".functions[{name!r}]"))
 
@@ -448,7 +487,24 @@ class Hasher:
             return hash(a.name_hint)
         if isinstance(a, float) and math.isnan(a):
             return hash("nan")
-        return hash(a) if isinstance(a, (str, int, float, bool, bytes, Type)) or a is None else hash(str(a))
+        if isinstance(a, Type):
+            return self.type(a)
+        return hash(a) if isinstance(a, (str, int, float, bool, bytes)) or a is None else hash(str(a))
+
+    def type(self, a: Any) -> int:
+        if isinstance(a, FuncType):
+            for v in a.type_params:
+                self.number(v)
+        if isinstance(a, TypeVar):
+            known = a in self.seen or self.map_free
+            return hash(("type", self.number(a) if known else id(a), int(a.kind)))
+        if isinstance(a, GlobalTypeVar):
+            return hash(("data", a.name_hint))
+        parts = type_parts(a)
+        if parts:
+            return hash((type(a).__name__, *map(self.type, parts)))
+        shape = getattr(a, "shape", None)
+        return hash(a) if shape is None else hash((len(shape), str(a.dtype)))
 
 
 @deeply

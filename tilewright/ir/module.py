@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ..homes import home_of
 from .function import BaseFunc
 from .node import BaseExpr
-from .types import PrimType
+from .types import GlobalTypeVar, PrimType
 
 
 class GraphNode(BaseExpr):
@@ -94,7 +95,41 @@ class IRModule:
     def get_global_vars(self) -> list[GlobalVar]:
         return list(self.functions)
 
+    def get_global_type_var(self, name: str) -> GlobalTypeVar:
+        """The name of a data type, as the module has it."""
+        for t in self.type_definitions:
+            if t.name_hint == name:
+                return t  # type: ignore[no-any-return]
+        known = ", ".join(t.name_hint for t in self.type_definitions) or "none"
+        raise ValueError(f"the module has no data type {name!r}; it has: {known}")
+
+    def get_global_type_vars(self) -> list[GlobalTypeVar]:
+        return list(self.type_definitions)
+
+    def get_type(self, name: str) -> tuple[Any, ...]:
+        """A data type and its constructors."""
+        found = self.get_global_type_var(name)
+        return found, *self.type_definitions[found].constructors
+
+    def get_constructor(self, tag: int) -> Any:
+        """The constructor of a tag."""
+        for data in self.type_definitions.values():
+            for c in data.constructors:
+                if c.tag == tag:
+                    return c
+        raise ValueError(f"no data type of the module has a constructor with tag {tag}")
+
+    def import_from_std(self, file_to_import: str) -> None:
+        """Add the functions and types of a file of the library: "prelude.rly", "core.rly", "nat.rly"."""
+        home_of("graph_library").import_from_std(self, file_to_import)
+
+    def import_(self, file_to_import: str) -> None:
+        """Add the functions and types of a text file."""
+        home_of("graph_library").import_file(self, file_to_import)
+
     def __getitem__(self, name: GlobalVar | str) -> Any:
+        if isinstance(name, GlobalTypeVar):
+            return self.type_definitions[name]
         if isinstance(name, str):
             return self.functions[self.get_global_var(name)]
         found = self.functions.get(name)
@@ -103,7 +138,15 @@ class IRModule:
             raise ValueError(f"{name} is not the GlobalVar that this module has under that name")
         return found
 
-    def __setitem__(self, name: GlobalVar | str, func: Any) -> None:
+    def __setitem__(self, name: GlobalVar | GlobalTypeVar | str, func: Any) -> None:
+        if isinstance(name, GlobalTypeVar):
+            known = [t for t in self.type_definitions if t.name_hint == name.name_hint and t is not name]
+            if known:
+                raise ValueError(f"the module has another data type {name.name_hint!r}; names are unique")
+            self.type_definitions[name] = func
+            return
+        if isinstance(func, GraphNode) and not isinstance(func, BaseFunc):
+            func = func.as_function()
         if not isinstance(func, BaseFunc):
             raise TypeError(f"a module holds functions, not {type(func).__name__}: {name}")
         if isinstance(name, str):
@@ -113,7 +156,9 @@ class IRModule:
             raise ValueError(f"the module has another function {name.name_hint!r}; names are unique")
         self.functions[name] = func
 
-    def __contains__(self, name: GlobalVar | str) -> bool:
+    def __contains__(self, name: GlobalVar | GlobalTypeVar | str) -> bool:
+        if isinstance(name, GlobalTypeVar):
+            return name in self.type_definitions
         if isinstance(name, GlobalVar):
             return name in self.functions
         return any(gv.name_hint == name for gv in self.functions)
@@ -138,6 +183,8 @@ class IRModule:
     def update(self, other: IRModule | Mapping[Any, Any]) -> IRModule:
         """Add the functions of another module."""
         items = other.functions if isinstance(other, IRModule) else other
+        for t, data in other.type_definitions.items() if isinstance(other, IRModule) else ():
+            self[t] = data
         for gv, func in items.items():
             self[gv.name_hint if isinstance(gv, GlobalVar) and gv not in self.functions else gv] = func
         return self

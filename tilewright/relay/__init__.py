@@ -19,8 +19,19 @@ from ..homes import lazily
 from ..ir.function import BaseFunc
 from ..ir.module import IRModule
 from ..ir.op import Op
-from . import analysis, binding, expr, op, parser, qnn, scope_builder, text, transform, ty, visitor
+from . import adt, analysis, binding, expr, op, parser, qnn, scope_builder, text, transform, ty, visitor
 from . import equal as _equal  # structural equality of graphs, which `ir.equal` asks for
+from .adt import (
+    Clause,
+    Constructor,
+    Match,
+    Pattern,
+    PatternConstructor,
+    PatternTuple,
+    PatternVar,
+    PatternWildcard,
+    TypeData,
+)
 from .analysis import Feature
 from .binding import bind_params_by_name
 from .expr import (
@@ -31,6 +42,9 @@ from .expr import (
     GlobalVar,
     If,
     Let,
+    RefCreate,
+    RefRead,
+    RefWrite,
     RelayExpr,
     Tuple,
     TupleGetItem,
@@ -55,7 +69,20 @@ from .parser import fromtext, parse, parse_expr
 from .scope_builder import ScopeBuilder
 from .transform import FunctionPass, ModulePass, Pass, PassContext, PassInfo, Sequential
 from .transform.infer_type import infer_type
-from .ty import Any, FuncType, IncompleteType, RefType, TensorType, TupleType, Type, TypeVar, scalar_type
+from .ty import (
+    Any,
+    FuncType,
+    GlobalTypeVar,
+    IncompleteType,
+    RefType,
+    TensorType,
+    TupleType,
+    Type,
+    TypeCall,
+    TypeKind,
+    TypeVar,
+    scalar_type,
+)
 from .visitor import ExprFunctor, ExprMutator, ExprVisitor, TypeFunctor, TypeMutator, TypeVisitor
 
 # The classic homes of names that live elsewhere here.
@@ -86,8 +113,9 @@ __getattr__ = lazily(
     __name__,
     {
         "build_module": "build build_config create_executor optimize",
+        "loops": "while_loop",
         "param_dict": "load_param_dict save_param_dict",
     },
-    "backend build_module dataflow_pattern frontend param_dict quantize sizes testing vm",
+    "backend build_module dataflow_pattern frontend loops param_dict prelude quantize sizes std testing vm",
     _family_or_absent,
 )

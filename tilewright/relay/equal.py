@@ -11,8 +11,9 @@ from typing import Any
 from ..ir.equal import Comparer, Hasher, Path, register_graph
 from ..ir.module import GlobalVar
 from ..ir.op import Op
+from .adt import Constructor, Match, PatternConstructor, PatternVar, pattern_vars
 from .expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var
-from .ty import FuncType, RefType, TensorType, TupleType, Type, TypeVar
+from .ty import TensorType, Type
 from .visitor import below
 
 
@@ -35,7 +36,7 @@ def compare(comparer: Comparer, a: Expr, b: Any, path: Path) -> None:
         if x in left or y in right:
             if left.get(x) is y and right.get(y) is x:
                 continue
-            if not isinstance(x, Constant):
+            if not isinstance(x, (Constant, Constructor)):
                 c.fail(at, x, y, "one is shared where the other is not")
         if x.__class__ is not y.__class__:
             c.fail(at, x, y, f"{type(x).__name__} against {type(y).__name__}")
@@ -55,6 +56,8 @@ def _same_node(c: Comparer, x: Any, y: Any, at: Path, stack: list[tuple[Any, Any
         if (x.attrs or None) != (y.attrs or None):
             c.fail((at, ".attrs"), x, y, f"{x.attrs} against {y.attrs}")
         pairs = list(enumerate(zip(x.args, y.args, strict=True)))
+        if x.type_args and y.type_args and not _same_types(c, x.type_args, y.type_args):
+            c.fail((at, ".type_args"), x, y, f"{x.type_args} against {y.type_args}")
         stack.extend((p, q, (at, f".args[{i}]")) for i, (p, q) in reversed(pairs))
         stack.append((x.op, y.op, (at, ".op")))
     elif isinstance(x, Tuple):
@@ -76,6 +79,23 @@ def _same_node(c: Comparer, x: Any, y: Any, at: Path, stack: list[tuple[Any, Any
     elif isinstance(x, Function):
         _same_signature(c, x, y, at)
         stack.append((x.body, y.body, (at, ".body")))
+    elif isinstance(x, Match):
+        if len(x.clauses) != len(y.clauses) or x.complete != y.complete:
+            c.fail(at, x, y, f"{len(x.clauses)} clauses against {len(y.clauses)}")
+        clauses = list(enumerate(zip(x.clauses, y.clauses, strict=True)))
+        for i, (p, q) in clauses:
+            _same_pattern(c, p.lhs, q.lhs, (at, f".clauses[{i}].lhs"))
+        stack.extend((p.rhs, q.rhs, (at, f".clauses[{i}].rhs")) for i, (p, q) in reversed(clauses))
+        stack.append((x.data, y.data, (at, ".data")))
+    elif isinstance(x, Constructor):
+        _same_constructor(c, x, y, at)
+    else:  # references
+        pairs = list(enumerate(zip(x.children(), y.children(), strict=True)))
+        stack.extend((p, q, (at, f"[{i}]")) for i, (p, q) in reversed(pairs))
+
+
+def _same_types(c: Comparer, x: Any, y: Any) -> bool:
+    return len(x) == len(y) and all(map(c.same_type, x, y))
 
 
 def _same_signature(c: Comparer, x: Function, y: Function, at: Path) -> None:
@@ -87,14 +107,14 @@ def _same_signature(c: Comparer, x: Function, y: Function, at: Path) -> None:
         c.bind(s, t)
     for i, (v, w) in enumerate(zip(x.params, y.params, strict=True)):
         _define(c, v, w, (at, f".params[{i}]"))
-    if x.ret_type is not None and y.ret_type is not None and not _same_type(c, x.ret_type, y.ret_type):
+    if x.ret_type is not None and y.ret_type is not None and not c.same_type(x.ret_type, y.ret_type):
         c.fail((at, ".ret_type"), x, y, f"{x.ret_type} against {y.ret_type}")
     c.go(x.attrs, y.attrs, (at, ".attrs"))
 
 
 def _define(c: Comparer, x: Var, y: Var, at: Path) -> None:
     p, q = x.type_annotation, y.type_annotation
-    if p is not None and q is not None and not _same_type(c, p, q):
+    if p is not None and q is not None and not c.same_type(p, q):
         c.fail((at, ".type_annotation"), x, y, f"{p} against {q}")
     if c.left.get(x, y) is not y or c.right.get(y, x) is not x:
         c.fail(at, x, y, "two different variables")
@@ -114,33 +134,27 @@ def _same_var(c: Comparer, x: Var, y: Var, at: Path) -> None:
         c.bind(x, y)
 
 
-def _same_type(c: Comparer, a: Any, b: Any) -> bool:
-    """Whether two types agree, with the variables in them as they were bound."""
-    if isinstance(a, TypeVar):
-        return c.left.get(a, a) is b
-    if a.__class__ is not b.__class__:
-        return False
-    if isinstance(a, TupleType):
-        return len(a.fields) == len(b.fields) and all(
-            _same_type(c, p, q) for p, q in zip(a.fields, b.fields, strict=True)
-        )
-    if isinstance(a, FuncType):
-        if len(a.type_params) != len(b.type_params) or len(a.arg_types) != len(b.arg_types):
-            return False
-        for p, q in zip(a.type_params, b.type_params, strict=True):
-            c.bind(p, q)
-        pairs = zip((*a.arg_types, a.ret_type), (*b.arg_types, b.ret_type), strict=True)
-        return all(_same_type(c, p, q) for p, q in pairs)
-    if isinstance(a, RefType):
-        return _same_type(c, a.value, b.value)
-    if isinstance(a, TensorType) and a != b and c.map_free and len(a.shape) == len(b.shape):
-        from ..ir.equal import structural_equal
+def _same_pattern(c: Comparer, x: Any, y: Any, at: Path) -> None:
+    """Compare two patterns, and let the variables that they bind correspond."""
+    if x.__class__ is not y.__class__:
+        c.fail(at, x, y, f"{type(x).__name__} against {type(y).__name__}")
+    if isinstance(x, PatternVar):
+        _define(c, x.var, y.var, at)
+    elif isinstance(x, PatternConstructor):
+        _same_constructor(c, x.constructor, y.constructor, at)
+    inner, other = getattr(x, "patterns", ()), getattr(y, "patterns", ())
+    if len(inner) != len(other):
+        c.fail(at, x, y, f"{len(inner)} patterns against {len(other)}")
+    for i, (p, q) in enumerate(zip(inner, other, strict=True)):
+        _same_pattern(c, p, q, (at, f".patterns[{i}]"))
 
-        return a.dtype == b.dtype and all(
-            p == q if p.__class__ is int or q.__class__ is int else structural_equal(p, q, True)
-            for p, q in zip(a.shape, b.shape, strict=True)
-        )
-    return bool(a == b)
+
+def _same_constructor(c: Comparer, x: Constructor, y: Constructor, at: Path) -> None:
+    if x is y:
+        return
+    names = x.name_hint == y.name_hint and x.belong_to.name_hint == y.belong_to.name_hint
+    if not names or len(x.inputs) != len(y.inputs) or (x.tag < 0) != (y.tag < 0) or x.tag < 0:
+        c.fail(at, x, y, f"constructor {x.name_hint} against {y.name_hint}")
 
 
 # ---------------------------------------------------------------------------- hash
@@ -162,6 +176,10 @@ def hash_of(h: Hasher, root: Expr) -> int:
                 h.number(v)
         elif isinstance(at, Let):
             h.number(at.var)
+        elif isinstance(at, Match):
+            for clause in at.clauses:
+                for v in pattern_vars(clause.lhs):
+                    h.number(v)
         elif isinstance(at, Var) and h.map_free:
             h.number(at)
         stack.append((at, True))
@@ -178,7 +196,7 @@ def _hash_node(h: Hasher, at: Any, found: dict[Any, int]) -> int:
     if isinstance(at, Constant):
         values = at.numpy()
         return hash(("const", values.shape, at.data.dtype, values.tobytes()))
-    if isinstance(at, (Op, GlobalVar)):
+    if isinstance(at, (Op, GlobalVar, Constructor)):
         return hash(at.name)
     parts = [found[b] for b in below(at)]
     own: Any = None

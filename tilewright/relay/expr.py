@@ -390,6 +390,55 @@ class Function(BaseFunc, Expr):
     __repr__ = __str__ = Expr.__repr__
 
 
+@node
+class RefCreate(Expr):
+    """A new cell that holds a value."""
+
+    value: Expr
+
+    def __init__(self, value: Any, span: Span | None = None) -> None:
+        self.value, self.span, self._checked_type = as_expr(value), span, None
+
+    def children(self) -> list[Any]:
+        return [self.value]
+
+    def map_children(self, f: Callable[[Any], Any]) -> RefCreate:
+        return self.updated(value=f(self.value))
+
+
+@node
+class RefRead(Expr):
+    """The value in a cell."""
+
+    ref: Expr
+
+    def __init__(self, ref: Any, span: Span | None = None) -> None:
+        self.ref, self.span, self._checked_type = as_expr(ref), span, None
+
+    def children(self) -> list[Any]:
+        return [self.ref]
+
+    def map_children(self, f: Callable[[Any], Any]) -> RefRead:
+        return self.updated(ref=f(self.ref))
+
+
+@node
+class RefWrite(Expr):
+    """A write into a cell; its own value is the empty tuple."""
+
+    ref: Expr
+    value: Expr
+
+    def __init__(self, ref: Any, value: Any, span: Span | None = None) -> None:
+        self.ref, self.value, self.span, self._checked_type = as_expr(ref), as_expr(value), span, None
+
+    def children(self) -> list[Any]:
+        return [self.ref, self.value]
+
+    def map_children(self, f: Callable[[Any], Any]) -> RefWrite:
+        return self.updated(ref=f(self.ref), value=f(self.value))
+
+
 class TupleWrapper:
     """A call that gives a tuple of a known number of values, as a Python sequence of them."""
 

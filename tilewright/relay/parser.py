@@ -21,9 +21,44 @@ from ..ir.module import GlobalVar, IRModule
 from ..ir.op import graph_operators
 from ..ir.serialize import read_json, register_graph_reader
 from ..ir.span import Span
-from .expr import Call, Constant, Function, If, Let, Tuple, TupleGetItem, Var, const
+from .adt import (
+    Clause,
+    Constructor,
+    Match,
+    Pattern,
+    PatternConstructor,
+    PatternTuple,
+    PatternVar,
+    PatternWildcard,
+    TypeData,
+    pattern_vars,
+)
+from .expr import (
+    Call,
+    Constant,
+    Function,
+    If,
+    Let,
+    RefCreate,
+    RefRead,
+    RefWrite,
+    Tuple,
+    TupleGetItem,
+    Var,
+    const,
+)
 from .ty import Any as AnySize
-from .ty import FuncType, IncompleteType, RefType, TensorType, TupleType, Type, TypeVar
+from .ty import (
+    FuncType,
+    GlobalTypeVar,
+    IncompleteType,
+    RefType,
+    TensorType,
+    TupleType,
+    Type,
+    TypeCall,
+    TypeVar,
+)
 
 
 class ParseError(ScriptError):
@@ -46,7 +81,7 @@ _TOKENS = re.compile(
   | (?P<number>\d+(?:\.\d+)?(?:e[+-]?\d+)?(?:(?:f|i|u)\d*)?(?![\w]))
   | (?P<string>"(?:[^"\\]|\\.)*")
   | (?P<name>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)
-  | (?P<sign>->|==|!=|<=|>=|[-+*/<>=(){}\[\],;:.?%])
+  | (?P<sign>->|=>|==|!=|<=|>=|[-+*/<>=(){}\[\],;:.?%])
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -57,6 +92,8 @@ _LEVELS: tuple[dict[str, str], ...] = (
     {"*": "multiply", "/": "divide"},
 )
 
+_CELLS: dict[str, Callable[..., Any]] = {"ref": RefCreate, "ref_read": RefRead, "ref_write": RefWrite}
+
 _SIZE_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "floordiv": ops.floordiv,
     "floormod": ops.floormod,
@@ -66,10 +103,15 @@ _SIZE_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def parse(
-    source: str, source_name: str = "from_string", init_module: Any = None, init_meta_table: Any = None
+    source: str,
+    source_name: str = "from_string",
+    init_module: Any = None,
+    init_meta_table: Any = None,
+    overwrite: bool = True,
 ) -> IRModule:
-    """Parse a module."""
+    """Parse a module. Without `overwrite`, what `init_module` has already is kept, and is no error."""
     reader = _Reader(source, source_name, init_meta_table)
+    reader.overwrite = overwrite
     return reader.guarded(lambda: reader.module(init_module))
 
 
@@ -83,7 +125,7 @@ def fromtext(data: str, source_name: str | None = None) -> Any:
     """A module, or the expression if the text has no `def`."""
     name = source_name or "from_string"
     reader = _Reader(data, name, None)
-    if reader.peek().text == "def":
+    if reader.peek().text in ("def", "type", "extern"):
         return reader.guarded(lambda: reader.module(None))
     return reader.guarded(reader.whole_expr)
 
@@ -110,6 +152,9 @@ class _Reader:
         self.globals: dict[str, GlobalVar] = {}
         self.sizes: dict[str, SizeVar] = {}
         self.generic: dict[str, TypeVar] = {}
+        self.data: dict[str, GlobalTypeVar] = {}
+        self.constructors: dict[str, Constructor] = {}
+        self.overwrite = True
         self.scan()
 
     # -- tokens ------------------------------------------------------------------------------
@@ -183,22 +228,65 @@ class _Reader:
     def module(self, init: Any) -> IRModule:
         mod = IRModule() if init is None else init.clone()
         self.globals = {gv.name_hint: gv for gv in mod.functions}
+        self.data = {t.name_hint: t for t in mod.type_definitions}
+        for data in mod.type_definitions.values():
+            self.constructors.update((c.name_hint, c) for c in data.constructors)
+        for before, token in zip(self.tokens, self.tokens[1:], strict=False):  # a type may name a later one
+            if before.text == "type" and token.kind == "name":
+                self.data.setdefault(token.text, GlobalTypeVar(token.text))
+        while self.peek().text in ("type", "extern"):
+            self.definition(mod)
         while self.accept("def"):
             token = self.next()
             if token.kind != "global":
                 raise self.error("the name of a function was expected: @main", token.at)
             self.temps, self.vars = {}, [{}]
             name = token.text[1:]
-            if name in mod:
+            known = name in mod
+            if known and self.overwrite:
                 raise self.error(f"there are two functions {token.text}", token.at)
             gv = self.globals.setdefault(name, GlobalVar(name))
-            mod[gv] = self.function(token.at)
+            made = self.function(token.at)
+            if not known:
+                mod[gv] = made
         if self.peek().kind != "end":
             raise self.error(f"`def` was expected, not {self.peek().text!r}")
         for name, gv in self.globals.items():
             if gv not in mod:
                 raise self.error(f"@{name} is called and not defined{near_matches(name, self.names(mod))}", 0)
         return mod
+
+    def definition(self, mod: IRModule) -> None:
+        """A data type: `type List[A] { Cons(A, List[A]), Nil }`, or `extern type T`, which has no constructors."""
+        extern = self.accept("extern")
+        self.expect("type")
+        token = self.next()
+        header = self.data[token.text]
+        known = header in mod
+        if known and self.overwrite:
+            raise self.error(f"there are two types {token.text}", token.at)
+        if known:  # it is read over, and what the module has stays
+            self.constructors = {n: c for n, c in self.constructors.items() if c.belong_to is not header}
+        kept, made = dict(self.generic), []
+        generic = self.type_params()
+        if not extern:
+            self.expect("{")
+            made = self.listed("}", lambda: self.constructor(header))
+        self.accept(";")
+        self.generic = kept
+        if known:
+            self.constructors.update((c.name_hint, c) for c in mod[header].constructors)
+        else:
+            mod[header] = TypeData(header, generic, made)
+
+    def constructor(self, header: GlobalTypeVar) -> Constructor:
+        token = self.next()
+        if token.kind != "name" or token.text in self.constructors:
+            known = "is defined twice" if token.kind == "name" else "is not the name of a constructor"
+            raise self.error(f"{token.text!r} {known}", token.at)
+        inputs = self.listed(")", self.type) if self.accept("(") else []
+        made = self.constructors[token.text] = Constructor(token.text, inputs, header)
+        return made
 
     @staticmethod
     def names(mod: IRModule) -> list[str]:
@@ -216,7 +304,7 @@ class _Reader:
     def function(self, at: int) -> Function:
         """What stands after `fn` or the name: <T>(%x: type, attr=1) -> type { … }."""
         kept, params, attrs = dict(self.generic), [], {}
-        generic = self.listed(">", self.type_param) if self.accept("<") else []
+        generic = self.type_params()
         self.expect("(")
         self.vars.append({})
         while not self.accept(")"):
@@ -239,6 +327,12 @@ class _Reader:
 
     def span(self, at: int) -> Span:
         return Span(self.source_name, self.source.count("\n", 0, at) + 1 if len(self.source) < 10_000 else 0)
+
+    def type_params(self) -> list[TypeVar]:
+        """`[A, B]` before the parameters of a function."""
+        if self.accept("["):
+            return self.listed("]", self.type_param)
+        return self.listed(">", self.type_param) if self.accept("<") else []
 
     def type_param(self) -> TypeVar:
         name = self.next().text
@@ -382,6 +476,17 @@ class _Reader:
             self.expect("else")
             self.expect("{")
             return If(cond, yes, self.block("}"))
+        if token.text == "match":
+            return self.match()
+        if token.text in _CELLS and self.accept("("):
+            return _CELLS[token.text](*self.listed(")", self.expr), span=self.span(token.at))
+        if token.text in self.constructors:
+            made = self.constructors[token.text]
+            if made.inputs:
+                return made
+            if self.accept("("):
+                self.expect(")")
+            return Call(made, [], None, None, self.span(token.at))
         if token.text == "meta" and self.peek().text == "[":
             return self.array()
         op = graph_operators.get(token.text)
@@ -391,6 +496,40 @@ class _Reader:
                 token.at,
             )
         return op
+
+    def match(self) -> Match:
+        """What stands after `match`: `(data) { pattern => value, … }`; `match?` need not be complete."""
+        complete = not self.accept("?")
+        self.expect("(")
+        data = self.expr()
+        self.expect(")")
+        self.expect("{")
+        return Match(data, self.listed("}", self.clause), complete)
+
+    def clause(self) -> Clause:
+        lhs = self.pattern()
+        self.expect("=>")
+        self.vars.append({v.name_hint: v for v in pattern_vars(lhs)})
+        rhs = self.expr()
+        self.vars.pop()
+        return Clause(lhs, rhs)
+
+    def pattern(self) -> Pattern:
+        token = self.peek()
+        if token.kind == "var":
+            return PatternVar(self.declared())
+        self.pos += 1
+        if token.text == "_":
+            return PatternWildcard()
+        if token.text == "(":
+            return PatternTuple(self.listed(")", self.pattern))
+        if token.text not in self.constructors:
+            raise self.error(
+                f"no constructor is named {token.text!r}{near_matches(token.text, self.constructors)}",
+                token.at,
+            )
+        inner = self.listed(")", self.pattern) if self.accept("(") else []
+        return PatternConstructor(self.constructors[token.text], inner)
 
     def array(self) -> Constant:
         self.expect("[")
@@ -451,11 +590,14 @@ class _Reader:
         if token.text == "(":
             return TupleType(tuple(self.listed(")", self.type)))
         if token.text == "fn":
-            generic = self.listed(">", self.type_param) if self.accept("<") else []
+            kept = dict(self.generic)
+            generic = self.type_params()
             self.expect("(")
             args = self.listed(")", self.type)
             self.expect("->")
-            return FuncType(tuple(args), self.type(), tuple(generic))
+            made = FuncType(tuple(args), self.type(), tuple(generic))
+            self.generic = kept
+            return made
         if token.text == "Tensor":
             self.expect("[")
             self.expect("(")
@@ -469,10 +611,13 @@ class _Reader:
             inner = self.type()
             self.expect(")")
             return RefType(inner)
-        if token.text == "_":
+        if token.text in ("_", "?"):
             return IncompleteType()
-        if token.text in self.generic:
-            return self.generic[token.text]
+        if token.text in self.generic or token.text in self.data:
+            named: Any = self.generic.get(token.text) or self.data[token.text]
+            if self.accept("["):
+                return TypeCall(named, self.listed("]", self.type))
+            return TypeCall(named) if isinstance(named, GlobalTypeVar) else named
         if token.kind == "name":
             self.pos -= 1
             return TensorType((), self.dtype())

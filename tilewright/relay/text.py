@@ -25,9 +25,23 @@ from ..ir.expr import Var as SizeVar
 from ..ir.module import GlobalVar, IRModule
 from ..ir.op import Op
 from ..ir.printer_names import free_name
+from .adt import Constructor, Match, PatternConstructor, PatternTuple, PatternVar, TypeData, pattern_vars
 from .analysis import free_vars, post_order
-from .expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var
-from .ty import FuncType, RefType, TensorType, TupleType
+from .expr import (
+    Call,
+    Constant,
+    Expr,
+    Function,
+    If,
+    Let,
+    RefCreate,
+    RefRead,
+    RefWrite,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
+from .ty import FuncType, RefType, TensorType, TupleType, TypeCall
 from .visitor import ScopeTree
 
 VERSION = "0.0.5"
@@ -53,6 +67,7 @@ def _guarded(work: Callable[[], str]) -> str:
 def _module_text(mod: IRModule, show_meta_data: bool, annotate: Any) -> str:
     p = _Printer(annotate)
     parts = [f'#[version = "{VERSION}"]'] if show_meta_data else []
+    parts += [p.definition(data) for data in mod.type_definitions.values()]
     for gv, f in mod.functions.items():
         if isinstance(f, Function):
             parts.append("\n".join(p.function(f, f"def @{gv.name_hint}", 0)) + "\n")
@@ -154,6 +169,12 @@ class _Scopes(ScopeTree):
             self.use(at.cond, scope)
             self.opened(at, "true", at.true_branch, scope)
             self.opened(at, "false", at.false_branch, scope)
+        elif isinstance(at, Match):
+            self.use(at.data, scope)
+            for i, clause in enumerate(at.clauses):
+                inner = self.opened(at, f"clause {i}", clause.rhs, scope)
+                for v in pattern_vars(clause.lhs):
+                    self.use(v, inner)
         elif isinstance(at, Let):
             if not self.ends_block(at):  # a block of its own
                 scope = self.inner[at, "let"] = self.new(scope)
@@ -172,9 +193,12 @@ class _Scopes(ScopeTree):
 
     def has_line(self, at: Any) -> bool:
         """Whether the expression is written on a line of its own, under a number."""
-        if isinstance(at, (Var, Constant)) or not isinstance(at, Expr) or self.ends_block(at):
+        if isinstance(at, (Var, Constant, Constructor)) or not isinstance(at, Expr) or self.ends_block(at):
             return False
-        return self.uses[at] > 1 or isinstance(at, (Call, If, Function, Let))
+        return self.uses[at] > 1 or isinstance(at, (Call, If, Function, Let, Match, *_CELLS))
+
+
+_CELLS: dict[type, str] = {RefCreate: "ref", RefRead: "ref_read", RefWrite: "ref_write"}
 
 
 class _Printer:
@@ -202,7 +226,7 @@ class _Printer:
         return f"%{found}" if _PLAIN.match(found) else f"%{json.dumps(found)}"
 
     def typed(self, v: Var) -> str:
-        kind = v.type_annotation
+        kind = v._checked_type if v.type_annotation is None else v.type_annotation
         return self.name(v) if kind is None else f"{self.name(v)}: {self.type(kind)}"
 
     def type(self, kind: Any) -> str:
@@ -212,11 +236,22 @@ class _Printer:
         if isinstance(kind, TupleType):
             return f"({', '.join(map(self.type, kind.fields))}{',' if len(kind.fields) == 1 else ''})"
         if isinstance(kind, FuncType):
-            params = f"<{', '.join(map(str, kind.type_params))}>" if kind.type_params else ""
+            params = f"[{', '.join(map(str, kind.type_params))}]" if kind.type_params else ""
             return f"fn {params}({', '.join(map(self.type, kind.arg_types))}) -> {self.type(kind.ret_type)}"
         if isinstance(kind, RefType):
             return f"ref({self.type(kind.value)})"
+        if isinstance(kind, TypeCall):
+            return f"{self.type(kind.func)}[{', '.join(map(self.type, kind.args))}]"
         return str(kind)
+
+    def definition(self, data: TypeData) -> str:
+        """The definition of a data type."""
+        params = f"[{', '.join(map(str, data.type_vars))}]" if data.type_vars else ""
+        rows = [
+            f"  {c.name_hint}" + (f"({', '.join(map(self.type, c.inputs))})" if c.inputs else "") + ","
+            for c in data.constructors
+        ]
+        return "\n".join([f"type {data.header.name_hint}{params} {{", *rows, "}\n"])
 
     def size(self, d: Any, inner: bool = False) -> str:
         if isinstance(d, SizeVar):
@@ -249,7 +284,7 @@ class _Printer:
         return self.function_lines(f, head, indent)
 
     def function_lines(self, f: Function, head: str, indent: int) -> list[str]:
-        generic = f"<{', '.join(map(str, f.type_params))}>" if f.type_params else ""
+        generic = f"[{', '.join(map(str, f.type_params))}]" if f.type_params else ""
         params = ", ".join([*map(self.typed, f.params), *attrs_text(f.attrs)])
         result = f" -> {self.type(f.ret_type)}" if f.ret_type is not None else ""
         lines = [f"{head}{generic}({params}){result} {{"]
@@ -301,6 +336,16 @@ class _Printer:
             lines.append("  " * indent + "} else {")
             lines += self.scope(self.scopes.inner[at, "false"], at.false_branch, indent + 1)
             return [*lines, "  " * indent + "}" + self.comment(at)]
+        if isinstance(at, Match):
+            lines = [f"match{'' if at.complete else '?'} ({self.atom(at.data)}) {{"]
+            for i, clause in enumerate(at.clauses):
+                lines.append("  " * (indent + 1) + f"{self.pattern(clause.lhs)} => {{")
+                lines += self.scope(self.scopes.inner[at, f"clause {i}"], clause.rhs, indent + 2)
+                lines.append("  " * (indent + 1) + "},")
+            return [*lines, "  " * indent + "}" + self.comment(at)]
+        if at.__class__ in _CELLS:
+            inner = ", ".join(map(self.atom, at.children()))
+            return [f"{_CELLS[at.__class__]}({inner})" + self.comment(at)]
         if isinstance(at, Let):
             self.scopes.tail.add(at)
             uses, self.scopes.uses[at] = self.scopes.uses[at], 1  # inside its braces it ends the block
@@ -309,7 +354,17 @@ class _Printer:
             return lines
         return [self.atom(at, written=True)]
 
+    def pattern(self, at: Any) -> str:
+        if isinstance(at, PatternVar):
+            return self.typed(at.var)
+        inner = ", ".join(map(self.pattern, getattr(at, "patterns", ())))
+        if isinstance(at, PatternConstructor):
+            return at.constructor.name_hint + (f"({inner})" if inner else "")
+        return f"({inner})" if isinstance(at, PatternTuple) else "_"
+
     def call(self, at: Call) -> str:
+        if isinstance(at.op, Constructor) and not at.op.inputs:
+            return at.op.name_hint
         spec = getattr(at.op, "spec", None)
         args = [self.atom(a) for a in at.args]
         op = at.op.name if isinstance(at.op, Op) else self.atom(at.op)
@@ -328,7 +383,7 @@ class _Printer:
             return self.constant(at)
         if isinstance(at, GlobalVar):
             return f"@{at.name_hint}"
-        if isinstance(at, Op):
+        if isinstance(at, (Op, Constructor)):
             return at.name
         if at in self.numbers and not written:
             return f"%{self.numbers[at]}"

@@ -1,183 +1,23 @@
-"""Types of graph expressions: tensors with known, symbolic and unknown sizes, tuples and functions.
-
-    TensorType((n, 3, Any()), "float32")      prints as Tensor[(n, 3, ?), float32]
-
-A size is a Python integer, a `tir` expression over variables, or `Any()`: not known before the program runs.
-"""
+"""Types of graph expressions; `ir.types` and `ir.tensor_type` define them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any as Anything
-
-from ..ir.dtype import DataType
-from ..ir.equal import structural_equal
-from ..ir.expr import IntImm, PrimExpr
+from ..ir.tensor_type import MOST_DIMENSIONS as MOST_DIMENSIONS
+from ..ir.tensor_type import Any as Any
+from ..ir.tensor_type import TensorType as TensorType
+from ..ir.tensor_type import is_dynamic as is_dynamic
+from ..ir.tensor_type import scalar_type as scalar_type
+from ..ir.tensor_type import tensor_fields as tensor_fields
 from ..ir.types import FuncType as FuncType
+from ..ir.types import GlobalTypeVar as GlobalTypeVar
+from ..ir.types import IncompleteType as IncompleteType
+from ..ir.types import RefType as RefType
 from ..ir.types import TupleType as TupleType
 from ..ir.types import Type as Type
-
-
-class Any:
-    """A size that is not known before the program runs. All instances are equal."""
-
-    __slots__ = ()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Any)
-
-    def __hash__(self) -> int:
-        return hash(Any)
-
-    def same_as(self, other: object) -> bool:
-        return self is other
-
-    def __repr__(self) -> str:
-        return "?"
-
-
-def _size(value: Anything) -> Anything:
-    """A size in canonical form: int, expression or Any."""
-    if value.__class__ is int or isinstance(value, Any):
-        return value
-    if isinstance(value, IntImm):
-        return int(value.value)
-    if isinstance(value, PrimExpr):
-        return value
-    if hasattr(value, "__index__") and not isinstance(value, bool):
-        return value.__index__()
-    as_expr = getattr(value, "asobject", None)  # an iteration variable and its like
-    if as_expr is not None:
-        return _size(as_expr())
-    raise TypeError(f"a size is an integer, an expression or relay.Any(), not {value!r}")
-
-
-def _same_size(a: Anything, b: Anything) -> bool:
-    if isinstance(a, PrimExpr) and isinstance(b, PrimExpr):
-        return a is b or structural_equal(a, b)
-    if isinstance(a, PrimExpr) or isinstance(b, PrimExpr):
-        return False
-    return bool(a == b)
-
-
-MOST_DIMENSIONS = 32  # the limit of NumPy: other tensors can be neither constants nor arguments
-
-
-class TensorType(Type):
-    """A tensor: its sizes and the type of its elements. Equal where both are."""
-
-    __slots__ = ("_hash", "dtype", "shape")
-    shape: tuple[Anything, ...]
-    dtype: DataType
-
-    def __init__(self, shape: Iterable[Anything] = (), dtype: str = "float32") -> None:
-        if not isinstance(shape, Iterable):
-            shape = (shape,)
-        self.shape = tuple([d if d.__class__ is int else _size(d) for d in shape])
-        self.dtype = dtype if isinstance(dtype, DataType) else DataType(str(dtype))
-        if len(self.shape) > MOST_DIMENSIONS:
-            raise ValueError(f"a tensor has {len(self.shape)} dimensions, and {MOST_DIMENSIONS} are the most")
-        for d in self.shape:
-            if d.__class__ is int and d < 0:
-                raise ValueError(f"a tensor of shape {self.shape} has a size below 0; unknown is relay.Any()")
-        known = tuple(d if isinstance(d, int) else "?" if isinstance(d, Any) else "n" for d in self.shape)
-        self._hash = hash((known, str(self.dtype)))
-
-    @property
-    def concrete_shape(self) -> tuple[int, ...]:
-        """The sizes, which must all be known now."""
-        if all(d.__class__ is int for d in self.shape):
-            return self.shape
-        raise TypeError(f"{self} has sizes that are not known now")
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        return (
-            isinstance(other, TensorType)
-            and self.dtype == other.dtype
-            and len(self.shape) == len(other.shape)
-            and all(map(_same_size, self.shape, other.shape))
-        )
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __repr__(self) -> str:
-        inner = ", ".join(map(str, self.shape)) + ("," if len(self.shape) == 1 else "")
-        return f"Tensor[({inner}), {self.dtype}]"
-
-
-class TypeVar(Type):
-    """A type parameter of a function."""
-
-    __slots__ = ("kind", "name_hint")
-
-    def __init__(self, name_hint: str, kind: Anything = None) -> None:
-        self.name_hint, self.kind = name_hint, kind
-
-    @property
-    def name(self) -> str:
-        return self.name_hint
-
-    def __repr__(self) -> str:
-        return self.name_hint
-
-
-class IncompleteType(Type):
-    """A type that is not inferred yet."""
-
-    __slots__ = ("kind",)
-
-    def __init__(self, kind: Anything = None) -> None:
-        self.kind = kind
-
-    def __repr__(self) -> str:
-        return "_"
-
-
-class RefType(Type):
-    """A cell that holds a value and can be written."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Type) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, RefType) and self.value == other.value
-
-    def __hash__(self) -> int:
-        return hash((RefType, self.value))
-
-    def __repr__(self) -> str:
-        return f"ref({self.value})"
-
-
-def scalar_type(dtype: str) -> TensorType:
-    """A tensor without dimensions."""
-    return TensorType((), dtype)
-
-
-def tensor_fields(kind: Type) -> list[TensorType]:
-    """The tensors in a type from left to right: itself, or those of a tuple, however deep."""
-    if isinstance(kind, TensorType):
-        return [kind]
-    if isinstance(kind, TupleType):
-        return [t for field in kind.fields for t in tensor_fields(field)]
-    raise TypeError(f"{kind} is neither a tensor nor a tuple of tensors")
-
-
-def is_dynamic(kind: Type) -> bool:
-    """Whether some size in the type is not known now."""
-    if isinstance(kind, TensorType):
-        return any(not isinstance(d, int) for d in kind.shape)
-    if isinstance(kind, TupleType):
-        return any(map(is_dynamic, kind.fields))
-    if isinstance(kind, FuncType):
-        return any(map(is_dynamic, kind.arg_types)) or is_dynamic(kind.ret_type)
-    return False
+from ..ir.types import TypeCall as TypeCall
+from ..ir.types import TypeKind as TypeKind
+from ..ir.types import TypeVar as TypeVar
+from ..ir.types import map_type as map_type
+from ..ir.types import substituted as substituted
+from ..ir.types import type_parts as type_parts
+from ..ir.types import with_parts as with_parts

@@ -20,8 +20,34 @@ from ..ir.deep import deep_programs
 from ..ir.errors import TVMError
 from ..ir.module import GlobalVar
 from ..ir.op import Op
-from .expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var
-from .ty import FuncType, IncompleteType, RefType, TensorType, TupleType, Type, TypeVar
+from .adt import Constructor, Match, TypeData, map_pattern, pattern_vars
+from .expr import (
+    Call,
+    Constant,
+    Expr,
+    Function,
+    If,
+    Let,
+    RefCreate,
+    RefRead,
+    RefWrite,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
+from .ty import (
+    FuncType,
+    GlobalTypeVar,
+    IncompleteType,
+    RefType,
+    TensorType,
+    TupleType,
+    Type,
+    TypeCall,
+    TypeVar,
+    type_parts,
+    with_parts,
+)
 
 _METHODS: dict[type, str] = {
     Call: "visit_call",
@@ -33,6 +59,11 @@ _METHODS: dict[type, str] = {
     If: "visit_if",
     Function: "visit_function",
     GlobalVar: "visit_global_var",
+    Match: "visit_match",
+    Constructor: "visit_constructor",
+    RefCreate: "visit_ref_create",
+    RefRead: "visit_ref_read",
+    RefWrite: "visit_ref_write",
 }
 
 
@@ -44,7 +75,12 @@ def flow_inputs(expr: Any) -> tuple[Any, ...]:
         return expr.fields
     if expr.__class__ is TupleGetItem:
         return (expr.tuple_value,)
+    if expr.__class__ in _CELLS:
+        return tuple(expr.children())
     return ()
+
+
+_CELLS = frozenset((RefCreate, RefRead, RefWrite))
 
 
 class ExprFunctor:
@@ -123,6 +159,11 @@ class ExprFunctor:
     visit_constant: Callable[..., Any] = _missing
     visit_global_var: Callable[..., Any] = _missing
     visit_op: Callable[..., Any] = _missing
+    visit_match: Callable[..., Any] = _missing
+    visit_constructor: Callable[..., Any] = _missing
+    visit_ref_create: Callable[..., Any] = _missing
+    visit_ref_read: Callable[..., Any] = _missing
+    visit_ref_write: Callable[..., Any] = _missing
 
 
 class ExprVisitor(ExprFunctor):
@@ -162,10 +203,23 @@ class ExprVisitor(ExprFunctor):
         self.visit(if_.true_branch)
         self.visit(if_.false_branch)
 
+    def visit_match(self, m: Match) -> Any:
+        self.visit(m.data)
+        for clause in m.clauses:
+            for v in pattern_vars(clause.lhs):
+                self.visit(v)
+            self.visit(clause.rhs)
+
+    def visit_ref_create(self, r: Any) -> Any:
+        for b in r.children():
+            self.visit(b)
+
+    visit_ref_read = visit_ref_write = visit_ref_create
+
     def visit_var(self, var: Any) -> Any:
         return None
 
-    visit_constant = visit_global_var = visit_op = visit_var
+    visit_constant = visit_global_var = visit_op = visit_constructor = visit_var
 
 
 class ExprMutator(ExprFunctor):
@@ -219,10 +273,21 @@ class ExprMutator(ExprFunctor):
     def visit_if(self, if_: If) -> Any:
         return if_.map_children(self.visit)
 
+    def visit_match(self, m: Match) -> Any:
+        rows = [
+            (map_pattern(c.lhs, self.visit, self.visit_constructor), self.visit(c.rhs)) for c in m.clauses
+        ]
+        return m.over(self.visit(m.data), rows)
+
+    def visit_ref_create(self, r: Any) -> Any:
+        return r.map_children(self.visit)
+
+    visit_ref_read = visit_ref_write = visit_ref_create
+
     def visit_var(self, var: Any) -> Any:
         return var
 
-    visit_constant = visit_global_var = visit_op = visit_var
+    visit_constant = visit_global_var = visit_op = visit_constructor = visit_var
 
 
 # ---------------------------------------------------------------------------- types
@@ -238,6 +303,9 @@ class TypeFunctor:
             (TypeVar, self.visit_type_var),
             (IncompleteType, self.visit_incomplete_type),
             (RefType, self.visit_ref_type),
+            (GlobalTypeVar, self.visit_global_type_var),
+            (TypeCall, self.visit_type_call),
+            (TypeData, self.visit_type_data),
         )
         for kind, method in methods:
             if isinstance(typ, kind):
@@ -253,6 +321,9 @@ class TypeFunctor:
     visit_type_var: Callable[..., Any] = _missing
     visit_incomplete_type: Callable[..., Any] = _missing
     visit_ref_type: Callable[..., Any] = _missing
+    visit_global_type_var: Callable[..., Any] = _missing
+    visit_type_call: Callable[..., Any] = _missing
+    visit_type_data: Callable[..., Any] = _missing
 
 
 class TypeVisitor(TypeFunctor):
@@ -261,18 +332,21 @@ class TypeVisitor(TypeFunctor):
     def visit_tensor_type(self, tt: Any) -> Any:
         return None
 
-    visit_type_var = visit_incomplete_type = visit_tensor_type
+    visit_type_var = visit_incomplete_type = visit_global_type_var = visit_tensor_type
 
-    def visit_tuple_type(self, tt: TupleType) -> Any:
-        for field in tt.fields:
-            self.visit(field)
-
-    def visit_func_type(self, ft: FuncType) -> Any:
-        for part in (*ft.arg_types, ft.ret_type, *ft.type_params):
+    def visit_tuple_type(self, tt: Any) -> Any:
+        for part in type_parts(tt):
             self.visit(part)
 
-    def visit_ref_type(self, rt: RefType) -> Any:
-        self.visit(rt.value)
+    visit_ref_type = visit_type_call = visit_tuple_type
+
+    def visit_func_type(self, ft: FuncType) -> Any:
+        for part in (*ft.arg_types, ft.ret_type, *ft.type_params, *ft.type_constraints):
+            self.visit(part)
+
+    def visit_type_data(self, td: TypeData) -> Any:
+        for part in (td.header, *td.type_vars, *(t for c in td.constructors for t in c.inputs)):
+            self.visit(part)
 
 
 class TypeMutator(TypeFunctor):
@@ -281,16 +355,32 @@ class TypeMutator(TypeFunctor):
     def visit_tensor_type(self, tt: Any) -> Any:
         return tt
 
-    visit_type_var = visit_incomplete_type = visit_tensor_type
+    visit_type_var = visit_incomplete_type = visit_global_type_var = visit_tensor_type
 
-    def visit_tuple_type(self, tt: TupleType) -> Any:
-        return TupleType(tuple(self.visit(f) for f in tt.fields))
+    def visit_tuple_type(self, tt: Any) -> Any:
+        return with_parts(tt, [self.visit(p) for p in type_parts(tt)])
+
+    visit_ref_type = visit_type_call = visit_tuple_type
 
     def visit_func_type(self, ft: FuncType) -> Any:
-        return FuncType(tuple(map(self.visit, ft.arg_types)), self.visit(ft.ret_type), ft.type_params)
+        made = self.visit_tuple_type(ft)
+        generic = tuple(map(self.visit, ft.type_params))
+        if generic == ft.type_params:
+            return made
+        return FuncType(made.arg_types, made.ret_type, generic, made.type_constraints)
 
-    def visit_ref_type(self, rt: RefType) -> Any:
-        return RefType(self.visit(rt.value))
+    def visit_type_data(self, td: TypeData) -> Any:
+        made = [[self.visit(t) for t in c.inputs] for c in td.constructors]
+        if all(
+            a is b
+            for c, row in zip(td.constructors, made, strict=True)
+            for a, b in zip(c.inputs, row, strict=True)
+        ):
+            return td
+        rows = zip(td.constructors, made, strict=True)
+        return TypeData(
+            td.header, td.type_vars, [Constructor(c.name_hint, row, td.header, c.span) for c, row in rows]
+        )
 
 
 class ScopeTree:

@@ -33,6 +33,10 @@ class ADT:
     def __init__(self, tag: int, fields: Iterable[Any]) -> None:
         self.tag, self._fields = int(tag), tuple(fields)
 
+    @property
+    def fields(self) -> tuple[Any, ...]:
+        return self._fields
+
     def __len__(self) -> int:
         return len(self._fields)
 
@@ -44,6 +48,16 @@ class ADT:
 
     def __repr__(self) -> str:
         return f"ADT({self.tag}, {list(self._fields)})"
+
+
+class RefValue:
+    """A reference at run time: `value` is what was written last."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return f"RefValue({self.value})"
 
 
 def tuple_object(fields: Iterable[Any] | None = None) -> ADT:

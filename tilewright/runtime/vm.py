@@ -19,7 +19,7 @@ from typing import Any, Final, NoReturn
 import numpy as np
 
 from .arguments import view
-from .container import tuple_object
+from .container import ADT, RefValue, tuple_object
 from .devices import Device
 from .dtypes import ELEMENTS
 from .errors import LoadError, TVMError
@@ -52,6 +52,24 @@ class Closure:
 
     def __init__(self, function: Callable[..., Any], arity: int) -> None:
         self.function, self.arity = function, arity
+
+
+class Data:
+    """A value of an algebraic data type: the tag of its constructor, and its fields."""
+
+    __slots__ = ("fields", "tag")
+
+    def __init__(self, tag: int, fields: list[Any]) -> None:
+        self.tag, self.fields = tag, fields
+
+
+class Cell:
+    """A reference: a place for a value."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
 
 
 class Tail:
@@ -299,7 +317,8 @@ class VirtualMachine:
         scope.update(
             take=self.pool.take, fail=lambda kernel, code: fails[kernel](code), called=called, Closure=Closure,
             Tail=Tail, truth=ctypes.c_uint8.from_address, shapes=_shapes, differ=_differ, small=_small,
-            negative=_negative, no_case=_no_case, too_large=_too_large, fits=_fits, misfit=_misfit, prod=math.prod,
+            negative=_negative, no_case=_no_case, no_clause=_no_clause, Data=Data, Cell=Cell,
+            too_large=_too_large, fits=_fits, misfit=_misfit, prod=math.prod,
             open_kernel=self._open, missing=_missing, **self._noted(),
         )  # fmt: skip
         exec(compile(self.source, "<virtual machine>", "exec"), scope)
@@ -428,6 +447,8 @@ def _taken(value: Any, kind: Any, name: str) -> Any:
         if not isinstance(value, Closure):
             raise TypeError(f"argument {name!r} must be a function, got {type(value).__name__}")
         return value
+    if kind[0] == "any":
+        return _as_it_is(value)
     if kind[0] == "tuple":
         fields = list(value)
         if len(fields) != len(kind[1]):
@@ -456,6 +477,19 @@ def _taken(value: Any, kind: Any, name: str) -> Any:
     return address, layout.shape, dtype, (value, keep)
 
 
+def _as_it_is(value: Any) -> Any:
+    """An argument whose type says nothing of its form: data, a tuple, a function or a tensor."""
+    if isinstance(value, (Closure, Cell)):
+        return value
+    if isinstance(value, ADT):
+        fields = [_as_it_is(v) for v in value]
+        return Data(value.tag, fields) if value.tag else fields
+    if isinstance(value, (list, tuple)):
+        return [_as_it_is(v) for v in value]
+    made = value if isinstance(value, NDArray) else array(value)
+    return made._tw_ptr, made.shape, made.dtype, made
+
+
 def _values(tensor: Tensor) -> np.ndarray[Any, Any]:
     """A tensor's values, in its memory."""
     address, shape, dtype, owner = tensor
@@ -475,6 +509,10 @@ def _result(value: Any) -> Any:
     """A result for the caller; tensors that are not from the pool are copied."""
     if isinstance(value, list):
         return tuple_object([_result(v) for v in value])
+    if value.__class__ is Data:
+        return ADT(value.tag, [_result(v) for v in value.fields])
+    if value.__class__ is Cell:
+        return RefValue(_result(value.value))
     if not isinstance(value, tuple):
         return value
     address, shape, dtype, owner = value
@@ -532,7 +570,7 @@ def _fits(value: Any, kind: Any) -> None:
 
 
 def _is_of(value: Any, kind: Any) -> bool:
-    if kind[0] == "function":
+    if kind[0] in ("function", "any"):
         return True
     if kind[0] == "tuple":
         return (
@@ -543,6 +581,10 @@ def _is_of(value: Any, kind: Any) -> bool:
     if value.__class__ is not tuple or value[2] != kind[1] or len(value[1]) != len(kind[2]):
         return False
     return all(d is None or d == n for d, n in zip(kind[2], value[1], strict=True))
+
+
+def _no_clause(text: str) -> NoReturn:
+    raise TVMError(text)
 
 
 def _no_case(text: str, sizes: tuple[int, ...]) -> NoReturn:

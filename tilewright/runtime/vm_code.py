@@ -17,6 +17,11 @@ library's metadata.
     ["call", r, f, captured, xs]  ["apply", r, x, xs]  ["recur", r, xs]      a function, a closure, itself
     ["tail", f, captured, xs]     ["jump", x, xs]      ["again", xs]         the same as the last thing done
     ["if", x, block, block]  ["ret", x]
+    ["if", ["is", x, form], …]           whether a value has a form: null is any, [tag, form, …] that of a constructor
+                                         and its fields, ["t", form, …] that of a tuple
+    ["data", r, tag, xs]  ["field", r, x, i]            a value of a constructor, and its fields
+    ["ref", r, x]  ["read", r, x]  ["write", x, x]      a cell, its value, a new value for it
+    ["fail", text]                       the end of a program that has no value to return
     ["open", number, xs, [r, …]]         a kernel that is compiled when its sizes are known: not in saved programs
     ["missing", number, [r, …]]          kernels that are not compiled yet: neither
 """
@@ -32,7 +37,7 @@ from .metadata import Dim, FunctionInfo, dim_text
 
 FORMAT = 1
 
-ValueType = Any  # ["tensor", dtype, [int | None, …]], ["tuple", [type, …]] or ["function"]
+ValueType = Any  # ["tensor", dtype, [int | None, …]], ["tuple", [type, …]], ["function"] or ["any"]
 
 
 @dataclass(slots=True)
@@ -263,8 +268,29 @@ class _Text:
             self.put(depth, f"{', '.join(t for t, _ in pairs)} = {', '.join(v for _, v in pairs)}")
         self.put(depth, "continue")
 
-    def on_if(self, depth: int, x: int, yes: Any, no: Any) -> None:
-        self.put(depth, f"if truth({operand_text(x)}[0]).value:")
+    def on_data(self, depth: int, r: int, tag: int, xs: Any) -> None:
+        self.put(depth, f"r{r} = Data({tag}, [{self.all(xs)}])")
+
+    def on_field(self, depth: int, r: int, x: int, i: int) -> None:
+        self.put(depth, f"r{r} = {operand_text(x)}.fields[{i}]")
+
+    def on_ref(self, depth: int, r: int, x: int) -> None:
+        self.put(depth, f"r{r} = Cell({operand_text(x)})")
+
+    def on_read(self, depth: int, r: int, x: int) -> None:
+        self.put(depth, f"r{r} = {operand_text(x)}.value")
+
+    def on_write(self, depth: int, x: int, value: int) -> None:
+        self.put(depth, f"{operand_text(x)}.value = {operand_text(value)}")
+
+    def on_fail(self, depth: int, text: str) -> None:
+        self.put(depth, f"no_clause({text!r})")
+
+    def on_if(self, depth: int, x: Any, yes: Any, no: Any) -> None:
+        if isinstance(x, (list, tuple)):
+            self.put(depth, f"if {' and '.join(_form_tests(operand_text(x[1]), x[2])) or 'True'}:")
+        else:
+            self.put(depth, f"if truth({operand_text(x)}[0]).value:")
         self.block(yes, depth + 1)
         if block_ends(yes):  # a chain of branches stays flat: Python takes a hundred levels
             self.block(no, depth)
@@ -285,6 +311,23 @@ class _Text:
 
 def _dims(d: Any) -> Dim:
     return (d[0], _dims(d[1]), _dims(d[2])) if isinstance(d, (list, tuple)) else d
+
+
+def _form_tests(name: str, form: Any) -> list[str]:
+    """The tests of whether a value has a form, each safe where those before it hold."""
+    if form is None:
+        return []
+    inner = form[1:]
+    if form[0] == "t":
+        out = [f"{name}.__class__ is list", f"len({name}) == {len(inner)}"]
+    else:
+        out = [
+            f"{name}.__class__ is Data",
+            f"{name}.tag == {int(form[0])}",
+            f"len({name}.fields) == {len(inner)}",
+        ]
+        name = f"{name}.fields"
+    return out + [test for i, f in enumerate(inner) for test in _form_tests(f"{name}[{i}]", f)]
 
 
 def operand_text(x: int) -> str:
@@ -310,7 +353,7 @@ def block_ends(body: Sequence[Any]) -> bool:
     last = body[-1] if body else [""]
     if last[0] == "if":
         return block_ends(last[2]) and block_ends(last[3])
-    return last[0] in ("ret", "again", "tail", "jump")
+    return last[0] in ("ret", "again", "tail", "jump", "fail")
 
 
 def _has_again(body: Sequence[Any]) -> bool:

@@ -135,7 +135,7 @@ def _type(value: Any) -> ValueType:
         return ["tensor", _one_of(value[1], ELEMENTS), dims]
     if kind == "tuple":
         return ["tuple", [_type(f) for f in value[1]]]
-    return [_one_of(kind, ("function",))]
+    return [_one_of(kind, ("function", "any"))]
 
 
 def _declared(kind: ValueType) -> Kind:
@@ -227,7 +227,7 @@ class _Check:
             else:
                 state.kinds[r] = self.inside(self.world.captured.get((self.number, i), Never()))
         for _, r, declared in code.params:
-            if self.number in self.world.closed and declared[0] != "function":
+            if self.number in self.world.closed and declared[0] not in ("function", "any"):
                 self.tests.entry.setdefault(self.number, []).append(f"fits(r{r}, {declared!r})")
             state.kinds[r] = self.inside(_declared(declared))
         if self.block(code.body, state) is not None:
@@ -639,9 +639,59 @@ class _Check:
         return False
 
     # -- branches ------------------------------------------------------------------------------------
+    def on_data(self, state: State, r: Any, tag: Any, xs: Any) -> None:
+        _number(tag)
+        for x in _list(xs):
+            self.kind(state, x)
+        self.put(state, r, None)
+
+    def held(self, state: State, x: Any, what: str, test: str) -> None:
+        """Check at run time that an operand is data or a cell, of which nothing is known before."""
+        kind = self.kind(state, x)
+        if kind is not None and not isinstance(kind, Never):
+            raise ValueError(f"register {x} does not hold {what}")
+        self.lines.append(f"if {test}: misfit({x}, {what!r})")
+
+    def on_field(self, state: State, r: Any, x: Any, i: Any) -> None:
+        name = operand_text(x) if x.__class__ is int else ""
+        test = f"{name}.__class__ is not Data or len({name}.fields) <= {_number(i)}"
+        self.held(state, x, f"data with field {i}", test)
+        self.put(state, r, None)
+
+    def on_ref(self, state: State, r: Any, x: Any) -> None:
+        self.kind(state, x)
+        self.put(state, r, None)
+
+    def on_read(self, state: State, r: Any, x: Any) -> None:
+        self.held(state, x, "a reference", f"{operand_text(x)}.__class__ is not Cell")
+        self.put(state, r, None)
+
+    def on_write(self, state: State, x: Any, value: Any) -> None:
+        self.kind(state, value)
+        self.held(state, x, "a reference", f"{operand_text(x)}.__class__ is not Cell")
+
+    def on_fail(self, state: State, text: Any) -> bool:
+        _text(text)
+        return False
+
+    def form(self, form: Any) -> None:
+        """Check the form of a value, as a branch has it."""
+        if form is None:
+            return
+        if _list(form)[0] != "t":
+            _number(form[0])
+        for inner in form[1:]:
+            self.form(inner)
+
     def on_if(self, state: State, x: Any, yes: Any, no: Any) -> bool | None:
-        test = f"if prod({operand_text(x)}[1]) < 1: misfit({x}, 'a value')"
-        self.holds(state, self.tensor(state, x), constant(1), test)
+        if isinstance(x, (list, tuple)):
+            kind, operand, form = x
+            _one_of(kind, ("is",))
+            self.kind(state, operand)
+            self.form(form)
+        else:
+            test = f"if prod({operand_text(x)}[1]) < 1: misfit({x}, 'a value')"
+            self.holds(state, self.tensor(state, x), constant(1), test)
         ways = [self.inner(yes, state.copy()), self.inner(no, state.copy(), not block_ends(_list(yes)))]
         left = [w for w in ways if w is not None]
         if left:

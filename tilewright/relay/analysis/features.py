@@ -7,7 +7,21 @@ from typing import Any, Final
 
 from ...ir.module import GlobalVar, IRModule
 from ...ir.op import Op
-from ..expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var
+from ..adt import Constructor, Match
+from ..expr import (
+    Call,
+    Constant,
+    Expr,
+    Function,
+    If,
+    Let,
+    RefCreate,
+    RefRead,
+    RefWrite,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
 from ..visitor import below
 from .walks import free_vars, post_order, use_counts
 
@@ -46,6 +60,11 @@ _KINDS: Final = {
     Call: Feature.fCall,
     Let: Feature.fLet,
     If: Feature.fIf,
+    RefCreate: Feature.fRefCreate,
+    RefRead: Feature.fRefRead,
+    RefWrite: Feature.fRefWrite,
+    Constructor: Feature.fConstructor,
+    Match: Feature.fMatch,
 }
 
 
@@ -66,7 +85,11 @@ def _features(root: Any) -> set[Feature]:
         if isinstance(at, Let) and isinstance(at.value, Function) and at.var in free_vars(at.value):
             out.add(Feature.fLetRec)
         # what has no parts is the same wherever it is written
-        if uses.get(at, 0) > 1 and isinstance(at, Expr) and not isinstance(at, (Var, Constant, GlobalVar)):
+        if (
+            uses.get(at, 0) > 1
+            and isinstance(at, Expr)
+            and not isinstance(at, (Var, Constant, GlobalVar, Constructor))
+        ):
             out.add(Feature.fGraph)
     return out
 
@@ -91,7 +114,7 @@ def check_basic_block_normal_form(expr: Any) -> bool:
             continue
         home[at] = scope
         for i, b in enumerate(below(at)):
-            inner = isinstance(at, Function) or (isinstance(at, If) and i > 0)
+            inner = isinstance(at, Function) or (isinstance(at, (If, Match)) and i > 0)
             stack.append((b, scopes if inner else scope))
             scopes += inner
     return True

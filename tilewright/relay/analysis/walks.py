@@ -8,8 +8,9 @@ from typing import Any
 from ...ir.errors import TVMError
 from ...ir.module import IRModule
 from ...ir.op import Op
+from ..adt import Match, pattern_vars
 from ..expr import Call, Constant, Expr, Function, Let, Var
-from ..ty import FuncType, RefType, TupleType, Type, TypeVar
+from ..ty import FuncType, Type, TypeVar, type_parts
 from ..visitor import below, in_order
 
 __all__ = [
@@ -62,6 +63,8 @@ def bound_vars(expr: Any) -> list[Var]:
                 out.update(dict.fromkeys(at.params))
             elif isinstance(at, Let):
                 out[at.var] = None
+            elif isinstance(at, Match):
+                out.update((v, None) for clause in at.clauses for v in pattern_vars(clause.lhs))
     return list(out)
 
 
@@ -77,14 +80,9 @@ def all_vars(expr: Any) -> list[Var]:
 def _type_vars(kind: Type | None, out: dict[TypeVar, None]) -> None:
     if isinstance(kind, TypeVar):
         out[kind] = None
-    elif isinstance(kind, TupleType):
-        for f in kind.fields:
-            _type_vars(f, out)
-    elif isinstance(kind, FuncType):
-        for f in (*kind.arg_types, kind.ret_type):
-            _type_vars(f, out)
-    elif isinstance(kind, RefType):
-        _type_vars(kind.value, out)
+    elif kind is not None:
+        for part in type_parts(kind):
+            _type_vars(part, out)
 
 
 def all_type_vars(expr: Any, mod: IRModule | None = None) -> list[TypeVar]:
@@ -183,6 +181,8 @@ def check_well_formed(expr: Any) -> None:
 def _binds(at: Any) -> tuple[Var, ...]:
     if isinstance(at, Function):
         return at.params
+    if isinstance(at, Match):
+        return tuple(v for clause in at.clauses for v in pattern_vars(clause.lhs))
     return (at.var,) if isinstance(at, Let) else ()
 
 
@@ -210,6 +210,9 @@ def _escaping(expr: Any) -> set[Var]:
             free[at] = value | (free[at.body] - own)
         elif isinstance(at, Function):
             free[at] = free[at.body] - set(at.params)
+        elif isinstance(at, Match):
+            rows = [free[c.rhs] - set(pattern_vars(c.lhs)) for c in at.clauses]
+            free[at] = free[at.data].union(*rows)
         else:
             made = nothing
             for b in below(at):

@@ -14,9 +14,10 @@ from ...runtime.container import tuple_object
 from ...runtime.devices import Device
 from ...runtime.executor import Executor
 from ...runtime.ndarray import NDArray
+from ..adt import Constructor, Match
 from ..analysis import free_vars, post_order
 from ..binding import bind, bind_params_by_name
-from ..expr import Call, Expr, Function, If, Let, Var
+from ..expr import Call, Expr, Function, If, Let, RefCreate, Var
 from ..transform.fuse_ops import is_primitive
 from ..transform.infer_type import infer_module
 from ..ty import TensorType, TupleType, is_dynamic
@@ -120,7 +121,11 @@ class Evaluator:
         from .vm import compile_program
 
         machine = VirtualMachine(compile_program(mod, self.target), self.device)
-        return lambda args: machine.call("main", args)
+        if self.kind != "debug":
+            return lambda args: machine.call("main", args)
+        from .interpreter import with_constructors
+
+        return lambda args: with_constructors(machine.call("main", args), mod)
 
 
 def _needs_machine(mod: IRModule, main: Function) -> bool:
@@ -129,7 +134,7 @@ def _needs_machine(mod: IRModule, main: Function) -> bool:
         return True
     calls_itself = {gv for gv, f in mod.functions.items() if isinstance(f, Function) and f is not main}
     for e in post_order(main):
-        if isinstance(e, If):
+        if isinstance(e, (If, Match, Constructor, RefCreate)):
             return True
         if isinstance(e, Let) and isinstance(e.value, Function) and not is_primitive(e.value):
             if any(v is e.var for v in free_vars(e.value)):
@@ -148,7 +153,7 @@ def _reaches(mod: IRModule, gv: GlobalVar) -> bool:
     stack = [gv]
     while stack:
         for e in post_order(mod[stack.pop()]):
-            if isinstance(e, If) or e is gv:
+            if isinstance(e, (If, Match, Constructor, RefCreate)) or e is gv:
                 return True
             if isinstance(e, GlobalVar) and e not in seen and e in mod:
                 seen.add(e)

@@ -37,7 +37,7 @@ from ..transform.check_data import CheckData
 from ..transform.fold_sizes import FoldSizes
 from ..transform.fuse_ops import fuse_ops, map_graphs
 from ..transform.infer_type import infer_module, infer_type
-from ..transform.normal_form import to_basic_block_normal_form
+from ..transform.normal_form import has_cells, to_basic_block_normal_form
 from ..ty import Any as AnySize
 from ..ty import TensorType, TupleType, is_dynamic, tensor_fields
 from .assemble import about_units, machine_of
@@ -81,7 +81,8 @@ def _fused(mod: IRModule, context: PassContext) -> IRModule:
     from ..build_module import pipeline
 
     typed = CheckData()(FoldSizes()(pipeline()(infer_module(_with_named_sizes(infer_module(mod))))))
-    blocks = infer_module(map_graphs(typed, to_basic_block_normal_form))
+    ordered = any(has_cells(f) for f in typed.functions.values() if isinstance(f, Function))
+    blocks = infer_module(map_graphs(typed, lambda f: to_basic_block_normal_form(f, ordered)))
     depth = int(context.option("relay.FuseOps.max_depth"))
     return infer_module(map_graphs(blocks, lambda f: fuse_ops(f, context.opt_level, depth)))
 
@@ -190,7 +191,12 @@ class _Assembly:
             elif i[0] == "open":
                 out.append(self.open(i[1]))
             elif i[0] == "if":
-                out.append(["if", self.operand(i[1]), *(self.completed(side) for side in i[2:])])
+                cond = (
+                    [i[1][0], self.operand(i[1][1]), i[1][2]]
+                    if isinstance(i[1], list)
+                    else self.operand(i[1])
+                )
+                out.append(["if", cond, *(self.completed(side) for side in i[2:])])
             elif i[0] == "switch":
                 rows = [[pairs, self.completed(side)] for pairs, side in i[1]]
                 out.append(["switch", rows, i[2]])

@@ -7,7 +7,7 @@ fn (%x: Tensor[(?, 4), float32]) { %k(%x) }      s0 = size of r0 along 0
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,18 +17,33 @@ from ...ir.expr import Var as TirVar
 from ...ir.module import GlobalVar
 from ...runtime.shape_functions import SHAPE_FUNCTIONS
 from ...runtime.vm_code import FunctionCode
-from ..expr import Call, Constant, Function, If, Let, Tuple, TupleGetItem, Var, set_checked_type
+from ..adt import Constructor, Match, PatternConstructor, PatternTuple, PatternVar, PatternWildcard
+from ..expr import (
+    Call,
+    Constant,
+    Function,
+    If,
+    Let,
+    RefCreate,
+    RefRead,
+    RefWrite,
+    Tuple,
+    TupleGetItem,
+    Var,
+    set_checked_type,
+)
 from ..op.registry import RelayOp
 from ..op.shapes import least, same_size
 from ..op.traits import traits_of
 from ..sizes import free_sizes, sizes_in
 from ..transform.fuse_ops import is_primitive
 from ..ty import Any as AnySize
-from ..ty import FuncType, TensorType, TupleType, tensor_fields
+from ..ty import FuncType, TensorType, TupleType, TypeCall, substituted, tensor_fields
 from ..visitor import flow_inputs
 from .lower import inner_order
 from .program import _is_view
 from .vm_cases import Case, Check, Site, find_cases, replaced
+from .vm_data import constructor_function, form_of
 
 _OPS = {Add: "+", Sub: "-", Mul: "*", FloorDiv: "//", FloorMod: "%", Min: "min", Max: "max"}
 _DEEP = 40  # most nested branches
@@ -276,20 +291,27 @@ class FunctionBuilder:
         while isinstance(expr, Let):
             self.let(expr, block)
             expr = expr.body
+        if isinstance(expr, Match) and block.find(expr) is None:
+            self.matched(expr, block, lambda branch, side: self.tail_of(branch, side))
+            return
         if isinstance(expr, If) and block.find(expr) is None:
             cond = self.operand(self.value(expr.cond, block), block)
             sides = [_Block(block), _Block(block)]
             for side, branch in zip(sides, (expr.true_branch, expr.false_branch), strict=True):
-                if _is_deep(side, branch):
-                    self.call(_as_call(branch), side, None)
-                else:
-                    self.tail(branch, side)
+                self.tail_of(branch, side)
             block.body.append(["if", cond, sides[0].body, sides[1].body])
             return
         if isinstance(expr, Call) and _is_function_call(expr) and block.find(expr) is None:
             self.call(expr, block, None)
             return
         block.body.append(["ret", self.operand(self.value(expr, block), block)])
+
+    def tail_of(self, branch: Any, side: _Block) -> None:
+        """A branch in tail position."""
+        if _is_deep(side, branch):
+            self.call(_as_call(branch), side, None)
+        else:
+            self.tail(branch, side)
 
     def let(self, at: Let, block: _Block) -> None:
         if isinstance(at.value, Function) and not is_primitive(at.value):
@@ -338,6 +360,17 @@ class FunctionBuilder:
             return self.value(inner, block)
         if isinstance(e, If):
             return self.joined(e, block)
+        if isinstance(e, Match):
+            return self.matched_value(e, block)
+        if isinstance(e, (RefCreate, RefRead, RefWrite)):
+            return self.cell(e, block)
+        if isinstance(e, Constructor):
+            return self.closure(constructor_function(e), block, None)
+        if isinstance(e, Call) and isinstance(e.op, Constructor):
+            r = self.register()
+            xs = [self.operand(self.value(a, block), block) for a in e.args]
+            block.body.append(["data", r, e.op.tag, xs])
+            return Value(e.checked_type, r)
         if isinstance(e, Call) and is_primitive(e.op):
             return self.kernel(e, block)
         if isinstance(e, Call) and not isinstance(e.op, RelayOp):
@@ -400,6 +433,70 @@ class FunctionBuilder:
                 [x if same_size(x, y) and self.visible(x, block) else AnySize() for x, y in pairs], a.dtype
             )
         return a
+
+    # -- data and references -------------------------------------------------------------------------
+    def matched(self, e: Match, block: _Block, leaf: Callable[[Any, _Block], None]) -> None:
+        """A chain of branches, one for each clause; `leaf` writes the value of a clause."""
+        data = self.value(e.data, block)
+        here = block
+        for clause in e.clauses:
+            form = form_of(clause.lhs)
+            if form is None:
+                self.bind_pattern(clause.lhs, data, here)
+                leaf(clause.rhs, here)
+                return
+            yes, no = _Block(here), _Block(here)
+            here.body.append(["if", ["is", self.operand(data, here), form], yes.body, no.body])
+            self.bind_pattern(clause.lhs, data, yes)
+            leaf(clause.rhs, yes)
+            here = no
+        place = f" at {e.span}" if e.span is not None else ""
+        here.body.append(["fail", f"no clause of a `match` has the form of its value{place}"])
+
+    def matched_value(self, e: Match, block: _Block) -> Value:
+        r = self.register()
+        kinds: list[Any] = []
+
+        def leaf(branch: Any, side: _Block) -> None:
+            found = self.value(_as_call(branch) if _is_deep(side, branch) else branch, side)
+            side.body.append(["move", r, self.operand(found, side)])
+            kinds.append(found.kind)
+
+        self.matched(e, block, leaf)
+        made = kinds[0]
+        for kind in kinds[1:]:
+            made = self.common(made, kind, block)
+        return self.opened(made if len(kinds) > 1 else _without_sizes(e.checked_type), r, block)
+
+    def bind_pattern(self, pattern: Any, value: Value, block: _Block) -> None:
+        """The values of the variables of a pattern."""
+        if isinstance(pattern, PatternVar):
+            block.values[pattern.var] = value
+        elif isinstance(pattern, PatternTuple):
+            for i, p in enumerate(pattern.patterns):
+                self.bind_pattern(p, self.part(value, i, block), block)
+        elif isinstance(pattern, PatternConstructor):
+            made = pattern.constructor.checked_type
+            args = value.kind.args if isinstance(value.kind, TypeCall) else ()
+            named = dict(zip(made.type_params, args, strict=False))
+            for i, (p, kind) in enumerate(zip(pattern.patterns, made.arg_types, strict=True)):
+                if isinstance(p, PatternWildcard):
+                    continue
+                r = self.register()
+                block.body.append(["field", r, self.operand(value, block), i])
+                kind = p.var.checked_type if isinstance(p, PatternVar) else substituted(kind, named)
+                self.bind_pattern(p, self.opened(_without_sizes(kind), r, block), block)
+
+    def cell(self, e: Any, block: _Block) -> Value:
+        xs = [self.operand(self.value(b, block), block) for b in e.children()]
+        if isinstance(e, RefWrite):
+            block.body.append(["write", *xs])
+            return Value(TupleType(), None, ())
+        r = self.register()
+        block.body.append(["ref" if isinstance(e, RefCreate) else "read", r, *xs])
+        if isinstance(e, RefCreate):
+            return Value(e.checked_type, r)
+        return self.opened(_without_sizes(e.checked_type), r, block)
 
     # -- functions -----------------------------------------------------------------------------------
     def closure(self, fn: Function, block: _Block, name: Var | None) -> Value:
@@ -655,7 +752,7 @@ def _as_call(branch: Any) -> Call:
 
 
 def _is_function_call(e: Call) -> bool:
-    return not is_primitive(e.op) and not isinstance(e.op, RelayOp)
+    return not is_primitive(e.op) and not isinstance(e.op, (RelayOp, Constructor))
 
 
 def _label(fn: Function) -> str:
@@ -701,4 +798,4 @@ def type_data(kind: Any) -> Any:
         return ["tensor", str(kind.dtype), [d if isinstance(d, int) else None for d in kind.shape]]
     if isinstance(kind, TupleType):
         return ["tuple", [type_data(f) for f in kind.fields]]
-    return ["function"]
+    return ["function"] if isinstance(kind, FuncType) else ["any"]

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...runtime.metadata import Dim, names_in
 
-_PURE = frozenset(("size", "let", "view", "tuple", "get", "move", "closure"))
+_PURE = frozenset(("size", "let", "view", "tuple", "get", "move", "closure", "data", "field", "ref", "read"))
 Used = set[str]
 
 
@@ -54,6 +54,12 @@ _FIELDS = {
     "tuple": "R xs",
     "get": "R x -",
     "move": "R x",
+    "data": "R - xs",
+    "field": "R x -",
+    "ref": "R x",
+    "read": "R x",
+    "write": "x x",
+    "fail": "-",
     "closure": "R - c",
     "call": "R - c xs",
     "apply": "R x xs",
@@ -92,7 +98,7 @@ def _effect(i: Any) -> tuple[set[str], set[str]]:
     return sets, reads
 
 
-_LAST = frozenset(("ret", "again", "tail", "jump"))
+_LAST = frozenset(("ret", "again", "tail", "jump", "fail"))
 
 
 def _block(body: list[Any], live: Used, own: Used) -> list[Any]:
@@ -125,7 +131,7 @@ def _branches(i: Any, live: Used, out: list[Any], own: Used) -> None:
     before = [set(live), set(live)]
     sides = [_block(side, before[n], own) for n, side in enumerate((yes, no))]
     needed = before[0] | before[1]
-    cond_used = _registers(cond)
+    cond_used = _registers(cond[1] if isinstance(cond, list) else cond)
     for n in (0, 1):
         # registers that only the other branch needs, and the condition, are freed at the start of this one
         gone = (needed | cond_used) - before[n]

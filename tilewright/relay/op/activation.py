@@ -10,7 +10,7 @@ from ..ty import TupleType, Type
 from .attributes import number
 from .computes import topi
 from .registry import BROADCAST, ELEMWISE, Constructor, Tensor, operator
-from .shapes import axis_of, need_vectors, same_rel
+from .shapes import axis_of, need_vectors, same_rel, vectors
 from .traits import FOLLOW, FULL, Traits
 
 __all__ = ["dropout", "dropout_raw", "fast_softmax", "leaky_relu", "log_softmax", "prelu", "relu", "softmax"]
@@ -45,7 +45,13 @@ def _prelu_rel(types: list[Any], attrs: Any) -> Type:
     return data
 
 
-@operator("nn.prelu", traits=Traits(layout="axis"), rel=_prelu_rel, compute="nn.prelu", pattern=BROADCAST)
+@operator(
+    "nn.prelu",
+    traits=Traits(layout="axis", weights=vectors(1)),
+    rel=_prelu_rel,
+    compute="nn.prelu",
+    pattern=BROADCAST,
+)
 def prelu(data: Tensor, alpha: Tensor, axis: int = 1) -> Call:
     """x where it is positive, else alpha·x, with an alpha for each channel."""
 

@@ -9,7 +9,7 @@ from ..expr import Call, TupleWrapper
 from ..ty import TupleType, Type
 from .computes import topi
 from .registry import Ints, Tensor, operator, refuse
-from .shapes import axes_of, axis_of, differ, need_rank, need_vectors, whole_part
+from .shapes import axes_of, axis_of, differ, need_rank, need_vectors, vectors, whole_part
 from .traits import FOLLOW, FULL, Traits
 
 __all__ = ["batch_norm", "group_norm", "instance_norm", "l2_normalize", "layer_norm", "lrn", "rms_norm"]
@@ -24,7 +24,7 @@ def _batch_norm_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "nn.batch_norm",
-    traits=Traits(precision=FOLLOW),
+    traits=Traits(precision=FOLLOW, weights=vectors(4)),
     rel=_batch_norm_rel,
     compute=lambda attrs, ins, out: topi.nn.batch_norm(
         ins[0], ins[1], ins[2], ins[3], ins[4], attrs.axis, attrs.epsilon, attrs.center, attrs.scale, False
@@ -53,7 +53,7 @@ def _layer_norm_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "nn.layer_norm",
-    traits=Traits(precision=FULL),
+    traits=Traits(precision=FULL, weights=vectors(2)),
     rel=_layer_norm_rel,
     compute=lambda attrs, ins, out: [
         topi.nn.layer_norm(
@@ -101,7 +101,10 @@ def _instance_norm_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
 
 
 @operator(
-    "nn.instance_norm", traits=Traits(precision=FULL), rel=_instance_norm_rel, compute=_instance_norm_compute
+    "nn.instance_norm",
+    traits=Traits(precision=FULL, weights=vectors(2)),
+    rel=_instance_norm_rel,
+    compute=_instance_norm_compute,
 )
 def instance_norm(
     data: Tensor,
@@ -131,7 +134,12 @@ def _group_norm_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return [topi.nn.group_norm(ins[0], *_scales(attrs, ins), attrs.num_groups, at, inner, attrs.epsilon)]
 
 
-@operator("nn.group_norm", traits=Traits(precision=FULL), rel=_group_norm_rel, compute=_group_norm_compute)
+@operator(
+    "nn.group_norm",
+    traits=Traits(precision=FULL, weights=vectors(2)),
+    rel=_group_norm_rel,
+    compute=_group_norm_compute,
+)
 def group_norm(
     data: Tensor,
     gamma: Tensor,

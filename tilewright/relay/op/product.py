@@ -9,7 +9,7 @@ from ..ty import TensorType, Type
 from . import layouts
 from .computes import topi
 from .registry import BROADCAST, FUSABLE, Dtype, Tensor, Tensors, operator, refuse
-from .shapes import axis_of, differ, need_dtype, need_rank, need_vectors, same_size, unify
+from .shapes import axis_of, differ, need_dtype, need_rank, need_vectors, same_size, unify, vectors
 from .traits import SMALL, Traits
 
 __all__ = ["batch_matmul", "bias_add", "contrib_dense_pack", "dense", "matmul"]
@@ -27,9 +27,13 @@ def _dense_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType((*data.shape[:-1], weight.shape[0]), attrs.out_dtype or data.dtype)
 
 
+def _dense_weights(data: TensorType, attrs: Any) -> list[TensorType | None]:
+    return [None if attrs.units is None else TensorType((attrs.units, data.shape[-1]), data.dtype)]
+
+
 @operator(
     "nn.dense",
-    traits=Traits(product=True, precision=SMALL, quantised="qnn.dense"),
+    traits=Traits(product=True, precision=SMALL, quantised="qnn.dense", weights=_dense_weights),
     rel=_dense_rel,
     compute="nn.dense",
     pattern=FUSABLE,
@@ -49,9 +53,16 @@ def _matmul_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType((rows, columns), attrs.out_dtype or a.dtype)
 
 
+def _matmul_weights(data: TensorType, attrs: Any) -> list[TensorType | None]:
+    if attrs.units is None:
+        return [None]
+    shape = (data.shape[0 if attrs.transpose_a else 1], attrs.units)
+    return [TensorType(shape[::-1] if attrs.transpose_b else shape, data.dtype)]
+
+
 @operator(
     "nn.matmul",
-    traits=Traits(product=True, precision=SMALL, quantised="qnn.dense"),
+    traits=Traits(product=True, precision=SMALL, quantised="qnn.dense", weights=_matmul_weights),
     rel=_matmul_rel,
     compute="nn.matmul",
     pattern=FUSABLE,
@@ -109,7 +120,7 @@ def _bias_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "nn.bias_add",
-    traits=Traits(vector=("add",)),
+    traits=Traits(vector=("add",), weights=vectors(1)),
     rel=_bias_rel,
     compute="nn.bias_add",
     pattern=BROADCAST,

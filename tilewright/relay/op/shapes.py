@@ -256,6 +256,16 @@ def need_vectors(data: TensorType, axis: int, **vectors: TensorType) -> None:
             )
 
 
+def vectors(count: int) -> Anything:
+    """The types of some inputs that are vectors over the axis of the data that the attributes name."""
+
+    def types(data: TensorType, attrs: Anything) -> list[TensorType]:
+        at = axis_of(attrs.axis, len(data.shape))
+        return [TensorType((data.shape[at],), data.dtype)] * count
+
+    return types
+
+
 def whole_part(size: Anything, by: int, argument: str, what: str) -> Anything:
     """size / by, which must be exact."""
     if is_known(size) and size % by:

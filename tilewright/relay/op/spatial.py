@@ -85,6 +85,29 @@ def conv_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType(layouts.shape_in(layout, named), attrs.out_dtype or data.dtype)
 
 
+def conv_weights(data: TensorType, attrs: Any) -> list[TensorType | None]:
+    """The type of a convolution's weight, where the attributes say its channels and window."""
+    if attrs.channels is None or attrs.kernel_size is None:
+        return [None]
+    channels = layouts.sizes(attrs.data_layout, data.shape, "data")["C"]
+    named = {"O": attrs.channels, "I": floordiv(channels, attrs.groups)}
+    return [_window_type(data, attrs, named)]
+
+
+def transposed_weights(data: TensorType, attrs: Any) -> list[TensorType | None]:
+    """The type of a transposed convolution's weight, where the attributes say its channels and window."""
+    if attrs.channels is None or attrs.kernel_size is None:
+        return [None]
+    channels = layouts.sizes(attrs.data_layout, data.shape, "data")["C"]
+    return [_window_type(data, attrs, {"I": channels, "O": floordiv(attrs.channels, attrs.groups)})]
+
+
+def _window_type(data: TensorType, attrs: Any, named: dict[str, Any]) -> TensorType:
+    axes = space(attrs.data_layout)
+    named.update(zip(axes, attrs.kernel_size, strict=True))
+    return TensorType(layouts.shape_in(attrs.kernel_layout, named), data.dtype)
+
+
 def transposed_rel(types: list[Any], attrs: Any) -> Type:
     """The result of a transposed convolution: each element is spread over a window."""
     data, weight = types[:2]

@@ -5,6 +5,7 @@ A pass reads `traits_of(call).view` and has no list of names: a new operator tak
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -46,6 +47,8 @@ class Traits:
     vector: tuple[str, ...] = ()
     # FoldSizes: the input that lists the sizes of the result, an attribute of the operator without `dyn.`.
     sizes: str = ""
+    # InferType: (type of the first input, attributes) -> types of the others, for variables that have none.
+    weights: Callable[[Any, Any], Sequence[Any]] | None = None
 
 
 NONE: Final = Traits()

@@ -12,6 +12,7 @@ from ...ir.errors import DivisionByZeroError, OutOfBoundsError
 from ...ir.pass_config import PassConfigError
 from ...ir.transform import PassContext
 from ...target import Target
+from ..adt import Match
 from ..expr import Call, Constant, Expr, Function, If, Tuple, TupleGetItem
 from ..op.checks import check_divisor, check_each, check_indices
 from ..op.registry import OpPattern, Place, RelayOp
@@ -57,6 +58,10 @@ class _Checks(Mutator):
 
     def visit_if(self, if_: If) -> Any:
         return if_.map_children(lambda e: self.visit(e) if e is if_.cond else self.scoped(self.visit, e))
+
+    def visit_match(self, m: Match) -> Any:
+        rows = [(c.lhs, self.scoped(self.visit, c.rhs)) for c in m.clauses]
+        return m.over(self.visit(m.data), rows)
 
     def scoped(self, work: Any, expr: Any) -> Any:
         outer, self.made = self.made, dict(self.made)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import op as R
+from ..adt import Match
 from ..analysis import post_order, use_counts
 from ..analysis.walks import users_of
 from ..expr import Call, Expr, Function, If, Let, Tuple
@@ -203,6 +204,8 @@ def _scopes(order: list[Any]) -> dict[Any, Any]:
         parts: list[tuple[Any, Any]]
         if isinstance(at, If):
             parts = [(at.cond, here), (at.true_branch, (at, 1)), (at.false_branch, (at, 0))]
+        elif isinstance(at, Match):
+            parts = [(at.data, here), *((c.rhs, (at, i)) for i, c in enumerate(at.clauses))]
         elif isinstance(at, Let):
             parts = [(at.value, (at, "value")), (at.body, (at, "body"))]
         elif isinstance(at, Function):

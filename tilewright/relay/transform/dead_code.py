@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.op import Op
-from ..expr import Call, Expr, Function, If, Let, Var
+from ..adt import Constructor, Match
+from ..expr import Call, Expr, Function, If, Let, RefWrite, Var
 from ..visitor import below
 from .rewriting import Mutator, is_pure_op, let_chain, rebuilt_lets, typed_pass
 
@@ -80,7 +81,10 @@ class _Live:
                 return True
             if known is False:
                 continue
-            if isinstance(at, Call):
+            if isinstance(at, RefWrite):
+                self.impure[at] = True
+                return True
+            if isinstance(at, Call) and not isinstance(at.op, Constructor):
                 if isinstance(at.op, Op):
                     if not is_pure_op(at.op):
                         self.impure[at] = True
@@ -120,7 +124,7 @@ class _Drop(Mutator):
                 continue
             value = self.visit(at.value)
             once = self.inline_once and used == 1 and at.var not in self.live.kept
-            if once and not isinstance(value, (Function, If)):
+            if once and not isinstance(value, (Function, If, Match)):
                 self.inlined[at.var] = self.memo_map[at.var] = value
             else:
                 rows.append((at, value))

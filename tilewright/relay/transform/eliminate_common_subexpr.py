@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from ..adt import Match
 from ..expr import Call, Constant, Function, If, Let, Tuple, TupleGetItem
 from .rewriting import Mutator, is_pure_op, typed_pass
 
@@ -77,6 +78,10 @@ class _Merge(Mutator):
 
     def visit_if(self, if_: If) -> Any:
         return if_.map_children(lambda e: self.visit(e) if e is if_.cond else self.inside(e))
+
+    def visit_match(self, m: Match) -> Any:
+        data = self.visit(m.data)
+        return m.over(data, [(c.lhs, self.inside(c.rhs)) for c in m.clauses])
 
     def visit_function(self, fn: Function) -> Any:
         with self.scope():

@@ -8,6 +8,7 @@ from typing import Any, Final
 from ...ir.errors import TVMError
 from ...ir.transform import PassContext
 from .. import op as R
+from ..adt import Match
 from ..expr import Call, Expr, Function, If, Let, Tuple, TupleGetItem
 from ..op import traits
 from ..op.registry import OpPattern
@@ -169,6 +170,14 @@ class _Mixed(Mutator):
 
     def visit_if(self, if_: If) -> Any:
         return if_.map_children(self.as_before)
+
+    def visit_match(self, m: Match) -> Any:
+        return m.map_children(self.as_before)
+
+    def visit_ref_create(self, r: Any) -> Any:
+        return r.map_children(self.as_before)
+
+    visit_ref_read = visit_ref_write = visit_ref_create
 
     def visit_let(self, let: Let) -> Any:
         rows = []

@@ -4,7 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var
+from ..adt import Constructor, Match
+from ..analysis.walks import post_order
+from ..expr import (
+    Call,
+    Constant,
+    Expr,
+    Function,
+    If,
+    Let,
+    RefCreate,
+    RefRead,
+    RefWrite,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
 from ..visitor import ExprMutator
 from .rewriting import is_kept_whole, let_chain, typed_pass
 from .scopes import Scopes
@@ -22,9 +37,17 @@ def to_a_normal_form(func: Function) -> Function:
     return _Blocks(func, everything=True).closure(func)
 
 
-def to_basic_block_normal_form(func: Function) -> Function:
-    """Bind the values that an inner scope (a branch, a function) uses of an outer one; the rest stays a graph."""
-    return _Blocks(func, everything=False).closure(func)
+def to_basic_block_normal_form(func: Function, ordered: bool = False) -> Function:
+    """Bind the values that an inner scope (a branch, a function) uses of an outer one; the rest stays a graph.
+
+    With `ordered`, or where the function has references, lets stay where they are: a value may be a write.
+    """
+    return _Blocks(func, everything=False, ordered=ordered).closure(func)
+
+
+def has_cells(expr: Any) -> bool:
+    """Whether an expression creates, reads or writes references."""
+    return any(isinstance(at, (RefCreate, RefRead, RefWrite)) for at in post_order(expr))
 
 
 def to_graph_normal_form(func: Function) -> Function:
@@ -41,9 +64,10 @@ def to_graph_normal_form(func: Function) -> Function:
 class _Blocks:
     """Rebuilds a function scope by scope, with lets for the values to bind."""
 
-    def __init__(self, func: Function, everything: bool) -> None:
+    def __init__(self, func: Function, everything: bool, ordered: bool = False) -> None:
         self.func, self.everything = func, everything
-        self.scopes = Scopes(func)
+        self.ordered = ordered or has_cells(func)
+        self.scopes = Scopes(func, self.ordered)
         self.names: dict[Any, Var] = {}  # the program's own names of values
         for var, value in self.scopes.values.items():
             if not isinstance(value, Var):
@@ -83,10 +107,11 @@ class _Blocks:
         return body
 
     def named(self, at: Any, made: Any, lets: list[tuple[Var, Any]]) -> Any:
-        if isinstance(at, Constant) or (isinstance(at, Function) and at not in self.names):
+        if isinstance(at, (Constant, Constructor)) or (isinstance(at, Function) and at not in self.names):
             if not (isinstance(at, Function) and self.everything and not is_kept_whole(at)):
                 return made
         keep = self.everything or at in self.scopes.crosses or isinstance(at, Function)
+        keep = keep or (self.ordered and at in self.names)
         if not keep:
             return made
         var = self.names.get(at)
@@ -117,6 +142,13 @@ class _Blocks:
             return Tuple([self.atom(f) for f in at.fields], at.span)
         if isinstance(at, TupleGetItem):
             return TupleGetItem(self.atom(at.tuple_value), at.index, span=at.span)
+        if isinstance(at, Match):
+            rows = [
+                (c.lhs, self.block(self.scopes.inner[at, i + 1], c.rhs)) for i, c in enumerate(at.clauses)
+            ]
+            return at.over(done[at.data], rows)
+        if isinstance(at, (RefCreate, RefRead, RefWrite)):
+            return at.map_children(self.atom)
         return at
 
     def atom(self, at: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any, TypeGuard
 from ...ir.module import GlobalVar, IRModule
 from ...ir.op import CallEffectKind, Op
 from ...ir.transform import ModulePass, Pass, PassContext, PassInfo, register_pass, snake
+from ..adt import Match
 from ..expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var, const, set_checked_type
 from ..op.registry import RelayOp, get
 from ..ty import FuncType, TensorType, TupleType, Type
@@ -60,6 +61,8 @@ def _typed_by(at: Any) -> tuple[Any, ...]:
     """The expressions whose types determine that of an expression."""
     if at.__class__ is Let:
         return (at.body,)
+    if at.__class__ is Match:
+        return (at.data, *(c.rhs for c in at.clauses))
     return (at.true_branch, at.false_branch) if at.__class__ is If else flow_inputs(at)
 
 
@@ -78,6 +81,7 @@ def _type_now(at: Any) -> Type:
         at.__class__ is Call
         and isinstance(at.op, (GlobalVar, Var))
         and isinstance(at.op.checked_type, FuncType)
+        and not at.op.checked_type.type_params
     ):
         return at.op.checked_type.ret_type
     return infer_type(at).checked_type

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..adt import Match
 from ..expr import Call, Expr, Function, If, Let, Var
 from ..visitor import ScopeTree, below, in_order
 
 
 class Scopes(ScopeTree):
-    """The scopes under an expression. A function's body and the branches of an `if` are scopes; a let is not.
+    """The scopes under an expression. A function's body and the branches of an `if` or a `match` are scopes; a let is
+    not.
 
-    A use of a let-bound variable counts as a use of its value.
+    A use of a let-bound variable counts as a use of its value. With `ordered`, a let uses its value too, before its
+    body: a program that writes to references.
     """
 
-    def __init__(self, root: Expr) -> None:
+    def __init__(self, root: Expr, ordered: bool = False) -> None:
         super().__init__()
+        self.ordered = ordered
         self.inner: dict[tuple[Any, int], int] = {}  # (function or if, which part) and its scope
         self.values: dict[Var, Expr] = {}
         order = self._order(root)
@@ -36,7 +40,7 @@ class Scopes(ScopeTree):
             self.members.setdefault(self.of[at], []).append(at)
 
     def _scope_for(self, at: Any, i: int, here: int) -> int:
-        if isinstance(at, Function) or (isinstance(at, If) and i > 0):
+        if isinstance(at, Function) or (isinstance(at, (If, Match)) and i > 0):
             if (at, i) not in self.inner:
                 self.inner[at, i] = self.new(here)
             return self.inner[at, i]
@@ -45,7 +49,9 @@ class Scopes(ScopeTree):
     def below(self, at: Any) -> list[Any]:
         """The operands of an expression."""
         if isinstance(at, Let):
-            return [at.body]
+            return [at.value, at.body] if self.ordered else [at.body]
+        if isinstance(at, Match):
+            return [at.data, *(c.rhs for c in at.clauses)]
         if isinstance(at, Var):
             return [self.values[at]] if at in self.values else []
         if isinstance(at, Function):
