@@ -307,12 +307,6 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "relay.transform",
-        "FirstOrderGradient LazyGradientInit gradient",
-        _TRAINING,
-        _USE_FRAMEWORK,
-    ),
-    (
-        "relay.transform",
         "PartialEvaluate",
         "its work on models is done by smaller passes",
         "use FoldConstant, Inline and DeadCodeElimination",
@@ -413,19 +407,13 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "relay.testing",
-        "check_grad gradient",
-        _TRAINING,
-        _USE_FRAMEWORK,
-    ),
-    (
-        "relay.testing",
         "darknet.* dcgan.* densenet.* dqn.* lstm.* nat.* py_converter.* resnet_3d.* tf.* tflite.* yolo_detection.*",
         "this model or helper is not written",
         "use mlp, resnet, mobilenet, squeezenet, vgg or inception_v3 of relay.testing, or import a model",
     ),
     (
         "relay.testing",
-        "ctx_list enabled_targets rand count",
+        "ctx_list enabled_targets count",
         "helpers of tests are in one place",
         "use tilewright.testing.enabled_targets, and NumPy for random arrays",
     ),

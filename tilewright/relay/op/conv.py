@@ -10,6 +10,7 @@ from ..ty import TensorType, Type
 from . import layouts
 from .attributes import Attr, flag, integer, padding, text, window
 from .computes import in_layout, topi
+from .gradients import windows as grads
 from .registry import FUSABLE, Constructor, Dtype, Ints, Pair, Sides, Tensor, alike, operator, refuse
 from .shapes import add, ceildiv, differ, is_known, mul, need_dtype, need_rank, same_size, sub
 from .spatial import conv_rel, transposed_rel, windows
@@ -57,7 +58,12 @@ def _conv(rank: int) -> Callable[[Constructor], Constructor]:
         rel=conv_rel,
         compute=compute,
         pattern=FUSABLE,
-        traits=Traits(product=True, precision=SMALL, quantised="qnn.conv2d" if rank == 2 else "centred"),
+        traits=Traits(
+            product=True,
+            precision=SMALL,
+            quantised="qnn.conv2d" if rank == 2 else "centred",
+            gradient=grads.conv,
+        ),
     )
 
 
@@ -98,7 +104,12 @@ def _transposed(rank: int) -> Callable[[Constructor], Constructor]:
         rel=transposed_rel,
         compute=_transposed_compute,
         pattern=FUSABLE,
-        traits=Traits(product=True, precision=SMALL, quantised="qnn.conv2d_transpose" if rank == 2 else ""),
+        traits=Traits(
+            product=True,
+            precision=SMALL,
+            quantised="qnn.conv2d_transpose" if rank == 2 else "",
+            gradient=grads.conv_transpose,
+        ),
     )
 
 
@@ -165,7 +176,14 @@ def _packed_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
 
 
 def _packed(name: str) -> Callable[[Constructor], Constructor]:
-    return operator(name, attrs=_windows(2), rel=conv_rel, compute=_packed_compute, pattern=FUSABLE)
+    return operator(
+        name,
+        attrs=_windows(2),
+        rel=conv_rel,
+        compute=_packed_compute,
+        pattern=FUSABLE,
+        traits=Traits(gradient=grads.conv),
+    )
 
 
 @_packed("nn.contrib_conv2d_NCHWc")

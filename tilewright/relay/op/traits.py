@@ -5,8 +5,12 @@ A pass reads `traits_of(call).view` and has no list of names: a new operator tak
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+
+# The gradients of the arguments of a call, from the call and the gradient of its result: see gradients/.
+GradientRule = Callable[[Any, Any], Sequence[Any]]
 
 # Precision: a smaller float type always, where what is read was converted, never.
 SMALL, FOLLOW, FULL = "small", "follow", "full"
@@ -44,6 +48,8 @@ class Traits:
     fill: int | None = None
     # Offload: the operations of an accelerator's vector unit that compute it, element by element.
     vector: tuple[str, ...] = ()
+    # Gradient: the gradients of the arguments, as expressions of other operators.
+    gradient: GradientRule | None = None
     # FoldSizes: the input that lists the sizes of the result, an attribute of the operator without `dyn.`.
     sizes: str = ""
 
