@@ -26,9 +26,10 @@ def gradient(expr: Any, mod: IRModule | None = None, mode: str = "higher_order")
                                                         (nn.dense(%x, %w), (grad of %x, grad of %w))
                                                       }
 
-    The gradient of the result is taken as ones; a parameter of integers gets zeros. Each operator has its rule
-    (`Traits.gradient`). Branches, lets, tuples and functions that call themselves are differentiated as they are:
-    neither references nor closures are added, so both classic modes give the same program.
+    The gradient of the result is taken as ones; a parameter of integers gets zeros. Of a result that is a tuple, mode
+    "higher_order" differentiates the first field (a loss, with other results beside it) and "first_order" the sum of
+    all. Each operator has its rule (`Traits.gradient`). Branches, lets, tuples and functions that call themselves are
+    differentiated in both modes, without references or closures.
     """
     if mode not in ("higher_order", "first_order"):
         raise ValueError(f"gradient: mode is {mode!r} and may be 'higher_order' or 'first_order'")
@@ -40,7 +41,7 @@ def gradient(expr: Any, mod: IRModule | None = None, mode: str = "higher_order")
         raise TypeError(f"gradient: a relay.Function was expected, not {type(expr).__name__}")
     module = IRModule() if mod is None else mod
     func = infer_type(fresh(expr), module)
-    return _Gradient(module).function(func)
+    return _Gradient(module, mode == "higher_order").function(func)
 
 
 def first_order_gradient(mod: IRModule) -> IRModule:
@@ -74,8 +75,8 @@ LazyGradientInit = typed_pass(lazy_gradient_init, name="LazyGradientInit", opt_l
 class _Gradient:
     """The functions of one program, each with its counterpart that returns gradients."""
 
-    def __init__(self, mod: IRModule) -> None:
-        self.mod = mod
+    def __init__(self, mod: IRModule, first_field: bool) -> None:
+        self.mod, self.first_field = mod, first_field
         self.known: dict[Any, _Companion] = {}  # by the name that is called
 
     def function(self, func: Function) -> Function:
@@ -86,7 +87,7 @@ class _Gradient:
         kind = block.result.checked_type
         _need_data(kind, "the result")
         found = block.pulled(
-            _ones(block.result, kind), [p for p in func.params if has_floats(p.checked_type)]
+            _ones(block.result, kind, self.first_field), [p for p in func.params if has_floats(p.checked_type)]
         )
         grads = [as_value(found.get(p), p, p.checked_type) for p in func.params]
         body = block.closed(Tuple([block.result, Tuple(block.named(grads))]))
@@ -136,9 +137,10 @@ def _need_data(kind: Any, what: str) -> None:
         _need_data(field, what)
 
 
-def _ones(of: Any, kind: Any) -> Adjoint:
+def _ones(of: Any, kind: Any, first_field: bool) -> Adjoint:
     if isinstance(kind, TupleType):
-        return [_ones(TupleGetItem(of, i), k) for i, k in enumerate(kind.fields)]
+        seeds = [_ones(TupleGetItem(of, i), k, first_field) for i, k in enumerate(kind.fields)]
+        return [seeds[0], *[None] * (len(seeds) - 1)] if first_field and seeds else seeds
     return filled(1, of, kind) if has_floats(kind) else None
 
 
