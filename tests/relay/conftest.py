@@ -37,25 +37,38 @@ def _tensors(expr: Any) -> tuple[list[Any], list[Any], list[Any]]:
     return inputs, places, made[expr]
 
 
-@pytest.fixture
-def run_graph() -> Callable[..., Any]:
-    """run_graph(expr, x=array, …): the value of an expression over its free variables."""
+def compiled(expr: Any) -> Callable[..., list[Any]]:
+    """An expression as one kernel: a function of arrays by the names of its free variables."""
+    inputs, places, results = _tensors(expr)
+    inner = [t for t in results if t in places]
+    assert not inner, "a result that is an input has nothing to compute"
+    # What LLVM makes of the loops is tested elsewhere: here it takes them as they are.
+    with tilewright.transform.PassContext(opt_level=0):
+        built = tilewright.build(te.create_prim_func([*places, *results]), target="llvm -opt-level=0")
 
-    def run(expr: Any, **arrays: Any) -> Any:
-        if isinstance(expr, relay.TupleWrapper):
-            expr = expr.tuple_value
-        inputs, places, results = _tensors(expr)
-        inner = [t for t in results if t in places]
-        assert not inner, "a result that is an input has nothing to compute"
-        # What LLVM makes of the loops is tested elsewhere: here it takes them as they are.
-        with tilewright.transform.PassContext(opt_level=0):
-            built = tilewright.build(te.create_prim_func([*places, *results]), target="llvm -opt-level=0")
+    def run(**arrays: Any) -> list[Any]:
         given = [
             i.data if isinstance(i, Constant) else tilewright.nd.array(arrays[i.name_hint]) for i in inputs
         ]
         outs = [tilewright.nd.empty(tuple(int(d) for d in t.shape), str(t.dtype)) for t in results]
         built(*given, *outs)
-        values = [o.numpy() for o in outs]
+        return [o.numpy() for o in outs]
+
+    return run
+
+
+@pytest.fixture
+def compile_graph() -> Callable[..., Callable[..., list[Any]]]:
+    """compile_graph(expr)(x=array, …): the values of an expression over its free variables, compiled once."""
+    return compiled
+
+
+@pytest.fixture
+def run_graph() -> Callable[..., Any]:
+    """run_graph(expr, x=array, …): the value of an expression over its free variables."""
+
+    def run(expr: Any, **arrays: Any) -> Any:
+        values = compiled(expr.tuple_value if isinstance(expr, relay.TupleWrapper) else expr)(**arrays)
         return values[0] if len(values) == 1 else values
 
     return run

@@ -102,6 +102,11 @@ def _remainder(a: Any, b: Any) -> PrimExpr:
     return ops.fmod(a, b) if a.dtype.is_float else ops.truncmod(a, b)
 
 
+def _truncated(a: Any, b: Any) -> PrimExpr:
+    a, b = ops.match(a, b)
+    return ops.trunc(ops.div(a, b)) if a.dtype.is_float else ops.truncdiv(a, b)
+
+
 def _power(a: Any, b: Any) -> PrimExpr:
     """Floats by the machine; integers by repeated squaring, wrapping as their multiplication does."""
     a, b = ops.match(a, b)
@@ -149,7 +154,7 @@ divide = _binary(
     "divide", _of_numbers(ops.div), "`lhs / rhs`; of integers the quotient is cut towards zero, as in C."
 )
 trunc_divide = _binary(
-    "trunc_divide", _of_numbers(ops.div), "`lhs / rhs`; of integers the quotient is cut towards zero."
+    "trunc_divide", _of_numbers(_truncated), "`lhs / rhs`, with the quotient cut towards zero."
 )
 floor_divide = _binary("floor_divide", _of_numbers(ops.floordiv), "`lhs // rhs`: the quotient rounded down.")
 mod = _binary("mod", _of_numbers(_remainder), "The remainder of `divide`, with the sign of `lhs`, as in C.")

@@ -9,6 +9,7 @@ from ..expr import Call, Expr, TupleWrapper
 from ..ty import TupleType, Type
 from .attributes import number
 from .computes import topi
+from .gradients import elementwise, nn
 from .registry import BROADCAST, ELEMWISE, Constructor, Tensor, operator
 from .shapes import axis_of, need_vectors, same_rel, vectors
 from .traits import FOLLOW, FULL, Traits
@@ -18,7 +19,9 @@ __all__ = ["dropout", "dropout_raw", "fast_softmax", "leaky_relu", "log_softmax"
 
 @operator(
     "nn.relu",
-    traits=Traits(precision=FOLLOW, scale="positive", idempotent=True, vector=("max",)),
+    traits=Traits(
+        precision=FOLLOW, scale="positive", idempotent=True, vector=("max",), gradient=elementwise.relu
+    ),
     rel=same_rel,
     compute="nn.relu",
     pattern=ELEMWISE,
@@ -29,7 +32,9 @@ def relu(data: Tensor) -> Call:
 
 @operator(
     "nn.leaky_relu",
-    traits=Traits(precision=FOLLOW, scale="positive", quantised="qnn.leaky_relu"),
+    traits=Traits(
+        precision=FOLLOW, scale="positive", quantised="qnn.leaky_relu", gradient=elementwise.leaky_relu
+    ),
     attrs={"alpha": number(0.25)},
     rel=same_rel,
     compute="nn.leaky_relu",
@@ -47,7 +52,7 @@ def _prelu_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "nn.prelu",
-    traits=Traits(layout="axis", weights=vectors(1)),
+    traits=Traits(layout="axis", weights=vectors(1), gradient=nn.prelu),
     rel=_prelu_rel,
     compute="nn.prelu",
     pattern=BROADCAST,
@@ -70,17 +75,17 @@ def _softmax_like(name: str, **traits: Any) -> Callable[[Constructor], Construct
     )
 
 
-@_softmax_like("softmax", fast="nn.fast_softmax", quantised="qnn.softmax")
+@_softmax_like("softmax", fast="nn.fast_softmax", quantised="qnn.softmax", gradient=nn.softmax)
 def softmax(data: Tensor, axis: int = -1) -> Call:
     """exp(x) / sum(exp(x)) along an axis."""
 
 
-@_softmax_like("log_softmax")
+@_softmax_like("log_softmax", gradient=nn.log_softmax)
 def log_softmax(data: Tensor, axis: int = -1) -> Call:
     """The logarithm of softmax."""
 
 
-@_softmax_like("fast_softmax")
+@_softmax_like("fast_softmax", gradient=nn.softmax)
 def fast_softmax(data: Tensor, axis: int = -1) -> Call:
     """softmax with a quicker and less exact exp."""
 
@@ -92,7 +97,7 @@ def dropout(data: Any, rate: float = 0.5) -> Expr:
 
 @operator(
     "nn.dropout",
-    traits=Traits(precision=FOLLOW),
+    traits=Traits(precision=FOLLOW, gradient=nn.dropout),
     rel=lambda types, attrs: TupleType((types[0], types[0])),
     compute=lambda attrs, ins, out: [topi.identity(ins[0]), topi.full_like(ins[0], 1)],
 )

@@ -6,8 +6,10 @@ from typing import Any
 
 from ..expr import Call
 from ..ty import TensorType, Type
+from .gradients import nn as grads
 from .registry import FUSABLE, INJECTIVE, Ints, Tensor, operator, refuse
 from .shapes import broadcast, differ, floordiv, is_known, mul, need_dtype, need_rank
+from .traits import Traits
 
 __all__ = ["rotary_embedding", "scaled_dot_product_attention"]
 
@@ -39,6 +41,7 @@ def _attention_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "nn.scaled_dot_product_attention",
+    traits=Traits(gradient=grads.attention),
     rel=_attention_rel,
     compute="nn.scaled_dot_product_attention",
     pattern=FUSABLE,
@@ -72,7 +75,13 @@ def _rotary_rel(types: list[Any], attrs: Any) -> Type:
     return data
 
 
-@operator("nn.rotary_embedding", rel=_rotary_rel, compute="nn.rotary_embedding", pattern=INJECTIVE)
+@operator(
+    "nn.rotary_embedding",
+    traits=Traits(gradient=grads.rotary_embedding),
+    rel=_rotary_rel,
+    compute="nn.rotary_embedding",
+    pattern=INJECTIVE,
+)
 def rotary_embedding(data: Tensor, cos: Tensor, sin: Tensor, interleaved: bool = False) -> Call:
     """Pairs of the last dimension rotated by angles: (a, b) becomes (a·cos - b·sin, a·sin + b·cos).
 

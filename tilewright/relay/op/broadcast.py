@@ -9,6 +9,7 @@ from ..ty import TensorType, Type
 from . import dyn
 from .attributes import dtype, integer
 from .computes import topi
+from .gradients import reduce as grads
 from .registry import BROADCAST, COMM_REDUCE, Ints, Sizes, Tensor, operator, refuse
 from .shapes import axis_of, broadcast, mul, product, stretches
 from .traits import Traits
@@ -26,7 +27,7 @@ def _tile_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "tile",
-    traits=Traits(rearranges=True, quantised="same"),
+    traits=Traits(rearranges=True, quantised="same", gradient=grads.tile),
     rel=_tile_rel,
     compute="tile",
     pattern=BROADCAST,
@@ -46,7 +47,7 @@ def _repeat_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "repeat",
-    traits=Traits(rearranges=True, quantised="same"),
+    traits=Traits(rearranges=True, quantised="same", gradient=grads.repeat),
     attrs={"axis": integer(None)},
     rel=_repeat_rel,
     compute="repeat",
@@ -67,7 +68,7 @@ def _broadcast_to_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "broadcast_to",
-    traits=Traits(quantised="same"),
+    traits=Traits(quantised="same", gradient=grads.broadcast_to),
     rel=_broadcast_to_rel,
     compute=lambda attrs, ins, out: [topi.broadcast_to(ins[0], out.shape)],
     pattern=BROADCAST,
@@ -80,6 +81,7 @@ def broadcast_to(data: Tensor, shape: Sizes) -> Call:
 
 @operator(
     "broadcast_to_like",
+    traits=Traits(gradient=grads.broadcast_to),
     rel=lambda types, attrs: TensorType(broadcast(types[0].shape, types[1].shape), types[0].dtype),
     compute=lambda attrs, ins, out: [topi.broadcast_to(ins[0], ins[1].shape)],
     pattern=BROADCAST,
@@ -90,6 +92,7 @@ def broadcast_to_like(data: Tensor, broadcast_type: Tensor) -> Call:
 
 @operator(
     "collapse_sum_like",
+    traits=Traits(gradient=grads.collapse_sum),
     rel=lambda types, attrs: TensorType(types[1].shape, types[0].dtype),
     compute=lambda attrs, ins, out: [topi.collapse_sum(ins[0], ins[1].shape)],
     pattern=COMM_REDUCE,
@@ -100,6 +103,7 @@ def collapse_sum_like(data: Tensor, collapse_type: Tensor) -> Call:
 
 @operator(
     "collapse_sum_to",
+    traits=Traits(gradient=grads.collapse_sum),
     rel=lambda types, attrs: TensorType(attrs.shape, types[0].dtype),
     compute=lambda attrs, ins, out: [topi.collapse_sum(ins[0], attrs.shape)],
     pattern=COMM_REDUCE,

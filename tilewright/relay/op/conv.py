@@ -10,6 +10,7 @@ from ..ty import TensorType, Type
 from . import layouts
 from .attributes import Attr, flag, integer, padding, text, window
 from .computes import in_layout, topi
+from .gradients import windows as grads
 from .registry import FUSABLE, Constructor, Dtype, Ints, Pair, Sides, Tensor, alike, operator, refuse
 from .shapes import add, ceildiv, differ, is_known, mul, need_dtype, need_rank, same_size, sub
 from .spatial import conv_rel, conv_weights, transposed_rel, transposed_weights, windows
@@ -62,6 +63,7 @@ def _conv(rank: int) -> Callable[[Constructor], Constructor]:
             precision=SMALL,
             quantised="qnn.conv2d" if rank == 2 else "centred",
             weights=conv_weights,
+            gradient=grads.conv,
         ),
     )
 
@@ -108,6 +110,7 @@ def _transposed(rank: int) -> Callable[[Constructor], Constructor]:
             precision=SMALL,
             quantised="qnn.conv2d_transpose" if rank == 2 else "",
             weights=transposed_weights,
+            gradient=grads.conv_transpose,
         ),
     )
 
@@ -181,7 +184,7 @@ def _packed(name: str) -> Callable[[Constructor], Constructor]:
         rel=conv_rel,
         compute=_packed_compute,
         pattern=FUSABLE,
-        traits=Traits(weights=conv_weights),
+        traits=Traits(weights=conv_weights, gradient=grads.conv),
     )
 
 

@@ -11,6 +11,8 @@ from . import dyn
 from .arguments import is_computed
 from .attributes import dtype
 from .computes import topi
+from .gradients import rearrange as grads
+from .gradients.parts import constant
 from .registry import (
     ELEMWISE,
     INJECTIVE,
@@ -67,7 +69,7 @@ def _like(name: str, value: int) -> Callable[[Any], Call]:
         rel=same_rel,
         compute=lambda attrs, ins, out: [topi.full_like(ins[0], value)],
         pattern=ELEMWISE,
-        traits=Traits(precision=FOLLOW, fill=value),
+        traits=Traits(precision=FOLLOW, fill=value, gradient=constant),
     )(named(build, name, __name__, f"A tensor of the shape and type of `data`, filled with {value}."))
 
 
@@ -82,7 +84,7 @@ def _full_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "full",
-    traits=Traits(precision=FULL),
+    traits=Traits(precision=FULL, gradient=grads.full),
     rel=_full_rel,
     compute=lambda attrs, ins, out: [topi.full(out.shape, out.dtype, ins[0]())],
     pattern=ELEMWISE,
@@ -101,7 +103,7 @@ def _full_like_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "full_like",
-    traits=Traits(precision=FULL),
+    traits=Traits(precision=FULL, gradient=grads.full_like),
     rel=_full_like_rel,
     compute=lambda attrs, ins, out: [topi.full_like(ins[0], ins[1]())],
     pattern=ELEMWISE,
@@ -155,7 +157,7 @@ def _grids(call: Any) -> int:
 
 @operator(
     "meshgrid",
-    traits=Traits(rearranges=True),
+    traits=Traits(rearranges=True, gradient=grads.meshgrid),
     rel=_meshgrid_rel,
     compute=lambda attrs, ins, out: topi.meshgrid(ins, attrs.indexing),
     pattern=INJECTIVE,

@@ -18,6 +18,10 @@ from ..ty import TensorType, TupleType, Type, tensor_fields
 from . import layouts
 from .attributes import dtype, integer
 from .computes import te, topi
+from .gradients import rearrange as grads
+from .gradients import reduce as sums
+from .gradients.parts import constant
+from .gradients.parts import reshaped as reshaped_back
 from .registry import (
     BROADCAST,
     ELEMWISE,
@@ -83,7 +87,7 @@ def _one(t: Any) -> Any:
 
 @operator(
     "dyn.reshape",
-    traits=Traits(view=True, sizes="newshape"),
+    traits=Traits(view=True, sizes="newshape", gradient=reshaped_back),
     rel=lambda types, attrs: TensorType(_unknown(_list_length(types[1], "newshape")), types[0].dtype),
     compute=lambda attrs, ins, out: [topi.reshape(ins[0], room(out))],
     pattern=INJECTIVE,
@@ -102,7 +106,7 @@ def _squeeze_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "dyn.squeeze",
-    traits=Traits(view=True),
+    traits=Traits(view=True, gradient=reshaped_back),
     rel=_squeeze_rel,
     compute=lambda attrs, ins, out: [topi.reshape(ins[0], room(out))],
     pattern=INJECTIVE,
@@ -120,7 +124,7 @@ def _expand_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "dyn.expand_dims",
-    traits=Traits(view=True),
+    traits=Traits(view=True, gradient=reshaped_back),
     rel=_expand_rel,
     compute=lambda attrs, ins, out: [topi.reshape(ins[0], room(out))],
     pattern=INJECTIVE,
@@ -153,7 +157,7 @@ def _broadcast_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
 
 @operator(
     "dyn.broadcast_to",
-    traits=Traits(sizes="shape"),
+    traits=Traits(sizes="shape", gradient=sums.broadcast_to),
     attrs={"dtype": dtype(None)},
     rel=_broadcast_rel,
     compute=_broadcast_compute,
@@ -188,7 +192,7 @@ def _filled(name: str, value: float) -> Callable[[Any, Any], Call]:
         rel=lambda types, attrs: TensorType(_unknown(_list_length(types[0], "shape")), attrs.dtype),
         compute=lambda attrs, ins, out: [topi.full(room(out), out.dtype, value)],
         pattern=ELEMWISE,
-        traits=Traits(sizes="shape"),
+        traits=Traits(sizes="shape", gradient=constant),
     )(named(build, name, __name__, f"{name.capitalize()} in a shape that is computed."))
 
 
@@ -202,7 +206,7 @@ def _full_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "dyn.full",
-    traits=Traits(sizes="shape"),
+    traits=Traits(sizes="shape", gradient=grads.full),
     rel=_full_rel,
     compute=lambda attrs, ins, out: [topi.full(room(out), out.dtype, _one(ins[0]))],
     pattern=ELEMWISE,
@@ -227,7 +231,13 @@ def _arange_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     ]
 
 
-@operator("dyn.arange", rel=_arange_rel, compute=_arange_compute, pattern=INJECTIVE)
+@operator(
+    "dyn.arange",
+    traits=Traits(gradient=grads.arange),
+    rel=_arange_rel,
+    compute=_arange_compute,
+    pattern=INJECTIVE,
+)
 def arange(start: Tensor, stop: Tensor, step: Tensor, dtype: Dtype = "float32") -> Call:
     """Numbers from `start` on in equal steps to before `stop`, all three computed."""
 

@@ -10,6 +10,8 @@ from ..expr import Call
 from ..ty import TensorType, Type
 from .attributes import flag, ints
 from .computes import topi
+from .gradients import elementwise as grads
+from .gradients.parts import constant, unchanged
 from .registry import BROADCAST, ELEMWISE, Dtype, Ints, Place, Tensor, named, operator
 from .shapes import axis_of, broadcast, need_dtype, same_rel
 from .traits import FOLLOW, FULL, Traits
@@ -114,34 +116,67 @@ def _unary(
     )(named(build, name, __name__, doc))
 
 
-exp = _unary("exp", "e to the power of each element.", precision=FULL, quantised="qnn.exp", fast="fast_exp")
-log = _unary("log", "The natural logarithm.", precision=FULL, quantised="qnn.log")
-log2 = _unary("log2", "The logarithm to base 2.", precision=FULL)
-log10 = _unary("log10", "The logarithm to base 10.", precision=FULL)
-tan = _unary("tan", "The tangent.", precision=FULL)
-cos = _unary("cos", "The cosine.", precision=FULL)
-sin = _unary("sin", "The sine.", precision=FULL)
-acos = _unary("acos", "The angle of a cosine.", precision=FULL)
-acosh = _unary("acosh", "The inverse of cosh.", precision=FULL)
-asin = _unary("asin", "The angle of a sine.", precision=FULL)
-asinh = _unary("asinh", "The inverse of sinh.", precision=FULL)
-atan = _unary("atan", "The angle of a tangent.", precision=FULL)
-atanh = _unary("atanh", "The inverse of tanh.", precision=FULL)
-cosh = _unary("cosh", "The hyperbolic cosine.", precision=FULL)
-sinh = _unary("sinh", "The hyperbolic sine.", precision=FULL)
-tanh = _unary("tanh", "The hyperbolic tangent.", precision=FOLLOW, quantised="qnn.tanh", fast="fast_tanh")
-sigmoid = _unary("sigmoid", "1 / (1 + exp(-x)).", precision=FOLLOW, quantised="qnn.sigmoid")
-erf = _unary("erf", "The error function.", precision=FULL, quantised="qnn.erf", fast="fast_erf")
-sqrt = _unary("sqrt", "The square root.", precision=FULL, quantised="qnn.sqrt")
-rsqrt = _unary("rsqrt", "1 / sqrt(x).", precision=FULL, quantised="qnn.rsqrt")
-floor = _unary("floor", "The greatest integer not above.", precision=FOLLOW, idempotent=True)
-ceil = _unary("ceil", "The least integer not below.", precision=FOLLOW, idempotent=True)
-trunc = _unary("trunc", "The integer part.", precision=FOLLOW)
-round = _unary("round", "The nearest integer, halves to the even one.", precision=FOLLOW, idempotent=True)
-abs = _unary("abs", "The absolute value.", precision=FOLLOW, quantised="qnn.abs", idempotent=True)
-sign = _unary("sign", "-1, 0 or 1.", precision=FOLLOW)
+exp = _unary(
+    "exp",
+    "e to the power of each element.",
+    precision=FULL,
+    quantised="qnn.exp",
+    fast="fast_exp",
+    gradient=grads.exp,
+)
+log = _unary("log", "The natural logarithm.", precision=FULL, quantised="qnn.log", gradient=grads.log)
+log2 = _unary("log2", "The logarithm to base 2.", precision=FULL, gradient=grads.log2)
+log10 = _unary("log10", "The logarithm to base 10.", precision=FULL, gradient=grads.log10)
+tan = _unary("tan", "The tangent.", precision=FULL, gradient=grads.tan)
+cos = _unary("cos", "The cosine.", precision=FULL, gradient=grads.cos)
+sin = _unary("sin", "The sine.", precision=FULL, gradient=grads.sin)
+acos = _unary("acos", "The angle of a cosine.", precision=FULL, gradient=grads.acos)
+acosh = _unary("acosh", "The inverse of cosh.", precision=FULL, gradient=grads.acosh)
+asin = _unary("asin", "The angle of a sine.", precision=FULL, gradient=grads.asin)
+asinh = _unary("asinh", "The inverse of sinh.", precision=FULL, gradient=grads.asinh)
+atan = _unary("atan", "The angle of a tangent.", precision=FULL, gradient=grads.atan)
+atanh = _unary("atanh", "The inverse of tanh.", precision=FULL, gradient=grads.atanh)
+cosh = _unary("cosh", "The hyperbolic cosine.", precision=FULL, gradient=grads.cosh)
+sinh = _unary("sinh", "The hyperbolic sine.", precision=FULL, gradient=grads.sinh)
+tanh = _unary(
+    "tanh",
+    "The hyperbolic tangent.",
+    precision=FOLLOW,
+    quantised="qnn.tanh",
+    fast="fast_tanh",
+    gradient=grads.tanh,
+)
+sigmoid = _unary(
+    "sigmoid", "1 / (1 + exp(-x)).", precision=FOLLOW, quantised="qnn.sigmoid", gradient=grads.sigmoid
+)
+erf = _unary(
+    "erf", "The error function.", precision=FULL, quantised="qnn.erf", fast="fast_erf", gradient=grads.erf
+)
+sqrt = _unary("sqrt", "The square root.", precision=FULL, quantised="qnn.sqrt", gradient=grads.sqrt)
+rsqrt = _unary("rsqrt", "1 / sqrt(x).", precision=FULL, quantised="qnn.rsqrt", gradient=grads.rsqrt)
+floor = _unary(
+    "floor", "The greatest integer not above.", precision=FOLLOW, idempotent=True, gradient=constant
+)
+ceil = _unary("ceil", "The least integer not below.", precision=FOLLOW, idempotent=True, gradient=constant)
+trunc = _unary("trunc", "The integer part.", precision=FOLLOW, gradient=constant)
+round = _unary(
+    "round",
+    "The nearest integer, halves to the even one.",
+    precision=FOLLOW,
+    idempotent=True,
+    gradient=constant,
+)
+abs = _unary(
+    "abs", "The absolute value.", precision=FOLLOW, quantised="qnn.abs", idempotent=True, gradient=grads.abs
+)
+sign = _unary("sign", "-1, 0 or 1.", precision=FOLLOW, gradient=constant)
 negative = _unary(
-    "negative", "The elements with the other sign.", precision=FOLLOW, scale="linear", involution=True
+    "negative",
+    "The elements with the other sign.",
+    precision=FOLLOW,
+    scale="linear",
+    involution=True,
+    gradient=grads.negative,
 )
 copy = _unary(
     "copy",
@@ -150,15 +185,16 @@ copy = _unary(
     precision=FOLLOW,
     scale="linear",
     quantised="same",
+    gradient=unchanged,
 )
 logical_not = _unary("logical_not", "Whether each element is false.", involution=True)
 bitwise_not = _unary("bitwise_not", "Each bit turned over.")
 isnan = _unary("isnan", "Whether each element is NaN.", _bool_rel)
 isfinite = _unary("isfinite", "Whether each element is finite.", _bool_rel)
 isinf = _unary("isinf", "Whether each element is infinite.", _bool_rel)
-fast_exp = _unary("fast_exp", "exp, quicker and less exact.", precision=FULL)
-fast_tanh = _unary("fast_tanh", "tanh, quicker and less exact.", precision=FOLLOW)
-fast_erf = _unary("fast_erf", "erf, quicker and less exact.", precision=FULL)
+fast_exp = _unary("fast_exp", "exp, quicker and less exact.", precision=FULL, gradient=grads.exp)
+fast_tanh = _unary("fast_tanh", "tanh, quicker and less exact.", precision=FOLLOW, gradient=grads.tanh)
+fast_erf = _unary("fast_erf", "erf, quicker and less exact.", precision=FULL, gradient=grads.erf)
 
 
 # ---------------------------------------------------------------------------- binary
@@ -197,18 +233,39 @@ def _binary(
     )(named(build, name, __name__, doc))
 
 
-add = _binary("add", "lhs + rhs.", quantised="qnn.add", neutral=0, commutes=True, vector=("add",))
-subtract = _binary("subtract", "lhs - rhs.", quantised="qnn.subtract", neutral=0, vector=("add", "mul"))
-multiply = _binary("multiply", "lhs * rhs.", quantised="qnn.mul", neutral=1, commutes=True, vector=("mul",))
-divide = _binary("divide", "lhs / rhs; integers are rounded towards 0.", divides=True, neutral=1)
-floor_divide = _binary("floor_divide", "lhs / rhs rounded down.", divides=True)
-trunc_divide = _binary("trunc_divide", "lhs / rhs rounded towards 0.", divides=True)
-mod = _binary("mod", "The remainder with the sign of lhs.", divides=True)
-floor_mod = _binary("floor_mod", "The remainder with the sign of rhs.", divides=True)
-trunc_mod = _binary("trunc_mod", "The remainder with the sign of lhs.", divides=True)
-power = _binary("power", "lhs to the power of rhs.", precision=FULL, neutral=1)
-maximum = _binary("maximum", "The greater one.", commutes=True, vector=("max",))
-minimum = _binary("minimum", "The smaller one.", commutes=True, vector=("min",))
+add = _binary(
+    "add", "lhs + rhs.", quantised="qnn.add", neutral=0, commutes=True, vector=("add",), gradient=grads.add
+)
+subtract = _binary(
+    "subtract",
+    "lhs - rhs.",
+    quantised="qnn.subtract",
+    neutral=0,
+    vector=("add", "mul"),
+    gradient=grads.subtract,
+)
+multiply = _binary(
+    "multiply",
+    "lhs * rhs.",
+    quantised="qnn.mul",
+    neutral=1,
+    commutes=True,
+    vector=("mul",),
+    gradient=grads.multiply,
+)
+divide = _binary(
+    "divide", "lhs / rhs; integers are rounded towards 0.", divides=True, neutral=1, gradient=grads.divide
+)
+floor_divide = _binary("floor_divide", "lhs / rhs rounded down.", divides=True, gradient=constant)
+trunc_divide = _binary("trunc_divide", "lhs / rhs rounded towards 0.", divides=True, gradient=constant)
+mod = _binary("mod", "The remainder with the sign of lhs.", divides=True, gradient=grads.mod)
+floor_mod = _binary(
+    "floor_mod", "The remainder with the sign of rhs.", divides=True, gradient=grads.floor_mod
+)
+trunc_mod = _binary("trunc_mod", "The remainder with the sign of lhs.", divides=True, gradient=grads.mod)
+power = _binary("power", "lhs to the power of rhs.", precision=FULL, neutral=1, gradient=grads.power)
+maximum = _binary("maximum", "The greater one.", commutes=True, vector=("max",), gradient=grads.maximum)
+minimum = _binary("minimum", "The smaller one.", commutes=True, vector=("min",), gradient=grads.minimum)
 left_shift = _binary("left_shift", "The bits of lhs moved up by rhs.", vector=("shift_right",))
 right_shift = _binary("right_shift", "The bits of lhs moved down by rhs.", vector=("shift_right",))
 logical_and = _binary("logical_and", "Whether both are true.")
@@ -228,7 +285,7 @@ greater_equal = _binary("greater_equal", "lhs >= rhs.", _compare_rel)
 # ---------------------------------------------------------------------------- with attributes
 @operator(
     "clip",
-    traits=Traits(precision=FOLLOW, vector=("min", "max")),
+    traits=Traits(precision=FOLLOW, vector=("min", "max"), gradient=grads.clip),
     rel=same_rel,
     compute="clip",
     pattern=ELEMWISE,
@@ -241,14 +298,14 @@ def _cast_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType(types[0].shape, attrs.dtype)
 
 
-@operator("cast", rel=_cast_rel, compute="cast", pattern=ELEMWISE)
+@operator("cast", traits=Traits(gradient=grads.cast), rel=_cast_rel, compute="cast", pattern=ELEMWISE)
 def cast(data: Tensor, dtype: Dtype) -> Call:
     """The elements converted to another type."""
 
 
 @operator(
     "cast_like",
-    traits=Traits(precision=FULL),
+    traits=Traits(precision=FULL, gradient=grads.cast),
     rel=lambda types, attrs: TensorType(types[0].shape, types[1].dtype),
     compute=lambda attrs, ins, out: [topi.cast(ins[0], out.dtype)],
     pattern=ELEMWISE,
@@ -270,7 +327,7 @@ def _where_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType(broadcast(condition.shape, broadcast(x.shape, y.shape, "x and y")), x.dtype)
 
 
-@operator("where", rel=_where_rel, compute="where", pattern=BROADCAST)
+@operator("where", traits=Traits(gradient=grads.where), rel=_where_rel, compute="where", pattern=BROADCAST)
 def where(condition: Tensor, x: Tensor, y: Tensor) -> Call:
     """`x` where the condition holds, else `y`; all three broadcast."""
 

@@ -11,6 +11,7 @@ from ..ty import TensorType, Type
 from . import dyn, layouts
 from .attributes import text, window
 from .computes import topi
+from .gradients import windows as grads
 from .registry import (
     FUSABLE,
     INJECTIVE,
@@ -82,7 +83,7 @@ def _resize(axes: str) -> Callable[[Constructor], Constructor]:
         rel=rel,
         compute=compute,
         pattern=INJECTIVE,
-        traits=Traits(rearranges=True, layout="attribute" if axes == "HW" else ""),
+        traits=Traits(rearranges=True, layout="attribute" if axes == "HW" else "", gradient=grads.resize),
         dynamic=computed,
     )
 
@@ -138,7 +139,7 @@ def _upsampling(name: str, axes: str, compute: Any, dynamic: Any) -> Callable[[C
         rel=rel,
         compute=compute,
         pattern=INJECTIVE,
-        traits=Traits(rearranges=True, layout="attribute" if axes == "HW" else ""),
+        traits=Traits(rearranges=True, layout="attribute" if axes == "HW" else "", gradient=grads.resize),
         dynamic=dynamic,
     )
 
@@ -271,7 +272,13 @@ def _affine_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType((data.shape[0], 2, *attrs.target_shape), data.dtype)
 
 
-@operator("image.affine_grid", rel=_affine_rel, compute="image.affine_grid", pattern=INJECTIVE)
+@operator(
+    "image.affine_grid",
+    traits=Traits(gradient=grads.affine_grid),
+    rel=_affine_rel,
+    compute="image.affine_grid",
+    pattern=INJECTIVE,
+)
 def affine_grid(data: Tensor, target_shape: Ints = None, align_corners: bool = True) -> Call:
     """The source coordinates of each pixel of an image of `target_shape` under affine maps, [batch, 2, 3]."""
     if target_shape is None:

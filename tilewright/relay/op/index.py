@@ -13,6 +13,7 @@ from . import dyn
 from .arguments import is_computed
 from .attributes import dtype, integer, ints, known, text
 from .computes import te, topi
+from .gradients import index as grads
 from .registry import INJECTIVE, Dtype, Int32, Ints, Place, Tensor, Tensors, given, operator, refuse
 from .shapes import (
     add,
@@ -72,7 +73,7 @@ def slice_range(begin: Any, end: Any, stride: int, size: Any) -> Any:
     return TensorType(topi.strided_slice(line, [low], [high], [stride]).shape).shape[0]
 
 
-def _slice_rows(attrs: Any, shape: Sequence[Any]) -> list[tuple[Any, Any, int]]:
+def slice_rows(attrs: Any, shape: Sequence[Any]) -> list[tuple[Any, Any, int]]:
     """(begin, end, stride) for each dimension."""
     ndim = len(shape)
     axes = axes_of(attrs.axes, ndim, "axes") if attrs.axes is not None else tuple(range(len(attrs.begin)))
@@ -94,7 +95,7 @@ def _slice_rows(attrs: Any, shape: Sequence[Any]) -> list[tuple[Any, Any, int]]:
 
 def _slice_rel(types: list[Any], attrs: Any) -> Type:
     data = types[0]
-    rows = _slice_rows(attrs, data.shape)
+    rows = slice_rows(attrs, data.shape)
     return TensorType(
         [d if r == (None, None, 1) else slice_range(*r, d) for r, d in zip(rows, data.shape, strict=True)],
         data.dtype,
@@ -108,7 +109,7 @@ def _slice_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
 
 @operator(
     "strided_slice",
-    traits=Traits(quantised="same"),
+    traits=Traits(quantised="same", gradient=grads.strided_slice),
     attrs={"strides": ints((1,))},
     rel=_slice_rel,
     compute=_slice_compute,
@@ -139,6 +140,7 @@ def _slice_like_shape(data: TensorType, like: TensorType, axes: Any) -> list[Any
 
 @operator(
     "slice_like",
+    traits=Traits(gradient=grads.slice_like),
     rel=lambda types, attrs: TensorType(_slice_like_shape(types[0], types[1], attrs.axes), types[0].dtype),
     compute=lambda attrs, ins, out: [
         topi.strided_slice(ins[0], [0] * ins[0].ndim, list(out.shape), [1] * ins[0].ndim)
@@ -159,7 +161,13 @@ def _strided_set_rel(types: list[Any], attrs: Any) -> Type:
     return data
 
 
-@operator("strided_set", rel=_strided_set_rel, compute="strided_set", pattern=INJECTIVE)
+@operator(
+    "strided_set",
+    traits=Traits(gradient=grads.strided_set),
+    rel=_strided_set_rel,
+    compute="strided_set",
+    pattern=INJECTIVE,
+)
 def strided_set(data: Tensor, v: Tensor, begin: Int32, end: Int32, strides: Int32 = None) -> Call:
     """The tensor with `data[begin:end:strides] = v` done."""
     if strides is not None:
@@ -194,7 +202,14 @@ def _take_places(types: list[Any], attrs: Any) -> list[Place]:
     return [Place(1, kind_of(attrs), 0, (axis_of(attrs.axis, len(types[0].shape)),))]
 
 
-@operator("take", rel=_take_rel, compute="take", pattern=INJECTIVE, places=_take_places)
+@operator(
+    "take",
+    traits=Traits(gradient=grads.take),
+    rel=_take_rel,
+    compute="take",
+    pattern=INJECTIVE,
+    places=_take_places,
+)
 def take(
     data: Tensor,
     indices: Tensor,
@@ -221,6 +236,7 @@ def _gather_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "gather",
+    traits=Traits(gradient=grads.gather),
     attrs={"axis": integer(0)},
     rel=_gather_rel,
     compute=lambda attrs, ins, out: [topi.gather(ins[0], attrs.axis, ins[1])],
@@ -243,6 +259,7 @@ def _gather_nd_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "gather_nd",
+    traits=Traits(gradient=grads.gather_nd),
     rel=_gather_nd_rel,
     compute="gather_nd",
     pattern=INJECTIVE,
@@ -262,7 +279,7 @@ def _one_hot_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "one_hot",
-    traits=Traits(precision=FULL),
+    traits=Traits(precision=FULL, gradient=grads.one_hot),
     attrs={"axis": integer(-1), "dtype": dtype("float32")},
     rel=_one_hot_rel,
     compute=lambda attrs, ins, out: [
@@ -303,6 +320,7 @@ def _scatter_elements_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "scatter_elements",
+    traits=Traits(gradient=grads.scatter_elements),
     attrs={"node": text("")},
     rel=_scatter_elements_rel,
     compute="scatter_elements",
@@ -339,6 +357,7 @@ def _scatter_nd_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "scatter_nd",
+    traits=Traits(gradient=grads.scatter_nd),
     attrs={"node": text("")},
     rel=_scatter_nd_rel,
     compute="scatter_nd",
@@ -372,6 +391,7 @@ def _segment_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
 
 @operator(
     "segment_sum",
+    traits=Traits(gradient=grads.segment_sum),
     attrs={"node": text("")},
     rel=_segment_rel,
     compute=_segment_compute,
@@ -426,6 +446,7 @@ def _adv_index_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "adv_index",
+    traits=Traits(gradient=grads.adv_index),
     rel=_adv_index_rel,
     compute=lambda attrs, ins, out: [topi.adv_index(ins[0], ins[1:])],
     pattern=INJECTIVE,
@@ -469,7 +490,13 @@ def _sequence_mask_rel(types: list[Any], attrs: Any) -> Type:
     return data
 
 
-@operator("sequence_mask", rel=_sequence_mask_rel, compute="sequence_mask", pattern=INJECTIVE)
+@operator(
+    "sequence_mask",
+    traits=Traits(gradient=grads.sequence_mask),
+    rel=_sequence_mask_rel,
+    compute="sequence_mask",
+    pattern=INJECTIVE,
+)
 def sequence_mask(data: Tensor, valid_length: Tensor, mask_value: float = 0, axis: int = 0) -> Call:
     """The data with a mask value after the end of each sequence; `axis` is time, the other one the batch."""
 
@@ -487,6 +514,7 @@ def _reverse_sequence_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "reverse_sequence",
+    traits=Traits(gradient=grads.reverse_sequence),
     rel=_reverse_sequence_rel,
     compute="reverse_sequence",
     pattern=INJECTIVE,
@@ -511,7 +539,7 @@ def _sliding_window_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "sliding_window",
-    traits=Traits(rearranges=True),
+    traits=Traits(rearranges=True, gradient=grads.sliding_window),
     rel=_sliding_window_rel,
     compute=lambda attrs, ins, out: [
         topi.sliding_window(
@@ -549,6 +577,7 @@ def _set_diag_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "matrix_set_diag",
+    traits=Traits(gradient=grads.matrix_set_diag),
     rel=_set_diag_rel,
     compute=lambda attrs, ins, out: [topi.matrix_set_diag(ins[0], ins[1], _diag_bounds(attrs), attrs.align)],
     pattern=INJECTIVE,
@@ -570,6 +599,6 @@ def _trilu_rel(types: list[Any], attrs: Any) -> Type:
     return data
 
 
-@operator("trilu", rel=_trilu_rel, compute="trilu", pattern=INJECTIVE)
+@operator("trilu", traits=Traits(gradient=grads.trilu), rel=_trilu_rel, compute="trilu", pattern=INJECTIVE)
 def trilu(data: Tensor, k: Int32 = 0, upper: bool = True) -> Call:
     """The upper (or lower) triangle from diagonal `k` on, zeros elsewhere."""

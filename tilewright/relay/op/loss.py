@@ -7,8 +7,10 @@ from typing import Any
 from ..expr import Call
 from ..ty import TensorType, Type
 from .attributes import text
+from .gradients import nn as grads
 from .registry import Place, Tensor, operator, refuse
 from .shapes import differ, need_dtype, need_one_of, need_rank, need_vectors
+from .traits import Traits
 
 __all__ = ["cross_entropy", "cross_entropy_with_logits", "nll_loss"]
 
@@ -23,12 +25,22 @@ def _entropy_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType((), predictions.dtype)
 
 
-@operator("nn.cross_entropy", rel=_entropy_rel, compute="nn.cross_entropy")
+@operator(
+    "nn.cross_entropy",
+    traits=Traits(gradient=grads.cross_entropy),
+    rel=_entropy_rel,
+    compute="nn.cross_entropy",
+)
 def cross_entropy(predictions: Tensor, targets: Tensor) -> Call:
     """-sum(log(predictions)·targets) / batch."""
 
 
-@operator("nn.cross_entropy_with_logits", rel=_entropy_rel, compute="nn.cross_entropy_with_logits")
+@operator(
+    "nn.cross_entropy_with_logits",
+    traits=Traits(gradient=grads.cross_entropy_with_logits),
+    rel=_entropy_rel,
+    compute="nn.cross_entropy_with_logits",
+)
 def cross_entropy_with_logits(predictions: Tensor, targets: Tensor) -> Call:
     """-sum(predictions·targets) / batch, of predictions that are logarithms already."""
 
@@ -51,6 +63,7 @@ def _nll_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "nn.nll_loss",
+    traits=Traits(gradient=grads.nll_loss),
     attrs={"node": text("")},
     rel=_nll_rel,
     compute="nn.nll_loss",

@@ -8,6 +8,7 @@ from typing import Any
 from ..expr import Call, TupleWrapper
 from ..ty import TupleType, Type
 from .computes import topi
+from .gradients import nn as grads
 from .registry import Ints, Tensor, operator, refuse
 from .shapes import axes_of, axis_of, differ, need_rank, need_vectors, vectors, whole_part
 from .traits import FOLLOW, FULL, Traits
@@ -24,7 +25,7 @@ def _batch_norm_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "nn.batch_norm",
-    traits=Traits(precision=FOLLOW, weights=vectors(4)),
+    traits=Traits(precision=FOLLOW, weights=vectors(4), gradient=grads.batch_norm),
     rel=_batch_norm_rel,
     compute=lambda attrs, ins, out: topi.nn.batch_norm(
         ins[0], ins[1], ins[2], ins[3], ins[4], attrs.axis, attrs.epsilon, attrs.center, attrs.scale, False
@@ -53,7 +54,7 @@ def _layer_norm_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "nn.layer_norm",
-    traits=Traits(precision=FULL, weights=vectors(2)),
+    traits=Traits(precision=FULL, weights=vectors(2), gradient=grads.layer_norm),
     rel=_layer_norm_rel,
     compute=lambda attrs, ins, out: [
         topi.nn.layer_norm(
@@ -102,7 +103,7 @@ def _instance_norm_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
 
 @operator(
     "nn.instance_norm",
-    traits=Traits(precision=FULL, weights=vectors(2)),
+    traits=Traits(precision=FULL, weights=vectors(2), gradient=grads.instance_norm),
     rel=_instance_norm_rel,
     compute=_instance_norm_compute,
 )
@@ -136,7 +137,7 @@ def _group_norm_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
 
 @operator(
     "nn.group_norm",
-    traits=Traits(precision=FULL, weights=vectors(2)),
+    traits=Traits(precision=FULL, weights=vectors(2), gradient=grads.group_norm),
     rel=_group_norm_rel,
     compute=_group_norm_compute,
 )
@@ -165,6 +166,7 @@ def _rms_norm_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "nn.rms_norm",
+    traits=Traits(gradient=grads.rms_norm),
     rel=_rms_norm_rel,
     compute=lambda attrs, ins, out: [
         topi.nn.rms_norm(ins[0], ins[1], sorted(axes_of(attrs.axis, ins[0].ndim)), attrs.epsilon)
@@ -179,7 +181,12 @@ def _axes_rel(types: list[Any], attrs: Any) -> Type:
     return types[0]
 
 
-@operator("nn.l2_normalize", traits=Traits(precision=FULL), rel=_axes_rel, compute="nn.l2_normalize")
+@operator(
+    "nn.l2_normalize",
+    traits=Traits(precision=FULL, gradient=grads.l2_normalize),
+    rel=_axes_rel,
+    compute="nn.l2_normalize",
+)
 def l2_normalize(data: Tensor, eps: float, axis: Ints = None) -> Call:
     """x / sqrt(max(sum(x²), eps)) over some dimensions."""
 
@@ -191,7 +198,7 @@ def _lrn_rel(types: list[Any], attrs: Any) -> Type:
     return types[0]
 
 
-@operator("nn.lrn", traits=Traits(precision=FULL), rel=_lrn_rel, compute="nn.lrn")
+@operator("nn.lrn", traits=Traits(precision=FULL, gradient=grads.lrn), rel=_lrn_rel, compute="nn.lrn")
 def lrn(
     data: Tensor, size: int = 5, axis: int = 1, bias: float = 2, alpha: float = 1e-05, beta: float = 0.75
 ) -> Call:

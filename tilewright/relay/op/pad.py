@@ -9,6 +9,7 @@ from ..ty import TensorType, Type
 from . import dyn
 from .arguments import columns
 from .computes import topi
+from .gradients import rearrange as grads
 from .registry import INJECTIVE, Ints, Tensor, given, operator, refuse
 from .shapes import add, is_known, mul, sub
 from .traits import Traits
@@ -42,7 +43,14 @@ def _pad_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     ]
 
 
-@operator("nn.pad", rel=_pad_rel, compute=_pad_compute, pattern=INJECTIVE, dynamic=dyn.pad)
+@operator(
+    "nn.pad",
+    traits=Traits(gradient=grads.pad),
+    rel=_pad_rel,
+    compute=_pad_compute,
+    pattern=INJECTIVE,
+    dynamic=dyn.pad,
+)
 def pad(data: Tensor, pad_width: Ints, pad_value: Tensor = 0, pad_mode: str = "constant") -> Call:
     """The tensor with padding: constant, edge, or reflect."""
     if pad_mode not in ("constant", "edge", "reflect"):
@@ -70,7 +78,7 @@ def _mirror_pad_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "nn.mirror_pad",
-    traits=Traits(rearranges=True),
+    traits=Traits(rearranges=True, gradient=grads.mirror_pad),
     rel=_mirror_pad_rel,
     compute=lambda attrs, ins, out: [topi.nn.mirror_pad(ins[0], *columns(attrs.pad_width), attrs.mode)],
     pattern=INJECTIVE,
@@ -90,6 +98,8 @@ def _dilate_rel(types: list[Any], attrs: Any) -> Type:
     )
 
 
-@operator("nn.dilate", rel=_dilate_rel, compute="nn.dilate", pattern=INJECTIVE)
+@operator(
+    "nn.dilate", traits=Traits(gradient=grads.dilate), rel=_dilate_rel, compute="nn.dilate", pattern=INJECTIVE
+)
 def dilate(data: Tensor, strides: Ints, dilation_value: float = 0.0) -> Call:
     """The elements with `stride - 1` others between them."""

@@ -10,9 +10,10 @@ from ..ty import TensorType, Type
 from . import layouts
 from .attributes import padding, window
 from .computes import in_layout, topi
+from .gradients import windows as grads
 from .registry import FUSABLE, Constructor, Ints, Tensor, alike, operator, refuse
 from .spatial import pool_rel, space
-from .traits import FOLLOW, Traits
+from .traits import FOLLOW, GradientRule, Traits
 
 __all__ = [
     "adaptive_avg_pool1d",
@@ -36,7 +37,7 @@ __all__ = [
 ]
 
 
-def _traits(kind: str, average: str = "") -> Traits:
+def _traits(kind: str, gradient: GradientRule, average: str = "") -> Traits:
     """Traits of pooling: a maximum of quantised integers is that of their values; an average may have a qnn
     operator."""
     return Traits(
@@ -44,6 +45,7 @@ def _traits(kind: str, average: str = "") -> Traits:
         precision=FOLLOW,
         scale="positive" if kind == "max" else "linear",
         quantised="same" if kind == "max" else average,
+        gradient=gradient,
     )
 
 
@@ -64,7 +66,7 @@ def _pool(kind: str, rank: int) -> Callable[[Constructor], Constructor]:
         rel=pool_rel,
         compute=compute,
         pattern=FUSABLE,
-        traits=_traits(kind, "qnn.avg_pool2d" if rank == 2 else ""),
+        traits=_traits(kind, grads.pool, "qnn.avg_pool2d" if rank == 2 else ""),
     )
 
 
@@ -144,7 +146,12 @@ def _adaptive(kind: str, rank: int) -> Callable[[Constructor], Constructor]:
         rel=_adaptive_rel,
         compute=compute,
         pattern=FUSABLE,
-        traits=Traits(layout="attribute", precision=FOLLOW, scale="positive" if kind == "max" else "linear"),
+        traits=Traits(
+            layout="attribute",
+            precision=FOLLOW,
+            scale="positive" if kind == "max" else "linear",
+            gradient=grads.adaptive_max_pool if kind == "max" else grads.adaptive_avg_pool,
+        ),
     )
 
 
@@ -211,7 +218,7 @@ def _global(kind: str) -> Callable[[Constructor], Constructor]:
         rel=_global_rel,
         compute=lambda attrs, ins, out: [topi.nn.global_pool(ins[0], kind, attrs.layout)],
         pattern=FUSABLE,
-        traits=_traits(kind),
+        traits=_traits(kind, grads.global_pool(kind)),
     )
 
 

@@ -8,6 +8,7 @@ from ..expr import Call
 from ..ty import TensorType, Type
 from . import layouts
 from .computes import topi
+from .gradients import product as grads
 from .registry import BROADCAST, FUSABLE, Dtype, Tensor, Tensors, operator, refuse
 from .shapes import axis_of, differ, need_dtype, need_rank, need_vectors, same_size, unify, vectors
 from .traits import SMALL, Traits
@@ -33,7 +34,9 @@ def _dense_weights(data: TensorType, attrs: Any) -> list[TensorType | None]:
 
 @operator(
     "nn.dense",
-    traits=Traits(product=True, precision=SMALL, quantised="qnn.dense", weights=_dense_weights),
+    traits=Traits(
+        product=True, precision=SMALL, quantised="qnn.dense", weights=_dense_weights, gradient=grads.dense
+    ),
     rel=_dense_rel,
     compute="nn.dense",
     pattern=FUSABLE,
@@ -62,7 +65,9 @@ def _matmul_weights(data: TensorType, attrs: Any) -> list[TensorType | None]:
 
 @operator(
     "nn.matmul",
-    traits=Traits(product=True, precision=SMALL, quantised="qnn.dense", weights=_matmul_weights),
+    traits=Traits(
+        product=True, precision=SMALL, quantised="qnn.dense", weights=_matmul_weights, gradient=grads.matmul
+    ),
     rel=_matmul_rel,
     compute="nn.matmul",
     pattern=FUSABLE,
@@ -96,7 +101,7 @@ def _batch_matmul_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "nn.batch_matmul",
-    traits=Traits(product=True, precision=SMALL, quantised="qnn.batch_matmul"),
+    traits=Traits(product=True, precision=SMALL, quantised="qnn.batch_matmul", gradient=grads.batch_matmul),
     rel=_batch_matmul_rel,
     compute="nn.batch_matmul",
     pattern=FUSABLE,
@@ -120,7 +125,7 @@ def _bias_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "nn.bias_add",
-    traits=Traits(vector=("add",), weights=vectors(1)),
+    traits=Traits(vector=("add",), weights=vectors(1), gradient=grads.bias_add),
     rel=_bias_rel,
     compute="nn.bias_add",
     pattern=BROADCAST,
@@ -148,7 +153,13 @@ def _dense_pack_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return [topi.nn.dense(data, plain, None, out.dtype)]
 
 
-@operator("nn.contrib_dense_pack", rel=_dense_pack_rel, compute=_dense_pack_compute, pattern=FUSABLE)
+@operator(
+    "nn.contrib_dense_pack",
+    traits=Traits(gradient=grads.dense_pack),
+    rel=_dense_pack_rel,
+    compute=_dense_pack_compute,
+    pattern=FUSABLE,
+)
 def contrib_dense_pack(
     data: Tensor, weight: Tensor, weight_layout: str = "NC", units: int | None = None, out_dtype: Dtype = ""
 ) -> Call:
@@ -199,6 +210,7 @@ def _einsum_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "einsum",
+    traits=Traits(gradient=grads.einsum),
     rel=_einsum_rel,
     compute=lambda attrs, ins, out: [topi.einsum(attrs.equation, *ins)],
     pattern=FUSABLE,

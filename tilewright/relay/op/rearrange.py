@@ -12,6 +12,8 @@ from . import dyn, layouts
 from .arguments import columns
 from .attributes import integer
 from .computes import topi
+from .gradients import rearrange as grads
+from .gradients.parts import reshaped as reshaped_back
 from .registry import BROADCAST, INJECTIVE, Ints, Tensor, Tensors, Value, operator, refuse
 from .shapes import (
     add,
@@ -141,7 +143,7 @@ def _sizes(t: Any) -> tuple[Any, ...]:
 
 @operator(
     "reshape",
-    traits=Traits(view=True, rearranges=True, quantised="same"),
+    traits=Traits(view=True, rearranges=True, quantised="same", gradient=reshaped_back),
     rel=_reshape_rel,
     compute=lambda attrs, ins, out: [
         topi.reshape(ins[0], reshaped(_sizes(ins[0]), attrs.newshape, attrs.allowzero))
@@ -162,7 +164,7 @@ def _like_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "reshape_like",
-    traits=Traits(view=True, rearranges=True),
+    traits=Traits(view=True, rearranges=True, gradient=reshaped_back),
     rel=_like_rel,
     compute=lambda attrs, ins, out: [topi.reshape(ins[0], ins[1].shape)],
     pattern=INJECTIVE,
@@ -188,7 +190,7 @@ def _reversed_codes(shape: Any, newshape: Any) -> tuple[Any, ...]:
 
 @operator(
     "contrib_reverse_reshape",
-    traits=Traits(view=True, rearranges=True),
+    traits=Traits(view=True, rearranges=True, gradient=reshaped_back),
     rel=lambda types, attrs: TensorType(_reversed_codes(types[0].shape, attrs.newshape), types[0].dtype),
     compute="reverse_reshape",
     pattern=INJECTIVE,
@@ -206,7 +208,7 @@ def _flatten_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "nn.batch_flatten",
-    traits=Traits(view=True, rearranges=True, quantised="same"),
+    traits=Traits(view=True, rearranges=True, quantised="same", gradient=reshaped_back),
     rel=_flatten_rel,
     compute="nn.flatten",
     pattern=INJECTIVE,
@@ -227,6 +229,7 @@ def _order(attrs: Any, ndim: int) -> tuple[int, ...]:
 
 @operator(
     "transpose",
+    traits=Traits(gradient=grads.transpose),
     rel=lambda types, attrs: TensorType(
         [types[0].shape[d] for d in _order(attrs, len(types[0].shape))], types[0].dtype
     ),
@@ -259,7 +262,7 @@ def _squeeze_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
 
 @operator(
     "squeeze",
-    traits=Traits(view=True, quantised="same"),
+    traits=Traits(view=True, quantised="same", gradient=reshaped_back),
     rel=_squeeze_rel,
     compute=_squeeze_compute,
     pattern=INJECTIVE,
@@ -277,7 +280,7 @@ def _expand_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "expand_dims",
-    traits=Traits(view=True, quantised="same"),
+    traits=Traits(view=True, quantised="same", gradient=reshaped_back),
     rel=_expand_rel,
     compute="expand_dims",
     pattern=BROADCAST,
@@ -311,6 +314,7 @@ def _concatenate_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "concatenate",
+    traits=Traits(gradient=grads.concatenate),
     attrs={"axis": integer(0)},
     rel=_concatenate_rel,
     compute=lambda attrs, ins, out: [topi.concatenate(ins, attrs.axis)],
@@ -336,6 +340,7 @@ def _stack_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "stack",
+    traits=Traits(gradient=grads.stack),
     attrs={"axis": integer(0)},
     rel=_stack_rel,
     compute=lambda attrs, ins, out: [topi.stack(ins, attrs.axis)],
@@ -372,7 +377,14 @@ def _parts(call: Call) -> int:
     return given if isinstance(given, int) else len(given) + 1
 
 
-@operator("split", rel=_split_rel, compute="split", pattern=INJECTIVE, results=_parts)
+@operator(
+    "split",
+    traits=Traits(gradient=grads.split),
+    rel=_split_rel,
+    compute="split",
+    pattern=INJECTIVE,
+    results=_parts,
+)
 def split(data: Tensor, indices_or_sections: Value, axis: int = 0) -> TupleWrapper:
     """Parts along `axis`: a number of equal ones, or those between the indices in a list."""
 
@@ -390,7 +402,13 @@ def _fifo_rel(types: list[Any], attrs: Any) -> Type:
     return buffer
 
 
-@operator("nn.fifo_buffer", attrs={"axis": integer(0)}, rel=_fifo_rel, compute="nn.fifo_buffer")
+@operator(
+    "nn.fifo_buffer",
+    traits=Traits(gradient=grads.fifo_buffer),
+    attrs={"axis": integer(0)},
+    rel=_fifo_rel,
+    compute="nn.fifo_buffer",
+)
 def fifo_buffer(data: Tensor, buffer: Tensor, axis: int) -> Call:
     """The buffer shifted by the size of `data`, which is appended at its end."""
 
@@ -401,7 +419,13 @@ def _reverse_rel(types: list[Any], attrs: Any) -> Type:
     return types[0]
 
 
-@operator("reverse", traits=Traits(quantised="same"), rel=_reverse_rel, compute="flip", pattern=INJECTIVE)
+@operator(
+    "reverse",
+    traits=Traits(quantised="same", gradient=grads.reverse),
+    rel=_reverse_rel,
+    compute="flip",
+    pattern=INJECTIVE,
+)
 def reverse(data: Tensor, axis: Ints) -> Call:
     """The elements from the last to the first along an axis."""
 
@@ -418,7 +442,7 @@ def _layout_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "layout_transform",
-    traits=Traits(rearranges=True, quantised="same"),
+    traits=Traits(rearranges=True, quantised="same", gradient=grads.layout_transform),
     rel=_layout_rel,
     compute="layout_transform",
     pattern=INJECTIVE,
@@ -459,7 +483,7 @@ def _space_to_depth_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "nn.depth_to_space",
-    traits=Traits(rearranges=True, layout="attribute", quantised="same"),
+    traits=Traits(rearranges=True, layout="attribute", quantised="same", gradient=grads.depth_to_space),
     rel=_depth_to_space_rel,
     compute="nn.depth_to_space",
     pattern=INJECTIVE,
@@ -470,7 +494,7 @@ def depth_to_space(data: Tensor, block_size: int, layout: str = "NCHW", mode: st
 
 @operator(
     "nn.space_to_depth",
-    traits=Traits(rearranges=True, layout="attribute", quantised="same"),
+    traits=Traits(rearranges=True, layout="attribute", quantised="same", gradient=grads.space_to_depth),
     rel=_space_to_depth_rel,
     compute="nn.space_to_depth",
     pattern=INJECTIVE,
@@ -511,7 +535,7 @@ def _batch_to_space_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "nn.space_to_batch_nd",
-    traits=Traits(rearranges=True),
+    traits=Traits(rearranges=True, gradient=grads.space_to_batch_nd),
     rel=_space_to_batch_rel,
     compute=lambda attrs, ins, out: [
         topi.nn.space_to_batch_nd(ins[0], attrs.block_shape, *columns(attrs.paddings), attrs.pad_value)
@@ -524,7 +548,7 @@ def space_to_batch_nd(data: Tensor, block_shape: Ints, paddings: Ints, pad_value
 
 @operator(
     "nn.batch_to_space_nd",
-    traits=Traits(rearranges=True),
+    traits=Traits(rearranges=True, gradient=grads.batch_to_space_nd),
     rel=_batch_to_space_rel,
     compute=lambda attrs, ins, out: [
         topi.nn.batch_to_space_nd(ins[0], attrs.block_shape, *columns(attrs.crops))

@@ -7,8 +7,10 @@ from typing import Any
 from ..expr import Call, TupleWrapper
 from ..ty import TensorType, TupleType, Type
 from .computes import topi
+from .gradients import nn as grads
 from .registry import Tensor, operator, refuse
 from .shapes import differ, need_dtype, need_rank
+from .traits import Traits
 
 __all__ = ["gru", "lstm"]
 
@@ -50,7 +52,7 @@ def _lstm_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return list(made)
 
 
-@operator("nn.lstm", rel=_lstm_rel, compute=_lstm_compute, results=2)
+@operator("nn.lstm", traits=Traits(gradient=grads.lstm), rel=_lstm_rel, compute=_lstm_compute, results=2)
 def lstm(
     data: Tensor,
     weight_in: Tensor,
@@ -75,7 +77,12 @@ def _gru_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     ]
 
 
-@operator("nn.gru", rel=lambda types, attrs: _states(types, 3), compute=_gru_compute)
+@operator(
+    "nn.gru",
+    traits=Traits(gradient=grads.gru),
+    rel=lambda types, attrs: _states(types, 3),
+    compute=_gru_compute,
+)
 def gru(
     data: Tensor,
     weight_in: Tensor,

@@ -11,9 +11,10 @@ from ..ty import TensorType, Type
 from .attributes import flag
 from .computes import topi
 from .elementwise import sqrt
+from .gradients import reduce as grads
 from .registry import COMM_REDUCE, Dtype, Ints, Tensor, given, named, operator
 from .shapes import axes_of, axis_of, product
-from .traits import FOLLOW, FULL, Traits
+from .traits import FOLLOW, FULL, GradientRule, Traits
 
 __all__ = [
     "all",
@@ -72,14 +73,28 @@ def _reduction(name: str, doc: str, **traits: Any) -> Callable[..., Call]:
     )(named(build, name, __name__, doc))
 
 
-sum = _reduction("sum", "The sum over some dimensions.", precision=FULL)
-prod = _reduction("prod", "The product over some dimensions.", precision=FULL)
-max = _reduction("max", "The greatest element over some dimensions.", precision=FOLLOW, quantised="same")
-min = _reduction("min", "The smallest element over some dimensions.", precision=FOLLOW, quantised="same")
-mean = _reduction("mean", "The average over some dimensions.", precision=FULL)
+sum = _reduction("sum", "The sum over some dimensions.", precision=FULL, gradient=grads.sum)
+prod = _reduction("prod", "The product over some dimensions.", precision=FULL, gradient=grads.prod)
+max = _reduction(
+    "max",
+    "The greatest element over some dimensions.",
+    precision=FOLLOW,
+    quantised="same",
+    gradient=grads.extreme,
+)
+min = _reduction(
+    "min",
+    "The smallest element over some dimensions.",
+    precision=FOLLOW,
+    quantised="same",
+    gradient=grads.extreme,
+)
+mean = _reduction("mean", "The average over some dimensions.", precision=FULL, gradient=grads.mean)
 all = _reduction("all", "Whether all elements over some dimensions are true.")
 any = _reduction("any", "Whether one element over some dimensions is true.")
-logsumexp = _reduction("logsumexp", "log(sum(exp(x))), without overflow.", precision=FULL)
+logsumexp = _reduction(
+    "logsumexp", "log(sum(exp(x))), without overflow.", precision=FULL, gradient=grads.logsumexp
+)
 
 
 def _place(name: str, which: str) -> Callable[..., Call]:
@@ -119,7 +134,7 @@ def _variance_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
 
 @operator(
     "variance",
-    traits=Traits(layout="reduction", precision=FULL),
+    traits=Traits(layout="reduction", precision=FULL, gradient=grads.variance),
     rel=_rel,
     compute=_variance_compute,
     pattern=COMM_REDUCE,
@@ -168,7 +183,7 @@ def _scan_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType(types[0].shape, kind)
 
 
-def _scan(name: str, what: str) -> Callable[..., Call]:
+def _scan(name: str, what: str, gradient: GradientRule) -> Callable[..., Call]:
     def build(data: Tensor, axis: Ints = None, dtype: Dtype = None, exclusive: bool | None = None) -> Call:
         return given(exclusive=bool(exclusive))
 
@@ -181,8 +196,8 @@ def _scan(name: str, what: str) -> Callable[..., Call]:
                 ins[0], None if attrs.axis is None else attrs.axis[0], attrs.dtype, attrs.exclusive
             )
         ],
-        traits=Traits(precision=FULL),
+        traits=Traits(precision=FULL, gradient=gradient),
     )(named(build, name, __name__, f"The {what} of all elements up to each one."))
 
 
-cumsum, cumprod = _scan("cumsum", "sums"), _scan("cumprod", "products")
+cumsum, cumprod = _scan("cumsum", "sums", grads.cumsum), _scan("cumprod", "products", grads.cumprod)

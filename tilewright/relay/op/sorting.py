@@ -10,8 +10,10 @@ from ..ty import TensorType, TupleType, Type
 from . import dyn
 from .attributes import flag
 from .computes import topi
+from .gradients import index as grads
 from .registry import Dtype, Tensor, given, operator, refuse
 from .shapes import axis_of, differ, is_known, need_dtype, need_rank
+from .traits import Traits
 
 __all__ = ["argsort", "searchsorted", "sort", "topk", "unique"]
 
@@ -25,7 +27,9 @@ def _sort_rel(types: list[Any], attrs: Any) -> Type:
     return types[0]
 
 
-@operator("sort", attrs={"is_ascend": flag(True)}, rel=_sort_rel, compute="sort")
+@operator(
+    "sort", traits=Traits(gradient=grads.sort), attrs={"is_ascend": flag(True)}, rel=_sort_rel, compute="sort"
+)
 def sort(data: Tensor, axis: int = -1, is_ascend: Any = 1) -> Call:
     """The elements along an axis in order."""
 
@@ -53,6 +57,7 @@ def _topk_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "topk",
+    traits=Traits(gradient=grads.topk),
     rel=_topk_rel,
     compute="topk",
     results=lambda call: 2 if call.attrs.ret_type == "both" else 0,

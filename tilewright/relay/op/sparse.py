@@ -9,8 +9,10 @@ from ..ty import TensorType, Type
 from . import dyn
 from .attributes import text
 from .computes import topi
+from .gradients import index as grads
 from .registry import Ints, Place, Tensor, given, operator, refuse
 from .shapes import differ, need_dtype, need_integers, need_rank, sub
+from .traits import Traits
 
 __all__ = ["sparse_to_dense"]
 
@@ -39,6 +41,7 @@ def _points(kind: TensorType, shape: Any) -> Place:
 
 @operator(
     "sparse_to_dense",
+    traits=Traits(gradient=grads.sparse_to_dense),
     rel=_sparse_rel,
     compute=lambda attrs, ins, out: [
         topi.sparse_to_dense(ins[0], attrs.output_shape, ins[1], ins[2], node=attrs.node)

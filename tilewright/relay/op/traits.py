@@ -9,6 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+# The gradients of the arguments of a call, from the call and the gradient of its result: see gradients/.
+GradientRule = Callable[[Any, Any], Sequence[Any]]
+
 # Precision: a smaller float type always, where what is read was converted, never.
 SMALL, FOLLOW, FULL = "small", "follow", "full"
 
@@ -45,6 +48,8 @@ class Traits:
     fill: int | None = None
     # Offload: the operations of an accelerator's vector unit that compute it, element by element.
     vector: tuple[str, ...] = ()
+    # Gradient: the gradients of the arguments, as expressions of other operators.
+    gradient: GradientRule | None = None
     # FoldSizes: the input that lists the sizes of the result, an attribute of the operator without `dyn.`.
     sizes: str = ""
     # InferType: (type of the first input, attributes) -> types of the others, for variables that have none.

@@ -64,7 +64,10 @@ def te_outputs(call: Call) -> list[Any]:
 
 __getattr__ = lazily(
     __name__,
-    {"init": "create_workload"},
-    "inception_v3 init layers mlp mobilenet quantized resnet squeezenet synthetic temp_op_attr vgg",
+    {
+        "gradients": "_np_randn_from_type check_grad count_ops gradient rand",
+        "init": "create_workload",
+    },
+    "gradients inception_v3 init layers mlp mobilenet quantized resnet squeezenet synthetic temp_op_attr vgg",
     attributes(__name__),
 )

@@ -43,6 +43,9 @@ from .fold_scale_axis import ForwardFoldScaleAxis as ForwardFoldScaleAxis
 from .fold_sizes import FoldSizes as FoldSizes
 from .function_pass import function_pass as function_pass
 from .fuse_ops import FuseOps as FuseOps
+from .gradient import FirstOrderGradient as FirstOrderGradient
+from .gradient import LazyGradientInit as LazyGradientInit
+from .gradient import gradient as gradient
 from .group_attention import GroupAttention as GroupAttention
 from .infer_type import InferType as InferType
 from .infer_type import InferTypeLocal as InferTypeLocal
@@ -65,7 +68,5 @@ from .slices_of_splits import SlicesOfSplits as SlicesOfSplits
 from .split_args import SplitArgs as SplitArgs
 from .use_tensor_cores import UseTensorCores as UseTensorCores
 
-FirstOrderGradient, PartialEvaluate, gradient = (
-    absent(f"relay.transform.{name}") for name in ("FirstOrderGradient", "PartialEvaluate", "gradient")
-)
+PartialEvaluate = absent("relay.transform.PartialEvaluate")
 __getattr__ = attributes(__name__)

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from .. import op as R
 from ..expr import Call, Expr, Function
+from ..op.expansions import along_axis
 from .rewriting import CallRewriter, ndim_of, typed_pass
-
-
-def along_axis(vector: Any, axis: int, ndim: int) -> Expr:
-    """A vector with dimensions of 1 after it, so that it broadcasts along one axis."""
-    after = ndim - (axis % ndim) - 1
-    return R.expand_dims(vector, axis=1, num_newaxis=after) if after else vector
 
 
 def canonicalize_ops(func: Function) -> Function:

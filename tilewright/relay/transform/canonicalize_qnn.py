@@ -15,8 +15,8 @@ from ...ir.transform import ModulePass, Pass, PassInfo, register_pass
 from .. import op as R
 from ..expr import Call, Constant, Expr, Function, Tuple, const
 from ..op import layouts as names
+from ..op.expansions import along_axis
 from ..qnn import op as Q
-from .canonicalize_ops import along_axis
 from .legalize import Legalize as legalize_pass
 from .rewriting import CallRewriter, name_of, ndim_of, static_shape, type_of, typed_pass
 

@@ -11,10 +11,10 @@ from .. import op as R
 from ..analysis import post_order
 from ..expr import Call, Constant, Expr, Function, Tuple, const
 from ..op import layouts as names
+from ..op.expansions import along_axis
 from ..op.traits import traits_of
 from ..qnn import op as Q
 from ..visitor import flow_inputs
-from .canonicalize_ops import along_axis
 from .fold_constant import fold_constant
 from .infer_type import infer_type
 from .rewriting import (

@@ -9,8 +9,8 @@ from ...ir.transform import ModulePass, Pass, PassContext, PassInfo, register_pa
 from .. import op as R
 from ..analysis import use_counts
 from ..expr import Call, Constant, Expr, Function
+from ..op.expansions import along_axis
 from ..op.traits import traits_of
-from .canonicalize_ops import along_axis
 from .rewriting import Mutator, is_call, static_shape, tensor_type, type_of, typed_pass
 from .scaled_ops import channels_of, weight_axes
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...ir.errors import TVMError
 from ...ir.module import GlobalVar, IRModule
-from ..expr import Call, Expr, Function, Let, Var
+from ..expr import Call, Expr, Function, Let, Tuple, TupleGetItem, Var
 from ..visitor import ExprMutator
 from .rewriting import typed_pass
 
@@ -48,6 +48,25 @@ def substituted(fn: Function, args: Any) -> Expr:
 def fresh(expr: Any) -> Any:
     """A copy of an expression with fresh bound variables."""
     return _Fresh({}).visit(expr)
+
+
+class _Copied(_Fresh):
+    """A copy that shares no call or tuple with the original: it is computed in its own scope."""
+
+    def visit_call(self, call: Call) -> Any:
+        args, op = [self.visit(a) for a in call.args], self.visit(call.op)
+        return Call(op, args, call.attrs, call.type_args, call.span)
+
+    def visit_tuple(self, tup: Tuple) -> Any:
+        return Tuple([self.visit(f) for f in tup.fields], tup.span)
+
+    def visit_tuple_getitem(self, op: TupleGetItem) -> Any:
+        return TupleGetItem(self.visit(op.tuple_value), op.index, span=op.span)
+
+
+def copied(expr: Any) -> Any:
+    """A copy of an expression with fresh bound variables that shares no computed value with it."""
+    return _Copied({}).visit(expr)
 
 
 def inline(mod: IRModule) -> IRModule:

@@ -9,9 +9,9 @@ from typing import Any, Final
 from .. import op as R
 from ..expr import Call, Tuple, TupleGetItem
 from ..op import layouts as names
+from ..op.expansions import along_axis
 from ..op.registry import OpPattern
 from ..op.traits import traits_of
-from .canonicalize_ops import along_axis
 from .layouts import Laid, LayoutRewriter, plain_part
 from .rewriting import by_operator, is_call, ndim_of, static_shape, tensor_type, type_of
 
