@@ -181,10 +181,10 @@ Refused = Callable[[Any, Any], Any]
     [
         (
             lambda m, p: tvmc.compile(m, "llvm", output_format="mlf"),
-            "output_format='mlf': it must be one of so, tar",
+            "output_format='mlf': the Model Library Format is for microcontrollers",
         ),
         (lambda m, p: tvmc.compile(m, "llvm", tuning_records="r.json"), "r.json: there is no such file"),
-        (lambda m, p: tvmc.compile(m, "llvm", desired_layout="CHWN"), "it must be one of NCHW, NHWC"),
+        (lambda m, p: tvmc.compile(m, "llvm", desired_layout="XYZ"), "it is a layout such as NCHW, NHWC"),
         (
             lambda m, p: tvmc.compile(m, "llvm", package_path="/nowhere/net.tar"),
             "there is no folder /nowhere",
