@@ -404,12 +404,6 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     # -- the command line and tools --------------------------------------------------------------
     (
-        "driver.tvmc",
-        "composite_target.* pass_config.* pass_list.* target.* transform.*",
-        "the command line parses its own arguments",
-        "use tvm.target.Target, PassContext and relay.transform",
-    ),
-    (
         "autotvm.database",
         "RedisDatabase",
         "records are kept in files and in SQLite",

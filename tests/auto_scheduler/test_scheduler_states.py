@@ -46,6 +46,13 @@ def test_a_program_is_printed_and_counted() -> None:
         "D(i, j) = T.max(C[i, j], T.float32(0))\n"
     )
     assert dag.flop_ct == 2 * 16**3 + 16**2
+    padded = te.compute((18,), lambda i: te.if_then_else(te.all(i >= 1, i < 17), C[i - 1, 0], 0.0), name="P")
+    assert (
+        auto_scheduler.ComputeDAG([*dag.tensors[:2], padded]).flop_ct == 2 * 16**3
+    )  # a copy, and conditions on indices
+    n = te.var("n")
+    some = te.placeholder((n,), name="S")
+    assert auto_scheduler.ComputeDAG([some, te.compute((n,), lambda i: some[i] + 1)]).flop_ct == -1
     counted = te.compute((16, 16), lambda i, j: C[i, j] + 1, name="E", attrs={"FLOP": 1234})
     assert auto_scheduler.ComputeDAG([*dag.tensors[:2], counted]).flop_ct == 2 * 16**3 + 1234
     assert [op.name for op in dag.ops] == ["A", "B", "C", "D"]

@@ -80,7 +80,7 @@ def test_tensors_are_registered_and_sent() -> None:
     assert [t.op.name for t in workload_registry.workload_key_to_tensors(key)] == ["A", "B"]
     data = pickle.loads(pickle.dumps(workload_registry.serialize_workload_registry_entry(key)))
     before = auto_scheduler.SearchTask(workload_key=key, target="llvm")
-    del workload_registry.WORKLOAD_FUNC_REGISTRY["my-hash"]
+    del workload_registry.WORKLOAD_FUNC_REGISTRY['["my-hash", 4]']
     workload_registry.deserialize_workload_registry_entry(data)
     again = auto_scheduler.SearchTask(workload_key=key, target="llvm")
     assert again.task.workload == before.task.workload
@@ -190,7 +190,10 @@ def test_helpers() -> None:
     "name, args",
     [
         ("matmul_auto_scheduler_test", (16, 16, 16)),
-        ("parallel_matmul_auto_scheduler_test", (16, 16, 16)),
+        ("parallel_matmul_auto_scheduler_test", (16,)),
+        ("double_matmul_auto_scheduler_test", (16,)),
+        ("min_nm_auto_scheduler_test", (4, 8)),
+        ("matmul_auto_scheduler_test_rename_1", (16, 16, 16)),
         ("conv2d_nchw_bn_relu_auto_scheduler_test", (1, 8, 8, 4, 4, 3, 1, 1)),
         ("max_pool2d_auto_scheduler_test", (1, 8, 8, 4, 1)),
         ("softmax_nm_auto_scheduler_test", (4, 8)),
@@ -201,6 +204,6 @@ def test_helpers() -> None:
 def test_programs_of_tests_have_schedules(name: str, args: tuple[int, ...]) -> None:
     task = auto_scheduler.SearchTask(func=name, args=args, target="llvm")
     sch, tensors = auto_scheduler.auto_schedule(task)
-    assert task.compute_dag.flop_ct > 0
+    assert (task.compute_dag.flop_ct > 0) == (name != "zero_rank_compute_auto_scheduler_test")  # a copy
     assert [a.name for a in tvm.lower(sch, tensors)["main"].buffer_map.values()]
     assert sch.verify()

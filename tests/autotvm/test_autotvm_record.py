@@ -211,3 +211,22 @@ def test_there_is_no_hub(
     assert autotvm.tophub.load_reference_log("x86", "unknown", "conv2d") == []
     with pytest.raises(UnsupportedError, match="fit the templates of the classic stack and no others"):
         autotvm.tophub.download_package("https://…", "x86_v0.04.log")
+
+
+def test_history_of_files_and_pairs_in_any_nesting(tmp_path: Path) -> None:
+    task, target = get_sample_task()
+    pairs = [
+        (MeasureInput(target, task, task.config_space.get(i)), MeasureResult((3.0 - i,), 0, 0, 0))
+        for i in range(3)
+    ]
+    files = [write(tmp_path / f"{i}.log", [pair]) for i, pair in enumerate(pairs)]
+    best = str(task.config_space.get(2))
+    for given in (
+        files,
+        zip(files),
+        zip(pairs),
+        iter(pairs),
+        [pairs[:1], files[2]],
+        io.StringIO(files[2].read_text()),
+    ):
+        assert str(autotvm.apply_history_best(given).query(target, task.workload)) == best

@@ -288,10 +288,11 @@ def test_an_index_is_a_number_for_each_knob() -> None:
         cfg["x"]
 
 
-def test_the_first_definition_of_a_knob_counts() -> None:
+def test_the_last_definition_of_a_knob_counts() -> None:
     cfg = space()
+    names = list(cfg.space_map)
     cfg.define_knob("unroll", [1, 2, 3, 4, 5])
-    assert len(cfg.space_map["unroll"]) == 3
+    assert len(cfg.space_map["unroll"]) == 5 and list(cfg.space_map) == names
     config = cfg.get(7)
     assert len(config.define_split("y", config.axis(64), num_outputs=2)) == 2  # only asked, not defined
     assert config["y"].size == [-1, 4]
@@ -300,9 +301,11 @@ def test_the_first_definition_of_a_knob_counts() -> None:
 def test_a_filter_of_all_knobs() -> None:
     cfg = space()
     cfg.multi_filter(lambda c: c["y"].size[1] * max(1, c["unroll"].val) <= 16)
-    good = [
-        i for i in range(cfg.range_length) if cfg.get(i)["y"].size[1] * max(1, cfg.get(i)["unroll"].val) <= 16
-    ]
+    every = [space().get(i) for i in range(cfg.range_length)]
+    good = [c.index for c in every if c["y"].size[1] * max(1, c["unroll"].val) <= 16]
+    bad = next(i for i in range(cfg.range_length) if i not in good)
+    with pytest.raises(IndexError, match=f"the filter of the space excludes the configuration {bad}"):
+        cfg.get(bad)
     assert len(cfg) == len(good) == 18 and cfg.range_length == 30
     assert [i for i in range(-2, 33) if cfg.is_index_valid(i)] == good
     assert cfg.subrange_length(3, 20) == sum(3 <= i < 20 for i in good)

@@ -108,6 +108,15 @@ def test_tuners_with_part_of_a_space() -> None:
 
 
 # ---------------------------------------------------------------------------- the loop
+def test_the_next_index_of_a_grid_search() -> None:
+    task, _ = get_sample_task()
+    task.config_space.multi_filter(lambda c: c["tile_x"].size[1] * c["tile_y"].size[1] >= 32)
+    tuner = autotvm.tuner.GridSearchTuner(task, range_idx=(8, 15))
+    assert tuner.index == 12 and tuner.visited_max == 4
+    tuner.next_batch(4)
+    assert tuner.index is None and not tuner.has_next()
+
+
 def test_it_stops_when_nothing_better_comes() -> None:
     tuner, runner = tuned(
         GridSearchTuner(Synthetic()), lambda c: 1.0 + c.index, trials=500, early_stopping=20

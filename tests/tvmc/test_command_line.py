@@ -363,7 +363,7 @@ def test_code_is_written_beside_the_package(model: Path, tmp_path: Path) -> None
     assert result.exit_code == 0, result.output
     assert "nn.conv2d" in Path(f"{made}.relay").read_text() and "#define" in Path(f"{made}.h").read_text()
     for options, told in (
-        (("--dump-code", "ll"), "dump_code='ll': it must be of relay, h, cl, cu, ptx"),
+        (("--dump-code", "exe"), "dump_code='exe': it must be of relay, tir, ll, asm, h, cl, cu, ptx"),
         (("--dump-code", "cu"), "the model has no code for a device"),
         (("--pass-config", "tir.disable_vectorize"), "it is name=value"),
     ):
@@ -413,7 +413,7 @@ def test_a_package_runs_on_another_machine(model: Path, package: Path, tmp_path:
     assert len(json.loads(result.stdout)["seconds"]["results"]) == 2
     with np.load(tmp_path / "out.npz") as file:
         np.testing.assert_allclose(file["output_0"], expected(model, image()), atol=1e-5)
-    result = call("run", package, "--rpc-tracker", "board")
+    result = call("run", package, "--rpc-tracker", "board:port")
     assert result.exit_code == 1 and "it is HOST:PORT" in result.stderr
 
 

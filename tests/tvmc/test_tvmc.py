@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import tarfile
@@ -180,10 +181,10 @@ Refused = Callable[[Any, Any], Any]
     [
         (
             lambda m, p: tvmc.compile(m, "llvm", output_format="mlf"),
-            "output_format='mlf': it must be one of so, tar",
+            "output_format='mlf': the Model Library Format is for microcontrollers",
         ),
         (lambda m, p: tvmc.compile(m, "llvm", tuning_records="r.json"), "r.json: there is no such file"),
-        (lambda m, p: tvmc.compile(m, "llvm", desired_layout="CHWN"), "it must be one of NCHW, NHWC"),
+        (lambda m, p: tvmc.compile(m, "llvm", desired_layout="XYZ"), "it is a layout such as NCHW, NHWC"),
         (
             lambda m, p: tvmc.compile(m, "llvm", package_path="/nowhere/net.tar"),
             "there is no folder /nowhere",
@@ -331,6 +332,7 @@ def test_shapes_as_text() -> None:
     assert parse_shape_string(" a/b.c:0:[ 1, 2 ]  mask:[7],s:[]") == {"a/b.c:0": [1, 2], "mask": [7], "s": []}
     (n, three) = parse_shape_string("x:[-1,3]")["x"]
     assert isinstance(n, relay.Any) and three == 3
+    assert str([n, three]) == "[T.Any(), 3]"
     assert parse_shape_string("ids:int64[1,8] x:[2]") == {"ids": ([1, 8], "int64"), "x": [2]}
 
 
@@ -351,4 +353,5 @@ def test_shapes_as_text() -> None:
 def test_shapes_that_are_none(text: str, reason: str) -> None:
     with pytest.raises(tvmc.TVMCException) as caught:
         parse_shape_string(text)
+    assert isinstance(caught.value, argparse.ArgumentTypeError)  # what parsers of command lines expect
     assert reason in str(caught.value)

@@ -585,21 +585,21 @@ def test_tune_in_python(model: Path, tmp_path: Path, fake: Callable[..., Fake], 
     np.testing.assert_allclose(got.get_output("output_0"), expected(model, image()), atol=1e-5)
 
 
-def test_tune_refuses_and_warns(model: Path, tmp_path: Path, fake: Callable[..., Fake]) -> None:
+def test_tune_refuses_and_takes_figures(model: Path, tmp_path: Path, fake: Callable[..., Fake]) -> None:
     fake()
     loaded = tvmc.load(model)
     with pytest.raises(
-        tvmc.TVMCException, match=r'an RPC tracker is not supported.*cluster="tcp://host:8786"'
+        tvmc.TVMCException, match=r'an RPC tracker .* is not supported.*cluster="tcp://host:8786"'
     ):
         tvmc.tune(loaded, "llvm", hostname="10.0.0.1", rpc_key="pi")
     with pytest.raises(tvmc.TVMCException, match="trials=0: give at least 1"):
         tvmc.tune(loaded, "llvm", trials=0)
     with pytest.raises(tvmc.TVMCException, match=r"is a folder; give the name of a file in it"):
         tvmc.tune(loaded, "llvm", tmp_path)
-    with pytest.warns(UserWarning, match=r"hardware_params=…\) is ignored: the target describes"):
-        tvmc.tune(
-            loaded, "llvm", trials=3, hardware_params={"num_cores": 2}, early_stopping=1, tuner="analytical"
-        )
+    figures = {"num_cores": 2}
+    made = tvmc.tune(loaded, "llvm", trials=3, hardware_params=figures, early_stopping=1, tuner="analytical")
+    with Database(made) as database:
+        assert {r.target for r in database.records()} == {"llvm -keys=cpu -num-cores=2"}
 
 
 def test_models_of_the_virtual_machine(tmp_path: Path, fake: Callable[..., Fake]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..forks import cached_property
 from ..ir.errors import ScheduleError
-from ..ir.expr import Reduce
+from ..ir.expr import Call, Reduce
 from ..ir.function import PrimFunc
 from ..ir.module import IRModule
 from ..target import Target
@@ -19,6 +19,8 @@ from ..te.create_prim_func import create_prim_func
 from ..te.graph import post_order
 from ..te.schedule import Schedule as TeSchedule
 from ..te.tensor import BaseComputeOp, ComputeOp, Operation, PlaceholderOp, Tensor
+from ..tune.arguments import get_const_int
+from ..tune.flops import FlopCalculationError, operations
 from ..tune.program.facts import number
 from ..tune.search.search import flop_of
 from ..tune.workload import Task
@@ -93,18 +95,14 @@ class ComputeDAG:
 
     @cached_property
     def flop_ct(self) -> float:
-        """The estimated number of arithmetic operations: two for each point of a reduction, one for each other point.
-        The attribute FLOP of an operation overrides it."""
+        """The estimated number of arithmetic operations on elements: operations on indices, calls and copies do not
+        count. The attribute FLOP of an operation overrides it; -1 if it is not known."""
         if not self.tensors:
             return float(flop_of(Task(self.mod, Target("llvm"))))
-        total = 0.0
-        for op in self.ops:
-            if "FLOP" in op.attrs:
-                total += float(getattr(op.attrs["FLOP"], "value", op.attrs["FLOP"]))
-            elif isinstance(op, BaseComputeOp):
-                axes = [*op.axis, *op.reduce_axis]
-                total += math.prod(number(iv.dom.extent) for iv in axes) * (2 if op.reduce_axis else 1)
-        return total
+        try:
+            return float(sum(map(_flops, self.ops)))
+        except (FlopCalculationError, ValueError):  # a dynamic size
+            return -1.0
 
     # -- states ----------------------------------------------------------------------------------
     def get_init_state(self) -> State:
@@ -177,6 +175,24 @@ def _check_names(op: Operation) -> None:
             f"{op.name}: two of its axes are named `{twice}`, and schedules name loops by their axes; give them "
             "different names"
         )
+
+
+def _flops(op: Operation) -> float:
+    if "FLOP" in op.attrs:
+        return float(getattr(op.attrs["FLOP"], "value", op.attrs["FLOP"]))
+    if not isinstance(op, ComputeOp):
+        return 0.0
+    kind = op.output(0).dtype.code
+
+    def counts(e: Any) -> int:
+        operands = [e.a, getattr(e, "b", e.a)] if not isinstance(e, Call) else []
+        return int(any(x.dtype.code == kind for x in operands))
+
+    points = math.prod(get_const_int(iv.dom.extent) for iv in op.axis)
+    body = (
+        op.body[:1] if isinstance(op.body[0], Reduce) else op.body
+    )  # several results of one reduction share it
+    return float(points * sum(operations(e, counts, conditions=True) for e in body))
 
 
 def _line(op: Operation) -> str:

@@ -105,6 +105,7 @@ class State:
         self._open: set[IterVar] = set()  # loops with undecided extents
         self._marks: dict[IterVar, str] = {}
         self._known: dict[Operation, int] = {}  # numbers of stages
+        self._refused: list[ScheduleError] = []  # steps that can be recorded, but not applied
         self._ranges: dict[
             IterVar, Range
         ] = {}  # inferred ranges of loops of stages that are computed at others
@@ -257,7 +258,7 @@ class State:
     def bounded(self) -> State:
         """The state with inferred extents for stages that are computed at other stages."""
         made = self.copy()
-        if made._te is None or not made.concrete:
+        if made._te is None or not made.concrete or made._refused:
             return made
         sch = made.schedule.copy()
         blocks = {r.block.name_hint for r in sch.state.index.order}
@@ -277,6 +278,8 @@ class State:
             raise ScheduleError(
                 "extents of this state are undecided (a split by None); split by numbers, or let the search sample them"
             )
+        if self._refused:
+            raise self._refused[0]
 
     def with_sizes(self, rng: Any) -> State:
         """The state with random divisors of the extents for undecided split factors."""
@@ -483,6 +486,12 @@ class State:
     def _do_pragma(self, step: _Step, stage: TeStage, axes: list[IterVar]) -> None:
         kind, _, value = step.more[0].partition("$")
         stage.pragma(axes[0], kind, int(value) if value else None)
+
+    def _do_storage_align(self, step: _Step, stage: TeStage, axes: list[IterVar]) -> None:
+        try:
+            stage.storage_align(axes[0], *step.more)
+        except ScheduleError as error:  # the loop is no dimension of the buffer, at least for now
+            self._refused.append(error)
 
     def _do_compute_at(self, step: _Step, stage: TeStage, axes: list[IterVar]) -> None:
         at, place = step.more

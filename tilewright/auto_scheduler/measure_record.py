@@ -53,7 +53,8 @@ def record_of(inp: MeasureInput, res: MeasureResult) -> Record:
 
 
 def _extra(task: SearchTask) -> dict[str, Any]:
-    return {"workload_key": task.workload_key, "face": "auto_scheduler"}
+    host = {} if task.target_host is None else {"target_host": str(task.target_host)}
+    return {"workload_key": task.workload_key, "face": "auto_scheduler", **host}
 
 
 def _line(record: Record, task: Task | None) -> str:
@@ -173,7 +174,8 @@ class _Programs:
     def _make(self, record: Record) -> SearchTask:
         key = record.extra.get("workload_key")
         if isinstance(key, str) and is_registered(key):
-            task = SearchTask(workload_key=key, target=record.target)
+            host = record.extra.get("target_host")
+            task = SearchTask(workload_key=key, target=record.target, target_host=host)
             if task.task.workload == record.workload:
                 return task
         row = self._rows.get(record.workload)

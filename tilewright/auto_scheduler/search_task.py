@@ -134,7 +134,7 @@ class SearchTask:
         self.compute_dag = compute_dag if compute_dag is not None else ComputeDAG(str(workload_key))
         self.workload_key = workload_key if workload_key is not None else self.compute_dag.workload_key()
         if not is_registered(self.workload_key):  # so that the key alone identifies it from now on
-            WORKLOAD_FUNC_REGISTRY[workload_func_name(self.workload_key)] = self.compute_dag
+            WORKLOAD_FUNC_REGISTRY[self.workload_key] = self.compute_dag
         chosen = Target.current(allow_none=True) if target is None else target
         self.target = present(Target(chosen if chosen is not None else "llvm", host=target_host))
         self.target_host = self.target.host

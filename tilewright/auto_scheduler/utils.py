@@ -64,7 +64,7 @@ def calc_workload_dis_factor(
     for a, b in zip(mine, theirs, strict=True):
         if a == b:
             continue
-        if not isinstance(a, int) or not isinstance(b, int) or not b or a % b:
+        if not isinstance(a, int) or not isinstance(b, int) or not a or not b or a % b:
             return math.inf
         factor *= a // b
     return factor

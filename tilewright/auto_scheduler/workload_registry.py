@@ -42,11 +42,10 @@ def register_workload(func_name: Any, f: Callable[..., Any] | None = None, overr
 
 
 def register_workload_tensors(workload_key: str, tensors: Sequence[Tensor], override: bool = True) -> str:
-    """Register tensors under the name in a key. Returns the key."""
-    name = workload_func_name(workload_key)
-    if name in WORKLOAD_FUNC_REGISTRY and not override:
-        raise RuntimeError(f"{name} has been registered already; override=True replaces it")
-    WORKLOAD_FUNC_REGISTRY[name] = list(tensors)
+    """Register tensors under a whole key, which includes their shapes. Returns the key."""
+    if workload_key in WORKLOAD_FUNC_REGISTRY and not override:
+        raise RuntimeError(f"{workload_key} has been registered already; override=True replaces it")
+    WORKLOAD_FUNC_REGISTRY[workload_key] = list(tensors)
     return workload_key
 
 
@@ -58,7 +57,12 @@ def workload_func_name(workload_key: str) -> str:
 
 def is_registered(workload_key: str) -> bool:
     """Whether the workload of a key is registered."""
-    return workload_func_name(workload_key) in WORKLOAD_FUNC_REGISTRY
+    return _entry(workload_key) in WORKLOAD_FUNC_REGISTRY
+
+
+def _entry(workload_key: str) -> str:
+    """Where the workload of a key is registered: tensors and programs by the key, functions by their names."""
+    return workload_key if workload_key in WORKLOAD_FUNC_REGISTRY else workload_func_name(workload_key)
 
 
 def make_workload_key(func: str | Callable[..., Any], args: Sequence[Any]) -> str:
@@ -76,8 +80,8 @@ def make_workload_key(func: str | Callable[..., Any], args: Sequence[Any]) -> st
 
 def workload_key_to_tensors(workload_key: str) -> Any:
     """The tensors of a key; the program itself if it came from a file or a model."""
-    name, args = decode_workload_key(workload_key)
-    found = WORKLOAD_FUNC_REGISTRY.get(workload_key if name is None else name)
+    _, args = decode_workload_key(workload_key)
+    found = WORKLOAD_FUNC_REGISTRY.get(_entry(workload_key))
     if found is None:
         raise ValueError(
             f"the program of {workload_key} is not known here: register its function, or give func= or compute_dag="
@@ -89,7 +93,7 @@ def workload_key_to_tensors(workload_key: str) -> Any:
 
 def serialize_workload_registry_entry(workload_key: str) -> tuple[str, Any]:
     """The registered workload of a key, to send to another process: a function, or the JSON of a program."""
-    name = workload_func_name(workload_key)
+    name = _entry(workload_key)
     if name not in WORKLOAD_FUNC_REGISTRY:
         raise RuntimeError(f"there is no workload {name}; register it first")
     found = WORKLOAD_FUNC_REGISTRY[name]

@@ -134,7 +134,7 @@ def load_from_buffer(file: Any) -> Iterator[tuple[MeasureInput, MeasureResult]]:
 
 def load_from_file(filepath: Any) -> Iterator[tuple[MeasureInput, MeasureResult]]:
     """The records of a file, given by its path or open."""
-    if hasattr(filepath, "read"):
+    if not isinstance(filepath, (str, os.PathLike)):
         yield from load_from_buffer(filepath)
         return
     with open(filepath, encoding="utf-8") as file:

@@ -31,6 +31,9 @@ class Any:
         return self is other
 
     def __repr__(self) -> str:
+        return "T.Any()"
+
+    def __str__(self) -> str:
         return "?"
 
 

@@ -16,18 +16,37 @@ def matmul_auto_scheduler_test(N: int, M: int, K: int) -> list[Any]:
     """A product of two matrices."""
     A, B = placeholder((N, K), name="A"), placeholder((K, M), name="B")
     k = reduce_axis((0, K), name="k")
-    C = compute((N, M), lambda i, j: te_sum(A[i][k] * B[k][j], axis=[k]), name="C")
+    C = compute(
+        (N, M),
+        lambda i, j: te_sum(A[i][k] * B[k][j], axis=[k]),
+        name="C",
+        attrs={"layout_free_placeholders": [B]},
+    )
     return [A, B, C]
 
 
+def _product(left: Any, right: Any, name: str) -> Any:
+    N = left.shape[0]
+    k = reduce_axis((0, N), name="k")
+    return compute((N, N), lambda i, j: te_sum(left[i][k] * right[k][j], axis=[k]), name=name)
+
+
 @register_workload
-def parallel_matmul_auto_scheduler_test(N: int, M: int, K: int) -> list[Any]:
-    """Two products of the same matrices, neither of which reads the other."""
-    A, B = placeholder((N, K), name="A"), placeholder((K, M), name="B")
-    k, k2 = reduce_axis((0, K), name="k"), reduce_axis((0, K), name="k2")
-    C = compute((N, M), lambda i, j: te_sum(A[i][k] * B[k][j], axis=[k]), name="C")
-    D = compute((N, M), lambda i, j: te_sum(A[i][k2] * B[k2][j], axis=[k2]), name="D")
-    return [A, B, C, D]
+def double_matmul_auto_scheduler_test(N: int) -> list[Any]:
+    """A product of three square matrices, from left to right."""
+    A, B, C = (placeholder((N, N), name=name) for name in "ABC")
+    return [A, B, C, _product(_product(A, B, "D"), C, "E")]
+
+
+@register_workload
+def parallel_matmul_auto_scheduler_test(N: int) -> list[Any]:
+    """Two products with the same left matrix, neither of which reads the other."""
+    A, B, C = (placeholder((N, N), name=name) for name in "ABC")
+    return [A, B, C, _product(A, B, "D"), _product(A, C, "E")]
+
+
+register_workload("matmul_auto_scheduler_test_rename_1", matmul_auto_scheduler_test)
+matmul_auto_scheduler_test_rename_0 = matmul_auto_scheduler_test
 
 
 @register_workload
@@ -44,7 +63,7 @@ def conv2d_nchw_bn_relu_auto_scheduler_test(
     biased = compute(shape, lambda i, j, k, l: conv[i, j, k, l] + bias[j, 0, 0], name="Bias_add")
     scaled = compute(shape, lambda i, j, k, l: biased[i, j, k, l] * scale[j, 0, 0], name="Bn_mul")
     moved = compute(shape, lambda i, j, k, l: scaled[i, j, k, l] + offset[j, 0, 0], name="Bn_add")
-    return [data, kernel, *extra, topi.nn.relu(moved)]
+    return [data, kernel, bias, offset, scale, topi.nn.relu(moved)]
 
 
 @register_workload
@@ -53,6 +72,20 @@ def max_pool2d_auto_scheduler_test(N: int, H: int, W: int, CI: int, padding: int
     data = placeholder((N, CI, H, W), name="Data")
     out = topi.nn.pool2d(data, [2, 2], [1, 1], [1, 1], [padding] * 4, "max")
     return [data, out]
+
+
+@register_workload
+def min_nm_auto_scheduler_test(N: int, M: int) -> list[Any]:
+    """The smallest number of each row."""
+    A = placeholder((N, M), name="A")
+    return [A, topi.min(A, axis=-1)]
+
+
+@register_workload
+def softmax_abcd_auto_scheduler_test(a: int, b: int, c: int, d: int) -> list[Any]:
+    """Softmax along the last of four axes."""
+    A = placeholder((a, b, c, d), name="A")
+    return [A, topi.nn.softmax(A, axis=-1)]
 
 
 @register_workload
@@ -72,9 +105,9 @@ def zero_rank_reduce_auto_scheduler_test(N: int) -> list[Any]:
 
 @register_workload
 def zero_rank_compute_auto_scheduler_test(N: int) -> list[Any]:
-    """A number from two numbers of an array."""
+    """The first number of an array."""
     A = placeholder((N,), name="A")
-    return [A, compute((), lambda: A[0] + A[1], name="B")]
+    return [A, compute((), lambda: A[0], name="B")]
 
 
 @register_workload

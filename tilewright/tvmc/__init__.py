@@ -15,27 +15,51 @@ from ..absent import attributes
 from ..homes import lazily
 
 if TYPE_CHECKING:
-    from . import compiler, frontends, model, runner, shape_parser
+    from . import (
+        autotuner,
+        compiler,
+        composite_target,
+        frontends,
+        model,
+        pass_config,
+        pass_list,
+        runner,
+        shape_parser,
+        target,
+        tracker,
+        transform,
+    )
     from .autotuner import tune_model as tune
     from .compiler import compile_model as compile
-    from .errors import TVMCException
+    from .errors import TVMCException, TVMCImportError
     from .frontends import load_model as load
     from .model import TVMCModel, TVMCPackage, TVMCResult
     from .runner import run_module as run
 
-__all__ = ["TVMCException", "TVMCModel", "TVMCPackage", "TVMCResult", "compile", "load", "run", "tune"]
+__all__ = [
+    "TVMCException",
+    "TVMCImportError",
+    "TVMCModel",
+    "TVMCPackage",
+    "TVMCResult",
+    "compile",
+    "load",
+    "run",
+    "tune",
+]
 
 # Loaded when first used, so that `tilewright --help` answers at once.
 __getattr__ = lazily(
     __name__,
     {
-        "errors": "TVMCException",
+        "errors": "TVMCException TVMCImportError",
         "model": "TVMCModel TVMCPackage TVMCResult",
         "compiler": "compile=compile_model",
         "frontends": "load=load_model",
         "runner": "run=run_module",
         "autotuner": "tune=tune_model",
     },
-    "compiler frontends model runner shape_parser",
+    "autotuner compiler composite_target frontends model pass_config pass_list runner shape_parser target tracker "
+    "transform",
     attributes(f"{__name__.removesuffix('tvmc')}driver.tvmc"),  # its classic home
 )

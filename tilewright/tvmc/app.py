@@ -55,6 +55,10 @@ def _shapes() -> Any:
     return _option("", "--shapes", "--input-shapes", help=f"Sizes of inputs: {form}.")
 
 
+def _figure(flag: str, what: str) -> Any:
+    return _option(0, flag, min=0, help=f"A figure of the target: {what}; 0: as the target says.")
+
+
 def _format() -> Any:
     kinds = "onnx, pytorch, pytorch-exported, keras, tensorflow or saved"
     return _option("", "--model-format", help=f"{kinds}; by default from the file's name.")
@@ -72,6 +76,48 @@ class _Worked(_Printed):
     """The options of a command that prints progress too."""
 
     quiet: bool = _option(False, "--quiet", "-q", help="No progress on stderr.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Graph:
+    """The options that change the graph before it is tuned or compiled."""
+
+    desired_layout: str = _option(
+        "",
+        "--desired-layout",
+        help="Compute convolutions in this layout: NCHW, NHWC, or NHWC:HWIO with kernels.",
+    )
+    desired_layout_ops: str = _option(
+        "", "--desired-layout-ops", help="The operators with that layout; or with one layout each."
+    )
+    mixed_precision: bool = _option(
+        False, "--mixed-precision", help="Compute products and convolutions in a smaller float type."
+    )
+    mixed_precision_ops: str = _option(
+        "", "--mixed-precision-ops", help="The operators with a smaller type; by default nn.conv2d,nn.dense."
+    )
+    mixed_precision_calculation_type: str = _option(
+        "", "--mixed-precision-calculation-type", help="The smaller type: float16 (the default) or bfloat16."
+    )
+    mixed_precision_acc_type: str = _option(
+        "", "--mixed-precision-acc-type", help="The type of their sums: float16 (the default) or float32."
+    )
+
+    def transforms(self) -> dict[str, Any]:
+        """The options as `tvmc.transform.apply_graph_transforms` takes them."""
+        return {
+            "desired_layout": words(self.desired_layout),
+            "desired_layout_ops": words(self.desired_layout_ops),
+            "mixed_precision": self.mixed_precision,
+            "mixed_precision_ops": words(self.mixed_precision_ops),
+            "mixed_precision_calculation_type": self.mixed_precision_calculation_type or None,
+            "mixed_precision_acc_type": self.mixed_precision_acc_type or None,
+        }
+
+
+def words(text: str) -> list[str] | None:
+    """The words of a text, separated by commas; None if there are none."""
+    return [w.strip() for w in text.split(",") if w.strip()] or None
 
 
 _Settings = TypeVar("_Settings", bound=_Printed)
@@ -133,7 +179,7 @@ def about(
 
 
 @_command(app, "compile", "command_line.compile_command")
-class Compile(_Worked):
+class Compile(_Graph, _Worked):
     """Compile a model to a package that `tilewright run` runs.
 
     \b
@@ -149,7 +195,6 @@ class Compile(_Worked):
     opt_level: int = _option(3, "--opt-level", "-O", min=0, max=4, help="The optimisation level, 0 to 4.")
     disabled: str = _option("", "--disabled-pass", help="Passes to disable, separated by commas.")
     output_format: str = _option("so", "--output-format", "-f", help="so: a library; tar: object files.")
-    desired_layout: str = _option("", "--desired-layout", help="Compute convolutions in NCHW or NHWC.")
     use_vm: bool = _option(
         False, "--use-vm", help="Compile for the virtual machine, even if the model does not need it."
     )
@@ -175,9 +220,26 @@ class Compile(_Worked):
         help="An option of a pass, such as tir.disable_vectorize=true; may be repeated.",
     )
     dump_code: str = _option(
-        "", "--dump-code", help="Code to write beside the package, for reading: relay,h,cu,cl,ptx."
+        "", "--dump-code", help="Code to write beside the package: relay,tir,ll,asm,h,cu,cl,ptx."
     )
+    dump_offloads: str = _option(
+        "", "--dump-offloads", help="A file (-: stderr) for the list of operators by code generator."
+    )
+    host: str = _option("", "--host", "--target-host", help="The target of the host, for a GPU.")
+    module_name: str = _option("default", "--module-name", help="The name of the model in the library.")
+    instrument: list[str] | None = _option(
+        None, "--instrument", help="A class with methods of PassInstrument: module.Class; may be repeated."
+    )
+    print_pass_times: bool = _option(False, "--print-pass-times", help="Print the time of each pass.")
+    print_ir_before: str = _option("", "--print-ir-before", help="Passes before which to print the program.")
+    print_ir_after: str = _option("", "--print-ir-after", help="Passes after which to print the program.")
     executor: str = _option("", "--executor", help="The executor: graph, aot or vm.", hidden=True)
+    link_params: bool = _option(
+        False,
+        "--executor-graph-link-params/--no-executor-graph-link-params",
+        "--executor-aot-link-params/--no-executor-aot-link-params",
+        help="Put the weights into the library.",
+    )
     _runtime: str = _option("", "--runtime", hidden=True)
     _verbose: int = _option(0, "--verbose", "-v", count=True, hidden=True)
 
@@ -193,7 +255,10 @@ class Run(_Worked):
     fill_mode: str = _option(
         "random", "--fill-mode", help="The values of missing inputs: random, zeros, ones."
     )
-    print_time: bool = _option(False, "--print-time", help="Measure, and print the times.")
+    print_time: bool = _option(False, "--print-time", "--benchmark", help="Measure, and print the times.")
+    end_to_end: bool = _option(
+        False, "--end-to-end", help="Include the copies of inputs and results in the times."
+    )
     profile: bool = _option(False, "--profile", help="Print the time of every kernel.")
     repeat: int = _option(10, "--repeat", min=1, help="The number of measurements.")
     number: int = _option(10, "--number", min=1, help="Runs in one measurement.")
@@ -206,6 +271,7 @@ class Run(_Worked):
         "", "--rpc-tracker", help="HOST:PORT of an RPC server; with --rpc-key, of a tracker."
     )
     key: str = _option("", "--rpc-key", help="The key of the servers to request from the tracker.")
+    project_dir: str = _option("", "--project-dir", hidden=True)
 
 
 @_command(app, "show", "command_line.show_command")
@@ -222,7 +288,7 @@ class Show(_Worked):
 
 
 @_command(app, "tune", "tune_commands.tune_command")
-class Tune(_Worked):
+class Tune(_Graph, _Worked):
     """Measure candidates for the kernels of a model, and store the records for `tilewright compile --tuning-records`.
 
     An interrupted or killed search loses nothing: --resume continues it. The chosen schedules are never slower
@@ -288,9 +354,6 @@ class Tune(_Worked):
     opt_level: int = _option(
         3, "--opt-level", "-O", min=0, max=4, help="The optimisation level of the later compilation."
     )
-    desired_layout: str = _option(
-        "", "--desired-layout", help="The layout of the later compilation: NCHW or NHWC."
-    )
     early_stopping: int = _option(
         0, "--early-stopping", min=0, help="Stop a task after this many trials without an improvement."
     )
@@ -301,10 +364,36 @@ class Tune(_Worked):
     min_repeat_ms: int = _option(
         0, "--min-repeat-ms", min=0, help="Minimum duration of a sample, in milliseconds."
     )
+    num_cores: int = _figure("--num-cores", "cores")
+    cache_line_bytes: int = _figure("--cache-line-bytes", "bytes of a cache line")
+    vector_unit_bytes: int = _figure("--vector-unit-bytes", "bytes of a vector")
+    max_shared_memory_per_block: int = _figure("--max-shared-memory-per-block", "bytes")
+    max_local_memory_per_block: int = _figure("--max-local-memory-per-block", "bytes")
+    max_threads_per_block: int = _figure("--max-threads-per-block", "threads")
+    max_vthread_extent: int = _figure("--max-vthread-extent", "virtual threads")
+    warp_size: int = _figure("--warp-size", "threads of a warp")
+    tracker: str = _option("", "--rpc-tracker", hidden=True)
+    key: str = _option("", "--rpc-key", hidden=True)
     tuner: str = _option("", "--tuner", help="The classic name of a cost model: xgb, ga, random, gridsearch.")
     _number: int = _option(0, "--number", hidden=True)
+    include_simple_tasks: bool = _option(
+        True,
+        "--include-simple-tasks/--no-include-simple-tasks",
+        help="Tune kernels without products and convolutions too.",
+    )
+    log_estimated_latency: bool = _option(
+        False, "--log-estimated-latency", help="Print the estimated time of the model."
+    )
     _autoscheduler: bool = _option(False, "--enable-autoscheduler", hidden=True)
     _verbose: int = _option(0, "--verbose", "-v", count=True, hidden=True)
+
+    def hardware(self) -> dict[str, int]:
+        """The figures of the hardware that are given, by their classic names."""
+        names = (
+            "num_cores", "cache_line_bytes", "vector_unit_bytes", "max_shared_memory_per_block",
+            "max_local_memory_per_block", "max_threads_per_block", "max_vthread_extent", "warp_size",
+        )  # fmt: skip
+        return {name: getattr(self, name) for name in names if getattr(self, name)}
 
 
 # -- records ------------------------------------------------------------------------------------------
@@ -462,6 +551,41 @@ def with_target_options(given: Sequence[str]) -> list[str]:
     return [*kept[:at], "--target", ", ".join(targets), *kept[end:]]
 
 
+_SWITCHES = re.compile(r"--executor-(?:graph|aot)-link-params")
+_LISTS = ("--desired-layout", "--desired-layout-ops", "--mixed-precision-ops")
+
+
+def with_classic_forms(given: Sequence[str]) -> list[str]:
+    """Arguments in the form of this parser: a list is one word, and a switch has no value.
+
+    --desired-layout NHWC NCHW           ->    --desired-layout NHWC,NCHW
+    --executor-graph-link-params=1       ->    --executor-graph-link-params
+    """
+    kept: list[str] = []
+    rest = list(given)
+    while rest:
+        word = rest.pop(0)
+        name, sign, value = word.partition("=")
+        if name in _LISTS:
+            values = [value] if sign else []
+            while rest and not rest[0].startswith("-") and (not values or _is_item(name, rest[0])):
+                values.append(rest.pop(0))
+            kept += [name, ",".join(values)]
+        elif _SWITCHES.fullmatch(name) and (sign or (rest and rest[0] in ("0", "1"))):
+            on = (value if sign else rest.pop(0)).lower() in ("1", "true")
+            kept.append(name if on else f"--no-{name[2:]}")
+        else:
+            kept.append(word)
+    return kept
+
+
+def _is_item(option: str, word: str) -> bool:
+    """Whether a further word belongs to a list; it may be the model, which has a suffix."""
+    layout, operator = r"[A-Z0-9a-z]+(:[A-Z0-9a-z]+)?", r"((nn|qnn|image|vision)\.)?\w+"
+    return bool(re.fullmatch(layout if option == "--desired-layout" else operator, word))
+
+
 def main(argv: Sequence[str] | None = None, name: str = "tilewright") -> None:
     """The entry point."""
-    app(args=with_target_options(sys.argv[1:] if argv is None else argv), prog_name=name)
+    given = sys.argv[1:] if argv is None else argv
+    app(args=with_classic_forms(with_target_options(given)), prog_name=name)

@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 import os
 import tempfile
-import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..relay.build_module import as_target
 from ..target import Target
 from ..tune.measure.measurer import MeasureOptions, Measurer
 from ..tune.measure.running import Timing
 from ..tune.records.database import Database
 from ..tune.search.search import SearchOptions
+from .compiler import target_of
 from .errors import TVMCException
 from .model import TVMCModel
 from .tune_display import ModelDisplay
@@ -48,7 +49,12 @@ def tune_model(
     log_estimated_latency: bool = False,
     additional_target_options: Any = None,
     tasks_filter: str = "all",
-    desired_layout: str | None = None,
+    desired_layout: str | Sequence[str] | None = None,
+    desired_layout_ops: Sequence[str] | None = None,
+    mixed_precision: bool = False,
+    mixed_precision_ops: Sequence[str] | None = None,
+    mixed_precision_calculation_type: str | None = None,
+    mixed_precision_acc_type: str | None = None,
     seed: int = 0,
     opt_level: int = 3,
     cluster: str | None = None,
@@ -62,14 +68,30 @@ def tune_model(
     ends after `early_stopping` trials without an improvement. `timeout` limits the run of a candidate in seconds,
     `parallel` is the number of build processes, `tasks_filter` selects tasks as `--tasks` does, and `cluster` is the
     address of a Dask scheduler whose workers measure. `desired_layout` and `opt_level` are those of the later
-    compilation. `enable_autoscheduler` and `number` change nothing, as there is one search.
+    compilation, as are `mixed_precision` and what belongs to it. `hardware_params` are figures by name, or an
+    `auto_scheduler.HardwareParams`; they become options of the target. `enable_autoscheduler` and `number` change
+    nothing, as there is one search.
     """
-    _refuse_or_warn(rpc_key, hostname, hardware_params, additional_target_options)
+    refuse_tracker(hostname, rpc_key)
+    target, extra = target_of(target, target_host, additional_target_options)
+    if extra:
+        raise TVMCException(
+            f"tvmc.tune: {extra[0]['name']} compiles its operators itself; tune for the target without it"
+        )
+    target = with_hardware(target, hardware_params)
     chosen = tunable(target, cluster)
     path = _place(tuning_records)
-    found = chosen_tasks(tasks_filter, model_tasks(tvmc_model, target, opt_level, (), desired_layout))
+    transforms = {
+        "desired_layout": desired_layout,
+        "desired_layout_ops": desired_layout_ops,
+        "mixed_precision": mixed_precision,
+        "mixed_precision_ops": mixed_precision_ops,
+        "mixed_precision_calculation_type": mixed_precision_calculation_type,
+        "mixed_precision_acc_type": mixed_precision_acc_type,
+    }
+    found = chosen_tasks(tasks_filter, model_tasks(tvmc_model, target, opt_level, (), transforms))
     if not include_simple_tasks:
-        found = [f for f in found if _is_heavy(f)] or found
+        found = [f for f in found if is_heavy(f)] or found
     options = patient(
         SearchOptions(seed=seed, model=model_of(tuner), limit=math.inf if time_limit is None else time_limit),
         early_stopping,
@@ -86,10 +108,13 @@ def tune_model(
     if outcome.interrupted:
         raise KeyboardInterrupt
     if log_estimated_latency:
-        print(
-            f"estimated latency: {outcome.time(True) * 1e3:.3f} ms, untuned {outcome.time(False) * 1e3:.3f} ms"
-        )
+        print(estimated_latency(outcome))
     return str(path)
+
+
+def estimated_latency(outcome: Outcome) -> str:
+    """The time of the kernels of a model, tuned and untuned, as a line."""
+    return f"estimated latency: {outcome.time(True) * 1e3:.3f} ms, untuned {outcome.time(False) * 1e3:.3f} ms"
 
 
 def _tuned(
@@ -122,18 +147,43 @@ def _several(given: Any) -> Sequence[Any]:
     return given if isinstance(given, (list, tuple)) else (given,)
 
 
-def _refuse_or_warn(rpc_key: Any, hostname: Any, hardware_params: Any, options: Any) -> None:
+def refuse_tracker(hostname: str | None, rpc_key: str | None) -> None:
+    """Refuse to tune through an RPC tracker."""
     if rpc_key or hostname:
         raise TVMCException(
-            f"tvmc.tune(hostname={hostname!r}, rpc_key={rpc_key!r}): tuning through an RPC tracker is not supported; "
-            'other machines measure as workers of a Dask cluster: cluster="tcp://host:8786"'
+            f"tvmc.tune(hostname={hostname!r}, rpc_key={rpc_key!r}): tuning through an RPC tracker (--rpc-tracker, "
+            "--rpc-key) is not supported; other machines measure as workers of a Dask cluster: "
+            'cluster="tcp://host:8786" (--cluster)'
         )
-    for name, value in (("hardware_params", hardware_params), ("additional_target_options", options)):
-        if value:
-            warnings.warn(
-                f'tvmc.tune({name}=…) is ignored: the target describes the machine, as in "llvm -num-cores=4"',
-                stacklevel=3,
+
+
+_FIGURES = {  # of HardwareParams: options of CPU and of GPU targets, and the units of theirs in one of the figure
+    "num_cores": ("num-cores", "", 1),
+    "vector_unit_bytes": ("vector-width", "vector_unit_bytes", 8),
+    "max_shared_memory_per_block": ("", "max_shared_memory_per_block", 1),
+    "max_local_memory_per_block": ("", "max_local_memory_per_block", 1),
+    "max_threads_per_block": ("", "max_threads_per_block", 1),
+    "warp_size": ("", "thread_warp_size", 1),
+}
+
+
+def with_hardware(target: Any, params: Any) -> Any:
+    """A target with the figures of `HardwareParams` (or a table of them) as its options."""
+    if not params:
+        return target
+    given = params if isinstance(params, Mapping) else vars(params)
+    made = as_target(target)
+    for name, value in given.items():
+        on_cpu, on_gpu, scale = _FIGURES.get(name, ("", "", 1))
+        option = on_gpu if made.is_gpu else on_cpu
+        if option and value and int(value) > 0:
+            made = made.with_attr(option, int(value) * (scale if not made.is_gpu else 1))
+        elif value and isinstance(params, Mapping):
+            raise TVMCException(
+                f"{name}={value}: there is no such figure of a {made.kind.name} target; leave it out, or describe the "
+                f"machine in the target: {made.kind.name} -machine=…"
             )
+    return made
 
 
 def model_of(tuner: str) -> str:
@@ -160,7 +210,7 @@ def timing_of(repeat: int | None, min_repeat_ms: float | None) -> Timing:
     return made
 
 
-def _is_heavy(found: Any) -> bool:
+def is_heavy(found: Any) -> bool:
     """Whether a task has a product or a convolution."""
     words = ("conv", "dense", "matmul", "gemm", "einsum")
     return any(word in found[0].name for word in words)

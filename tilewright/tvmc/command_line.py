@@ -101,17 +101,20 @@ def _place(error: OSError) -> str:
 # -- compile ------------------------------------------------------------------------------------
 def compile_command(desk: Desk, given: Compile) -> None:
     """Import and compile a model, write the package, and report."""
-    from ..relay.build_module import as_target
+    from ..relay.backend.executor import Executor
     from . import compile, load
+    from .app import words
     from .compiler import check_path
     from .history import records_of
+    from .pass_config import load_function, parse_configs
     from .shape_parser import parse_shape_string
 
     # Wrong options are reported before the work begins.
     shapes = parse_shape_string(given.shapes) if given.shapes else None
     check_path(given.output)
-    as_target(given.target)
-    configs = _configs(given.pass_config or ())
+    _check_target(given.target, given.host)
+    configs = parse_configs(given.pass_config)
+    instruments = [load_function(name)() for name in given.instrument or ()]
     records = records_of(given.tuning_records, given.records_machine or None)
     desk.note(f"importing {given.model}")
     start = time.perf_counter()
@@ -123,15 +126,23 @@ def compile_command(desk: Desk, given: Compile) -> None:
         given.target,
         given.opt_level,
         package_path=given.output,
-        disabled_pass=[name.strip() for name in given.disabled.split(",") if name.strip()],
+        disabled_pass=given.disabled,
         output_format=given.output_format,
-        desired_layout=given.desired_layout or None,
         use_vm=given.use_vm or given.executor == "vm",
+        executor=Executor("graph", {"link-params": True}) if given.link_params else None,
         tuning_records=records,
         cross=given.cross or None,
-        cross_options=given.cross_options.split(),
+        cross_options=given.cross_options,
         pass_context_configs=configs,
         dump_code=given.dump_code or None,
+        dump_offloads=given.dump_offloads,
+        target_host=given.host or None,
+        mod_name=given.module_name,
+        instruments=instruments,
+        print_pass_times=given.print_pass_times,
+        print_ir_before=words(given.print_ir_before),
+        print_ir_after=words(given.print_ir_after),
+        **given.transforms(),
     )
     done = time.perf_counter()
     data = {
@@ -148,21 +159,11 @@ def compile_command(desk: Desk, given: Compile) -> None:
     desk.result(data, "\n".join([*_lines(data), *told]), given.output)
 
 
-def _configs(given: Sequence[str]) -> dict[str, Any]:
-    """Options of passes from `name=value`; a value is a number, true, false, or a word."""
-    from .errors import TVMCException
+def _check_target(target: str, host: str) -> None:
+    """Refuse a target before a model is imported."""
+    from .compiler import target_of
 
-    found: dict[str, Any] = {}
-    for text in given:
-        name, sign, value = text.partition("=")
-        if not sign or not name.strip():
-            raise TVMCException(
-                f"--pass-config {text!r}: it is name=value, as in --pass-config tir.disable_vectorize=true"
-            )
-        low = value.strip().lower()
-        number = low.lstrip("+-").isdigit()
-        found[name.strip()] = int(low) if number else {"true": True, "false": False}.get(low, value.strip())
-    return found
+    target_of(target, host or None)
 
 
 def _facts(about: dict[str, Any]) -> dict[str, Any]:
@@ -205,6 +206,11 @@ def run_command(desk: Desk, given: Run) -> None:
     from .shape_parser import parse_shape_string
 
     package = given.package
+    if given.project_dir or given.device == "micro":
+        raise TVMCException(
+            "tilewright run: projects of microcontrollers (--project-dir, --device micro) are not supported, as there "
+            "is no C runtime for them; compile the model to a library with a C header (--dump-code h) for a board"
+        )
     shapes = parse_shape_string(given.shapes) if given.shapes else None
     if package.suffix in SUFFIXES and package.suffix != ".tar" and package.is_file():
         raise TVMCException(
@@ -221,6 +227,7 @@ def run_command(desk: Desk, given: Run) -> None:
             repeat=given.repeat,
             number=given.number,
             profile=given.profile,
+            end_to_end=given.end_to_end,
             shape_dict=shapes,
             **_other_machine(given.tracker, given.key),
         )
@@ -236,14 +243,12 @@ def run_command(desk: Desk, given: Run) -> None:
 
 def _other_machine(address: str, key: str) -> dict[str, Any]:
     """The remote machine to run on: a server, or (with a key) a server that a tracker leases."""
-    from .errors import TVMCException
+    from .tracker import tracker_host_port_from_cli
 
-    if not address and not key:
-        return {}
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        raise TVMCException(f"--rpc-tracker {address!r}: it is HOST:PORT, as in --rpc-tracker board:9190")
-    return {"hostname": host, "port": int(port), "rpc_key": key or None}
+    host, port = tracker_host_port_from_cli(address)
+    return (
+        {"hostname": host, "port": port, "rpc_key": key or None} if host else {"rpc_key": key} if key else {}
+    )
 
 
 def _results(result: Any, top: int) -> tuple[dict[str, Any], str]:

@@ -127,8 +127,8 @@ class TVMCPackage:
             raise TVMCException(f"{path}: damaged: it lacks {', '.join(missing)}; compile the model again")
         self.lib_path = str(folder / self.lib_name)
         with archive.parts_of(path):
-            self.graph = (folder / _GRAPH).read_text(encoding="utf-8") if parts else ""
-        self.params = (folder / _PARAMS).read_bytes() if parts else b""
+            self.graph = (folder / _GRAPH).read_text(encoding="utf-8") if parts else None
+        self.params = bytearray((folder / _PARAMS).read_bytes()) if parts else None
 
     @property
     def target(self) -> str:
@@ -139,7 +139,10 @@ class TVMCPackage:
         from ..contrib import graph_executor
 
         library = self._library()
+        assert self.graph is not None and self.params is not None
         with archive.parts_of(Path(self.package_path)):
+            if self.about.get("link_params"):
+                return graph_executor.GraphModule(library["default"](device))
             made = graph_executor.create(self.graph, library, device)
             made.load_params(self.params)
         return made

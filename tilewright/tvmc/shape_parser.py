@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 from typing import Any
 
@@ -18,6 +19,10 @@ _FORM = (
 )
 
 
+class ShapeError(TVMCException, argparse.ArgumentTypeError):
+    """A text that is not a list of shapes."""
+
+
 def parse_shape_string(inputs_string: str) -> dict[str, Any]:
     """The shapes by name, as (shape, type) where there is a type; a size of -1 or ? is `relay.Any()`."""
     found: dict[str, Any] = {}
@@ -25,17 +30,17 @@ def parse_shape_string(inputs_string: str) -> dict[str, Any]:
     while inputs_string[at:].strip(" \t\n,"):
         match = _ONE.match(inputs_string, at)
         if match is None:
-            raise TVMCException(
+            raise ShapeError(
                 f"shapes {inputs_string!r}: {inputs_string[at:].strip()!r} is not a shape; {_FORM}"
             )
         name, at = match["name"], match.end()
         if name in found:
-            raise TVMCException(f"shapes {inputs_string!r}: {name!r} is there twice")
+            raise ShapeError(f"shapes {inputs_string!r}: {name!r} is there twice")
         texts = [t.strip() for t in match["sizes"].split(",")] if match["sizes"].strip() else []
         sizes = [_size(t, inputs_string) for t in texts]
         found[name] = (sizes, _dtype(match["dtype"], inputs_string)) if match["dtype"] else sizes
     if not found:
-        raise TVMCException(f"shapes {inputs_string!r}: there is no shape in it; {_FORM}")
+        raise ShapeError(f"shapes {inputs_string!r}: there is no shape in it; {_FORM}")
     return found
 
 
@@ -43,11 +48,11 @@ def _size(text: str, whole: str) -> Any:
     if text in ("?", "-1"):
         return AnySize()
     if not text.isascii() or not text.isdigit():
-        raise TVMCException(f"shapes {whole!r}: {text!r} is not a size; {_FORM}")
+        raise ShapeError(f"shapes {whole!r}: {text!r} is not a size; {_FORM}")
     return int(text)
 
 
 def _dtype(text: str, whole: str) -> str:
     if text not in ELEMENTS:
-        raise TVMCException(f"shapes {whole!r}: {text!r} is not a type of elements; {_FORM}")
+        raise ShapeError(f"shapes {whole!r}: {text!r} is not a type of elements; {_FORM}")
     return text

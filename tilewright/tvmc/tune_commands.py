@@ -27,12 +27,15 @@ def tune_command(desk: Desk, settings: Tune) -> None:
         return _train_instead(desk, settings)
     from ..tune.records.files import open_records
     from . import load
+    from .autotuner import estimated_latency, is_heavy, refuse_tracker, with_hardware
     from .shape_parser import parse_shape_string
     from .tuning import chosen_tasks, database_for, kept_records, model_tasks, tunable
 
     # Wrong options are reported before the work begins.
     given = parse_shape_string(settings.shapes) if settings.shapes else None
-    tunable(settings.target, settings.cluster)
+    refuse_tracker(settings.tracker, settings.key)
+    target = with_hardware(settings.target, settings.hardware())
+    tunable(target, settings.cluster)
     _check_model(settings.cost_model)
     listing = settings.tasks.strip() == "list"
     if not listing:
@@ -41,15 +44,18 @@ def tune_command(desk: Desk, settings: Tune) -> None:
         database_for(settings.database).close()
     desk.note(f"importing {model}")
     loaded = load(model, settings.model_format or None, given)
-    found = model_tasks(loaded, settings.target, settings.opt_level, (), settings.desired_layout or None)
+    found = model_tasks(loaded, target, settings.opt_level, (), settings.transforms())
+    if not settings.include_simple_tasks:
+        found = [f for f in found if is_heavy(f)] or found
     if listing:
         return _list(desk, loaded.name, found)
     found = chosen_tasks(settings.tasks, found)
     with _ended_as_interrupted() as ended, kept_records(settings.database, prior) as database:
-        outcome = _tune(desk, loaded.name, found, database, settings)
-    again = f"--target {settings.target!r} " if settings.target != "llvm" else ""
+        outcome = _tune(desk, loaded.name, found, database, settings, str(target))
+    again = f"--target {str(target)!r} " if str(target) != "llvm" else ""
     use = f"tilewright compile {model} {again}--tuning-records {settings.database}"
-    desk.result(outcome.plain(), "\n".join([*_account(outcome), f"compile with them: {use}"]))
+    latency = [estimated_latency(outcome)] if settings.log_estimated_latency else []
+    desk.result(outcome.plain(), "\n".join([*_account(outcome), *latency, f"compile with them: {use}"]))
     if outcome.interrupted:
         desk.note(
             f"interrupted: {settings.database} keeps what was measured; the same command with --resume goes on"
@@ -77,7 +83,7 @@ def _ended_as_interrupted() -> Iterator[list[int]]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _tune(desk: Desk, name: str, found: Found, database: Database, settings: Tune) -> Outcome:
+def _tune(desk: Desk, name: str, found: Found, database: Database, settings: Tune, target: str) -> Outcome:
     from ..relay.build_module import as_target
     from ..tune.measure.machines import fingerprint, machine_of
     from ..tune.measure.measurer import MeasureOptions
@@ -96,10 +102,10 @@ def _tune(desk: Desk, name: str, found: Found, database: Database, settings: Tun
         seed=settings.seed,
         reproducers=f"{database.path}.wrong",
     )
-    with measurer_for(measure, settings.cluster or None, as_target(settings.target)) as measurer:
-        before = measured_before(database, found, fingerprint(machine_of(measurer, settings.target)))
+    with measurer_for(measure, settings.cluster or None, as_target(target)) as measurer:
+        before = measured_before(database, found, fingerprint(machine_of(measurer, target)))
         count = f"{len(found)} task{'s' * (len(found) != 1)}"
-        desk.note(f"tuning {count} of {name} for {settings.target} into {settings.database}")
+        desk.note(f"tuning {count} of {name} for {target} into {settings.database}")
         if told := _what_is_there(before, len(database), settings):
             desk.note(told)
         if settings.trials < len(found):

@@ -20,6 +20,7 @@ from ..codegen.llvm.engine import Machine
 from ..ir.transform import PassContext
 from ..relay.backend.tasks import extract
 from ..relay.build_module import as_target
+from ..relay.transform.infer_type import infer_module
 from ..target import Target
 from ..tune.errors import TuneError, causes_table
 from ..tune.measure.machines import fingerprint, machine_of
@@ -29,9 +30,10 @@ from ..tune.records.files import is_database, take_records
 from ..tune.search.allocate import Allocation, tune_tasks
 from ..tune.search.search import Progress, SearchOptions, flop_of
 from ..tune.workload import Task
-from .compiler import in_layout, wants_machine
+from .compiler import wants_machine
 from .errors import TVMCException
 from .model import TVMCModel
+from .transform import apply_graph_transforms
 
 _LINES = (".json", ".jsonl", ".log", ".txt")  # suffixes of files of JSON lines
 Found = list[tuple[Task, int]]
@@ -62,7 +64,7 @@ def model_tasks(
     target: Any,
     opt_level: int = 3,
     disabled_pass: Sequence[str] = (),
-    desired_layout: str | None = None,
+    transforms: Mapping[str, Any] | None = None,
     use_vm: bool = False,
 ) -> Found:
     """The tasks that `tvmc.compile` looks up with the same options, with the number of calls of each.
@@ -71,8 +73,10 @@ def model_tasks(
     """
     chosen = as_target(target)
     with PassContext(opt_level, disabled_pass=list(disabled_pass)):
-        if desired_layout is not None:
-            model = in_layout(model, desired_layout)
+        if any((transforms or {}).values()):
+            model = TVMCModel(
+                apply_graph_transforms(infer_module(model.mod), transforms), model.params, model.name
+            )
         machine = use_vm or wants_machine(model, chosen)
         found = extract(model.mod, model.params, chosen, opt_level, vm=machine)
     return sorted(found, key=lambda f: -f[1] * flop_of(f[0]))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -113,7 +114,14 @@ def _pairs(records: Any) -> Iterable[tuple[Any, Any]]:
         if not Path(records).exists():
             raise FileNotFoundError(f"there is no file of records {os.fspath(records)!r}")
         return load_from_file(records)
-    return load_from_file(records) if hasattr(records, "read") else records
+    if hasattr(records, "read"):
+        return load_from_file(records)
+    return chain.from_iterable([one] if _is_pair(one) else _pairs(one) for one in records)
+
+
+def _is_pair(given: Any) -> bool:
+    """Whether it is an input and its result, not a file or several."""
+    return isinstance(given, (tuple, list)) and len(given) == 2 and hasattr(given[1], "costs")
 
 
 def _names(target: Target) -> list[str]:
@@ -124,7 +132,7 @@ def _names(target: Target) -> list[str]:
 class ApplyHistoryBest(DispatchContext):
     """The best record of each workload and target.
 
-    Records are a file (its path, or open), several paths, or pairs of MeasureInput and MeasureResult. In the `with`
+    Records are a file (its path, or open), pairs of MeasureInput and MeasureResult, or several of these. In the `with`
     block, the graph compiler applies the records of extracted tasks too.
     """
 
@@ -140,10 +148,6 @@ class ApplyHistoryBest(DispatchContext):
 
     def load(self, records: Any) -> None:
         """Add records."""
-        if isinstance(records, (list, tuple)) and records and isinstance(records[0], (str, os.PathLike)):
-            for one in records:
-                self.load(one)
-            return
         count, here, others = 0, {fingerprint()}, set()
         for inp, result in _pairs(records):
             count += 1

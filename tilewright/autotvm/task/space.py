@@ -132,7 +132,7 @@ class _Knobs:
         self, kind: type[TransformSpace], name: str, axes: list[Any], policy: str | None, **kwargs: Any
     ) -> list[Axis]:
         known = self.space_map.get(name)
-        if known is not None:  # the schedule function of a template defines it again
+        if known is not None and self.is_fallback:  # its value may have been set in the meantime
             return [Axis(known, i) for i in range(known.num_output)]
         if not self._collect:
             return [Axis(None, i) for i in range(kind.get_num_output(axes, policy, **kwargs))]
@@ -241,7 +241,7 @@ class ConfigSpace(_Knobs):
         every = range(self.range_length)
         if self._filter is None:
             return every
-        return np.array([i for i in every if self._filter(self.get(i))], np.int64)
+        return np.array([i for i in every if self._filter(self._entity(i))], np.int64)
 
     def is_index_valid(self, index: int) -> bool:
         """Whether an index is that of a configuration, which the filter does not exclude."""
@@ -373,9 +373,14 @@ class ConfigSpace(_Knobs):
 
     # -- configurations ----------------------------------------------------------------------------
     def get(self, index: int) -> ConfigEntity:
-        """The configuration of an index."""
+        """The configuration of an index, which the filter must not exclude."""
         if not 0 <= index < max(1, self.range_length):
             raise IndexError(f"the space has the indices 0 to {self.range_length - 1}, not {index}")
+        if self._filter is not None and not self.is_index_valid(index):
+            raise IndexError(f"the filter of the space excludes the configuration {index}")
+        return self._entity(index)
+
+    def _entity(self, index: int) -> ConfigEntity:
         entities: dict[str, Any] = {}
         for (name, space), digit in zip(self.space_map.items(), self.point2knob(index), strict=True):
             entities[name] = space[digit]
@@ -484,6 +489,11 @@ class FallbackConfigEntity(ConfigSpace):
         if len(constraints) != space.num_output:
             raise ValueError(
                 f"fallback_split({name!r}): {len(constraints)} sizes for {space.num_output} loops of the split"
+            )
+        if 0 in constraints:
+            raise InstantiationError(
+                f"fallback_split({name!r}, {list(constraints)}): a loop has at least one iteration; give -1 for the "
+                "loop whose length follows from the others"
             )
         left, sizes = space.product, [1] * len(constraints)
         open_ends = [i for i, c in enumerate(constraints) if c < 0]

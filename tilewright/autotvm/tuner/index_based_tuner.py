@@ -54,6 +54,11 @@ class IndexBaseTuner(Tuner):
 class GridSearchTuner(IndexBaseTuner):
     """Measures configurations in the order of their indices."""
 
+    @property
+    def index(self) -> int | None:
+        """The next index to measure; None if there is none."""
+        return self._next()
+
     def _next(self) -> int | None:
         at = self.visited[-1] if self.visited else self.begin_idx - 1
         found: int | None = self.space.get_next_index(at, 1, self.begin_idx, self.end_idx)

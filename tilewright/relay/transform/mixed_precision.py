@@ -188,4 +188,4 @@ class _Mixed(Mutator):
         return rebuilt_lets(rows, self.as_before(at))
 
 
-ToMixedPrecision = typed_pass(to_mixed_precision, name="ToMixedPrecision", opt_level=4)
+ToMixedPrecision = typed_pass(to_mixed_precision, name="ToMixedPrecision", opt_level=0)

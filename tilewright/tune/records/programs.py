@@ -27,7 +27,14 @@ _STATEMENTS: Final = (
     stmt.For, stmt.Block, stmt.BlockRealize, stmt.SeqStmt, stmt.IfThenElse, stmt.BufferStore, stmt.Evaluate,
 )  # fmt: skip
 _ATTRS: Final = frozenset(
-    ("Primitive", "estimated_flops", "global_symbol", "layout_free_placeholders", "tir.noalias")
+    (
+        "Primitive",
+        "estimated_flops",
+        "global_symbol",
+        "layout_free_buffers",
+        "layout_free_placeholders",
+        "tir.noalias",
+    )
 )
 # Attributes that a compute may have: code generators and passes do not act on them.
 _NOTES: Final = frozenset(
