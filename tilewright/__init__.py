@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .tune.auto import compile
 
 declare_homes(
+    arrays=f"{__name__}.runtime.ndarray",
     passes=(f"{__name__}.tir.transform", f"{__name__}.relay.transform", f"{__name__}.relay.qnn"),
     kinds=f"{__name__}.backends",
     compiler=f"{__name__}.compiler",

@@ -184,7 +184,13 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     ("target", "hexagon", _NO_HEXAGON, "use target llvm or one of the GPU targets"),
     # -- operators -------------------------------------------------------------------------------
-    ("topi", "arm_cpu.* bifrost.* cuda.* mali.* x86.*", _TARGET_KERNELS, _USE_TOPI),
+    (
+        "topi",
+        "adreno.* arm_cpu.* bifrost.* cuda.* generic.* gpu.* hls.* intel_graphics.* mali.* rocm.* x86.*",
+        _TARGET_KERNELS,
+        _USE_TOPI,
+    ),
+    ("topi", "hexagon.*", _NO_HEXAGON, _USE_TOPI),
     (
         "topi.sparse.utils",
         "convert_model_dense_to_sparse random_sparse_conv2d_params random_sparse_dense_params "
