@@ -34,8 +34,10 @@ declare_homes(
     reducers=f"{__name__}.te.reducer",
     script=f"{__name__}.script.tir",
     targets=f"{__name__}.target",
+    task_inputs=f"{__name__}.auto_scheduler.measure",
     scheduler=f"{__name__}.tune.auto",
     sessions=f"{__name__}.rpc.client",
+    sparse_models=f"{__name__}.relay.data_dep_optimization.models",
     programs_of_chips=f"{__name__}.vta.module",
     vta=f"{__name__}.vta.build_module",
 )

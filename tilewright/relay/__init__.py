@@ -88,6 +88,6 @@ __getattr__ = lazily(
         "build_module": "build build_config create_executor optimize",
         "param_dict": "load_param_dict save_param_dict",
     },
-    "backend build_module dataflow_pattern frontend param_dict quantize sizes testing vm",
+    "backend build_module data_dep_optimization dataflow_pattern frontend param_dict quantize sizes testing vm",
     _family_or_absent,
 )
