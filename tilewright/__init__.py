@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .tune.auto import compile
 
 declare_homes(
+    arrays=f"{__name__}.runtime.ndarray",
     passes=(f"{__name__}.tir.transform", f"{__name__}.relay.transform", f"{__name__}.relay.qnn"),
     kinds=f"{__name__}.backends",
     compiler=f"{__name__}.compiler",
@@ -36,8 +37,10 @@ declare_homes(
     reducers=f"{__name__}.te.reducer",
     script=f"{__name__}.script.tir",
     targets=f"{__name__}.target",
+    task_inputs=f"{__name__}.auto_scheduler.measure",
     scheduler=f"{__name__}.tune.auto",
     sessions=f"{__name__}.rpc.client",
+    sparse_models=f"{__name__}.relay.data_dep_optimization.models",
     programs_of_chips=f"{__name__}.vta.module",
     vta=f"{__name__}.vta.build_module",
 )

@@ -176,14 +176,19 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     ("target", "hexagon", _NO_HEXAGON, "use target llvm or one of the GPU targets"),
     # -- operators -------------------------------------------------------------------------------
-    ("topi", "arm_cpu.* bifrost.* cuda.* mali.* x86.*", _TARGET_KERNELS, _USE_TOPI),
+    (
+        "topi",
+        "adreno.* arm_cpu.* bifrost.* cuda.* generic.* gpu.* hls.* intel_graphics.* mali.* rocm.* x86.*",
+        _TARGET_KERNELS,
+        _USE_TOPI,
+    ),
+    ("topi", "hexagon.*", _NO_HEXAGON, _USE_TOPI),
     (
         "topi.sparse.utils",
-        "convert_model_dense_to_sparse random_sparse_conv2d_params random_sparse_dense_params "
         "sparse_conv2d_apply_func sparse_conv2d_meet_condition_func sparse_dense_apply_func "
         "sparse_dense_meet_condition_func sparse_sketch_rules",
-        "models are not made sparse",
-        "multiply with topi.sparse.csrmm or relay.nn.sparse_dense",
+        "a product with a sparse matrix is a loop that is scheduled already",
+        "leave the rules out",
     ),
     # -- graphs ----------------------------------------------------------------------------------
     (
@@ -267,12 +272,6 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ("relay", "collage", _ELSEWHERE, "use relay.build, which compiles all of the graph"),
     (
         "relay",
-        "data_dep_optimization",
-        "models are not made sparse",
-        "multiply with relay.nn.sparse_dense",
-    ),
-    (
-        "relay",
         "op_attrs",
         "the attributes of an operator are one class for all operators",
         "use relay.op.Attrs",
@@ -290,12 +289,6 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
         "OutlineCompilerFunctionsWithExistingGlobalSymbols PartitionGraph",
         _ELSEWHERE,
         "use MergeComposite for functions of your own, and relay.build for all of the graph",
-    ),
-    (
-        "relay.transform",
-        "Conv2dToSparse Conv2dToSparse2 DenseToSparse SimplifyFCTranspose",
-        "models are not made sparse",
-        "multiply with relay.nn.sparse_dense",
     ),
     (
         "relay.transform",
@@ -366,12 +359,6 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "relay.analysis",
-        "search_dense_op_weight search_fc_transpose sparse_conv2d.* sparse_dense.*",
-        "models are not made sparse",
-        "multiply with relay.nn.sparse_dense",
-    ),
-    (
-        "relay.analysis",
         "AnalyzeOperationsDistribution LayerCounter all_dtypes analyze_operations_distribution check_constant "
         "operations_distribution",
         "the question is answered by a walk over the graph",
@@ -423,9 +410,9 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "contrib",
-        "random.* sort.* sparse.*",
+        "random.* sort.*",
         "no functions of a runtime library are called",
-        "use NumPy for random numbers, topi.sort and topi.argsort, and topi.sparse.csrmm",
+        "use NumPy for random numbers, and topi.sort and topi.argsort",
     ),
     (
         "contrib",

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from relay_eval import count, evaluate
 
 import tilewright as tvm
-from relay_eval import count, evaluate
 from tilewright import relay
 from tilewright.relay.testing import check_grad, count_ops
 from tilewright.relay.transform import FirstOrderGradient, LazyGradientInit, gradient
@@ -97,7 +97,10 @@ def test_functions_are_inlined() -> None:
     square = relay.Function([y], y * y * x)  # captures x
     func = relay.Function([x], relay.Let(f, square, f(f(x))))
     np.testing.assert_allclose(grads(func, X)[0], 7 * X**6, rtol=1e-5)
-    apply, g = relay.var("apply"), relay.var("g", relay.FuncType([relay.TensorType((3,))], relay.TensorType((3,))))
+    apply, g = (
+        relay.var("apply"),
+        relay.var("g", relay.FuncType([relay.TensorType((3,))], relay.TensorType((3,)))),
+    )
     z = tensor("z")
     twice = relay.Function([g, z], g(g(z)))
     higher = relay.Function([x], relay.Let(apply, twice, apply(relay.Function([y], y * y), x)))
@@ -119,13 +122,17 @@ def test_a_function_that_calls_itself() -> None:
     loop = relay.var("loop", relay.FuncType([scalar, kind], kind))
     i, acc = relay.var("i", scalar), tensor("acc")
     body = relay.If(relay.less(i, n), loop(i + relay.const(1), acc * w), acc)
-    func = relay.Function([n, x, w], relay.Let(loop, relay.Function([i, acc], body, kind), loop(relay.const(0), x)))
+    func = relay.Function(
+        [n, x, w], relay.Let(loop, relay.Function([i, acc], body, kind), loop(relay.const(0), x))
+    )
     w_value = np.array([2.0, 0.5, 1.0], "float32")
     _, by_x, by_w = grads(func, np.array(3, "int32"), X, w_value)
     np.testing.assert_allclose(by_x, w_value**3, rtol=1e-5)
     np.testing.assert_allclose(by_w, 3 * w_value**2 * X, rtol=1e-5)
     made = relay.create_executor("vm").evaluate(gradient(func))
-    np.testing.assert_allclose(made(np.array(3, "int32"), X, w_value)[1][2].numpy(), 3 * w_value**2 * X, rtol=1e-5)
+    np.testing.assert_allclose(
+        made(np.array(3, "int32"), X, w_value)[1][2].numpy(), 3 * w_value**2 * X, rtol=1e-5
+    )
 
 
 def test_functions_of_the_module() -> None:
@@ -172,7 +179,9 @@ def test_a_rule_of_the_user() -> None:
 def test_what_has_no_gradient_is_named() -> None:
     x, rois = tensor("x", (1, 1, 4, 4)), tensor("rois", (1, 5))
     pooled = relay.Function([x, rois], relay.vision.roi_pool(x, rois, (2, 2), 1.0))
-    with pytest.raises(tvm.TVMError, match=r"the operator vision\.roi_pool has none; .* register_gradient\('vision"):
+    with pytest.raises(
+        tvm.TVMError, match=r"the operator vision\.roi_pool has none; .* register_gradient\('vision"
+    ):
         gradient(pooled)
     with pytest.raises(ValueError, match="mode is 'second' and may be"):
         gradient(pooled, mode="second")
@@ -183,7 +192,9 @@ def test_what_has_no_gradient_is_named() -> None:
         gradient(relay.Function([f], f(tensor("y"))))
     relay.op.register_gradient("vision.roi_pool", lambda call, grad: [None])
     try:
-        with pytest.raises(tvm.TVMError, match=r"the rule of vision\.roi_pool returns 1 gradients for 2 arguments"):
+        with pytest.raises(
+            tvm.TVMError, match=r"the rule of vision\.roi_pool returns 1 gradients for 2 arguments"
+        ):
             gradient(pooled)
     finally:
         relay.op.get("vision.roi_pool").reset_attr("FPrimalGradient")

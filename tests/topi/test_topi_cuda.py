@@ -104,3 +104,22 @@ def test_a_matrix_of_random_blocks() -> None:
     assert len(made.data) == 13 and np.count_nonzero(made.toarray()) == 13 * 16
     with pytest.raises(ValueError, match="32 by 24 does not fall into blocks of 5 by 2"):
         topi.sparse.utils.random_bsr_matrix(32, 24, 5, 2, 0.25, "float32")
+
+
+def test_every_target_has_operators_and_schedules() -> None:
+    from tilewright.topi.generic.nn import schedule_lstm
+    from tilewright.topi.x86.conv2d import schedule_conv2d_nchw
+
+    assert schedule_conv2d_nchw is topi.generic.schedule_conv2d_nchw is topi.hls.schedule_conv2d_nchw
+    assert schedule_lstm is topi.generic.schedule_lstm
+    assert topi.gpu.dense_small_batch is topi.gpu.dense_large_batch is topi.nn.dense
+    assert topi.rocm.schedule_softmax is topi.intel_graphics.schedule_softmax is topi.cuda.schedule_softmax
+    assert topi.mali.conv2d_nchw_winograd is topi.nn.conv2d_nchw
+    A, W = te.placeholder((4, 8)), te.placeholder((3, 8))
+    s = topi.gpu.schedule_dense_small_batch([made := topi.gpu.dense_small_batch(A, W)])
+    assert "threadIdx.x" in tvm.lower(s, [A, W, made]).script()
+
+
+def test_a_schedule_of_no_operator_is_absent() -> None:
+    with pytest.raises(UnsupportedError, match=r"^topi\.x86\.schedule_nonsense is not part of tilewright"):
+        topi.x86.schedule_nonsense([])

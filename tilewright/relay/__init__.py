@@ -116,6 +116,7 @@ __getattr__ = lazily(
         "loops": "while_loop",
         "param_dict": "load_param_dict save_param_dict",
     },
-    "backend build_module dataflow_pattern frontend loops param_dict prelude quantize sizes std testing vm",
+    "backend build_module data_dep_optimization dataflow_pattern frontend loops param_dict prelude quantize sizes std "
+    "testing vm",
     _family_or_absent,
 )

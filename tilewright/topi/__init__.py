@@ -7,13 +7,12 @@ No operator has a schedule of its own: `tilewright.auto_schedule` finds one from
 """
 
 # ruff: noqa: F403
-from importlib import import_module as _import_module
-
 from ..homes import lazily as _lazily
 from . import tag, utils
 from .broadcast import *
 from .creation import *
-from .elsewhere import operator_or as _operator_or
+from .elsewhere import CPUS as _CPUS
+from .elsewhere import GPUS as _GPUS
 from .indexing import *
 from .math import *
 from .matmul import *
@@ -25,9 +24,5 @@ from .transform import *
 
 from . import checks, generic, image, nn, sparse, vision  # isort: skip  (they use the operators above)
 
-# The classic had a package of kernels and schedules for each of these targets.
-for _name in ("arm_cpu", "bifrost", "mali", "x86"):
-    _package = _import_module(f".{_name}", __name__)
-    _package.__dict__["__getattr__"] = _operator_or(_package.__getattr__)
-
-__getattr__ = _lazily(__name__, {}, "cuda testing")  # schedules by hand for GPUs, and what asks for them
+# The packages of targets are made when they are used, and what tests ask for is loaded then.
+__getattr__ = _lazily(__name__, {}, " ".join(("cuda", "testing", *_CPUS, *_GPUS)))

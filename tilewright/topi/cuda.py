@@ -10,13 +10,16 @@ element of every stage, with elementwise stages inlined.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from .. import te
 from ..absent import attributes as _attributes
 from ..te.tensor import ComputeOp
 from . import generic
+from .elsewhere import is_scheduled
 from .elsewhere import operator_or as _operator_or
 from .tag import is_injective
 
@@ -75,6 +78,13 @@ def schedule_injective_from_existing(sch: te.Schedule, out: te.Tensor) -> te.Sch
     return sch
 
 
+@cache
+def schedule_of(name: str) -> Callable[..., Any] | None:
+    """The schedule function of the name `schedule_…`, if there is an operator of that name."""
+    found = vars(sys.modules[__name__]).get(name)
+    return found or (_spread(name) if is_scheduled(name.removeprefix("schedule_")) else None)
+
+
 globals().update({n: _spread(n) for n in __all__ if n != "schedule_injective_from_existing"})
-__path__: list[str] = []  # its modules are absent, and can be imported as such
-__getattr__ = _operator_or(_attributes(__name__))
+__path__: list[str] = []  # its modules have its names
+__getattr__ = _operator_or(_attributes(__name__), "cuda")

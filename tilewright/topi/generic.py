@@ -7,21 +7,28 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from .. import te
+from ..absent import attributes as _attributes
+from .elsewhere import is_scheduled
+from .elsewhere import operator_or as _operator_or
 
 _NAMES = """
-    adaptive_pool argsort argwhere batch_matmul binarize_pack binary_dense bitpack bitserial_conv2d_nchw
+    adaptive_pool argsort argwhere batch_matmul batch_norm binarize_pack binary_dense bitpack bitserial_conv2d_nchw
     bitserial_conv2d_nhwc bitserial_dense concatenate conv1d_ncw conv1d_nwc conv1d_transpose_ncw conv2d_NCHWc
     conv2d_hwcn conv2d_nchw conv2d_nhwc conv2d_nhwc_pack conv2d_transpose_nchw conv2d_winograd_weight_transform
-    conv3d_ncdhw conv3d_ndhwc conv3d_transpose_ncdhw correlation_nchw deformable_conv2d_nchw dense
-    depthwise_conv2d_NCHWc depthwise_conv2d_nchw depthwise_conv2d_nhwc einsum elemwise extern fast_softmax
-    get_valid_counts group_conv1d_ncw group_conv1d_nwc group_conv2d_nchw group_conv2d_nhwc injective
-    invert_permutation lrn matmul multibox_detection multibox_prior multibox_transform_loc nms pad pool pool_grad
+    conv3d_ncdhw conv3d_ndhwc conv3d_transpose_ncdhw correlation_nchw deformable_conv2d_nchw deformable_conv2d_nhwc
+    dense depthwise_conv2d_NCHWc depthwise_conv2d_nchw depthwise_conv2d_nhwc dilation2d_nchw dilation2d_nhwc einsum
+    elemwise extern fast_softmax get_valid_counts group_conv1d_ncw group_conv1d_nwc group_conv1d_transpose_ncw
+    group_conv2d_nchw group_conv2d_nhwc group_conv2d_transpose_nchw group_conv3d_transpose_ncdhw injective
+    invert_permutation lrn lstm matmul multibox_detection multibox_prior multibox_transform_loc nms pad pool pool_grad
     proposal reduce reorg roi_align roi_pool scan scatter scatter_add scatter_elements scatter_nd searchsorted
-    softmax sort sparse_conv2d sparse_dense sparse_reshape sparse_transpose stft topk unique upsampling
+    softmax sort sparse_conv2d sparse_dense sparse_fill_empty_rows sparse_reshape sparse_transpose stft topk unique
+    upsampling
 """.split()
 
 __all__ = ["default_schedule", "schedule_injective_from_existing", *(f"schedule_{n}" for n in _NAMES)]
@@ -53,7 +60,16 @@ def _plain(name: str) -> Callable[..., Any]:
     return schedule
 
 
+@cache
+def schedule_of(name: str) -> Callable[..., Any] | None:
+    """The schedule function of the name `schedule_…`, if there is an operator of that name."""
+    kind = name.removeprefix("schedule_")
+    return vars(sys.modules[__name__]).get(name) or (_plain(kind) if is_scheduled(kind) else None)
+
+
 globals().update({f"schedule_{n}": _plain(n) for n in _NAMES})
+__path__: list[str] = []  # its modules have its names
+__getattr__ = _operator_or(_attributes(__name__))
 # Pooling and others hand over a layout or a target; it makes no difference to plain loops.
 schedule_extern: Callable[..., Any] = globals()["schedule_extern"]
 schedule_injective: Callable[..., Any] = globals()["schedule_injective"]

@@ -9,7 +9,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from .. import te
 from ..arith import Analyzer
+from ..homes import home_of
 from ..ir import ops
+from ..ir.data_layout import layout_axes
 from ..ir.dtype import DataType
 from ..ir.errors import TensorExpressionError
 from ..ir.expr import ExprOp, FloatImm, IntImm, PrimExpr, convert
@@ -256,12 +258,46 @@ def swap(arr: Sequence[Any], axis: int) -> tuple[int, ...]:
     return tuple(order)
 
 
-def get_shape(src_shape: Sequence[Any], src_layout: str, dst_layout: str) -> tuple[Any, ...]:
-    """A shape whose dimensions are named by one layout, in the order of another: NCHW to NHWC."""
-    if sorted(src_layout) != sorted(dst_layout) or len(src_shape) != len(src_layout):
+def get_shape(src_shape: Sequence[Any], src_layout: Any, dst_layout: Any) -> tuple[Any, ...]:
+    """A shape whose dimensions are named by one layout, in the order of another: NCHW16c to NHWC16c."""
+    source, wanted = layout_axes(str(src_layout)), layout_axes(str(dst_layout))
+    if not source or not wanted or sorted(source) != sorted(wanted) or len(src_shape) != len(source):
         raise ValueError(f"layouts {src_layout} and {dst_layout} do not name the same dimensions")
     sizes = get_const_tuple(src_shape)
-    return tuple(sizes[src_layout.index(c)] for c in dst_layout)
+    return tuple(sizes[source.index(axis)] for axis in wanted)
+
+
+def _is_blocked(layout: str, outer: str, inner: Sequence[str]) -> bool:
+    """Whether a layout is these axes and then these inner parts, each with a size."""
+    axes = layout_axes(layout) or ()
+    parts = axes[len(outer) :]
+    return layout.startswith(outer) and [v for v, _ in parts] == list(inner) and all(n for _, n in parts)
+
+
+def nchw_pack_layout(layout_info: str) -> bool:
+    """Whether a layout is NCHW with blocks of batches and channels: NCHW1n16c."""
+    return _is_blocked(layout_info, "NCHW", "nc")
+
+
+def nchw_xc_layout(layout_info: str) -> bool:
+    """Whether a layout is NCHW with blocks of channels: NCHW16c."""
+    return _is_blocked(layout_info, "NCHW", "c")
+
+
+def ncw_pack_layout(layout_info: str) -> bool:
+    """Whether a layout is NCW with blocks of batches and channels: NCW1n16c."""
+    return _is_blocked(layout_info, "NCW", "nc")
+
+
+def ncw_xc_layout(layout_info: str) -> bool:
+    """Whether a layout is NCW with blocks of channels: NCW16c."""
+    return _is_blocked(layout_info, "NCW", "c")
+
+
+def is_target(names: str | Sequence[str]) -> bool:
+    """Whether the target of the open `with Target(…)` has one of the keys."""
+    current = home_of("targets").Target.current(allow_none=False)
+    return any(name in current.keys for name in ([names] if isinstance(names, str) else names))
 
 
 # ---------------------------------------------------------------------------- shapes and stages

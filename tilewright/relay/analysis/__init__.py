@@ -2,10 +2,11 @@
 
 # ruff: noqa: F403
 from ...absent import attributes
-from . import counts, features, parts, walks
+from . import counts, features, parts, sparse_conv2d, sparse_dense, sparse_weights, walks
 from .counts import *
 from .features import *
 from .parts import *
+from .sparse_weights import *
 from .walks import *
 
 __all__: list[str] = []
@@ -13,5 +14,6 @@ __all__ += walks.__all__
 __all__ += features.__all__
 __all__ += counts.__all__
 __all__ += parts.__all__
+__all__ += sparse_weights.__all__
 
 __getattr__ = attributes(__name__)

@@ -19,7 +19,10 @@ from .rearrange import fifo_buffer as fifo_buffer
 from .rearrange import space_to_batch_nd as space_to_batch_nd
 from .rearrange import space_to_depth as space_to_depth
 from .recurrent import *
+from .sparse import sparse_add as sparse_add
+from .sparse import sparse_conv2d as sparse_conv2d
 from .sparse import sparse_dense as sparse_dense
+from .sparse import sparse_transpose as sparse_transpose
 from .spatial import get_pad_tuple1d as get_pad_tuple1d
 from .spatial import get_pad_tuple2d as get_pad_tuple2d
 from .spatial import get_pad_tuple3d as get_pad_tuple3d

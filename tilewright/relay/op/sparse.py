@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from ..expr import Call, as_expr, const_like
-from ..ty import TensorType, Type
+from ..ty import TensorType, TupleType, Type
 from . import dyn
 from .attributes import text
 from .computes import topi
 from .gradients import index as grads
 from .registry import Ints, Place, Tensor, given, operator, refuse
-from .shapes import differ, need_dtype, need_integers, need_rank, sub
+from .shapes import differ, floordiv, mul, need_dtype, need_integers, need_rank, sub
 from .traits import Traits
 
 __all__ = ["sparse_to_dense"]
+
+_INPUTS = ("dense_mat", "weight_data", "weight_indices", "weight_indptr")
 
 
 def _sparse_rel(types: list[Any], attrs: Any) -> Type:
@@ -57,33 +59,148 @@ def sparse_to_dense(
     return given(default_value=const_like(default_value, as_expr(sparse_values)))
 
 
+def _need_sparse(parts: list[Any], dtype: Any, name: str = "weight") -> tuple[Any, Any]:
+    """The sizes of the blocks of a sparse matrix: 1 by 1 in the CSR form."""
+    values, indices, indptr = parts
+    need_integers(indices, f"{name}_indices")
+    need_integers(indptr, f"{name}_indptr")
+    need_rank(indices, 1, f"{name}_indices")
+    need_rank(indptr, 1, f"{name}_indptr")
+    need_dtype(values, dtype, f"{name}_data")
+    if len(values.shape) not in (1, 2, 3):
+        raise refuse(f"is {values} and must be a list of numbers or of blocks", f"{name}_data")
+    if differ(values.shape[0], indices.shape[0]):
+        raise refuse(
+            f"is {values} and {name}_indices is {indices}: there is a column for each", f"{name}_data"
+        )
+    tall, wide = (*values.shape[1:], 1, 1)[:2]
+    return tall, wide
+
+
 def _sparse_dense_rel(types: list[Any], attrs: Any) -> Type:
-    data, values, indices, indptr = types
+    data, *parts = types
     need_rank(data, 2, "dense_mat")
-    for name, kind in (("weight_data", values), ("weight_indices", indices), ("weight_indptr", indptr)):
-        need_rank(kind, 1, name)
-    need_dtype(values, data.dtype, "weight_data")
-    if attrs.sparse_lhs:
-        return TensorType((sub(indptr.shape[0], 1), data.shape[0]), data.dtype)
-    return TensorType((data.shape[0], sub(indptr.shape[0], 1)), data.dtype)
+    tall, _ = _need_sparse(parts, data.dtype)
+    if len(parts[0].shape) == 2:
+        raise refuse(f"is {parts[0]} and must be a list of numbers or of blocks", "weight_data")
+    rows = mul(sub(parts[2].shape[0], 1), tall)
+    shape = (rows, data.shape[0]) if attrs.sparse_lhs else (data.shape[0], rows)
+    return TensorType(shape, data.dtype)
 
 
-def _sparse_dense_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
-    made = topi.sparse.csrmm(ins[1], ins[2], ins[3], topi.transpose(ins[0]), node=attrs.node)
-    return [made if attrs.sparse_lhs else topi.transpose(made)]
+def _columns(types: list[Any], dim: int) -> list[Place]:
+    """The indices of a sparse matrix, whose columns, in blocks, are a dimension of the data, and its row pointers."""
+    wide = (*types[1].shape[2:], 1)[0]
+    blocks = Place(2, "position", 0, (dim,))
+    if wide != 1:
+        blocks = Place(2, "position", sizes=(floordiv(types[0].shape[dim], wide),))
+    return [blocks, Place(3, "length", 1, (0,))]
+
+
+def _parts(sparse_mat: Any) -> Any:
+    """(data, indices, indptr) of a sparse matrix that is given as these, or as an object that has them."""
+    if hasattr(sparse_mat, "indptr"):
+        sparse_mat = (sparse_mat.data, sparse_mat.indices, sparse_mat.indptr)
+    values, indices, indptr = sparse_mat
+    return given(weight_data=values, weight_indices=indices, weight_indptr=indptr)
 
 
 @operator(
     "nn.sparse_dense",
     rel=_sparse_dense_rel,
-    compute=_sparse_dense_compute,
-    places=lambda types, attrs: [Place(2, "position", 0, (1,)), Place(3, "length", 1, (0,))],
-    inputs=("dense_mat", "weight_data", "weight_indices", "weight_indptr"),
+    compute=lambda attrs, ins, out: [topi.nn.sparse_dense(*ins, attrs.sparse_lhs, node=attrs.node)],
+    places=lambda types, attrs: _columns(types, 1),
+    inputs=_INPUTS,
     attrs={"node": text("")},
 )
 def sparse_dense(dense_mat: Tensor, sparse_mat: Any, sparse_lhs: bool = False) -> Call:
-    """`dense @ sparse.T`, or `sparse @ dense.T`; the sparse matrix is CSR: (data, indices, indptr)."""
-    if hasattr(sparse_mat, "indptr"):
-        sparse_mat = (sparse_mat.data, sparse_mat.indices, sparse_mat.indptr)
-    values, indices, indptr = sparse_mat
-    return given(weight_data=values, weight_indices=indices, weight_indptr=indptr)
+    """`dense @ sparse.T`, or `sparse @ dense.T`; the sparse matrix is CSR or BSR: (data, indices, indptr)."""
+    return _parts(sparse_mat)
+
+
+def _sparse_conv2d_rel(types: list[Any], attrs: Any) -> Type:
+    data, *parts = types
+    need_rank(data, 4, "dense_mat")
+    if attrs.layout not in ("NHWC", "NCHW") or attrs.kernel_size not in (1, 3):
+        raise refuse(
+            f"layout {attrs.layout!r} with kernel_size {attrs.kernel_size}: NHWC or NCHW with 1 or 3"
+        )
+    tall, _ = _need_sparse(parts, data.dtype)
+    channels = mul(sub(parts[2].shape[0], 1), tall)
+    n, *sizes = data.shape
+    shape = (n, *sizes[:2], channels) if attrs.layout == "NHWC" else (n, channels, *sizes[1:])
+    return TensorType(shape, data.dtype)
+
+
+def _conv_columns(types: list[Any], attrs: Any) -> list[Place]:
+    channel = 3 if attrs.layout == "NHWC" else 1
+    if attrs.kernel_size == 1:
+        return _columns(types, channel)
+    wide = (*types[1].shape[2:], 1)[0]
+    size = floordiv(mul(types[0].shape[channel], attrs.kernel_size**2), wide)
+    return [Place(2, "position", sizes=(size,)), Place(3, "length", 1, (0,))]
+
+
+@operator(
+    "nn.sparse_conv2d",
+    rel=_sparse_conv2d_rel,
+    compute=lambda attrs, ins, out: [
+        topi.nn.sparse_conv2d(*ins, attrs.layout, attrs.kernel_size, node=attrs.node)
+    ],
+    places=_conv_columns,
+    inputs=_INPUTS,
+    attrs={"node": text("")},
+)
+def sparse_conv2d(dense_mat: Tensor, sparse_mat: Any, layout: str = "NHWC", kernel_size: int = 1) -> Call:
+    """Convolution with a sparse weight of 1 by 1, or of 3 by 3 with a padding of 1: (data, indices, indptr)."""
+    return _parts(sparse_mat)
+
+
+def _sparse_transpose_rel(types: list[Any], attrs: Any) -> Type:
+    values, indices, indptr = types
+    need_rank(values, 1, "sparse_data")
+    _need_sparse(types, values.dtype, "sparse")
+    return TupleType([values, TensorType(indices.shape, "int32"), TensorType(indptr.shape, "int32")])
+
+
+@operator(
+    "nn.sparse_transpose",
+    rel=_sparse_transpose_rel,
+    compute=lambda attrs, ins, out: topi.nn.sparse_transpose(*ins, node=attrs.node),
+    places=lambda types, attrs: [
+        Place(1, "position", sizes=(sub(types[2].shape[0], 1),)),
+        Place(2, "length", 0, (0,)),
+    ],
+    inputs=("sparse_data", "sparse_indices", "sparse_indptr"),
+    attrs={"node": text("")},
+    results=3,
+)
+def sparse_transpose(x: Any) -> Call:
+    """The transpose of a square CSR matrix (data, indices, indptr), as the same three."""
+    if hasattr(x, "indptr"):
+        x = (x.data, x.indices, x.indptr)
+    values, indices, indptr = x
+    return given(sparse_data=values, sparse_indices=indices, sparse_indptr=indptr)
+
+
+def _sparse_add_rel(types: list[Any], attrs: Any) -> Type:
+    data, *parts = types
+    need_rank(data, 2, "dense_mat")
+    need_rank(parts[0], 1, "weight_data")
+    _need_sparse(parts, data.dtype)
+    if differ(sub(parts[2].shape[0], 1), data.shape[0]):
+        raise refuse(f"is {parts[2]} and dense_mat is {data}: a sum needs the same rows", "weight_indptr")
+    return data  # type: ignore[no-any-return]
+
+
+@operator(
+    "nn.sparse_add",
+    rel=_sparse_add_rel,
+    compute=lambda attrs, ins, out: [topi.nn.sparse_add(*ins, node=attrs.node)],
+    places=lambda types, attrs: _columns(types, 1),
+    inputs=_INPUTS,
+    attrs={"node": text("")},
+)
+def sparse_add(dense_mat: Tensor, sparse_mat: Any) -> Call:
+    """A matrix plus a sparse one in the CSR form: (data, indices, indptr)."""
+    return _parts(sparse_mat)

@@ -65,6 +65,10 @@ from .remove_unused_functions import RemoveUnusedFunctions as RemoveUnusedFuncti
 from .simplify_expr import SimplifyExpr as SimplifyExpr
 from .simplify_inference import SimplifyInference as SimplifyInference
 from .slices_of_splits import SlicesOfSplits as SlicesOfSplits
+from .sparse_weights import Conv2dToSparse as Conv2dToSparse
+from .sparse_weights import Conv2dToSparse2 as Conv2dToSparse2
+from .sparse_weights import DenseToSparse as DenseToSparse
+from .sparse_weights import SimplifyFCTranspose as SimplifyFCTranspose
 from .split_args import SplitArgs as SplitArgs
 from .use_tensor_cores import UseTensorCores as UseTensorCores
 

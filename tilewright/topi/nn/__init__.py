@@ -22,5 +22,6 @@ from .qnn import *
 from .rnn import *
 from .shuffle import *
 from .softmax import *
+from .sparse import *
 from .utils import *
 from .winograd import *

@@ -2,6 +2,6 @@
 
 from ..scatter import sparse_to_dense
 from . import utils
-from .csr import csrmm, csrmv
+from .csr import csrmm, csrmv, dense
 
-__all__ = ["csrmm", "csrmv", "sparse_to_dense", "utils"]
+__all__ = ["csrmm", "csrmv", "dense", "sparse_to_dense", "utils"]

@@ -1,10 +1,11 @@
-"""Sparse matrices to try operators with."""
+"""Sparse matrices to try operators with, and models made sparse."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ...absent import attributes
+from ...homes import home_of
 
 
 def random_bsr_matrix(m: int, n: int, bs_r: int, bs_c: int, density: float, dtype: str) -> Any:
@@ -22,4 +23,10 @@ def random_bsr_matrix(m: int, n: int, bs_r: int, bs_c: int, density: float, dtyp
     return scipy.sparse.bsr_matrix((values, (chosen % columns).astype("int32"), begins), shape=(m, n))
 
 
-__getattr__ = attributes(__name__)
+_MODELS = ("convert_model_dense_to_sparse", "random_sparse_conv2d_params", "random_sparse_dense_params")
+_absent = attributes(__name__)
+
+
+def __getattr__(name: str) -> Any:
+    """What works on models is where models are."""
+    return getattr(home_of("sparse_models"), name) if name in _MODELS else _absent(name)
