@@ -55,7 +55,8 @@ _MODULES = (
 _NAMES = {
     "compiler": "build lower",
     "runtime": "nd cpu cuda opencl rocm metal vulkan ext_dev device Device "
-    "register_func get_global_func convert container",
+    "register_func get_global_func convert container "
+    "context=device gpu=cuda",  # the names of these in programs of TVM 0.7 and before
     "tune": "auto_schedule",
     "tune.auto": "compile",
 }
@@ -63,7 +64,8 @@ __getattr__ = lazily(__name__, _NAMES, _MODULES)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *" ".join([_MODULES, *_NAMES.values()]).split()})
+    words = " ".join([_MODULES, *_NAMES.values()]).split()
+    return sorted({*globals(), *(word.partition("=")[0] for word in words)})
 
 
 __all__ = ["DataType", "IRModule", "TVMError", "ir", "transform"]

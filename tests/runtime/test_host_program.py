@@ -281,7 +281,7 @@ def test_copies_and_views_on_a_device(api: HostMemory) -> None:
     np.testing.assert_array_equal(y.numpy(), a)
     np.testing.assert_array_equal(x.reshape(3, -1).numpy(), a.reshape(3, 8))
     np.testing.assert_array_equal(x._create_view((24,), "int32").numpy(), a.reshape(-1).view("int32"))
-    with pytest.raises(ValueError, match="96 bytes cannot be viewed as float32 of shape"):
+    with pytest.raises(ValueError, match="cannot reshape array of shape"):
         x.reshape(5, 5)
 
 

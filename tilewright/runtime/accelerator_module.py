@@ -12,7 +12,7 @@ import numpy as np
 from ..files import write_whole
 from .accelerator import Argument
 from .devices import Device
-from .errors import TVMError
+from .errors import ArgumentTypeError, ArgumentValueError, TVMError
 from .module import Module
 from .ndarray import NDArray, array, empty
 from .registry import PackedFunc
@@ -83,7 +83,7 @@ class AcceleratorModule(Module):
         wanted = self.functions[name]
         if len(args) != len(wanted):
             names = ", ".join(a.name for a in wanted)
-            raise TypeError(f"{name} takes {len(wanted)} arguments ({names}), not {len(args)}")
+            raise ArgumentTypeError(f"{name} takes {len(wanted)} arguments ({names}), not {len(args)}")
         arrays = [
             self._there(name, i, a, given) for i, (a, given) in enumerate(zip(wanted, args, strict=True), 1)
         ]
@@ -99,12 +99,12 @@ class AcceleratorModule(Module):
     def _there(self, name: str, number: int, a: Argument, given: Any) -> NDArray:
         """An argument in the memory of the device."""
         if not isinstance(given, (NDArray, np.ndarray)):
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"{name}: argument {number} (`{a.name}`) must be an array {a.dtype}{list(a.shape)}, not "
                 f"{type(given).__name__}"
             )
         if tuple(given.shape) != a.shape or str(given.dtype) != a.dtype:
-            raise ValueError(
+            raise ArgumentValueError(
                 f"{name}: argument {number} (`{a.name}`) must be {a.dtype}{list(a.shape)}, not "
                 f"{given.dtype}{list(given.shape)}"
             )

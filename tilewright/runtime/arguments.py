@@ -16,6 +16,7 @@ import numpy as np
 from . import dlpack
 from .devices import Device
 from .dtypes import ELEMENTS
+from .errors import ArgumentTypeError, ArgumentValueError
 from .layout import Layout, layout_of
 from .metadata import BufferParam, Dim, FunctionInfo, dim_text, names_in, overlap_text
 from .ndarray import NDArray, host_layout, refuse_masked
@@ -40,13 +41,13 @@ def scalar_range(dtype: str) -> tuple[int, int] | None:
 def _torch_view(tensor: Any) -> tuple[Layout, int, object]:
     """Layout and address of a torch tensor, read directly: DLPack would cost ten times as much."""
     if tensor.requires_grad:
-        raise ValueError(
+        raise ArgumentValueError(
             "the tensor requires a gradient, which compiled code does not track; pass x.detach()"
         )
     if tensor.layout is not sys.modules["torch"].strided:
-        raise ValueError(f"the tensor has layout {tensor.layout}; pass a dense one: x.to_dense()")
+        raise ArgumentValueError(f"the tensor has layout {tensor.layout}; pass a dense one: x.to_dense()")
     if tensor.is_neg():  # complex tensors, which could be lazily conjugated, are not supported
-        raise ValueError("the tensor is a lazy negative; pass x.resolve_neg()")
+        raise ArgumentValueError("the tensor is a lazy negative; pass x.resolve_neg()")
     key = (tensor.dtype, tensor.shape, tensor.stride(), tensor.device)
     layout = _torch_layouts.get(key)
     if layout is None:
@@ -55,14 +56,16 @@ def _torch_view(tensor: Any) -> tuple[Layout, int, object]:
         layout = _torch_layouts[key] = _torch_layout(*key)
     address = tensor.data_ptr()
     if address == 0 and layout.size:
-        raise ValueError(f"the tensor's data pointer is null although its shape is {layout.shape}")
+        raise ArgumentValueError(f"the tensor's data pointer is null although its shape is {layout.shape}")
     return layout, address, None
 
 
 def _torch_layout(dtype: Any, shape: Any, strides: Any, device: Any) -> Layout:
     mask = Device.STR2MASK.get(device.type)
     if mask is None:
-        raise ValueError(f"the tensor lives on torch device {device.type!r}, which has no memory to work on")
+        raise ArgumentValueError(
+            f"the tensor lives on torch device {device.type!r}, which has no memory to work on"
+        )
     index = device.index or 0 if mask != 1 else 0
     return layout_of(str(dtype).removeprefix("torch."), tuple(shape), tuple(strides), mask, index)
 
@@ -159,12 +162,12 @@ class ArgumentErrors:
             return view(argument)
         except TypeError as error:
             reason = f": {error}" if str(error) else ""
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"{self._where(index)} must be an array {self._expected(index)}, "
                 f"got {type(argument).__name__}{_short(argument)}{reason}"
             ) from None
         except (ValueError, BufferError, RuntimeError) as error:
-            raise ValueError(f"{self._where(index)} cannot be used: {error}") from error
+            raise ArgumentValueError(f"{self._where(index)} cannot be used: {error}") from error
 
     def take_scalar(self, index: int, argument: Any) -> Any:
         """The C value of an argument that should be a number (or an address)."""
@@ -191,13 +194,13 @@ class ArgumentErrors:
         number = int(value.__index__())
         if not limits[0] <= number <= limits[1]:
             dtype = self.info.params[index].dtype
-            raise ValueError(
+            raise ArgumentValueError(
                 f"{self._where(index)} is {number}, but {dtype} holds only {limits[0]} to {limits[1]}"
             )
         return number
 
     def _not_scalar(self, index: int, argument: Any) -> NoReturn:
-        raise TypeError(
+        raise ArgumentTypeError(
             f"{self._where(index)} must be a number of type {self.info.params[index].dtype}, "
             f"got {type(argument).__name__}{_short(argument)}"
         )
@@ -212,7 +215,7 @@ class ArgumentErrors:
         try:
             return view(argument)[1]
         except TypeError:
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"{self._where(index)} must be a handle: an address, None, a ctypes pointer or an array, "
                 f"got {type(argument).__name__}"
             ) from None
@@ -221,28 +224,28 @@ class ArgumentErrors:
     def arity(self, args: tuple[Any, ...]) -> NoReturn:
         wanted = len(self.info.params)
         what = "1 argument" if wanted == 1 else f"{wanted} arguments"
-        raise TypeError(f"{self.info.signature} takes {what}, got {len(args)}")
+        raise ArgumentTypeError(f"{self.info.signature} takes {what}, got {len(args)}")
 
     def kind(self, index: int, layout: Layout) -> None:
         """Device, type, rank and permission to write."""
         param = self._buffer(index)
         device = Device(layout.device_type, layout.device_id)
         if Device.STR2MASK.get(param.device) != layout.device_type:
-            raise ValueError(
+            raise ArgumentValueError(
                 f"{self._where(index)} must be on device {param.device}, got an array on {device}; "
                 f"copy it there first"
             )
         if layout.dtype != param.dtype:
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"{self._where(index)} must have dtype {param.dtype}, got {layout.dtype}; convert it first"
             )
         if len(layout.shape) != len(param.shape):
-            raise ValueError(
+            raise ArgumentValueError(
                 f"{self._where(index)} must have {_dimensions(len(param.shape))} ({self._expected(index)}), "
                 f"got {_dimensions(len(layout.shape))}: shape {layout.shape}"
             )
         if "w" in param.access and not layout.writeable:
-            raise ValueError(
+            raise ArgumentValueError(
                 f"{self._where(index)} is written by the function, got a read-only array; "
                 "pass a writable copy"
             )
@@ -252,13 +255,13 @@ class ArgumentErrors:
         numbers = {layout.device_id for layout in layouts}
         if len(numbers) > 1:
             placed = ", ".join(str(Device(layout.device_type, layout.device_id)) for layout in layouts)
-            raise ValueError(
+            raise ArgumentValueError(
                 f"{self.info.name}: the arrays are on several devices: {placed}; copy them to one first"
             )
 
     def dimension(self, index: int, layout: Layout, axis: int, names: dict[str, int]) -> NoReturn:
         dim = self._buffer(index).shape[axis]
-        raise ValueError(
+        raise ArgumentValueError(
             f"{self._where(index)} must have shape {self._expected(index)}, got shape {layout.shape}: "
             f"dimension {axis} is {layout.shape[axis]}, expected {self._explain(dim, names)}"
         )
@@ -267,14 +270,14 @@ class ArgumentErrors:
         param = self._buffer(index)
         assert param.strides is not None
         wanted = ", ".join(dim_text(dim) for dim in param.strides)
-        raise ValueError(
+        raise ArgumentValueError(
             f"{self._where(index)} must have strides [{wanted}] in elements, got {layout.all_strides()}: "
             f"stride {axis} is {layout.all_strides()[axis]}, "
             f"expected {self._explain(param.strides[axis], names)}"
         )
 
     def not_dense(self, index: int, layout: Layout) -> NoReturn:
-        raise ValueError(
+        raise ArgumentValueError(
             f"{self._where(index)} must be dense row-major, got an array of shape {layout.shape} "
             f"with strides {layout.all_strides()} in elements; pass a contiguous copy"
         )
@@ -282,7 +285,7 @@ class ArgumentErrors:
     def misaligned(self, index: int, layout: Layout, address: int, align: int) -> None:
         """Refuse an address that is not a multiple of `align`; that of an empty array does not matter."""
         if address % align and layout.size:
-            raise ValueError(
+            raise ArgumentValueError(
                 f"{self._where(index)} must be aligned to {align} bytes, got address {address:#x}, "
                 f"aligned to {address & -address}; copy it with nd.array(x), which aligns to 64"
             )
@@ -295,7 +298,7 @@ class ArgumentErrors:
             return
         if share_elements(layout, address, its, at):
             names = [param.name for param in self.info.params]
-            raise ValueError(f"{self.info.name}: {overlap_text(names, index, other, same)}")
+            raise ArgumentValueError(f"{self.info.name}: {overlap_text(names, index, other, same)}")
 
     def all_apart(self, arrays: tuple[tuple[int, Layout, int], ...]) -> None:
         """Refuse if one of many arrays is written and shares elements with another, a neighbour in memory."""
@@ -317,7 +320,7 @@ class ArgumentErrors:
     def too_large(self, symbol: int, value: int) -> NoReturn:
         name, dtype = self.info.symbols[symbol].name, self.info.symbols[symbol].dtype
         index, kind, axis = self._sources[name]
-        raise ValueError(
+        raise ArgumentValueError(
             f"{self._where(index)}: {kind} {axis} is {value}, too large for the size {name} of type {dtype}"
         )
 
@@ -329,7 +332,7 @@ class ArgumentErrors:
             return _evaluate(dim, names)
         except ZeroDivisionError:
             values = ", ".join(f"{name} = {value}" for name, value in names.items())
-            raise ValueError(
+            raise ArgumentValueError(
                 f"{self._where(index)}: dimension {axis} is {dim_text(dim)}, "
                 f"which divides by zero for {values}"
             ) from None

@@ -13,6 +13,14 @@ class UnsupportedError(TVMError, NotImplementedError):
     """A name or an argument of the classic API that tilewright does not have."""
 
 
+class ArgumentTypeError(TVMError, TypeError):
+    """An argument of a call whose type does not fit the function."""
+
+
+class ArgumentValueError(TVMError, ValueError):
+    """An argument of a call whose shape, data type, layout or device does not fit the function."""
+
+
 class OutOfBoundsError(TVMError, IndexError):
     """An index in the data of a model that is out of bounds of its tensor."""
 

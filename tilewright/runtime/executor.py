@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .devices import Device, cpu
-from .errors import TVMError
+from .errors import ArgumentTypeError, ArgumentValueError, TVMError
 from .json_reader import as_table
 from .launcher import NativeFunction
 from .model import (
@@ -247,11 +247,11 @@ class Executor(Turns):
         if isinstance(key, str):
             found = self._index.get(key)
             if found is None:
-                raise ValueError(f"the model has no input {key!r}; {self._listed()}")
+                raise ArgumentValueError(f"the model has no input {key!r}; {self._listed()}")
             return found
         index = int(key)
         if not 0 <= index < len(self._inputs):
-            raise ValueError(f"the model has no input number {index}; {self._listed()}")
+            raise ArgumentValueError(f"the model has no input number {index}; {self._listed()}")
         return index
 
     def _listed(self) -> str:
@@ -287,7 +287,7 @@ class Executor(Turns):
             taken = each if isinstance(each, NDArray) else numpyasarray(np.asarray(each))
             _checked(self.info.inputs[i], taken)
             if not taken.is_contiguous():
-                raise ValueError(
+                raise ArgumentValueError(
                     f"input {self.info.inputs[i].name!r} must be dense to be read without a copy"
                 )
             self._inputs[i], self._made = taken, None
@@ -310,7 +310,7 @@ class Executor(Turns):
     def share_params(self, other: Executor, params_bytes: Any = None) -> None:
         """Use the parameters of another executor of the same model, in the same memory."""
         if other.info.params != self.info.params:
-            raise ValueError("share_params: the other executor runs another model")
+            raise ArgumentValueError("share_params: the other executor runs another model")
         self._change()
         self._weights, self._own_weights, self._made = other._weights, False, None
         self._missing = set(other._missing)
@@ -371,7 +371,9 @@ class Executor(Turns):
     # -- results -----------------------------------------------------------------------------------
     def _output(self, index: int) -> int:
         if not 0 <= int(index) < len(self._outputs):
-            raise ValueError(f"the model has {len(self._outputs)} results, and index {index} is out of range")
+            raise ArgumentValueError(
+                f"the model has {len(self._outputs)} results, and index {index} is out of range"
+            )
         return int(index)
 
     def get_output(self, index: int, out: Any = None) -> NDArray:
@@ -440,22 +442,22 @@ class _Bound:
 def _checked(info: TensorInfo, value: Any) -> np.ndarray[Any, Any]:
     """The values for a tensor, checked against its type and shape."""
     if value is None:
-        raise ValueError(f"input {info.name!r} needs a value, {info.text}")
+        raise ArgumentValueError(f"input {info.name!r} needs a value, {info.text}")
     held = value if isinstance(value, NDArray) else None
     try:
         refuse_masked(value)
     except ValueError as error:
-        raise ValueError(f"input {info.name!r} cannot be used: {error}") from None
+        raise ArgumentValueError(f"input {info.name!r} cannot be used: {error}") from None
     values = (
         np.asarray(value) if held is not None or not hasattr(value, "detach") else np.asarray(value.detach())
     )
     if tuple(values.shape) != info.shape:
-        raise ValueError(
+        raise ArgumentValueError(
             f"input {info.name!r} must have shape {info.shape}, and an array of shape {tuple(values.shape)} was given"
         )
     name = held.dtype if held is not None else values.dtype.name
     if name != info.dtype:
         if held is None and not isinstance(value, np.ndarray) and not hasattr(value, "dtype"):
             return values.astype(np.asarray(empty((0,), info.dtype)).dtype)  # plain Python numbers
-        raise TypeError(f"input {info.name!r} must be of type {info.dtype}, and {name} was given")
+        raise ArgumentTypeError(f"input {info.name!r} must be of type {info.dtype}, and {name} was given")
     return values

@@ -22,7 +22,7 @@ from .arguments import view
 from .container import ADT, RefValue, tuple_object
 from .devices import Device
 from .dtypes import ELEMENTS
-from .errors import LoadError, TVMError
+from .errors import ArgumentTypeError, ArgumentValueError, LoadError, TVMError
 from .json_reader import read_json
 from .layout import layout_of
 from .module import Module
@@ -289,7 +289,7 @@ class VirtualMachine:
             raise TVMError(f"the virtual machine runs on the CPU, not on {first}")
         found = getattr(exe, "executable", exe)
         if not isinstance(found, Executable):
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"VirtualMachine takes what relay.vm.compile or runtime.load_module gives, not {type(exe).__name__}"
             )
         self.exe, self.device = found, first
@@ -344,13 +344,13 @@ class VirtualMachine:
         given = dict(zip(names, args))
         for name, value in kwargs.items():
             if name not in names:
-                raise ValueError(
+                raise ArgumentValueError(
                     f"{func_name} has no parameter {name!r}; it has {', '.join(names) or 'none'}"
                 )
             given[name] = value
         missing = [n for n in names if n not in given]
         if missing or len(args) > len(names):
-            raise ValueError(
+            raise ArgumentValueError(
                 f"{func_name} takes {', '.join(names)}; {', '.join(missing) or 'too many'} is wrong"
             )
         self._inputs[func_name] = [given[n] for n in names]
@@ -376,7 +376,9 @@ class VirtualMachine:
         code = self.exe.program.named(func_name)
         if len(args) != len(code.params):
             names = ", ".join(n for n, _, _ in code.params)
-            raise ValueError(f"{func_name} takes {len(code.params)} arguments ({names}), got {len(args)}")
+            raise ArgumentValueError(
+                f"{func_name} takes {len(code.params)} arguments ({names}), got {len(args)}"
+            )
         given = [_taken(value, kind, name) for value, (name, _, kind) in zip(args, code.params, strict=True)]
         with deep_calls(_DEPTH):
             while True:
@@ -445,14 +447,16 @@ def _taken(value: Any, kind: Any, name: str) -> Any:
     """An argument in the form that the program expects; an array that is not dense or aligned is copied."""
     if kind[0] == "function":
         if not isinstance(value, Closure):
-            raise TypeError(f"argument {name!r} must be a function, got {type(value).__name__}")
+            raise ArgumentTypeError(f"argument {name!r} must be a function, got {type(value).__name__}")
         return value
     if kind[0] == "any":
         return _as_it_is(value)
     if kind[0] == "tuple":
         fields = list(value)
         if len(fields) != len(kind[1]):
-            raise ValueError(f"argument {name!r} must be a tuple of {len(kind[1])}, got {len(fields)} values")
+            raise ArgumentValueError(
+                f"argument {name!r} must be a tuple of {len(kind[1])}, got {len(fields)} values"
+            )
         return [_taken(v, k, f"{name}[{i}]") for i, (v, k) in enumerate(zip(fields, kind[1], strict=True))]
     _, dtype, dims = kind
     if value.__class__ is not NDArray and not hasattr(value, "__dlpack__"):
@@ -463,14 +467,14 @@ def _taken(value: Any, kind: Any, name: str) -> Any:
         value = np.asarray(value)
     layout, address, keep = view(value)
     if layout.device_type != 1:
-        raise ValueError(f"argument {name!r} must be on the CPU")
+        raise ArgumentValueError(f"argument {name!r} must be on the CPU")
     if layout.dtype != dtype:
-        raise TypeError(f"argument {name!r} must be of type {dtype}, got {layout.dtype}")
+        raise ArgumentTypeError(f"argument {name!r} must be of type {dtype}, got {layout.dtype}")
     if len(layout.shape) != len(dims) or any(
         d is not None and d != n for d, n in zip(dims, layout.shape, strict=True)
     ):
         wanted = ", ".join("?" if d is None else str(d) for d in dims)
-        raise ValueError(f"argument {name!r} must have shape ({wanted}), got shape {layout.shape}")
+        raise ArgumentValueError(f"argument {name!r} must have shape ({wanted}), got shape {layout.shape}")
     if layout.strides is not None or address % ELEMENTS[dtype].itemsize:
         copied = array(value)
         return copied._tw_ptr, copied.shape, dtype, copied

@@ -520,10 +520,11 @@ class Stage:
         known = self.schedule.threads
         used = [v for v in undefined_vars(predicate) if v not in known]
         if used:
-            names = ", ".join(f"{v.name} ({a.thread_tag})" for v, a in known.items()) or "none"
+            names = ", ".join(f"{v.name} ({a.thread_tag})" for v, a in known.items())
+            hint = f"the axes are {names}" if known else "bind a loop to a thread axis first; none is bound"
             raise ScheduleError(
                 f"s[{self.op.name}].set_store_predicate: `{used[0].name}` is not a thread axis that a loop is bound "
-                f"to\n  at {span}\n\n  hint: the axes are {names}"
+                f"to\n  at {span}\n\n  hint: {hint}"
             )
         tags = {known[v].thread_tag for v in undefined_vars(predicate)}
         for step in self.steps:
