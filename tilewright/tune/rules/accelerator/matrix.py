@@ -22,7 +22,7 @@ from ...cost.table import Table
 from ...program.facts import Access, Axis, Facts, facts_of
 from ...program.stages import Stage, Stages
 from ..rule import Applied, Match, Refusal, Row
-from .figures import chip_figures, features, held, loaded
+from .figures import chip_figures, chip_table, held, loaded
 from .steps import DMA, VECTOR, Steps
 from .tiles import Dims, Moved, dims_of, is_copy, is_tiling, sizes_of_tiles, thread_axes, transfer
 
@@ -91,16 +91,13 @@ class Matrix:
             f"part{i}" for i in range(len(found.channels))
         ]
         columns = (*names, "threads", "axis", "resident", "versions")
-        if only is not None:
-            row = [int(only[c]) for c in columns]
-            points = np.array([row] if _is_row(row, found) else [], np.int64).reshape(-1, len(columns))
-        else:
-            points = _points(found)
-        counts, fits = _counts(found, machine, points)
-        if only is None:
-            points = points[fits]
-            counts = {k: np.broadcast_to(v, fits.shape)[fits] for k, v in counts.items()}
-        return Table(columns, points, counts, shape=features)
+        return chip_table(
+            columns,
+            only,
+            lambda row: _is_row(row, found),
+            lambda: _points(found),
+            lambda points: _counts(found, machine, points),
+        )
 
     # -- apply -------------------------------------------------------------------------------------
     def apply(self, sch: Schedule, match: Match, row: Row) -> Applied:
