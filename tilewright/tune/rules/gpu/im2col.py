@@ -25,7 +25,7 @@ from ....target import Target
 from ....tir.schedule.primitive import BlockRV
 from ....tir.transform.bulk_views import VIEW, find_view
 from ....tir.transform.lower_bulk_copies import line_of
-from ...program.facts import Axis, Facts, facts_of
+from ...program.facts import Axis, Facts, facts_of, fused_index
 from ...program.stages import Stage
 from ..rule import Refusal
 from .dp4a import Dp4a
@@ -336,10 +336,7 @@ def _as_product(
     at = {v: i for i, v in enumerate(axes)}
 
     def joined(its: tuple[Any, ...], order: tuple[Axis, ...]) -> Any:
-        total = its[at[order[0].var]]
-        for x in order[1:]:
-            total = total * _size(x, w, line) + its[at[x.var]]
-        return total
+        return fused_index([its[at[x.var]] for x in order], [_size(x, w, line) for x in order])
 
     sch.transform_block_layout(
         rv, lambda *its: (joined(its, w.pixels), its[at[w.f.var]], joined(its, w.window))
@@ -347,10 +344,7 @@ def _as_product(
     last = len(sizes)
 
     def flat(*its: Any) -> Any:
-        total = its[0]
-        for n, i in zip(sizes[1:], its[1:last], strict=True):
-            total = total * n + i
-        return total, its[last]
+        return fused_index(its[:last], sizes), its[last]
 
     sch.transform_layout(rv, ("write", 0), flat)
     sch.transform_block_layout(consumer, flat)

@@ -25,7 +25,7 @@ from ....ir.stmt import BufferStore
 from ....target import Target
 from ....tir.schedule.primitive import BlockRV
 from ....tir.transform.bulk_views import VIEW, View, find_view
-from ...program.facts import Axis, Facts, facts_of
+from ...program.facts import Axis, Facts, facts_of, fused_index
 from ...program.stages import Stage
 from ..rule import Refusal
 from .kernel import Kernel
@@ -231,10 +231,7 @@ class Gathered(Threads):
 
 def _joined(axes: Sequence[Axis], at: Callable[[Axis], Any]) -> Any:
     """The index of several axes fused into one."""
-    total = at(axes[0])
-    for x in axes[1:]:
-        total = total * x.extent + at(x)
-    return total
+    return fused_index([at(x) for x in axes], [x.extent for x in axes])
 
 
 def _as_product(g: Kernel, f: Facts, c: Contraction) -> tuple[Facts, BlockRV]:
