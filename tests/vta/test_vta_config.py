@@ -76,7 +76,7 @@ def test_the_fingerprint_is_that_of_the_encoding_and_not_of_the_timing() -> None
         ({"HW_VER": 2}, "configuration: HW_VER=2: a text is expected, such as '0.0.2'"),
         (
             {"TARGET": "board"},
-            "configuration: TARGET='board': this is no target of the chip; use one of sim, tsim, pynq, ultra96, "
+            "configuration: TARGET='board': this is not a target of the chip; use one of sim, tsim, pynq, ultra96, "
             "de10nano or intelfocl",
         ),
         (

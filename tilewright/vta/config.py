@@ -105,7 +105,7 @@ class Config:
             _check_number(name, getattr(self, name.lower()), key)
         if self.target not in TARGETS:
             raise ConfigError(
-                f"TARGET={self.target!r}: this is no target of the chip; use one of {_list(TARGETS)}"
+                f"TARGET={self.target!r}: this is not a target of the chip; use one of {_list(TARGETS)}"
             )
         self._check_widths()
         self._check_buffers()

@@ -12,7 +12,7 @@ from ....tir.transform.version_buffers import VERSIONS
 __all__ = ["DMA", "PRAGMAS", "VECTOR", "Steps"]
 
 DMA, VECTOR = "pragma_dma_copy", "pragma_vector_unit"
-PRAGMAS = (DMA, VECTOR, VERSIONS)  # all that stages are marked with
+PRAGMAS = (DMA, VECTOR, VERSIONS)  # all marks of stages
 
 
 class Steps:

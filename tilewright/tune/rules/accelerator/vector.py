@@ -1,4 +1,4 @@
-"""Element by element stages and poolings on a vector unit."""
+"""Elementwise stages and poolings on a vector unit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .steps import DMA, VECTOR, Steps
 from .tiles import Moved, dims_of, is_copy, is_tiling, sizes_of_tiles, thread_axes, transfer
 
 _MOST = 20000  # rows of a table
-_VERSIONS = (1, 2)  # of each buffer, if there are no virtual threads
+_VERSIONS = (1, 2)  # versions of each buffer, if there are no virtual threads
 _IF = Op.get("tir.if_then_else")
 
 
@@ -41,7 +41,7 @@ class _Found:
     inlined: tuple[Facts, ...]  # copies that belong to such a transfer
     vectors: tuple[Facts, ...]  # stages of the vector unit, in order
     copies_out: bool  # the output is a copy of the last one
-    output_bytes: int  # of an element in DRAM
+    output_bytes: int  # bytes of an element of the output in DRAM
 
 
 class Vector:
@@ -52,7 +52,7 @@ class Vector:
         c = a + b; d = max(c, 0)                    compute, vector by vector
         D[tile] = d                                 store
 
-    wins where   there are no products to reuse: the DRAM port is what limits
+    wins where   there are no products, so that the DRAM port is the limit
     costs        each input is read once, each output written once
     """
 
@@ -174,7 +174,7 @@ def _converted(e: PrimExpr) -> PrimExpr:
 
 
 def _only_inputs(program: Stages, f: Facts, inputs: list[Facts]) -> bool:
-    """Whether a stage reads only stages that are transfers themselves, and nobody else does."""
+    """Whether a stage reads only stages that are transfers themselves, and is their only reader."""
     known = {i.rv.key for i in inputs}
     producers = program.producers(f.rv)
     return all(p.key in known and len(program.consumers(p)) == 1 for p in producers)
