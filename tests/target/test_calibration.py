@@ -95,10 +95,10 @@ GOOD: dict[str, Any] = {
         (json.dumps({**GOOD, "format": 2}), "is not a calibration of format 1"),
         (json.dumps({**GOOD, "kind": "abacus"}), "says `kind`, `machine` and `figures`"),
         (json.dumps({**GOOD, "figures": []}), "says `kind`, `machine` and `figures`"),
-        (json.dumps({**GOOD, "machine": {}}), "`machine` says no `name`"),
+        (json.dumps({**GOOD, "machine": {}}), "`machine` has no `name`"),
         (json.dumps({**GOOD, "figures": {"clock": "fast"}}), "each of `figures` is a number"),
         (json.dumps({**GOOD, "figures": {"clock": -1}}), "clock takes a number from 0.001 to 20, not -1"),
-        (json.dumps({**GOOD, "figures": {"clok": 1}}), "'clok' is no figure of a processor"),
+        (json.dumps({**GOOD, "figures": {"clok": 1}}), "'clok' is not a figure of a processor"),
     ],
 )
 def test_a_damaged_file_is_named_once_and_not_used(text: str, why: str) -> None:

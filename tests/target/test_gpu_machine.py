@@ -63,7 +63,7 @@ def test_all_figures_can_be_replaced() -> None:
 @pytest.mark.parametrize(
     ("figures", "why"),
     [
-        ({"mma.latncy": 1}, "'mma.latncy' is no figure of a GPU; did you mean"),
+        ({"mma.latncy": 1}, "'mma.latncy' is not a figure of a GPU; did you mean"),
         ({"clock": 1e9}, r"clock takes a number from 0\.00198 to 1980, not 1000000000\.0"),
         ({"rows.vectors": "many"}, "rows.vectors takes a whole number"),
         ({"clock": True}, "clock takes a number"),

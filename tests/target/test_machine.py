@@ -254,7 +254,7 @@ def test_every_fitted_figure_says_what_it_is() -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ("fit.row_entri:3", "'fit.row_entri' is no figure of a processor; did you mean fit.row_entry"),
+        ("fit.row_entri:3", "'fit.row_entri' is not a figure of a processor; did you mean fit.row_entry"),
         ("fit.row_entry:-1", "fit.row_entry takes a number from 0.004 to 4000, not '-1'"),
         ("fit.l1_sets:many", "fit.l1_sets takes a whole number from 1 to 64000, not 'many'"),
         ("fit.row_entry:nan", "fit.row_entry takes a number from 0.004 to 4000, not 'nan'"),

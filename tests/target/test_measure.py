@@ -116,7 +116,7 @@ def test_a_whole_machine_may_be_given() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("clok:3", "'clok' is no figure of a processor; did you mean clock?"),
+        ("clok:3", "'clok' is not a figure of a processor; did you mean clock?"),
         ("clock:300", "clock takes a number from 0.001 to 20, not '300'"),
         ("clock:fast", "clock takes a number from 0.001 to 20, not 'fast'"),
         ("fma_ports:1.5", "fma_ports takes a whole number from 1 to 16, not '1.5'"),

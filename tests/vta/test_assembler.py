@@ -65,7 +65,7 @@ def test_comments_and_blank_lines() -> None:
             "unknown instruction 'laod.inp'; did you mean load.inp or load.uop? Known are: ",
         ),
         ("load.inp row=1", "unknown field 'row'; did you mean rows? Known are: "),
-        ("load.inp rows", "'rows' is no field; write name=value, such as sram=1\n"),
+        ("load.inp rows", "'rows' is not a field; write name=value, such as sram=1\n"),
         ("load.inp rows=x", "'rows=x': a whole number is expected, such as 16 or 0x10\n"),
         ("load.inp rows=1 rows=2", "'rows' is given twice\n"),
         (

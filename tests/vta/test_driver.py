@@ -175,9 +175,9 @@ def test_loops_that_do_not_fit_an_instruction() -> None:
         (Command(2, "load", load()), "this is work of engine 1 (load)"),
         (
             Command(1, "load", load(memory="out")),
-            "load knows no memory 'out'. Known are: acc, acc8, inp, wgt",
+            "load has no memory 'out'. Known are: acc, acc8, inp, wgt",
         ),
-        (Command(3, "store", store(memory="wgt")), "store knows no memory 'wgt'. Known are: acc, out"),
+        (Command(3, "store", store(memory="wgt")), "store has no memory 'wgt'. Known are: acc, out"),
         (Command(1, "load", load(rows=-1)), "rows=-1 is negative"),
         (
             Command(1, "load", load(pad=(1, 1))),
@@ -186,7 +186,7 @@ def test_loops_that_do_not_fit_an_instruction() -> None:
         (Command(1, "load", load(dram=64)), "dram=64: an Address is expected"),
         (
             Command(1, "load", load(memory="wgt", dram=Address(1, 128))),
-            "dram=argument 1 + 128 is no multiple of an element of wgt, which has 256 bytes; change the layout of the array, "
+            "dram=argument 1 + 128 is not a multiple of an element of wgt, which has 256 bytes; change the layout of the array, "
             "so that the transfer begins with an element",
         ),
         (

@@ -121,10 +121,10 @@ def test_bytes_that_are_no_instruction() -> None:
         "instruction 1: FINISH: bits are set that belong to no field; the instruction is damaged"
     )
     assert refusal(lambda: isa.decode_all(finish[:7], config)) == (
-        "7 bytes are no whole number of instructions of 16 bytes; the code is truncated"
+        "7 bytes are not a whole number of instructions of 16 bytes; the code is truncated"
     )
     assert refusal(lambda: isa.decode_micro_ops(b"123", config)) == (
-        "3 bytes are no whole number of micro-ops of 4 bytes; the code is truncated"
+        "3 bytes are not a whole number of micro-ops of 4 bytes; the code is truncated"
     )
     load = isa.encode(isa.Load(memory=7), config)
     assert refusal(lambda: isa.decode(load, config)) == "instruction: LOAD of memory 7, which is reserved"

@@ -319,7 +319,7 @@ def test_an_argument_that_is_no_multiple_of_an_element() -> None:
     with pytest.raises(SimulatorError) as caught:
         simulator(TINY).run(Code((load, finish), (), (Relocation(0, 0),)), [0x1010])
     assert str(caught.value) == (
-        "instruction 0 (load.wgt rows=1 columns=1): argument 0 is at address 0x1010, which is no multiple of an element of "
+        "instruction 0 (load.wgt rows=1 columns=1): argument 0 is at address 0x1010, which is not a multiple of an element of "
         "256 bytes; use an array of its own instead of a part of one"
     )
 

@@ -42,38 +42,20 @@ class AcceleratorModule(Module):
     ) -> None:
         self.name, self.functions, self.device = name, dict(functions), device
         self._run, self._files = run, files
-        self._imports = []
-        self._calls: dict[str, PackedFunc] = {}
+        self._imports, self._functions = [], {}
 
     def __reduce__(self) -> Any:
         # Another process runs it: `run` is found there by its name.
         return type(self), (self.name, self.functions, self._run, self.device)
 
-    @property
-    def function_names(self) -> list[str]:
-        return list(self.functions)
+    def _declared(self) -> Mapping[str, Any]:
+        return self.functions
 
-    def implements_function(self, name: str, query_imports: bool = False) -> bool:
-        if name in self.functions or (name == self.entry_name and self._entry() is not None):
-            return True
-        return query_imports and any(m.implements_function(name, True) for m in self._imports)
+    def _marked_entry(self) -> str | None:
+        return None
 
-    def _entry(self) -> str | None:
-        names = self.function_names
-        return names[0] if len(names) == 1 else "main" if "main" in names else None
-
-    def get_function(self, name: str, query_imports: bool = False) -> PackedFunc:
-        if name == self.entry_name and name not in self.functions:
-            name = self._entry() or name
-        if name in self.functions:
-            if name not in self._calls:
-                self._calls[name] = PackedFunc(lambda *args: self.call(name, args) and None, name)
-            return self._calls[name]
-        if query_imports:
-            for module in self._imports:
-                if module.implements_function(name, True):
-                    return module.get_function(name, True)
-        raise AttributeError(self._no_function(name))
+    def _launcher(self, name: str) -> PackedFunc:
+        return PackedFunc(lambda *args: self.call(name, args) and None, name)
 
     def call(self, name: str, args: Sequence[Any]) -> float:
         """Run a function; returns the seconds that the chip took.

@@ -9,7 +9,7 @@ from .module import Module
 
 
 class BoundModule:
-    """A module of one function whose last arguments, constants packed when it was compiled, are held here."""
+    """A module of one function whose last arguments are bound: constants that were packed when it was compiled."""
 
     def __init__(self, module: Module, name: str, arrays: Sequence[Any]) -> None:
         self.module, self.name, self.constants = module, name, tuple(arrays)

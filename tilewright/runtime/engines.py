@@ -36,7 +36,7 @@ class DeadlockError(TVMError):
 
 
 class Work(NamedTuple):
-    """An instruction as the engines see it: what it waits for, how long it takes and whom it tells.
+    """An instruction as the engines see it: the tokens that it waits for, its time, and the tokens that it sends.
 
     A transfer has `rows` and bytes; `cycles` are those of the engine itself, after the transfer if there is one.
     """

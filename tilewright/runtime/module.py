@@ -6,7 +6,7 @@ import importlib.util
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..files import written_whole
@@ -49,26 +49,29 @@ class Module:
         self.name = name or library.name
         self.info: LibraryInfo = parse_metadata(library.metadata(), library.name)
         self._imports: list[Module] = []
-        self._functions: dict[str, NativeFunction] = {}
+        self._functions: dict[str, PackedFunc] = {}
 
     # -- functions -------------------------------------------------------------------------
+    def _declared(self) -> Mapping[str, Any]:
+        """The functions by name, with what is known of each."""
+        return self.info.functions
+
     @property
     def function_names(self) -> list[str]:
         """The names of the functions, in the order of the library."""
-        return list(self.info.functions)
+        return list(self._declared())
 
     def implements_function(self, name: str, query_imports: bool = False) -> bool:
         """Whether there is a function of this name."""
-        if name in self.info.functions or (name == self.entry_name and self._entry() is not None):
+        if name in self._declared() or (name == self.entry_name and self._entry() is not None):
             return True
         return query_imports and any(module.implements_function(name, True) for module in self._imports)
 
     def get_function(self, name: str, query_imports: bool = False) -> PackedFunc:
         """The function of this name, here or (with `query_imports`) in the imported modules."""
-        if name == self.entry_name and name not in self.info.functions:
+        if name == self.entry_name and name not in self._declared():
             name = self._entry() or name
-        info = self.info.functions.get(name)
-        if info is not None:
+        if name in self._declared():
             found = self._functions.get(name)
             if found is None:
                 found = self._functions[name] = self._launcher(name)
@@ -79,7 +82,7 @@ class Module:
                     return module.get_function(name, True)
         raise AttributeError(self._no_function(name))
 
-    def _launcher(self, name: str) -> NativeFunction:
+    def _launcher(self, name: str) -> PackedFunc:
         info, library = self.info.functions[name], self._library
         join(library)  # not earlier: a code generator may link late, or hold code for another machine
         address = library.address(info.symbol)
@@ -102,12 +105,16 @@ class Module:
 
     def _entry(self) -> str | None:
         """The name of the entry function."""
-        names = self.function_names
-        if self.info.entry is not None:
-            return self.info.entry
+        names, marked = self.function_names, self._marked_entry()
+        if marked is not None:
+            return marked
         if len(names) == 1:
             return names[0]
         return next((name for name in _ENTRY_NAMES if name in names), None)
+
+    def _marked_entry(self) -> str | None:
+        """The name of the function that the library marks as its entry."""
+        return self.info.entry
 
     @property
     def entry_func(self) -> PackedFunc:

@@ -1,4 +1,4 @@
-"""What hardware is: targets, their kinds and options, and the figures that schedules reckon with."""
+"""Hardware: targets, their kinds and options, and the figures that cost models use."""
 
 from . import codegen, tag
 from .generic_func import GenericFunc, generic_func, get_native_generic_func, override_native_generic_func

@@ -75,7 +75,7 @@ def read(path: Path) -> Calibration:
     if kind not in (_CPU, _CUDA) or not isinstance(machine, Mapping) or not isinstance(figures, Mapping):
         raise TargetError(f"{path}: a calibration says `kind`, `machine` and `figures`")
     if not isinstance(machine.get("name"), str):
-        raise TargetError(f"{path}: `machine` says no `name`")
+        raise TargetError(f"{path}: `machine` has no `name`")
     if any(isinstance(v, bool) or not isinstance(v, (int, float)) for v in figures.values()):
         raise TargetError(f"{path}: each of `figures` is a number")
     return Calibration(kind, machine, figures)

@@ -57,7 +57,7 @@ def llvm_get_system_triple() -> str:
     return host_triple()
 
 
-# LLVM's own numbers are no part of its Python binding, so names are numbered as they are asked for.
+# LLVM's own numbers are not part of its Python binding, so names are numbered as they are asked for.
 _names: list[str] = [""]
 _numbers: dict[str, int] = {}
 

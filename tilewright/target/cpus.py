@@ -1,4 +1,4 @@
-"""What is known of processors by name: architecture, features, caches, and what their cores do in a cycle.
+"""Known processors by name: architecture, features, caches, and the throughput of their cores.
 
 From vendors' optimisation guides and published measurements. The figures serve cost models; a few percent
 off does no harm, a wrong vector width does. `tilewright.target.measure()` gives those of this machine.
@@ -16,7 +16,7 @@ _K, _M = 1024, 1024 * 1024
 
 
 class Pipes(NamedTuple):
-    """How many operations of one sort begin in a cycle, and how many bits each of them is wide."""
+    """Operations of one kind that begin in a cycle, and the width of each in bits."""
 
     ports: int
     bits: int

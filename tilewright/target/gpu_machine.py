@@ -363,7 +363,7 @@ def register_split(warpgroups: int, blocks: int) -> tuple[int, int]:
 
 
 # ---------------------------------------------------------------------------- figures by name
-# Fields of the machine itself that may be given; the others are limits that code generation reckons with.
+# Fields of the machine itself that may be given; the others are limits that code generation relies on.
 _OWN: Final = ("multiprocessors", "l2_cache", "bandwidth", "clock", "fma_per_cycle", "mma_per_cycle")
 _APART: Final = 1000  # a figure is within this factor of the one in the table
 
@@ -411,7 +411,7 @@ def checked_gpu_figures(machine: GpuMachine, given: Mapping[str, Any], what: str
     out: dict[str, int | float] = {}
     for name, value in given.items():
         if name not in known:
-            raise TargetError(f"{what}: {name!r} is no figure of a GPU{near_matches(name, known)}")
+            raise TargetError(f"{what}: {name!r} is not a figure of a GPU{near_matches(name, known)}")
         own = known[name]
         low, high = (own / _APART, own * _APART) if own else (0, _APART)
         out[name] = checked_figure(name, value, type(own), low, high, what)

@@ -24,7 +24,7 @@ _K, _M = 1024, 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU: what a block may use, and how much of everything there is."""
+    """One GPU: the limits of a thread block, and the sizes and rates of the device."""
 
     arch: str
     sms: int
@@ -132,7 +132,7 @@ def figures_of_model(model: str) -> dict[str, Any] | None:
 
 
 def figures_of_arch(arch: str) -> Gpu:
-    """A GPU to reckon with where only `sm_80` is known: the nearest architecture that is not later."""
+    """The GPU that stands for an architecture such as `sm_80`: of the nearest one that is not later."""
     number = arch_number(arch)
     return GPUS[_BY_ARCH[max((known for known in _BY_ARCH if known <= number), default=75)]]
 

@@ -28,7 +28,7 @@ def host_triple() -> str:
 
 @cache
 def host_cpu_name() -> str:
-    """The processor as LLVM names it. It says nothing about features that a virtual machine hides."""
+    """The processor as LLVM names it. It does not tell which features a virtual machine hides."""
     import llvmlite.binding as llvm
 
     return str(llvm.get_host_cpu_name())

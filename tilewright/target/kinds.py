@@ -154,7 +154,7 @@ def kind_names() -> list[str]:
 
 
 def kind_named(name: str) -> TargetKind:
-    """The kind of that name, or an error that lists the kinds there are."""
+    """The kind of that name, or an error that lists all kinds."""
     name = _ALIASES.get(name, name)
     found = _registered.get(name)
     if found is None and name in _files():

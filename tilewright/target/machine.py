@@ -1,4 +1,4 @@
-"""The figures of a target that schedules and cost models reckon with."""
+"""The figures of a target that schedules and cost models use."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["CpuMachine", "GpuMachine", "LlvmSettings", "llvm_settings", "machine
 
 
 class LlvmSettings(NamedTuple):
-    """What LLVM is told about a processor. `is_host`: code for it runs in this process."""
+    """The description of a processor for LLVM. `is_host`: code for it runs in this process."""
 
     triple: str
     cpu: str
@@ -76,7 +76,7 @@ class CpuMachine:
     memory_bandwidth_all: float = 40.0
     launch_us: float = 3.0
     source: str = "table"  # where the figures come from: "table", "given", "measured" or "calibrated"
-    fit: CpuFit = ZEN4  # what was read off measured kernels
+    fit: CpuFit = ZEN4  # fitted to measured kernels
 
     def lanes(self, bits: int) -> int:
         """How many values of `bits` bits a vector holds."""
@@ -84,7 +84,7 @@ class CpuMachine:
 
     @property
     def l1_bandwidth(self) -> float:
-        """Bytes that one core reads from its first cache in a cycle."""
+        """Bytes that one core reads from its L1 cache in a cycle."""
         return self.loads_per_cycle * self.preferred_vector_bits / 8
 
     def peak_gflops(self, cores: int = 1) -> float:
@@ -115,7 +115,7 @@ class CpuMachine:
         return self.table()
 
 
-# What may be given, and where a sensible figure ends.
+# The figures that may be given, with their types and sensible bounds.
 Bounds = tuple[type[int] | type[float], float, float]
 OWN_FIGURES: Final[dict[str, Bounds]] = {
     "preferred_vector_bits": (int, 8, 2048),
@@ -151,7 +151,7 @@ def checked_figures(given: Mapping[str, Any], what: str) -> dict[str, int | floa
     out: dict[str, int | float] = {}
     for name, value in given.items():
         if name not in FIGURES:
-            raise TargetError(f"{what}: {name!r} is no figure of a processor{near_matches(name, FIGURES)}")
+            raise TargetError(f"{what}: {name!r} is not a figure of a processor{near_matches(name, FIGURES)}")
         out[name] = checked_figure(name, value, *FIGURES[name], what)
     return out
 
@@ -382,7 +382,7 @@ def _cpu_machine(target: Target) -> CpuMachine:
         return _calibrated_cpu(target, made) if here else made
     figures = figures_of_text(given, f"target {target}")
     if "num-cores" in target.attrs:
-        figures.pop("num_cores", None)  # what is said in so many words holds
+        figures.pop("num_cores", None)  # explicit options take precedence
     return with_figures(made, figures, "given")
 
 
@@ -392,7 +392,7 @@ def _calibrated_cpu(target: Target, made: CpuMachine) -> CpuMachine:
     found = calibrated("cpu", name=made.cpu, cores=cores)
     if found is None:
         return made
-    drop = {"num_cores"}  # what is said in so many words holds, and threads may be bound to some of the cores
+    drop = {"num_cores"}  # explicit options take precedence, and threads may be bound to some of the cores
     if "vector-width" in target.attrs or found[1].figures.get("preferred_vector_bits", 0) > made.vector_bits:
         drop.add("preferred_vector_bits")
     if made.num_cores != cores:

@@ -28,7 +28,7 @@ _STEADY: Final = (
     0.85  # a cycle that takes less than this share of the first measurement shows that it was disturbed
 )
 _FORMAT: Final = 1
-Tell = Callable[[str, float], None]  # is told each figure as soon as it is known
+Tell = Callable[[str, float], None]  # called with each figure as soon as it is known
 
 
 def measure(force: bool = False) -> CpuMachine:
@@ -173,7 +173,7 @@ def _cycle(run: Probes, rounds: int) -> float:
 
 class Figures(dict[str, "int | float"]):
     """Figures by name; a callback gets each of them. They are not `steady` if a cycle was shorter at the end than when
-    it was measured: what counts cycles is wrong then."""
+    it was measured: figures in cycles are wrong then."""
 
     def __init__(self, tell: Tell) -> None:
         super().__init__()

@@ -191,7 +191,7 @@ def _finish(kind: TargetKind, attrs: dict[str, Any], host: Any, tag: str, text: 
     asked = attrs.pop("keys", ())
     _fill_from_model(kind, attrs)
     if attrs.get("max_num_threads", 0) > kind.defaults.get("max_threads_per_block", 1 << 31):
-        attrs.setdefault("max_threads_per_block", attrs["max_num_threads"])  # who uses them has them
+        attrs.setdefault("max_threads_per_block", attrs["max_num_threads"])  # explicit keys are kept
     for name, value in kind.defaults.items():
         attrs.setdefault(name, value)
     check_target(kind, attrs, text)

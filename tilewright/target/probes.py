@@ -1,6 +1,6 @@
-"""Small loops that show what this machine can do: multiply-adds, loads, stores, copies, chains of loads.
+"""Small loops that measure this machine: multiply-adds, loads, stores, copies, chains of loads.
 
-They are written as LLVM's text and run by many threads at once where that is asked. Each answers with the
+They are written as LLVM IR, and can run in many threads at once. Each answers with the
 seconds that it took; `measure` turns them into figures, and benchmarks into roofs.
 """
 
@@ -91,7 +91,7 @@ def _multiply_text(lanes: int, fused: bool, chains: int) -> str:
 
 
 def _memory_text(name: str, lanes: int, lines: Callable[[int], list[str]]) -> str:
-    """A pass over memory, wrapped by a mask so that a small piece is gone over again and again."""
+    """A pass over memory, wrapped by a mask so that a small piece is traversed again and again."""
     body = ["%at = and i64 %i, %mask"]
     for k in range(_STRIDE):
         body += [f"%o{k} = add i64 %at, {k * lanes * 4}", *lines(k)]
@@ -163,7 +163,7 @@ def _launch_text() -> str:
 
 
 def _meet_text() -> str:
-    """Count in, and wait until all are there: much closer together than the locks of Python."""
+    """A barrier for threads: they leave it closer together than the locks of Python allow."""
     return """define void @meet(ptr %count, i64 %all) {
 entry:
   %before = atomicrmw add ptr %count, i64 1 seq_cst
@@ -178,7 +178,7 @@ done:
 
 
 class Memory:
-    """A piece of memory, written to once so that it is really there, in large pages where there are any."""
+    """A piece of memory, written once so that its pages exist, large ones if possible."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -191,7 +191,7 @@ class Memory:
         ctypes.memset(start, 0, size + (2 << 20))
 
     def chain(self, size: int, apart: int) -> int:
-        """Lay a ring of pointers in random order over the first `size` bytes, and give where it begins."""
+        """Lay a ring of pointers in random order over the first `size` bytes, and return its start."""
         import numpy as np
 
         count = size // apart
@@ -327,7 +327,7 @@ class Probes:
         return self._seconds("launches", turns, launch, wide, each)
 
     def _pool(self) -> JitLibrary:
-        """A thread pool for the probes alone; its workers sleep when nothing is asked of them."""
+        """A thread pool for the probes alone; its workers sleep while there is no work."""
         from ..codegen.llvm.engine import JitLibrary, Machine, pool_text
 
         if self._workers is None:

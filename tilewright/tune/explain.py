@@ -160,7 +160,7 @@ def _chip(r: dict[str, Any]) -> list[str]:
     ]
 
 
-# What is told at the end, in words.
+# The entries that are printed last, as sentences.
 _LAST = ("stage", "sketch", "rule", "row", "predicted_us", "rival")
 
 

@@ -104,7 +104,7 @@ def _values(words: Sequence[str], names: Sequence[str], tokens: bool = False) ->
     for word in words:
         name, equals, value = word.partition("=")
         if not equals:
-            raise AssemblyError(f"{word!r} is no field; write name=value, such as {known[0]}=1")
+            raise AssemblyError(f"{word!r} is not a field; write name=value, such as {known[0]}=1")
         if name not in known:
             raise AssemblyError(f"unknown field {name!r}{near_matches(name, known)}")
         if name in ("pop", "push"):

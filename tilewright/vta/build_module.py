@@ -1,4 +1,4 @@
-"""Programs for the chip: `vta.lower`, `vta.build`, and what the target asks for."""
+"""Programs for the chip: `vta.lower`, `vta.build`, and the functions that the target calls."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def config_of_target(target: Target) -> Config:
 
 
 def configured(target: Target) -> Target:
-    """A target that says its configuration, if that is not what every process with the same variables has."""
+    """A target with its configuration as text, unless every process with the same variables has the same one."""
     config = config_of_target(target)
     mine, usual, there = (c.keys() for c in (config, Config(), current_config()))
     own = [name for name in (*SHAPE, *TIMING) if not mine[name] == usual[name] == there[name]]

@@ -106,7 +106,7 @@ class _Driver:
         values = _checked_fields(command)
         for what, others in (("pop", command.pops), ("push", command.pushes)):
             for other in others:
-                self._flag(command.engine, what, other)  # refuses engines that are no neighbours
+                self._flag(command.engine, what, other)  # refuses engines that are not neighbours
         pops = self.waiting.pop(command.engine, ()) + tuple(command.pops)
         made = list(self._instructions(command, values))
         if not made:
@@ -197,9 +197,7 @@ class _Driver:
     ) -> Iterator[_Draft]:
         name = values["memory"]
         if name not in engines:
-            raise InstructionError(
-                f"{command.name} knows no memory {name!r}{near_matches(str(name), engines)}"
-            )
+            raise InstructionError(f"{command.name} has no memory {name!r}{near_matches(str(name), engines)}")
         _check_engine(command, engines[name])
         memory = self.config.memories[name]
         sizes = {key: _whole(key, values[key]) for key in ("sram", "rows", "columns")}
@@ -213,7 +211,7 @@ class _Driver:
         at, rest = divmod(address.offset, memory.element_bytes)
         if rest:
             raise InstructionError(
-                f"dram={address} is no multiple of an element of {name}, which has {memory.element_bytes} bytes; "
+                f"dram={address} is not a multiple of an element of {name}, which has {memory.element_bytes} bytes; "
                 "change the layout of the array, so that the transfer begins with an element"
             )
         width = pad[2] + sizes["columns"] + pad[3]

@@ -268,7 +268,8 @@ def decode_all(data: bytes, config: Config) -> list[Instruction]:
     """The instructions in bytes; an error names the number of the instruction."""
     if len(data) % INSTRUCTION_BYTES:
         raise InstructionError(
-            f"{len(data)} bytes are no whole number of instructions of {INSTRUCTION_BYTES} bytes; the code is truncated"
+            f"{len(data)} bytes are not a whole number of instructions of {INSTRUCTION_BYTES} bytes; "
+            "the code is truncated"
         )
     return [
         decode(data[at : at + INSTRUCTION_BYTES], config, f"instruction {at // INSTRUCTION_BYTES}")
@@ -296,7 +297,7 @@ def decode_micro_ops(data: bytes, config: Config) -> list[MicroOp]:
     """The micro-ops in bytes."""
     if len(data) % MICRO_OP_BYTES:
         raise InstructionError(
-            f"{len(data)} bytes are no whole number of micro-ops of {MICRO_OP_BYTES} bytes; the code is truncated"
+            f"{len(data)} bytes are not a whole number of micro-ops of {MICRO_OP_BYTES} bytes; the code is truncated"
         )
     layout = config.layouts["micro-op"]
     return [

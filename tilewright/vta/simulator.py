@@ -101,7 +101,7 @@ class Report:
 
 
 class _Cost(NamedTuple):
-    """What an instruction takes: its own cycles, a counter that it adds to, what it does, and its transfer."""
+    """The cost of an instruction: its own cycles, the counter that it adds to, its effect, and its transfer."""
 
     cycles: int
     counter: str = ""
@@ -179,8 +179,8 @@ class Simulator:
                 raise _refusal(
                     number,
                     instruction,
-                    f"argument {argument} is at address {addresses[argument]:#x}, which is no multiple of an element "
-                    f"of {element} bytes; use an array of its own instead of a part of one",
+                    f"argument {argument} is at address {addresses[argument]:#x}, which is not a multiple of an "
+                    f"element of {element} bytes; use an array of its own instead of a part of one",
                 )
         return found
 

@@ -22,9 +22,6 @@ from ..op.reduce import reduced_axes
 from ..op.traits import traits_of
 from .rewriting import by_operator, is_call, static_shape, tensor_type, type_of
 
-# Least share of useful products in those of padded blocks: below, the host is as fast.
-LEAST_USED: Final = 0.5
-
 
 @dataclass(frozen=True)
 class Blocks:
@@ -207,10 +204,11 @@ def _why_no_product(call: Call, blocks: Blocks) -> str:
     outputs, inputs = (shapes[1] or (0, 0))[:2]
     block = blocks.channels
     used = prod(n / (-(-n // block) * block) for n in (outputs, inputs))
-    if used < LEAST_USED:
+    least = blocks.matrix.least_used if blocks.matrix is not None else 0.0
+    if used < least:
         return (
             f"{inputs} input and {outputs} output channels use {used:.0%} of blocks of {block} by {block}, and "
-            f"{LEAST_USED:.0%} are the least"
+            f"{least:.0%} are the least"
         )
     return ""
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...ir.expr import Call, IterVar, PrimExpr, StringImm, Var, const_value
+from ...ir.expr import Call, PrimExpr, StringImm, Var, const_value
 from ...ir.op import Op
 from ...ir.stmt import (
     Allocate,
@@ -51,11 +51,6 @@ def instruction_of(s: Any) -> Instruction | None:
     name = s.value.args[0]
     assert isinstance(name, StringImm)
     return Instruction(name.value, s.value.args[1:], s.body)
-
-
-def is_virtual_thread(s: Any) -> bool:
-    """Whether a statement opens an axis of virtual threads."""
-    return isinstance(s, AttrStmt) and s.attr_key == "virtual_thread" and isinstance(s.node, IterVar)
 
 
 def commands(s: Stmt) -> Iterator[AttrStmt]:

@@ -17,9 +17,9 @@ What a rule counts (an absent count is 0), for a tile unless it says otherwise:
     packed          elements packed into panels, by all threads;  packed_bytes, each;  packed_cycles, each
     threads         1: all cores share the tiles;  longest: the busiest core's share of them;  launches of threads
     serial          cycles of one thread beside the tiles
-    margin          launches that threads must save beyond that to be worth it; only rows of a rule are so compared
+    margin          launches that threads must save beyond that to be worth it; only rows of one rule are compared so
     left_operations, left_bytes, left_set, left_launches      the same of the stages that are left to other rules
-    prior           what time is multiplied with: what this model does not know yet, or cannot know (accuracy)
+    prior           a factor of the time, for effects that this model does not know yet, or cannot know (accuracy)
 
 The constants are `machine.fit`; where one shape is slow, one of them, or a rule, is wrong.
 """
@@ -48,7 +48,7 @@ def best_row(table: Table, machine: CpuMachine, figures: Mapping[str, Array]) ->
 
 
 def evaluate(table: Table, machine: CpuMachine) -> dict[str, Array]:
-    """The cycles of each row, and their components: those of a tile, and of the whole what each cause takes."""
+    """The cycles of each row, and their components: the cycles of a tile, and the cycles of each cause in all."""
     count, fit = table.count, machine.fit
     threads = count("threads") > 0
     cores = np.where(threads, machine.num_cores, 1)

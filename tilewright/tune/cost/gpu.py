@@ -51,8 +51,8 @@ class Counts:
     compute: Count = 0.0  # cycles of a step: arithmetic
     shared: Count = 0.0  # … accesses to shared memory
     l2: Count = 0.0  # … copies from global memory, mostly from the L2 cache
-    latency: Count = 0.0  # … the least, because a copy takes so long
-    overhead: Count = 0.0  # … that nothing hides
+    latency: Count = 0.0  # … at least the latency of a copy
+    overhead: Count = 0.0  # … overhead that nothing hides
     ends: Count = 0.0  # cycles of a round before its first step and after its last: the epilogue
     launch: Count = 0.0  # cycles
     dram: Count = 0.0  # bytes that are read from DRAM once
@@ -63,12 +63,12 @@ class Counts:
     split_launch: Count = 0.0
     # What a kernel does and occupies, for `explain()`:
     flop: Count = 0  # operations; 0: those of the stage
-    blocks: Count = 0  # thread blocks
+    blocks: Count = 0  # thread blocks in all
     at_once: Count = 1  # thread blocks that an SM holds at the same time
-    threads: Count = 0  # of a block
-    registers: Count = 0  # of a thread, as estimated
-    shared_bytes: Count = 0  # of a block
-    l2_bytes: Count = 0  # that all steps copy from global memory
+    threads: Count = 0  # threads of a block
+    registers: Count = 0  # estimated registers of a thread
+    shared_bytes: Count = 0  # shared memory of a block
+    l2_bytes: Count = 0  # bytes that all steps copy from global memory
 
 
 _NAMES = tuple(f.name for f in fields(Counts))

@@ -28,8 +28,8 @@ def chip_unit(module: object) -> ChipUnit:
     """The result of `build` for an accelerator."""
     if not isinstance(module, AcceleratorModule):
         raise BuildError(
-            f"the code generator of the chip makes a {type(module).__name__}, which says no time of the chip; to be "
-            "tuned, it must make a runtime.accelerator_module.AcceleratorModule"
+            f"the code generator of the chip makes a {type(module).__name__}, which does not report the time of "
+            "the chip; to be tuned, it must make a runtime.accelerator_module.AcceleratorModule"
         )
     try:
         return ChipUnit(pickle.dumps(module))

@@ -698,9 +698,3 @@ def _accesses(task: Task) -> tuple[set[Any], set[Any]]:
             opaque = True
     everything = {b.data for _, b in task.buffers}
     return (everything, everything) if opaque else (written, read)
-
-
-def measure_once(inp: MeasureInput, options: MeasureOptions | None = None) -> MeasureResult:
-    """Measure one candidate with a pool of its own."""
-    with Measurer(replace(options or MeasureOptions(), builders=1)) as measurer:
-        return measurer.measure([inp])[0]

@@ -56,7 +56,7 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
         self._said: Any = None
-        self.known: set[Any] = set()  # what the process was told since it started
+        self.known: set[Any] = set()  # the data that the process has received since it started
         self.started = 0
         self._deadline: tuple[float, float, float] | None = None  # begin, processor time then, limit
 

@@ -28,7 +28,9 @@ __all__ = [
     "divisions",
     "extent_of",
     "facts_of",
+    "fused_index",
     "is_plain",
+    "joined",
     "number",
     "with_axes",
     "with_dense_results",
@@ -288,6 +290,25 @@ def divided(parts: Sequence[int]) -> Callable[..., list[Any]]:
     def mapped(*axes: Any) -> list[Any]:
         whole = zip(axes, (*parts, *[1] * (len(axes) - len(parts))), strict=True)
         return [x for axis, n in whole for x in ([axis] if n == 1 else [axis // n, axis % n])]
+
+    return mapped
+
+
+def fused_index(indices: Sequence[Any], sizes: Sequence[int]) -> Any:
+    """The index along the axis that several axes of some sizes are fused into, row-major."""
+    at = indices[0]
+    for i, n in zip(indices[1:], sizes[1:], strict=True):
+        at = at * n + i
+    return at
+
+
+def joined(groups: Sequence[Sequence[int]], sizes: Sequence[int]) -> Callable[..., list[Any]]:
+    """The index map that fuses the axes at the positions of each group; further axes stay as they are."""
+    count = sum(map(len, groups))
+
+    def mapped(*axes: Any) -> list[Any]:
+        fused = (fused_index([axes[i] for i in g], [sizes[i] for i in g]) for g in groups)
+        return [*fused, *axes[count:]]
 
     return mapped
 

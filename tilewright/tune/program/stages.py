@@ -59,13 +59,13 @@ class Policy:
     leaves_opaque: bool = True  # stages that no rule takes keep their loops, which the host runs
     bounds_sums: bool = True  # one thread adds up long sums, in blocks
     alone_in_order: bool = (
-        False  # a reduction that is no chain is scheduled in program order with other stages
+        False  # a reduction that is not a chain is scheduled in program order with other stages
     )
     windows_first: bool = (
-        False  # windows that are no row are scheduled like reductions whose operands are reused
+        False  # windows that are not rows are scheduled like reductions whose operands are reused
     )
     light_work: int = -1  # a stage of inputs with this work at most, in additions, is computed again …
-    light_times: int = 0  # … by an elementwise stage with so many times its elements, at least
+    light_times: int = 0  # … by an elementwise stage with at least this many times its elements
     inlines: bool = True  # stages are inlined; on an accelerator each one is an instruction
     whole_groups: bool = False  # all stages that an output depends on are scheduled together
 
@@ -107,7 +107,7 @@ class Stages:
         self.empty = _is_empty(func)
 
     def begin(self, early: Callable[[], None] | None = None) -> bool:
-        """Inline what is worth inlining, after `early`. Returns whether there is anything to schedule."""
+        """Inline the stages that are worth inlining, after `early`. Returns whether there is anything to schedule."""
         name = self.sch.func_working_on.name_hint
         if not any(r.block.name_hint == "root" for r in self.sch.state.index.order):  # loops without blocks
             self.notes.left(name, "its loops are in no block named root")
@@ -261,15 +261,15 @@ class Stages:
             raise
 
     def producers(self, rv: BlockRV) -> list[BlockRV]:
-        """The blocks that write what a block reads. The question is no step of the schedule: its trace is as before."""
+        """The blocks that write what a block reads. Unlike `Schedule.get_producers`, this adds nothing to the trace."""
         return [BlockRV(r.block.key, r.block.name_hint) for r in producers_of(self.sch, self.sch.realize(rv))]
 
     def consumers(self, rv: BlockRV) -> list[BlockRV]:
-        """The blocks that read what a block writes. The question is no step of the schedule: its trace is as before."""
+        """The blocks that read what a block writes. Unlike `Schedule.get_consumers`, this adds nothing to the trace."""
         return [BlockRV(r.block.key, r.block.name_hint) for r in consumers_of(self.sch, self.sch.realize(rv))]
 
     def loop_count(self, rv: BlockRV) -> int:
-        """The number of loops around a block. The question is no step of the schedule: its trace is as before."""
+        """The number of loops around a block. Unlike `Schedule.get_loops`, this adds nothing to the trace."""
         return len(self.sch.state.index.loops_of(self.sch.realize(rv)))
 
     def fusable_consumer(self, f: Facts) -> BlockRV | None:

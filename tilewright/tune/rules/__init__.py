@@ -57,7 +57,7 @@ _CPUS = Family(
 
 
 def family_of(target: Target) -> Family:
-    """The family of machines that a target belongs to; others than that of CPUs are loaded when they are used."""
+    """The family of machines that a target belongs to; those of GPUs and accelerators are loaded on first use."""
     if target.is_accelerator:
         from .accelerator import ACCELERATORS
 

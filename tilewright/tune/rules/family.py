@@ -26,7 +26,7 @@ class Cost(Protocol):
 
 @dataclass(frozen=True)
 class Family:
-    """CPUs or GPUs.
+    """CPUs, GPUs or accelerators.
 
     The `early` rules are asked before stages are inlined: they take whole groups of stages. `features` gives the
     columns of a machine for a learned model. `fine` names the decisions that the cost function hardly distinguishes: a

@@ -69,10 +69,10 @@ class Applied:
     finish: Callable[[Schedule], None] | None = None
     keys: tuple[object, ...] = ()
     opened: bool = False
-    done: tuple[object, ...] = ()  # keys of blocks that nobody has to schedule
+    done: tuple[object, ...] = ()  # keys of blocks that need no schedule of their own
     figures: Mapping[str, object] = field(
         default_factory=dict
-    )  # of the kernel, where these are not the row's
+    )  # figures of the kernel, if they differ from those of the row
 
 
 class Rule(Protocol):

@@ -229,15 +229,6 @@ def _xgboost() -> Any:
     return xgboost
 
 
-def has_xgboost() -> bool:
-    """Whether xgboost, which the learned model needs, is installed."""
-    try:
-        _xgboost()
-    except TuneError:
-        return False
-    return True
-
-
 def shipped_model(target: Any) -> str | None:
     """The model of the package that was trained on machines like the target: the same architecture, and vectors of the
     same width. None if there is none."""

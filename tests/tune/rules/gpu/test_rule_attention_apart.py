@@ -12,5 +12,5 @@ class TestAttentionApart(SlowRuleTests):
     loses = [(attention(1024, 64, 8), H200, "attention")]
     refuses = [
         (attention(), A100, "the target has no tma, wgmma"),
-        (total(64, 64), H200, "it is no product"),
+        (total(64, 64), H200, "it is not a product"),
     ]

@@ -19,6 +19,6 @@ class TestIm2colMma(SlowRuleTests):
         (conv((1, 14, 14, 64), 64, 3, "int8", 1), T4, "im2col dp4a"),
     ]
     refuses = [
-        (conv((1, 8, 8, 8), 64, 3), A100, "it is no convolution whose channels are the last dimension"),
+        (conv((1, 8, 8, 8), 64, 3), A100, "it is not a convolution whose channels are the last dimension"),
         (product(64, 64, 64, "float16"), A100, "it is a product of matrices"),
     ]

@@ -13,6 +13,6 @@ class TestIm2colSIMT(SlowRuleTests):
     loses = [(conv((1, 32, 16, 16), 64, 1), H200, "im2col SIMT with TMA")]
     refuses = [
         (conv((1, 64, 28, 28), 64, 3, pad=1), T4, "the target has no cp.async"),
-        (conv((1, 14, 14, 64), 64, 3, "float16", 1), A100, "it is no contraction of float32 operands"),
+        (conv((1, 14, 14, 64), 64, 3, "float16", 1), A100, "it is not a contraction of float32 operands"),
         (product(64, 64, 64), A100, "it is a product of matrices"),
     ]

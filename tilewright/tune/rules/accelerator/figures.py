@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from ...cost.accelerator import bound_of
 from ...cost.table import Array, Table
 from ..rule import Row
 
-__all__ = ["chip_figures", "features", "held", "loaded"]
+__all__ = ["chip_figures", "chip_table", "features", "held", "loaded"]
 
 # Counts that no time depends on, by memory: bytes of DRAM that are loaded into it, and bytes of it that tiles take.
 _LOADED, _HELD = "bytes into ", "bytes held in "
@@ -26,6 +26,25 @@ def loaded(memory: str) -> str:
 def held(memory: str) -> str:
     """The name of the count of the bytes of a memory that tiles take."""
     return _HELD + memory
+
+
+def chip_table(
+    columns: tuple[str, ...],
+    only: Mapping[str, int] | None,
+    is_row: Callable[[list[int]], bool],
+    points: Callable[[], Array],
+    counts: Callable[[Array], tuple[dict[str, Any], Any]],
+) -> Table:
+    """The rows of `points` whose tiles fit the memories of the chip; with `only`, the row with these decisions, if it
+    is one. `counts` gives the counts of rows, and whether they fit."""
+    if only is not None:
+        row = [int(only[c]) for c in columns]
+        found = np.array([row] if is_row(row) else [], np.int64).reshape(-1, len(columns))
+        return Table(columns, found, counts(found)[0], shape=features)
+    found = points()
+    counted, fits = counts(found)
+    kept = {k: np.broadcast_to(v, fits.shape)[fits] for k, v in counted.items()}
+    return Table(columns, found[fits], kept, shape=features)
 
 
 def chip_figures(table: Table, row: Row, chip: Accelerator) -> dict[str, Any]:

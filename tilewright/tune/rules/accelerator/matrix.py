@@ -22,13 +22,13 @@ from ...cost.table import Table
 from ...program.facts import Access, Axis, Facts, facts_of
 from ...program.stages import Stage, Stages
 from ..rule import Applied, Match, Refusal, Row
-from .figures import chip_figures, features, held, loaded
+from .figures import chip_figures, chip_table, held, loaded
 from .steps import DMA, VECTOR, Steps
 from .tiles import Dims, Moved, dims_of, is_copy, is_tiling, sizes_of_tiles, thread_axes, transfer
 
 _MOST = 20000  # rows of a table
 _RESIDENT = (0, 1, 2)  # the operand that is loaded for all parts of the reduction at once, if any
-_VERSIONS = (1, 2, 3, 4)  # of a tile of an operand
+_VERSIONS = (1, 2, 3, 4)  # versions of a tile of an operand
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class _Found:
     loaded: frozenset[object]  # keys of the stages that copy operands of the epilogue
     operands: int  # vectors that the epilogue reads beside the result
     operations: int  # vector operations for each element of the result
-    output_bytes: int  # of an element in DRAM
+    output_bytes: int  # bytes of an element of the output in DRAM
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -91,16 +91,13 @@ class Matrix:
             f"part{i}" for i in range(len(found.channels))
         ]
         columns = (*names, "threads", "axis", "resident", "versions")
-        if only is not None:
-            row = [int(only[c]) for c in columns]
-            points = np.array([row] if _is_row(row, found) else [], np.int64).reshape(-1, len(columns))
-        else:
-            points = _points(found)
-        counts, fits = _counts(found, machine, points)
-        if only is None:
-            points = points[fits]
-            counts = {k: np.broadcast_to(v, fits.shape)[fits] for k, v in counts.items()}
-        return Table(columns, points, counts, shape=features)
+        return chip_table(
+            columns,
+            only,
+            lambda row: _is_row(row, found),
+            lambda: _points(found),
+            lambda points: _counts(found, machine, points),
+        )
 
     # -- apply -------------------------------------------------------------------------------------
     def apply(self, sch: Schedule, match: Match, row: Row) -> Applied:
@@ -117,7 +114,7 @@ class Matrix:
 
 
 def _match(stage: Stage, chip: Accelerator, unit: MatrixUnit) -> _Found | str:
-    """The contraction, or why it is none for a unit."""
+    """The contraction, or the reason why a unit cannot compute it."""
     f, program = stage.facts, stage.program
     if f.kind != "reduction" or not stage.single:
         return "it is not a contraction"
@@ -216,7 +213,7 @@ def _epilogue(program: Stages, f: Facts, chip: Accelerator, unit: MatrixUnit) ->
     while not program.is_output(last):
         nxt = program.fusable_consumer(last)
         if nxt is None:
-            return f"what follows {last.name} does not take its results element by element"
+            return f"the stage after {last.name} does not read its results element by element"
         last = facts_of(program.sch, nxt)
         if vector is None and not is_copy(last):
             return f"the chip has no vector unit for {last.name}"
@@ -278,15 +275,15 @@ def _is_row(row: list[int], found: _Found) -> bool:
 
 @dataclass(frozen=True)
 class _Operand:
-    """The tiles of an operand in each row: how many are loaded, what a load takes, and the memory that they need."""
+    """The tiles of an operand in each row: the number of loads, the cost of a load, and the memory that they need."""
 
     loads: Any
     moved: Moved
     held: Any  # elements of all its versions
     resident: Any
     each: Any  # cycles of its engine for each product of tiles; 0 where it is resident
-    threads: Any  # that have tiles of their own
-    versions: Any  # of its tile in a thread
+    threads: Any  # virtual threads with tiles of their own
+    versions: Any  # versions of its tile in a thread
     ahead: Any  # products of tiles that all its versions hold operands for
 
 
@@ -303,12 +300,12 @@ class _Rows:
         self.parts = self._product([a.extent // self.tile[a.var] for a in found.channels])
         self.products = self._product([self.tile[a.var] for a in found.axes])
         self.results = self._product([self.tile[a.var] for a in found.outer])
-        self.accumulators = np.maximum(self.threads, np.minimum(self.versions, 2))  # tiles of them
+        self.accumulators = np.maximum(self.threads, np.minimum(self.versions, 2))  # tiles of accumulators
 
     def steady(
         self, left: _Operand, right: _Operand, product: Any, reset: Any, after: Any, out: Moved
     ) -> Any:
-        """Cycles of the compute engine for all tiles, with those that it waits for transfers.
+        """Cycles of the compute engine for all tiles, including those in which it waits for transfers.
 
             load     │ 3 │ 4 │ 5 │ 6 │░░░░░░░░░░│ 7 │ 8 │ …     ░ no version is free: products 5 and 6 are not done
             compute  │2│ │3│ │4│ │ epilogue │5│6│  │7│ │…        the products of a tile, then its epilogue
@@ -509,7 +506,7 @@ class _Build(Steps):
             self.place(block, at, scope, DMA, self._versions(self._moves_with_threads(dims)))
 
     def _buffer_index(self, product: BlockRV, scope: str) -> int:
-        """The number of the operand, among what the block reads, for a memory of the unit."""
+        """The position, among the reads of the block, of the operand for a memory of the unit."""
         wanted = self.found.buffers[0 if scope == self.unit.left else 1]
         reads = self.sch.realize(product).block.reads
         return next(i for i, r in enumerate(reads) if r.buffer is wanted)

@@ -9,9 +9,10 @@ from ....tir.schedule import Schedule
 from ....tir.schedule.primitive import BlockRV, LoopRV
 from ....tir.transform.version_buffers import VERSIONS
 
-__all__ = ["DMA", "VECTOR", "Steps"]
+__all__ = ["DMA", "PRAGMAS", "VECTOR", "Steps"]
 
 DMA, VECTOR = "pragma_dma_copy", "pragma_vector_unit"
+PRAGMAS = (DMA, VECTOR, VERSIONS)  # all marks of stages
 
 
 class Steps:

@@ -1,4 +1,4 @@
-"""Element by element stages and poolings on a vector unit."""
+"""Elementwise stages and poolings on a vector unit."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from ...cost.table import Table
 from ...program.facts import Access, Axis, Facts
 from ...program.stages import Stage, Stages
 from ..rule import Applied, Match, Refusal, Row
-from .figures import chip_figures, features, held, loaded
+from .figures import chip_figures, chip_table, held, loaded
 from .steps import DMA, VECTOR, Steps
 from .tiles import Moved, dims_of, is_copy, is_tiling, sizes_of_tiles, thread_axes, transfer
 
 _MOST = 20000  # rows of a table
-_VERSIONS = (1, 2)  # of each buffer, if there are no virtual threads
+_VERSIONS = (1, 2)  # versions of each buffer, if there are no virtual threads
 _IF = Op.get("tir.if_then_else")
 
 
@@ -41,7 +41,7 @@ class _Found:
     inlined: tuple[Facts, ...]  # copies that belong to such a transfer
     vectors: tuple[Facts, ...]  # stages of the vector unit, in order
     copies_out: bool  # the output is a copy of the last one
-    output_bytes: int  # of an element in DRAM
+    output_bytes: int  # bytes of an element of the output in DRAM
 
 
 class Vector:
@@ -52,7 +52,7 @@ class Vector:
         c = a + b; d = max(c, 0)                    compute, vector by vector
         D[tile] = d                                 store
 
-    wins where   there are no products to reuse: the DRAM port is what limits
+    wins where   there are no products, so that the DRAM port is the limit
     costs        each input is read once, each output written once
     """
 
@@ -72,16 +72,13 @@ class Vector:
     def table(self, match: Match, machine: Accelerator, only: Mapping[str, int] | None = None) -> Table:
         found: _Found = match.found
         columns = (*(f"tile{i}" for i in range(len(found.outer))), "threads", "axis", "versions")
-        if only is not None:
-            row = [int(only[c]) for c in columns]
-            points = np.array([row] if _is_row(row, found) else [], np.int64).reshape(-1, len(columns))
-        else:
-            points = _points(found)
-        counts, fits = _counts(found, machine, points)
-        if only is None:
-            points = points[fits]
-            counts = {k: np.broadcast_to(v, fits.shape)[fits] for k, v in counts.items()}
-        return Table(columns, points, counts, shape=features)
+        return chip_table(
+            columns,
+            only,
+            lambda row: _is_row(row, found),
+            lambda: _points(found),
+            lambda points: _counts(found, machine, points),
+        )
 
     def apply(self, sch: Schedule, match: Match, row: Row) -> Applied:
         made = _Build(sch, match, row).run()
@@ -177,7 +174,7 @@ def _converted(e: PrimExpr) -> PrimExpr:
 
 
 def _only_inputs(program: Stages, f: Facts, inputs: list[Facts]) -> bool:
-    """Whether a stage reads only stages that are transfers themselves, and nobody else does."""
+    """Whether a stage reads only stages that are transfers themselves, and is their only reader."""
     known = {i.rv.key for i in inputs}
     producers = program.producers(f.rv)
     return all(p.key in known and len(program.consumers(p)) == 1 for p in producers)

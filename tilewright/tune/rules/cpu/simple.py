@@ -58,16 +58,16 @@ def way_of(match: Match, row: Row) -> Way:
 class Work:
     """The work of a stage, for any vector width."""
 
-    operations: float  # on single elements
-    bits: int  # of an element
-    bytes: float  # that come from memory, or go there
-    held: float = 0.0  # bytes that are read again; a set of `held_set` bytes is read as often as they need it
+    operations: float  # operations on single elements
+    bits: int  # width of an element
+    bytes: float  # bytes that are loaded from memory or stored to it
+    held: float = 0.0  # bytes that are read again, from a set of `held_set` bytes
     held_set: float = 0.0
     units: float = math.inf  # iterations that threads can share
-    stalls: float = 0.0  # cycles in all
+    stalls: float = 0.0  # cycles of stalls, in all
     serial: float = 0.0  # cycles of one thread at the end
     prefetched: bool = True  # everything is read in order, so that the hardware fetches it ahead
-    left_operations: float = 0.0  # of the stages that are left to other rules
+    left_operations: float = 0.0  # operations of the stages that are left to other rules
     left_bytes: float = 0.0
     left_launches: float = 0.0
     prior: float = 1.0

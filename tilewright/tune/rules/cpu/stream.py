@@ -59,7 +59,7 @@ def _work(stage: Stage, machine: CpuMachine) -> Work:
     if not reuses(f):
         return Work(f.points * (f.work + 1), f.bits, bytes_of(f))
     main, line = main_read(f), f.spatial[-1].extent
-    # a tile reads a constant in panels, and finds again in a cache what it reads in strips
+    # a register tile reads constants in panels; strips of other operands are in a cache when it reads them again
     constants, l2 = stage.program.constants, machine.cache_sizes.l2
     strips = main is not None and main.buffer not in constants and f.touched(main) > l2
     # the sum of some lines waits for each of them, unless other vectors of the line are between

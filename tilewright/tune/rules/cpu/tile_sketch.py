@@ -21,6 +21,7 @@ from ...program.facts import (
     divisions,
     extent_of,
     facts_of,
+    joined,
     with_dense_results,
     with_joined_axes,
     with_split_axes,
@@ -49,18 +50,7 @@ def prepare_tile(sch: Schedule, facts: Facts, consumer: BlockRV | None) -> tuple
     groups = _lines(facts, facts_of(sch, tail), in_order)
     if len(groups) == len(facts.spatial):
         return facts_of(sch, facts.rv), tail
-    count, extents = len(facts.spatial), [a.extent for a in facts.spatial]
-
-    def merged(*axes: Any) -> list[Any]:
-        out = []
-        for group in groups:
-            whole = axes[group[0]]
-            for k in group[1:]:
-                whole = whole * extents[k] + axes[k]
-            out.append(whole)
-        return [*out, *axes[count:]]
-
-    return _mapped(sch, facts, tail, merged), tail
+    return _mapped(sch, facts, tail, joined(groups, [a.extent for a in facts.spatial])), tail
 
 
 def prepared_facts(facts: Facts, consumer: Facts | None) -> Facts:

@@ -123,7 +123,7 @@ def _fitting(found: Attention | str, target: Target) -> tuple[Attention, Parts] 
 def _matched(stage: Stage, target: Target) -> Match | Refusal:
     f, sch = stage.facts, stage.program.sch
     if f.kind != "reduction" or len(f.reduce) != 1 or len(f.spatial) < 2:
-        return Refusal("it is no product")
+        return Refusal("it is not a product")
     if not all(map(target.has, ("wgmma", "tma"))):
         return Refusal("the target has no tma, wgmma")
     found = _fitting(attention_of(sch, sch.realize(f.rv)), target)

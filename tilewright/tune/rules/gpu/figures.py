@@ -61,7 +61,7 @@ class SimpleRule:
         raise NotImplementedError
 
     def more(self, match: Match) -> dict[str, float]:
-        """Counts that are the same for all rows: margins, and what is left to other rules."""
+        """Counts that are the same for all rows: margins, and the work that is left to other rules."""
         return {}
 
     def in_vectors(self, match: Match) -> bool:
@@ -202,7 +202,7 @@ def kernel_figures(c: Counts, flop: int, moved: int, gpu: GpuMachine, before: fl
 def stage_figures(
     sch: Schedule, group: Sequence[Facts], rv: BlockRV, gpu: GpuMachine, registers: int = 0
 ) -> dict[str, Any]:
-    """The figures of a kernel for some stages that hardly reuse what they read, with the grid that it has."""
+    """The figures of a kernel for some stages that hardly reuse their operands, with its grid."""
     blocks, threads = grid_of(sch, rv)
     resident = max(1, min(gpu.limits.blocks, gpu.limits.threads // max(1, threads)))
     if registers:

@@ -25,7 +25,7 @@ from ....target import Target
 from ....tir.schedule.primitive import BlockRV
 from ....tir.transform.bulk_views import VIEW, find_view
 from ....tir.transform.lower_bulk_copies import line_of
-from ...program.facts import Axis, Facts, facts_of
+from ...program.facts import Axis, Facts, facts_of, fused_index
 from ...program.stages import Stage
 from ..rule import Refusal
 from .dp4a import Dp4a
@@ -129,7 +129,7 @@ class _Im2col(ProductRule):
     def found(self, f: Facts, target: Target) -> Any:
         w = windows_of(f)
         if w is None:
-            return Refusal("it is no convolution whose channels are the last dimension")
+            return Refusal("it is not a convolution whose channels are the last dimension")
         if len(w.pixels) == 1 and product_of(f) is not None:
             return Refusal("it is a product of matrices")
         kind = str(w.data.buffer.dtype)
@@ -143,12 +143,13 @@ class _Im2col(ProductRule):
         return Refusal(why, near=True) if why else w
 
     def unfit(self, w: Windows) -> str:
-        """Why a convolution cannot be copied so; empty if it can."""
+        """Why this kernel cannot copy the windows of a convolution; empty if it can."""
         return ""
 
     def source(self, stage: Stage, w: Any) -> Source | Refusal:
         consumer = stage.program.fusable_consumer(stage.facts)
-        after = 1 if consumer is None else facts_of(stage.program.sch, consumer).work  # else a copy
+        # the work of the epilogue, or of a copy
+        after = 1 if consumer is None else facts_of(stage.program.sch, consumer).work
         made, line = self.prepared_windows(w), self.line(w)
         sizes = [_size(x, made, line) for x in made.window]
         m = fused_axis("m", [x.extent for x in made.pixels], made.pixels[0])
@@ -200,7 +201,7 @@ class _Im2col(ProductRule):
         return replace(p, windows=windows, contiguous=w.contiguous)
 
     def no_product(self, f: Facts) -> Refusal:
-        return Refusal(f"{f.name} is no product of matrices over its windows", near=True)
+        return Refusal(f"{f.name} is not a product of matrices over its windows", near=True)
 
     def values(self, w: Windows, m: Axis, k: Axis, sizes: list[int]) -> dict[Var, PrimExpr]:
         """The axes of a convolution as functions of the axes of the product."""
@@ -241,7 +242,7 @@ class Im2colWgmma(_Im2col, Wgmma):
         return self.padded(w, line)
 
     def padded(self, w: Windows, line: int) -> str:
-        """Why most of what is copied would be padding, which `mma` does not need."""
+        """Why most of the copied elements would be padding, which `mma` does not need; empty if they would not."""
         few = (8 if w.data.buffer.dtype == "float32" else 3) * w.c.extent < line
         return f"lines of {w.c.extent} channels would be mostly padding" if w.wide and few else ""
 
@@ -336,10 +337,7 @@ def _as_product(
     at = {v: i for i, v in enumerate(axes)}
 
     def joined(its: tuple[Any, ...], order: tuple[Axis, ...]) -> Any:
-        total = its[at[order[0].var]]
-        for x in order[1:]:
-            total = total * _size(x, w, line) + its[at[x.var]]
-        return total
+        return fused_index([its[at[x.var]] for x in order], [_size(x, w, line) for x in order])
 
     sch.transform_block_layout(
         rv, lambda *its: (joined(its, w.pixels), its[at[w.f.var]], joined(its, w.window))
@@ -347,10 +345,7 @@ def _as_product(
     last = len(sizes)
 
     def flat(*its: Any) -> Any:
-        total = its[0]
-        for n, i in zip(sizes[1:], its[1:last], strict=True):
-            total = total * n + i
-        return total, its[last]
+        return fused_index(its[:last], sizes), its[last]
 
     sch.transform_layout(rv, ("write", 0), flat)
     sch.transform_block_layout(consumer, flat)

@@ -25,7 +25,7 @@ from ....ir.stmt import BufferStore
 from ....target import Target
 from ....tir.schedule.primitive import BlockRV
 from ....tir.transform.bulk_views import VIEW, View, find_view
-from ...program.facts import Axis, Facts, facts_of
+from ...program.facts import Axis, Facts, facts_of, fused_index
 from ...program.stages import Stage
 from ..rule import Refusal
 from .kernel import Kernel
@@ -94,11 +94,11 @@ class _Contracted(ProductRule):
     def found(self, f: Facts, target: Target) -> Any:
         c = contraction_of(f)
         if c is None:
-            return Refusal("it is no contraction of float32 operands")
+            return Refusal("it is not a contraction of float32 operands")
         return c if product_of(f) is None else Refusal("it is a product of matrices")
 
     def no_product(self, f: Facts) -> Refusal:
-        return Refusal(f"{f.name} is no product of matrices", near=True)
+        return Refusal(f"{f.name} is not a product of matrices", near=True)
 
 
 class Im2colSimt(_Contracted, Simt):
@@ -148,7 +148,7 @@ class Im2colSimtTma(_Contracted, SimtTma):
 
     def rewritten(self, g: Kernel, f: Facts, c: Any, source: Source) -> Source | Refusal:
         lines = _lines(c)
-        assert lines is not None  # `source` has said so
+        assert lines is not None  # `source` has checked it
         made, after = _as_product(g, f, lines)
         p = product_of(made)
         if p is None:
@@ -231,10 +231,7 @@ class Gathered(Threads):
 
 def _joined(axes: Sequence[Axis], at: Callable[[Axis], Any]) -> Any:
     """The index of several axes fused into one."""
-    total = at(axes[0])
-    for x in axes[1:]:
-        total = total * x.extent + at(x)
-    return total
+    return fused_index([at(x) for x in axes], [x.extent for x in axes])
 
 
 def _as_product(g: Kernel, f: Facts, c: Contraction) -> tuple[Facts, BlockRV]:

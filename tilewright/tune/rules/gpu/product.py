@@ -214,7 +214,7 @@ def transpose_operands(
             sch.transform_block_layout(copy, lambda *its: (*its[:-2], its[-1], its[-2]))
         facts = facts_of(sch, copy)
         read = transposed_read(facts)
-        assert read is not None  # `can_be_transposed` has said so
+        assert read is not None  # `can_be_transposed` has checked it
         transpose(g, facts, *read)
         g.finished.append(copy.key)
     f = facts_of(sch, f.rv)

@@ -84,7 +84,7 @@ class ProductRule:
     name = ""
     sketch = ""  # the name that `explain()` gives it
     needs: frozenset[str] = frozenset()
-    types: tuple[str, ...] = ()  # of the operands
+    types: tuple[str, ...] = ()  # types of the operands
     tile: ClassVar[type[Tile]] = Tile
     no_way = "it cannot copy its operands"
 
@@ -93,7 +93,7 @@ class ProductRule:
         """The product in a block; a Refusal if this kernel does not compute it."""
         p = product_of(f)
         if p is None:
-            return Refusal("it is no product of matrices")
+            return Refusal("it is not a product of matrices")
         if hardly_reused(f, target.gpu):
             return Refusal("it is the product of a matrix with a few vectors")
         return p if p.kind in self.types else Refusal(f"it does not multiply {p.kind}")
@@ -128,7 +128,7 @@ class ProductRule:
         raise NotImplementedError
 
     def margins(self, p: Product, target: Target) -> dict[str, float]:
-        """The counts with which the estimate competes beside its own."""
+        """Further counts with which the estimate competes."""
         return {}
 
     # -- the rule ------------------------------------------------------------------------------------

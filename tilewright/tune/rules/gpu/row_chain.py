@@ -17,7 +17,7 @@ from ....tir.schedule import Schedule
 from ....tir.schedule.primitive import BlockRV, LoopRV
 from ...cost.gpu import Counts, seconds_of
 from ...cost.table import Array
-from ...program.facts import Access, Axis, Facts, extent_of, facts_of, with_fused_axes
+from ...program.facts import Access, Axis, Facts, extent_of, facts_of, fused_index, with_fused_axes
 from ...program.patterns import contiguous_axis, rows_of
 from ...program.stages import Stage, facts_in_groups
 from ..rule import Applied, Match, Refusal, Row
@@ -607,6 +607,5 @@ class _ByRows:
         first, shape, many = self.first, self.given, self.many
         each = shape[first] // many
         at = index[first] % each if many > 1 else index[first]
-        for i, n in zip(index[first + 1 :], shape[first + 1 :], strict=True):
-            at = at * n + i
+        at = fused_index([at, *index[first + 1 :]], shape[first:])
         return [*index[:first], *([index[first] // each] if many > 1 else []), at]

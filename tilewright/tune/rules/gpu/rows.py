@@ -31,7 +31,7 @@ from ....tir.analysis.combiner import NotACombination, combination_of
 from ....tir.schedule.primitive import BlockRV, LoopRV
 from ...cost.gpu import Counts
 from ...cost.table import Array
-from ...program.facts import Axis, Facts, facts_of, with_fused_axes
+from ...program.facts import Axis, Facts, facts_of, fused_index, with_fused_axes
 from ...program.patterns import contiguous_axis, is_contiguous, is_pooling, reuses
 from ...program.stages import Stage
 from ..rule import Match, Refusal
@@ -145,10 +145,8 @@ def joined_axes(sizes: Sequence[int]) -> Callable[..., list[Any]]:
     """The index map that fuses the last axes, which have these sizes."""
 
     def mapped(*index: Any) -> list[Any]:
-        *around, at = index[: len(index) - len(sizes) + 1]
-        for i, size in zip(index[len(index) - len(sizes) + 1 :], sizes[1:], strict=True):
-            at = at * size + i
-        return [*around, at]
+        first = len(index) - len(sizes)
+        return [*index[:first], fused_index(index[first:], sizes)]
 
     return mapped
 

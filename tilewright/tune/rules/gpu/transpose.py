@@ -11,7 +11,6 @@ If sizes are not multiples of 4, threads move single elements, through shared me
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from ....target import Target
 from ....tir.schedule.primitive import BlockRV
 from ...cost.gpu import Counts
 from ...cost.table import Array
-from ...program.facts import Facts, facts_of
+from ...program.facts import Facts, facts_of, joined
 from ...program.patterns import transposed_axis
 from ...program.stages import Stage
 from ..rule import Match, Refusal
@@ -112,26 +111,11 @@ def _joined(g: Kernel, f: Facts, read: int, across: int, copy: BlockRV) -> tuple
     if len(runs) == len(axes) or not whole or not plain:
         return f, across
     sch, sizes = g.sch, [a.extent for a in axes]
-    inside = _fused_runs(sorted(d for d in dims if d), [sizes[i] for i in named])
-    sch.transform_block_layout(f.rv, _fused_runs(runs, sizes))
+    inside = joined(sorted(d for d in dims if d), [sizes[i] for i in named])
+    sch.transform_block_layout(f.rv, joined(runs, sizes))
     sch.transform_block_layout(copy, inside)
     sch.transform_layout(copy, ("write", 0), inside)
     return facts_of(sch, f.rv), next(i for i, run in enumerate(runs) if across in run)
-
-
-def _fused_runs(runs: Sequence[Sequence[int]], sizes: Sequence[int]) -> Callable[..., list[Any]]:
-    """The index map that fuses the axes of each run."""
-
-    def mapped(*index: Any) -> list[Any]:
-        out = []
-        for run in runs:
-            at = index[run[0]]
-            for i in run[1:]:
-                at = at * sizes[i] + index[i]
-            out.append(at)
-        return out
-
-    return mapped
 
 
 def _in_squares(g: Kernel, f: Facts, read: int, across: int, side: int, copy: BlockRV) -> dict[str, Any]:
