@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 declare_homes(
     passes=(f"{__name__}.tir.transform", f"{__name__}.relay.transform", f"{__name__}.relay.qnn"),
     kinds=f"{__name__}.backends",
+    calibration=f"{__name__}.relay.backend.calibration",
     compiler=f"{__name__}.compiler",
     graph_kernels=f"{__name__}.relay.backend.single",
     patterns=f"{__name__}.relay.dataflow_pattern",

@@ -11,7 +11,7 @@ from typing import Final
 _ADT = "graphs have no algebraic data types and no pattern matching"
 _REFS = "graphs have no references to memory that changes"
 _TRAINING = "models are compiled to be run, not trained"
-_ELSEWHERE = "graphs are not cut into parts for the compilers of others"
+_ELSEWHERE = "parts of graphs for other code generators are chosen in one way"
 _STRATEGY = "an operator has one compute, which the automatic scheduler schedules for every target"
 _NO_LIBRARY = "no library of another vendor is called, operators are compiled for every target"
 _TARGET_KERNELS = "operators are not written for one target"
@@ -267,9 +267,17 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "relay.op",
-        "contrib.* strategy.*",
+        "strategy.*",
         _STRATEGY,
         "use relay.op.register and relay.op.register_compute",
+    ),
+    (
+        "relay.contrib relay.op.contrib",
+        "arm_compute_lib.* bnns.* clml.* cmsisnn.* coreml.* cublas.* cudnn.* cutlass.* ethosn.* ethosu.* libtorch.* "
+        "mrvl.* tensorrt.* vitis_ai.* te_target.*",
+        "there is no code generator for this engine",
+        "use relay.op.contrib.dnnl.partition_for_dnnl or relay.op.contrib.onnxruntime.partition_for_onnxruntime, or "
+        "a code generator of your own, as docs/byoc.md shows",
     ),
     (
         "relay relay.op",
@@ -292,7 +300,7 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
         "the executor places and allocates memory, and the graph does not speak of it",
         "leave it out",
     ),
-    ("relay", "collage", _ELSEWHERE, "use relay.build, which compiles all of the graph"),
+    ("relay", "collage", _ELSEWHERE, "use AnnotateTarget, MergeCompilerRegions and PartitionGraph"),
     (
         "relay",
         "data_dep_optimization",
@@ -319,11 +327,10 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "relay.transform",
-        "AnnotateTarget CollagePartition InlineComposites InlineCompilerFunctionsBoundTo "
-        "MarkCompilerFunctionsAsExtern MergeCompilerRegions OutlineCompilerFunctions "
-        "OutlineCompilerFunctionsWithExistingGlobalSymbols PartitionGraph",
+        "CollagePartition InlineComposites InlineCompilerFunctionsBoundTo MarkCompilerFunctionsAsExtern "
+        "OutlineCompilerFunctions OutlineCompilerFunctionsWithExistingGlobalSymbols",
         _ELSEWHERE,
-        "use MergeComposite for functions of your own, and relay.build for all of the graph",
+        "use AnnotateTarget, MergeCompilerRegions and PartitionGraph",
     ),
     (
         "relay.transform",
@@ -393,10 +400,9 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "relay.analysis",
-        "AnnotatedRegionSet annotated_regions collect_device_annotation_ops collect_device_info context_analysis "
-        "get_calibration_data",
-        _ELSEWHERE,
-        "use relay.build, which compiles all of the graph",
+        "collect_device_annotation_ops collect_device_info context_analysis",
+        "a model runs on one device and its host",
+        "leave the call out",
     ),
     (
         "relay.analysis",

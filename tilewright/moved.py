@@ -26,6 +26,8 @@ MOVED: Final = {
     "driver.lower": "compiler.lower",
     "driver.tvmc": "tvmc",
     "instrument": "ir.instrument",
+    "relay.backend.runtime": "relay.backend.executor",
+    "relay.op.contrib": "relay.contrib",
     "relay.qnn.transform": "relay.transform.canonicalize_qnn",
 }
 _PACKAGE: Final = __name__.partition(".")[0] + "."

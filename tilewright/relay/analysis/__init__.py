@@ -2,13 +2,17 @@
 
 # ruff: noqa: F403
 from ...absent import attributes
-from . import counts, features, parts, walks
+from . import annotated_regions, calibration, counts, features, parts, walks
+from .annotated_regions import *
+from .calibration import *
 from .counts import *
 from .features import *
 from .parts import *
 from .walks import *
 
 __all__: list[str] = []
+__all__ += annotated_regions.__all__
+__all__ += calibration.__all__
 __all__ += walks.__all__
 __all__ += features.__all__
 __all__ += counts.__all__
