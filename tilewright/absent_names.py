@@ -463,12 +463,6 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "contrib",
-        "relay_viz.*",
-        "graphs are not drawn",
-        "print(mod) shows the graph as text, and relay.analysis.post_order_visit walks it for a tool of your own",
-    ),
-    (
-        "contrib",
         "random.* sort.* sparse.*",
         "no functions of a runtime library are called",
         "use NumPy for random numbers, topi.sort and topi.argsort, and topi.sparse.csrmm",
@@ -480,12 +474,6 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
         "use export_library for a shared library and a C header, or a Metal target",
     ),
     ("contrib", "peak.*", "a machine is measured in another place", "use tilewright.target.measure"),
-    (
-        "contrib",
-        "pipeline_executor.*",
-        "a model runs on one device at a time",
-        "build each part with relay.build and run them from threads of your own",
-    ),
     # -- the example accelerator -----------------------------------------------------------------
     (
         "vta",
