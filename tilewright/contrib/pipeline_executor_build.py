@@ -98,7 +98,7 @@ class Binding:
             (True, "output"): [(True, "input"), (False, "output")],
         }.get((self.of_stage, self.io_type), [])
         if (to.of_stage, to.io_type) not in wanted:
-            return "inputs of the pipeline feed those of stages, and outputs of stages those of others or of the pipeline"
+            return "inputs of the pipeline feed those of stages, and outputs of stages feed others or the pipeline"
         if to.of_stage and to.parents:
             return "something feeds it already"
         if self.of_stage and to.of_stage:
