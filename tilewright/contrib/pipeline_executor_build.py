@@ -177,8 +177,6 @@ class ModuleWrapper:
 class PipelineConfig:
     """What feeds what in a pipeline, and how its stages are built."""
 
-    Binding, BindingList, ModuleWrapper = Binding, BindingList, ModuleWrapper
-
     def __init__(self) -> None:
         self.mod_wrapper: dict[IRModule, ModuleWrapper] = {}
         self.name = "pipeline"

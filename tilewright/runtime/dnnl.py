@@ -99,7 +99,7 @@ class _Library:
         return self.new("memory_create", about, self.engine, address)
 
     def execute(self, primitive: ctypes.c_void_p, given: Mapping[int, ctypes.c_void_p]) -> None:
-        args = (_Arg * len(given))(*((k, v) for k, v in given.items()))
+        args = (_Arg * len(given))(*[_Arg(k, v) for k, v in given.items()])
         self.call("primitive_execute", primitive, self.stream, len(given), args)
         self.call("stream_wait", self.stream)
 

@@ -143,7 +143,7 @@ def write_library(
         objects += addons or ()
         if target.endswith(".tar"):
             pack_objects(target, objects)
-        elif fcompile:  # the classic API also has False for the default
+        elif callable(fcompile):  # False is the default, as None is
             fcompile(target, objects, **options)
         else:
             link_shared(target, objects, triple=triple, **options)

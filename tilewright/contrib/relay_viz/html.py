@@ -61,7 +61,8 @@ class HtmlGraph(VizGraph):
         row: dict[str, int] = {}
         for at in self._nodes:  # operands come first
             row[at] = 1 + max((row.get(b, -1) for b in operands.get(at, ())), default=-1)
-        place, filled = {}, {}
+        place: dict[str, tuple[int, int]] = {}
+        filled: dict[int, int] = {}
         for at, r in row.items():
             filled[r] = filled.get(r, -1) + 1
             place[at] = (filled[r] * (_WIDTH + _GAP) + _GAP, r * (_HEIGHT + _GAP) + _GAP)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar, overload
 
 from ...ir.errors import TVMError, near_matches
 
+_Table = TypeVar("_Table")
 _tables: Final[dict[str, Any]] = {}
 
 
+@overload
+def register_pattern_table(compiler: str, table: None = ...) -> Callable[[_Table], _Table]: ...
+@overload
+def register_pattern_table(compiler: str, table: _Table) -> _Table: ...
 def register_pattern_table(compiler: str, table: Any = None) -> Any:
     """Set the patterns of a code generator, rows of `MergeComposite`, or as a decorator a function that returns them.
 

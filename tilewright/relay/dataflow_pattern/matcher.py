@@ -160,6 +160,13 @@ class Matcher:
         return list(out)
 
 
+def _is_copy(a: Any, b: Any) -> bool:
+    """Whether an expression is another, or the same computation again: a rewriting may have made it twice."""
+    if a is b:
+        return True
+    return isinstance(a, Call) and isinstance(b, Call) and a.op is b.op and structural_equal(a, b, False)
+
+
 def _between(parent: Any, child: Any) -> list[Any] | None:
     """The expressions on the paths from one to the other, both excluded; None if a path comes from elsewhere.
 
@@ -173,7 +180,7 @@ def _between(parent: Any, child: Any) -> list[Any] | None:
         if not above:
             return None
         for b in above:
-            if b is not parent and b not in between:
+            if b not in between and not _is_copy(b, parent):
                 between[b] = None
                 stack.append(b)
     return list(between)

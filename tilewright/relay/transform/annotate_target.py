@@ -140,7 +140,8 @@ class _Annotate(Mutator):
         return Let(var, value, self.ended(self.visit(let.body)), span=let.span)
 
     def visit_if(self, if_: If) -> Any:
-        return If(*(self.ended(self.visit(e)) for e in if_.children()), span=if_.span)
+        cond, yes, no = (self.ended(self.visit(e)) for e in if_.children())
+        return If(cond, yes, no, if_.span)
 
 
 class _AnnotateAll(_Annotate):
