@@ -247,6 +247,16 @@ def test_sizes_that_are_known_at_run_time():
         np.testing.assert_allclose(machine.run(DATA[:rows]).numpy(), WANTED[:rows], rtol=1e-5)
 
 
+@pytest.mark.needs("opencl")
+def test_the_host_runs_it_in_a_model_for_a_gpu():
+    lib = relay.build(example(), "opencl")
+    assert "tvmgen_default_mine_main_0: the host, between copies: mine computes it" in lib.explain()
+    made = graph_executor.GraphModule(lib["default"](tvm.opencl()))
+    made.set_input(x=DATA)
+    made.run()
+    np.testing.assert_allclose(made.get_output(0).numpy(), WANTED, rtol=1e-5)
+
+
 def test_a_missing_code_generator_is_an_error():
     mod = example()
     tvm.runtime.remove_global_func("relay.ext.mine")

@@ -18,7 +18,7 @@ T = relay.transform
 nn = relay.nn
 RANDOM = np.random.default_rng(0)
 
-needs_dnnl = pytest.mark.skipif("dnnl" in MISSING, reason="oneDNN is not installed")
+needs_dnnl = pytest.mark.needs("dnnl")
 needs_onnxruntime = pytest.mark.skipif("onnxruntime" in MISSING, reason="onnxruntime is not installed")
 ENGINES = [
     pytest.param(
@@ -179,12 +179,14 @@ def in_c(mod: Any, params: Any = None) -> Any:
     return tvm.transform.Sequential(passes)(mod)
 
 
+@pytest.mark.needs("cc")
 def test_ccompiler():
     a, b = relay.var("a", shape=(3, 1, 5)), relay.var("b", shape=(4, 1))
     agree(relay.exp((a + b) * relay.const(rand(5)) - b), in_c)
     agree(relay.Tuple([nn.relu(a), relay.maximum(a, b)]), in_c, 2)
 
 
+@pytest.mark.needs("cc")
 def test_ccompiler_code_is_linked_in():
     x = relay.var("x", shape=(2, 2))
     mod = in_c(T.InferType()(tvm.IRModule.from_expr(relay.Function([x], x + x))))

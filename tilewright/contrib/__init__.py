@@ -7,6 +7,6 @@ __getattr__ = _lazily(
     __name__,
     {},
     "cc clang cuda_graph cudnn debugger dlpack download graph_executor ndk nvcc onnx_backend pickle_memoize "
-    "pipeline_executor pipeline_executor_build popen_pool relay_viz tar utils",
+    "pipeline_executor pipeline_executor_build popen_pool relay_viz tar target utils",
     _attributes(__name__),
 )
