@@ -49,6 +49,12 @@ def _nvrtc() -> bool:
         return False
 
 
+def _dnnl() -> bool:
+    from tilewright.runtime.dnnl import find
+
+    return find() is not None
+
+
 def _linker() -> bool:
     from tilewright.runtime.link import find_cc
 
@@ -80,6 +86,7 @@ NEEDS = {
     "nvrtc": Need("NVRTC", "pip packages cuda-bindings and nvidia-cuda-nvrtc", _nvrtc),
     "cc": Need("a C compiler", "apt package gcc", _command(*COMPILERS)),
     "linker": Need("a C compiler", "apt package gcc, or pip package ziglang", _linker),
+    "dnnl": Need("oneDNN", "pip package onednn-cpu-gomp", _dnnl),
     "strip": Need("strip", "apt package binutils", _command("strip")),
 } | {
     f"qemu-{arch}": Need(f"qemu-{arch}", "apt package qemu-user", _command(f"qemu-{arch}"))

@@ -27,6 +27,7 @@ declare_homes(
     arrays=f"{__name__}.runtime.ndarray",
     passes=(f"{__name__}.tir.transform", f"{__name__}.relay.transform", f"{__name__}.relay.qnn"),
     kinds=f"{__name__}.backends",
+    calibration=f"{__name__}.relay.backend.calibration",
     compiler=f"{__name__}.compiler",
     expressions=f"{__name__}.ir.expr",
     graphs=f"{__name__}.relay",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 _ADT = "graphs have no algebraic data types and no pattern matching"
-_ELSEWHERE = "graphs are not cut into parts for the compilers of others"
+_ELSEWHERE = "parts of graphs for other code generators are chosen in one way"
 _STRATEGY = "an operator has one compute, which the automatic scheduler schedules for every target"
 _NO_LIBRARY = "no library of another vendor is called, operators are compiled for every target"
 _TARGET_KERNELS = "operators are not written for one target"
@@ -244,9 +244,17 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "relay.op",
-        "contrib.* strategy.*",
+        "strategy.*",
         _STRATEGY,
         "use relay.op.register and relay.op.register_compute",
+    ),
+    (
+        "relay.contrib relay.op.contrib",
+        "arm_compute_lib.* bnns.* clml.* cmsisnn.* coreml.* cublas.* cudnn.* cutlass.* ethosn.* ethosu.* libtorch.* "
+        "mrvl.* tensorrt.* vitis_ai.* te_target.*",
+        "there is no code generator for this engine",
+        "use relay.op.contrib.dnnl.partition_for_dnnl or relay.op.contrib.onnxruntime.partition_for_onnxruntime, or "
+        "a code generator of your own, as docs/byoc.md shows",
     ),
     (
         "relay relay.op",
@@ -269,7 +277,7 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
         "the executor places and allocates memory, and the graph does not speak of it",
         "leave it out",
     ),
-    ("relay", "collage", _ELSEWHERE, "use relay.build, which compiles all of the graph"),
+    ("relay", "collage", _ELSEWHERE, "use AnnotateTarget, MergeCompilerRegions and PartitionGraph"),
     (
         "relay",
         "op_attrs",
@@ -284,11 +292,10 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "relay.transform",
-        "AnnotateTarget CollagePartition InlineComposites InlineCompilerFunctionsBoundTo "
-        "MarkCompilerFunctionsAsExtern MergeCompilerRegions OutlineCompilerFunctions "
-        "OutlineCompilerFunctionsWithExistingGlobalSymbols PartitionGraph",
+        "CollagePartition InlineComposites InlineCompilerFunctionsBoundTo MarkCompilerFunctionsAsExtern "
+        "OutlineCompilerFunctions OutlineCompilerFunctionsWithExistingGlobalSymbols",
         _ELSEWHERE,
-        "use MergeComposite for functions of your own, and relay.build for all of the graph",
+        "use AnnotateTarget, MergeCompilerRegions and PartitionGraph",
     ),
     (
         "relay.transform",
@@ -352,10 +359,9 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "relay.analysis",
-        "AnnotatedRegionSet annotated_regions collect_device_annotation_ops collect_device_info context_analysis "
-        "get_calibration_data",
-        _ELSEWHERE,
-        "use relay.build, which compiles all of the graph",
+        "collect_device_annotation_ops collect_device_info context_analysis",
+        "a model runs on one device and its host",
+        "leave the call out",
     ),
     (
         "relay.analysis",
@@ -404,12 +410,6 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "contrib",
-        "relay_viz.*",
-        "graphs are not drawn",
-        "print(mod) shows the graph as text, and relay.analysis.post_order_visit walks it for a tool of your own",
-    ),
-    (
-        "contrib",
         "random.* sort.*",
         "no functions of a runtime library are called",
         "use NumPy for random numbers, and topi.sort and topi.argsort",
@@ -421,12 +421,6 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
         "use export_library for a shared library and a C header, or a Metal target",
     ),
     ("contrib", "peak.*", "a machine is measured in another place", "use tilewright.target.measure"),
-    (
-        "contrib",
-        "pipeline_executor.*",
-        "a model runs on one device at a time",
-        "build each part with relay.build and run them from threads of your own",
-    ),
     # -- the example accelerator -----------------------------------------------------------------
     (
         "vta",

@@ -27,6 +27,8 @@ MOVED: Final = {
     "driver.tvmc": "tvmc",
     "instrument": "ir.instrument",
     "parser": "relay.parser",
+    "relay.backend.runtime": "relay.backend.executor",
+    "relay.op.contrib": "relay.contrib",
     "relay.qnn.transform": "relay.transform.canonicalize_qnn",
     "script.parser": "script",
     "tir.buffer": "ir.buffer",

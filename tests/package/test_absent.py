@@ -162,10 +162,10 @@ def test_what_a_remedy_names_exists(row: tuple[str, str, str, str]) -> None:
 
 def test_the_error_says_what_is_missing_and_what_to_do() -> None:
     with pytest.raises(UnsupportedError) as caught:
-        tvm.contrib.relay_viz.RelayVisualizer(None)
+        tvm.contrib.peak.measure_peak_all("cuda")
     assert str(caught.value) == (
-        "contrib.relay_viz.RelayVisualizer is not part of tilewright: graphs are not drawn; print(mod) shows the graph "
-        "as text, and relay.analysis.post_order_visit walks it for a tool of your own"
+        "contrib.peak.measure_peak_all is not part of tilewright: a machine is measured in another place; use "
+        "tilewright.target.measure"
     )
     assert isinstance(caught.value, NotImplementedError)
     assert isinstance(caught.value, tvm.TVMError)

@@ -10,7 +10,7 @@ from ..runtime.registry import get_global_func
 from .equal import assert_structural_equal, first_mismatch, structural_equal, structural_hash
 from .errors import TVMError, near_matches
 from .node import Node
-from .op import Op, register_op
+from .op import Op, graph_operators, register_op
 from .serialize import load_json, node_classes, save_json
 from .span import Span
 
@@ -61,11 +61,14 @@ def get_first_structural_mismatch(
 
 
 def register_op_attr(op_name: str, attr_key: str, value: Any = None, level: int = 10) -> Any:
-    """Give an operator an attribute; without a value, as a decorator of the function that is the value."""
+    """Give an operator an attribute; without a value, as a decorator of the function that is the value.
+
+    A name that both kinds of operators have, such as `exp`, is the graph's; `tir.exp` is that of scalars.
+    """
 
     def register(given: Any) -> Any:
         try:
-            op = Op.get(op_name)
+            op = graph_operators.get(op_name) or Op.get(op_name)
         except ValueError:
             op = register_op(op_name)
         op.set_attr(attr_key, given, level)

@@ -20,6 +20,7 @@ from ..ir.function import BaseFunc
 from ..ir.module import IRModule
 from ..ir.op import Op
 from . import adt, analysis, binding, expr, op, parser, qnn, scope_builder, text, transform, ty, visitor
+from . import contrib as _contrib  # the code generators that come with the package
 from . import equal as _equal  # structural equality of graphs, which `ir.equal` asks for
 from .adt import (
     Clause,
@@ -99,6 +100,7 @@ for _name, _home in (
     sys.modules[f"{__name__}.{_name}"] = _home
 expr_functor = type_functor = visitor
 function = expr
+op.contrib = _contrib  # type: ignore[attr-defined]
 
 _absent = attributes(__name__)
 

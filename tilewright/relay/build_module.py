@@ -18,6 +18,7 @@ from . import transform
 from .backend.assemble import assemble
 from .backend.executor import Executor, Runtime
 from .backend.executor_factory import AcceleratorFactoryModule, DeviceFactoryModule, ExecutorFactoryModule
+from .backend.external import CodeGenerators, call_in_place, external_job, is_external
 from .backend.fetch_ahead import wants_fetches
 from .backend.graph_form import graph_form
 from .backend.kernel import Job, job_of
@@ -79,7 +80,7 @@ def optimize(
         if params:
             mod = mod.clone()
             mod["main"] = bind_params_by_name(mod["main"], params)
-        mod = infer_module(mod)
+        mod = call_in_place(infer_module(mod))
         main = graph_form(mod, mod["main"])
         mod = infer_module(IRModule({"main": main}, mod.type_definitions, mod.attrs))
         return pipeline()(mod), {}
@@ -96,7 +97,9 @@ def to_compile(
     ahead = wants_fetches(program.weights, target)
     jobs = {}
     for i, step in enumerate(program.steps):
-        if step.fn is not None:
+        if is_external(step.fn):
+            jobs[i] = external_job(step.fn)  # type: ignore[arg-type]
+        elif step.fn is not None:
             jobs[i] = job_of(step.fn, step.known, target, planned=True, ahead=ahead)
     return program, jobs
 
@@ -131,7 +134,8 @@ def build(
     ir_mod, chosen = as_graph_module(ir_mod), as_target(target, target_host)
     with deep_programs(), chosen:
         program, jobs = to_compile(ir_mod, chosen, params)
-        kernels = compile_all(list(jobs.values()), chosen)
+        kernels = CodeGenerators().kernels([j for j in jobs.values() if j.external], chosen)
+        kernels |= compile_all([j for j in jobs.values() if not j.external], chosen)
         by_step = {i: kernels[job.key] for i, job in jobs.items()}
         plan_scratch(program, {i: [size for _, size in k.scratch] for i, k in by_step.items()})
         linked, weights = assemble(program, by_step, chosen, _name(mod_name))

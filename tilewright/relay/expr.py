@@ -445,9 +445,9 @@ class TupleWrapper:
     def __init__(self, tuple_value: Expr, size: int) -> None:
         self.tuple_value, self.size = tuple_value, size
 
-    def astuple(self) -> Tuple:
-        """A tuple expression of all of them."""
-        return Tuple([self[i] for i in range(self.size)])
+    def astuple(self) -> Expr:
+        """The tuple of all of them, as one expression."""
+        return self.tuple_value
 
     def astext(self, show_meta_data: bool = True) -> str:
         return self.tuple_value.astext(show_meta_data)

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     )
     from .dtypes import DataType
     from .errors import LoadError, TVMError
+    from .external import ExternalModule
     from .library import Library, SharedLibrary
     from .module import LibraryModule, Module, enabled, load_module
     from .ndarray import NDArray, array, empty, from_dlpack, numpyasarray
@@ -68,6 +69,7 @@ __all__ = [
     "DataType",
     "Device",
     "DeviceApi",
+    "ExternalModule",
     "Library",
     "LibraryModule",
     "LoadError",
@@ -129,6 +131,7 @@ _NAMES = {
     "cl cpu cuda ext_dev gpu hexagon metal opencl rocm vulkan webgpu",
     "dtypes": "DataType",
     "errors": "LoadError TVMError",
+    "external": "ExternalModule",
     "library": "Library SharedLibrary",
     "module": "LibraryModule Module enabled load_module",
     "ndarray": "NDArray array empty from_dlpack numpyasarray",

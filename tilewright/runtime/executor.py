@@ -70,6 +70,8 @@ class ModelModule(Module):
     def __init__(self, inner: Module, weights: NDArray | None = None) -> None:
         super().__init__(inner._library, inner.name)
         self.inner = inner
+        self.externals = inner.externals
+        self._imports += dict.fromkeys(e.module for e in inner.externals)
         data = inner._library.metadata()
         data = as_table(data, inner._library.name)
         self.model: ModelInfo = parse_model(data[MODEL], inner._library.name)

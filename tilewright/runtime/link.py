@@ -121,7 +121,7 @@ def write_library(
     parts: Sequence[bytes | Callable[[str], str]],
     triple: str | None = None,
     *,
-    fcompile: Callable[..., Any] | None = None,
+    fcompile: Callable[..., Any] | bool | None = None,
     addons: Sequence[str] | None = None,
     workspace_dir: str | None = None,
     **options: Any,
@@ -143,7 +143,7 @@ def write_library(
         objects += addons or ()
         if target.endswith(".tar"):
             pack_objects(target, objects)
-        elif fcompile is not None:
+        elif callable(fcompile):  # False is the default, as None is
             fcompile(target, objects, **options)
         else:
             link_shared(target, objects, triple=triple, **options)

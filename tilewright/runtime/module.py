@@ -43,6 +43,7 @@ class Module:
     beside: tuple[
         Module, ...
     ] = ()  # modules of other targets, built together with this one: their functions are found here too
+    externals: tuple[Any, ...] = ()  # functions of other engines that its code calls: see external.py
 
     def __init__(self, library: Library, name: str = "") -> None:
         self._library = library
@@ -199,7 +200,7 @@ class Module:
         self,
         file_name: str | os.PathLike[str],
         *,
-        fcompile: Callable[..., Any] | None = None,
+        fcompile: Callable[..., Any] | bool | None = None,
         addons: list[str] | None = None,
         workspace_dir: str | None = None,
         **kwargs: Any,
@@ -302,6 +303,12 @@ def _as_model(module: LibraryModule) -> Module:
     from .executor import model_or
 
     data = module._library.metadata()
+    if b'"external"' in data if isinstance(data, bytes) else "external" in data:
+        from .external import EXTERNAL, attach_loaded
+
+        found = as_table(data, module.path).get(EXTERNAL)
+        if found is not None:
+            attach_loaded(module, found)
     if b'"programs"' in data if isinstance(data, bytes) else "programs" in data:
         from .device_module import PROGRAMS, HostModule
 

@@ -173,6 +173,12 @@ class LinkedModule(MachineModule):
         **linking: Any,
     ) -> str:
         """Export with more object files, and arrays (`data`, by symbol) in the library."""
+        if self.externals:
+            from ...runtime.external import EXTERNAL, described
+
+            table, arrays = described(self.externals)
+            description = {**(description or self.description), EXTERNAL: table}
+            data = {**(data or {}), **arrays}
         parts: list[bytes | Callable[[str], str]] = [u.code for u in (*self.units, *units)]
         parts.append(_description_object(self.machine, dict(description or self.description)))
         if self.uses_parallel:

@@ -2,7 +2,19 @@
 
 # ruff: noqa: F403
 from ...absent import attributes
-from . import counts, features, parts, sparse_conv2d, sparse_dense, sparse_weights, walks
+from . import (
+    annotated_regions,
+    calibration,
+    counts,
+    features,
+    parts,
+    sparse_conv2d,
+    sparse_dense,
+    sparse_weights,
+    walks,
+)
+from .annotated_regions import *
+from .calibration import *
 from .counts import *
 from .features import *
 from .parts import *
@@ -10,6 +22,8 @@ from .sparse_weights import *
 from .walks import *
 
 __all__: list[str] = []
+__all__ += annotated_regions.__all__
+__all__ += calibration.__all__
 __all__ += walks.__all__
 __all__ += features.__all__
 __all__ += counts.__all__

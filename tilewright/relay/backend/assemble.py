@@ -15,6 +15,7 @@ from ...ir.module import IRModule
 from ...ir.transform import PassContext
 from ...runtime.cache import digest
 from ...runtime.device_module import PROGRAMS
+from ...runtime.external import attach
 from ...runtime.model import LAUNCHES, MODEL, PROGRAMS_OF_CHIP, PlaceInfo, StepInfo, TensorInfo
 from ...target import Target
 from .aot import aot_function
@@ -52,12 +53,16 @@ def assemble(
             for s in steps
         ],
     }
+    externals = [k.external for k in unique.values() if k.external is not None]
     if not target.has("aot_executor"):
-        return _for_device(model, unique, target), weights.whole()
+        made = _for_device(model, unique, target)
+        attach(made, externals)
+        return made, weights.whole()
     unit = _entry_unit(entry, inputs, outputs, room, arena, steps, target)
     units = [unit, *(k.code for k in unique.values())]
     about = {**about_units(units, target), "entry": entry, MODEL: model}
     made = LinkedModule(units, machine_of(target), about, native=target.llvm.is_host, name=name)
+    attach(made, externals)
     return made, weights.whole()
 
 
@@ -147,8 +152,8 @@ def _step(step: Step, kernel: Kernel | None, weights: Weights) -> StepInfo:
     if kernel is None:
         (source,), (target,) = step.inputs, step.outputs
         return StepInfo(step.name, "", (_place(source, weights), _place(target, weights)), (1,))
-    given = [v for v in step.inputs if v.storage.kind != "constant"]
-    constants = [v.storage.constant for v in step.inputs if v.storage.constant is not None]
+    given = [v for v in step.inputs if v.storage.kind != "constant" or kernel.compiler]
+    constants = [v.storage.constant for v in step.inputs if v.storage.constant is not None and v not in given]
     args = [_place(v, weights) for v in (*given, *step.outputs)]
     shapes = {p["name"]: p for p in kernel.about["params"]}
     for label, at in zip(kernel.labels, weights.places(kernel, constants), strict=True):

@@ -44,6 +44,7 @@ class Job:
     planned: bool = False  # its caller passes its workspaces
     ahead: bool = False  # it prefetches data for its caller
     record: Any = None  # the tuning record of its schedule
+    external: bool = False  # another code generator makes its code: see external.py
 
     @property
     def symbol(self) -> str:
@@ -68,6 +69,10 @@ class Kernel:
     device: Any = None  # the code of a kernel for a GPU or an accelerator, as data
     on_host: str = ""  # why it runs on the host in a model for a device
     slots: int = 0  # prefetch slots; if there are any, its last parameters are the prefetches
+    compiler: str = (
+        ""  # the code generator that made it; its constants are then where they are among the inputs
+    )
+    external: Any = None  # the function of another engine that it calls
 
     @property
     def about(self) -> Any:

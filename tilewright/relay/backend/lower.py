@@ -87,7 +87,7 @@ def te_of(fn: Function) -> tuple[list[te.Tensor], list[te.Tensor]]:
     inputs: list[te.Tensor] = []
     for p in fn.params:
         made[p] = [
-            te.placeholder(_shape(t), str(t.dtype), name=f"p{len(inputs) + i}")
+            te.placeholder(tensor_shape(t), str(t.dtype), name=f"p{len(inputs) + i}")
             for i, t in enumerate(tensor_fields(p.checked_type))
         ]
         inputs += made[p]
@@ -149,7 +149,8 @@ def field_range(kind: Type, index: int) -> tuple[int, int]:
     return sum(counts[:index]), counts[index]
 
 
-def _shape(kind: TensorType) -> tuple[Any, ...]:
+def tensor_shape(kind: TensorType) -> tuple[Any, ...]:
+    """The sizes of a tensor, none of which may be unknown."""
     for d in kind.shape:
         if isinstance(d, AnySize):
             raise BuildError(

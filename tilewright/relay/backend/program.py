@@ -15,6 +15,7 @@ from ..op.traits import traits_of
 from ..transform.fuse_ops import is_primitive
 from ..ty import TensorType, is_dynamic, tensor_fields
 from ..visitor import in_order
+from .external import is_external
 from .graph_form import USE_MACHINE
 from .lower import field_range, inner_order, lift_constants, missing_computes
 from .memory_plan import ALIGNMENT, Lifetime, arena_peak, plan_arena
@@ -155,13 +156,13 @@ class _Builder:
 
     def call(self, e: Call) -> list[Value]:
         if e.op not in self.lifted:
-            self.lifted[e.op] = lift_constants(e.op)
+            self.lifted[e.op] = (e.op, []) if is_external(e.op) else lift_constants(e.op)
         fn, arrays = self.lifted[e.op]
         for c in arrays:
             if c not in self.values:
                 self.values[c] = self.visit(c)
         inputs = [v for a in (*e.args, *arrays) for v in self.values[a]]
-        if _is_view(fn) and len(inputs) == 1:
+        if _is_view(fn) and len(inputs) == 1 and not is_external(fn):
             kind = e.checked_type
             return [Value(inputs[0].storage, kind.shape, str(kind.dtype))]
         outputs = []
@@ -213,7 +214,7 @@ def _refuse_missing(order: list[Any]) -> None:
     for e in order:
         if not isinstance(e, Call):
             continue
-        for name in missing_computes(e.op) if is_primitive(e.op) else ():
+        for name in missing_computes(e.op) if is_primitive(e.op) and not is_external(e.op) else ():
             found[name] = found.get(name, 0) + 1
         if isinstance(e.op, RelayOp):
             raise BuildError(f"the operator {e.op.name} was not fused: run relay.transform.FuseOps() first")
@@ -245,6 +246,8 @@ def _name_steps(program: Program) -> None:
     for step in program.steps:
         if step.fn is None:
             base = "copy"
+        elif is_external(step.fn):
+            base = str(step.fn.attrs["global_symbol"])
         else:
             names = [e.op.name for e in inner_order(step.fn) if isinstance(e, Call)]
             base = "fused_" + "_".join(n.replace(".", "_") for n in names)

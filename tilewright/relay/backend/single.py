@@ -20,6 +20,11 @@ from .te_compiler import compile_all
 _ready: Final[dict[str, Any]] = {}
 
 
+def forget() -> None:
+    """Forget the functions that were compiled so far."""
+    _ready.clear()
+
+
 @lru_cache(maxsize=1)
 def _here() -> Machine:
     return Machine(process_triple(), "", "", 2)

@@ -56,6 +56,21 @@ def compile_all(
     return _warned(made)
 
 
+class TECompiler:
+    """The door to the kernels that this process has compiled; those on disk are `config.cache_dir`'s."""
+
+    def clear(self) -> None:
+        """Forget the kernels that this process keeps for evaluation at compile time."""
+        from .single import forget
+
+        forget()
+
+
+def get() -> TECompiler:
+    """The compiler of kernels."""
+    return TECompiler()
+
+
 def _warned(made: dict[str, Kernel]) -> dict[str, Kernel]:
     """Repeat the warnings of kernels, from other processes or from the cache."""
     for text in dict.fromkeys(text for kernel in made.values() for text in kernel.warnings):

@@ -24,6 +24,7 @@ from ...ir.expr import SizeVar
 from ...ir.module import IRModule
 from ...ir.transform import PassContext
 from ...runtime.dtypes import ELEMENTS
+from ...runtime.external import attach
 from ...runtime.module import Module
 from ...runtime.ndarray import NDArray, empty
 from ...runtime.vm import VM, Executable
@@ -41,6 +42,7 @@ from ..transform.normal_form import has_cells, to_basic_block_normal_form
 from ..ty import Any as AnySize
 from ..ty import TensorType, TupleType, is_dynamic, tensor_fields
 from .assemble import about_units, machine_of
+from .external import CodeGenerators, call_in_place, external_job, is_external
 from .kernel import Kernel, job_of
 from .lower import lift_constants
 from .memory_plan import round_up
@@ -80,7 +82,8 @@ def to_compile(mod: IRModule, target: Target) -> _Assembly:
 def _fused(mod: IRModule, context: PassContext) -> IRModule:
     from ..build_module import pipeline
 
-    typed = CheckData()(FoldSizes()(pipeline()(infer_module(_with_named_sizes(infer_module(mod))))))
+    placed = call_in_place(infer_module(mod))
+    typed = CheckData()(FoldSizes()(pipeline()(infer_module(_with_named_sizes(placed)))))
     ordered = any(has_cells(f) for f in typed.functions.values() if isinstance(f, Function))
     blocks = infer_module(map_graphs(typed, lambda f: to_basic_block_normal_form(f, ordered)))
     depth = int(context.option("relay.FuseOps.max_depth"))
@@ -134,10 +137,15 @@ class _Assembly:
         self.ready: set[Any] = set()  # groups whose kernels are compiled
         self.groups: list[Any] = list(dict.fromkeys(p.group for p in emitter.pending))
         self.jobs: dict[int, Any] = {}
+        self.generators = CodeGenerators()
         for p in emitter.pending:
             places = [k for k, a in enumerate(p.args) if isinstance(a, Constant)]
             places += range(len(p.args), len(p.args) + len(p.case.arrays))
-            self.jobs[id(p)] = job_of(p.case.fn, places, target)
+            if is_external(p.case.fn):
+                self.generators.generated(p.case.fn)  # now, although its kernel may be compiled later
+                self.jobs[id(p)] = external_job(p.case.fn)
+            else:
+                self.jobs[id(p)] = job_of(p.case.fn, places, target)
         self.order: dict[str, int] = {}  # kernels by symbol, as the program numbers them
         self.arrays: dict[int, int] = {}
         self.constants: list[NDArray] = []
@@ -149,7 +157,9 @@ class _Assembly:
         """Compile the kernels of some groups."""
         wanted = [self.jobs[id(p)] for p in self.emitter.pending if p.group in groups]
         wanted = [j for j in wanted if j.key not in self.kernels and j.key not in self.failed]
-        made = compile_all(wanted, self.target, self.failed) if wanted else {}
+        made = self.generators.kernels([j for j in wanted if j.external], self.target)
+        wanted = [j for j in wanted if not j.external]
+        made |= compile_all(wanted, self.target, self.failed) if wanted else {}
         self.kernels.update(made)
         if made:
             module = self.library(list({k.symbol: k for k in made.values()}.values()))
@@ -180,7 +190,9 @@ class _Assembly:
         units = [k.code for k in kernels]
         about = {**about_units(units, self.target), "entry": None}
         native = self.target.llvm.is_host
-        return LinkedModule(units, machine_of(self.target), about, native=native, name="vm")
+        made = LinkedModule(units, machine_of(self.target), about, native=native, name="vm")
+        attach(made, [k.external for k in kernels if k.external is not None])
+        return made
 
     def completed(self, body: list[Any]) -> list[Any]:
         """A block with its pending instructions completed."""
@@ -241,11 +253,16 @@ class _Assembly:
             return self.open(PendingOpen(p.case.fn, arrays, [r for r, _, _ in p.outs], kinds))
         number = self.order.setdefault(kernel.symbol, len(self.order))
         (about,) = [f for f in kernel.code.functions if f["name"] == kernel.symbol]
-        given = [(x, dims) for x, dims in zip(p.args, p.inputs, strict=True) if not isinstance(x, Constant)]
-        args: list[Any] = [self.operand(x) for x, _ in given]
+        given = [
+            (self.constant(x.data) if isinstance(x, Constant) else self.operand(x), dims)
+            for x, dims in zip(p.args, p.inputs, strict=True)
+            if kernel.compiler or not isinstance(x, Constant)
+        ]
+        args: list[Any] = [x for x, _ in given]
         args += [["o", k] for k in range(len(p.outs))]
         args += [["n", d] for d in p.extras]
-        args += self.weights(kernel, [a for a in (*p.args, *p.case.arrays) if isinstance(a, Constant)])
+        if not kernel.compiler:
+            args += self.weights(kernel, [a for a in (*p.args, *p.case.arrays) if isinstance(a, Constant)])
         shapes = [dims for _, dims in given] + [dims for _, _, dims in p.outs]
         symbols = [_source(about["params"], s["name"], shapes) for s in about["symbols"]]
         return ["run", number, args, p.outs, symbols]

@@ -40,6 +40,7 @@ from ..transform.fuse_ops import is_primitive
 from ..ty import Any as AnySize
 from ..ty import FuncType, TensorType, TupleType, TypeCall, substituted, tensor_fields
 from ..visitor import flow_inputs
+from .external import is_external
 from .lower import inner_order
 from .program import _is_view
 from .vm_cases import Case, Check, Site, find_cases, replaced
@@ -606,21 +607,25 @@ class FunctionBuilder:
         leaves = [x for a in args for x in self.leaves(a, block)]
         place = leaves, [t for k in kinds for t in tensor_fields(k)]
         named = {s: self.symbol(s) for s in free_sizes(e.op)}
-        site = Site(e.op, kinds, {s: v for s, v in named.items() if v is not None}, self.often_one)
-        name = _label(e.op)
+        external = is_external(e.op)
+        often_one = [] if external else self.often_one
+        site = Site(e.op, kinds, {s: v for s, v in named.items() if v is not None}, often_one)
+        name = str(e.op.attrs["global_symbol"]) if external else _label(e.op)
         try:
             cases = find_cases(site)
         except TVMError as error:
             if not any(map(sizes_in, kinds)) and not named:
                 raise
             raise BuildError(f"{name}: {error}") from error
+        if external:
+            _refuse_unknown(name, cases)
         if not cases:
             return self.open(e, leaves, kinds, block)
         general = [c for c in cases if not c.special]
         one = general[0] if len(general) == 1 and not general[0].guards else None
         for check in one.checks if one is not None else ():
             self.check(check, name, block)
-        if one is not None and _is_view(one.fn) and len(leaves) == 1:
+        if one is not None and not external and _is_view(one.fn) and len(leaves) == 1:
             return self.view(one.outs[0], leaves[0], block)
         if any(isinstance(d, AnySize) for t in general[0].outs for d in t.shape):
             return self.by_values(e, general, place, block) or self.open(e, leaves, kinds, block)
@@ -735,6 +740,15 @@ class FunctionBuilder:
             for t, r in zip(tensor_fields(e.checked_type), outs, strict=True)
         ]
         return _shaped(e.checked_type, iter(made))
+
+
+def _refuse_unknown(name: str, cases: list[Case]) -> None:
+    """Refuse a function of another code generator whose results have sizes that only its values determine."""
+    if not cases or any(isinstance(d, AnySize) for c in cases for t in c.outs for d in t.shape):
+        raise BuildError(
+            f"{name}: the sizes of its results depend on values, so that no memory can be given to its code generator; "
+            "leave the operator that makes them out of its region"
+        )
 
 
 def _is_deep(block: _Block, branch: Any) -> bool:

@@ -133,7 +133,7 @@ class Matcher:
             self.found = dict(before)
             if self.match(p.parent, parent):
                 between = _between(parent, e)
-                if all(self._on_path(p.path, at) for at in between):
+                if between is not None and all(self._on_path(p.path, at) for at in between):
                     self.found[p.path] = between
                     return True
         self.found = before
@@ -160,22 +160,30 @@ class Matcher:
         return list(out)
 
 
-def _between(parent: Any, child: Any) -> list[Any]:
-    """The expressions on the paths from one to the other, both excluded."""
-    reaches: dict[Any, bool] = {parent: True}
+def _is_copy(a: Any, b: Any) -> bool:
+    """Whether an expression is another, or the same computation again: a rewriting may have made it twice."""
+    if a is b:
+        return True
+    return isinstance(a, Call) and isinstance(b, Call) and a.op is b.op and structural_equal(a, b, False)
+
+
+def _between(parent: Any, child: Any) -> list[Any] | None:
+    """The expressions on the paths from one to the other, both excluded; None if a path comes from elsewhere.
+
+    Variables and constants are no paths.
+    """
+    between: dict[Any, None] = {}
     stack: list[Any] = [child]
     while stack:
-        at = stack[-1]
-        if at in reaches:
-            stack.pop()
-            continue
-        waiting = [b for b in flow_inputs(at) if b not in reaches]
-        if waiting:
-            stack.extend(waiting)
-        else:
-            reaches[at] = any(reaches[b] for b in flow_inputs(at))
-            stack.pop()
-    return [at for at, yes in reaches.items() if yes and at is not parent and at is not child]
+        at = stack.pop()
+        above = [b for b in flow_inputs(at) if not isinstance(b, (Var, Constant))]
+        if not above:
+            return None
+        for b in above:
+            if b not in between and not _is_copy(b, parent):
+                between[b] = None
+                stack.append(b)
+    return list(between)
 
 
 def _parts(pattern: P.DFPattern) -> list[P.DFPattern]:

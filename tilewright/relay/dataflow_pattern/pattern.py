@@ -187,7 +187,7 @@ class TupleGetItemPattern(DFPattern):
     """A part of a tuple; `index` None is any."""
 
     def __init__(self, tuple_value: Any, index: int | None = None) -> None:
-        self.tuple_value = _as_pattern(tuple_value)
+        self.tuple_value = self.tuple = _as_pattern(tuple_value)
         self.index = None if index is None or index < 0 else index
 
 

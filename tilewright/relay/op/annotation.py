@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.dtype import DataType
+from ...ir.errors import BuildError
 from ..expr import Call
 from ..ty import Type, tensor_fields
 from .attributes import flag, text
@@ -14,7 +15,14 @@ from .registry import OpPattern, RelayOp, Tensor, operator, refuse, register
 from .shapes import need_dtype
 from .traits import Traits
 
-__all__ = ["checkpoint", "on_device", "simulated_quantize", "stop_fusion"]
+__all__ = [
+    "checkpoint",
+    "compiler_begin",
+    "compiler_end",
+    "on_device",
+    "simulated_quantize",
+    "stop_fusion",
+]
 
 
 def _same(types: list[Any], attrs: Any) -> Type:
@@ -44,6 +52,40 @@ _on_device = _mark(
     OpPattern.OPAQUE,
     {"device": text(""), "constrain_result": flag(False), "constrain_body": flag(True)},
 )
+
+
+def _left_over(name: str) -> Any:
+    def compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
+        raise BuildError(
+            f"{name}(…, compiler={attrs.compiler!r}) is left in the graph: run relay.transform.PartitionGraph() before "
+            "the model is built"
+        )
+
+    return compute
+
+
+def _border(name: str) -> RelayOp:
+    return register(
+        name, inputs=None, attrs={"compiler": text("")}, rel=_same, compute=_left_over(name),
+        pattern=OpPattern.OPAQUE,
+    )  # fmt: skip
+
+
+_compiler_begin = _border("annotation.compiler_begin")
+_compiler_end = _border("annotation.compiler_end")
+
+
+def compiler_begin(data: Any, compiler: str) -> Call:
+    """The value, as an input of a region for a code generator; `PartitionGraph` makes a function of the region."""
+    return _compiler_begin(data, compiler=compiler)
+
+
+def compiler_end(data: Any, compiler: str) -> Call:
+    """The value, as a result of a region for a code generator; `PartitionGraph` makes a function of the region."""
+    return _compiler_end(data, compiler=compiler)
+
+
+compiler_begin.op, compiler_end.op = _compiler_begin, _compiler_end  # type: ignore[attr-defined]
 
 
 def stop_fusion(data: Any) -> Call:

@@ -18,6 +18,7 @@ from ...ir.transform import Sequential as Sequential
 from ...ir.transform import module_pass as module_pass
 from .alter_op_layout import AlterOpLayout as AlterOpLayout
 from .annotate_spans import AnnotateSpans as AnnotateSpans
+from .annotate_target import AnnotateTarget as AnnotateTarget
 from .canonicalize_cast import CanonicalizeCast as CanonicalizeCast
 from .canonicalize_ops import CanonicalizeOps as CanonicalizeOps
 from .canonicalize_qnn import canonicalize_qnn_ops as canonicalize_qnn_ops
@@ -54,12 +55,14 @@ from .infer_type import infer_type as infer_type
 from .inline import Inline as Inline
 from .lambda_lift import LambdaLift as LambdaLift
 from .legalize import Legalize as Legalize
+from .merge_compiler_regions import MergeCompilerRegions as MergeCompilerRegions
 from .merge_composite import MergeComposite as MergeComposite
 from .mixed_precision import ToMixedPrecision as ToMixedPrecision
 from .normal_form import ToANormalForm as ToANormalForm
 from .normal_form import ToBasicBlockNormalForm as ToBasicBlockNormalForm
 from .normal_form import ToGraphNormalForm as ToGraphNormalForm
 from .offload import Offload as Offload
+from .partition_graph import PartitionGraph as PartitionGraph
 from .recast import recast as recast
 from .remove_unused_functions import RemoveUnusedFunctions as RemoveUnusedFunctions
 from .simplify_expr import SimplifyExpr as SimplifyExpr

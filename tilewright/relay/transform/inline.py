@@ -108,7 +108,9 @@ class _Inline(ExprMutator):
     def visit_call(self, call: Call) -> Any:
         new = super().visit_call(call)
         if isinstance(new.op, GlobalVar) and new.op in self.marked:
-            return substituted(self.body_of(new.op), new.args)
+            body = self.body_of(new.op)
+            # a function for another code generator stays whole
+            return Call(body, new.args) if "Compiler" in body.attrs else substituted(body, new.args)
         return new
 
     def visit_global_var(self, gvar: GlobalVar) -> Any:

@@ -1,0 +1,73 @@
+"""The passes of every `partition_for_NAME`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...ir.module import IRModule
+from ...ir.transform import PassContext, Sequential
+from ..expr import Function
+
+
+def partition_for(
+    name: str, mod: IRModule, params: Mapping[str, Any] | None = None, only_with: Sequence[str] = ()
+) -> IRModule:
+    """The module with functions for a code generator: those of its patterns, and of the operators that it takes.
+
+    Batch norms are folded into the weights first, if these are given in `params`. With `only_with`, a function without
+    any of these operators is left to this compiler.
+    """
+    from .. import transform as T
+    from ..binding import bind_params_in_module
+    from .register import get_pattern_table
+
+    passes = Sequential(
+        [
+            T.InferType(),
+            T.CanonicalizeOps(),
+            T.SimplifyInference(),
+            T.FoldConstant(),
+            T.FoldScaleAxis(),
+            T.SimplifyExpr(),
+            T.FoldConstant(),
+            T.MergeComposite(get_pattern_table(name)),
+            T.AnnotateTarget(name),
+            T.MergeCompilerRegions(),
+            T.PartitionGraph(),
+        ]
+    )
+    with PassContext(opt_level=3):
+        made: IRModule = passes(bind_params_in_module(mod, params))
+        return _pruned(made, name, only_with) if only_with else made
+
+
+def _pruned(mod: IRModule, name: str, wanted: Sequence[str]) -> IRModule:
+    """The module with functions that do too little for a code generator inlined again."""
+    from .. import transform as T
+    from ..analysis import post_order
+    from ..expr import Call
+
+    made = mod.clone()
+    for gv, func in mod.functions.items():
+        if not isinstance(func, Function) or func.attrs.get("Compiler") != name:
+            continue
+        names = {getattr(e.op, "name", "") for e in post_order(func) if isinstance(e, Call)}
+        if not names & set(wanted):
+            plain = {k: v for k, v in func.attrs.items() if k == "Inline"}
+            made[gv] = Function(func.params, func.body, func.ret_type, func.type_params, plain)
+    return _inlined_calls(T, made)
+
+
+def _inlined_calls(T: Any, mod: IRModule) -> IRModule:
+    """Inline the functions that are of this compiler, and keep those of others as global functions."""
+    kept = {gv: f for gv, f in mod.functions.items() if isinstance(f, Function) and "Compiler" in f.attrs}
+    for gv, f in kept.items():
+        mod[gv] = Function(
+            f.params, f.body, f.ret_type, f.type_params, {k: v for k, v in f.attrs.items() if k != "Inline"}
+        )
+    made: IRModule = T.Inline()(mod)
+    for gv, f in kept.items():
+        made[gv] = f
+    found: IRModule = T.InferType()(made)
+    return found
