@@ -70,6 +70,7 @@ class PrimFuncBuilder:
         self._check_args(tensors)
         self.caches: list[Buffer] = []  # the memory of what is staged
         self.shared: dict[Tensor, Tensor] = {}  # what a scan starts and goes on with, in the scan's memory
+        self.in_place = scans_in_place
         if scans_in_place:
             self._share_scans({*tensors, *(outputs or ())})
 
@@ -231,7 +232,10 @@ class PrimFuncBuilder:
         out: list[_Axis] = []
         for iv in (*op.axis, *op.reduce_axis):
             if time is not None and not out:
-                out.append(_Axis(iv.var, time.loop, _renewed(time.block)))
+                # Only what holds the state must be computed step by step; a part of a step fills memory of its own.
+                ordered = self._holds_state(op)
+                block = time.block if ordered else time.block.replace(iter_type=IterVar.DataPar)
+                out.append(_Axis(iv.var, time.loop, _renewed(block)))
                 continue
             dom = Range.from_min_extent(lower.index(iv.dom.min), lower.index(iv.dom.extent))
             out.append(_axis(iv.var, dom, iv.var.name, iv.iter_type))
@@ -258,6 +262,10 @@ class PrimFuncBuilder:
             span=op.span,
         )
         return seq(first, _loops(axes, BlockRealize([a.loop for a in axes], True, block, span=op.span), op))
+
+    def _holds_state(self, op: ComputeOp) -> bool:
+        """Whether a part of a scan's step writes the memory that the next step reads."""
+        return not self.in_place or any(t in self.shared for t in op.outputs)
 
     def _compute(self, op: ComputeOp, time: _Axis | None, into: list[Buffer] | None = None) -> Stmt:
         for value in op.body:
