@@ -11,6 +11,7 @@ from ..ir.errors import BuildError
 from ..ir.function import PrimFunc
 from ..ir.functor import statements
 from ..ir.module import IRModule
+from ..ir.op import rules_key
 from ..ir.stable_key import stable_key
 from ..ir.stmt import Allocate
 from ..ir.transform import PassContext
@@ -74,7 +75,7 @@ def _build_in_parts(inputs: Any, args: Any, name: str, binds: Any, target: Targe
     from ..codegen.llvm.linked import unit_of
 
     backend = backend_of(target)
-    settings = f"{target} {PassContext.current()}"
+    settings = f"{target} {PassContext.current()} {rules_key()}"
 
     def named(nest: PrimFunc) -> str:
         scopes = [scope_of(s.buffer_var) for s in statements(nest.body) if isinstance(s, Allocate)]
