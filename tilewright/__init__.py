@@ -27,6 +27,7 @@ declare_homes(
     passes=(f"{__name__}.tir.transform", f"{__name__}.relay.transform", f"{__name__}.relay.qnn"),
     kinds=f"{__name__}.backends",
     compiler=f"{__name__}.compiler",
+    libraries=f"{__name__}.contrib.libraries",
     graph_kernels=f"{__name__}.relay.backend.single",
     patterns=f"{__name__}.relay.dataflow_pattern",
     programs=f"{__name__}.exec",

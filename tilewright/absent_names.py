@@ -451,7 +451,7 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "contrib",
-        "cblas.* cublas.* cublaslt.* cutlass.* dnnl.* hipblas.* mkl.* nnpack.* rocblas.* tensorrt.* thrust.*",
+        "cublas.* cublaslt.* cutlass.* dnnl.* hipblas.* nnpack.* rocblas.* tensorrt.* thrust.*",
         _NO_LIBRARY,
         "use the operator of topi or relay",
     ),
@@ -462,10 +462,10 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
         "print(mod) shows the graph as text, and relay.analysis.post_order_visit walks it for a tool of your own",
     ),
     (
-        "contrib",
-        "random.* sort.* sparse.*",
-        "no functions of a runtime library are called",
-        "use NumPy for random numbers, topi.sort and topi.argsort, and topi.sparse.csrmm",
+        "contrib.torch",
+        "optimize_torch GraphExecutorFactoryWrapper GraphModule VMModule TraceTvmModule pytorch_tvm.* module.*",
+        "a PyTorch model is compiled by the importer of graphs",
+        "use relay.frontend.from_pytorch and relay.build",
     ),
     (
         "contrib",
