@@ -281,7 +281,8 @@ def test_the_functions_may_come_along_as_llvm_ir():
     s = te.create_schedule(B.op)
     jo, ji = s[B].split(B.op.axis[1], factor=4)
     s[B].tensorize(ji, double)
-    s[B].pragma(B.op.axis[0], "import_llvm", code)
+    s[B].pragma(B.op.axis[0], "import_llvm", code.replace("fadd", "fsub"))
+    s[B].pragma(jo, "import_llvm", code)  # of two definitions the last is taken
     a, b = np.arange(48, dtype="float32").reshape(6, 8), tvm.nd.array(np.zeros((6, 8), "float32"))
     tvm.build(s, [A, B], target="llvm")(tvm.nd.array(a), b)
     np.testing.assert_array_equal(b.numpy(), 2 * a)
