@@ -44,12 +44,6 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ("te", "gradient", "tensor expressions are not differentiated", _USE_FRAMEWORK),
     (
         "te",
-        "trace",
-        "compiled code does not call back for single elements",
-        "make the tensor an output of the function, or run the program with tir.interpret",
-    ),
-    (
-        "te",
         "TensorComputeOp",
         "a tensor intrinsic is not called inside te.compute",
         "write the computation and use s[tensor].tensorize",

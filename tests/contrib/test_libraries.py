@@ -104,3 +104,33 @@ def test_sparse_matrices():
 def test_a_function_of_a_library_is_found_by_its_name():
     assert tvm.get_global_func("tvm.contrib.cblas.matmul", allow_missing=True) is not None
     assert tvm.get_global_func("tvm.contrib.cblas.nothing", allow_missing=True) is None
+
+
+# ---------------------------------------------------------------------------- traces
+@pytest.fixture
+def seen():
+    values = []
+    tvm.register_func("tests.watch", lambda *args: values.append(args), override=True)
+    tvm.register_func("tests.change", lambda x: 2 * x, override=True)
+    yield values
+    for name in ("tests.watch", "tests.change"):
+        tvm.runtime.remove_global_func(name)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
+def test_a_trace_sees_values_and_may_change_them(seen, dtype):
+    A = te.placeholder((3,), dtype, "A")
+    B = te.compute((3,), lambda i: tir.trace([i, A[i]], "tests.watch") + te.trace([A[i]], "tests.change"))
+    a = np.arange(3).astype(dtype)
+    _, b = run([A, B], a, a * 0)
+    np.testing.assert_array_equal(b, 3 * a)
+    assert seen == [(0, 0), (1, 1), (2, 2)]
+
+
+def test_a_trace_prints(capsys):
+    A = te.placeholder((2,), "int32", "A")
+    B = te.compute((2,), lambda i: tir.trace([i, A[i]]))
+    run([A, B], np.array([7, 8], "int32"), np.zeros(2, "int32"))
+    assert capsys.readouterr().out == "[0, 7]\n[1, 8]\n"
+    with pytest.raises(ValueError, match="a list of expressions"):
+        tir.trace([])

@@ -26,9 +26,8 @@ class PackedFunc:
 
 _Callable = TypeVar("_Callable", bound=Callable[..., Any])
 _functions: dict[str, PackedFunc] = {}
-_LIBRARIES: Final = (
-    "tvm.contrib."  # the functions of libraries, which are loaded when the first of them is asked for
-)
+# The functions of libraries, which are loaded when the first of them is asked for.
+_LIBRARIES: Final = ("tvm.contrib.", "tvm.default_trace_action")
 
 
 @overload
