@@ -42,12 +42,6 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     # -- tensor expressions ----------------------------------------------------------------------
     ("te", "gradient", "tensor expressions are not differentiated", _USE_FRAMEWORK),
-    (
-        "te",
-        "TensorComputeOp",
-        "a tensor intrinsic is not called inside te.compute",
-        "write the computation and use s[tensor].tensorize",
-    ),
     ("te", "HybridOp", "a hybrid script becomes a te.ExternOp", "use te.hybrid.script"),
     (
         "te.hybrid",

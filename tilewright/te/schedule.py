@@ -27,7 +27,7 @@ from .relations import Split as Split
 from .relations import Step, at_axes, leaf_indices, reading, root_values
 from .stage import Group, StageOp, blamed, fresh_axes, relayout_loops
 from .stage import Stage as Stage
-from .tensor import ComputeOp, Operation, PlaceholderOp, ScanOp, Tensor
+from .tensor import ComputeOp, Operation, PlaceholderOp, ScanOp, Tensor, TensorComputeOp
 
 
 class Schedule:
@@ -116,13 +116,12 @@ class Schedule:
         given = list(tensor) if isinstance(tensor, (list, tuple)) else [tensor]
         stage = self[given[0]]
         old = stage.op
-        if not isinstance(old, ComputeOp):
+        if not isinstance(old, (ComputeOp, TensorComputeOp)):
             raise ScheduleError(f"cache_write({old.name}): it takes a computed tensor\n  at {user_span()}")
         _check_all_outputs(old, given, self)
         _check_layout_only(stage)
         name = f"{old.name}_{scope.replace('.', '_')}"
-        axes = fresh_axes(old.axis)
-        inner = StageOp(name, old, axes, at_axes(old.body, old.axis, axes))
+        inner = _renamed(old, name)
         made = self._insert(self.stages.index(stage), inner)
         made.scope = scope
         layout = _layout_of(stage)
@@ -132,7 +131,7 @@ class Schedule:
         stage.root_iter_vars = list(old.axis)
         stage.all_iter_vars, stage.leaf_iter_vars = list(old.axis), list(old.axis)
         reduced = len(old.reduce_axis)
-        if old.num_outputs > 1:
+        if old.num_outputs > 1 or isinstance(old, TensorComputeOp):
             self._staged[stage.origin_op] = scope
 
         def edit(r: Replay) -> None:
@@ -344,7 +343,29 @@ def _in_arguments(func: PrimFunc, buffers: Mapping[int, Buffer]) -> PrimFunc:
     )
 
 
-def _check_all_outputs(op: ComputeOp, given: Sequence[Tensor], schedule: Schedule) -> None:
+def _renamed(op: ComputeOp | TensorComputeOp, name: str) -> ComputeOp | TensorComputeOp:
+    """The same computation under another name, over axes of its own."""
+    axes = fresh_axes(op.axis)
+    if isinstance(op, ComputeOp):
+        return StageOp(name, op, axes, at_axes(op.body, op.axis, axes))
+    table = {a.var: b.var for a, b in zip(op.axis, axes, strict=True)}
+    regions = [[substitute(r, table) for r in part] for part in op.input_regions]
+    scalars = [substitute(e, table) for e in op.scalar_inputs]
+    return TensorComputeOp(
+        name,
+        op.tag,
+        axes,
+        op.reduce_axis,
+        op.schedulable_ndim,
+        op.intrin,
+        op.inputs,
+        regions,
+        scalars,
+        op.attrs,
+    )
+
+
+def _check_all_outputs(op: ComputeOp | TensorComputeOp, given: Sequence[Tensor], schedule: Schedule) -> None:
     """Refuse a cache of some outputs of an operation only: all of them are computed together."""
     for t in given:
         if schedule[t].op is not op:
