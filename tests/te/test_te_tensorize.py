@@ -334,6 +334,23 @@ def gemv(m, l):
     return te.decl_tensor_intrin(c.op, intrin_func, binds={a: Ab, b: Bb, c: Cb})
 
 
+def test_code_in_a_file(tmp_path):
+    (tmp_path / "code.ll").write_text(
+        "define float @twice(float %x) {\n  %y = fadd float %x, %x\n  ret float %y\n}\n"
+    )
+    A = te.placeholder((4,), name="A")
+    B = te.compute((4,), lambda i: tir.call_pure_extern("float32", "twice", A[i]), name="B")
+    s = te.create_schedule(B.op)
+    s[B].pragma(B.op.axis[0], "import_llvm", str(tmp_path / "code.ll"))
+    a, b = tvm.nd.array(np.arange(4, dtype="float32")), tvm.nd.empty((4,))
+    tvm.build(s, [A, B], target="llvm")(a, b)
+    np.testing.assert_array_equal(b.numpy(), 2 * a.numpy())
+    s = te.create_schedule(B.op)
+    s[B].pragma(B.op.axis[0], "import_llvm", str(tmp_path / "none.ll"))
+    with pytest.raises(tvm.TVMError, match=r"names the file .*none\.ll, which cannot be read"):
+        tvm.build(s, [A, B], target="llvm")
+
+
 def test_the_tutorial_with_an_intrinsic_in_c(tmp_path):
     """C code through clang's LLVM IR (or zig's), brought along by a pragma; the reduction goes on outside."""
     from tilewright.contrib import clang

@@ -32,9 +32,12 @@ def build(
 ) -> Any:
     """Compile exactly the loops that are given.
 
-    `inputs` is a te schedule with `args`, a PrimFunc, an IRModule, a tir.Schedule, or a dict from
+    `inputs` is a te schedule with `args`, a PrimFunc, an IRModule, a list of these two, a tir.Schedule, or a dict from
     targets to modules. A te schedule without a `name` becomes "default_function"; a PrimFunc keeps its own name.
+    Text in the place of `args` is the target.
     """
+    if isinstance(args, (str, Target)) and target is None:  # `build([f, g], "llvm")`
+        args, target = None, args
     with deep_programs():
         return _build_all(inputs, args, target, target_host, name, binds)
 

@@ -176,15 +176,36 @@ def _added(entry: Any) -> tuple[int, Any]:
     return phase, pair[1]
 
 
+def _check_args(args: Sequence[Any] | None, functions: Sequence[PrimFunc]) -> None:
+    """Refuse arguments that cannot be those of a function, which says itself what it takes."""
+    if args is not None and len(args) and not (len(functions) == 1 and len(functions[0].params) == len(args)):
+        raise ValueError(
+            f"args has {len(args)} arguments, and the functions take "
+            f"{', '.join(str(len(f.params)) for f in functions)}; args go with a te schedule, a function says itself "
+            "what it takes"
+        )
+
+
+def _merged(modules: Sequence[IRModule]) -> IRModule:
+    """One module of the functions of several."""
+    functions: dict[str, Any] = {}
+    for mod in modules:
+        for gv, func in mod.functions.items():
+            if gv.name_hint in functions:
+                raise ValueError(
+                    f"two of the functions are called {gv.name_hint!r}; lower them with name= to tell them apart"
+                )
+            functions[gv.name_hint] = func
+    return IRModule(functions)
+
+
 def as_module(inp: Any, args: Sequence[Any] | None, name: str, binds: Mapping[Any, Any] | None) -> IRModule:
     """The argument of `lower` or `build`, as a module in block form."""
     if isinstance(inp, IRModule):
-        if args is not None and len(args):
-            raise ValueError("args go with a te schedule; a module says itself what its functions take")
+        _check_args(args, [f for f in inp.functions.values() if isinstance(f, PrimFunc)])
         return inp
     if isinstance(inp, PrimFunc):
-        if args is not None and len(args):
-            raise ValueError("args go with a te schedule; a PrimFunc says itself what it takes")
+        _check_args(args, [inp])
         symbol = inp.attrs.get("global_symbol")
         if symbol is None or (name != "main" and symbol != name):
             inp = inp.with_attr("global_symbol", name)
@@ -196,6 +217,8 @@ def as_module(inp: Any, args: Sequence[Any] | None, name: str, binds: Mapping[An
                 "lowering a te schedule needs args: the tensors that the function takes, in order"
             )
         return IRModule({name: to_func(args, name=name, binds=binds)})
+    if isinstance(inp, (list, tuple)) and inp and all(isinstance(f, (IRModule, PrimFunc)) for f in inp):
+        return _merged([as_module(f, None, name, None) for f in inp])
     if isinstance(inp, (list, tuple)) and all(isinstance(t, Tensor) for t in inp):
         return IRModule({name: create_prim_func(list(inp)).with_attr("global_symbol", name)})
     if hasattr(inp, "mod") and isinstance(inp.mod, IRModule):  # a tir.Schedule

@@ -421,7 +421,8 @@ def _lay_out(stage: Stage, layout: IndexMap) -> None:
 
 def _parted(stage: Stage) -> tuple[list[Step], list[Step]]:
     """The steps of a stage about its reduction axes, and those about the others, which stay after rfactor."""
-    reduced, kept = [], []
+    reduced: list[Step] = []
+    kept: list[Step] = []
     for step in stage.steps:
         kinds = {a.is_reduction for a in step.axes}
         if len(kinds) > 1:
