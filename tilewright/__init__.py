@@ -31,6 +31,7 @@ declare_homes(
     compiler=f"{__name__}.compiler",
     expressions=f"{__name__}.ir.expr",
     graphs=f"{__name__}.relay",
+    libraries=f"{__name__}.contrib.libraries",
     graph_kernels=f"{__name__}.relay.backend.single",
     graph_library=f"{__name__}.relay.std",
     patterns=f"{__name__}.relay.dataflow_pattern",

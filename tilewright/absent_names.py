@@ -34,18 +34,6 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     # -- tensor expressions ----------------------------------------------------------------------
     ("te", "gradient", "tensor expressions are not differentiated", _USE_FRAMEWORK),
-    (
-        "te",
-        "trace",
-        "compiled code does not call back for single elements",
-        "make the tensor an output of the function, or run the program with tir.interpret",
-    ),
-    (
-        "te",
-        "TensorComputeOp",
-        "a tensor intrinsic is not called inside te.compute",
-        "write the computation and use s[tensor].tensorize",
-    ),
     ("te", "HybridOp", "a hybrid script becomes a te.ExternOp", "use te.hybrid.script"),
     (
         "te.hybrid",
@@ -404,15 +392,21 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "contrib",
-        "cblas.* cublas.* cublaslt.* cutlass.* dnnl.* hipblas.* mkl.* nnpack.* rocblas.* tensorrt.* thrust.*",
+        "cublas.* cublaslt.* cutlass.* dnnl.* hipblas.* nnpack.* rocblas.* tensorrt.* thrust.*",
         _NO_LIBRARY,
         "use the operator of topi or relay",
     ),
     (
         "contrib",
-        "random.* sort.*",
+        "sort.*",
         "no functions of a runtime library are called",
-        "use NumPy for random numbers, and topi.sort and topi.argsort",
+        "use topi.sort and topi.argsort",
+    ),
+    (
+        "contrib.torch",
+        "optimize_torch GraphExecutorFactoryWrapper GraphModule VMModule TraceTvmModule pytorch_tvm.* module.*",
+        "a PyTorch model is compiled by the importer of graphs",
+        "use relay.frontend.from_pytorch and relay.build",
     ),
     (
         "contrib",

@@ -22,7 +22,7 @@ def declare_homes(**homes: str | tuple[str, ...]) -> None:
 
 def homes_of(what: str) -> Iterator[ModuleType]:
     """The modules that hold the things of a name, each loaded when it is asked for."""
-    return map(importlib.import_module, _homes[what])
+    return map(importlib.import_module, _homes.get(what, ()))
 
 
 def home_of(what: str) -> ModuleType:

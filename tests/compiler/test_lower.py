@@ -440,3 +440,27 @@ def test_binds_give_tensors_the_buffers_of_the_user():
     made = tvm.lower(s, [A, B], binds={A: buffer})["main"]
     held = made.buffer_map[made.params[0]]
     assert (held.name, held.data_alignment) == ("mine", 128)
+
+
+def test_several_functions_at_once():
+    A = te.placeholder((4,), name="A")
+    made = []
+    for name, step in (("one", 1), ("two", 2)):
+        B = te.compute((4,), lambda i, step=step: A[i] + step, name="B")
+        made.append(tvm.lower(te.create_schedule(B.op), [A, B], name=name))
+    lib = tvm.build(made, "llvm")
+    a, b = tvm.nd.array(np.arange(4, dtype="float32")), tvm.nd.empty((4,))
+    for name, step in (("one", 1), ("two", 2)):
+        lib[name](a, b)
+        np.testing.assert_array_equal(b.numpy(), a.numpy() + step)
+    with pytest.raises(ValueError, match="two of the functions are called 'one'"):
+        tvm.build([made[0], made[0]], "llvm")
+
+
+def test_arguments_that_a_function_says_itself():
+    A = te.placeholder((4,), name="A")
+    B = te.compute((4,), lambda i: A[i] + 1, name="B")
+    func = te.create_prim_func([A, B])
+    assert tvm.build(func, [A, B], "llvm") is not None
+    with pytest.raises(ValueError, match="args has 1 arguments, and the functions take 2"):
+        tvm.build(func, [A], "llvm")

@@ -64,7 +64,7 @@ LAYERS: dict[str, set[str]] = {
     "auto_scheduler": {*_MACHINE, *_BASE, "te", "topi", "tune", "relay", "rpc"},
     # the classic homes of names that live elsewhere
     "_ffi": {"runtime"},
-    "contrib": {"runtime", "files", "ir", "absent", "homes", "target", "te", "relay"},
+    "contrib": {"runtime", "files", "ir", "absent", "homes", "target", "te", "compiler", "tune", "relay"},
     "driver": {"compiler"},
     "error": {"ir.errors"},
     "exec": {"rpc"},

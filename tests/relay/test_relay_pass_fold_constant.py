@@ -100,3 +100,18 @@ def test_it_can_be_switched_off(disabled):
     with tvm.transform.PassContext(opt_level=3, disabled_pass=["FoldConstant"] if disabled else []):
         after = tvm.transform.Sequential([FoldConstant()])(mod)
     assert count(after, "exp") == int(disabled)
+
+
+def test_instruments_see_the_passes_over_the_program_alone():
+    seen = []
+
+    @tvm.instrument.pass_instrument
+    class Watch:
+        def run_before_pass(self, mod, info):
+            seen.append(info.name)
+
+    x = relay.const(np.arange(6, dtype="float32").reshape(2, 3) + 0.625)
+    mod = tvm.IRModule.from_expr(relay.Function([], relay.exp(relay.transpose(x))))
+    with tvm.transform.PassContext(opt_level=3, instruments=[Watch()]):
+        relay.transform.FoldConstant()(mod)
+    assert seen and not [name for name in seen if name.startswith("tir.")]

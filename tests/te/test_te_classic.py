@@ -200,3 +200,62 @@ def test_a_second_instruction_for_an_axis_replaces_the_first():
         tvm.lower(s, [A, C])
     s[C].tensorize(inner, intrin(4, "second"))
     assert '"second"' in str(tvm.lower(s, [A, C]))
+
+
+# ---------------------------------------------------------------------------- scans
+def recurrence(m=6, n=10):
+    X = te.placeholder((m, n), name="X")
+    state = te.placeholder((m, n))
+    init = te.compute((1, n), lambda _, i: X[0, i])
+    s1 = te.compute((m, n), lambda t, i: state[t - 1, i] * 2, name="s1")
+    s2 = te.compute((m, n), lambda t, i: s1[t, i] + X[t, i], name="s2")
+    return X, s1, s2, te.scan(init, s2, state, inputs=[X])
+
+
+@pytest.mark.parametrize("inlined", [False, True])
+def test_a_step_of_several_stages(inlined):
+    X, s1, s2, result = recurrence()
+    s = te.create_schedule(result.op)
+    outer, _inner = s[s2].split(s2.op.axis[1], factor=4)
+    if inlined:
+        s[s1].compute_inline()
+    else:
+        s[s1].compute_at(s[s2], outer)
+    x = np.random.default_rng(0).integers(-4, 4, (6, 10)).astype("float32")
+    _, got = run(s, [X, result], x, x * 0)
+    want = x.copy()
+    for t in range(1, 6):
+        want[t] = want[t - 1] * 2 + x[t]
+    np.testing.assert_array_equal(got, want)
+
+
+def test_a_stage_that_reads_other_elements_of_the_step_before():
+    m, n = 6, 10
+    X = te.placeholder((m, n), name="X")
+    state = te.placeholder((m, n))
+    init = te.compute((1, n), lambda _, i: X[0, i])
+    # reads the step before at other elements: fine in its own loop, and inside of another one
+    s1 = te.compute((m, n), lambda t, i: state[t - 1, n - 1 - i], name="s1")
+    s2 = te.compute((m, n), lambda t, i: s1[t, i] + 1, name="s2")
+    result = te.scan(init, s2, state, inputs=[X])
+    s = te.create_schedule(result.op)
+    s[s1].compute_at(s[s2], s2.op.axis[1])
+    x = np.arange(60, dtype="float32").reshape(m, n)
+    _, got = run(s, [X, result], x, x * 0)
+    want = x.copy()
+    for t in range(1, m):
+        want[t] = want[t - 1][::-1] + 1
+    np.testing.assert_array_equal(got, want)
+
+
+def test_graphs_of_operations():
+    A, B, C = blur()
+    s = te.create_schedule(C.op)
+    s[B].compute_at(s[C], C.op.axis[1])
+    graph = te.schedule.CreateReadGraph([C.op])
+    assert list(graph) == [A.op, B.op, C.op] and graph[C.op] == [B]
+    assert te.schedule.PostDFSOrder([C.op], graph) == [A.op, B.op, C.op]
+    path = te.schedule.CreateAttachPath(s)
+    assert path[B.op] == [C.op.axis[1], C.op.axis[0]] and path[C.op] == []
+    _X, s1, s2, result = recurrence()
+    assert te.schedule.ScanGetBody(result.op) == [s1.op, s2.op]

@@ -80,9 +80,9 @@ def test_outside_of_a_compute():
             '  hint: convert it: .astype("int32")',
         ),
         (
-            lambda: V[0:2],
+            lambda: V[0:2] + 1,
             "`V` is indexed with a slice; an element has an index for each dimension\n  at @\n"
-            "  hint: make the part you want with te.compute",
+            "  hint: a part is what a tensor intrinsic takes; otherwise make the part you want with te.compute",
         ),
         (
             lambda: list(V),

@@ -414,10 +414,6 @@ def test_thread_axes():
     {
         "gradient": "te.gradient is not part of tilewright: tensor expressions are not differentiated; take gradients in the "
         "framework that the model comes from",
-        "trace": "te.trace is not part of tilewright: compiled code does not call back for single elements; make the tensor "
-        "an output of the function, or run the program with tir.interpret",
-        "TensorComputeOp": "te.TensorComputeOp is not part of tilewright: a tensor intrinsic is not called inside "
-        "te.compute; write the computation and use s[tensor].tensorize",
         "HybridOp": "te.HybridOp is not part of tilewright: a hybrid script becomes a te.ExternOp; use te.hybrid.script",
     }.items(),
     ids=lambda value: value if value.isidentifier() else "",

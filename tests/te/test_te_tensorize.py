@@ -14,7 +14,7 @@ import pytest
 import tilewright as tvm
 from tilewright import te, tir
 from tilewright.ir.equal import assert_structural_equal
-from tilewright.ir.errors import ScheduleError, UnsupportedError
+from tilewright.ir.errors import ScheduleError, TensorExpressionError, UnsupportedError
 
 N, M, L = 16, 32, 24
 
@@ -281,7 +281,8 @@ def test_the_functions_may_come_along_as_llvm_ir():
     s = te.create_schedule(B.op)
     jo, ji = s[B].split(B.op.axis[1], factor=4)
     s[B].tensorize(ji, double)
-    s[B].pragma(B.op.axis[0], "import_llvm", code)
+    s[B].pragma(B.op.axis[0], "import_llvm", code.replace("fadd", "fsub"))
+    s[B].pragma(jo, "import_llvm", code)  # of two definitions the last is taken
     a, b = np.arange(48, dtype="float32").reshape(6, 8), tvm.nd.array(np.zeros((6, 8), "float32"))
     tvm.build(s, [A, B], target="llvm")(tvm.nd.array(a), b)
     np.testing.assert_array_equal(b.numpy(), 2 * a)
@@ -331,6 +332,23 @@ def gemv(m, l):
         return tir.SeqStmt([reset(), update()]), reset(), update()
 
     return te.decl_tensor_intrin(c.op, intrin_func, binds={a: Ab, b: Bb, c: Cb})
+
+
+def test_code_in_a_file(tmp_path):
+    (tmp_path / "code.ll").write_text(
+        "define float @twice(float %x) {\n  %y = fadd float %x, %x\n  ret float %y\n}\n"
+    )
+    A = te.placeholder((4,), name="A")
+    B = te.compute((4,), lambda i: tir.call_pure_extern("float32", "twice", A[i]), name="B")
+    s = te.create_schedule(B.op)
+    s[B].pragma(B.op.axis[0], "import_llvm", str(tmp_path / "code.ll"))
+    a, b = tvm.nd.array(np.arange(4, dtype="float32")), tvm.nd.empty((4,))
+    tvm.build(s, [A, B], target="llvm")(a, b)
+    np.testing.assert_array_equal(b.numpy(), 2 * a.numpy())
+    s = te.create_schedule(B.op)
+    s[B].pragma(B.op.axis[0], "import_llvm", str(tmp_path / "none.ll"))
+    with pytest.raises(tvm.TVMError, match=r"names the file .*none\.ll, which cannot be read"):
+        tvm.build(s, [A, B], target="llvm")
 
 
 def test_the_tutorial_with_an_intrinsic_in_c(tmp_path):
@@ -539,26 +557,18 @@ def test_what_decl_tensor_intrin_refuses(expect, told):
         fcompute of a tensor intrinsic gives statements, not 3
         """,
     )
-    with pytest.raises(UnsupportedError) as caught:
-        te.decl_tensor_intrin(b.op, lambda ins, outs: nothing, scalar_params=[te.var("n")])
-    expect(
-        told(caught),
-        """
-        te.decl_tensor_intrin with scalar_params is not supported; bind them in fcompute
-        """,
-    )
     made = te.decl_tensor_intrin(
         b.op, lambda ins, outs: tir.call_extern("int32", "f", outs[0].access_ptr("w"))
     )
     assert isinstance(made.body, tir.Evaluate)
-    with pytest.raises(UnsupportedError) as caught:
-        made(a)
-    expect(
-        told(caught),
-        """
-        calling tensor intrinsic tensor_intrin inside te.compute is not supported; write the computation and use s[…].tensorize
-        """,
-    )
+    with pytest.raises(
+        TensorExpressionError, match="takes 1 tensors and 0 scalars, and is called with 1 and 1"
+    ):
+        made(a[0:4], 3)
+    with pytest.raises(TensorExpressionError, match="has no reduce_init and reduce_update"):
+        made(a[0:4], reduce_axis=te.reduce_axis((0, 2), "k"))
+    with pytest.raises(TensorExpressionError, match="has the step 2, and must be dense"):
+        made(a[0:4:2])
 
 
 def test_what_a_stage_refuses(expect, told):
@@ -585,3 +595,98 @@ def test_what_a_stage_refuses(expect, told):
           hint: the loops are i, j_outer, j_inner, k
         """,
     )
+
+
+# ---------------------------------------------------------------------------- calls inside of te.compute
+@pytest.fixture
+def tiles():
+    """Functions of tiles, in Python: a sum, a product with one row after the other, and their start."""
+
+    def add(x, y, z, scale=1, shift=0):
+        z.copyfrom((x.numpy() + y.numpy()) * scale + shift)
+
+    def update(w, x, z):
+        z.copyfrom(z.numpy() + w.numpy() @ x.numpy())
+
+    def zero(z):
+        z.copyfrom(z.numpy() * 0)
+
+    held = {"tests.add": add, "tests.update": update, "tests.zero": zero}
+    for name, f in held.items():
+        tvm.register_func(name, f, override=True)
+    yield
+    for name in held:
+        tvm.runtime.remove_global_func(name)
+
+
+def intrin_add(n):
+    x, y = te.placeholder((n,), name="x"), te.placeholder((n,), name="y")
+    z = te.compute((n,), lambda i: x[i] + y[i], name="z")
+    return te.decl_tensor_intrin(
+        z.op,
+        lambda ins, outs: tir.call_packed("tests.add", *ins, *outs),
+        default_buffer_params={"offset_factor": 1},
+    )
+
+
+def test_a_tile_for_each_call(tiles):
+    add = intrin_add(4)
+    A, B = te.placeholder((6, 4), name="A"), te.placeholder((6, 4), name="B")
+    B1 = te.compute((6, 4), lambda i, j: B[i, j] + 5, name="B1")
+    C = te.compute((6, 4), lambda i: add(A[i, 0:4], B1[i]), name="C")
+    assert isinstance(C.op, te.TensorComputeOp) and C.op.input_tensors == (A, B1)
+    s = te.create_schedule(C.op)
+    assert s[C].leaf_iter_vars == [C.op.axis[0]] and len(C.op.axis) == 2
+    CL = s.cache_write(C, "global")
+    xo, _xi = s[CL].split(CL.op.axis[0], factor=2)
+    s[B1].compute_at(s[CL], xo)
+    a, b = np.random.default_rng(0).integers(-9, 9, (2, 6, 4)).astype("float32")
+    c = tvm.nd.array(a * 0)
+    tvm.build(s, [A, B, C], target="llvm")(tvm.nd.array(a), tvm.nd.array(b), c)
+    np.testing.assert_array_equal(c.numpy(), a + b + 5)
+
+
+def test_a_reduction_of_tiles(tiles):
+    m, n, parts = 4, 3, 5
+    w, x = te.placeholder((m, n), name="w"), te.placeholder((n,), name="x")
+    k = te.reduce_axis((0, n), "k")
+    z = te.compute((m,), lambda i: te.sum(w[i, k] * x[k], axis=k), name="z")
+
+    def call(ins, outs):
+        update = tir.call_packed("tests.update", *ins, *outs)
+        return update, tir.call_packed("tests.zero", *outs), update
+
+    gemv = te.decl_tensor_intrin(z.op, call, default_buffer_params={"offset_factor": 1})
+    A, B = te.placeholder((2, parts, m, n), name="A"), te.placeholder((parts, n), name="B")
+    r = te.reduce_axis((0, parts), "r")
+    C = te.compute((2, m), lambda i: gemv(A[i, r, 0:m, 0:n], B[r, 0:n], reduce_axis=r), name="C")
+    assert C.op.reduce_axis == (r,)
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-9, 9, shape).astype("float32") for shape in ((2, parts, m, n), (parts, n)))
+    c = tvm.nd.array(np.full((2, m), 7, "float32"))
+    tvm.build(te.create_schedule(C.op), [A, B, C], target="llvm")(tvm.nd.array(a), tvm.nd.array(b), c)
+    np.testing.assert_array_equal(c.numpy(), np.einsum("ipmn,pn->im", a, b))
+
+
+def test_scalar_parameters_of_an_instruction(tiles):
+    x, v, w = te.placeholder((4,), name="x"), te.var("v"), te.var("w")
+    z = te.compute((4,), lambda i: x[i] * v + w, name="z")
+    scaled = te.decl_tensor_intrin(
+        z.op,
+        lambda ins, outs, sp: tir.call_packed("tests.add", ins[0], ins[0], outs[0], *sp),
+        scalar_params=[v, w],
+        default_buffer_params={"offset_factor": 1},
+    )
+    A = te.placeholder((3, 4), name="A")
+    C = te.compute((3, 4), lambda i: scaled(i * i, A[i], i + 1), name="C")
+    a = np.arange(12, dtype="float32").reshape(3, 4)
+    c = tvm.nd.array(a * 0)
+    s = te.create_schedule(C.op)
+    tvm.build(s, [A, C], target="llvm")(tvm.nd.array(a), c)
+    i = np.arange(3)[:, None]
+    np.testing.assert_array_equal(c.numpy(), 2 * a * i * i + i + 1)
+    B = te.compute((4,), lambda i: A[0, i] * 2 + 1, name="B")
+    s = te.create_schedule(B.op)
+    s[B].tensorize(B.op.axis[0], scaled)
+    with pytest.raises(UnsupportedError, match="has scalar parameters, which tensorize does not find"):
+        tvm.lower(s, [A, B])

@@ -98,6 +98,11 @@ class Backend(TargetKind):
         return self.generate(ready, run_passes(self.passes(self.pipeline.kernels, target), ready), target)
 
 
+def lowering_rules(target: Target | None) -> tuple[str, ...]:
+    """The names under which `register_intrin_lowering` has rules for a target."""
+    return ("default",) if target is None else (target.kind.name, "default")
+
+
 def backend_of(target: Target) -> Backend:
     """The backend of a target."""
     assert isinstance(target.kind, Backend)

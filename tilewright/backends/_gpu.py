@@ -10,7 +10,7 @@ from ..ir.transform import Pass, PassContext
 from ..target import Target
 from ..target.gpu_machine import register_split
 from ..tir import transform as T
-from . import Pipeline, backend_of, unless, when
+from . import Pipeline, backend_of, lowering_rules, unless, when
 
 
 def _no_bound_checkers(target: Target | None) -> None:
@@ -75,7 +75,7 @@ PIPELINE: Final = Pipeline(
         unless("tir.disable_cse_tir", T.CommonSubexprElimTIR()),
     ),
     barriers=(T.ThreadSync("shared.cluster"), T.ThreadSync("shared", "shared.dyn")),
-    instructions=(T.LowerIntrin(library=True),),
+    instructions=(lambda target: T.LowerIntrin(library=True, rules=lowering_rules(target)),),
     kernels=(_cut_kernels,),
 )
 

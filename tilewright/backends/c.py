@@ -8,7 +8,7 @@ from ..ir.module import IRModule
 from ..target import Target
 from ..target.kinds import CPU_CODE, Option
 from ..tir import transform as T
-from . import Backend
+from . import Backend, lowering_rules
 from ._cpu import LOWERING
 
 
@@ -23,6 +23,8 @@ BACKEND: Final = Backend(
     device_type=1,
     family="cpu",
     options={**CPU_CODE, "march": Option("text", "the architecture, for the C compiler")},
-    pipeline=LOWERING._replace(instructions=(T.LowerIntrin(library=True),)),
+    pipeline=LOWERING._replace(
+        instructions=(lambda target: T.LowerIntrin(library=True, rules=lowering_rules(target)),)
+    ),
     generate=_generate,
 )

@@ -9,7 +9,7 @@ from ..ir.transform import Pass
 from ..target import Target
 from ..target.kinds import CPU_CODE, Option
 from ..tir import transform as T
-from . import Backend
+from . import Backend, lowering_rules
 from ._cpu import LOWERING
 
 _FAST_MATH: Final = ("", "-nnan", "-ninf", "-nsz", "-arcp", "-contract", "-reassoc")
@@ -23,6 +23,7 @@ def _expand(target: Target | None) -> Pass:
         has_fma=cpu.fma,
         avx512="avx512f" in cpu.features and cpu.arch == "x86_64",
         simplified=True,
+        rules=lowering_rules(target),
     )
     return made
 

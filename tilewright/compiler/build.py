@@ -11,6 +11,7 @@ from ..ir.errors import BuildError
 from ..ir.function import PrimFunc
 from ..ir.functor import statements
 from ..ir.module import IRModule
+from ..ir.op import rules_key
 from ..ir.stable_key import stable_key
 from ..ir.stmt import Allocate
 from ..ir.transform import PassContext
@@ -31,9 +32,12 @@ def build(
 ) -> Any:
     """Compile exactly the loops that are given.
 
-    `inputs` is a te schedule with `args`, a PrimFunc, an IRModule, a tir.Schedule, or a dict from
+    `inputs` is a te schedule with `args`, a PrimFunc, an IRModule, a list of these two, a tir.Schedule, or a dict from
     targets to modules. A te schedule without a `name` becomes "default_function"; a PrimFunc keeps its own name.
+    Text in the place of `args` is the target.
     """
+    if isinstance(args, (str, Target)) and target is None:  # `build([f, g], "llvm")`
+        args, target = None, args
     with deep_programs():
         return _build_all(inputs, args, target, target_host, name, binds)
 
@@ -74,7 +78,7 @@ def _build_in_parts(inputs: Any, args: Any, name: str, binds: Any, target: Targe
     from ..codegen.llvm.linked import unit_of
 
     backend = backend_of(target)
-    settings = f"{target} {PassContext.current()}"
+    settings = f"{target} {PassContext.current()} {rules_key()}"
 
     def named(nest: PrimFunc) -> str:
         scopes = [scope_of(s.buffer_var) for s in statements(nest.body) if isinstance(s, Allocate)]

@@ -207,6 +207,19 @@ def _check_args(mod: IRModule, args: Sequence[Any] | None) -> None:
             )
 
 
+def _merged(modules: Sequence[IRModule]) -> IRModule:
+    """One module of the functions of several."""
+    functions: dict[str, Any] = {}
+    for mod in modules:
+        for gv, func in mod.functions.items():
+            if gv.name_hint in functions:
+                raise ValueError(
+                    f"two of the functions are called {gv.name_hint!r}; lower them with name= to tell them apart"
+                )
+            functions[gv.name_hint] = func
+    return IRModule(functions)
+
+
 def as_module(inp: Any, args: Sequence[Any] | None, name: str, binds: Mapping[Any, Any] | None) -> IRModule:
     """The argument of `lower` or `build`, as a module in block form."""
     if isinstance(inp, IRModule):
@@ -225,6 +238,8 @@ def as_module(inp: Any, args: Sequence[Any] | None, name: str, binds: Mapping[An
                 "lowering a te schedule needs args: the tensors that the function takes, in order"
             )
         return IRModule({name: to_func(args, name=name, binds=binds)})
+    if isinstance(inp, (list, tuple)) and inp and all(isinstance(f, (IRModule, PrimFunc)) for f in inp):
+        return _merged([as_module(f, None, name, None) for f in inp])
     if isinstance(inp, (list, tuple)) and all(isinstance(t, Tensor) for t in inp):
         return IRModule({name: create_prim_func(list(inp)).with_attr("global_symbol", name)})
     if hasattr(inp, "mod") and isinstance(inp.mod, IRModule):  # a tir.Schedule

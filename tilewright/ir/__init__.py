@@ -104,7 +104,7 @@ def _of_graphs(name: str) -> Any:
 __getattr__ = lazily(
     __name__,
     {
-        "base": "EnvFunc get_first_structural_mismatch make_node register_op_attr",
+        "base": "EnvFunc get_first_structural_mismatch make_node register_intrin_lowering register_op_attr",
         "tensor_type": "TensorType",
     },
     "base diagnostics tensor_type",

@@ -10,7 +10,7 @@ from ..runtime.registry import get_global_func
 from .equal import assert_structural_equal, first_mismatch, structural_equal, structural_hash
 from .errors import TVMError, near_matches
 from .node import Node
-from .op import Op, graph_operators, register_op
+from .op import LOWERING, Op, graph_operators, register_op
 from .serialize import load_json, node_classes, save_json
 from .span import Span
 
@@ -75,6 +75,22 @@ def register_op_attr(op_name: str, attr_key: str, value: Any = None, level: int 
         return given
 
     return register(value) if value is not None else register
+
+
+def register_intrin_lowering(op_name: str, target: str, *, f: Any = None, level: int = 10) -> Any:
+    """Register the rule that replaces calls of an operator for a kind of target; "default" is for all kinds.
+
+    register_intrin_lowering("tir.exp", target="cuda", f=lambda call: tir.call_pure_extern("float32", "__expf", …))
+
+    The rule gets the call and returns an expression; the call itself means that the rule does not apply. Of several
+    rules that of the highest level acts. Without `f` it is a decorator.
+    """
+
+    def register(rule: Any) -> Any:
+        register_op_attr(op_name, f"{target}{LOWERING}", rule, level)
+        return rule
+
+    return register if f is None else register(f)
 
 
 class EnvFunc:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from enum import IntEnum
 from typing import Any, Final
 
@@ -23,11 +24,12 @@ class CallEffectKind(IntEnum):
 class Op:
     """An operator. `name` is `tir.exp`; the script form is `T.exp`."""
 
-    __slots__ = ("attrs", "effect", "name", "vectorizable")
+    __slots__ = ("attrs", "effect", "levels", "name", "vectorizable")
 
     def __init__(self, name: str, effect: CallEffectKind, vectorizable: bool) -> None:
         self.name, self.effect, self.vectorizable = name, effect, vectorizable
         self.attrs: dict[str, Any] = {}
+        self.levels: dict[str, int] = {}  # of the attributes
 
     @staticmethod
     def get(name: str) -> Op:
@@ -58,13 +60,39 @@ class Op:
         return self.attrs.get(name)
 
     def set_attr(self, name: str, value: Any, level: int = 10) -> None:
-        self.attrs[name] = value
+        """Set an attribute; one that was set at a higher level stays."""
+        held = self.levels.get(name, level)
+        if level < held:
+            return
+        self.attrs[name], self.levels[name] = value, level
+        if name == "TCallEffectKind":
+            self.effect = CallEffectKind(int(value))
+        elif name == "TVectorizable":
+            self.vectorizable = bool(value)
+        elif name.endswith(LOWERING):
+            _lowering_rules.append(f"{self.name} {name}")
+
+    def reset_attr(self, name: str) -> None:
+        """Remove an attribute."""
+        self.attrs.pop(name, None)
+        self.levels.pop(name, None)
 
     def same_as(self, other: object) -> bool:
         return self is other
 
     def __repr__(self) -> str:
         return f"Op({self.name})"
+
+
+LOWERING: Final = ".FLowerIntrinsic"  # behind a kind of target: the rule that replaces a call for it
+_lowering_rules: Final[list[str]] = []
+_process: Final = os.urandom(16).hex()
+
+
+def rules_key() -> str:
+    """What keys of compiled code must hold of the lowering rules of a program: nothing without such rules, else
+    something of this process alone, as rules are functions."""
+    return f"{_process} {len(_lowering_rules)}" if _lowering_rules else ""
 
 
 def register_op(name: str, effect: CallEffectKind = CallEffectKind.Pure, *, vectorizable: bool = False) -> Op:

@@ -589,6 +589,20 @@ def call_packed(*args: Any, span: Any = None) -> PrimExpr:
     return Call(INT32, Op.get("tir.call_packed"), tuple(_packed_arg(a) for a in args))
 
 
+def trace(args: Any, trace_action: str = "tvm.default_trace_action") -> PrimExpr:
+    """The last of `args`, which a function of the global registry sees, with all of them, each time it is computed.
+
+    te.compute((n,), lambda i: tir.trace([i, A[i]], "my.watch"))
+
+    The function may return another value, which takes the place of the last one; None keeps it.
+    """
+    if not isinstance(args, (list, tuple)) or not args:
+        raise ValueError("trace takes a list of expressions, of which the last is the value")
+    values = tuple(_packed_arg(a) for a in args)
+    watch = (convert("tvm.contrib.trace"), convert(trace_action))
+    return Call(values[-1].dtype, Op.get("tir.call_packed"), (*watch, *values))
+
+
 def _packed_arg(value: Any) -> PrimExpr:
     access = getattr(value, "access_ptr", None)
     return convert(value) if access is None else stack_array(value)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Final, Literal, TypeVar, overload
+
+from ..homes import homes_of
 
 
 class PackedFunc:
@@ -24,6 +26,8 @@ class PackedFunc:
 
 _Callable = TypeVar("_Callable", bound=Callable[..., Any])
 _functions: dict[str, PackedFunc] = {}
+# The functions of libraries, which are loaded when the first of them is asked for.
+_LIBRARIES: Final = ("tvm.contrib.", "tvm.default_trace_action")
 
 
 @overload
@@ -68,6 +72,9 @@ def get_global_func(name: str, allow_missing: bool) -> PackedFunc | None: ...
 def get_global_func(name: str, allow_missing: bool = False) -> PackedFunc | None:
     """The function registered under a name; if there is none, an error, or None with `allow_missing`."""
     found = _functions.get(name)
+    if found is None and name.startswith(_LIBRARIES):
+        for _ in homes_of("libraries"):  # they register themselves when they are loaded
+            found = _functions.get(name)
     if found is None and not allow_missing:
         raise ValueError(f"there is no global function {name!r}; register one with @register_func({name!r})")
     return found

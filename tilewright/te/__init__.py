@@ -49,6 +49,7 @@ from ..ir.ops import (
     sqrt,
     tan,
     tanh,
+    trace,
     trunc,
 )
 from . import tensor
@@ -217,6 +218,6 @@ nextafter = _lifted(_ops.nextafter, "nextafter")
 ldexp = _lifted(_ops.ldexp, "ldexp")
 
 
-gradient, trace = absent("te.gradient"), absent("te.trace")
+gradient = absent("te.gradient")
 
 __getattr__ = lazily(__name__, {"schedule": "Schedule Stage create_schedule"}, "hybrid schedule")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..ir.buffer import Buffer, BufferRegion, decl_buffer
+from ..ir.buffer import Buffer, BufferRegion, MatchBufferRegion, decl_buffer
 from ..ir.deep import deep_programs
 from ..ir.dtype import DataType
 from ..ir.expr import BufferLoad, IterVar, PrimExpr, Range, Reduce, Var, const
@@ -21,7 +21,17 @@ from .errors import refuse, shown
 from .graph import OpGraph
 from .lower_expr import LowerExpr
 from .regions import read_regions
-from .tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, ScanOp, Tensor, unique_nodes
+from .tensor import (
+    ComputeOp,
+    ExternOp,
+    Operation,
+    PlaceholderOp,
+    ScanOp,
+    Tensor,
+    TensorComputeOp,
+    unique_nodes,
+)
+from .tensor_intrin import implementation
 
 
 @dataclass(slots=True)
@@ -70,6 +80,7 @@ class PrimFuncBuilder:
         self._check_args(tensors)
         self.caches: list[Buffer] = []  # the memory of what is staged
         self.shared: dict[Tensor, Tensor] = {}  # what a scan starts and goes on with, in the scan's memory
+        self.in_place = scans_in_place
         if scans_in_place:
             self._share_scans({*tensors, *(outputs or ())})
 
@@ -215,8 +226,12 @@ class PrimFuncBuilder:
 
     # -- statements -----------------------------------------------------------------------
     def _statement(self, op: Operation) -> Stmt:
+        if isinstance(op, (ComputeOp, TensorComputeOp)) and op in self.staged:
+            return self._staged(op)
         if isinstance(op, ComputeOp):
-            return self._staged(op) if op in self.staged else self._compute(op, None)
+            return self._compute(op, None)
+        if isinstance(op, TensorComputeOp):
+            return self._tiles(op)
         if isinstance(op, ExternOp):
             return self._extern(op)
         assert isinstance(op, ScanOp)
@@ -231,21 +246,33 @@ class PrimFuncBuilder:
         out: list[_Axis] = []
         for iv in (*op.axis, *op.reduce_axis):
             if time is not None and not out:
-                out.append(_Axis(iv.var, time.loop, _renewed(time.block)))
+                # Only what holds the state must be computed step by step; a part of a step fills memory of its own.
+                ordered = self._holds_state(op)
+                block = time.block if ordered else time.block.replace(iter_type=IterVar.DataPar)
+                out.append(_Axis(iv.var, time.loop, _renewed(block)))
                 continue
             dom = Range.from_min_extent(lower.index(iv.dom.min), lower.index(iv.dom.extent))
             out.append(_axis(iv.var, dom, iv.var.name, iv.iter_type))
         return out
 
-    def _staged(self, op: ComputeOp) -> Stmt:
+    def _staged(self, op: ComputeOp | TensorComputeOp) -> Stmt:
         """First all outputs into memory of a scope, then one copy of all of them."""
         scope = self.staged[op]
         results = [self.buffer_of(t) for t in op.outputs]
         names = [_fresh(f"{b.name}_{scope.replace('.', '_')}", self._names) for b in results]
         caches = [decl_buffer(b.shape, b.dtype, n, scope=scope) for b, n in zip(results, names, strict=True)]
         self.caches += caches
-        first = self._compute(op, None, caches)
-        axes = self._axes(op, None)[: len(op.axis)]
+        first = self._compute(op, None, caches) if isinstance(op, ComputeOp) else self._tiles(op, caches)
+        lower = self._lower({})
+        axes = [
+            _axis(
+                iv.var,
+                Range.from_min_extent(lower.index(iv.dom.min), lower.index(iv.dom.extent)),
+                iv.var.name,
+                0,
+            )
+            for iv in op.axis
+        ]
         at = [a.block.var for a in axes]
         pairs = list(zip(results, caches, strict=True))
         name = self.copy_names[op] = _fresh(f"{op.name}_copy", self._blocks)
@@ -258,6 +285,10 @@ class PrimFuncBuilder:
             span=op.span,
         )
         return seq(first, _loops(axes, BlockRealize([a.loop for a in axes], True, block, span=op.span), op))
+
+    def _holds_state(self, op: ComputeOp) -> bool:
+        """Whether a part of a scan's step writes the memory that the next step reads."""
+        return not self.in_place or any(t in self.shared for t in op.outputs)
 
     def _compute(self, op: ComputeOp, time: _Axis | None, into: list[Buffer] | None = None) -> Stmt:
         for value in op.body:
@@ -310,6 +341,37 @@ class PrimFuncBuilder:
             # A `comm_reducer` is declared to be commutative.
             block = block.replace(annotations={**block.annotations, ANY_ORDER: True})
         return _loops(axes[0 if time is None else 1 :], BlockRealize(points, True, block, span=op.span), op)
+
+    def _tiles(self, op: TensorComputeOp, into: list[Buffer] | None = None) -> Stmt:
+        """A call of the intrinsic for each tile, over views of its operands."""
+        lower = self._lower({})
+        outer = (*op.axis[: op.schedulable_ndim], *op.reduce_axis)
+        doms = [Range.from_min_extent(lower.index(iv.dom.min), lower.index(iv.dom.extent)) for iv in outer]
+        axes = [_axis(iv.var, d, iv.var.name, iv.iter_type) for iv, d in zip(outer, doms, strict=True)]
+        lower = self._lower({a.source: a.block.var for a in axes if a.source is not None})
+
+        def part(buffer: Buffer, region: Sequence[Range]) -> BufferRegion:
+            ranges = [Range.from_min_extent(lower.index(r.min), lower.index(r.extent)) for r in region]
+            return BufferRegion(buffer, tuple(ranges))
+
+        reads = [part(self.buffer_of(t), r) for t, r in zip(op.inputs, op.input_regions, strict=True)]
+        tile = [Range.from_min_extent(iv.var, 1) for iv in op.axis[: op.schedulable_ndim]]
+        tile += [iv.dom for iv in op.axis[op.schedulable_ndim :]]
+        writes = [part(b, tile) for b in into or [self.buffer_of(t) for t in op.outputs]]
+        views, init, body = implementation(op)
+        scalars = {v: lower.visit(e) for v, e in zip(op.intrin.scalar_params, op.scalar_inputs, strict=True)}
+        block = Block(
+            [a.block for a in axes],
+            reads,
+            writes,
+            self._block_name(op),
+            substitute(body, scalars),
+            None if init is None else substitute(init, scalars),
+            match_buffers=[MatchBufferRegion(v, r) for v, r in zip(views, (*reads, *writes), strict=True)],
+            annotations=dict(op.attrs),
+            span=op.span,
+        )
+        return _loops(axes, BlockRealize([a.loop for a in axes], True, block, span=op.span), op)
 
     def _extern(self, op: ExternOp) -> Stmt:
         pairs = [

@@ -24,10 +24,12 @@ from .tensor import (
     PlaceholderOp,
     ScanOp,
     Tensor,
+    TensorComputeOp,
     checked_dtype,
     checked_shape,
     reduction_vars,
 )
+from .tensor_intrin import TensorIntrinCall
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _tag: ContextVar[TagScope | None] = ContextVar("tilewright_te_tag", default=None)
@@ -153,8 +155,8 @@ def compute(
     """
     with building(f"te.compute `{name}`"):
         dims = checked_shape(shape)
-        names = _axis_names(fcompute, len(dims), varargs_names)
-        axis = [IterVar(Range(0, d), n, IterVar.DataPar) for n, d in zip(names, dims, strict=True)]
+        names, short = _axis_names(fcompute, len(dims), varargs_names)
+        axis = [IterVar(Range(0, d), n, IterVar.DataPar) for n, d in zip(names, dims, strict=False)]
         tag = _current_tag(tag)
         try:
             result = fcompute(*[iv.var for iv in axis])
@@ -165,6 +167,10 @@ def compute(
             if told is None:
                 raise
             raise told from None
+        if isinstance(result, TensorIntrinCall):
+            return _in_tiles(name, tag, attrs, axis, dims, result)
+        if short:
+            raise refuse(short, "give it one argument for each dimension, or *i for all of them")
         several = isinstance(result, (tuple, list))
         body = [_as_value(v) for v in (result if several else (result,))]
         if not body:
@@ -173,8 +179,38 @@ def compute(
     return op.output(0) if len(body) == 1 else tuple(op.outputs)
 
 
-def _axis_names(f: Callable[..., Any], ndim: int, varargs_names: Sequence[str] | None) -> list[str]:
-    """The names of the function's parameters: the iterators are called after them."""
+def _in_tiles(
+    name: str,
+    tag: str,
+    attrs: Mapping[str, Any] | None,
+    axis: list[IterVar],
+    dims: tuple[PrimExpr, ...],
+    call: TensorIntrinCall,
+) -> Any:
+    """The tensors that calls of an intrinsic give, one call for each point of `axis`."""
+    inner = [
+        IterVar(Range(0, d), f"ax{i}", IterVar.DataPar) for i, d in enumerate(dims[len(axis) :], len(axis))
+    ]
+    op = TensorComputeOp(
+        name,
+        tag,
+        [*axis, *inner],
+        call.reduce_axis,
+        len(axis),
+        call.intrin,
+        call.tensors,
+        call.regions,
+        call.scalar_inputs,
+        attrs,
+    )
+    return op.output(0) if op.num_outputs == 1 else tuple(op.outputs)
+
+
+def _axis_names(
+    f: Callable[..., Any], ndim: int, varargs_names: Sequence[str] | None
+) -> tuple[list[str], str]:
+    """The names of the function's parameters, after which the iterators are called; and what is wrong if there are
+    fewer than dimensions, which only holds for a function that calls a tensor intrinsic."""
     try:
         parameters = list(inspect.signature(f).parameters.values())
     except (TypeError, ValueError):
@@ -187,14 +223,14 @@ def _axis_names(f: Callable[..., Any], ndim: int, varargs_names: Sequence[str] |
         if varargs_names is not None and len(varargs_names) != rest:
             raise refuse(f"varargs_names has {len(varargs_names)} names for {rest} dimensions")
         names += list(varargs_names) if varargs_names is not None else [f"i{i}" for i in range(rest)]
-    if len(names) != ndim or needed > ndim:
-        takes = needed if needed > ndim else len(names)
-        raise refuse(
-            f"the function takes {takes} argument{'' if takes == 1 else 's'} and the shape has "
-            f"{ndim} dimension{'' if ndim == 1 else 's'}",
-            "give it one argument for each dimension, or *i for all of them",
-        )
-    return names
+    takes = needed if needed > ndim else len(names)
+    wrong = (
+        f"the function takes {takes} argument{'' if takes == 1 else 's'} and the shape has "
+        f"{ndim} dimension{'' if ndim == 1 else 's'}"
+    )
+    if needed > ndim:
+        raise refuse(wrong, "give it one argument for each dimension, or *i for all of them")
+    return names, "" if len(names) == ndim else wrong
 
 
 def _as_value(value: Any) -> PrimExpr:

@@ -20,14 +20,14 @@ from ..tir.schedule import Schedule as TirSchedule
 from ..tir.schedule.index_map import IndexMap
 from ..tir.schedule.inline import short_first
 from .create_prim_func import PrimFuncBuilder
-from .graph import post_order
+from .graph import OpGraph, post_order
 from .relations import Fuse as Fuse
 from .relations import Singleton as Singleton
 from .relations import Split as Split
 from .relations import Step, at_axes, leaf_indices, reading, root_values
 from .stage import Group, StageOp, blamed, fresh_axes, relayout_loops
 from .stage import Stage as Stage
-from .tensor import ComputeOp, Operation, PlaceholderOp, ScanOp, Tensor
+from .tensor import ComputeOp, Operation, PlaceholderOp, ScanOp, Tensor, TensorComputeOp
 
 # The attribute of a function whose loops the automatic scheduler chooses when it is lowered.
 AUTOMATIC = "tilewright.auto_schedule"
@@ -124,13 +124,12 @@ class Schedule:
         given = list(tensor) if isinstance(tensor, (list, tuple)) else [tensor]
         stage = self[given[0]]
         old = stage.op
-        if not isinstance(old, ComputeOp):
+        if not isinstance(old, (ComputeOp, TensorComputeOp)):
             raise ScheduleError(f"cache_write({old.name}): it takes a computed tensor\n  at {user_span()}")
         _check_all_outputs(old, given, self)
         _check_layout_only(stage)
         name = f"{old.name}_{scope.replace('.', '_')}"
-        axes = fresh_axes(old.axis)
-        inner = StageOp(name, old, axes, at_axes(old.body, old.axis, axes))
+        inner = _renamed(old, name)
         made = self._insert(self.stages.index(stage), inner)
         made.scope = scope
         layout = _layout_of(stage)
@@ -140,7 +139,7 @@ class Schedule:
         stage.root_iter_vars = list(old.axis)
         stage.all_iter_vars, stage.leaf_iter_vars = list(old.axis), list(old.axis)
         reduced = len(old.reduce_axis)
-        if old.num_outputs > 1:
+        if old.num_outputs > 1 or isinstance(old, TensorComputeOp):
             self._staged[stage.origin_op] = scope
 
         def edit(r: Replay) -> None:
@@ -354,7 +353,29 @@ def _in_arguments(func: PrimFunc, buffers: Mapping[int, Buffer]) -> PrimFunc:
     )
 
 
-def _check_all_outputs(op: ComputeOp, given: Sequence[Tensor], schedule: Schedule) -> None:
+def _renamed(op: ComputeOp | TensorComputeOp, name: str) -> ComputeOp | TensorComputeOp:
+    """The same computation under another name, over axes of its own."""
+    axes = fresh_axes(op.axis)
+    if isinstance(op, ComputeOp):
+        return StageOp(name, op, axes, at_axes(op.body, op.axis, axes))
+    table = {a.var: b.var for a, b in zip(op.axis, axes, strict=True)}
+    regions = [[substitute(r, table) for r in part] for part in op.input_regions]
+    scalars = [substitute(e, table) for e in op.scalar_inputs]
+    return TensorComputeOp(
+        name,
+        op.tag,
+        axes,
+        op.reduce_axis,
+        op.schedulable_ndim,
+        op.intrin,
+        op.inputs,
+        regions,
+        scalars,
+        op.attrs,
+    )
+
+
+def _check_all_outputs(op: ComputeOp | TensorComputeOp, given: Sequence[Tensor], schedule: Schedule) -> None:
     """Refuse a cache of some outputs of an operation only: all of them are computed together."""
     for t in given:
         if schedule[t].op is not op:
@@ -410,7 +431,8 @@ def _lay_out(stage: Stage, layout: IndexMap) -> None:
 
 def _parted(stage: Stage) -> tuple[list[Step], list[Step]]:
     """The steps of a stage about its reduction axes, and those about the others, which stay after rfactor."""
-    reduced, kept = [], []
+    reduced: list[Step] = []
+    kept: list[Step] = []
     for step in stage.steps:
         kinds = {a.is_reduction for a in step.axes}
         if len(kinds) > 1:
@@ -545,3 +567,33 @@ def _inline(schedule: Schedule, fits: Callable[[list[Any], list[Any]], bool]) ->
         reads = [n for e in op.body for n in pre_order(e) if isinstance(n, ProducerLoad)]
         if all(fits(axes, list(n.indices)) for n in reads):
             stage.compute_inline()
+
+
+def CreateReadGraph(ops: Sequence[Operation]) -> Map:
+    """For each operation behind `ops` the tensors that it reads."""
+    return Map({op: list(op.input_tensors) for op in post_order(ops)})
+
+
+def PostDFSOrder(ops: Sequence[Operation], graph: Mapping[Operation, Any] | None = None) -> list[Operation]:
+    """The operations behind `ops`, each after those that it reads."""
+    return [op for op in post_order(ops) if graph is None or op in graph]
+
+
+def CreateAttachPath(schedule: Schedule) -> Map:
+    """For each stage the loops that it is computed in, innermost first."""
+    out = Map()
+    for stage in schedule.stages:
+        path: list[IterVar] = []
+        found = stage.attached()
+        while found is not None:
+            parent, axis = found
+            at = parent._position(axis)
+            path += reversed(parent.leaf_iter_vars[: at + 1])
+            found = parent.attached()
+        out[stage.op] = path
+    return out
+
+
+def ScanGetBody(scan: ScanOp) -> list[Operation]:
+    """The operations of a scan's step, in order."""
+    return list(OpGraph([scan]).body(scan))

@@ -19,7 +19,7 @@ from ..tir.schedule.index_map import IndexMap
 from ..tir.schedule.marks import thread_of
 from ..tir.schedule.tensorize import tensorize_declared
 from .relations import MARKS, Fuse, IterVarAttr, Singleton, Split, Step, follow
-from .tensor import BaseComputeOp, ComputeOp, Operation, ScanOp, Tensor
+from .tensor import BaseComputeOp, ComputeOp, Operation, ScanOp, Tensor, TensorComputeOp
 from .tensor_intrin import TensorIntrin
 
 if TYPE_CHECKING:
@@ -106,6 +106,8 @@ class Stage:
         axes = [*op.axis, *op.reduce_axis] if isinstance(op, BaseComputeOp) else []
         if isinstance(op, ScanOp):
             axes = [op.scan_axis]
+        if isinstance(op, TensorComputeOp):
+            axes = [*op.axis[: op.schedulable_ndim], *op.reduce_axis]
         self.root_iter_vars: list[IterVar] = list(axes)
         self.all_iter_vars: list[IterVar] = list(axes)
         self.leaf_iter_vars: list[IterVar] = list(axes)

@@ -373,10 +373,44 @@ class ScanOp(Operation):
 
 
 class TensorComputeOp(BaseComputeOp):
-    """A compute whose element is a tensor intrinsic."""
+    """A compute whose elements come in tiles, each from a call of a tensor intrinsic.
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        absent("te.TensorComputeOp")()
+    The first `schedulable_ndim` axes run over the tiles, the others inside of one. `input_regions` are the parts of
+    `inputs` that a call reads, and `scalar_inputs` the values of the intrinsic's scalar parameters.
+    """
+
+    __slots__ = ("input_regions", "inputs", "intrin", "scalar_inputs", "schedulable_ndim")
+    kind = "te.compute"
+
+    def __init__(
+        self,
+        name: str,
+        tag: str,
+        axis: Sequence[IterVar],
+        reduce_axis: Sequence[IterVar],
+        schedulable_ndim: int,
+        intrin: Any,
+        tensors: Sequence[Tensor],
+        regions: Sequence[Sequence[Range]],
+        scalar_inputs: Sequence[PrimExpr] = (),
+        attrs: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(name, tag, attrs)
+        self._axis, self._reduce_axis = tuple(axis), tuple(reduce_axis)
+        self.schedulable_ndim, self.intrin = schedulable_ndim, intrin
+        self.inputs = self.input_tensors = tuple(tensors)
+        self.input_regions = tuple(tuple(r) for r in regions)
+        self.scalar_inputs = tuple(scalar_inputs)
+
+    @property
+    def num_outputs(self) -> int:
+        return len(self.intrin.buffers) - len(self.intrin.inputs)
+
+    def output_shape(self, index: int) -> tuple[PrimExpr, ...]:
+        return tuple(iv.dom.extent for iv in self._axis)
+
+    def output_dtype(self, index: int) -> DataType:
+        return self.intrin.buffers[len(self.intrin.inputs) + index].dtype  # type: ignore[no-any-return]
 
 
 class HybridOp(Operation):
@@ -423,7 +457,7 @@ def _as_index(tensor: Tensor, value: Any) -> PrimExpr:
     if isinstance(value, slice):
         raise refuse(
             f"`{tensor.name}` is indexed with a slice; an element has an index for each dimension",
-            "make the part you want with te.compute",
+            "a part is what a tensor intrinsic takes; otherwise make the part you want with te.compute",
         )
     if isinstance(value, bool) or not (isinstance(value, ExprOp) or hasattr(value, "item")):
         if isinstance(value, Tensor):
@@ -479,7 +513,7 @@ class Tensor:
 
     def __getitem__(self, indices: Any) -> Any:
         items = tuple(indices) if isinstance(indices, (tuple, list)) else (indices,)
-        if len(items) < len(self.shape):
+        if len(items) < len(self.shape) or any(isinstance(i, slice) for i in items):
             return TensorSlice(self, items)
         return self(*items)
 

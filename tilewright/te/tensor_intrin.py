@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..ir.buffer import Buffer, BufferRegion, decl_buffer
 from ..ir.errors import UnsupportedError
-from ..ir.expr import PrimExpr, Var
+from ..ir.expr import IterVar, PrimExpr, ProducerLoad, Range, Var, convert
 from ..ir.function import PrimFunc
-from ..ir.functor import rewrite
+from ..ir.functor import renew_defs, rewrite
 from ..ir.stmt import Block, BlockRealize, Evaluate, For, Stmt
-from .create_prim_func import build_prim_func
 from .errors import refuse
-from .tensor import ComputeOp, Operation, PlaceholderOp, Tensor
+from .tensor import ComputeOp, Operation, PlaceholderOp, Tensor, TensorSlice
 
 Declared = tuple[PrimFunc, PrimFunc]
 
@@ -33,16 +32,37 @@ class TensorIntrin:
         body: Stmt | None,
         reduce_init: Stmt | None,
         reduce_update: Stmt | None,
+        scalar_params: Sequence[Var] = (),
     ) -> None:
         self.name, self.op, self.inputs = name, op, op.input_tensors
         self.buffers = tuple(buffers)
         self.body, self.reduce_init, self.reduce_update = body, reduce_init, reduce_update
+        self.scalar_params = tuple(scalar_params)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise UnsupportedError(
-            f"calling tensor intrinsic {self.name} inside te.compute is not supported; write the computation "
-            "and use s[…].tensorize"
-        )
+    def __call__(self, *args: Any, reduce_axis: Any = None) -> TensorIntrinCall:
+        """A call inside of te.compute, of parts of tensors (`A[i, 0:16]`) and of values for the scalar parameters.
+
+        te.compute((64, 16), lambda i: vadd(A[i, 0:16], B[i, 0:16]))
+        """
+        what = f"tensor intrinsic {self.name}"
+        parts = [a for a in args if isinstance(a, (TensorSlice, ProducerLoad))]
+        scalars = [convert(a) for a in args if not isinstance(a, (TensorSlice, ProducerLoad))]
+        if len(parts) != len(self.inputs) or len(scalars) != len(self.scalar_params):
+            raise refuse(
+                f"it takes {len(self.inputs)} tensors and {len(self.scalar_params)} scalars, and is called with "
+                f"{len(parts)} and {len(scalars)}",
+                what=what,
+            )
+        axes = [] if reduce_axis is None else reduce_axis
+        axes = [axes] if isinstance(axes, IterVar) else list(axes)
+        if axes and (self.reduce_init is None or self.reduce_update is None):
+            raise refuse(
+                "it is called with reduce_axis= and has no reduce_init and reduce_update",
+                "let its function return (body, reduce_init, reduce_update)",
+                what=what,
+            )
+        tensors = [p.tensor if isinstance(p, TensorSlice) else p.producer for p in parts]
+        return TensorIntrinCall(self, tensors, [_region(p) for p in parts], axes, scalars)
 
     def __repr__(self) -> str:
         return f"TensorIntrin({self.name})"
@@ -50,6 +70,11 @@ class TensorIntrin:
     # -- as functions ----------------------------------------------------------------------
     def forms(self) -> tuple[Declared | None, Declared | None, Declared | None]:
         """Description and implementation of the whole computation, of the init, and of one update."""
+        if self.scalar_params:
+            raise UnsupportedError(
+                f"tensor intrinsic {self.name} has scalar parameters, which tensorize does not find; call it inside of "
+                "te.compute"
+            )
         desc = self._describe()
         count = len(self.inputs)
         ins, outs = self.buffers[:count], self.buffers[count:]
@@ -69,7 +94,54 @@ class TensorIntrin:
             t: decl_buffer(b.shape, b.dtype, b.name, scope=b.scope())
             for t, b in zip(tensors, self.buffers, strict=True)
         }
+        from .create_prim_func import build_prim_func  # which asks this module what calls do
+
         return build_prim_func(tensors, binds=plain, name=self.name)[0]
+
+
+class TensorIntrinCall(NamedTuple):
+    """A call of a tensor intrinsic, which `te.compute` makes an operation of."""
+
+    intrin: TensorIntrin
+    tensors: list[Tensor]
+    regions: list[list[Range]]
+    reduce_axis: list[IterVar]
+    scalar_inputs: list[PrimExpr]
+
+
+def _region(part: TensorSlice | ProducerLoad) -> list[Range]:
+    tensor = part.tensor if isinstance(part, TensorSlice) else part.producer
+    at = [*part.indices, *[slice(None)] * (len(tensor.shape) - len(part.indices))]
+    ranges = []
+    for index, dim in zip(at, tensor.shape, strict=True):
+        if not isinstance(index, slice):
+            ranges.append(Range.from_min_extent(convert(index), 1))
+            continue
+        if index.step not in (None, 1):
+            raise refuse(f"a part of `{tensor.name}` has the step {index.step}, and must be dense")
+        ranges.append(
+            Range(0 if index.start is None else index.start, dim if index.stop is None else index.stop)
+        )
+    return ranges
+
+
+def implementation(call: Any) -> tuple[tuple[Buffer, ...], Stmt | None, Stmt]:
+    """Buffers of its own for a call of an intrinsic, and what it does with them first, and at each step."""
+    intrin = call.intrin
+    count = len(intrin.inputs)
+    ins, outs = intrin.buffers[:count], intrin.buffers[count:]
+    body, init = intrin.body, None
+    if call.reduce_axis:
+        body, init = intrin.reduce_update, intrin.reduce_init
+    if body is None:
+        raise refuse("its function gave no body", what=f"tensor intrinsic {intrin.name}")
+    func = _function(ins, outs, intrin.buffers, body)
+    assert isinstance(func.body, BlockRealize)
+    if init is not None:
+        func = func.replace(body=func.body.replace(block=func.body.block.replace(init=init)))
+    made = renew_defs(func)
+    assert isinstance(made.body, BlockRealize)
+    return tuple(made.buffer_map[p] for p in made.params), made.body.block.init, made.body.block.body
 
 
 def _function(ins: Sequence[Buffer], outs: Sequence[Buffer], reads: Sequence[Buffer], body: Stmt) -> PrimFunc:
@@ -118,10 +190,6 @@ def decl_tensor_intrin(
     """
     if not isinstance(op, ComputeOp):
         raise TypeError(f"te.decl_tensor_intrin takes the operation of a te.compute, not {op!r}")
-    if scalar_params:
-        raise UnsupportedError(
-            "te.decl_tensor_intrin with scalar_params is not supported; bind them in fcompute"
-        )
     for t in op.input_tensors:
         if not isinstance(t.op, PlaceholderOp):
             raise refuse(
@@ -135,14 +203,15 @@ def decl_tensor_intrin(
         for t in (*op.input_tensors, *op.outputs)
     ]
     count = len(op.input_tensors)
-    result = fcompute(buffers[:count], buffers[count:])
+    scalars = list(scalar_params or ())
+    result = fcompute(buffers[:count], buffers[count:], *([scalars] if scalars else []))
     parts = list(result) if isinstance(result, (list, tuple)) else [result]
     if not 1 <= len(parts) <= 3:
         raise ValueError(f"fcompute of intrinsic {name} gave {len(parts)} statements, and not one to three")
     body, init, update = (_statement(p) for p in [*parts, None, None][:3])
     if not op.reduce_axis and (init is not None or update is not None):
         raise ValueError(f"intrinsic {name} is not a reduction, so it has no reduce_init and reduce_update")
-    return TensorIntrin(name, op, buffers, body, init, update)
+    return TensorIntrin(name, op, buffers, body, init, update, scalars)
 
 
 def _statement(part: Any) -> Stmt | None:

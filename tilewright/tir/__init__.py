@@ -85,6 +85,7 @@ from ..ir.ops import (
     sqrt,
     tan,
     tanh,
+    trace,
     trunc,
     truncdiv,
     truncmod,

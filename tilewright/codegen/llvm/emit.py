@@ -42,6 +42,19 @@ _ERROR_ASSERT, _ERROR_MEMORY = 1, 4
 _ENGINE_MARKS = ("coproc_scope", "pragma_dma_copy", "pragma_vector_unit", "pragma_alu")
 
 
+def _imported_text(value: str) -> str:
+    """The code of `pragma import_llvm`: LLVM IR as text, or the name of a file of it."""
+    if "\n" in value or not value.endswith(".ll"):
+        return value
+    try:
+        with open(value, encoding="utf-8") as file:
+            return file.read()
+    except OSError as error:
+        raise LoweringError(
+            f"pragma import_llvm names the file {value}, which cannot be read: {error}"
+        ) from None
+
+
 class FunctionEmitter:
     """The body of one LLVM function. Values are operands as text; types follow from the expressions."""
 
@@ -530,7 +543,7 @@ class FunctionEmitter:
                 "build for an accelerator, such as ext_dev, or leave the mark out"
             )
         if s.attr_key == "pragma_import_llvm" and isinstance(s.value, StringImm):
-            self.module.imported[s.value.value] = None
+            self.module.imported[_imported_text(s.value.value)] = None
         if s.attr_key == "pragma_nontemporal" and self.streaming is None and self.module.is_x86:
             memory.streamed(self, s.body)
             return

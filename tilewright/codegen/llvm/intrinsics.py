@@ -369,6 +369,8 @@ def _packed(f: FunctionEmitter, e: Call) -> str:
         f"ptr {result}, ptr {result_code})"
     )
     f.propagate(code)
+    if e.dtype.code == "void":
+        return "0"
     if e.dtype.is_float:
         wide = f.effect(f"load double, ptr {result}")
         return f.convert(wide, DataType("float64"), e.dtype)

@@ -18,7 +18,7 @@ from ...runtime import link
 from ...runtime.cheader import c_header
 from ...runtime.metadata import LibraryInfo, parse_metadata
 from .engine import JitLibrary, Machine, pool_text
-from .module import _METADATA, Code, LLVMModule, MachineModule
+from .module import _METADATA, Code, LLVMModule, MachineModule, link_imported
 from .module_emitter import metadata_line
 from .objects import compiled, made_by_llvm
 from .polls import INTERRUPT_SYMBOLS, WATCHES
@@ -59,8 +59,7 @@ def unit_of(module: LLVMModule) -> Unit:
 
     def optimized() -> Any:
         parsed = module.machine.parse(text)
-        for extra in module.imported:
-            parsed.link_in(module.machine.parse(extra, "the code of pragma import_llvm"))
+        link_imported(parsed, module.machine, module.imported)
         module.machine.optimize(parsed)
         return parsed
 

@@ -139,6 +139,20 @@ class MachineModule(Module):
         return JitLibrary(code, exports=(*runtime, *symbols), imports=imports)
 
 
+def link_imported(module: Any, machine: Machine, texts: Sequence[str]) -> None:
+    """Link code of `pragma import_llvm` into a module; of a function that several texts define, the last is taken."""
+    known: set[str] = set()
+    for text in reversed(texts):
+        parsed = machine.parse(text, "the code of pragma import_llvm")
+        for f in parsed.functions:
+            if f.is_declaration:
+                continue
+            if f.name in known:
+                f.linkage = "weak_any"  # gives way to the one that is there
+            known.add(f.name)
+        module.link_in(parsed)
+
+
 class LLVMModule(MachineModule):
     """Machine code of one program in LLVM IR."""
 
@@ -158,8 +172,7 @@ class LLVMModule(MachineModule):
     @cached_property
     def _optimized(self) -> Any:
         module = self.machine.parse(self.text)
-        for text in self.imported:
-            module.link_in(self.machine.parse(text, "the code of pragma import_llvm"))
+        link_imported(module, self.machine, self.imported)
         self.machine.optimize(module)
         return module
 

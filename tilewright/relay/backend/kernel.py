@@ -18,6 +18,7 @@ from ...codegen.llvm.objects import VERSION
 from ...compiler.build import build
 from ...ir.errors import InternalError, TVMError
 from ...ir.module import IRModule
+from ...ir.op import rules_key
 from ...ir.transform import Pass, PassContext
 from ...runtime.cache import digest
 from ...target import Target
@@ -170,7 +171,8 @@ def _recorded(fn: Function, constants: tuple[int, ...], target: Target, key: str
 def _settings() -> str:
     ctx = PassContext.current()
     options = {k: v for k, v in ctx.config.items() if k.startswith(("tir.", "tilewright."))}
-    return repr((ctx.opt_level, sorted(ctx.disabled_pass), sorted(options.items(), key=lambda kv: kv[0])))
+    held = sorted(options.items(), key=lambda kv: kv[0])
+    return repr((ctx.opt_level, sorted(ctx.disabled_pass), held, rules_key()))
 
 
 def _machine(target: Target) -> tuple[Any, ...]:

@@ -210,9 +210,6 @@ class RelayOp(Op):
         else:
             super().set_attr(name, value, level)
 
-    def reset_attr(self, name: str) -> None:
-        self.attrs.pop(name, None)
-
     def has_attr(self, name: str) -> bool:
         return self.get_attr(name) is not None
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from ...forks import new_in_child
 from ...homes import home_of
+from ...ir.transform import PassContext
 from ...runtime.ndarray import NDArray, array, empty
 from ..analysis import post_order
 from ..expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
@@ -29,6 +30,13 @@ def can_run(op: Any, result: Type) -> bool:
     return isinstance(op, RelayOp) and op.compute is not None and not is_dynamic(result)
 
 
+def _unwatched() -> PassContext:
+    """The current context without its instruments: they watch the passes over a program, and not those that compile
+    a part of it on the way."""
+    ctx = PassContext.current()
+    return PassContext(ctx.opt_level, ctx.required_pass, ctx.disabled_pass, config=ctx.config)
+
+
 def run_call(op: RelayOp, attrs: Any, types: list[Type], args: list[Any], result: Type) -> list[NDArray]:
     """The results of a call for arrays, with tuples flattened on both sides."""
     key = (op, op.compute, attrs, tuple(types), result)
@@ -37,7 +45,8 @@ def run_call(op: RelayOp, attrs: Any, types: list[Type], args: list[Any], result
         if kernel is None:
             params = [Var(f"p{i}", kind) for i, kind in enumerate(types)]
             fn = infer_type(Function(params, Call(op, params, attrs), attrs={"Primitive": 1}))
-            kernel = _kernels[key] = home_of("graph_kernels").kernels_of([fn])[fn]
+            with _unwatched():
+                kernel = _kernels[key] = home_of("graph_kernels").kernels_of([fn])[fn]
     return _launched(kernel, [a if isinstance(a, NDArray) else array(a) for a in args], result)
 
 
@@ -53,7 +62,7 @@ def run_all(roots: Sequence[Expr]) -> list[Expr]:
     body = _over(whole, params)
     fused = infer_type(fuse_ops(infer_type(Function(list(params.values()), body)), max_depth=DEPTH))
     order = [e for e in _outside(fused.body) if not is_primitive(e)]
-    with _lock:
+    with _lock, _unwatched():
         kernels = home_of("graph_kernels").kernels_of([e.op for e in order if isinstance(e, Call)])
     values: dict[Any, Any] = {params[c]: c.data for c in arrays}
     for e in order:

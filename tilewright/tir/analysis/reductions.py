@@ -6,10 +6,11 @@ from collections.abc import Set
 from typing import Any
 
 from ...arith import Analyzer
-from ...ir.expr import LE, LT, IterVar, PrimExpr, Var, const
-from ...ir.functor import renew_defs_in, substitute, vars_used
+from ...ir.buffer import MatchBufferRegion
+from ...ir.expr import LE, LT, BufferLoad, IterVar, PrimExpr, Var, const
+from ...ir.functor import pre_order, renew_defs_in, substitute, vars_used
 from ...ir.ops import conjuncts, in_range, is_one, less_equal, logical_and, sub
-from ...ir.stmt import Block, BlockRealize, For, ForKind, Stmt
+from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, Stmt
 from .regions import get_block_read_write_region
 
 
@@ -58,6 +59,23 @@ def reduction_loops(realize: BlockRealize, loops: list[For]) -> list[For]:
     return [loop for loop in loops if loop.loop_var in used]
 
 
+def _views_of_init(block: Block) -> list[MatchBufferRegion] | None:
+    """The views that the `init` of a block uses; None if one of them moves with a reduction."""
+    assert block.init is not None
+    used = vars_used(block.init)
+    touched = {n.buffer for n in pre_order(block.init) if isinstance(n, (BufferStore, BufferLoad))}
+    reduced = {iv.var for iv in block.iter_vars if iv.is_reduction}
+    out = []
+    for match in block.match_buffers:
+        facts = (match.buffer.elem_offset, *match.buffer.strides, *match.buffer.shape)
+        symbols = {match.buffer.data, *(v for v in facts if isinstance(v, Var))}
+        if match.buffer in touched or symbols & used:
+            if vars_used(match.source) & reduced:
+                return None
+            out.append(match)
+    return out
+
+
 def init_nest(realize: BlockRealize, around: list[For], start: int, *, pragmas: bool = False) -> Stmt | None:
     """The block's `init` under copies of the loops from `around[start]` on that it needs, with `pragmas` or without.
 
@@ -67,6 +85,9 @@ def init_nest(realize: BlockRealize, around: list[For], start: int, *, pragmas: 
     block, loops = realize.block, around[start:]
     assert block.init is not None
     if vars_used(block.init) & {iv.var for iv in block.iter_vars if iv.is_reduction}:
+        return None
+    views = _views_of_init(block)
+    if views is None:
         return None
     reducing = {loop.loop_var for loop in reduction_loops(realize, loops)}
     spatial: list[tuple[IterVar, PrimExpr]] = []
@@ -103,6 +124,7 @@ def init_nest(realize: BlockRealize, around: list[For], start: int, *, pragmas: 
         block.writes,
         f"{block.name_hint}_init",
         block.init,
+        match_buffers=views,
         annotations={k: v for k, v in block.annotations.items() if k.startswith("tir.init")},
         span=block.span,
     )

@@ -23,7 +23,14 @@ from .blocks import (
     remove_stmt,
 )
 from .buffers import holder_of
-from .dependence import check_concurrent, check_inputs_unchanged, check_no_later_writes, lives_inside, recheck
+from .dependence import (
+    check_concurrent,
+    check_inputs_unchanged,
+    check_no_later_writes,
+    lives_inside,
+    reads_apart,
+    recheck,
+)
 from .flow import (
     concurrent_loops,
     covered,
@@ -443,8 +450,13 @@ def _check_made_so_far(sch: Schedule, me: BlockRealize, target: For, domains: Do
     ana = sch.state.analyzer_at(target.body)
     scope = enclosing_block(sch, me)
     assert scope is not None
+    at = sch.state.index.order.index
+    around = [x for x in loops_around(sch, me) if x in sch.state.index.ancestors(target)]
     for m in producers_of(sch, me):
         loop = shared_loop(sch, m, target)
+        if at(me) < at(m) and _freed(me, domains, _shared(sch, me, target)) is None:
+            if reads_apart(sch, me, m, around):
+                continue  # what it reads was made in iterations before
         for r in me.block.reads:
             if not any(w.buffer is r.buffer for w in m.block.writes):
                 continue

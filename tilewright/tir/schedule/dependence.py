@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NoReturn
 from ...arith import Analyzer, IterMapLevel, detect_iter_map
 from ...ir.buffer import Buffer, BufferRegion
 from ...ir.equal import structural_equal
-from ...ir.expr import IterVar, PrimExpr, Var, const, const_value
-from ...ir.functor import pre_order, vars_used
-from ...ir.ops import is_one
+from ...ir.expr import IterVar, PrimExpr, Range, Var, const, const_value
+from ...ir.functor import pre_order, substitute, vars_used
+from ...ir.ops import add, is_one, less_equal
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, Stmt
 from ..analysis.carried import Use, is_disjoint, reads_are_covered, uses_under
 from ..analysis.combiner import steps_commute
@@ -228,11 +228,12 @@ def check_inputs_unchanged(sch: Schedule, me: BlockRealize, place: Stmt, what: s
     branch = next(n for i, n in enumerate(path) if path[i + 1] in mine)
     last = at((index.blocks_under(branch) or [me])[-1])
     left = [x for x in index.ancestors(me) if isinstance(x, For) and x not in path]
+    around = [x for x in index.ancestors(me) if isinstance(x, For) and x in path]
     for w in producers_of(sch, me):
         reads = {r.buffer for r in me.block.reads}
         written = [x for x in w.block.writes if x.buffer in reads]
         name = written[0].buffer.name
-        if at(me) < at(w) <= last:
+        if at(me) < at(w) <= last and not reads_apart(sch, me, w, around):
             refuse(
                 f"block {w.block.name_hint} writes {name} after block {me.block.name_hint} has read it, "
                 f"and {what} would read the new values",
@@ -242,6 +243,33 @@ def check_inputs_unchanged(sch: Schedule, me: BlockRealize, place: Stmt, what: s
         for x in left:
             if x in index.ancestors(w):
                 _check_leaves_loop(sch, me, w, x, written)
+
+
+def reads_apart(sch: Schedule, me: BlockRealize, w: BlockRealize, around: Sequence[For]) -> bool:
+    """Whether in each iteration of the loops around both, one block reads no element that the other one writes, as
+    a step of a scan reads the step before."""
+    index = sch.state.index
+    nests = [*index.ancestors(me), *index.ancestors(w)]
+    inner = {x.loop_var for x in nests if isinstance(x, For) and x not in around}
+    ana = Analyzer()
+
+    def span(realize: BlockRealize, dim: Range) -> tuple[PrimExpr, PrimExpr] | None:
+        table = {iv.var: value for iv, value in realize.bindings}
+        low = substitute(dim.min, table)
+        high = add(low, substitute(dim.extent, table))
+        return None if inner & {*vars_used(low), *vars_used(high)} else (low, high)
+
+    def disjoint(read: BufferRegion, written: BufferRegion) -> bool:
+        for a, b in zip(read.region, written.region, strict=True):
+            one, other = span(me, a), span(w, b)
+            if one is None or other is None:
+                continue
+            if ana.can_prove(less_equal(one[1], other[0])) or ana.can_prove(less_equal(other[1], one[0])):
+                return True
+        return False
+
+    pairs = [(r, x) for r in me.block.reads for x in w.block.writes if r.buffer is x.buffer]
+    return all(disjoint(r, x) for r, x in pairs)
 
 
 def check_no_later_writes(

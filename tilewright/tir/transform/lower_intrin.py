@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ...ir import ops
 from ...ir.dtype import DataType
+from ...ir.errors import LoweringError
 from ...ir.expr import (
     Add,
     Call,
@@ -22,10 +23,11 @@ from ...ir.expr import (
     Var,
     const,
     const_value,
+    convert,
 )
 from ...ir.function import PrimFunc
 from ...ir.functor import contains, statements
-from ...ir.op import Op
+from ...ir.op import LOWERING, Op
 from ...ir.stmt import LetStmt, Stmt
 from ..analysis.analyzed import AnalyzedMutator
 from .divisors import Divisors, Named, by_zero_or_minus_one, safe_divisor, safe_quotient
@@ -44,6 +46,7 @@ def lower_intrin(
     library: bool = False,
     simplified: bool = False,
     keep_trivial_loops: bool = False,
+    rules: Sequence[str] = ("default",),
 ) -> PrimFunc:
     """Replace mathematical functions, floor division and fixed-point products by plain operations.
 
@@ -57,12 +60,13 @@ def lower_intrin(
     `fast_math` allows shorter expansions that neglect NaN, infinity and subnormal numbers; `has_fma` says
     that the target multiplies and adds with one rounding, `avx512` that it has the instructions of that name,
     `library` that its own functions (exp, tanh, …) are to be called. With `simplified`, statements that were expanded
-    are brought to normal form again.
+    are brought to normal form again. `rules` are the targets whose rules of `register_intrin_lowering` act, first the
+    most special one.
     Needs: no blocks. Gives: no FloorDiv or FloorMod of integers, and only operators that backends have.
     """
     held = round_once(func)
     held = held if library else compute_float8(held)
-    made = _LowerIntrin(held, fast_math, has_fma, avx512, library).run(held)
+    made = _LowerIntrin(held, fast_math, has_fma, avx512, library, rules).run(held)
     if not simplified or made is func:
         return made
     return simplify(made, done=set(statements(func.body)), keep_trivial_loops=keep_trivial_loops)
@@ -73,9 +77,16 @@ _EXPANDED = frozenset((Call, FloorDiv, FloorMod, Div, Mod))
 
 class _LowerIntrin(AnalyzedMutator):
     def __init__(
-        self, func: PrimFunc, fast_math: bool, has_fma: bool, avx512: bool, library: bool = False
+        self,
+        func: PrimFunc,
+        fast_math: bool,
+        has_fma: bool,
+        avx512: bool,
+        library: bool = False,
+        rules: Sequence[str] = (),
     ) -> None:
         super().__init__()
+        self.rules = [f"{key}{LOWERING}" for key in rules]
         self.divisors = Divisors(func, self.ana)
         self.library = library
         self.fast_math, self.has_fma, self.avx512 = fast_math, has_fma, avx512
@@ -95,6 +106,9 @@ class _LowerIntrin(AnalyzedMutator):
         made: Call = n.map_children(self.visit)
         if not isinstance(made.op, Op):
             return made
+        own = self._by_own_rule(made)
+        if own is not made:
+            return own
         rule = _RULES.get(made.op.short_name)
         if rule is not None:
             return rule(made)
@@ -106,6 +120,24 @@ class _LowerIntrin(AnalyzedMutator):
             made = made.replace(op=Op.get("tir.exp2"))
         expanded = expand_call(made, fast_math=self.fast_math, has_fma=self.has_fma, avx512=self.avx512)
         return made if expanded is None else expanded
+
+    def _by_own_rule(self, n: Call) -> PrimExpr:
+        """What a rule of the program's makes of a call; the call itself if there is none, or it does not apply."""
+        assert isinstance(n.op, Op)
+        for key in self.rules:
+            rule = n.op.attrs.get(key)
+            made = None if rule is None else rule(n)
+            if made is None or made is n:
+                continue
+            found = convert(made)
+            if found.dtype is not n.dtype:
+                raise LoweringError(
+                    f"the rule {key} of {n.op.name} gives `{found}` of type {found.dtype} for `{n}` of type {n.dtype}"
+                )
+            # What it is made of is lowered in turn, but not by the same rule again.
+            again = isinstance(found, Call) and found.op is n.op
+            return found if again else self.visit(found)  # type: ignore[no-any-return]
+        return n
 
     # -- division --------------------------------------------------------------------------
     def visit_FloorDiv(self, n: FloorDiv) -> PrimExpr:
