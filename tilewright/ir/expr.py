@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 from . import operators
 from .dtype import BOOL, FLOAT32, HANDLE, INT32, INT64, DataType
+from .errors import OperandTypeError, OperandValueError
 from .node import BaseExpr, Node, node, register_converter
 from .operators import ExprOp as ExprOp
 from .types import PointerType, PrimType, Type
@@ -110,7 +111,7 @@ def const(value: Any, dtype: str | None = None, span: Any = None) -> PrimExpr:
     if one.is_float:
         made = FloatImm(one, float(value))
     elif isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{value} does not fit into {kind}")
+        raise OperandValueError(f"{value} does not fit into {kind}")
     else:
         made = IntImm(one, int(value))
     return made if kind.lanes == 1 else Broadcast(made, kind.lanes)
@@ -131,7 +132,7 @@ def convert(value: Any) -> PrimExpr:
         return as_expr()  # type: ignore[no-any-return]
     if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
         return const(value.item(), str(value.dtype))
-    raise TypeError(f"cannot use {value!r} ({type(value).__name__}) as an expression")
+    raise OperandTypeError(f"cannot use {value!r} ({type(value).__name__}) as an expression")
 
 
 def _converted(values: Iterable[Any]) -> tuple[PrimExpr, ...]:
@@ -165,7 +166,7 @@ register_converter("_dtype", DataType)
 
 def _check_same(a: PrimExpr, b: PrimExpr, name: str) -> None:
     if a.dtype is not b.dtype:
-        raise TypeError(
+        raise OperandTypeError(
             f"{name} of mismatched types {a.dtype} and {b.dtype}: `{a}` and `{b}`; cast one of them"
         )
 
@@ -173,7 +174,7 @@ def _check_same(a: PrimExpr, b: PrimExpr, name: str) -> None:
 def _checked_predicate(buffer: Buffer, predicate: PrimExpr, kind: DataType) -> PrimExpr | None:
     """The predicate of a vector access; None if it holds in all lanes."""
     if not predicate.dtype.is_bool or predicate.dtype.lanes != kind.lanes:
-        raise TypeError(
+        raise OperandTypeError(
             f"the predicate of an access to {buffer.name} of type {kind} must be bool of {kind.lanes} lanes, "
             f"not {predicate.dtype}: `{predicate}`"
         )
@@ -182,7 +183,7 @@ def _checked_predicate(buffer: Buffer, predicate: PrimExpr, kind: DataType) -> P
 
 
 def _check_indices(buffer: Any, indices: tuple[PrimExpr, ...]) -> None:
-    raise ValueError(
+    raise OperandValueError(
         f"buffer {buffer.name} has {len(buffer.shape)} dimensions and was indexed with {len(indices)}"
     )
 
@@ -197,6 +198,7 @@ register_converter("_checked_predicate", _checked_predicate)
 register_converter("_to_type", _to_type)
 register_converter("_BOOL", BOOL)
 register_converter("_HANDLE", HANDLE)
+register_converter("OperandTypeError", OperandTypeError)
 register_converter("_INT32", INT32)
 
 
@@ -247,7 +249,7 @@ class IntImm(PrimExpr):
         kind = dtype if dtype.__class__ is DataType else DataType(dtype)
         value = int(value)
         if not kind.low <= value <= kind.high:
-            raise ValueError(f"{value} does not fit into {kind}")
+            raise OperandValueError(f"{value} does not fit into {kind}")
         self.dtype, self.value, self.span = kind, value, span  # type: ignore[assignment]
 
     def __int__(self) -> int:
@@ -271,7 +273,7 @@ class FloatImm(PrimExpr):
     value: float
     _tail: ClassVar[str] = (
         "if value.__class__ is not float: self.value = float(value)\n"
-        "if not self.dtype.is_float: raise TypeError(f'FloatImm of type {self.dtype}: use IntImm or const')"
+        "if not self.dtype.is_float: raise OperandTypeError(f'FloatImm of type {self.dtype}: use IntImm or const')"
     )
 
     def __float__(self) -> float:
@@ -574,7 +576,7 @@ class Range(Node):
     def replace(self, **changes: Any) -> Range:
         low, size = changes.pop("min", self.min), changes.pop("extent", self.extent)
         if changes:
-            raise TypeError(f"Range has no field {next(iter(changes))!r}")
+            raise OperandTypeError(f"Range has no field {next(iter(changes))!r}")
         return Range.from_min_extent(low, size, self.span)
 
     def __repr__(self) -> str:

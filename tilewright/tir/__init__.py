@@ -91,8 +91,6 @@ from ..ir.ops import (
     undef,
     vscale,
 )
-from ..ir.ops import max_of as max
-from ..ir.ops import min_of as min
 from ..ir.stmt import *
 from ..ir.stmt import seq as stmt_seq
 from . import stmt_functor
@@ -101,6 +99,8 @@ from . import stmt_functor
 def _elsewhere(name: str) -> Any:
     if name in (
         "comm_reducer",
+        "max",
+        "min",
         "sum",
     ):  # reducers are of tensor expressions; this is a classic home of theirs
         return getattr(home_of("reducers"), name)
