@@ -116,6 +116,8 @@ def cast(dtype: str, value: Any, span: Any = None) -> PrimExpr:
         if kind.is_float:
             # A narrower type rounds by itself; a wider one shows what the narrow one had rounded away.
             return FloatImm(kind, held if kind.bits < value.dtype.bits else rounded(held, value.dtype))
+        if kind.is_bool and not math.isnan(held):
+            return IntImm(kind, int(held != 0))
         if kind.is_integral and math.isfinite(held) and kind.low <= int(held) <= kind.high:
             return IntImm(kind, int(held))
     if cls is Broadcast:

@@ -543,6 +543,9 @@ def popcount(x: Any, span: Any = None) -> PrimExpr:
 def clz(x: Any, span: Any = None) -> PrimExpr:
     """The number of leading zero bits."""
     x = convert(x)
+    value = int_value(x)
+    if value is not None and x.dtype.is_integral:
+        return const(x.dtype.bits - (value % (1 << x.dtype.bits)).bit_length(), INT32)
     return Call(INT32.with_lanes(x.dtype.lanes), Op.get("tir.clz"), (x,))
 
 
@@ -661,9 +664,12 @@ def undef(dtype: str = INT32) -> PrimExpr:
     return call(dtype, "tir.undef")
 
 
+_VSCALE = call(INT32, "tir.vscale")  # one node, so that `lanes.a == vscale()` holds
+
+
 def vscale() -> PrimExpr:
     """The length factor of scalable vectors on the CPU that runs the program."""
-    return call(INT32, "tir.vscale")
+    return _VSCALE
 
 
 def address_of(load: Any, span: Any = None) -> PrimExpr:

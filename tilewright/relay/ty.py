@@ -12,7 +12,7 @@ from typing import Any as Anything
 
 from ..ir.dtype import DataType
 from ..ir.equal import structural_equal
-from ..ir.expr import IntImm, PrimExpr
+from ..ir.expr import IntImm, PrimExpr, UnknownSize
 from ..ir.types import FuncType as FuncType
 from ..ir.types import TupleType as TupleType
 from ..ir.types import Type as Type
@@ -42,6 +42,8 @@ def _size(value: Anything) -> Anything:
         return value
     if isinstance(value, IntImm):
         return int(value.value)
+    if isinstance(value, UnknownSize):
+        return Any()
     if isinstance(value, PrimExpr):
         return value
     if hasattr(value, "__index__") and not isinstance(value, bool):

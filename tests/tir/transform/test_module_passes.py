@@ -66,7 +66,7 @@ def test_verify_memory_refuses_host_code_in_device_memory() -> None:
             A[i] = T.float32(0)
 
     module = IRModule({"on_host": on_host})
-    with pytest.raises(LoweringError, match="on_host accesses the memory of cuda.*bind its loops"):
+    with pytest.raises(LoweringError, match=r"on_host accesses the memory of cuda.*bind its loops"):
         transform.VerifyMemory()(module)
     cpu = IRModule({"on_host": on_host.with_attr("target", Target("llvm"))})
     assert transform.VerifyMemory()(cpu).functions == cpu.functions
