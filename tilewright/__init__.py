@@ -51,8 +51,7 @@ declare_homes(
 # Loaded when first used, so that `import tilewright` stays quick.
 _MODULES = (
     "_ffi arith auto_scheduler autotvm backends codegen compiler config contrib driver error instrument meta_schedule "
-    "parser "
-    "relay rpc runtime script support target te testing tir topi tune tvmc vta"
+    "parser relay rpc runtime script support target te testing tir topi tune tvmc vta"
 )
 _NAMES = {
     "compiler": "build lower",

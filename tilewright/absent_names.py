@@ -69,10 +69,9 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "tir.transform",
-        "AnnotateDeviceRegions AnnotateEntryFunc BindTarget CombineContextCall DecorateDeviceScope InstallDebugSpans "
+        "AnnotateDeviceRegions CombineContextCall DecorateDeviceScope InstallDebugSpans "
         "LegalizePackedCalls LowerCustomDatatypes LowerDeviceKernelLaunch LowerDeviceStorageAccessInfo "
-        "LowerTVMBuiltin MakePackedAPI MakeUnpackedAPI PointerValueTypeRewrite RemoveAssume RemoveStoreUndef "
-        "ExtractPrimFuncConstants",
+        "LowerTVMBuiltin MakePackedAPI MakeUnpackedAPI PointerValueTypeRewrite ExtractPrimFuncConstants",
         _BY_CODEGEN,
         _USE_BUILD,
     ),
@@ -142,12 +141,6 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
         "single loops are not profiled",
         "use module.time_evaluator, or the profile of contrib.debugger.debug_executor",
     ),
-    (
-        "tir.transform",
-        "Filter",
-        "modules are filtered in Python",
-        "use tvm.IRModule({v: f for v, f in mod.functions.items() if keep(f)})",
-    ),
     ("tir.transform", "TextureFlatten", "no target has textures", "use scope 'global'"),
     (
         "tir.transform",
@@ -155,7 +148,6 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
         "relay.build plans the memory of a model",
         "leave the pass out",
     ),
-    ("tir.transform", "VerifyMemory", "it changes no program", "use tir.analysis.verify_memory"),
     (
         "tir.transform",
         "LowerAsyncDMA LowerVtcmAlloc VerifyVTCMLimit",

@@ -37,6 +37,7 @@ MOVED: Final = {
     "tir.function": "tir",
     "tir.op": "tir",
     "tir.stmt": "ir.stmt",
+    "tir.transform.transform": "tir.transform",
 }
 _PACKAGE: Final = __name__.partition(".")[0] + "."
 

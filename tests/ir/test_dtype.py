@@ -77,8 +77,15 @@ def test_spaces_are_no_part_of_a_type() -> None:
 def test_lanes_that_are_none() -> None:
     with pytest.raises(ValueError, match="data type 'float32x0' has no lanes"):
         DataType("float32x0")
-    with pytest.raises(ValueError, match="a vector of unknown length, which is not supported"):
-        DataType("float32xvscalex4")
+
+
+def test_scalable_vectors() -> None:
+    kind = DataType("float32xvscalex4")
+    assert (kind.element, kind.lanes, kind.is_scalable, kind.is_vector) == ("float32", -4, True, True)
+    assert kind.with_lanes(1) is kind.element
+    assert kind.element.with_lanes(-4) is kind
+    assert DataType("uint1xvscalex8") == "boolxvscalex8"
+    assert not DataType("float32x4").is_scalable
 
 
 def test_kinds() -> None:

@@ -381,3 +381,13 @@ def test_small_helpers() -> None:
         a, b = (p, q) if cls in (And, Or) else (i, n)
         assert build(a, b).__class__ is cls
     assert ops.BINARY[Max] is ops.max_of
+
+
+def test_leading_zeros_and_truths_of_constants_are_known() -> None:
+    assert [ops.clz(const(v, k)).value for v, k in ((0, "int32"), (1, "int64"), (128, "int32"))] == [
+        32,
+        63,
+        24,
+    ]
+    assert ops.clz(const(-1, "int32")).value == 0
+    assert [ops.cast("bool", const(v, "float32")).value for v in (0.0, 0.5)] == [0, 1]

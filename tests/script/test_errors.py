@@ -96,11 +96,11 @@ CASES = {
         """,
     ),
     "names and extents of a grid": (
-        "for i in T.grid(8, 8):\n    A[i, 0] = 0.0",
+        "for i, j in T.grid(8, 8, 8):\n    A[i, j] = 0.0",
         """
-        <script>:3: 1 loop variables for 2 extents
-          |     for i in T.grid(8, 8):
-          |         ^
+        <script>:3: 2 loop variables for 3 extents
+          |     for i, j in T.grid(8, 8, 8):
+          |         ^^^^
         """,
     ),
     "division of integers": (

@@ -708,3 +708,41 @@ def test_condition_with_else() -> None:
 
     assert isinstance(f.body, IfThenElse) and isinstance(f.body.else_case, IfThenElse)
     assert f.body.else_case.else_case is not None
+
+
+def test_a_loop_binds_several_variables_to_one_name() -> None:
+    @T.prim_func(private=True)
+    def starred(A: T.Buffer((4, 8, 2), "int32"), B: T.Buffer((4, 8), "int32")):
+        for at in T.grid(*A.shape):
+            A[at] = 1
+        for *place, k in T.grid(*A.shape):
+            B[place] = A[(*place, k)]
+
+    @T.prim_func(private=True)
+    def plain(A: T.Buffer((4, 8, 2), "int32"), B: T.Buffer((4, 8), "int32")):
+        for i, j, k in T.grid(4, 8, 2):
+            A[i, j, k] = 1
+        for i, j, k in T.grid(4, 8, 2):
+            B[i, j] = A[i, j, k]
+
+    assert_structural_equal(starred, plain)
+
+
+def test_a_macro_takes_named_arguments() -> None:
+    @T.macro
+    def store(i, *args, **kwargs):
+        kwargs["A"][i, args[0]] = kwargs["value"]
+
+    @T.prim_func(private=True)
+    def by_macro(A: T.Buffer((4, 4), "int32")):
+        for i, j in T.grid(4, 4):
+            store(i, j, A=A, value=3)
+
+    @T.prim_func(private=True)
+    def plain(A: T.Buffer((4, 4), "int32")):
+        for i, j in T.grid(4, 4):
+            A[i, j] = 3
+
+    assert_structural_equal(by_macro, plain)
+    with pytest.raises(ValueError, match="hygienic=True"):
+        T.macro(True)

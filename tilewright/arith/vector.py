@@ -54,10 +54,10 @@ class Vectors(Normalizer):
         if e.__class__ is BufferLoad:  # which copies of a loop's body share
             found = self._loads.get(id(e))
             if found is None:
-                made = self._simp_vector(e) if e.dtype.lanes > 1 else super().simp(e)
+                made = self._simp_vector(e) if e.dtype.lanes != 1 else super().simp(e)
                 found = self._loads[id(e)] = (e, made)
             return found[1]
-        if isinstance(e, PrimExpr) and e.dtype.lanes > 1:
+        if isinstance(e, PrimExpr) and e.dtype.lanes != 1:
             return self._simp_vector(e)
         return super().simp(e)
 
@@ -98,11 +98,11 @@ class Vectors(Normalizer):
         cls = e.__class__
         if cls is Broadcast:
             if is_index(e.value.dtype):
-                return Vec(self.norm(e.value), constant(0), e.lanes)
+                return Vec(self.norm(e.value), constant(0), e.dtype.lanes)
             return None
         if cls is Ramp:
             if is_index(e.base.dtype):
-                return Vec(self.norm(e.base), self.norm(e.stride), e.lanes)
+                return Vec(self.norm(e.base), self.norm(e.stride), e.dtype.lanes)
             return None
         if cls not in (Add, Sub, Mul, FloorDiv, FloorMod, Min, Max):
             return None
@@ -139,6 +139,8 @@ class Vectors(Normalizer):
 
     def _lane_bound(self, v: Vec) -> Interval:
         x = self.bound(v.base)
+        if v.lanes < 0 and not v.uniform:  # as many as the hardware has
+            return (-BIG, BIG)
         y = self.bound(v.base + v.stride.scale(v.lanes - 1))
         return (min(x[0], y[0]), max(x[1], y[1]))
 
@@ -160,7 +162,7 @@ class Vectors(Normalizer):
             return Vec(self.mod_const(a.base, c), constant(0), a.lanes)
         rest = self.mod_const(a.base, c)
         low, high = self.bound(rest)
-        if low + min(0, s * (a.lanes - 1)) >= 0 and high + max(0, s * (a.lanes - 1)) < c:
+        if a.lanes > 0 and low + min(0, s * (a.lanes - 1)) >= 0 and high + max(0, s * (a.lanes - 1)) < c:
             # All lanes have the same quotient by c.
             if cls is FloorDiv:
                 return Vec(self.div_const(a.base, c), constant(0), a.lanes)
@@ -192,6 +194,8 @@ class Vectors(Normalizer):
                 return True
             if low > edge:
                 return False
+            if diff.lanes < 0:
+                return None
             ends = [diff.base, diff.base + diff.stride.scale(diff.lanes - 1)]
             sign = 1 if e.__class__ in (LT, LE) else -1
             if all(self.nonneg(x.scale(-sign).shift(edge)) for x in ends):

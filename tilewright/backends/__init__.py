@@ -18,7 +18,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..ir.errors import BuildError
+from ..ir.errors import BuildError, LoweringError
+from ..ir.expr import PrimExpr, scalable_vectors_were_made
+from ..ir.functor import pre_order
 from ..ir.module import IRModule
 from ..ir.transform import Pass, PassContext, run_passes
 from ..target.kinds import TargetKind, kind_named, kind_names, register_kind
@@ -58,6 +60,19 @@ def unless(option: str, step: Pass) -> Step:
     return lambda target: None if PassContext.current().option(option) else step
 
 
+def _refuse_scalable(mod: IRModule, target: Target) -> None:
+    """Refuse vectors whose length only the hardware knows: they can be written and transformed, not compiled."""
+    if not scalable_vectors_were_made():  # no program of this process has any
+        return
+    for var, func in mod.functions.items():
+        for n in pre_order(func.body):
+            if isinstance(n, PrimExpr) and n.dtype.is_scalable:
+                raise LoweringError(
+                    f"function {var.name_hint} has the scalable vector `{n}` of type {n.dtype}, for which there is no "
+                    f"code on {target}; use a vector of constant length"
+                )
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Backend(TargetKind):
     """A kind of target with all that is done for it.
@@ -94,6 +109,7 @@ class Backend(TargetKind):
             raise BuildError(
                 f"there is no code generator for targets of kind {self.name!r}; there are some for {able}"
             )
+        _refuse_scalable(mod, target)
         ready = run_passes(self.passes(self.pipeline.barriers + self.pipeline.instructions, target), mod)
         return self.generate(ready, run_passes(self.passes(self.pipeline.kernels, target), ready), target)
 

@@ -33,6 +33,8 @@ class Buffer(Node):
     axis_separators: tuple[int, ...] = ()
 
     __iter__: ClassVar[None] = None  # else Python would ask for elements without end
+    READ: ClassVar[int] = 1
+    WRITE: ClassVar[int] = 2
 
     @property
     def scope_name(self) -> str:
@@ -119,6 +121,25 @@ class Buffer(Node):
         for i, s in zip(indices, self.dense_strides(), strict=True):
             total = add(total, mul(convert(i), s))
         return [total]
+
+    def get_flattened_buffer(self) -> Buffer:
+        """This memory as an array of one dimension, or of one for each group of axes between `axis_separators`."""
+        starts = [0, *self.axis_separators]
+        ends = [*self.axis_separators, len(self.shape)]
+        if len(self.shape) == len(starts) and not self.strides:
+            return self
+        sizes = tuple(self._span(start, end) for start, end in zip(starts, ends, strict=True))
+        return self.replace(
+            shape=sizes, strides=(), axis_separators=tuple(range(1, len(self.axis_separators) + 1))
+        )
+
+    def _span(self, start: int, end: int) -> PrimExpr:
+        """The number of elements from the first to the last of a group of axes."""
+        if start == end:
+            return const(1, self.shape[0].dtype if self.shape else INT32)
+        if self.strides:
+            return mul(self.strides[start], self.shape[start])
+        return product(self.shape[start:end])
 
     def access_ptr(
         self,

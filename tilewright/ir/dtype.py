@@ -43,7 +43,8 @@ _wider: dict[tuple[DataType, int], DataType] = {}
 class DataType(str):
     """A scalar or vector type. It is a `str` (`"float32x8"`), interned, with its parts as attributes.
 
-    `code` is one of int, uint, float, bfloat, float8_e4m3fn, float8_e5m2, bool, handle, void.
+    `code` is one of int, uint, float, bfloat, float8_e4m3fn, float8_e5m2, bool, handle, void. `lanes` below 0 are
+    those of a scalable vector: -4 means `vscale * 4`, and the type is written "float32xvscalex4".
     """
 
     code: str
@@ -85,11 +86,11 @@ class DataType(str):
             bits = bits or 32
             if bits not in _KNOWN_BITS.get(code, ()):
                 raise ValueError(f"unknown data type {text!r}; known are {_EXAMPLES}")
-        if match["scale"]:
-            raise ValueError(f"data type {text!r} is a vector of unknown length, which is not supported")
         if lanes < 1:
             raise ValueError(f"data type {text!r} has no lanes")
-        name = cls._name(code, bits) + (f"x{lanes}" if lanes > 1 else "")
+        if match["scale"]:
+            lanes = -lanes
+        name = cls._name(code, bits) + cls._lanes_name(lanes)
         known = _cache.get(name)
         if known is not None:
             return known
@@ -107,7 +108,16 @@ class DataType(str):
             return code
         return f"{code}{bits}"
 
+    @staticmethod
+    def _lanes_name(lanes: int) -> str:
+        return "" if lanes == 1 else f"x{lanes}" if lanes > 0 else f"xvscalex{-lanes}"
+
     # -- parts -----------------------------------------------------------------------------
+    @property
+    def is_scalable(self) -> bool:
+        """Whether the number of lanes is a multiple of `vscale`, which the hardware knows."""
+        return self.lanes < 0
+
     def with_lanes(self, lanes: int) -> DataType:
         """This type with another number of lanes."""
         if lanes == self.lanes:
@@ -115,7 +125,7 @@ class DataType(str):
         found = _wider.get((self, lanes))
         if found is None:
             name = self._name(self.code, self.bits)
-            found = _wider[self, lanes] = DataType(name if lanes == 1 else f"{name}x{lanes}")
+            found = _wider[self, lanes] = DataType(name + self._lanes_name(lanes))
         return found
 
     @property
@@ -146,7 +156,7 @@ class DataType(str):
 
     @property
     def is_vector(self) -> bool:
-        return self.lanes > 1
+        return self.lanes != 1
 
     @property
     def nbytes(self) -> int:

@@ -32,6 +32,14 @@ class InternalError(TVMError):
         super().__init__(f"{message}\nthis is a bug in tilewright, please report it with the program")
 
 
+class OperandTypeError(TVMError, TypeError):
+    """An operand or a field of a type that is not possible there."""
+
+
+class OperandValueError(TVMError, ValueError):
+    """An operand or a field with a value that is not possible there."""
+
+
 class TensorExpressionError(TVMError, ValueError):
     """An invalid tensor expression."""
 

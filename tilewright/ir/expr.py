@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 from . import operators
 from .dtype import BOOL, FLOAT32, HANDLE, INT32, INT64, DataType
+from .errors import OperandTypeError, OperandValueError
 from .node import BaseExpr, Node, node, register_converter
 from .operators import ExprOp as ExprOp
 from .types import PointerType, PrimType, Type
@@ -110,7 +111,7 @@ def const(value: Any, dtype: str | None = None, span: Any = None) -> PrimExpr:
     if one.is_float:
         made = FloatImm(one, float(value))
     elif isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{value} does not fit into {kind}")
+        raise OperandValueError(f"{value} does not fit into {kind}")
     else:
         made = IntImm(one, int(value))
     return made if kind.lanes == 1 else Broadcast(made, kind.lanes)
@@ -131,7 +132,7 @@ def convert(value: Any) -> PrimExpr:
         return as_expr()  # type: ignore[no-any-return]
     if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
         return const(value.item(), str(value.dtype))
-    raise TypeError(f"cannot use {value!r} ({type(value).__name__}) as an expression")
+    raise OperandTypeError(f"cannot use {value!r} ({type(value).__name__}) as an expression")
 
 
 def whole(value: Any) -> Any:
@@ -174,7 +175,7 @@ register_converter("_dtype", DataType)
 
 def _check_same(a: PrimExpr, b: PrimExpr, name: str) -> None:
     if a.dtype is not b.dtype:
-        raise TypeError(
+        raise OperandTypeError(
             f"{name} of mismatched types {a.dtype} and {b.dtype}: `{a}` and `{b}`; cast one of them"
         )
 
@@ -182,8 +183,8 @@ def _check_same(a: PrimExpr, b: PrimExpr, name: str) -> None:
 def _checked_predicate(buffer: Buffer, predicate: PrimExpr, kind: DataType) -> PrimExpr | None:
     """The predicate of a vector access; None if it holds in all lanes."""
     if not predicate.dtype.is_bool or predicate.dtype.lanes != kind.lanes:
-        raise TypeError(
-            f"the predicate of an access to {buffer.name} of type {kind} must be bool of {kind.lanes} lanes, "
+        raise OperandTypeError(
+            f"the predicate of an access to {buffer.name} of type {kind} must be {BOOL.with_lanes(kind.lanes)}, "
             f"not {predicate.dtype}: `{predicate}`"
         )
     held = predicate.value if isinstance(predicate, Broadcast) else predicate
@@ -191,7 +192,7 @@ def _checked_predicate(buffer: Buffer, predicate: PrimExpr, kind: DataType) -> P
 
 
 def _check_indices(buffer: Any, indices: tuple[PrimExpr, ...]) -> None:
-    raise ValueError(
+    raise OperandValueError(
         f"buffer {buffer.name} has {len(buffer.shape)} dimensions and was indexed with {len(indices)}"
     )
 
@@ -200,12 +201,59 @@ def _to_type(kind: DataType, value: PrimExpr) -> PrimExpr:
     return _ops.cast(kind, value)  # type: ignore[no-any-return]
 
 
+_scaled: dict[int, PrimExpr] = {}
+
+
+def vscale_factor(e: Any) -> int | None:
+    """The number in `T.vscale() * number`, or None for other expressions."""
+    if not isinstance(e, Mul):
+        return None
+    for one, other in ((e.a, e.b), (e.b, e.a)):
+        factor = const_value(other)
+        if isinstance(one, Call) and one.op is _ops.op_named("tir.vscale") and isinstance(factor, int):
+            return factor
+    return None
+
+
+def _lanes_of(lanes: Any) -> Any:
+    """The number of lanes of a vector in its one form: an int, or the one expression `T.vscale() * number`."""
+    count = const_value(lanes) if isinstance(lanes, PrimExpr) else lanes
+    factor = (
+        vscale_factor(lanes) if count is None else -count if isinstance(count, int) and count < 0 else None
+    )
+    if factor is None:
+        if count is None or int(count) < 1:
+            raise OperandValueError(
+                f"a vector has {lanes} lanes: this must be a number from 1 on, or T.vscale() * number"
+            )
+        return int(count)
+    if factor < 1:
+        raise OperandValueError(f"a vector has {lanes} lanes: the factor of T.vscale() must be at least 1")
+    if factor not in _scaled:
+        _scaled[factor] = Mul(_ops.vscale(), const(factor))
+    return _scaled[factor]
+
+
+def scalable_vectors_were_made() -> bool:
+    """Whether any program of this process has scalable vectors."""
+    return bool(_scaled)
+
+
+def _count_of(lanes: Any) -> int:
+    """The number of lanes as a data type counts them: below 0 for a scalable vector."""
+    return lanes if lanes.__class__ is int else -lanes.b.value  # type: ignore[no-any-return]
+
+
+register_converter("_lanes_of", _lanes_of)
+register_converter("_count_of", _count_of)
 register_converter("_check_same", _check_same)
 register_converter("_check_indices", _check_indices)
 register_converter("_checked_predicate", _checked_predicate)
 register_converter("_to_type", _to_type)
 register_converter("_BOOL", BOOL)
+register_converter("_INT32", INT32)
 register_converter("_HANDLE", HANDLE)
+register_converter("OperandTypeError", OperandTypeError)
 register_converter("_INT32", INT32)
 
 
@@ -256,7 +304,7 @@ class IntImm(PrimExpr):
         kind = dtype if dtype.__class__ is DataType else DataType(dtype)
         value = int(value)
         if not kind.low <= value <= kind.high:
-            raise ValueError(f"{value} does not fit into {kind}")
+            raise OperandValueError(f"{value} does not fit into {kind}")
         self.dtype, self.value, self.span = kind, value, span  # type: ignore[assignment]
 
     def __int__(self) -> int:
@@ -280,7 +328,7 @@ class FloatImm(PrimExpr):
     value: float
     _tail: ClassVar[str] = (
         "if value.__class__ is not float: self.value = float(value)\n"
-        "if not self.dtype.is_float: raise TypeError(f'FloatImm of type {self.dtype}: use IntImm or const')"
+        "if not self.dtype.is_float: raise OperandTypeError(f'FloatImm of type {self.dtype}: use IntImm or const')"
     )
 
     def __float__(self) -> float:
@@ -470,15 +518,15 @@ class Let(PrimExpr):
 # ---------------------------------------------------------------------------- vectors
 @node
 class Ramp(PrimExpr):
-    """The vector `base, base + stride, …` of `lanes` lanes."""
+    """The vector `base, base + stride, …` of `lanes` lanes: a number, or `T.vscale() * number`."""
 
     base: PrimExpr
     stride: PrimExpr
-    lanes: int
+    lanes: Any
     _tail: ClassVar[str] = (
-        "self.lanes = int(self.lanes)\n"
+        "if self.lanes.__class__ is not int or self.lanes < 1: self.lanes = _lanes_of(self.lanes)\n"
         "if self.stride.dtype is not self.base.dtype: self.stride = _to_type(self.base.dtype, self.stride)\n"
-        "self.dtype = self.base.dtype.with_lanes(self.lanes * self.base.dtype.lanes)"
+        "self.dtype = self.base.dtype.with_lanes(_count_of(self.lanes) * self.base.dtype.lanes)"
     )
 
 
@@ -487,10 +535,10 @@ class Broadcast(PrimExpr):
     """The vector with `value` in each of `lanes` lanes."""
 
     value: PrimExpr
-    lanes: int
+    lanes: Any
     _tail: ClassVar[str] = (
-        "self.lanes = int(self.lanes)\n"
-        "self.dtype = self.value.dtype.with_lanes(self.lanes * self.value.dtype.lanes)"
+        "if self.lanes.__class__ is not int or self.lanes < 1: self.lanes = _lanes_of(self.lanes)\n"
+        "self.dtype = self.value.dtype.with_lanes(_count_of(self.lanes) * self.value.dtype.lanes)"
     )
 
 
@@ -501,6 +549,13 @@ class Shuffle(PrimExpr):
     vectors: tuple[PrimExpr, ...]
     indices: tuple[PrimExpr, ...]
     _tail: ClassVar[str] = "self.dtype = self.vectors[0].dtype.with_lanes(len(self.indices))"
+
+
+@node
+class UnknownSize(PrimExpr):
+    """A size that is not known before the program runs, for shapes of graphs. No two are known to be equal."""
+
+    _tail: ClassVar[str] = "self.dtype = _INT32"
 
 
 # ---------------------------------------------------------------------------- memory and calls
@@ -584,7 +639,7 @@ class Range(Node):
     def replace(self, **changes: Any) -> Range:
         low, size = changes.pop("min", self.min), changes.pop("extent", self.extent)
         if changes:
-            raise TypeError(f"Range has no field {next(iter(changes))!r}")
+            raise OperandTypeError(f"Range has no field {next(iter(changes))!r}")
         return Range.from_min_extent(low, size, self.span)
 
     def __repr__(self) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .dtype import FLOAT32, FLOAT64, INT32, DataType
+from .errors import OperandTypeError
 from .expr import Broadcast, Cast, FloatImm, IntImm, PrimExpr, const, convert
 
 
@@ -61,7 +62,7 @@ def match(a: Any, b: Any) -> tuple[PrimExpr, PrimExpr]:
         elif b.dtype.lanes == 1:
             b = Broadcast(b, a.dtype.lanes)
         else:
-            raise TypeError(
+            raise OperandTypeError(
                 f"vectors of {a.dtype.lanes} and {b.dtype.lanes} lanes do not go together: `{a}`, `{b}`"
             )
     x, y = a.dtype, b.dtype
@@ -69,7 +70,9 @@ def match(a: Any, b: Any) -> tuple[PrimExpr, PrimExpr]:
         return a, b
     common = common_type(x, y)
     if common is None:
-        raise TypeError(f"no common type for {x} and {y}: `{a}` and `{b}`; cast one of them with .astype(…)")
+        raise OperandTypeError(
+            f"no common type for {x} and {y}: `{a}` and `{b}`; cast one of them with .astype(…)"
+        )
     return cast(common, a), cast(common, b)
 
 
@@ -99,7 +102,7 @@ def cast(dtype: str, value: Any, span: Any = None) -> PrimExpr:
     if kind.lanes != value.dtype.lanes:
         if value.dtype.lanes == 1:
             return Broadcast(cast(kind.element, value), kind.lanes)
-        raise TypeError(f"cannot cast {value.dtype} to {kind}: the lanes differ")
+        raise OperandTypeError(f"cannot cast {value.dtype} to {kind}: the lanes differ")
     cls = value.__class__
     if cls is IntImm and not kind.is_handle:
         number = value.value  # type: ignore[attr-defined]
@@ -113,6 +116,8 @@ def cast(dtype: str, value: Any, span: Any = None) -> PrimExpr:
         if kind.is_float:
             # A narrower type rounds by itself; a wider one shows what the narrow one had rounded away.
             return FloatImm(kind, held if kind.bits < value.dtype.bits else rounded(held, value.dtype))
+        if kind.is_bool and not math.isnan(held):
+            return IntImm(kind, int(held != 0))
         if kind.is_integral and math.isfinite(held) and kind.low <= int(held) <= kind.high:
             return IntImm(kind, int(held))
     if cls is Broadcast:

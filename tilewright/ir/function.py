@@ -46,6 +46,11 @@ class BaseFunc(Node):
 
     __str__ = __repr__
 
+    @property
+    def __name__(self) -> str:
+        """The symbol of the function, as Python's functions have a name; "main" if it has none."""
+        return str(self.attrs.get("global_symbol", "main"))
+
 
 _VARIABLES = {Var, SizeVar}
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from . import expr as _expr
 from .dtype import BOOL, FLOAT32, HANDLE, INT32, DataType
+from .errors import DivisionByZeroError, OperandTypeError, OperandValueError
 from .expr import (
     EQ,
     GE,
@@ -136,7 +137,7 @@ def _trunc_div(a: int, b: int) -> int:
 
 def _need_divisor(b: PrimExpr) -> None:
     if int_value(b) == 0:
-        raise ZeroDivisionError("division by zero in an integer expression")
+        raise DivisionByZeroError("division by zero in an integer expression")
 
 
 def truncdiv(a: Any, b: Any, span: Any = None) -> PrimExpr:
@@ -154,8 +155,10 @@ def truncmod(a: Any, b: Any, span: Any = None) -> PrimExpr:
     """The remainder of `truncdiv`."""
     a, b = match(a, b)
     if a.dtype.is_float:
-        raise TypeError(f"truncmod of {a.dtype}: it takes integers; fmod is the one for floats")
+        raise OperandTypeError(f"truncmod of {a.dtype}: it takes integers; fmod is the one for floats")
     _need_divisor(b)
+    if int_value(b) == 1:
+        return const(0, a.dtype)
     return folded(Mod, a, b, lambda x, y: x - _trunc_div(x, y) * y)
 
 
@@ -277,7 +280,7 @@ def equal_or_not(a: Any, b: Any, same: bool) -> Any:
 def _truth(a: Any) -> PrimExpr:
     a = convert(a)
     if not a.dtype.is_bool:
-        raise TypeError(f"`{a}` of type {a.dtype} is used as a condition")
+        raise OperandTypeError(f"`{a}` of type {a.dtype} is used as a condition")
     return a
 
 
@@ -310,7 +313,7 @@ def logical_not(a: Any, span: Any = None) -> PrimExpr:
 def all(*conditions: Any, span: Any = None) -> PrimExpr:
     """All conditions hold."""
     if not conditions:
-        raise ValueError("tir.all takes at least one condition")
+        raise OperandValueError("tir.all takes at least one condition")
     out = _truth(conditions[0])
     for c in conditions[1:]:
         out = logical_and(out, c)
@@ -320,7 +323,7 @@ def all(*conditions: Any, span: Any = None) -> PrimExpr:
 def any(*conditions: Any, span: Any = None) -> PrimExpr:
     """At least one condition holds."""
     if not conditions:
-        raise ValueError("tir.any takes at least one condition")
+        raise OperandValueError("tir.any takes at least one condition")
     out = _truth(conditions[0])
     for c in conditions[1:]:
         out = logical_or(out, c)
@@ -356,10 +359,10 @@ def _bits(name: str, f: Callable[[int, int], int]) -> Callable[..., PrimExpr]:
     def build(a: Any, b: Any, span: Any = None) -> PrimExpr:
         a, b = match(a, b)
         if a.dtype.is_float:
-            raise TypeError(f"{name} of {a.dtype}: it takes integers")
+            raise OperandTypeError(f"{name} of {a.dtype}: it takes integers")
         amount = int_value(b) if name.startswith("shift") else None
         if amount is not None and not 0 <= amount < a.dtype.bits:
-            raise ValueError(f"{name} of {a.dtype} by {amount}: it goes from 0 to {a.dtype.bits - 1}")
+            raise OperandValueError(f"{name} of {a.dtype} by {amount}: it goes from 0 to {a.dtype.bits - 1}")
         if a.__class__ is IntImm and b.__class__ is IntImm:
             return IntImm(a.dtype, wrap(f(a.value, b.value), a.dtype))  # type: ignore[attr-defined]
         return Call(a.dtype, Op.get(f"tir.{name}"), (a, b))
@@ -475,7 +478,7 @@ def power(x: Any, y: Any, span: Any = None) -> PrimExpr:
             for _ in range(b.value):
                 out = mul(out, a)
             return out
-        raise TypeError(
+        raise OperandTypeError(
             f"pow of {a.dtype} takes a constant exponent from 0 to 64; cast to a float for others"
         )
     if b.__class__ in (FloatImm, IntImm) and b.value in (1.0, 2.0, 3.0):
@@ -540,6 +543,9 @@ def popcount(x: Any, span: Any = None) -> PrimExpr:
 def clz(x: Any, span: Any = None) -> PrimExpr:
     """The number of leading zero bits."""
     x = convert(x)
+    value = int_value(x)
+    if value is not None and x.dtype.is_integral:
+        return const(x.dtype.bits - (value % (1 << x.dtype.bits)).bit_length(), INT32)
     return Call(INT32.with_lanes(x.dtype.lanes), Op.get("tir.clz"), (x,))
 
 
@@ -549,7 +555,7 @@ def reinterpret(dtype: str, value: Any, span: Any = None) -> PrimExpr:
     if value.dtype is kind:
         return value
     if kind.bits * kind.lanes != value.dtype.bits * value.dtype.lanes:
-        raise TypeError(f"reinterpret from {value.dtype} to {kind}: the sizes differ")
+        raise OperandTypeError(f"reinterpret from {value.dtype} to {kind}: the sizes differ")
     return Call(kind, Op.get("tir.reinterpret"), (value,))
 
 
@@ -645,7 +651,7 @@ def fail(kind: str, message: str, *values: Any) -> PrimExpr:
     """Return from the function with an error of a kind ("index", "value" or "divisor"); `values` replace the `{}` in
     its message. A GPU kernel reports the error and continues."""
     if message.count("{}") != len(values):
-        raise ValueError(
+        raise OperandValueError(
             f"fail: the message {message!r} does not have a placeholder for each of {len(values)} values"
         )
     return call(INT32, "tir.fail", kind, message, *(cast("int64", v) for v in values))
@@ -667,14 +673,17 @@ def assume(cond: Any, span: Any = None) -> PrimExpr:
     return call(BOOL, "tir.assume", cond)
 
 
-def undef() -> PrimExpr:
+def undef(dtype: str = INT32) -> PrimExpr:
     """An undefined value, which is never used."""
-    return call(INT32, "tir.undef")
+    return call(dtype, "tir.undef")
+
+
+_VSCALE = call(INT32, "tir.vscale")  # one node, so that `lanes.a == vscale()` holds
 
 
 def vscale() -> PrimExpr:
     """The length factor of scalable vectors on the CPU that runs the program."""
-    return call(INT32, "tir.vscale")
+    return _VSCALE
 
 
 def address_of(load: Any, span: Any = None) -> PrimExpr:

@@ -182,10 +182,13 @@ class ScriptExpr(ExprText):
 
     # -- vectors -----------------------------------------------------------------------------
     def text_Ramp(self, e: Ramp) -> Piece:
-        return Piece(f"{self.t}.Ramp({self.expr(e.base)}, {self.expr(e.stride)}, {e.lanes})")
+        return Piece(f"{self.t}.Ramp({self.expr(e.base)}, {self.expr(e.stride)}, {self._lanes(e)})")
 
     def text_Broadcast(self, e: Any) -> Piece:
-        return Piece(f"{self.t}.Broadcast({self.expr(e.value)}, {e.lanes})")
+        return Piece(f"{self.t}.Broadcast({self.expr(e.value)}, {self._lanes(e)})")
+
+    def _lanes(self, e: Any) -> str:
+        return str(e.lanes) if e.lanes.__class__ is int else self.expr(e.lanes)
 
     def text_Shuffle(self, e: Shuffle) -> Piece:
         return Piece(f"{self.t}.Shuffle([{self.listed(e.vectors)}], [{self.listed(e.indices)}])")
@@ -205,7 +208,7 @@ class ScriptExpr(ExprText):
         step = const_value(e.stride)
         if e.base.dtype.lanes != 1 or e.stride.dtype is not e.base.dtype or not isinstance(step, int):
             return None
-        if step < 1 or e.lanes < 2 or not e.base.dtype.is_integral:
+        if step < 1 or e.dtype.is_scalable or e.lanes < 2 or not e.base.dtype.is_integral:
             return None
         try:
             stop = stop_after(e.base, const(step * e.lanes, e.base.dtype))

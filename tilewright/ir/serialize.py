@@ -338,7 +338,7 @@ def _check_buffer(n: buffer.Buffer) -> None:
 
 
 def _check_lanes(n: expr.Ramp | expr.Broadcast) -> None:
-    if not 1 <= n.lanes <= 1 << 16:
+    if not 1 <= abs(n.dtype.lanes) <= 1 << 16:
         raise ValueError(f"a vector has from 1 to 65536 lanes, not {n.lanes}")
 
 

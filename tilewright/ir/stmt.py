@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from .buffer import Buffer, BufferRegion, MatchBufferRegion
 from .dtype import DataType
+from .errors import OperandTypeError
 from .expr import Def, IterVar, PrimExpr, Range, Var, _check_indices, _checked_predicate, const, convert
 from .node import Node, node, register_converter
 from .ops import cast
@@ -54,7 +55,7 @@ def _to_stmt(value: Any) -> Stmt:
         return Evaluate(value)
     if isinstance(value, (list, tuple)):
         return seq(*value)
-    raise TypeError(f"cannot use {value!r} ({type(value).__name__}) as a statement")
+    raise OperandTypeError(f"cannot use {value!r} ({type(value).__name__}) as a statement")
 
 
 def _to_stmts(values: Iterable[Any]) -> tuple[Stmt, ...]:
@@ -172,7 +173,7 @@ class BufferStore(Stmt):
         lanes = self.indices[-1].dtype.lanes if self.indices else 1
         expected = buffer.dtype.with_lanes(lanes * buffer.dtype.lanes)
         if value.dtype is not expected:
-            raise TypeError(
+            raise OperandTypeError(
                 f"storing a value of type {value.dtype} into {buffer.name}, which takes {expected}: `{value}`"
             )
         if predicate is not None:

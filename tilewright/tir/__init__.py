@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+import typing
 
 from ..homes import home_of, lazily
 from ..ir.buffer import Buffer, BufferRegion, MatchBufferRegion, decl_buffer
 from ..ir.dtype import DataType
 from ..ir.errors import ScheduleError
 from ..ir.expr import *
+from ..ir.expr import UnknownSize as Any
 from ..ir.function import PrimFunc
 from ..ir.op import CallEffectKind, _registry
 from ..ir.ops import (
@@ -92,16 +93,16 @@ from ..ir.ops import (
     undef,
     vscale,
 )
-from ..ir.ops import max_of as max
-from ..ir.ops import min_of as min
 from ..ir.stmt import *
 from ..ir.stmt import seq as stmt_seq
 from . import stmt_functor
 
 
-def _elsewhere(name: str) -> Any:
+def _elsewhere(name: str) -> typing.Any:
     if name in (
         "comm_reducer",
+        "max",
+        "min",
         "sum",
     ):  # reducers are of tensor expressions; this is a classic home of theirs
         return getattr(home_of("reducers"), name)

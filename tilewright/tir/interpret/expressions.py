@@ -395,6 +395,7 @@ class ExprTranslator:
 
     # -- vectors -----------------------------------------------------------------------------
     def _ramp(self, e: E.Ramp, lane: str | None) -> Code:
+        self._check_lanes(e)
         inner = e.base.dtype.lanes
         outer, within = (lane, None) if inner == 1 else (f"({lane} // {inner})", f"({lane} % {inner})")
         base, stride = self.lane(e.base, within), self.lane(e.stride, within)
@@ -405,7 +406,12 @@ class ExprTranslator:
         steps = [s * n for s in (stride.lo, stride.hi) for n in (0, e.lanes - 1)]
         return self.fit(kind, text, base.lo + min(steps), base.hi + max(steps), depth)
 
+    def _check_lanes(self, e: E.PrimExpr) -> None:
+        if e.dtype.is_scalable:
+            raise self.refuse(f"`{e}` is a scalable vector, whose length only the hardware knows")
+
     def _broadcast(self, e: E.Broadcast, lane: str | None) -> Code:
+        self._check_lanes(e)
         inner = e.value.dtype.lanes
         return self.scalar(e.value, None if inner == 1 else f"({lane} % {inner})")
 

@@ -310,7 +310,7 @@ class Evaluator:
 
     def element(self, buffer: Buffer, index: Any, node: ast.AST) -> BufferLoad | BufferRegion:
         """`buffer[index]`: a load, or a region if there is a slice without a step in it."""
-        items = index if isinstance(index, tuple) else (index,)
+        items = tuple(index) if isinstance(index, (tuple, list)) else (index,)
         if len(items) != len(buffer.shape):
             shape = ", ".join(map(str, buffer.shape))
             raise self.source.error(

@@ -315,6 +315,8 @@ def _decorate_class(cls: type, frame: FrameType) -> IRModule:
 
 def macro(func: Callable[..., Any] | None = None, hygienic: bool = True) -> Any:
     """`@T.macro`: a function whose body is expanded at each call."""
+    if func is not None and not inspect.isfunction(func):
+        raise ValueError(f"T.macro takes a function, not {func!r}; write @T.macro(hygienic={func!r})")
     frame = sys._getframe(1)
 
     def make(f: Callable[..., Any]) -> Macro:

@@ -490,6 +490,7 @@ _made: dict[str, Any] = {
     "broadcast": _expr.Broadcast,
     "int": Scalar("int32"),
     "float": Scalar("float32"),
+    "boolean": Scalar("bool"),
 }
 _FUNCTIONS = (
     "truncdiv truncmod floordiv floormod ceildiv div indexdiv indexmod all any likely min_value max_value "

@@ -577,15 +577,32 @@ class StmtParser(Evaluator):
                 f"`{ast.unparse(s.iter)}` is not a valid loop range",
                 "range, T.serial, T.grid, T.parallel, T.vectorized, T.unroll and T.thread_binding are",
             )
-        names = s.target.elts if isinstance(s.target, (ast.Tuple, ast.List)) else [s.target]
-        if len(names) != len(spec.bounds) or not all(isinstance(n, ast.Name) for n in names):
-            raise self.source.error(s.target, f"{len(names)} loop variables for {len(spec.bounds)} extents")
+        groups = self.loop_names(s.target, len(spec.bounds))
         with self.scope():
-            loop_vars = self.open_loops(spec, [n.id for n in names])  # type: ignore[attr-defined]
-            for v in loop_vars:
-                self.bind(v.name, v)
+            loop_vars = self.open_loops(spec, [n for _, names in groups for n in names])
+            rest = iter(loop_vars)
+            for name, names in groups:
+                found = [next(rest) for _ in names]
+                self.bind(name, found[0] if names == [name] else tuple(found))
             body = self.suite(s.body)
         here.add(self.close_loops(spec, loop_vars, body, s))
+
+    def loop_names(self, target: ast.expr, count: int) -> list[tuple[str, list[str]]]:
+        """The names that a `for` binds, each with the names of its loops: one, or several for `*name` and for a single
+        name in front of a grid."""
+        parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
+        stars = [p for p in parts if isinstance(p, ast.Starred)]
+        plain = [p.value if isinstance(p, ast.Starred) else p for p in parts]
+        all_of_them = len(parts) == 1 and count > 1 and not isinstance(target, (ast.Tuple, ast.List))
+        fits = len(parts) - 1 <= count if len(stars) == 1 else len(parts) == count or all_of_them
+        if not fits or len(stars) > 1 or not all(isinstance(p, ast.Name) for p in plain):
+            raise self.source.error(target, f"{len(parts)} loop variables for {count} extents")
+        out = []
+        for part, named in zip(parts, plain, strict=True):
+            name = named.id  # type: ignore[attr-defined]
+            several = count if all_of_them else count - len(parts) + 1 if part in stars else None
+            out.append((name, [name] if several is None else [f"{name}_{i}" for i in range(several)]))
+        return out
 
     def open_loops(self, spec: LoopSpec, names: list[str]) -> list[Var]:
         """The variables of loops, whose ranges are known from here on."""
@@ -652,10 +669,14 @@ class StmtParser(Evaluator):
             given[wanted.vararg.arg] = args[len(names) :]
         elif len(args) > len(names):
             raise self.source.error(at, f"the macro takes {len(names)} arguments and was given {len(args)}")
+        more: dict[str, Any] = {}
         for k, v in kwargs.items():
-            if k not in names and k not in [a.arg for a in wanted.kwonlyargs]:
+            known = k in names or k in [a.arg for a in wanted.kwonlyargs]
+            if not known and wanted.kwarg is None:
                 raise self.source.error(at, f"the macro has no argument {k!r}")
-            given[k] = v
+            (given if known else more)[k] = v
+        if wanted.kwarg is not None:
+            given[wanted.kwarg.arg] = more
         for a, d in zip(wanted.kwonlyargs, wanted.kw_defaults, strict=True):
             names.append(a.arg)
             if d is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.buffer import Buffer, BufferRegion
-from ...ir.expr import BufferLoad, PrimExpr, Ramp, Range, const, const_value
+from ...ir.expr import BufferLoad, PrimExpr, Ramp, Range, const, const_value, vscale_factor
 from ...ir.ops import mul
 
 
@@ -19,7 +19,8 @@ def region_of(value: Any) -> BufferRegion:
         ranges = []
         for i in value.indices:
             if isinstance(i, Ramp) and i.base.dtype.lanes == 1:
-                ranges.append(Range.from_min_extent(i.base, mul(i.stride, const(i.lanes, i.base.dtype))))
+                count = const(i.lanes, i.base.dtype) if isinstance(i.lanes, int) else i.lanes
+                ranges.append(Range.from_min_extent(i.base, mul(i.stride, count)))
             else:
                 ranges.append(Range.from_min_extent(i, const(1, i.dtype)))
         return BufferRegion(value.buffer, tuple(ranges))
@@ -33,10 +34,11 @@ def as_load(region: BufferRegion) -> BufferLoad:
         lanes = const_value(r.extent)
         if lanes == 1:
             continue
-        if lanes is None or k != len(indices) - 1:
+        scaled = vscale_factor(r.extent) if lanes is None else None
+        if (lanes is None and scaled is None) or k != len(indices) - 1:
             raise TypeError(
                 f"`{region.buffer.name}` is sliced where a value is expected: "
                 "only the last index may be a slice, and of constant length"
             )
-        indices[k] = Ramp(r.min, const(1, r.min.dtype), int(lanes))
+        indices[k] = Ramp(r.min, const(1, r.min.dtype), r.extent if lanes is None else int(lanes))
     return BufferLoad(region.buffer, tuple(indices))

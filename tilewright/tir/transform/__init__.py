@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...absent import attributes
+from ...ir.module import IRModule
 from ...ir.pass_names import note_pass_name
-from ...ir.transform import PassContext, PassFactory, PassInfo, PrimFuncPass, prim_func_pass
+from ...ir.transform import (
+    PassContext,
+    PassFactory,
+    PassInfo,
+    PrimFuncPass,
+    module_pass,
+    prim_func_pass,
+)
 from .hoisted import HoistedConditionals, HoistedLetBindings, hoisted
 
 # name of the pass -> (file, function)
@@ -70,6 +79,15 @@ _PASSES = {
     "SkipAssert": ("skip_assert", "skip_assert"),
     "InstrumentBoundCheckers": ("instrument_bound_checkers", "instrument_bound_checkers"),
     "LowerIntrin": ("lower_intrin", "lower_intrin"),
+    "RemoveAssume": ("remove_assume", "remove_assume"),
+    "RemoveStoreUndef": ("remove_store_undef", "remove_store_undef"),
+}
+# passes over whole modules: name of the pass -> (file, function); the arguments of the pass are those of the function
+_MODULE_PASSES = {
+    "AnnotateEntryFunc": ("annotate_entry_func", "annotate_entry_func"),
+    "BindTarget": ("bind_target", "bind_target"),
+    "Filter": ("filter_functions", "filter_functions"),
+    "VerifyMemory": ("verify_memory", "verify_memory"),
 }
 # name of the pass -> how its options in a PassContext become arguments
 _OPTIONS: dict[str, Callable[[PassContext], Mapping[str, Any]]] = {
@@ -90,7 +108,7 @@ _OPTIONS: dict[str, Callable[[PassContext], Mapping[str, Any]]] = {
     "UnrollLoop": lambda ctx: ctx.option("tir.UnrollLoop"),
     "VectorizeLoop": lambda ctx: {"enable": not ctx.option("tir.disable_vectorize")},
 }
-for _name in _PASSES:
+for _name in (*_PASSES, *_MODULE_PASSES):
     note_pass_name(f"tir.{_name}")
 _factories: dict[str, Any] = {}
 _absent = attributes(__name__)
@@ -101,6 +119,8 @@ def __getattr__(name: str) -> Any:
         return _apply
     if name == "SplitHostDevice":
         return _split_host_device
+    if name in _MODULE_PASSES:
+        return functools.partial(_module_pass, name)
     entry = _PASSES.get(name)
     if entry is None:
         return _absent(name)
@@ -116,6 +136,16 @@ def __getattr__(name: str) -> Any:
     return made
 
 
+def _module_pass(name: str, *args: Any) -> Any:
+    """A pass over whole modules."""
+    file, function = _MODULE_PASSES[name]
+
+    def run(mod: IRModule, ctx: PassContext) -> IRModule:
+        return getattr(importlib.import_module(f".{file}", __name__), function)(mod, *args)  # type: ignore[no-any-return]
+
+    return module_pass(run, opt_level=0, name=f"tir.{name}")
+
+
 def _apply(function: Any) -> Any:
     """A pass that applies `function` to each PrimFunc."""
     return prim_func_pass(lambda f, mod, ctx: function(f), opt_level=0, name="tir.Apply")
@@ -123,7 +153,6 @@ def _apply(function: Any) -> Any:
 
 def _split_host_device(limits: Any = None) -> Any:
     """The pass that cuts kernels out of the functions that launch them; with `limits`, for a device alone."""
-    from ...ir.transform import module_pass
     from .split_host_device import split_host_device
 
     return module_pass(
@@ -135,6 +164,7 @@ def __dir__() -> list[str]:
     return sorted(
         [
             *_PASSES,
+            *_MODULE_PASSES,
             "HoistedConditionals",
             "HoistedLetBindings",
             "SplitHostDevice",

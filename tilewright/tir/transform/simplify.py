@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import Any
 
-from ...ir.expr import FloatImm, IntImm, PrimExpr, StringImm, Var
+from ...ir.equal import structural_equal
+from ...ir.expr import BufferLoad, FloatImm, IntImm, PrimExpr, StringImm, Var
 from ...ir.function import PrimFunc
 from ...ir.functor import substitute
 from ...ir.ops import is_one, is_zero
 from ...ir.stmt import (
     AssertStmt,
+    BufferStore,
     Evaluate,
     For,
     ForKind,
@@ -32,8 +34,8 @@ def simplify(func: PrimFunc, *, done: Set[Stmt] = frozenset(), keep_trivial_loop
                 A[i * 4 // 2] = 0     ->         A[i * 2] = 0
 
     The statements `done`, which the previous pass left unchanged, are in normal form already.
-    Gives: no condition with a known value, no loop of extent 0 and, unless `keep_trivial_loops`, no serial loop of
-    extent 1.
+    Gives: no condition with a known value, no store of an element to its own place, no loop of extent 0 and, unless
+    `keep_trivial_loops`, no serial loop of extent 1.
     """
     return _Simplify(done, keep_trivial_loops).run(func)
 
@@ -84,6 +86,14 @@ class _Simplify(AnalyzedMutator):
                     self.ana.update(n.var, bound)
             body = self.visit(n.body)
         return n.updated(value=value, body=body)
+
+    def visit_BufferStore(self, n: BufferStore) -> Stmt:
+        made: BufferStore = n.map_children(self.visit)
+        value = made.value
+        same = isinstance(value, BufferLoad) and value.buffer is made.buffer and value.predicate is None
+        if same and all(map(structural_equal, value.indices, made.indices)):  # it stores what is there
+            return Evaluate(IntImm("int32", 0))
+        return made
 
     def visit_SeqStmt(self, n: SeqStmt) -> Stmt:
         parts = [self.visit(s) for s in n.seq]
