@@ -25,7 +25,7 @@ from .module import GlobalVar, IRModule
 from .node import Node, node
 from .op import CallEffectKind, Op, register_op
 from .serialize import load_json, save_json
-from .span import Span
+from .span import SourceName, Span
 from .types import (
     FuncType,
     GlobalTypeVar,
@@ -36,7 +36,9 @@ from .types import (
     TupleType,
     Type,
     TypeCall,
+    TypeConstraint,
     TypeKind,
+    TypeRelation,
     TypeVar,
 )
 
@@ -66,6 +68,7 @@ __all__ = [
     "RefType",
     "ScheduleError",
     "ScriptError",
+    "SourceName",
     "Span",
     "TVMError",
     "TargetError",
@@ -73,7 +76,9 @@ __all__ = [
     "TupleType",
     "Type",
     "TypeCall",
+    "TypeConstraint",
     "TypeKind",
+    "TypeRelation",
     "TypeVar",
     "UnsupportedError",
     "assert_structural_equal",

@@ -19,7 +19,22 @@ from ..homes import lazily
 from ..ir.function import BaseFunc
 from ..ir.module import IRModule
 from ..ir.op import Op
-from . import adt, analysis, binding, expr, op, parser, qnn, scope_builder, text, transform, ty, visitor
+from ..ir.span import SourceName, Span
+from . import (
+    adt,
+    analysis,
+    binding,
+    expr,
+    op,
+    parser,
+    qnn,
+    scope_builder,
+    text,
+    transform,
+    ty,
+    visitor,
+    with_fields,
+)
 from . import equal as _equal  # structural equality of graphs, which `ir.equal` asks for
 from .adt import (
     Clause,
@@ -75,15 +90,19 @@ from .ty import (
     GlobalTypeVar,
     IncompleteType,
     RefType,
+    ShapeVar,
     TensorType,
     TupleType,
     Type,
     TypeCall,
+    TypeConstraint,
     TypeKind,
+    TypeRelation,
     TypeVar,
     scalar_type,
 )
 from .visitor import ExprFunctor, ExprMutator, ExprVisitor, TypeFunctor, TypeMutator, TypeVisitor
+from .with_fields import *
 
 # The classic homes of names that live elsewhere here.
 for _name, _home in (
@@ -98,6 +117,8 @@ for _name, _home in (
 ):
     sys.modules[f"{__name__}.{_name}"] = _home
 expr_functor = type_functor = visitor
+for _name in with_fields.__all__:  # the classic home of these is that of the expressions
+    setattr(expr, _name, getattr(with_fields, _name))
 function = expr
 
 _absent = attributes(__name__)
@@ -116,6 +137,6 @@ __getattr__ = lazily(
         "loops": "while_loop",
         "param_dict": "load_param_dict save_param_dict",
     },
-    "backend build_module dataflow_pattern frontend loops param_dict prelude quantize sizes std testing vm",
+    "backend build_module dataflow_pattern frontend library loops param_dict prelude quantize sizes testing vm",
     _family_or_absent,
 )

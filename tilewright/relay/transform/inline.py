@@ -6,6 +6,7 @@ from typing import Any
 
 from ...ir.errors import TVMError
 from ...ir.module import GlobalVar, IRModule
+from ..adt import Match, map_pattern
 from ..expr import Call, Expr, Function, Let, Var
 from ..visitor import ExprMutator
 from .rewriting import typed_pass
@@ -18,14 +19,19 @@ class _Fresh(ExprMutator):
         super().__init__()
         self.memo_map.update(values)
 
-    def new_var(self, var: Var) -> Var:
-        made = Var(var.name_hint, var.type_annotation, var.span)
+    def new_var(self, var: Var, kind: Any = None) -> Var:
+        made = Var(var.name_hint, kind or var.type_annotation, var.span)
         self.memo_map[var] = made
         return made
 
     def visit_function(self, fn: Function) -> Any:
-        params = [self.new_var(p) for p in fn.params]
+        params = [self.new_var(p, p.type_annotation or p._checked_type) for p in fn.params]
         return Function(params, self.visit(fn.body), fn.ret_type, fn.type_params, fn.attrs, fn.span)
+
+    def visit_match(self, m: Match) -> Any:
+        data = self.visit(m.data)
+        lhs = [map_pattern(c.lhs, self.new_var, lambda c: c) for c in m.clauses]
+        return m.over(data, [(p, self.visit(c.rhs)) for p, c in zip(lhs, m.clauses, strict=True)])
 
     def visit_let(self, let: Let) -> Any:
         rows, at = [], let
