@@ -11,6 +11,7 @@ from .attributes import flag, text
 from .computes import te, topi
 from .registry import OpPattern, RelayOp, Tensor, operator, refuse, register
 from .shapes import need_dtype
+from .traits import Traits
 
 __all__ = ["checkpoint", "on_device", "simulated_quantize", "stop_fusion"]
 
@@ -31,6 +32,7 @@ def _mark(name: str, pattern: OpPattern, attrs: Any = None) -> RelayOp:
         rel=_same,
         compute=lambda attrs, ins, out: [topi.identity(t) for t in ins],
         pattern=pattern,
+        traits=Traits(barrier=True),
     )
 
 
