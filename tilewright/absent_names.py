@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-_ADT = "graphs have no algebraic data types and no pattern matching"
 _ELSEWHERE = "parts of graphs for other code generators are chosen in one way"
 _STRATEGY = "an operator has one compute, which the automatic scheduler schedules for every target"
 _NO_LIBRARY = "no library of another vendor is called, operators are compiled for every target"
@@ -16,7 +15,6 @@ _TARGET_KERNELS = "operators are not written for one target"
 _BY_CODEGEN = "code generation does this work, and no pass stands for it"
 _NO_HEXAGON = "there is no code generator for Hexagon"
 
-_USE_TUPLES = "use tuples, relay.If and recursive relay functions"
 _USE_FRAMEWORK = "take gradients in the framework that the model comes from"
 _USE_BUILD = "use tvm.build, or leave the pass out"
 _USE_TOPI = "use the operator of topi or topi.nn and let tilewright.auto_schedule schedule it"
@@ -191,17 +189,10 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     ("relay", "debug.*", "a compiled model does not stop", "use contrib.debugger.debug_executor"),
     (
-        "relay relay.expr",
-        "CallWithFields ConstantWithFields FunctionWithFields IfWithFields LetWithFields RefCreateWithFields "
-        "RefReadWithFields RefWriteWithFields TupleGetItemWithFields TupleWithFields VarWithFields",
-        "expressions are copied in one way",
-        "use expr.replace(field=value), which gives a copy with the fields changed",
-    ),
-    (
-        "relay",
-        "ShapeVar TypeConstraint TypeRelation",
-        "types are tensors, tuples, functions and variables of them",
-        "use relay.TensorType with relay.Any or a tir.Var for a size",
+        "relay.prelude",
+        "StaticTensorArrayOps TensorArrayOps get_tensor_array_shape",
+        "the library has no arrays of tensors",
+        "use a List of tensors, or relay.stack and relay.take",
     ),
     (
         "relay",
@@ -211,7 +202,7 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "relay",
-        "Id SourceName SpanCheck WithScope astext base pretty_print",
+        "Id SpanCheck WithScope astext base pretty_print",
         "graphs are printed by their own methods",
         "use mod.astext() or str(expr); places in the source are tvm.ir.Span",
     ),
@@ -333,12 +324,6 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "relay.analysis",
-        "check_kind unmatched_cases",
-        _ADT,
-        "relay.analysis.check_well_formed checks a graph",
-    ),
-    (
-        "relay.analysis",
         "collect_device_annotation_ops collect_device_info context_analysis",
         "a model runs on one device and its host",
         "leave the call out",
@@ -352,19 +337,19 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "relay.testing",
-        "darknet.* dcgan.* densenet.* dqn.* lstm.* nat.* py_converter.* resnet_3d.* tf.* tflite.* yolo_detection.*",
+        "darknet.* resnet_3d.* tf.* tflite.* yolo_detection.*",
         "this model or helper is not written",
-        "use mlp, resnet, mobilenet, squeezenet, vgg or inception_v3 of relay.testing, or import a model",
+        "use another network of relay.testing, such as resnet or lstm, or import a model",
+    ),
+    (
+        "relay.testing.py_converter relay.testing",
+        "to_python",
+        "graphs are not written as Python programs",
+        "use relay.testing.run_as_python, or relay.create_executor",
     ),
     (
         "relay.testing",
-        "make_nat_expr make_nat_value",
-        "there are no algebraic types",
-        "use relay.const and functions that call themselves",
-    ),
-    (
-        "relay.testing",
-        "ctx_list enabled_targets count",
+        "ctx_list enabled_targets",
         "helpers of tests are in one place",
         "use tilewright.testing.enabled_targets, and NumPy for random arrays",
     ),

@@ -187,8 +187,8 @@ def test_classes_can_be_derived_from_and_asked_about() -> None:
 def test_members_of_what_is_absent_are_absent_too() -> None:
     from tilewright import relay
 
-    with pytest.raises(UnsupportedError, match=r"^relay\.PatternVar\.of is not part .*; use tuples"):
-        relay.PatternVar.of()
+    with pytest.raises(UnsupportedError, match=r"^relay\.prelude\.TensorArrayOps\.of is not .*; use a List"):
+        relay.prelude.TensorArrayOps.of()
 
 
 def test_a_name_that_never_was_is_an_ordinary_error() -> None:

@@ -113,15 +113,34 @@ def test_inline():
     assert T.Inline()(unmarked) is unmarked
 
 
-def test_inline_refuses_recursion():
+def test_inline_leaves_recursion():
     x = x2()
     gv = tvm.ir.GlobalVar("f") if hasattr(tvm.ir, "GlobalVar") else relay.GlobalVar("f")
     kind = relay.TensorType((2,), "float32")
     mod = tvm.IRModule({gv: relay.Function([x], gv(x), kind, attrs={"Inline": 1})})
     y = x2("y")
     mod["main"] = relay.Function([y], gv(y))
-    with pytest.raises(tvm.TVMError, match="@f calls itself and cannot be inlined"):
-        T.Inline()(mod)
+    after = T.Inline()(mod)
+    assert after["main"].body.op is gv and gv in after
+
+
+def test_inline_of_functions_that_are_values_or_for_other_compilers():
+    x, y = x2(), x2("y")
+    double, other = relay.GlobalVar("double"), relay.GlobalVar("other")
+    mod = tvm.IRModule(
+        {
+            double: relay.Function([x], x + x, attrs={"Inline": 1}),
+            other: relay.Function([x2("z")], x2("w"), attrs={"Inline": 1, "Compiler": "mine"}),
+        }
+    )
+    mod[other] = relay.Function([x], relay.exp(x), attrs={"Inline": 1, "Compiler": "mine"})
+    mod["main"] = relay.Function([y], relay.Tuple([double(y), other(y), double]))
+    added, whole, value = T.Inline()(mod)["main"].body.fields
+    assert added.op.name == "add"
+    assert isinstance(whole.op, relay.Function) and whole.op.attrs["Compiler"] == "mine"
+    assert isinstance(value, relay.Function)
+    alone = T.Inline()(tvm.IRModule({double: mod[double]}))
+    assert double in alone  # nothing calls it
 
 
 def test_unused_functions_go():

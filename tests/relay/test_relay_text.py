@@ -35,7 +35,7 @@ def test_the_form_of_a_module() -> None:
         " -> Tensor[(1, 4, 4, 4), float32] {\n"
         "  %0 = nn.conv2d(%x, %w, strides=[2, 2], padding=[1, 1, 1, 1]) /* ty=Tensor[(1, 4, 4, 4), float32] */;\n"
         "  %1 = nn.relu(%0) /* ty=Tensor[(1, 4, 4, 4), float32] */;\n"
-        "  add(%1, 1.5f) /* ty=Tensor[(1, 4, 4, 4), float32] */\n"
+        "  add(%1, 1.5f /* ty=float32 */) /* ty=Tensor[(1, 4, 4, 4), float32] */\n"
         "}\n"
     )
     round_trip(mod)
@@ -54,13 +54,14 @@ def test_scopes_lets_and_sharing() -> None:
         ),
     )
     assert f.astext() == (
-        "fn (%x: Tensor[(2,), float32], %c: Tensor[(), bool]) {\n"
+        '#[version = "0.0.5"]\n'
+        "fn (%x: Tensor[(2), float32], %c: bool) {\n"
         "  %0 = exp(%x);\n"
         "  let %v = (%0, %x);\n"
         "  if (%c) {\n"
         "    add(%0, %v.0)\n"
         "  } else {\n"
-        "    %1 = fn (%x_1: Tensor[(2,), float32]) {\n"
+        "    %1 = fn (%x_1: Tensor[(2), float32]) {\n"
         "      add(%x_1, %0)\n"
         "    };\n"
         "    %1(%x)\n"

@@ -27,7 +27,7 @@ from .module import GlobalVar, IRModule
 from .node import BaseExpr, Node, node
 from .op import CallEffectKind, Op, register_op
 from .serialize import load_json, save_json
-from .span import Span
+from .span import SourceName, Span
 from .types import (
     FuncType,
     GlobalTypeVar,
@@ -38,7 +38,9 @@ from .types import (
     TupleType,
     Type,
     TypeCall,
+    TypeConstraint,
     TypeKind,
+    TypeRelation,
     TypeVar,
 )
 
@@ -69,6 +71,7 @@ __all__ = [
     "RefType",
     "ScheduleError",
     "ScriptError",
+    "SourceName",
     "Span",
     "TVMError",
     "TargetError",
@@ -76,7 +79,9 @@ __all__ = [
     "TupleType",
     "Type",
     "TypeCall",
+    "TypeConstraint",
     "TypeKind",
+    "TypeRelation",
     "TypeVar",
     "UnsupportedError",
     "assert_structural_equal",

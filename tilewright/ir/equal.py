@@ -313,7 +313,7 @@ class Comparer:
             self.fail((path, ".functions"), a, b, f"functions {sorted(left)} against {sorted(right)}")
         self.go(a.attrs, b.attrs, (path, ".attrs"))
         types = [{t.name_hint: d for t, d in m.type_definitions.items()} for m in (a, b)]
-        self.go(*types, (path, ".type_definitions"))
+        self.go(types[0], types[1], (path, ".type_definitions"))
         for name in left:
             self.go(left[name], right[name], (path, f".functions[{name!r}]"))
 

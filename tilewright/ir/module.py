@@ -28,10 +28,6 @@ class GraphNode(BaseExpr):
         """The text form, arrays included."""
         raise NotImplementedError
 
-    def module_text(self, mod: IRModule, show_meta_data: bool = False, annotate: Any = None) -> str:
-        """The text of a module that holds functions of this kind."""
-        raise NotImplementedError
-
 
 class GlobalVar:
     """The name of a function of a module, and the type of what it returns where that is known."""
@@ -56,6 +52,9 @@ class GlobalVar:
 
         kind = self.checked_type
         return Call(kind.dtype if isinstance(kind, PrimType) else "void", self, args)
+
+    def astext(self, show_meta_data: bool = True, annotate: Any = None) -> str:
+        return repr(self)
 
     def __repr__(self) -> str:
         return f"@{self.name_hint}"
@@ -220,9 +219,8 @@ class IRModule:
     # -- text --------------------------------------------------------------------------------
     def script(self, **options: Any) -> str:
         """The module as a script that parses back; one with functions over tensors, in their text form."""
-        graph = self._graph_function()
-        if graph is not None:
-            return graph.module_text(self)
+        if self._holds_graphs():
+            return str(home_of("graph_text").module_text(self))
         from .printer import script
 
         return script(self, **options)
@@ -235,13 +233,13 @@ class IRModule:
 
     def astext(self, show_meta_data: bool = True, annotate: Any = None, **options: Any) -> str:
         """The text form; `show_meta_data` adds the arrays, so that it can be parsed back."""
-        graph = self._graph_function()
-        if graph is not None:
-            return graph.module_text(self, show_meta_data, annotate)
+        if self._holds_graphs():
+            return str(home_of("graph_text").module_text(self, show_meta_data, annotate))
         return self.script(**options)
 
-    def _graph_function(self) -> GraphNode | None:
-        return next((f for f in self.functions.values() if isinstance(f, GraphNode)), None)
+    def _holds_graphs(self) -> bool:
+        graphs = any(isinstance(f, GraphNode) for f in self.functions.values())
+        return graphs or bool(self.type_definitions)
 
     def same_as(self, other: object) -> bool:
         return self is other

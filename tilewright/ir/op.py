@@ -80,6 +80,9 @@ class Op:
     def same_as(self, other: object) -> bool:
         return self is other
 
+    def astext(self, show_meta_data: bool = True, annotate: Any = None) -> str:
+        return self.name
+
     def __repr__(self) -> str:
         return f"Op({self.name})"
 

@@ -13,13 +13,25 @@ from types import FrameType
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 
 
+class SourceName(str):
+    """The name of a source that a program gives itself; texts of graphs show it."""
+
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        return str(self)
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """A location in a source file; prints as `file:line`."""
 
     source_name: str
     line: int
+    end_line: int = 0
     column: int = 0
+    end_column: int = 0
     node: str = ""  # the node of an imported model, in place of a line
 
     def __str__(self) -> str:
@@ -32,7 +44,7 @@ _node: ContextVar[Span | None] = ContextVar("_node", default=None)
 @contextmanager
 def at_node(node: str, source_name: str = "") -> Iterator[None]:
     """A scope in which new nodes get a node of a model as their span."""
-    token = _node.set(Span(source_name, 0, 0, node))
+    token = _node.set(Span(source_name, 0, node=node))
     try:
         yield
     finally:

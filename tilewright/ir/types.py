@@ -93,6 +93,8 @@ class FuncType(Type):
             return True
         if not isinstance(other, FuncType) or len(self.type_params) != len(other.type_params):
             return False
+        if any(a.kind != b.kind for a, b in zip(self.type_params, other.type_params, strict=True)):  # type: ignore[attr-defined]
+            return False
         mine = (self.arg_types, self.ret_type, self.type_constraints)
         if not self.type_params or self.type_params == other.type_params:
             return mine == (other.arg_types, other.ret_type, other.type_constraints)
@@ -170,6 +172,33 @@ class TypeCall(Type):
 
     def __str__(self) -> str:
         return f"{self.func}[{', '.join(map(str, self.args))}]" if self.args else f"{self.func}[]"
+
+
+class TypeConstraint(Type):
+    """A condition on types."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TypeRelation(TypeConstraint):
+    """The relation of a function between types: the last of `args` follow from the first `num_inputs`.
+
+    Types of operators are inferred from their declarations; a relation is a description that programs pass around.
+    """
+
+    func: Any
+    args: tuple[Type, ...]
+    num_inputs: int
+    attrs: Any = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "args", tuple(self.args))
+
+
+def ShapeVar(name: str) -> TypeVar:
+    """A type variable that stands for a shape."""
+    return TypeVar(name, TypeKind.ShapeVar)
 
 
 @dataclass(frozen=True, slots=True)

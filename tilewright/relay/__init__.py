@@ -19,7 +19,22 @@ from ..homes import lazily
 from ..ir.function import BaseFunc
 from ..ir.module import IRModule
 from ..ir.op import Op
-from . import adt, analysis, binding, expr, op, parser, qnn, scope_builder, text, transform, ty, visitor
+from ..ir.span import SourceName, Span
+from . import (
+    adt,
+    analysis,
+    binding,
+    expr,
+    op,
+    parser,
+    qnn,
+    scope_builder,
+    text,
+    transform,
+    ty,
+    visitor,
+    with_fields,
+)
 from . import contrib as _contrib  # the code generators that come with the package
 from . import equal as _equal  # structural equality of graphs, which `ir.equal` asks for
 from .adt import (
@@ -76,15 +91,19 @@ from .ty import (
     GlobalTypeVar,
     IncompleteType,
     RefType,
+    ShapeVar,
     TensorType,
     TupleType,
     Type,
     TypeCall,
+    TypeConstraint,
     TypeKind,
+    TypeRelation,
     TypeVar,
     scalar_type,
 )
 from .visitor import ExprFunctor, ExprMutator, ExprVisitor, TypeFunctor, TypeMutator, TypeVisitor
+from .with_fields import *
 
 # The classic homes of names that live elsewhere here.
 for _name, _home in (
@@ -99,6 +118,8 @@ for _name, _home in (
 ):
     sys.modules[f"{__name__}.{_name}"] = _home
 expr_functor = type_functor = visitor
+for _name in with_fields.__all__:  # the classic home of these is that of the expressions
+    setattr(expr, _name, getattr(with_fields, _name))
 function = expr
 op.contrib = _contrib  # type: ignore[attr-defined]
 
@@ -118,7 +139,7 @@ __getattr__ = lazily(
         "loops": "while_loop",
         "param_dict": "load_param_dict save_param_dict",
     },
-    "backend build_module data_dep_optimization dataflow_pattern frontend loops param_dict prelude quantize sizes std "
-    "testing vm",
+    "backend build_module data_dep_optimization dataflow_pattern frontend library loops param_dict prelude quantize "
+    "sizes testing vm",
     _family_or_absent,
 )

@@ -36,7 +36,7 @@ def compare(comparer: Comparer, a: Expr, b: Any, path: Path) -> None:
         if x in left or y in right:
             if left.get(x) is y and right.get(y) is x:
                 continue
-            if not isinstance(x, (Constant, Constructor)):
+            if not (isinstance(x, (Constant, Constructor)) or (isinstance(x, Tuple) and not x.fields)):
                 c.fail(at, x, y, "one is shared where the other is not")
         if x.__class__ is not y.__class__:
             c.fail(at, x, y, f"{type(x).__name__} against {type(y).__name__}")
@@ -106,15 +106,20 @@ def _same_signature(c: Comparer, x: Function, y: Function, at: Path) -> None:
     for s, t in zip(x.type_params, y.type_params, strict=True):
         c.bind(s, t)
     for i, (v, w) in enumerate(zip(x.params, y.params, strict=True)):
-        _define(c, v, w, (at, f".params[{i}]"))
+        _define(c, v, w, (at, f".params[{i}]"), open_type=True)
     if x.ret_type is not None and y.ret_type is not None and not c.same_type(x.ret_type, y.ret_type):
         c.fail((at, ".ret_type"), x, y, f"{x.ret_type} against {y.ret_type}")
     c.go(x.attrs, y.attrs, (at, ".attrs"))
 
 
-def _define(c: Comparer, x: Var, y: Var, at: Path) -> None:
+def _define(c: Comparer, x: Var, y: Var, at: Path, open_type: bool = False) -> None:
+    """Let two variables correspond; with `open_type`, one without a type agrees with any."""
     p, q = x.type_annotation, y.type_annotation
-    if p is not None and q is not None and not c.same_type(p, q):
+    if p is not None or q is not None:  # a type that was inferred is as good as one that was written
+        p, q = p or x._checked_type, q or y._checked_type
+    if open_type and (p is None or q is None):
+        p = q = None
+    if (p is None) != (q is None) or (p is not None and not c.same_type(p, q)):
         c.fail((at, ".type_annotation"), x, y, f"{p} against {q}")
     if c.left.get(x, y) is not y or c.right.get(y, x) is not x:
         c.fail(at, x, y, "two different variables")
@@ -129,7 +134,7 @@ def _same_var(c: Comparer, x: Var, y: Var, at: Path) -> None:
     elif x is not y:
         if not c.map_free:
             c.fail(at, x, y, "two different free variables")
-        _define(c, x, y, at)
+        _define(c, x, y, at, open_type=True)
     elif c.map_free:
         c.bind(x, y)
 
@@ -185,9 +190,24 @@ def hash_of(h: Hasher, root: Expr) -> int:
         stack.append((at, True))
         stack.extend((b, False) for b in reversed(below(at)) if b not in seen)
     found: dict[Any, int] = {}
+    shared = _shared(order)
     for at in order:
-        found[at] = _hash_node(h, at, found)
+        found[at] = hash((_hash_node(h, at, found), shared.get(at)))
     return found[root]
+
+
+def _shared(order: list[Any]) -> dict[Any, int]:
+    """The expressions that are used twice, and their places: sharing is a part of the structure."""
+    uses: dict[Any, int] = {}
+    for at in order:
+        for b in below(at):
+            uses[b] = uses.get(b, 0) + 1
+    plain = (Var, Constant, Constructor, GlobalVar, Op)
+    return {
+        at: i
+        for i, at in enumerate(order)
+        if uses.get(at, 0) > 1 and not isinstance(at, plain) and not (isinstance(at, Tuple) and not at.fields)
+    }
 
 
 def _hash_node(h: Hasher, at: Any, found: dict[Any, int]) -> int:
@@ -204,13 +224,18 @@ def _hash_node(h: Hasher, at: Any, found: dict[Any, int]) -> int:
         own = hash(at.attrs) if at.attrs else None
     elif isinstance(at, TupleGetItem):
         own = at.index
+    elif isinstance(at, Let):
+        own = _hash_type(at.var.type_annotation)
     elif isinstance(at, Function):
         own = (h.go(at.attrs), *(_hash_type(p.type_annotation) for p in at.params))
     return hash((type(at).__name__, own, *parts))
 
 
 def _hash_type(kind: Type | None) -> int:
-    return hash((len(kind.shape), str(kind.dtype))) if isinstance(kind, TensorType) else 0
+    if not isinstance(kind, TensorType):
+        return 0 if kind is None else hash(type(kind).__name__)
+    known = tuple(d if isinstance(d, int) else -1 for d in kind.shape)
+    return hash((known, str(kind.dtype)))
 
 
 register_graph(Expr, compare, hash_of)

@@ -16,7 +16,7 @@ from ..absent import attributes
 from ..ir.errors import TVMError
 from ..ir.function import BaseFunc
 from ..ir.module import GlobalVar as GlobalVar
-from ..ir.module import GraphNode, IRModule
+from ..ir.module import GraphNode
 from ..ir.node import node
 from ..ir.op import Op
 from ..ir.span import Span
@@ -71,11 +71,6 @@ class Expr(GraphNode):
         from .analysis import free_vars
 
         return Function(free_vars(self), self)
-
-    def module_text(self, mod: IRModule, show_meta_data: bool = False, annotate: Any = None) -> str:
-        from .text import module_text
-
-        return module_text(mod, show_meta_data, annotate)
 
     # -- text --------------------------------------------------------------------------------
     def astext(self, show_meta_data: bool = True, annotate: Any = None) -> str:
@@ -497,6 +492,8 @@ def const(value: Any, dtype: str | None = None, span: Span | None = None) -> Con
     plain = isinstance(value, (bool, int, float, list, tuple)) and not isinstance(value, np.generic)
     from ..runtime.dtypes import element
 
+    if isinstance(dtype, TensorType):
+        dtype = str(dtype.dtype)
     wanted = None if dtype is None else element(str(dtype)).numpy
     made = np.asarray(value) if wanted is None else np.asarray(value, dtype=wanted)
     if plain and dtype is None:

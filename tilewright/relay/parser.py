@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ..ir import ops
 from ..ir.deep import deep_programs
 from ..ir.dtype import DataType
-from ..ir.errors import ScriptError, TVMError, near_matches
+from ..ir.errors import DiagnosticError, ScriptError, TVMError, near_matches
 from ..ir.expr import SizeVar
 from ..ir.module import GlobalVar, IRModule
 from ..ir.op import graph_operators
@@ -61,7 +61,7 @@ from .ty import (
 )
 
 
-class ParseError(ScriptError):
+class ParseError(ScriptError, DiagnosticError):
     """A text that is not a graph program."""
 
 
@@ -73,12 +73,12 @@ class _Token(NamedTuple):
 
 _TOKENS = re.compile(
     r"""
-    (?P<skip>\s+|/\*.*?\*/|//[^\n]*|\#\[version[^\]]*\])
+    (?P<skip>\s+|//[^\n]*|\#\[version[^\]]*\])
   | (?P<metadata>\#\[metadata\])
   | (?P<temp>%\d+)
   | (?P<var>%[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*|%"(?:[^"\\]|\\.)*")
   | (?P<global>@[A-Za-z_][\w.]*)
-  | (?P<number>\d+(?:\.\d+)?(?:e[+-]?\d+)?(?:(?:f|i|u)\d*)?(?![\w]))
+  | (?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?:(?:f|i|u)\d*)?(?![\w]))
   | (?P<string>"(?:[^"\\]|\\.)*")
   | (?P<name>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)
   | (?P<sign>->|=>|==|!=|<=|>=|[-+*/<>=(){}\[\],;:.?%])
@@ -161,6 +161,9 @@ class _Reader:
     def scan(self) -> None:
         at = 0
         while at < len(self.source):
+            if self.source.startswith("/*", at):
+                at = self.after_comment(at)
+                continue
             found = _TOKENS.match(self.source, at)
             if found is None:
                 raise self.error(f"{self.source[at]!r} begins nothing known", at)
@@ -175,6 +178,15 @@ class _Reader:
                 self.tokens.append(_Token(kind, found.group(), at))
             at = found.end()
         self.tokens.append(_Token("end", "the end of the text", len(self.source)))
+
+    def after_comment(self, at: int) -> int:
+        """The end of a comment, which may have others in it."""
+        depth = 0
+        for found in re.finditer(r"/\*|\*/", self.source[at:]):
+            depth += 1 if found.group() == "/*" else -1
+            if depth == 0:
+                return at + found.end()
+        raise self.error("a comment has no end: */", at)
 
     def error(self, reason: str, at: int | None = None) -> ParseError:
         at = self.tokens[min(self.pos, len(self.tokens) - 1)].at if at is None else at
@@ -371,8 +383,12 @@ class _Reader:
                 self.expect(";")
                 lets.append((v, value))
             else:
-                break
-        made = self.expr()
+                value = self.expr()
+                if self.peek().text != ";" or self.peek(1).text == end or self.peek(1).kind == "end":
+                    made = value
+                    break
+                self.pos += 1  # a value that is computed for its effect
+                lets.append((Var("_"), value))
         if end:
             self.accept(";")
             self.expect(end)
@@ -449,6 +465,8 @@ class _Reader:
         if token.text == "(":
             if self.accept(")"):
                 return Tuple([])
+            if self.peek().text == "let" or (self.peek().kind == "temp" and self.peek(1).text == "="):
+                return self.block(")")
             first = self.expr()
             if self.accept(")"):
                 return first
@@ -459,7 +477,10 @@ class _Reader:
         if token.text == "-":
             if self.peek().kind == "number":
                 return _number(self.next().text, -1)
-            return Call(graph_operators["negative"], [self.postfix()])
+            inner = self.postfix()
+            if isinstance(inner, Constant) and inner.is_scalar:
+                return const(-inner.numpy(), inner.data.dtype)
+            return Call(graph_operators["negative"], [inner])
         raise self.error(f"an expression was expected, not {token.text!r}", token.at)
 
     def named(self, token: _Token) -> Any:
@@ -559,11 +580,13 @@ class _Reader:
         if token.kind == "string":
             return json.loads(token.text)
         if token.kind == "number" or token.text == "-":
+            if token.text == "-" and self.peek().kind == "name":
+                return -self.attr_value()
             text = token.text if token.kind == "number" else self.next().text
             value, sign = _plain_number(text), -1 if token.text == "-" else 1
             return value * sign
-        if token.text in ("inf", "nan"):
-            return float(token.text)
+        if token.text.rstrip("0123456789").removesuffix("f") in ("inf", "nan"):
+            return float(token.text[:3])
         if token.text in ("True", "False", "None"):
             return {"True": True, "False": False, "None": None}[token.text]
         if token.text == "[":
@@ -675,7 +698,7 @@ def _var_name(text: str) -> str:
 
 
 def _split_number(text: str) -> tuple[str, str]:
-    found = re.match(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)((?:f|i|u)?\d*)\Z", text)
+    found = re.match(r"(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)((?:f|i|u)?\d*)\Z", text)
     if found is None:
         raise ValueError(f"{text!r} is not a number")
     return found.group(1), found.group(2)
@@ -683,7 +706,7 @@ def _split_number(text: str) -> tuple[str, str]:
 
 def _plain_number(text: str) -> int | float:
     digits, suffix = _split_number(text)
-    if suffix.startswith("f") or "." in digits or "e" in digits:
+    if suffix.startswith("f") or "." in digits or "e" in digits.lower():
         return float(digits)
     return int(digits)
 
@@ -692,11 +715,16 @@ def _number(text: str, sign: int) -> Constant:
     digits, suffix = _split_number(text)
     value = _plain_number(text) * sign
     if not suffix:
-        return const(value, "float32" if isinstance(value, float) else "int32")
+        wide = isinstance(value, int) and not -(1 << 31) <= value < 1 << 31
+        return const(value, "float32" if isinstance(value, float) else "int64" if wide else "int32")
     code = {"f": "float", "i": "int", "u": "uint"}[suffix[0]]
     if code == "float" and sign < 0:
         value = -float(digits)
-    return const(value, f"{code}{suffix[1:] or 32}")
+    kind = f"{code}{suffix[1:] or 32}"
+    made = const(value, kind)
+    if code == "float" and abs(made.numpy().item()) == float("inf"):
+        raise ValueError(f"{text} is larger than the largest {kind}")
+    return made
 
 
 def _constant(row: Any) -> Constant:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..ir.errors import TVMError
-from .expr import Expr, If, Let, Var, as_expr
+from .expr import Expr, If, Let, Var, as_expr, type_so_far
 
 
 class ScopeBuilder:
@@ -29,6 +29,8 @@ class ScopeBuilder:
 
     def let(self, var: Any, value: Any) -> Var:
         """Bind a value to a name in the rest of the block."""
+        if isinstance(var, (tuple, list)):  # a name and a type
+            var = Var(str(var[0]), var[1])
         made = var if isinstance(var, Var) else Var(str(var))
         self._lets[-1].append((made, as_expr(value)))
         return made
@@ -71,8 +73,8 @@ class ScopeBuilder:
         return made
 
     def type_of(self, expr: Any) -> Any:
-        """The type of an expression that is known already."""
-        return expr.checked_type
+        """The type of an expression, where it is known or can be inferred."""
+        return type_so_far(expr)
 
     def _open(self) -> None:
         self._lets.append([])

@@ -25,8 +25,9 @@ from ..ir.expr import Var as SizeVar
 from ..ir.module import GlobalVar, IRModule
 from ..ir.op import Op
 from ..ir.printer_names import free_name
+from ..ir.span import SourceName
 from .adt import Constructor, Match, PatternConstructor, PatternTuple, PatternVar, TypeData, pattern_vars
-from .analysis import free_vars, post_order
+from .analysis import free_vars
 from .expr import (
     Call,
     Constant,
@@ -42,7 +43,7 @@ from .expr import (
     Var,
 )
 from .ty import FuncType, RefType, TensorType, TupleType, TypeCall
-from .visitor import ScopeTree
+from .visitor import ScopeTree, below, in_order
 
 VERSION = "0.0.5"
 _PLAIN = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\Z")
@@ -83,12 +84,12 @@ def expr_text(expr: Expr, show_meta_data: bool = False, annotate: Any = None) ->
 
 def _expr_text(expr: Expr, show_meta_data: bool, annotate: Any) -> str:
     p = _Printer(annotate)
-    lines = [f"free_var {p.typed(v)};" for v in free_vars(expr)] if not isinstance(expr, Var) else []
+    lines = [f"free_var {p.typed(v)};" for v in free_vars(expr)]
     if isinstance(expr, Function):
         lines += p.function(expr, "fn ", 0)
     else:
         lines += p.block(expr, 0)
-    text = "\n".join(lines)
+    text = "\n".join([f'#[version = "{VERSION}"]', *lines] if show_meta_data else lines)
     return text + ("\n" + p.meta_text() if show_meta_data and p.arrays else "")
 
 
@@ -120,7 +121,7 @@ def value_text(value: Any) -> str:
     if isinstance(value, int):
         return str(int(value))
     if isinstance(value, float):
-        return f"{value!r}f64"
+        return f"{value!r}f64" if value == value and abs(value) != float("inf") else repr(value)
     if isinstance(value, str):
         return json.dumps(str(value))
     if isinstance(value, (tuple, list)):
@@ -132,6 +133,11 @@ def value_text(value: Any) -> str:
     return json.dumps(str(value))
 
 
+def _operands_first(at: Any) -> list[Any]:
+    """The expressions below, in the order in which their lines are written: arguments before the function."""
+    return [*at.args, at.op] if isinstance(at, Call) else below(at)
+
+
 class _Scopes(ScopeTree):
     """The scope of each expression: the innermost one that contains all its uses."""
 
@@ -141,7 +147,7 @@ class _Scopes(ScopeTree):
         self.inner: dict[tuple[Any, str], int] = {}  # the scopes that a node opens
         self.uses: dict[Any, int] = {root: 1}
         self.tail: set[Any] = {root}  # results of blocks, unless they have other uses
-        order = post_order(root)
+        order = in_order(root, _operands_first)
         for at in reversed(order):
             self.place_below(at)
         self.members: dict[int, list[Any]] = {}
@@ -231,8 +237,9 @@ class _Printer:
 
     def type(self, kind: Any) -> str:
         if isinstance(kind, TensorType):
-            inner = ", ".join(map(self.size, kind.shape)) + ("," if len(kind.shape) == 1 else "")
-            return f"Tensor[({inner}), {kind.dtype}]"
+            if not kind.shape:
+                return str(kind.dtype)
+            return f"Tensor[({', '.join(map(self.size, kind.shape))}), {kind.dtype}]"
         if isinstance(kind, TupleType):
             return f"({', '.join(map(self.type, kind.fields))}{',' if len(kind.fields) == 1 else ''})"
         if isinstance(kind, FuncType):
@@ -349,7 +356,7 @@ class _Printer:
         if isinstance(at, Let):
             self.scopes.tail.add(at)
             uses, self.scopes.uses[at] = self.scopes.uses[at], 1  # inside its braces it ends the block
-            lines = ["{", *self.scope(self.scopes.inner[at, "let"], at, indent + 1), "  " * indent + "}"]
+            lines = ["(", *self.scope(self.scopes.inner[at, "let"], at, indent + 1), "  " * indent + ")"]
             self.scopes.uses[at] = uses
             return lines
         return [self.atom(at, written=True)]
@@ -366,14 +373,23 @@ class _Printer:
         if isinstance(at.op, Constructor) and not at.op.inputs:
             return at.op.name_hint
         spec = getattr(at.op, "spec", None)
-        args = [self.atom(a) for a in at.args]
+        known = at._checked_type is not None
+        args = [
+            f"{self.constant(a)} /* ty={self.type(a.checked_type)} */"
+            if known and isinstance(a, Constant) and a.is_scalar
+            else self.atom(a)
+            for a in at.args
+        ]
         op = at.op.name if isinstance(at.op, Op) else self.atom(at.op)
         return f"{op}({', '.join([*args, *attrs_text(at.attrs, spec)])})"
 
     def comment(self, at: Expr) -> str:
         if self.annotate is not None:
             return f" /* {self.annotate(at)} */"
-        return "" if at._checked_type is None else f" /* ty={self.type(at._checked_type)} */"
+        said = [] if at._checked_type is None else [f"ty={self.type(at._checked_type)}"]
+        if at.span is not None and isinstance(at.span.source_name, SourceName):
+            said.append(f"span={at.span.source_name}:{at.span.line}:{at.span.column}")
+        return f" /* {' '.join(said)} */" if said else ""
 
     def atom(self, at: Any, written: bool = False) -> str:
         """An expression in the middle of a line."""

@@ -12,10 +12,13 @@ from ..ir.types import FuncType as FuncType
 from ..ir.types import GlobalTypeVar as GlobalTypeVar
 from ..ir.types import IncompleteType as IncompleteType
 from ..ir.types import RefType as RefType
+from ..ir.types import ShapeVar as ShapeVar
 from ..ir.types import TupleType as TupleType
 from ..ir.types import Type as Type
 from ..ir.types import TypeCall as TypeCall
+from ..ir.types import TypeConstraint as TypeConstraint
 from ..ir.types import TypeKind as TypeKind
+from ..ir.types import TypeRelation as TypeRelation
 from ..ir.types import TypeVar as TypeVar
 from ..ir.types import map_type as map_type
 from ..ir.types import substituted as substituted

@@ -44,6 +44,7 @@ from .ty import (
     TupleType,
     Type,
     TypeCall,
+    TypeRelation,
     TypeVar,
     type_parts,
     with_parts,
@@ -306,6 +307,7 @@ class TypeFunctor:
             (GlobalTypeVar, self.visit_global_type_var),
             (TypeCall, self.visit_type_call),
             (TypeData, self.visit_type_data),
+            (TypeRelation, self.visit_type_relation),
         )
         for kind, method in methods:
             if isinstance(typ, kind):
@@ -324,6 +326,7 @@ class TypeFunctor:
     visit_global_type_var: Callable[..., Any] = _missing
     visit_type_call: Callable[..., Any] = _missing
     visit_type_data: Callable[..., Any] = _missing
+    visit_type_relation: Callable[..., Any] = _missing
 
 
 class TypeVisitor(TypeFunctor):
@@ -342,6 +345,10 @@ class TypeVisitor(TypeFunctor):
 
     def visit_func_type(self, ft: FuncType) -> Any:
         for part in (*ft.arg_types, ft.ret_type, *ft.type_params, *ft.type_constraints):
+            self.visit(part)
+
+    def visit_type_relation(self, tr: TypeRelation) -> Any:
+        for part in tr.args:
             self.visit(part)
 
     def visit_type_data(self, td: TypeData) -> Any:
@@ -368,6 +375,10 @@ class TypeMutator(TypeFunctor):
         if generic == ft.type_params:
             return made
         return FuncType(made.arg_types, made.ret_type, generic, made.type_constraints)
+
+    def visit_type_relation(self, tr: TypeRelation) -> Any:
+        args = tuple(map(self.visit, tr.args))
+        return tr if args == tr.args else TypeRelation(tr.func, args, tr.num_inputs, tr.attrs)
 
     def visit_type_data(self, td: TypeData) -> Any:
         made = [[self.visit(t) for t in c.inputs] for c in td.constructors]

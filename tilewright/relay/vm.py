@@ -7,7 +7,7 @@ from typing import Any
 
 from ..ir.module import IRModule
 from ..runtime.vm import Executable, VirtualMachine
-from .backend.vm import compile_program
+from .backend.vm import compile_program, optimized
 from .binding import bind_params_in_module
 from .expr import Expr
 
@@ -28,6 +28,21 @@ class VMCompiler:
         """Compile a module."""
         bound = bind_params_in_module(mod, self.params)
         self._made = compile_program(bound, target)
+
+    def optimize(
+        self,
+        mod: IRModule,
+        target: Any = None,
+        target_host: Any = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> tuple[IRModule, dict[str, Any]]:
+        """The module after all passes, with functions for kernels, and the parameters that are not bound: none."""
+        bound = bind_params_in_module(mod, {**self.params, **(params or {})})
+        return optimized(bound, target), {}
+
+    def get_params(self) -> dict[str, Any]:
+        """The parameters that were bound."""
+        return dict(self.params)
 
     def codegen(self) -> None:
         """Done in `lower`."""

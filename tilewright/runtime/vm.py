@@ -53,6 +53,13 @@ class Closure:
     def __init__(self, function: Callable[..., Any], arity: int) -> None:
         self.function, self.arity = function, arity
 
+    def __call__(self, *args: Any) -> Any:
+        """The result for arguments from outside."""
+        if len(args) != self.arity:
+            raise ValueError(f"the function takes {self.arity} arguments, got {len(args)}")
+        with deep_calls(_DEPTH):
+            return _result(called(self.function(*self.captured, *map(_as_it_is, args))))
+
 
 class Data:
     """A value of an algebraic data type: the tag of its constructor, and its fields."""
@@ -355,7 +362,38 @@ class VirtualMachine:
             )
         self._inputs[func_name] = [given[n] for n in names]
 
-    set_one_input = set_input
+    def set_one_input(self, func_name: str, *args: Any, **kwargs: Any) -> None:
+        """Keep one argument of a function for `run`: by its name, or by its name or index and the value."""
+        names = self.exe.get_function_params(func_name)
+        if len(args) == 2 and not kwargs:
+            kwargs = {args[0] if isinstance(args[0], str) else names[args[0]]: args[1]}
+        elif args or len(kwargs) != 1:
+            raise ValueError("set_one_input takes one argument: its name or its index, and the value")
+        (name,) = kwargs
+        if name not in names:
+            raise ValueError(f"{func_name} has no parameter {name!r}; it has {', '.join(names) or 'none'}")
+        self._inputs.setdefault(func_name, [None] * len(names))[names.index(name)] = kwargs[name]
+
+    def get_input_index(self, input_name: str, func_name: str = "main") -> int:
+        """The index of a parameter, -1 if there is none of that name."""
+        names = self.exe.get_function_params(func_name)
+        return names.index(input_name) if input_name in names else -1
+
+    def invoke_with_outputs(self, func_name: str, input_args: Any, output_args: Sequence[Any]) -> None:
+        """Call a function and copy its results into arrays."""
+        given = (
+            input_args
+            if isinstance(input_args, Mapping)
+            else dict(zip(self.exe.get_function_params(func_name), input_args, strict=True))
+        )
+        made = self.invoke(func_name, **given)
+        results = list(made) if hasattr(made, "tag") else [made]
+        if len(results) != len(output_args):
+            raise ValueError(
+                f"{func_name} has {len(results)} results, and {len(output_args)} arrays were given"
+            )
+        for result, out in zip(results, output_args, strict=True):
+            result.copyto(out)
 
     def set_outputs(self, func_name: str, *args: Any) -> NoReturn:
         raise TVMError(
@@ -449,7 +487,7 @@ def _taken(value: Any, kind: Any, name: str) -> Any:
         if not isinstance(value, Closure):
             raise ArgumentTypeError(f"argument {name!r} must be a function, got {type(value).__name__}")
         return value
-    if kind[0] == "any":
+    if kind[0] == "value":
         return _as_it_is(value)
     if kind[0] == "tuple":
         fields = list(value)
@@ -485,6 +523,8 @@ def _as_it_is(value: Any) -> Any:
     """An argument whose type says nothing of its form: data, a tuple, a function or a tensor."""
     if isinstance(value, (Closure, Cell)):
         return value
+    if isinstance(value, RefValue):
+        return Cell(_as_it_is(value.value))
     if isinstance(value, ADT):
         fields = [_as_it_is(v) for v in value]
         return Data(value.tag, fields) if value.tag else fields
@@ -574,7 +614,7 @@ def _fits(value: Any, kind: Any) -> None:
 
 
 def _is_of(value: Any, kind: Any) -> bool:
-    if kind[0] in ("function", "any"):
+    if kind[0] in ("function", "value"):
         return True
     if kind[0] == "tuple":
         return (

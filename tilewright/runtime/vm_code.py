@@ -37,7 +37,7 @@ from .metadata import Dim, FunctionInfo, dim_text
 
 FORMAT = 1
 
-ValueType = Any  # ["tensor", dtype, [int | None, …]], ["tuple", [type, …]], ["function"] or ["any"]
+ValueType = Any  # ["tensor", dtype, [int | None, …]], ["tuple", [type, …]], ["function"] or ["value"]
 
 
 @dataclass(slots=True)

@@ -135,7 +135,7 @@ def _type(value: Any) -> ValueType:
         return ["tensor", _one_of(value[1], ELEMENTS), dims]
     if kind == "tuple":
         return ["tuple", [_type(f) for f in value[1]]]
-    return [_one_of(kind, ("function", "any"))]
+    return [_one_of(kind, ("function", "value"))]
 
 
 def _declared(kind: ValueType) -> Kind:
@@ -227,7 +227,7 @@ class _Check:
             else:
                 state.kinds[r] = self.inside(self.world.captured.get((self.number, i), Never()))
         for _, r, declared in code.params:
-            if self.number in self.world.closed and declared[0] not in ("function", "any"):
+            if self.number in self.world.closed and declared[0] not in ("function", "value"):
                 self.tests.entry.setdefault(self.number, []).append(f"fits(r{r}, {declared!r})")
             state.kinds[r] = self.inside(_declared(declared))
         if self.block(code.body, state) is not None:

@@ -7,6 +7,7 @@ from . import (
     calibration,
     counts,
     features,
+    kinds,
     parts,
     sparse_conv2d,
     sparse_dense,
@@ -17,6 +18,7 @@ from .annotated_regions import *
 from .calibration import *
 from .counts import *
 from .features import *
+from .kinds import *
 from .parts import *
 from .sparse_weights import *
 from .walks import *
@@ -29,5 +31,6 @@ __all__ += features.__all__
 __all__ += counts.__all__
 __all__ += parts.__all__
 __all__ += sparse_weights.__all__
+__all__ += kinds.__all__
 
 __getattr__ = attributes(__name__)

@@ -17,10 +17,11 @@ from ...runtime.ndarray import NDArray
 from ..adt import Constructor, Match
 from ..analysis import free_vars, post_order
 from ..binding import bind, bind_params_by_name
-from ..expr import Call, Expr, Function, If, Let, RefCreate, Var
+from ..expr import Call, Constant, Expr, Function, If, Let, RefCreate, Var
 from ..transform.fuse_ops import is_primitive
-from ..transform.infer_type import infer_module
+from ..transform.infer_type import infer_module, infer_type
 from ..ty import TensorType, TupleType, is_dynamic
+from ..visitor import ExprMutator
 
 _KINDS = ("graph", "aot", "debug", "vm")
 
@@ -75,12 +76,16 @@ class Evaluator:
         func: Function = mod[expr] if isinstance(expr, GlobalVar) else expr
         main = next((gv for gv in mod.functions if gv.name_hint == "main"), None)
         bound = bind_params_by_name(func, self.params)
-        if main is not None and (not isinstance(expr, GlobalVar) or expr is main):
-            if isinstance(expr, GlobalVar):
-                mod[main] = bound
-            else:
-                mod.remove(main)
-                mod["main"] = bound
+        if main is not None and expr is main:
+            mod[main] = bound
+        elif main is not None:
+            renamed = _Renamed({main: GlobalVar("main_")})
+            mod = IRModule(
+                {renamed.visit(gv): renamed.visit(f) for gv, f in mod.functions.items()},
+                mod.type_definitions,
+                mod.attrs,
+            )
+            mod["main"] = renamed.visit(bound)
         else:
             mod["main"] = bound
         typed = infer_module(mod)
@@ -102,6 +107,8 @@ class Evaluator:
     def _compiled(self, mod: IRModule) -> Callable[[list[Any]], Any]:
         from ..build_module import build
 
+        mod = mod.clone()
+        mod["main"] = _with_own_names(mod["main"])
         executor: Executor = build(mod, self.target).create(self.device)
         kind = mod["main"].checked_type.ret_type
 
@@ -128,9 +135,44 @@ class Evaluator:
         return lambda args: with_constructors(machine.call("main", args), mod)
 
 
+class _Renamed(ExprMutator):
+    """References to functions under other names."""
+
+    def __init__(self, names: dict[GlobalVar, GlobalVar]) -> None:
+        super().__init__()
+        self.names = names
+
+    def visit_global_var(self, gvar: GlobalVar) -> Any:
+        return self.names.get(gvar, gvar)
+
+
+def _with_own_names(fn: Function) -> Function:
+    """A function whose parameters have different names: arguments are given in order."""
+    taken: set[str] = set()
+    named: dict[Any, Any] = {}
+    for p in fn.params:
+        if p.name_hint in taken:
+            number = next(i for i in range(1, len(fn.params) + 1) if f"{p.name_hint}_{i}" not in taken)
+            named[p] = Var(f"{p.name_hint}_{number}", p.checked_type, span=p.span)
+        taken.add(named.get(p, p).name_hint)
+    if not named:
+        return fn
+    body: Any = bind(fn.body, named)
+    params = [named.get(p, p) for p in fn.params]
+    return infer_type(Function(params, body, fn.ret_type, fn.type_params, fn.attrs, fn.span))
+
+
+class VMExecutor(Evaluator):
+    """The evaluator of the kind "vm"."""
+
+    def __init__(self, mod: IRModule, device: Device, target: Any) -> None:
+        super().__init__("vm", mod, device, target, None)
+
+
 def _needs_machine(mod: IRModule, main: Function) -> bool:
     """Whether a program branches, calls itself, or has sizes that are known only when it runs."""
-    if any(is_dynamic(p.checked_type) for p in main.params) or is_dynamic(main.checked_type.ret_type):
+    kinds = [main.checked_type.ret_type, *(p.checked_type for p in main.params)]
+    if any(is_dynamic(k) or not _is_tensors(k) for k in kinds):
         return True
     calls_itself = {gv for gv, f in mod.functions.items() if isinstance(f, Function) and f is not main}
     for e in post_order(main):
@@ -145,6 +187,12 @@ def _needs_machine(mod: IRModule, main: Function) -> bool:
             if is_dynamic(e.checked_type):
                 return True
     return False
+
+
+def _is_tensors(kind: Any) -> bool:
+    if isinstance(kind, TupleType):
+        return all(map(_is_tensors, kind.fields))
+    return isinstance(kind, TensorType)
 
 
 def _reaches(mod: IRModule, gv: GlobalVar) -> bool:
@@ -187,6 +235,8 @@ def _as_value(value: Any, param: Var) -> Any:
         return value
     if isinstance(value, NDArray):
         return value
+    if isinstance(value, Constant):
+        return value.data
     if isinstance(value, Expr):
         raise TVMError(f"argument {param.name_hint!r} is an expression; give an array")
     if isinstance(value, (bool, int, float, list, tuple)):

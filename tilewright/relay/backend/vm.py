@@ -79,6 +79,15 @@ def to_compile(mod: IRModule, target: Target) -> _Assembly:
     return _Assembly(emitter, target)
 
 
+def optimized(mod: IRModule, target: Any) -> IRModule:
+    """The module as it is compiled: after all passes, in basic blocks, its operators in functions for kernels."""
+    from ..build_module import as_target
+
+    chosen = as_target(target)
+    with deep_programs(), chosen:
+        return _fused(mod, PassContext.current())
+
+
 def _fused(mod: IRModule, context: PassContext) -> IRModule:
     from ..build_module import pipeline
 
@@ -437,3 +446,16 @@ def _is_sizes(value: NDArray) -> bool:
 def _contents(tensors: list[NDArray]) -> list[bytes]:
     """The values of small integer tensors, which kernels may be specialized for."""
     return [t.numpy().tobytes() for t in tensors if _is_sizes(t)]
+
+
+def __getattr__(name: str) -> Any:
+    """The classic names of this module, which `relay.vm` and `evaluate` define."""
+    if name in ("VMCompiler", "compile"):
+        from .. import vm as front
+
+        return getattr(front, name)
+    if name == "VMExecutor":
+        from .evaluate import VMExecutor
+
+        return VMExecutor
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

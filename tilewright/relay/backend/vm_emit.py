@@ -812,4 +812,4 @@ def type_data(kind: Any) -> Any:
         return ["tensor", str(kind.dtype), [d if isinstance(d, int) else None for d in kind.shape]]
     if isinstance(kind, TupleType):
         return ["tuple", [type_data(f) for f in kind.fields]]
-    return ["function"] if isinstance(kind, FuncType) else ["any"]
+    return ["function"] if isinstance(kind, FuncType) else ["value"]

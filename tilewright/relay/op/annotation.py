@@ -41,7 +41,7 @@ def _mark(name: str, pattern: OpPattern, attrs: Any = None) -> RelayOp:
         rel=_same,
         compute=lambda attrs, ins, out: [topi.identity(t) for t in ins],
         pattern=pattern,
-        traits=Traits(gradient=unchanged),
+        traits=Traits(barrier=True, gradient=unchanged),
     )
 
 

@@ -52,6 +52,8 @@ class Traits:
     gradient: GradientRule | None = None
     # FoldSizes: the input that lists the sizes of the result, an attribute of the operator without `dyn.`.
     sizes: str = ""
+    # FuseOps: the value itself. No kernel spans both sides, and none is needed for it.
+    barrier: bool = False
     # InferType: (type of the first input, attributes) -> types of the others, for variables that have none.
     weights: Callable[[Any, Any], Sequence[Any]] | None = None
 

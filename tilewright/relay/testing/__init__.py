@@ -35,11 +35,12 @@ def run_infer_type(expr: Any) -> Any:
 
 def run_opt_pass(expr: Any, opt_pass: Any, import_prelude: bool = False) -> Any:
     """What a pass (or several) makes of an expression, function or module, with types before and after."""
+    mod = _as_module(expr)
     if import_prelude:
-        raise TVMError("run_opt_pass: there is no prelude")
+        mod.import_from_std("prelude.rly")
     passes = list(opt_pass) if isinstance(opt_pass, (list, tuple)) else [opt_pass]
     with PassContext(opt_level=3):
-        mod = Sequential(passes)(infer_module(_as_module(expr)))
+        mod = Sequential(passes)(infer_module(mod))
     return _like(expr, infer_module(mod))
 
 
@@ -67,7 +68,10 @@ __getattr__ = lazily(
     {
         "gradients": "_np_randn_from_type check_grad count_ops gradient rand",
         "init": "create_workload",
+        "nat": "count make_nat_expr make_nat_value",
+        "py_converter": "run_as_python",
     },
-    "gradients inception_v3 init layers mlp mobilenet quantized resnet squeezenet synthetic temp_op_attr vgg",
+    "dcgan densenet dqn gradients inception_v3 init layers lstm mlp mobilenet nat py_converter quantized resnet "
+    "squeezenet synthetic temp_op_attr vgg",
     attributes(__name__),
 )

@@ -372,7 +372,10 @@ class _Emit:
         for n in self.graph.nodes:
             group = self.members[self.groups.root(n.index)]
             is_root = self.groups.root(n.index) == n.index
-            if _has_operator(group):
+            if traits_of(n.expr).barrier and len(group) == 1:
+                (value,) = n.expr.args
+                self.new[n.expr] = self.new.get(value, value)
+            elif _has_operator(group):
                 if is_root:
                     self.new[n.expr] = self.call(group, n.expr)
                 elif n.expr.__class__ is TupleGetItem:  # may be an argument of its group: see `call`

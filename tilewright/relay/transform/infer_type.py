@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from ...ir.errors import DiagnosticError
@@ -50,6 +50,13 @@ def infer_module(mod: IRModule) -> IRModule:
     if all(new[gv] is f for gv, f in mod.functions.items()):
         return mod
     return IRModule(new, mod.type_definitions, mod.attrs)
+
+
+def infer_functions(mod: IRModule, names: Iterable[GlobalVar]) -> None:
+    """Infer the types of some functions of a module, which is changed."""
+    work = _Module(mod)
+    for gv in names:
+        mod.functions[gv] = work.function(gv)
 
 
 def infer_type(expr: Any, mod: IRModule | None = None) -> Any:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.errors import TVMError
 from ...ir.module import GlobalVar, IRModule
+from ..adt import Match, map_pattern
+from ..analysis.walks import post_order
 from ..expr import Call, Expr, Function, Let, Tuple, TupleGetItem, Var
 from ..visitor import ExprMutator
-from .rewriting import typed_pass
+from .rewriting import is_kept_whole, typed_pass
 
 
 class _Fresh(ExprMutator):
@@ -18,14 +19,19 @@ class _Fresh(ExprMutator):
         super().__init__()
         self.memo_map.update(values)
 
-    def new_var(self, var: Var) -> Var:
-        made = Var(var.name_hint, var.type_annotation, var.span)
+    def new_var(self, var: Var, kind: Any = None) -> Var:
+        made = Var(var.name_hint, kind or var.type_annotation, var.span)
         self.memo_map[var] = made
         return made
 
     def visit_function(self, fn: Function) -> Any:
-        params = [self.new_var(p) for p in fn.params]
+        params = [self.new_var(p, p.type_annotation or p._checked_type) for p in fn.params]
         return Function(params, self.visit(fn.body), fn.ret_type, fn.type_params, fn.attrs, fn.span)
+
+    def visit_match(self, m: Match) -> Any:
+        data = self.visit(m.data)
+        lhs = [map_pattern(c.lhs, self.new_var, lambda c: c) for c in m.clauses]
+        return m.over(data, [(p, self.visit(c.rhs)) for p, c in zip(lhs, m.clauses, strict=True)])
 
     def visit_let(self, let: Let) -> Any:
         rows, at = [], let
@@ -74,47 +80,65 @@ def inline(mod: IRModule) -> IRModule:
 
     def @double(%x) { add(%x, %x) }  with Inline=1
     def @main(%y) { @double(%y) }          ->      def @main(%y) { add(%y, %y) }
+
+    A function that calls itself stays as it is, and so does one that nothing calls. A function for an external compiler
+    stays whole: it becomes the function expression that is called.
     """
-    marked = {
-        gv: f for gv, f in mod.functions.items() if isinstance(f, Function) and int(f.attrs.get("Inline", 0))
+    uses = {
+        gv: {e for e in post_order(f) if isinstance(e, GlobalVar)} if isinstance(f, Function) else set()
+        for gv, f in mod.functions.items()
     }
-    if not marked:
+    marked = {
+        gv: f
+        for gv, f in mod.functions.items()
+        if isinstance(f, Function) and int(f.attrs.get("Inline", 0)) and gv not in _reached(gv, uses)
+    }
+    used = {g for names in uses.values() for g in names}
+    if not marked or not used & set(marked):
         return mod
     work = _Inline(marked)
-    made = {gv: work.expanded(gv, f) for gv, f in mod.functions.items() if gv not in marked}
+    made = {gv: work.expanded(f) for gv, f in mod.functions.items() if gv not in marked or gv not in used}
     return IRModule(made, mod.type_definitions, mod.attrs)
+
+
+def _reached(gv: GlobalVar, uses: dict[GlobalVar, set[GlobalVar]]) -> set[GlobalVar]:
+    """The functions that a function calls, and those that they call."""
+    out: set[GlobalVar] = set()
+    stack = [gv]
+    while stack:
+        for g in uses.get(stack.pop(), set()) - out:
+            out.add(g)
+            stack.append(g)
+    return out
 
 
 class _Inline(ExprMutator):
     def __init__(self, marked: dict[GlobalVar, Function]) -> None:
         super().__init__()
-        self.marked, self.busy = marked, []  # type: ignore[var-annotated]
+        self.marked = marked
         self.done: dict[GlobalVar, Function] = {}
 
-    def expanded(self, gv: GlobalVar, f: Any) -> Any:
+    def expanded(self, f: Any) -> Any:
         return self.visit(f) if isinstance(f, Function) else f
 
     def body_of(self, gv: GlobalVar) -> Function:
         if gv not in self.done:
-            if gv in self.busy:
-                raise TVMError(
-                    f"Inline: {gv} calls itself and cannot be inlined; remove its attribute Inline"
-                )
-            self.busy.append(gv)
-            self.done[gv] = self.visit(self.marked[gv])
-            self.busy.pop()
+            f = self.marked[gv]
+            self.done[gv] = f if is_kept_whole(f) else self.visit(f)
         return self.done[gv]
 
+    def visit_function(self, fn: Function) -> Any:
+        return fn if is_kept_whole(fn) else super().visit_function(fn)
+
     def visit_call(self, call: Call) -> Any:
-        new = super().visit_call(call)
-        if isinstance(new.op, GlobalVar) and new.op in self.marked:
-            body = self.body_of(new.op)
-            # a function for another code generator stays whole
-            return Call(body, new.args) if "Compiler" in body.attrs else substituted(body, new.args)
-        return new
+        if not isinstance(call.op, GlobalVar) or call.op not in self.marked:
+            return super().visit_call(call)
+        args = [self.visit(a) for a in call.args]
+        f = self.body_of(call.op)
+        return Call(fresh(f), args) if is_kept_whole(f) else substituted(f, args)
 
     def visit_global_var(self, gvar: GlobalVar) -> Any:
-        return gvar
+        return fresh(self.body_of(gvar)) if gvar in self.marked else gvar
 
 
 Inline = typed_pass(inline, name="Inline", opt_level=1, whole_module=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...ir.op import Op
 from ..adt import Constructor, Match
 from ..analysis.walks import post_order
 from ..expr import (
@@ -32,17 +33,18 @@ def to_a_normal_form(func: Function) -> Function:
                                              let %v1 = multiply(%v0, %y);
                                              %v1
 
-    Shared values stay shared; every operand is a variable, a constant or a global name afterwards.
+    Shared values stay shared, and constants are bound too; every operand is a variable or a global name afterwards.
     """
     return _Blocks(func, everything=True).closure(func)
 
 
-def to_basic_block_normal_form(func: Function, ordered: bool = False) -> Function:
+def to_basic_block_normal_form(func: Function, ordered: bool = False, lets: bool = False) -> Function:
     """Bind the values that an inner scope (a branch, a function) uses of an outer one; the rest stays a graph.
 
-    With `ordered`, or where the function has references, lets stay where they are: a value may be a write.
+    With `lets`, those of the program stay. With `ordered`, or where the function has references, so do calls of
+    functions: one may write.
     """
-    return _Blocks(func, everything=False, ordered=ordered).closure(func)
+    return _Blocks(func, everything=False, ordered=ordered, lets=lets).closure(func)
 
 
 def has_cells(expr: Any) -> bool:
@@ -64,10 +66,11 @@ def to_graph_normal_form(func: Function) -> Function:
 class _Blocks:
     """Rebuilds a function scope by scope, with lets for the values to bind."""
 
-    def __init__(self, func: Function, everything: bool, ordered: bool = False) -> None:
+    def __init__(self, func: Function, everything: bool, ordered: bool = False, lets: bool = False) -> None:
         self.func, self.everything = func, everything
         self.ordered = ordered or has_cells(func)
-        self.scopes = Scopes(func, self.ordered)
+        self.lets = lets or self.ordered
+        self.scopes = Scopes(func, self.lets)
         self.names: dict[Any, Var] = {}  # the program's own names of values
         for var, value in self.scopes.values.items():
             if not isinstance(value, Var):
@@ -107,11 +110,15 @@ class _Blocks:
         return body
 
     def named(self, at: Any, made: Any, lets: list[tuple[Var, Any]]) -> Any:
-        if isinstance(at, (Constant, Constructor)) or (isinstance(at, Function) and at not in self.names):
-            if not (isinstance(at, Function) and self.everything and not is_kept_whole(at)):
+        if isinstance(at, Constructor):
+            return made
+        if isinstance(at, (Constant, Function)) and at not in self.names:
+            if not self.everything or is_kept_whole(at):
                 return made
         keep = self.everything or at in self.scopes.crosses or isinstance(at, Function)
-        keep = keep or (self.ordered and at in self.names)
+        keep = keep or (self.lets and at in self.names) or (self.ordered and _may_act(at))
+        if isinstance(at, Constant) and not (self.everything or self.lets):
+            return made
         if not keep:
             return made
         var = self.names.get(at)
@@ -155,6 +162,12 @@ class _Blocks:
         return self.done[at] if isinstance(at, Expr) else at
 
 
+def _may_act(at: Any) -> bool:
+    """Whether an expression may read or write a reference: its place among the others matters."""
+    unknown = isinstance(at, Call) and not isinstance(at.op, (Op, Constructor))
+    return isinstance(at, (RefCreate, RefRead, RefWrite)) or unknown
+
+
 class _Graph(ExprMutator):
     def visit_function(self, fn: Function) -> Any:
         return fn if is_kept_whole(fn) else super().visit_function(fn)
@@ -187,5 +200,7 @@ def _calls(var: Var, fn: Function) -> bool:
 
 
 ToANormalForm = typed_pass(to_a_normal_form, name="ToANormalForm", opt_level=1)
-ToBasicBlockNormalForm = typed_pass(to_basic_block_normal_form, name="ToBasicBlockNormalForm", opt_level=1)
+ToBasicBlockNormalForm = typed_pass(
+    lambda func: to_basic_block_normal_form(func, lets=True), name="ToBasicBlockNormalForm", opt_level=1
+)
 ToGraphNormalForm = typed_pass(to_graph_normal_form, name="ToGraphNormalForm", opt_level=1)

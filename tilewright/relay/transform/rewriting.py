@@ -32,9 +32,11 @@ def is_pure_op(op: Any) -> bool:
     return isinstance(op, RelayOp) and op.effect <= CallEffectKind.Pure
 
 
-def is_kept_whole(fn: Function) -> bool:
+def is_kept_whole(fn: Any) -> bool:
     """Whether a function is opaque to passes: a fused group, or one for an external compiler."""
-    return bool(fn.attrs.get("Primitive")) or "Compiler" in fn.attrs or "Composite" in fn.attrs
+    return isinstance(fn, Function) and (
+        bool(fn.attrs.get("Primitive")) or "Compiler" in fn.attrs or "Composite" in fn.attrs
+    )
 
 
 def type_of(expr: Any) -> Any:

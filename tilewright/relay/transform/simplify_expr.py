@@ -33,6 +33,7 @@ def simplify_expr(func: Function) -> Function:
         add(%x, ones(shape=…))               ->   add(%x, 1)
         concatenate(split(%x)), full slices  ->   %x
         clip(clip(%x)), relu(relu(%x))       ->   one of them
+        zeros_like(%x), reshape_like(%x, %y) ->   zeros(shape=…), reshape(%x, …), where the sizes are known
 
     No rewrite changes rounding: only integer constants are combined across calls.
     """
@@ -115,6 +116,22 @@ def _broadcast_to(at: Call) -> Expr | None:
     if is_call(below, R.broadcast_to):
         return R.broadcast_to(below.args[0], **dict(at.attrs.items()))
     return None
+
+
+def _concrete(at: Call) -> Expr | None:
+    """An operator that takes a shape or a type from another tensor, with that as its attribute."""
+    shape, dtype = static_shape(at), str(type_of(at).dtype)
+    if shape is None:
+        return None
+    if is_call(at, R.zeros_like):
+        return R.zeros(shape, dtype)
+    if is_call(at, R.ones_like):
+        return R.ones(shape, dtype)
+    if is_call(at, R.full_like):
+        return R.full(at.args[1], shape, dtype)
+    if is_call(at, R.broadcast_to_like):
+        return _no_op(at) or R.broadcast_to(at.args[0], shape)
+    return R.reshape(at.args[0], shape) if is_call(at, R.reshape_like) else None
 
 
 def _no_op(at: Call) -> Expr | None:
@@ -363,7 +380,11 @@ _RULES: Final[dict[Any, Rule]] = by_operator(
         R.transpose: _transpose,
         R.layout_transform: _layout_transform,
         R.broadcast_to: _broadcast_to,
-        R.broadcast_to_like: _no_op,
+        R.broadcast_to_like: _concrete,
+        R.full_like: _concrete,
+        R.ones_like: _concrete,
+        R.reshape_like: _concrete,
+        R.zeros_like: _concrete,
         R.tile: _no_op,
         R.repeat: _no_op,
         R.nn.pad: _pad,

@@ -32,7 +32,7 @@ class Source:
 
     def span(self, at: Any) -> Span:
         """The place of a Python syntax node."""
-        return Span(self.file, getattr(at, "lineno", 0), getattr(at, "col_offset", 0))
+        return Span(self.file, getattr(at, "lineno", 0), column=getattr(at, "col_offset", 0))
 
     @contextmanager
     def at(self, node: ast.AST) -> Iterator[None]:

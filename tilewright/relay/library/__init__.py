@@ -10,6 +10,7 @@ from typing import Any
 
 from ...ir.errors import TVMError
 from ..parser import parse
+from ..transform.infer_type import infer_functions
 
 _HERE = Path(__file__).parent
 
@@ -31,7 +32,9 @@ def import_file(mod: Any, path: str) -> None:
 
 
 def _add(mod: Any, path: Path) -> None:
+    before = set(mod.functions)
     made = parse(path.read_text(), path.name, mod, overwrite=False)
+    infer_functions(made, [gv for gv in made.functions if gv not in before])
     for t, data in made.type_definitions.items():
         mod.type_definitions[t] = data
     for gv, f in made.functions.items():
