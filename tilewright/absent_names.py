@@ -258,25 +258,21 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
         "use mod.astext() or str(expr); places in the source are tvm.ir.Span",
     ),
     (
-        "relay relay.op",
-        "OpImplementation OpSpecialization OpStrategy register_broadcast_schedule register_injective_schedule "
-        "register_reduce_schedule register_schedule register_strategy",
+        "relay.op",
+        "contrib.*",
         _STRATEGY,
         "use relay.op.register and relay.op.register_compute",
+    ),
+    (
+        "relay.op.strategy",
+        "adreno.* arm_cpu.* bifrost.* cuda.* hexagon.* hls.* intel_graphics.* mali.* rocm.* x86.*",
+        _STRATEGY,
+        "extend relay.op.strategy.generic for the keys of a target, or use relay.op.register_strategy",
     ),
     (
         "relay.op",
-        "contrib.* strategy.*",
-        _STRATEGY,
-        "use relay.op.register and relay.op.register_compute",
-    ),
-    (
-        "relay relay.op",
-        "register_alter_op_layout register_convert_op_layout register_external_compiler "
-        "register_fake_quantization_to_integer register_gradient register_infer_correct_layout register_legalize "
-        "register_mixed_precision_conversion register_optional_fake_quantization_to_integer register_shape_func "
-        "register_stateful",
-        "rules of passes for an operator are declared where the operator is",
+        "register_external_compiler register_infer_correct_layout",
+        "this rule of an operator is part of a pass",
         "use relay.op.register_op_attr, or a pass of your own",
     ),
     (

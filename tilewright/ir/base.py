@@ -10,7 +10,7 @@ from ..runtime.registry import get_global_func
 from .equal import assert_structural_equal, first_mismatch, structural_equal, structural_hash
 from .errors import TVMError, near_matches
 from .node import Node
-from .op import Op, register_op
+from .op import Op, graph_operators, register_op
 from .serialize import load_json, node_classes, save_json
 from .span import Span
 
@@ -65,7 +65,9 @@ def register_op_attr(op_name: str, attr_key: str, value: Any = None, level: int 
 
     def register(given: Any) -> Any:
         try:
-            op = Op.get(op_name)
+            op = graph_operators.get(op_name) or Op.get(
+                op_name
+            )  # a scalar operator of that name is `tir.exp`
         except ValueError:
             op = register_op(op_name)
         op.set_attr(attr_key, given, level)

@@ -57,7 +57,7 @@ class Op:
     def get_attr(self, name: str) -> Any:
         return self.attrs.get(name)
 
-    def set_attr(self, name: str, value: Any, level: int = 10) -> None:
+    def set_attr(self, name: str, value: Any, plevel: int = 10) -> None:
         self.attrs[name] = value
 
     def same_as(self, other: object) -> bool:

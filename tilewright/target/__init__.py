@@ -1,6 +1,7 @@
 """What hardware is: targets, their kinds and options, and the figures that schedules reckon with."""
 
 from . import codegen, tag
+from .generic_func import GenericFunc, generic_func, get_native_generic_func, override_native_generic_func
 from .host import CacheSizes
 from .machine import CpuMachine, GpuMachine, LlvmSettings
 from .makers import arm_cpu, bifrost, cuda, hexagon, intel_graphics, mali, riscv_cpu, rocm, vta
@@ -12,6 +13,7 @@ from .virtual_device import VirtualDevice
 __all__ = [
     "CacheSizes",
     "CpuMachine",
+    "GenericFunc",
     "GpuMachine",
     "LlvmSettings",
     "Target",
@@ -22,11 +24,14 @@ __all__ = [
     "codegen",
     "create",
     "cuda",
+    "generic_func",
+    "get_native_generic_func",
     "hexagon",
     "intel_graphics",
     "list_tags",
     "mali",
     "measure",
+    "override_native_generic_func",
     "register_device_lookup",
     "register_tag",
     "riscv_cpu",

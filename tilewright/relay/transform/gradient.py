@@ -87,7 +87,8 @@ class _Gradient:
         kind = block.result.checked_type
         _need_data(kind, "the result")
         found = block.pulled(
-            _ones(block.result, kind, self.first_field), [p for p in func.params if has_floats(p.checked_type)]
+            _ones(block.result, kind, self.first_field),
+            [p for p in func.params if has_floats(p.checked_type)],
         )
         grads = [as_value(found.get(p), p, p.checked_type) for p in func.params]
         body = block.closed(Tuple([block.result, Tuple(block.named(grads))]))
