@@ -256,3 +256,41 @@ def test_rule_of_mixed_precision() -> None:
         relay.op.register_mixed_precision_conversion("exp", lambda call, kind: [0, kind, kind], level=101)
         made = relay.transform.ToMixedPrecision("float16")(tvm.IRModule.from_expr(func))["main"]
     assert made.body.checked_type.dtype == "float16"
+
+
+def quantized(build: Any) -> relay.Function:
+    x = relay.var("x", shape=(2, 3), dtype="int8")
+    scale, zero = relay.const(0.5), relay.const(3)
+    real = build(relay.qnn.op.dequantize(x, scale, zero))
+    return relay.Function([x], relay.qnn.op.quantize(real, scale, zero, out_dtype="int8"))
+
+
+@pytest.mark.parametrize("optional", [False, True])
+def test_rule_of_fake_quantization(optional: bool) -> None:
+    seen: list[Any] = []
+
+    def rule(call: Any, types: Any) -> Any:
+        kind = types[call.args[0]]
+        seen.append(kind)
+        return [relay.op.get("round")(call.args[0]), kind]
+
+    key = f"FTVM{'Optional' if optional else ''}FakeQuantizationToInteger"
+    register = (
+        relay.op.register_optional_fake_quantization_to_integer
+        if optional
+        else relay.op.register_fake_quantization_to_integer
+    )
+    make = relay.transform.FakeQuantizationToInteger
+    with TempOpAttr("round", key, None):
+        register("round", rule, level=101)
+        func = quantized(relay.round)
+        made = run_opt_pass(func, make(optional_qnn_ops=["round"]))
+        plain = run_opt_pass(func, make())
+    assert str(seen[0].dtype) == "int8" and seen[0].scale.numpy() == 0.5
+    assert made.body.op.name == "round" and made.body.args[0] is made.params[0]
+    assert (plain.body.op.name == "qnn.quantize") is optional
+    with (
+        TempOpAttr("round", key, lambda call, types: call),
+        pytest.raises(tvm.TVMError, match="the rule of round must return an expression and its TensorAffine"),
+    ):
+        run_opt_pass(func, make(optional_qnn_ops=["round"]))

@@ -71,5 +71,10 @@ __all__ = [
 
 # Loaded on first use: it brings in the registry of functions, and NumPy with that.
 __getattr__ = lazily(
-    __name__, {"base": "EnvFunc get_first_structural_mismatch make_node register_op_attr"}, "base"
+    __name__,
+    {
+        "affine_type": "TensorAffineType TupleAffineType",
+        "base": "EnvFunc get_first_structural_mismatch make_node register_op_attr",
+    },
+    "affine_type base",
 )
