@@ -231,6 +231,12 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
         "annotation needs no pass before it and keeps no global state",
         "use relay.quantize.annotate, calibrate and realize",
     ),
+    (
+        "relay.quantize",
+        "_annotate.*",
+        "annotation is one pass, which marks what it rounds",
+        "use relay.quantize.annotate, and relay.annotation.simulated_quantize for a mark of your own",
+    ),
     ("relay", "debug.*", "a compiled model does not stop", "use contrib.debugger.debug_executor"),
     (
         "relay relay.expr",

@@ -219,3 +219,17 @@ def test_check_grad_compares_with_differences() -> None:
             check_grad(relay.Function([x], relay.tanh(x)))
     finally:
         relay.op.get("tanh").set_attr("FPrimalGradient", kept, 11)
+
+
+def test_gradients_of_windows_are_operators() -> None:
+    grad, data = tensor("grad", (2, 4, 3, 3)), tensor("data", (2, 6, 5, 5))
+    made = relay.infer_type(relay.nn.conv2d_backward_weight(grad, data, kernel_size=(3, 3), groups=2))
+    assert made.checked_type == relay.TensorType((4, 3, 3, 3))
+    with pytest.raises(tvm.TVMError, match="kernel_size: must be given"):
+        relay.infer_type(relay.nn.conv2d_backward_weight(grad, data))
+    with pytest.raises(tvm.TVMError, match=r"grad: is .* and data is .*: the batches differ"):
+        relay.infer_type(relay.nn.conv2d_backward_weight(grad, tensor("data", (1, 4, 5, 5)), kernel_size=3))
+    pooled = relay.infer_type(relay.nn.max_pool2d_grad(grad, tensor("data", (2, 4, 6, 6)), 2, 2))
+    assert pooled.checked_type == relay.TensorType((2, 4, 6, 6))
+    with pytest.raises(tvm.TVMError, match=r"out_grad: is .* and the windows make Tensor\[\(2, 6, 5, 5\)"):
+        relay.infer_type(relay.nn.avg_pool2d_grad(grad, data))
