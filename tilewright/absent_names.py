@@ -277,8 +277,8 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "relay.op",
-        "register_external_compiler register_infer_correct_layout",
-        "this rule of an operator is part of a pass",
+        "register_external_compiler",
+        "an operator is given to an accelerator by patterns",
         "use relay.op.register_op_attr, or a pass of your own",
     ),
     (

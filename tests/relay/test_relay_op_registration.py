@@ -294,3 +294,27 @@ def test_rule_of_fake_quantization(optional: bool) -> None:
         pytest.raises(tvm.TVMError, match="the rule of round must return an expression and its TensorAffine"),
     ):
         run_opt_pass(func, make(optional_qnn_ops=["round"]))
+
+
+def test_rule_of_layouts_that_follow() -> None:
+    from tilewright.relay.transform.infer_layout_utils import InferCorrectLayoutOutput
+
+    asked: list[Any] = []
+
+    def follow(attrs: Any, new: Any, old: Any, types: Any) -> InferCorrectLayoutOutput:
+        asked.append((new, old))
+        layouts = new or old
+        return InferCorrectLayoutOutput(layouts, layouts, attrs)
+
+    x, w = relay.var("x", shape=(1, 4, 5, 5)), relay.var("w", shape=(4, 4, 3, 3))
+    with operator("test.scale") as op:
+        scaled(op)
+        relay.op.register_pattern("test.scale", OpPattern.OPAQUE)
+        y = relay.Call(op, [relay.nn.conv2d(x, w, kernel_size=(3, 3))], {"factor": 2.0})
+        func = relay.Function([x, w], y)
+        to_nhwc = relay.transform.ConvertLayout({"nn.conv2d": ["NHWC", "default"]})
+        assert run_opt_pass(func, to_nhwc).body.op is op  # without a rule it stays in NCHW
+        relay.op.register_infer_correct_layout("test.scale", follow)
+        made = run_opt_pass(func, to_nhwc)
+    assert asked == [([], ["NCHW"]), (["NHWC"], ["NCHW"])]
+    assert made.body.op.name == "layout_transform" and made.body.args[0].op is op

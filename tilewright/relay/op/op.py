@@ -47,6 +47,7 @@ __all__ = [
     "register_convert_op_layout",
     "register_fake_quantization_to_integer",
     "register_gradient",
+    "register_infer_correct_layout",
     "register_injective_schedule",
     "register_legalize",
     "register_mixed_precision_conversion",
@@ -135,6 +136,15 @@ def register_alter_op_layout(op_name: str, alter_layout: Any = None, level: int 
 def register_convert_op_layout(op_name: str, convert_layout: Any = None, level: int = 10) -> Any:
     """Set the rule of ConvertLayout, `convert_layout(attrs, inputs, types, desired_layouts)`; also as a decorator."""
     return register_op_attr(op_name, "FTVMConvertOpLayout", convert_layout, level)
+
+
+def register_infer_correct_layout(op_name: str, infer_layout: Any = None, level: int = 10) -> Any:
+    """Set the rule by which an operator follows its arguments into other layouts; also as a decorator.
+
+    `infer_layout(attrs, new_layouts, old_layouts, types)` returns an InferCorrectLayoutOutput. Layouts are names such
+    as "NHWC", "" where none is known; the first time it is asked about the program as it is, with no new layouts.
+    """
+    return register_op_attr(op_name, "FInferCorrectLayout", infer_layout, level)
 
 
 def register_legalize(op_name: str, legal_op: Any = None, level: int = 10) -> Any:
