@@ -318,3 +318,30 @@ def test_rule_of_layouts_that_follow() -> None:
         made = run_opt_pass(func, to_nhwc)
     assert asked == [([], ["NCHW"]), (["NHWC"], ["NCHW"])]
     assert made.body.op.name == "layout_transform" and made.body.args[0].op is op
+
+
+def test_shape_function() -> None:
+    from tilewright.runtime.shape_functions import SHAPE_FUNCTIONS
+
+    with operator("test.first") as op:
+        op.set_num_inputs(2)
+        op.add_type_rel("test.First", lambda types, attrs: relay.TensorType((relay.Any(),), types[0].dtype))
+
+        @relay.op.register_compute("test.first")
+        def compute(attrs: Any, inputs: Any, out_type: Any) -> Any:
+            return [te.compute((te.size_var("n", "int32"),), lambda i: inputs[0][i] * te.const(2, "float32"))]
+
+        @relay.op.register_shape_func("test.first", [False, True])
+        def sizes(attrs: Any, inputs: Any, out_ndims: Any) -> Any:
+            assert out_ndims == [1]
+            return [te.compute((1,), lambda i: tvm.tir.min(inputs[0][0], inputs[1][0].astype("int64")))]
+
+        try:
+            x, n = relay.var("x", shape=(5,)), relay.var("n", shape=(1,), dtype="int32")
+            func = relay.Function([x, n], relay.Call(op, [x, n]))
+            call = relay.create_executor("vm").evaluate(func)
+            data = np.arange(5, dtype="float32")
+            np.testing.assert_array_equal(call(data, np.array([3], "int32")).numpy(), 2 * data[:3])
+            np.testing.assert_array_equal(call(data, np.array([9], "int32")).numpy(), 2 * data)
+        finally:
+            del SHAPE_FUNCTIONS["test.first"]

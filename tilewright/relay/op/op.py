@@ -29,6 +29,7 @@ from .implementation import (
     plain_implementation,
 )
 from .registry import OpPattern, RelayOp, RelayTypeError, get, list_names, register, register_op_attr
+from .shape_function import set_shape_function
 
 __all__ = [
     "OpImplementation",
@@ -56,6 +57,7 @@ __all__ = [
     "register_pattern",
     "register_reduce_schedule",
     "register_schedule",
+    "register_shape_func",
     "register_stateful",
     "register_strategy",
 ]
@@ -79,6 +81,27 @@ def register_compute(op_name: str, compute: Any = None, level: int = 10) -> Any:
 def register_gradient(op_name: str, fgradient: Any = None, level: int = 10) -> Any:
     """Set the gradient of an operator: `fgradient(call, grad)` returns one for each argument; also as a decorator."""
     return register_op_attr(op_name, "FPrimalGradient", fgradient, level)
+
+
+def register_shape_func(
+    op_name: str, data_dependent: bool | list[bool], shape_func: Any = None, level: int = 10
+) -> Any:
+    """Set the tensor expressions of the sizes of results, `shape_func(attrs, inputs, out_ndims)`; also as a decorator.
+
+    `data_dependent` says of all arguments, or of each, whether the sizes depend on its values: then it is itself an
+    input, and otherwise its shape is.
+    """
+
+    def take(given: Any) -> Any:
+        op = get(op_name)
+        flags = data_dependent if isinstance(data_dependent, list) else [data_dependent]
+        op.set_attr("TShapeDataDependent", flags, level)
+        op.set_attr("FShapeFunc", given, level)
+        if op.get_attr("FShapeFunc") is given:
+            set_shape_function(op, flags, given)
+        return given
+
+    return take if shape_func is None else take(shape_func)
 
 
 # ---------------------------------------------------------------------------- implementations

@@ -74,6 +74,11 @@ def _axis(walk: LayoutRewriter, at: Call, ins: list[Laid]) -> Laid | None:
     return Laid(made, x.old, x.new)
 
 
+def _instance_norm(walk: LayoutRewriter, at: Call, ins: list[Laid]) -> Laid | None:
+    # The batch is the first dimension; all but it and the channels are normalised over.
+    return _axis(walk, at, ins) if ins[0].new[:1] == ins[0].old[:1] == "N" else None
+
+
 def _bias_add(walk: LayoutRewriter, at: Call, ins: list[Laid]) -> Laid | None:
     made = _axis(walk, at, ins)
     x = ins[0]
@@ -273,6 +278,7 @@ _RULES: Final[dict[Any, Rule]] = by_operator(
     {
         R.nn.bias_add: _bias_add,
         R.nn.batch_norm: _batch_norm,
+        R.nn.instance_norm: _instance_norm,
         R.concatenate: _concatenate,
         R.split: _split,
         R.strided_slice: _strided_slice,
