@@ -187,6 +187,12 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
         "annotation needs no pass before it and keeps no global state",
         "use relay.quantize.annotate, calibrate and realize",
     ),
+    (
+        "relay.quantize",
+        "_annotate.*",
+        "annotation is one pass, which marks what it rounds",
+        "use relay.quantize.annotate, and relay.annotation.simulated_quantize for a mark of your own",
+    ),
     ("relay", "debug.*", "a compiled model does not stop", "use contrib.debugger.debug_executor"),
     (
         "relay.prelude",
@@ -207,17 +213,22 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
         "use mod.astext() or str(expr); places in the source are tvm.ir.Span",
     ),
     (
-        "relay relay.op",
-        "OpImplementation OpSpecialization OpStrategy register_broadcast_schedule register_injective_schedule "
-        "register_reduce_schedule register_schedule register_strategy",
+        "relay.op",
+        "contrib.*",
         _STRATEGY,
         "use relay.op.register and relay.op.register_compute",
     ),
     (
-        "relay.op",
-        "strategy.*",
+        "relay.op.strategy",
+        "adreno.* arm_cpu.* bifrost.* cuda.* hexagon.* hls.* intel_graphics.* mali.* rocm.* x86.*",
         _STRATEGY,
-        "use relay.op.register and relay.op.register_compute",
+        "extend relay.op.strategy.generic for the keys of a target, or use relay.op.register_strategy",
+    ),
+    (
+        "relay.op",
+        "register_external_compiler",
+        "an operator is given to another code generator by patterns",
+        "use relay.op.contrib.register_pattern_table, or tvm.ir.register_op_attr(op, 'target.NAME')",
     ),
     (
         "relay.contrib relay.op.contrib",
@@ -228,10 +239,7 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
         "a code generator of your own, as docs/byoc.md shows",
     ),
     (
-        "relay relay.op",
-        "register_alter_op_layout register_convert_op_layout register_external_compiler "
-        "register_fake_quantization_to_integer register_gradient register_infer_correct_layout register_legalize "
-        "register_mixed_precision_conversion register_optional_fake_quantization_to_integer register_shape_func "
+        "relay.op",
         "register_stateful",
         "rules of passes for an operator are declared where the operator is",
         "use relay.op.register_op_attr, or a pass of your own",

@@ -191,3 +191,28 @@ def test_a_deep_network():
         y = nn.relu(nn.conv2d(y, w))
     after = apply(relay.Function([x], y), T.ConvertLayout(NHWC))
     assert count(after, "layout_transform") == 3
+
+
+def test_normalisations_follow():
+    x, w = image(4), rand(4, 4, 3, 3)
+    for norm in (nn.instance_norm, lambda *a: nn.layer_norm(*a, axis=1)):
+        y = norm(nn.conv2d(x, w, padding=1), rand(4, seed=2), rand(4, seed=3))
+        after = check(relay.Function([x], nn.relu(y)), T.ConvertLayout(NHWC), **LOOSE)
+        assert count(after, "layout_transform") == 3  # the input, the kernel, the result
+
+
+def test_a_rule_of_the_program_acts_at_level_3():
+    x, w = image(4), relay.var("w", shape=(4, 4, 3, 3))
+    func = relay.Function([x, w], nn.relu(nn.conv2d(x, w)))
+
+    def doubled(attrs, inputs, types, out_type):
+        return nn.conv2d(inputs[0], inputs[1] * relay.const(2.0), **attrs)
+
+    changed = relay.testing.temp_op_attr.TempOpAttr("nn.conv2d", "FTVMAlterOpLayout", doubled)
+    with changed, tvm.transform.PassContext(opt_level=3):
+        after = tvm.transform.Sequential([T.AlterOpLayout()])(tvm.IRModule.from_expr(func))
+        built, _ = relay.optimize(func, "llvm")
+    assert count(after["main"], "multiply") == 1
+    assert count(built["main"], "multiply") == 1
+    packed = T.AlterOpLayout(pack=False)(tvm.IRModule.from_expr(func))
+    assert count(packed["main"], "layout_transform") == 0

@@ -10,7 +10,7 @@ import tilewright as tvm
 from tilewright import relay, topi
 from tilewright.ir import IRModule
 from tilewright.ir.op import graph_operators
-from tilewright.relay.op import OpPattern, register, registry
+from tilewright.relay.op import OpPattern, register
 from tilewright.relay.op.attributes import dtype, flag, integer, ints, number, text
 from tilewright.relay.op.registry import Dtype, Ints, Tensor, given, list_names, operator
 
@@ -80,7 +80,7 @@ def test_an_operator_is_one_registration_and_one_constructor(run_graph: Any) -> 
         np.testing.assert_array_equal(run_graph(f.body, x=np.ones(2, "float32")), [3, 3])
         with pytest.raises(ValueError, match="declared twice"):
             register("test.scaled", inputs=(), rel=rel)
-        registry.register_pattern("test.scaled", OpPattern.OPAQUE)
+        relay.op.register_pattern("test.scaled", OpPattern.OPAQUE)
         assert op.pattern == OpPattern.OPAQUE
     finally:
         graph_operators.pop("test.scaled")

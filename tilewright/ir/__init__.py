@@ -109,9 +109,10 @@ def _of_graphs(name: str) -> Any:
 __getattr__ = lazily(
     __name__,
     {
+        "affine_type": "TensorAffineType TupleAffineType",
         "base": "EnvFunc get_first_structural_mismatch make_node register_intrin_lowering register_op_attr",
         "tensor_type": "TensorType",
     },
-    "base diagnostics tensor_type",
+    "affine_type base diagnostics tensor_type",
     _of_graphs,
 )

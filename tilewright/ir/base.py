@@ -68,6 +68,7 @@ def register_op_attr(op_name: str, attr_key: str, value: Any = None, level: int 
 
     def register(given: Any) -> Any:
         try:
+            # a scalar operator of that name is `tir.exp`
             op = graph_operators.get(op_name) or Op.get(op_name)
         except ValueError:
             op = register_op(op_name)

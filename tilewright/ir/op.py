@@ -59,12 +59,12 @@ class Op:
     def get_attr(self, name: str) -> Any:
         return self.attrs.get(name)
 
-    def set_attr(self, name: str, value: Any, level: int = 10) -> None:
+    def set_attr(self, name: str, value: Any, plevel: int = 10) -> None:
         """Set an attribute; one that was set at a higher level stays."""
-        held = self.levels.get(name, level)
-        if level < held:
+        held = self.levels.get(name, plevel)
+        if plevel < held:
             return
-        self.attrs[name], self.levels[name] = value, level
+        self.attrs[name], self.levels[name] = value, plevel
         if name == "TCallEffectKind":
             self.effect = CallEffectKind(int(value))
         elif name == "TVectorizable":

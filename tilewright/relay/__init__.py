@@ -112,7 +112,7 @@ for _name, _home in (
     ("function", expr),
     ("image", image),
     ("nn", nn),
-    ("op.op", op.registry),
+    ("op.op", op.op),
     ("type_functor", visitor),
     ("vision", vision),
 ):

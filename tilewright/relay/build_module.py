@@ -51,7 +51,7 @@ PIPELINE: Final = (
     "CanonicalizeOps",
     "UseTensorCores",
     "DelayReshape",
-    "AlterOpLayout",  # at level 4: schedules of NCHW with packed weights are faster than blocked layouts
+    "AlterOpLayout",  # packs from level 4 on: schedules of NCHW with packed weights are faster than blocked layouts
     "FoldConstant",
     "EliminateCommonSubexpr",
     "DeadCodeElimination",
@@ -65,7 +65,8 @@ PIPELINE: Final = (
 
 def pipeline() -> Sequential:
     """The passes over graphs."""
-    found = [get_pass(name) for name in PIPELINE]
+    packs = transform.AlterOpLayout(pack=PassContext.current().opt_level >= 4)
+    found = [packs if name == "AlterOpLayout" else get_pass(name) for name in PIPELINE]
     typed = [p for each in found for p in (each, transform.InferType())]
     return Sequential([transform.InferType(), *typed], name="relay.build")
 

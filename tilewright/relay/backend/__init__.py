@@ -11,6 +11,8 @@
 
 from __future__ import annotations
 
+from ...homes import lazily
 from .executor import Executor, Runtime
 
 __all__ = ["Executor", "Runtime"]
+__getattr__ = lazily(__name__, {}, "te_compiler")

@@ -22,7 +22,7 @@ from ...tune import auto_schedule
 from ...tune.auto import unasked
 from ...tune.explain import Explanation
 from ...tune.plan import plan_of
-from .lower import device_loops
+from .lower import device_loops, scheduled_by_user
 
 _CONSTANT: Final = re.compile(r"\btw_constant_(\d+)\b")
 
@@ -35,9 +35,14 @@ def device_code(
 
     Raises an error with the reason if no GPU kernel can be generated.
     """
-    before, func, labels, names = device_loops(fn, constants)
-    func = func.with_attr("global_symbol", symbol)
-    sch, module = _built(func, symbol, target, record)
+    own = scheduled_by_user(fn, constants, target, symbol)
+    if own is not None:
+        (func, before, labels, names), about = own[0], f"the schedule of {own[1]}"
+        module = _kernels(func, symbol, target)
+    else:
+        before, func, labels, names = device_loops(fn, constants, target)
+        sch, module = _built(func.with_attr("global_symbol", symbol), symbol, target, record)
+        about = str(sch.explanation)
     (described,) = module.description["functions"]
     program = module.description[PROGRAMS][symbol]
     scratch: list[tuple[str, int]] = []
@@ -52,7 +57,7 @@ def device_code(
         "imported": list(written.imported),
         "constants": [_own(text, symbol) for text in written.constants],
         "kernels": [[k.name, _own(k.text, symbol)] for k in written.kernels],
-        "schedule": str(sch.explanation),
+        "schedule": about,
     }
     return code, before, labels, names, tuple(scratch)
 
@@ -63,15 +68,20 @@ def _built(func: PrimFunc, symbol: str, target: Target, record: Any) -> tuple[Sc
         sch = auto_schedule(func, target, record=record)
     _refuse_serial(sch.explanation)
     try:
-        module = build(IRModule({symbol: sch.mod[symbol]}), target=target)
+        module = _kernels(sch.mod[symbol], symbol, target)
     except LoweringError:
         if not any(o.shared_memory for o in sch.explanation.outcomes):
             raise
         sch = plan_of(func, target, lacking=("shared_memory",)).sch
         _refuse_serial(sch.explanation)
-        module = build(IRModule({symbol: sch.mod[symbol]}), target=target)
-    assert isinstance(module, KernelModule)
+        module = _kernels(sch.mod[symbol], symbol, target)
     return sch, module
+
+
+def _kernels(func: PrimFunc, symbol: str, target: Target) -> KernelModule:
+    module = build(IRModule({symbol: func}), target=target)
+    assert isinstance(module, KernelModule)
+    return module
 
 
 def _refuse_serial(notes: Explanation) -> None:

@@ -25,6 +25,7 @@ from ...target import Target
 from ...tir.analysis.inplace import INPLACE
 from ...tune.auto import asked
 from ..expr import Call, Constant, Function, TupleGetItem
+from ..op.implementation import has_strategy
 from ..op.registry import RelayOp
 from ..transform.offload import is_offloaded
 from .fetch_ahead import FetchAhead
@@ -150,7 +151,10 @@ def job_of(
         "kernel", *producer(), str(target), repr(_machine(target)), repr(config.code_key()),
         _settings(), description(fn), repr(tuple(constants)), plain, planned, ahead, is_offloaded(fn),
     )  # fmt: skip
-    ours = all((getattr(op.compute, "__module__", "") or "").startswith("tilewright.") for op in ops)
+    ours = all(
+        (getattr(op.compute, "__module__", "") or "").startswith("tilewright.") and not has_strategy(op)
+        for op in ops
+    )
     label = label_of(fn)
     record = None if plain or not asked.get() else _recorded(fn, tuple(constants), target, key)
     if record is not None:

@@ -18,6 +18,7 @@ from ...tune.auto import unasked
 from ...tune.constants import split_constants
 from ...tune.workload import Task
 from ..expr import Call, Constant, Function, Tuple, TupleGetItem, Var
+from ..op.implementation import OpImplementation, best_implementation, has_strategy
 from ..op.registry import RelayOp
 from ..sizes import free_sizes
 from ..transform.infer_type import infer_type
@@ -77,13 +78,32 @@ def missing_computes(fn: Function) -> list[str]:
     return [
         e.op.name
         for e in inner_order(fn)
-        if isinstance(e, Call) and isinstance(e.op, RelayOp) and e.op.compute is None
+        if isinstance(e, Call)
+        and isinstance(e.op, RelayOp)
+        and e.op.compute is None
+        and not has_strategy(e.op)
     ]
 
 
 def te_of(fn: Function) -> tuple[list[te.Tensor], list[te.Tensor]]:
     """The input and output tensors of a fused function, with tuples flattened."""
+    made = program_of(fn, None)
+    return made.inputs, made.outputs
+
+
+class _Program(NamedTuple):
+    """A fused function as tensor expressions, and the call whose implementation schedules it, if one does."""
+
+    inputs: list[te.Tensor]
+    outputs: list[te.Tensor]
+    anchor: tuple[Call, OpImplementation] | None
+
+
+def program_of(fn: Function, target: Target | None) -> _Program:
+    """The tensor expressions of a fused function, by the implementations of its operators for a target."""
+    target = target or Target.current(allow_none=True) or Target("llvm")
     made: dict[Any, list[Any]] = {}
+    own: list[tuple[Call, OpImplementation]] = []
     inputs: list[te.Tensor] = []
     for p in fn.params:
         made[p] = [
@@ -93,20 +113,36 @@ def te_of(fn: Function) -> tuple[list[te.Tensor], list[te.Tensor]]:
         inputs += made[p]
     for e in inner_order(fn):
         if e not in made:
-            made[e] = _tensors(e, made)
+            made[e] = _tensors(e, made, target, own)
     outputs: list[te.Tensor] = []
     for t in made[fn.body]:
         # a result that is a parameter, or another result, is a copy
         outputs.append(topi.identity(t) if t in inputs or t in outputs else t)
-    return inputs, outputs
+    return _Program(inputs, outputs, _anchor(fn, own))
 
 
-def _tensors(e: Any, made: dict[Any, list[Any]]) -> list[Any]:
+def _anchor(
+    fn: Function, own: Sequence[tuple[Call, OpImplementation]]
+) -> tuple[Call, OpImplementation] | None:
+    """The call with the least regular operator, if its implementation has a schedule of its own."""
+    patterns = [e.op.pattern for e in inner_order(fn) if isinstance(e, Call) and isinstance(e.op, RelayOp)]
+    found = [pair for pair in own if pair[0].op.pattern == max(patterns)]
+    return found[-1] if found and not found[-1][1].automatic else None
+
+
+def _tensors(
+    e: Any, made: dict[Any, list[Any]], target: Target, own: list[tuple[Call, OpImplementation]]
+) -> list[Any]:
     if isinstance(e, Call) and isinstance(e.op, RelayOp):
-        if e.op.compute is None:
-            raise BuildError(f"the operator {e.op.name} has no compute")
         flat = [t for a in e.args for t in made[a]]
-        results = list(e.op.compute(e.attrs, flat, e.checked_type))
+        if has_strategy(e.op):
+            chosen = best_implementation(e.op, e.attrs, flat, e.checked_type, target)
+            own.append((e, chosen))
+            results = chosen.compute(e.attrs, flat, e.checked_type)
+        elif e.op.compute is None:
+            raise BuildError(f"the operator {e.op.name} has no compute")
+        else:
+            results = list(e.op.compute(e.attrs, flat, e.checked_type))
         wanted = tensor_fields(e.checked_type)
         if len(results) != len(wanted):
             raise BuildError(
@@ -160,28 +196,63 @@ def tensor_shape(kind: TensorType) -> tuple[Any, ...]:
     return kind.shape
 
 
-def loops_of(fn: Function, constants: Sequence[int]) -> tuple[PrimFunc, tuple[str, ...]]:
+def loops_of(
+    fn: Function, constants: Sequence[int], target: Target | None = None
+) -> tuple[PrimFunc, tuple[str, ...]]:
     """The unscheduled loops of a fused function, and the names of the parameters at the indices `constants`."""
-    inputs, outputs = te_of(fn)
+    inputs, outputs, _ = program_of(fn, target)
     func = te.create_prim_func([*inputs, *outputs, *scalar_sizes(fn)])
-    return func, tuple(func.buffer_map[func.params[i]].name for i in constants)
+    return func, _names_of(func, constants)
+
+
+def _names_of(func: PrimFunc, constants: Sequence[int]) -> tuple[str, ...]:
+    return tuple(func.buffer_map[func.params[i]].name for i in constants)
+
+
+def scheduled_by_user(
+    fn: Function, constants: Sequence[int], target: Target, symbol: str
+) -> tuple[Lowered, str] | None:
+    """A fused function with the schedule of an implementation of a program's own, and its name; None without one."""
+    if not any(
+        isinstance(e, Call) and isinstance(e.op, RelayOp) and has_strategy(e.op) for e in inner_order(fn)
+    ):
+        return None
+    inputs, outputs, anchor = program_of(fn, target)
+    if anchor is None:
+        return None
+    at, chosen = anchor
+    sch = chosen.schedule(at.attrs, outputs, target)
+    if not isinstance(sch, te.Schedule):
+        raise BuildError(
+            f"{at.op.name}: the schedule of {chosen.name} returns {type(sch).__name__} and must return a te.Schedule"
+        )
+    func = sch.to_prim_func([*inputs, *outputs, *scalar_sizes(fn)], symbol)
+    names = _names_of(func, constants)
+    func, labels = _constants_last(func, names)
+    return Lowered(func, None, labels, names), chosen.name
+
+
+def _constants_last(func: PrimFunc, names: Sequence[str]) -> tuple[PrimFunc, tuple[str, ...]]:
+    """The function with constants, unpacked, as its last parameters, and their names in that order."""
+    given = [v for v in func.params if v in func.buffer_map and func.buffer_map[v].name in names]
+    others = [v for v in func.params if v not in given]
+    return func.replace(params=(*others, *given)), tuple(func.buffer_map[v].name for v in given)
 
 
 def device_loops(
-    fn: Function, constants: Sequence[int]
+    fn: Function, constants: Sequence[int], target: Target | None = None
 ) -> tuple[PrimFunc | None, PrimFunc, tuple[str, ...], tuple[str, ...]]:
     """The loops of a fused function for a device, in two parts: the packing of its constants, which the host runs when
     a model is compiled, and the rest; then the labels of the packed constants, and their names."""
-    func, names = loops_of(fn, constants)
+    func, names = loops_of(fn, constants, target)
     if not names:
         return None, func, (), ()
     before, rest, labels = split_constants(func, frozenset(names))
     if before is not None and _elements(before, set(labels)) > 2 * _elements(before, set(names)):
         # constants that are only broadcast are better read directly
-        given = [v for v in func.params if func.buffer_map[v].name in names]
-        others = [v for v in func.params if func.buffer_map[v].name not in names]
-        before, rest = None, func.replace(params=(*others, *given))
-        labels = [func.buffer_map[v].name for v in given]
+        before = None
+        rest, kept = _constants_last(func, names)
+        labels = list(kept)
     return before, rest, tuple(labels), names
 
 
@@ -193,9 +264,9 @@ def _elements(func: PrimFunc, names: set[str]) -> int:
 
 def task_of_function(fn: Function, constants: Sequence[int], target: Target, name: str) -> Task:
     """The tuning task of a fused function: the key of its records."""
-    func, names = loops_of(fn, constants)
+    func, names = loops_of(fn, constants, target)
     if not target.has("aot_executor"):
-        func, names = device_loops(fn, constants)[1], ()
+        func, names = device_loops(fn, constants, target)[1], ()
     return Task(IRModule({name: func.with_attr("global_symbol", name)}), target, names)
 
 
@@ -209,7 +280,10 @@ def lower_function(
 ) -> Lowered:
     """Scheduled loops for a fused function, whose inputs at the indices `constants` are constant; unscheduled if
     `plain`. A `record` determines the schedule."""
-    func, names = loops_of(fn, constants)
+    own = None if plain else scheduled_by_user(fn, constants, target, symbol)
+    if own is not None:
+        return own[0]
+    func, names = loops_of(fn, constants, target)
     func = func.with_attr("global_symbol", symbol)
     if plain:
         return Lowered(func, None, (), ())

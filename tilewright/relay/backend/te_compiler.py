@@ -20,6 +20,8 @@ from ...codegen.llvm.objects import cache_of_this_build
 from ...forks import new_in_child
 from ...ir.errors import BuildError, InternalError, TVMError
 from ...target import Target
+from ..op.implementation import OpImplementation, best_implementation, implementations
+from ..op.registry import RelayOp
 from .kernel import Job, Kernel, compile_kernel
 
 _FEW = 3  # up to this many kernels are compiled faster in this process
@@ -29,6 +31,26 @@ _work: tuple[Sequence[Job], Target] | None = None
 _forking = new_in_child(threading.Lock())
 
 
+# ---------------------------------------------------------------------------- implementations, by classic names
+def get_valid_implementations(
+    op: RelayOp, attrs: Any, inputs: Sequence[Any], out_type: Any, target: Target
+) -> list[OpImplementation]:
+    """The implementations of a call for a target whose conditions hold."""
+    return implementations(op, attrs, inputs, out_type, target)
+
+
+def select_implementation(
+    op: RelayOp, attrs: Any, inputs: Sequence[Any], out_type: Any, target: Target, use_autotvm: bool = True
+) -> tuple[OpImplementation, list[Any]]:
+    """The implementation that a model is compiled with, and the tensors of its result.
+
+    Records of tuning choose schedules when kernels are compiled, so `use_autotvm` makes no difference here.
+    """
+    chosen = best_implementation(op, attrs, inputs, out_type, target)
+    return chosen, chosen.compute(attrs, inputs, out_type)
+
+
+# ---------------------------------------------------------------------------- kernels
 def compile_all(
     jobs: Sequence[Job], target: Target, failed: dict[str, TVMError] | None = None
 ) -> dict[str, Kernel]:

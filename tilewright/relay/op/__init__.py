@@ -8,26 +8,17 @@ operators' names begin so.
 import sys as _sys
 
 from ...absent import attributes as _attributes
-from . import annotation, checks, dyn, image, nn, recurrent, registry, vision
-from . import registry as op
+from . import annotation, checks, dyn, image, nn, recurrent, registry, strategy, vision
+from . import op as op
 from .attributes import Attrs
 from .broadcast import *
 from .creation import *
 from .elementwise import *
 from .index import *
+from .op import *
 from .product import einsum as einsum
 from .rearrange import *
 from .reduce import *
-from .registry import (
-    OpPattern,
-    RelayOp,
-    RelayTypeError,
-    get,
-    register,
-    register_compute,
-    register_op_attr,
-    register_pattern,
-)
 from .sorting import *
 from .sparse import *
 

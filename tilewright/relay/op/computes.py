@@ -20,10 +20,10 @@ class _Lazy(ModuleType):
 
 if TYPE_CHECKING:
     from ... import arith, te, topi
-    from .. import op as R
 else:
     arith, te, topi = (_Lazy(f"{__name__.partition('.')[0]}.{name}") for name in ("arith", "te", "topi"))
-    R = _Lazy(__name__.rpartition(".")[0])  # all operators, for the gradient of one in terms of others
+
+R: Any = _Lazy(__name__.rpartition(".")[0])  # all operators, for the gradient of one in terms of others
 
 
 def in_layout(made: Any, layout: str, out_layout: str) -> list[Any]:

@@ -54,7 +54,7 @@ def _layer_norm_rel(types: list[Any], attrs: Any) -> Type:
 
 @operator(
     "nn.layer_norm",
-    traits=Traits(precision=FULL, weights=vectors(2), gradient=grads.layer_norm),
+    traits=Traits(layout="axis", precision=FULL, weights=vectors(2), gradient=grads.layer_norm),
     rel=_layer_norm_rel,
     compute=lambda attrs, ins, out: [
         topi.nn.layer_norm(

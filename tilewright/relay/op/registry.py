@@ -29,6 +29,7 @@ attribute here; where it is a tensor, it is another operator (`dyn.reshape`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from enum import IntEnum
 from functools import cache, reduce, wraps
 from inspect import signature, unwrap
@@ -118,7 +119,10 @@ Constructor = TypeVar("Constructor", bound=Callable[..., Any])
 class RelayOp(Op):
     """An operator over tensors. Calling it builds a `Call`, with the attributes by name."""
 
-    __slots__ = ("compute", "description", "inputs", "pattern", "places", "rel", "spec", "traits")
+    __slots__ = (
+        "arguments", "compute", "description", "inputs", "levels", "open_attrs", "pattern", "places", "rel",
+        "spec", "support_level", "traits",
+    )  # fmt: skip
 
     def __init__(self, name: str) -> None:
         super().__init__(name, CallEffectKind.Pure, False)
@@ -130,6 +134,10 @@ class RelayOp(Op):
         self.places: Places | None = None
         self.traits = NONE
         self.description = ""
+        self.arguments: list[str] = []  # of a classic registration
+        self.open_attrs = False  # attributes of any name, as they are given
+        self.support_level = 10
+        self.levels: dict[str, int] = {}  # of the properties that were set
 
     @property
     def num_inputs(self) -> int:
@@ -143,6 +151,8 @@ class RelayOp(Op):
 
     def check_attrs(self, given: Any) -> Attrs:
         """The normalized attributes, with defaults."""
+        if self.open_attrs:
+            return given if given.__class__ is Attrs else Attrs(dict(given.items()) if given else {})
         if (
             given.__class__ is Attrs
             and given._values.keys() == self.spec.keys()
@@ -195,26 +205,84 @@ class RelayOp(Op):
             elif not isinstance(kind, TensorType):
                 raise refuse(f"must be a tensor and is {kind}", name.rstrip("?"))
 
+    # -- properties, by the classic names of those that a declaration has ------------------------
     def get_attr(self, name: str) -> Any:
-        if name == "TOpPattern":
-            return int(self.pattern)
-        if name == "FTVMCompute":
-            return self.compute
-        return super().get_attr(name)
+        """A property of the operator; None if it has none of that name."""
+        declared = _DECLARED.get(name)
+        return super().get_attr(name) if declared is None else declared[0](self)
 
-    def set_attr(self, name: str, value: Any, level: int = 10) -> None:
-        if name == "TOpPattern":
-            self.pattern = OpPattern(value)
-        elif name == "FTVMCompute":
-            self.compute = value
+    def set_attr(self, name: str, value: Any, plevel: int = 10) -> None:
+        """Set a property, unless it was set with a higher level before."""
+        if plevel < self.levels.get(name, plevel):
+            return
+        self.levels[name] = plevel
+        declared = _DECLARED.get(name)
+        if declared is None:
+            super().set_attr(name, value, plevel)
         else:
-            super().set_attr(name, value, level)
+            declared[1](self, value)
+
+    def reset_attr(self, name: str) -> None:
+        """Remove a property."""
+        self.levels.pop(name, None)
+        declared = _DECLARED.get(name)
+        if declared is None:
+            self.attrs.pop(name, None)
+        else:
+            declared[1](self, OpPattern.OPAQUE if name == "TOpPattern" else None)
 
     def has_attr(self, name: str) -> bool:
         return self.get_attr(name) is not None
 
+    # -- classic registration, step by step ------------------------------------------------------
+    def set_num_inputs(self, n: int) -> None:
+        """Set the number of arguments; `add_argument` names them."""
+        self.inputs = (
+            tuple(self.arguments) if len(self.arguments) == n else tuple(f"data_{i}" for i in range(n))
+        )
+
+    def add_argument(self, name: str, type: str, description: str) -> None:
+        """Name the next argument; its type is "Tensor", or "Tuple" for a tuple of tensors."""
+        self.arguments.append(f"*{name}" if "tuple" in type.lower() else name)
+        known = () if self.inputs is None else self.inputs
+        self.inputs = (*self.arguments, *known[len(self.arguments) :])
+
+    def set_support_level(self, level: int) -> None:
+        """Note how common the operator is, from 1 on; no pass reads it."""
+        self.support_level = int(level)
+
+    def set_attrs_type_key(self, key: str) -> None:
+        """Accept attributes of any name: those of an operator that is registered so have no declaration."""
+        self.open_attrs = True
+
+    def add_type_rel(self, rel_name: str, type_rel_func: Relation | None = None) -> None:
+        """Set the type relation: a function (types of the arguments, attrs) -> type, or a common one by name."""
+        from .relations import by_name
+
+        self.rel = by_name(rel_name) if type_rel_func is None else type_rel_func
+
     def __repr__(self) -> str:
         return f"Op({self.name})"
+
+
+def _set_effect(op: RelayOp, stateful: Any) -> None:
+    op.effect = CallEffectKind.Opaque if stateful else CallEffectKind.Pure
+
+
+def _set_pattern(op: RelayOp, value: Any) -> None:
+    op.pattern = OpPattern(value)
+
+
+# The properties that a declaration has, by their classic names: how each is read and set.
+_DECLARED: Final[dict[str, tuple[Callable[[RelayOp], Any], Callable[[RelayOp, Any], None]]]] = {
+    "TOpPattern": (lambda op: int(op.pattern), _set_pattern),
+    "FTVMCompute": (lambda op: op.compute, lambda op, value: setattr(op, "compute", value)),
+    "FPrimalGradient": (
+        lambda op: op.traits.gradient,
+        lambda op, value: setattr(op, "traits", replace(op.traits, gradient=value)),
+    ),
+    "TOpIsStateful": (lambda op: op.effect > CallEffectKind.Pure, _set_effect),
+}
 
 
 def _formed(attrs: Attrs, spec: Mapping[str, Attr]) -> bool:
@@ -292,31 +360,36 @@ _KINDS: Final[dict[str, Callable[[], Attr]]] = {
 
 # ---------------------------------------------------------------------------- the registry
 def register(
-    name: str,
+    op_name: str,
+    describe: str = "",
     *,
-    inputs: Sequence[str] | None,
-    rel: Relation,
+    inputs: Sequence[str] | None = None,
+    rel: Relation | None = None,
     compute: Compute | str | None = None,
     attrs: Mapping[str, Attr] | None = None,
     pattern: OpPattern = OpPattern.OPAQUE,
     effect: CallEffectKind = CallEffectKind.Pure,
-    description: str = "",
     places: Places | None = None,
     traits: Traits = NONE,
 ) -> RelayOp:
     """Register an operator. `inputs=None` takes any number of arguments of any type.
 
+    Without a relation it is an empty operator that takes any attributes, to be completed step by step with
+    `get(op_name).set_num_inputs`, `add_argument`, `add_type_rel`, `register_compute`, …
+
     `compute` is a function, or the name of one in topi that takes the inputs and then attributes by their names.
     `places(types, attrs)` returns its operands that are indices or divisors, with their legal values.
     """
+    name = op_name
     found = graph_operators.get(name)
     op = found if isinstance(found, RelayOp) else RelayOp(name)
-    if op.rel is not None:
+    if op.rel is not None or (found is not None and rel is None):
         raise ValueError(f"operator {name!r} is declared twice")
+    op.open_attrs = rel is None
     op.inputs = None if inputs is None else tuple(inputs)
     op.spec, op.rel = dict(attrs or {}), rel
     op.compute = _from_topi(compute) if isinstance(compute, str) else compute
-    op.pattern, op.effect, op.description, op.places = pattern, effect, description, places
+    op.pattern, op.effect, op.description, op.places = pattern, effect, describe, places
     op.traits = traits
     if name in SHAPE_FUNCTIONS:
         op.attrs["FShapeFunc"] = _shape_function(SHAPE_FUNCTIONS[name])
@@ -392,7 +465,7 @@ def operator(
             rel=rel,
             compute=compute,
             pattern=pattern,
-            description=body.__doc__ or "",
+            describe=body.__doc__ or "",
             places=places,
             traits=traits,
         )
@@ -512,13 +585,3 @@ def register_op_attr(op_name: str, attr_key: str, value: Any = None, level: int 
         return given
 
     return take if value is None else take(value)
-
-
-def register_pattern(op_name: str, pattern: int, level: int = 10) -> Any:
-    """Set the fusion pattern of an operator."""
-    return register_op_attr(op_name, "TOpPattern", pattern, level)
-
-
-def register_compute(op_name: str, compute: Any = None, level: int = 10) -> Any:
-    """Set the compute of an operator, `compute(attrs, inputs, out_type)`; also as a decorator."""
-    return register_op_attr(op_name, "FTVMCompute", compute, level)

@@ -11,7 +11,7 @@ from ..op import layouts as names
 from ..op.registry import get
 from .layout_rules import rule_of
 from .layouts import LayoutRewriter
-from .rewriting import name_of, static_shape, typed_pass
+from .rewriting import name_of, static_shape, type_of, typed_pass
 
 
 def convert_layout(func: Function, desired_layouts: Mapping[str, Sequence[str]]) -> Function:
@@ -25,7 +25,9 @@ def convert_layout(func: Function, desired_layouts: Mapping[str, Sequence[str]])
                                               layout_transform(%2, "NHWC", "NCHW")
 
     The second name is the layout of the kernel; "default" is the one that matches the first. Layout transforms remain
-    only where two operators disagree. An operator whose channels NCHW16c does not divide is unchanged.
+    only where two operators disagree. An operator whose channels NCHW16c does not divide is unchanged. The attribute
+    `FTVMConvertOpLayout` of an operator, a function of (attrs, inputs, types of the inputs, desired layouts), returns
+    another call instead, or None.
     """
     for name, wanted in desired_layouts.items():
         if isinstance(wanted, str) or not wanted:
@@ -52,6 +54,11 @@ def convert_call(at: Call, plain: Call, desired: Mapping[str, Sequence[str]]) ->
     wanted = desired.get(name_of(at))
     if wanted is None:
         return None
+    own: Any = at.op.get_attr("FTVMConvertOpLayout")
+    if own is not None:
+        made = own(at.attrs, list(plain.args), [type_of(a) for a in at.args], list(wanted))
+        same = isinstance(made, Call) and made.op is at.op and made.attrs == at.attrs
+        return None if made is None or same else made
     attrs = at.attrs
     if "layout" in attrs:
         if attrs.layout == wanted[0] or not fits_layout(at.args[0], attrs.layout, wanted[0]):

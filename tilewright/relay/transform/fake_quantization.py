@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
+from ...ir.affine_type import TensorAffineType
 from ...ir.errors import TVMError
 from .. import op as R
 from ..analysis import post_order
@@ -43,12 +45,14 @@ def fake_quantization_to_integer(
 
     A product of two dequantised tensors always becomes an integer product. The operators after it, up to a
     quantization, are converted if all of them have an integer form, and are unchanged otherwise; with `hard_fail` that
-    is an error.
+    is an error. The attribute `FTVMFakeQuantizationToInteger` of an operator is its rule, if a program registers one;
+    for operators named in `optional_qnn_ops`, so is `FTVMOptionalFakeQuantizationToInteger`. `use_qat` has no effect:
+    regions without a quantization at their end are converted as far as their products.
     """
     if not any(is_call(at, Q.dequantize) for at in post_order(func)):
         return func
     typed = infer_type(fold_constant(func))  # scales and zero points may be casts of constants
-    return _ToInteger(hard_fail).visit(typed)
+    return _ToInteger(hard_fail, frozenset(optional_qnn_ops or ())).visit(typed)
 
 
 @dataclass
@@ -74,9 +78,9 @@ class _Refused(Exception):
 
 
 class _ToInteger(Mutator):
-    def __init__(self, hard_fail: bool) -> None:
+    def __init__(self, hard_fail: bool, optional: frozenset[str]) -> None:
         super().__init__()
-        self.hard_fail = hard_fail
+        self.hard_fail, self.optional = hard_fail, optional
 
     def visit_call(self, call: Call) -> Any:
         new = super().visit_call(call)
@@ -84,14 +88,14 @@ class _ToInteger(Mutator):
             if _product_rule(new) is not None:
                 return _integer_product(new)
             if is_call(new, Q.quantize) and isinstance(new.args[0], Call):
-                return _quantized_region(new)
+                return _quantized_region(new, lambda at: _rule(at, self.optional))
         except _Refused as reason:
             if self.hard_fail and is_call(new, Q.quantize):
                 raise TVMError(f"FakeQuantizationToInteger: {reason}") from None
         return new
 
 
-def _quantized_region(quantize: Call) -> Expr:
+def _quantized_region(quantize: Call, rule_of: Callable[[Any], Rule | None]) -> Expr:
     """The integer form of a quantization and the calls before it."""
     root: Any = quantize.args[0]
     if is_call(root, Q.dequantize) and type_of(root.args[0]).dtype.bits < 32:
@@ -99,7 +103,7 @@ def _quantized_region(quantize: Call) -> Expr:
         same = _same(source.scale, quantize.args[1]) and _same(source.zero, quantize.args[2])
         return source.expr if same and type_of(source.expr).dtype == quantize.attrs.out_dtype else quantize
     done: dict[Any, Affine] = {}
-    for at, rule in _region(root, _rule):
+    for at, rule in _region(root, rule_of):
         done[at] = rule(at, done, quantize if at is root else None)
     return _finished(done[root], quantize)
 
@@ -408,16 +412,46 @@ def _moving_rule(at: Any) -> Rule | None:
     return _moved if traits_of(at).quantised == "same" else _MOVING.get(getattr(at, "op", None))
 
 
+def _own_rule(at: Any, optional: frozenset[str] = frozenset()) -> Rule | None:
+    """The rule that a program registered for an operator."""
+    if not name_of(at):
+        return None
+    work: Any = at.op.get_attr("FTVMFakeQuantizationToInteger")
+    if work is None and name_of(at) in optional:
+        work = at.op.get_attr("FTVMOptionalFakeQuantizationToInteger")
+    return None if work is None else partial(_by_rule, work)
+
+
+def _by_rule(work: Any, at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
+    """What a rule of a program makes of the call over integers, given their types."""
+    found = [done.get(a) for a in at.args]
+    integers = [a if x is None else x.expr for a, x in zip(at.args, found, strict=True)]
+    kinds = {
+        x.expr: TensorAffineType(x.scale, x.zero, str(type_of(x.expr).dtype), x.axis)
+        for x in found
+        if x is not None
+    }
+    made = work(at.over(integers), kinds)
+    if not isinstance(made, (list, tuple)) or len(made) != 2 or not isinstance(made[1], TensorAffineType):
+        raise TVMError(
+            f"FakeQuantizationToInteger: the rule of {name_of(at)} must return an expression and its TensorAffineType"
+        )
+    return Affine(made[0], made[1].scale, made[1].zero_point, made[1].axis)
+
+
 def _product_rule(at: Any) -> Rule | None:
     """The rule of a product with an integer form."""
     if not (traits_of(at).product and traits_of(at).quantised):
         return None
+    own = _own_rule(at)
+    if own is not None:
+        return own
     return _convolution if "kernel_layout" in at.attrs else _matrices
 
 
-def _rule(at: Any) -> Rule | None:
+def _rule(at: Any, optional: frozenset[str]) -> Rule | None:
     """The rule of an operator in a region, other than products."""
-    found = _moving_rule(at) or _RULES.get(getattr(at, "op", None))
+    found = _own_rule(at, optional) or _moving_rule(at) or _RULES.get(getattr(at, "op", None))
     if found is not None or traits_of(at).product or not traits_of(at).quantised:
         return found
     return _binary if len(at.args) == 2 else _unary

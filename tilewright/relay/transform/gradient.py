@@ -155,7 +155,8 @@ class _Companion:
         self.wanted = [p for p in func.params if has_floats(p.checked_type)]
         kinds = [v.checked_type for v in (*self.wanted, *self.captured)]
         params = (*(p.checked_type for p in func.params), self.ret)
-        self.kind = FuncType(params, TupleType(tuple(kinds)))
+        self.grads = TupleType(tuple(kinds))
+        self.kind = FuncType(params, self.grads)
 
     def defined(self, work: _Gradient) -> Function:
         func = self.func
@@ -164,7 +165,7 @@ class _Companion:
         sources = [*self.wanted, *self.captured]
         found = block.pulled(as_adjoint(seed, self.ret), sources)
         body = block.closed(Tuple(block.named([as_value(found.get(v), v, v.checked_type) for v in sources])))
-        made = Function([*func.params, seed], body, self.kind.ret_type)
+        made = Function([*func.params, seed], body, self.grads)
         return copied(made)  # type: ignore[no-any-return]
 
     def passed(self, at: Call, adjoint: Adjoint) -> list[tuple[Any, Adjoint]]:
@@ -172,10 +173,7 @@ class _Companion:
         grads = Call(self.name, [*at.args, as_value(adjoint, at, self.ret)])
         float_args = [a for a, p in zip(at.args, self.func.params, strict=True) if p in self.wanted]
         ends = [*float_args, *self.captured]
-        return [
-            (end, as_adjoint(TupleGetItem(grads, i), self.kind.ret_type.fields[i]))
-            for i, end in enumerate(ends)
-        ]
+        return [(end, as_adjoint(TupleGetItem(grads, i), self.grads.fields[i])) for i, end in enumerate(ends)]
 
 
 class _Inlined(ExprMutator):

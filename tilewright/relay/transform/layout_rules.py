@@ -12,6 +12,7 @@ from ..op import layouts as names
 from ..op.expansions import along_axis
 from ..op.registry import OpPattern
 from ..op.traits import traits_of
+from .infer_layout_utils import InferCorrectLayoutOutput
 from .layouts import Laid, LayoutRewriter, plain_part
 from .rewriting import by_operator, is_call, ndim_of, static_shape, tensor_type, type_of
 
@@ -71,6 +72,11 @@ def _axis(walk: LayoutRewriter, at: Call, ins: list[Laid]) -> Laid | None:
     others = [o.plain() for o in ins[1:]]
     made = _again(at, [x.expr, *others], axis=names.axis_in(x.new, letter))
     return Laid(made, x.old, x.new)
+
+
+def _instance_norm(walk: LayoutRewriter, at: Call, ins: list[Laid]) -> Laid | None:
+    # The batch is the first dimension; all but it and the channels are normalised over.
+    return _axis(walk, at, ins) if ins[0].new[:1] == ins[0].old[:1] == "N" else None
 
 
 def _bias_add(walk: LayoutRewriter, at: Call, ins: list[Laid]) -> Laid | None:
@@ -272,6 +278,7 @@ _RULES: Final[dict[Any, Rule]] = by_operator(
     {
         R.nn.bias_add: _bias_add,
         R.nn.batch_norm: _batch_norm,
+        R.nn.instance_norm: _instance_norm,
         R.concatenate: _concatenate,
         R.split: _split,
         R.strided_slice: _strided_slice,
@@ -283,6 +290,34 @@ _RULES: Final[dict[Any, Rule]] = by_operator(
 )
 
 
+def _of_program(work: Callable[..., InferCorrectLayoutOutput]) -> Rule:
+    """The rule that a program registered: it is asked for the old layouts first, then with the new ones."""
+
+    def rule(walk: LayoutRewriter, at: Call, ins: list[Laid]) -> Laid | None:
+        kinds = [type_of(a) for a in at.args]
+        news, olds = [x.new for x in ins], [x.old for x in ins]
+        before, after = work(at.attrs, [], olds, kinds), work(at.attrs, news, olds, kinds)
+        old, new = (_named(found.output_layouts[0]) for found in (before, after))
+        if not old or not new:
+            return None
+        args = [
+            walk.to(x, x.old or _named(was), _named(now)) if _named(was) and _named(now) else x.plain()
+            for x, was, now in zip(ins, before.input_layouts, after.input_layouts, strict=True)
+        ]
+        return Laid(at.over(args, after.new_attrs), old, new)
+
+    return rule
+
+
+def _named(layout: Any) -> str:
+    """A layout by its name; "" if it is not known."""
+    found = str(getattr(layout, "name", layout) or "")
+    return "" if found == "__undef__" else found
+
+
 def rule_of(at: Call) -> Rule:
     """The layout rule of a call."""
+    own: Any = at.op.get_attr("FInferCorrectLayout")
+    if own is not None:
+        return _of_program(own)
     return _RULES.get(at.op) or _KINDS[traits_of(at).layout]

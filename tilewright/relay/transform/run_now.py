@@ -12,6 +12,7 @@ from ...ir.transform import PassContext
 from ...runtime.ndarray import NDArray, array, empty
 from ..analysis import post_order
 from ..expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
+from ..op.implementation import has_strategy
 from ..op.registry import RelayOp
 from ..ty import TupleType, Type, is_dynamic, tensor_fields
 from ..visitor import in_order
@@ -27,7 +28,7 @@ _lock: Final = new_in_child(threading.RLock())
 
 def can_run(op: Any, result: Type) -> bool:
     """Whether a call of the operator with that result can be compiled on its own and run now."""
-    return isinstance(op, RelayOp) and op.compute is not None and not is_dynamic(result)
+    return isinstance(op, RelayOp) and (op.compute is not None or has_strategy(op)) and not is_dynamic(result)
 
 
 def _unwatched() -> PassContext:
@@ -39,7 +40,7 @@ def _unwatched() -> PassContext:
 
 def run_call(op: RelayOp, attrs: Any, types: list[Type], args: list[Any], result: Type) -> list[NDArray]:
     """The results of a call for arrays, with tuples flattened on both sides."""
-    key = (op, op.compute, attrs, tuple(types), result)
+    key = (op, op.compute, op.get_attr("FTVMStrategy"), attrs, tuple(types), result)
     with _lock:
         kernel = _kernels.get(key)
         if kernel is None:

@@ -6,9 +6,10 @@ from typing import Any
 
 from ... import te
 from ...ir import ops
+from ...ir.dtype import DataType
 from ..math import cast
 from ..reduction import accumulator
-from ..utils import dtype_of, fail, get_const_tuple, prod, static_int
+from ..utils import fail, get_const_tuple, prod, static_int
 from .padding import pad
 from .pooling import _padded, _pool, _windows
 from .utils import paddings, spatial
@@ -46,7 +47,7 @@ def conv_backward_weight(
     source = (
         pad(data, [0, 0, *before], [0, 0, *after], 0, name="pad_temp") if any((*before, *after)) else data
     )
-    kind = out_dtype or dtype_of(data)
+    kind = DataType(out_dtype or data.dtype)
     wide = accumulator(kind)
     axes = [te.reduce_axis((0, n), f"r{i}") for i, n in enumerate((grad.shape[0], *grad.shape[2:]))]
 

@@ -118,7 +118,7 @@ def gather_nd(call: Call, grad: Any) -> list[Any]:
     if batch and any(d.__class__ is not int for d in points):
         raise TVMError("gradient of gather_nd: with batch_dims the sizes of the indices must be known")
     if batch:  # batch dimension d of the points is coordinate d
-        rows = np.stack(np.indices(points)[:batch])
+        rows = np.indices(points)[:batch]
         indices = R.concatenate([const(rows, str(held_type(indices))), indices], 0)
     return [R.scatter_nd(R.zeros_like(data), indices, grad, "add"), None]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ....ir.errors import TVMError
-from ...expr import Call, Expr, Tuple, TupleGetItem, Var, const
+from ...expr import Call, Expr, Tuple, TupleGetItem, Var, const, type_so_far
 from ...visitor import ExprMutator
 from ..computes import R
 from ..traits import GradientRule
@@ -95,12 +95,12 @@ def through(expand: Callable[[Call], Any]) -> GradientRule:
     """
 
     def rule(call: Call, grad: Any) -> list[Any]:
-        from ...transform.infer_type import infer_type
-
         places = [Var(f"a{i}", a.checked_type) for i, a in enumerate(call.args)]
         result = Var("grad", call.checked_type)
-        made = expand(infer_type(call.over(places)))
-        body = infer_type(made.astuple() if hasattr(made, "astuple") else made)
+        over = call.over(places)
+        type_so_far(over)
+        body = expand(over)
+        type_so_far(body)
         found = pulled_back(body, as_adjoint(result, call.checked_type), places)
         values: dict[Var, Any] = dict(zip(places, call.args, strict=True))
         put = _Over({**values, result: grad})

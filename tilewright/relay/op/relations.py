@@ -1,0 +1,49 @@
+"""Type relations by their classic names, for operators that are registered step by step."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ...ir.dtype import DataType
+from ...ir.errors import near_matches
+from ..ty import TensorType, Type
+from .registry import Relation
+from .shapes import broadcast, need_dtype
+
+_BOOL: Final = DataType("bool")
+
+
+def _identity(types: list[Any], attrs: Any) -> Type:
+    return types[0]  # type: ignore[no-any-return]
+
+
+def _identity_compare(types: list[Any], attrs: Any) -> Type:
+    return TensorType(types[0].shape, _BOOL)
+
+
+def _broadcast(types: list[Any], attrs: Any) -> Type:
+    need_dtype(types[1], types[0].dtype, "the second argument")
+    return TensorType(broadcast(types[0].shape, types[1].shape), types[0].dtype)
+
+
+def _broadcast_compare(types: list[Any], attrs: Any) -> Type:
+    return TensorType(_broadcast(types, attrs).shape, _BOOL)  # type: ignore[attr-defined]
+
+
+_RELATIONS: Final[dict[str, Relation]] = {
+    "Broadcast": _broadcast,
+    "BroadcastComp": _broadcast_compare,
+    "Identity": _identity,
+    "IdentityComp": _identity_compare,
+}
+
+
+def by_name(name: str) -> Relation:
+    """The relation of that name."""
+    found = _RELATIONS.get(name)
+    if found is None:
+        raise ValueError(
+            f"add_type_rel({name!r}): no relation has this name{near_matches(name, _RELATIONS)}; "
+            "a relation of your own is its second argument, a function (types, attrs) -> type"
+        )
+    return found
