@@ -24,11 +24,10 @@ _USE_ONNX = "export the model to ONNX and use relay.frontend.from_onnx"
 TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     # -- whole packages --------------------------------------------------------------------------
     (
-        "",
-        "meta_schedule.*",
-        "there is one search and it has other names",
-        "tune a program with auto_scheduler.SearchTask and a model with auto_scheduler.extract_tasks or tvmc.tune; "
-        "tilewright.auto_schedule needs no trials at all",
+        "meta_schedule",
+        "feature_extractor.* FeatureExtractor testing.* trace_apply.* relax_integration.* schedule.*",
+        "candidates are rows of tables, whose columns are their features",
+        "use meta_schedule.tune_tir, tune_tasks and relay_integration; tilewright.auto_schedule needs no trials",
     ),
     # -- tensor expressions ----------------------------------------------------------------------
     ("te", "gradient", "tensor expressions are not differentiated", _USE_FRAMEWORK),
@@ -237,12 +236,6 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
         "there is no code generator for this engine",
         "use relay.op.contrib.dnnl.partition_for_dnnl or relay.op.contrib.onnxruntime.partition_for_onnxruntime, or "
         "a code generator of your own, as docs/byoc.md shows",
-    ),
-    (
-        "relay.op",
-        "register_stateful",
-        "rules of passes for an operator are declared where the operator is",
-        "use relay.op.register_op_attr, or a pass of your own",
     ),
     (
         "relay",

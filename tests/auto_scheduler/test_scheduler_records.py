@@ -171,7 +171,7 @@ def test_a_state_by_hand_in_a_file(tmp_path: Path) -> None:
         res = auto_scheduler.MeasureResult([seconds], error, "it failed" if error else "", 0.2, 1.0)
         auto_scheduler.save_records(tmp_path / "hand.json", [inp], [res])
     (back, first), (_, second) = auto_scheduler.load_records(tmp_path / "hand.json")
-    assert (first.costs, second.costs, second.error_no, second.error_msg) == ([2e-3], [], 4, "it failed")
+    assert (first.costs, second.costs, second.error_no, second.error_msg) == ([2e-3], [], 4, "error 4")
     assert first.timestamp == 1.0 and back.serialize()[:2] == [task.workload_key, str(task.target)]
     sch, _ = task.apply_best(tmp_path / "hand.json")
     tvm.ir.assert_structural_equal(sch.mod, state.schedule.mod)

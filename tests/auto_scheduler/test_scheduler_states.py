@@ -78,9 +78,10 @@ def test_tiles() -> None:
     assert [int(it.range.extent) for it in s[2].iters] == [2, 4, 4, 8, 8, 4, 8, 4, 512]  # type: ignore[union-attr]
     assert str(s).splitlines()[1:3] == ["for i_outer_outer_outer (0,2)", "  for j_outer_outer_outer (0,4)"]
     code = dag.print_python_code_from_state(s)
-    sch = tvm.tir.Schedule(te.create_prim_func(dag.tensors))
-    exec(code + "\napply_trace(sch)", {"tir": tvm.tir, "sch": sch})
-    tvm.ir.assert_structural_equal(sch.mod["main"], s.schedule.mod["main"])
+    A, B, C = dag.tensors
+    sch = te.create_schedule(C.op)
+    exec(code, {"te": te, "s": sch, "A": A, "B": B, "C": C})
+    tvm.ir.assert_structural_equal(sch.to_prim_func([A, B, C]), s.schedule.mod["main"])
 
 
 def test_splits_from_outside_and_by_what_others_did() -> None:

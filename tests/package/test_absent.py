@@ -63,8 +63,8 @@ IMPORTS = [
     ("auto_scheduler", "workload_registry"),
     ("rpc", "connect"),
     ("vta", "Config"),
-    ("meta_schedule", "tune_tir"),
-    ("meta_schedule.database", "JSONDatabase"),
+    ("meta_schedule", "FeatureExtractor"),
+    ("meta_schedule.feature_extractor", "PerStoreFeature"),
     ("contrib", "graph_executor"),
     ("contrib", "cblas"),
     ("contrib.cublas", "matmul"),
@@ -174,13 +174,13 @@ def test_the_error_says_what_is_missing_and_what_to_do() -> None:
 def test_classes_can_be_derived_from_and_asked_about() -> None:
     from tilewright import meta_schedule
 
-    class Mine(meta_schedule.PyDatabase):  # type: ignore[misc]
-        def has_workload(self, mod: object) -> bool:
+    class Mine(meta_schedule.FeatureExtractor):  # type: ignore[misc]
+        def extract_from(self, context: object) -> bool:
             return False
 
-    assert not isinstance(1, meta_schedule.PyDatabase)
-    assert meta_schedule.PyDatabase is meta_schedule.PyDatabase
-    with pytest.raises(UnsupportedError, match=r"^meta_schedule\.PyDatabase is not part"):
+    assert not isinstance(1, meta_schedule.FeatureExtractor)
+    assert meta_schedule.FeatureExtractor is meta_schedule.FeatureExtractor
+    with pytest.raises(UnsupportedError, match=r"^meta_schedule\.FeatureExtractor is not part"):
         Mine()
 
 
@@ -207,12 +207,16 @@ def test_a_folder_that_is_left_over_is_no_module(tmp_path: Path) -> None:
     shutil.copytree(
         Path(tvm.__file__).parent, tmp_path / "tilewright", ignore=shutil.ignore_patterns("*.json", "*.gz")
     )
-    (tmp_path / "tilewright" / "meta_schedule" / "__pycache__").mkdir(parents=True, exist_ok=True)
-    code = "from tilewright import meta_schedule as ms\ntry: ms.tune_tir()\nexcept NotImplementedError as error: print(error)"
+    left = tmp_path / "tilewright" / "meta_schedule" / "feature_extractor" / "__pycache__"
+    left.mkdir(parents=True, exist_ok=True)
+    code = (
+        "from tilewright.meta_schedule import feature_extractor as f\n"
+        "try: f.PerStoreFeature()\nexcept NotImplementedError as error: print(error)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,
     )
-    assert done.stdout.startswith("meta_schedule.tune_tir is not part of tilewright"), done.stderr
+    assert done.stdout.startswith("meta_schedule.feature_extractor.PerStoreFeature is not part"), done.stderr

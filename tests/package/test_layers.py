@@ -62,6 +62,7 @@ LAYERS: dict[str, set[str]] = {
     "rpc": {"runtime", "forks", "files", "homes"},
     "autotvm": {*_MACHINE, *_BASE, "te", "topi", "tune", "relay", "rpc"},
     "auto_scheduler": {*_MACHINE, *_BASE, "te", "topi", "tune", "relay", "rpc"},
+    "meta_schedule": {*_MACHINE, *_BASE, "te", "topi", "tune", "relay"},
     # the classic homes of names that live elsewhere
     "_ffi": {"runtime"},
     "contrib": {"runtime", "files", "ir", "absent", "homes", "target", "te", "compiler", "tune", "relay"},

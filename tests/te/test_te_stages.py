@@ -487,3 +487,20 @@ def test_stages_in_between_are_inlined_by_what_they_read(inline, left):
     kept = blocks(s.to_prim_func([A, v, out]))
     assert kept == left
     same(s, [A, v, out])
+
+
+def test_a_loop_that_is_split_or_fused_after_another_stage_was_placed_there():
+    def placed(first: bool):
+        A, B, C = blur()
+        s = te.create_schedule(C.op)
+        i, j = C.op.axis
+        if first:
+            s[B].compute_at(s[C], i)
+        _, inner = s[C].split(i, factor=5)
+        outer, inner = s[C].split(inner, factor=5)
+        fused = s[C].fuse(outer, inner)
+        if not first:
+            s[B].compute_at(s[C], fused)
+        return s.to_prim_func([A, C])
+
+    assert_structural_equal(placed(True), placed(False))

@@ -208,6 +208,22 @@ def test_instruments_and_passes_that_are_printed(capsys: pytest.CaptureFixture[s
     assert "time breakdown by pass" in told.out and "Print IR after: FoldConstant" in told.out + told.err
 
 
+def test_the_text_of_a_graph_is_a_model(tmp_path: Path) -> None:
+    (tmp_path / "net.relay").write_text(network().mod.astext())
+    model = tvmc.load(tmp_path / "net.relay", shape_dict={"x": [1, 3, 8, 8]})
+    assert list(model.inputs()) == ["x", "w"] and not model.params and model.name == "net"
+    (tmp_path / "bad.relay").write_text("def @main(")
+    with pytest.raises(tvm.TVMError, match="is not the text of a graph"):
+        tvmc.load(tmp_path / "bad.relay")
+
+
+def test_the_greatest_results() -> None:
+    found = tvmc.TVMCResult({"output_0": np.array([[1.0, 5.0, 3.0], [9.0, 9.0, 9.0]])})
+    assert tvmc.result_utils.get_top_results(found, 2).tolist() == [[1.0, 2.0], [5.0, 3.0]]
+    with pytest.raises(tvmc.TVMCException, match="rows of classes are expected"):
+        tvmc.result_utils.get_top_results(tvmc.TVMCResult({"output_0": np.zeros(3)}), 2)
+
+
 # -- the command line ---------------------------------------------------------------------------------
 def test_classic_forms_of_arguments() -> None:
     given = [

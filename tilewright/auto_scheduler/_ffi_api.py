@@ -1,7 +1,8 @@
-"""Queries of custom sketch rules about states, under their classic names."""
+"""Queries of custom sketch rules about states, and tasks as text, under their classic names."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from ..ir.expr import ProducerLoad
@@ -9,6 +10,8 @@ from ..ir.functor import pre_order
 from ..te.broadcast import same_size
 from ..te.tensor import BaseComputeOp, ComputeOp
 from .loop_state import State
+from .search_task import SearchTask
+from .step_lines import read_task_line, task_as_json
 
 
 def _readers(state: State, op: Any) -> list[int]:
@@ -66,3 +69,13 @@ def SearchPolicyUtilsHasCacheReadStage(state: State, stage_id: int) -> bool:
 def SearchPolicyUtilsHasCacheWriteStage(state: State, stage_id: int) -> bool:
     """Whether a stage has a cache_write copy."""
     return any(s.stage == stage_id and s.kind == "cache_write" for s in state.transform_steps)
+
+
+def SerializeSearchTask(task: SearchTask) -> str:
+    """A task as text: its key, target and figures, without its program."""
+    return json.dumps(task_as_json(task))
+
+
+def DeserializeSearchTask(text: str) -> SearchTask:
+    """The inverse of `SerializeSearchTask`."""
+    return SearchTask.named(read_task_line(text))

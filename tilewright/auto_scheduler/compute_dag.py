@@ -16,7 +16,6 @@ from ..ir.function import PrimFunc
 from ..ir.module import IRModule
 from ..target import Target
 from ..te.create_prim_func import create_prim_func
-from ..te.graph import post_order
 from ..te.schedule import Schedule as TeSchedule
 from ..te.tensor import BaseComputeOp, ComputeOp, Operation, PlaceholderOp, Tensor
 from ..tune.arguments import get_const_int
@@ -25,6 +24,7 @@ from ..tune.program.facts import number
 from ..tune.search.search import flop_of
 from ..tune.workload import Task
 from .loop_state import State
+from .python_code import python_code
 from .workload_registry import workload_key_to_tensors
 
 
@@ -83,8 +83,8 @@ class ComputeDAG:
 
     @cached_property
     def ops(self) -> list[Operation]:
-        """All operations in topological order."""
-        return post_order(t.op for t in self.tensors)
+        """All operations, producers first, in the order by which steps of records number their stages."""
+        return _ordered(self.tensors)
 
     @property
     def outputs(self) -> list[Operation]:
@@ -125,8 +125,9 @@ class ComputeDAG:
         return state.bounded()
 
     def print_python_code_from_state(self, state: State) -> str:
-        """The steps of a state as Python code for a tir.Schedule."""
-        return str(state.schedule.trace)
+        """The steps of a state as Python code: for a te.Schedule `s` if it was made by hand or is from TVM's own logs,
+        else for a tir.Schedule `sch`."""
+        return python_code(state) if state.by_hand else str(state.schedule.trace)
 
     def rewrite_layout_from_state(self, state: State) -> ComputeDAG:
         """The program for weights in the layout of a state: unchanged, as packing is part of the schedule."""
@@ -163,6 +164,33 @@ class ComputeDAG:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ComputeDAG) and self.hash_key() == other.hash_key()
+
+
+def _ordered(tensors: Sequence[Tensor]) -> list[Operation]:
+    """The operations that tensors need, producers first. Of those that are ready, the one that a walk from the last
+    tensor to its inputs meets last comes first: A, B, C for C = A * B."""
+    met: dict[Operation, int] = {}
+    waiting = [t.op for t in tensors]
+    while waiting:
+        op = waiting.pop()
+        if op not in met:
+            met[op] = len(met)
+            waiting += [t.op for t in op.input_tensors]
+    missing = {op: len(op.input_tensors) for op in met}
+    readers: dict[Operation, list[Operation]] = {op: [] for op in met}
+    for op in met:
+        for t in op.input_tensors:
+            readers[t.op].append(op)
+    ready = [(-met[op], op) for op in met if not missing[op]]
+    out: list[Operation] = []
+    while ready:
+        ready.sort(key=lambda item: item[0], reverse=True)
+        out.append(ready.pop()[1])
+        for reader in readers[out[-1]]:
+            missing[reader] -= 1
+            if not missing[reader]:
+                ready.append((-met[reader], reader))
+    return out
 
 
 def _check_names(op: Operation) -> None:

@@ -17,7 +17,7 @@ from .compute_dag import ComputeDAG
 from .cost_model import XGBModel
 from .loop_state import State
 from .measure import MeasureInput
-from .measure_record import read_records, record_of
+from .measure_record import read_records, record_of, source_of
 from .relay_integration import reduces
 from .search_policy import SketchPolicy
 from .search_task import SearchTask, TuningOptions
@@ -91,7 +91,11 @@ class ApplyHistoryBest(DispatchContext):
         source: Any = []
         if isinstance(records, (str, os.PathLike)):
             whole = n_lines is None or n_lines < 0
-            source = os.fspath(records) if whole else read_records(records, self._trusted).records[:n_lines]
+            source = (
+                source_of(records, self._trusted)
+                if whole
+                else read_records(records, self._trusted).records[:n_lines]
+            )
         else:
             for one in records:
                 if isinstance(one, (str, os.PathLike)):

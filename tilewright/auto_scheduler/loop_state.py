@@ -65,7 +65,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class _Step:
+class Step:
     """A call of a method: its name, the number of the stage, the numbers of the loops, and further arguments."""
 
     kind: str
@@ -84,7 +84,7 @@ class State:
 
     compute_dag: ComputeDAG
     origin: tuple[str, Any] | None
-    transform_steps: list[_Step]
+    transform_steps: list[Step]
 
     def __init__(self, state_object: State, dag: ComputeDAG | None = None) -> None:
         """A copy of a state."""
@@ -101,6 +101,7 @@ class State:
         self.compute_dag, self._find, self.origin = dag, find, origin
         self.transform_steps = []
         self._te: TeSchedule | None = None
+        self._order: list[TeStage] = []  # the stages, as steps number them
         self._names: dict[IterVar, str] = {}
         self._open: set[IterVar] = set()  # loops with undecided extents
         self._marks: dict[IterVar, str] = {}
@@ -131,11 +132,26 @@ class State:
         made._set(dag, find, origin)
         return made
 
+    @staticmethod
+    def replayed(dag: ComputeDAG, steps: Iterable[Step]) -> State:
+        """The state after some steps."""
+        made = State.begin(dag)
+        for number, step in enumerate(steps):
+            try:
+                made._do(step)
+            except IndexError:
+                raise ScheduleError(
+                    f"step {number}, {step.kind} of stage {step.stage}, names a stage or a loop that the program does "
+                    "not have"
+                ) from None
+        return made
+
     def _fresh(self) -> None:
         self._te = create_schedule(self.compute_dag.outputs)
-        for stage in self._te.stages:
+        self._order = [self._te.stage_map[op] for op in self.compute_dag.ops]
+        for stage in self._order:
             self._names |= {iv: iv.var.name for iv in stage.leaf_iter_vars}
-        self._known |= {stage.op: i for i, stage in enumerate(self._te.stages)}
+        self._known |= {stage.op: i for i, stage in enumerate(self._order)}
 
     def copy(self) -> State:
         """An independent copy of the state."""
@@ -173,7 +189,7 @@ class State:
         """All stages with their current loops."""
         if self._te is None:
             return _stages_of(self.schedule)
-        return [self._stage(s) for s in self._te.stages]
+        return [self._stage(s) for s in self._order]
 
     @property
     def stage_ops(self) -> list[Any]:
@@ -198,7 +214,7 @@ class State:
         if self._te is None:
             stages = self.stages
             return stages[key if isinstance(key, int) else self._by_name(key, stages)]
-        return self._stage(self._te.stages[self._number(key)])
+        return self._stage(self._order[self._number(key)])
 
     def _by_name(self, key: Any, stages: list[Stage]) -> int:
         name = (
@@ -213,12 +229,12 @@ class State:
         """The number of a stage, by its tensor, operation or number."""
         te = self._editable()
         if isinstance(key, int):
-            if not -len(te.stages) <= key < len(te.stages):
-                raise ValueError(f"there is no stage {key}; there are {len(te.stages)}")
-            return key % len(te.stages)
+            if not -len(self._order) <= key < len(self._order):
+                raise ValueError(f"there is no stage {key}; there are {len(self._order)}")
+            return key % len(self._order)
         op = key.op if isinstance(key, Tensor) else key
         if op in te.stage_map:
-            return te.stages.index(te.stage_map[op])
+            return self._order.index(te.stage_map[op])
         if op in self._known:
             return self._known[op]
         raise ValueError(f"the state has no stage for {getattr(op, 'name', op)!r}")
@@ -364,7 +380,7 @@ class State:
         """Compute a stage inside a loop of its consumer."""
         at = self._number(target_stage)
         place = self._place(at, target_iter)
-        self._do(_Step("compute_at", self._number(stage), (), (at, place)))
+        self._do(Step("compute_at", self._number(stage), (), (at, place)))
 
     def compute_inline(self, stage: Any) -> None:
         """Inline a stage into its consumers."""
@@ -377,21 +393,22 @@ class State:
     def cache_read(self, stage: Any, scope_name: str, reader_stages: Sequence[Any]) -> Tensor:
         """Copy the result of a stage into a memory scope for some readers. Returns the copy."""
         readers = tuple(self._number(r) for r in reader_stages)
-        return self._do(_Step("cache_read", self._number(stage), (), (scope_name, readers)))  # type: ignore[no-any-return]
+        return self._do(Step("cache_read", self._number(stage), (), (scope_name, readers)))  # type: ignore[no-any-return]
 
     def cache_write(self, stage: Any, scope_name: str) -> Tensor:
         """Compute a stage in a memory scope, and copy the result back. Returns the cached tensor."""
-        return self._do(_Step("cache_write", self._number(stage), (), (scope_name,)))  # type: ignore[no-any-return]
+        return self._do(Step("cache_write", self._number(stage), (), (scope_name,)))  # type: ignore[no-any-return]
 
     def rfactor(self, stage: Any, iterator: Iterator, factor_iter_id: int) -> Tensor:
         """Reduce each iteration of a reduction loop into its own element. Returns the tensor of partial results."""
         at = self._number(stage)
-        step = _Step("rfactor", at, (self._place(at, iterator),), (factor_iter_id,))
+        step = Step("rfactor", at, (self._place(at, iterator),), (factor_iter_id,))
         return self._do(step)  # type: ignore[no-any-return]
 
     # -- steps -----------------------------------------------------------------------------------
     def _place(self, stage: int, iterator: Iterator) -> int:
-        leaves = self._editable().stages[stage].leaf_iter_vars
+        self._editable()
+        leaves = self._order[stage].leaf_iter_vars
         found = [i for i, iv in enumerate(leaves) if iv is iterator.axis]
         if not found:  # a loop of the state that this one was copied from
             found = [i for i, iv in enumerate(leaves) if self._names[iv] == iterator.name]
@@ -403,14 +420,15 @@ class State:
     def _call(self, kind: str, stage: Any, iters: Sequence[Iterator], *more: Any) -> list[Iterator]:
         at = self._number(stage)
         places = tuple(self._place(at, it) for it in iters)
-        made = self._do(_Step(kind, at, places, more))
+        made = self._do(Step(kind, at, places, more))
         axes = made if isinstance(made, (list, tuple)) else [made] if made is not None else []
         by_axis = {it.axis: it for it in self[at].iters}
         return [by_axis[iv] for iv in axes]
 
-    def _do(self, step: _Step) -> Any:
+    def _do(self, step: Step) -> Any:
         """Apply a step to the te.Schedule, and record it."""
-        stage = self._editable().stages[step.stage]
+        self._editable()
+        stage = self._order[step.stage]
         if not isinstance(stage.op, BaseComputeOp) and step.kind not in ("cache_read", "compute_root"):
             raise ScheduleError(f"{step.kind}: {stage.op.name} is an input, so it has no loops")
         axes = [stage.leaf_iter_vars[i] for i in step.iters]
@@ -418,14 +436,14 @@ class State:
         self.transform_steps.append(step)
         return made
 
-    def _mark(self, step: _Step, stage: TeStage, axes: list[IterVar]) -> Any:
+    def _mark(self, step: Step, stage: TeStage, axes: list[IterVar]) -> Any:
         """Apply a step whose method of the te.Stage takes the same arguments."""
         getattr(stage, step.kind)(*axes, *step.more)
         if step.kind in self.ANNOTATION_TRANS_TABLE:
             self._marks[axes[0]] = step.kind
         return axes[0] if axes and step.kind != "reorder" else None
 
-    def _do_split(self, step: _Step, stage: TeStage, axes: list[IterVar]) -> list[IterVar]:
+    def _do_split(self, step: Step, stage: TeStage, axes: list[IterVar]) -> list[IterVar]:
         lengths, from_inside = step.more
         return self._parts(stage, axes[0], lengths, from_inside)
 
@@ -446,14 +464,14 @@ class State:
         self._names |= {iv: f"{name}.{i}" for i, iv in enumerate(out)}
         return out
 
-    def _do_follow_split(self, step: _Step, stage: TeStage, axes: list[IterVar]) -> list[IterVar]:
+    def _do_follow_split(self, step: Step, stage: TeStage, axes: list[IterVar]) -> list[IterVar]:
         source, count = step.more
         lengths = self._source(source)
         inner = lengths[count - 1 :]
         last = None if None in inner else math.prod(x for x in inner if x is not None)
         return self._parts(stage, axes[0], [*lengths[: count - 1], last], True)
 
-    def _do_follow_fused_split(self, step: _Step, stage: TeStage, axes: list[IterVar]) -> list[IterVar]:
+    def _do_follow_fused_split(self, step: Step, stage: TeStage, axes: list[IterVar]) -> list[IterVar]:
         sources, level, by_factor = step.more
         sizes = [self._source(s)[level] for s in sources]
         size = None if None in sizes else math.prod(x for x in sizes if x is not None)
@@ -464,7 +482,7 @@ class State:
             raise ScheduleError(f"step {number} is not a split")
         return _lengths(self.transform_steps[number])
 
-    def _do_fuse(self, step: _Step, stage: TeStage, axes: list[IterVar]) -> IterVar:
+    def _do_fuse(self, step: Step, stage: TeStage, axes: list[IterVar]) -> IterVar:
         made = stage.fuse(*axes)
         self._names[made] = (
             "".join(f"{self._names[iv]}@" for iv in axes) if len(axes) > 1 else self._names[made]
@@ -473,49 +491,51 @@ class State:
             self._open.add(made)
         return made
 
-    def _do_bind(self, step: _Step, stage: TeStage, axes: list[IterVar]) -> IterVar:
+    def _do_bind(self, step: Step, stage: TeStage, axes: list[IterVar]) -> IterVar:
         stage.bind(axes[0], thread_axis(step.more[0]))
         self._marks[axes[0]] = step.more[0]
         return axes[0]
 
-    def _do_tensorize(self, step: _Step, stage: TeStage, axes: list[IterVar]) -> IterVar:
+    def _do_tensorize(self, step: Step, stage: TeStage, axes: list[IterVar]) -> IterVar:
         stage.tensorize(axes[0], get_global_func(step.more[0])())
         self._marks[axes[0]] = "tensorize"
         return axes[0]
 
-    def _do_pragma(self, step: _Step, stage: TeStage, axes: list[IterVar]) -> None:
+    def _do_pragma(self, step: Step, stage: TeStage, axes: list[IterVar]) -> None:
         kind, _, value = step.more[0].partition("$")
         stage.pragma(axes[0], kind, int(value) if value else None)
 
-    def _do_storage_align(self, step: _Step, stage: TeStage, axes: list[IterVar]) -> None:
+    def _do_storage_align(self, step: Step, stage: TeStage, axes: list[IterVar]) -> None:
         try:
             stage.storage_align(axes[0], *step.more)
         except ScheduleError as error:  # the loop is no dimension of the buffer, at least for now
             self._refused.append(error)
 
-    def _do_compute_at(self, step: _Step, stage: TeStage, axes: list[IterVar]) -> None:
+    def _do_compute_at(self, step: Step, stage: TeStage, axes: list[IterVar]) -> None:
         at, place = step.more
-        target = self._editable().stages[at]
+        target = self._order[at]
         stage.compute_at(target, target.leaf_iter_vars[place])
 
-    def _do_cache_read(self, step: _Step, stage: TeStage, axes: list[IterVar]) -> Tensor:
+    def _do_cache_read(self, step: Step, stage: TeStage, axes: list[IterVar]) -> Tensor:
         scope, readers = step.more
-        te = self._editable()
-        return self._added(te.cache_read(_output(stage), scope, [_output(te.stages[r]) for r in readers]))
+        copied = self._editable().cache_read(
+            _output(stage), scope, [_output(self._order[r]) for r in readers]
+        )
+        return self._added(copied, step.stage + 1)
 
-    def _do_cache_write(self, step: _Step, stage: TeStage, axes: list[IterVar]) -> Tensor:
-        return self._added(self._editable().cache_write(_output(stage), step.more[0]))
+    def _do_cache_write(self, step: Step, stage: TeStage, axes: list[IterVar]) -> Tensor:
+        return self._added(self._editable().cache_write(_output(stage), step.more[0]), step.stage)
 
-    def _do_rfactor(self, step: _Step, stage: TeStage, axes: list[IterVar]) -> Tensor:
-        return self._added(self._editable().rfactor(_output(stage), axes[0], step.more[0]))
+    def _do_rfactor(self, step: Step, stage: TeStage, axes: list[IterVar]) -> Tensor:
+        return self._added(self._editable().rfactor(_output(stage), axes[0], step.more[0]), step.stage)
 
-    def _added(self, tensor: Any) -> Tensor:
-        """Register a new stage, and renumber those after it."""
+    def _added(self, tensor: Any, at: int) -> Tensor:
+        """Register a new stage under a number, and renumber those after it."""
         te = self._editable()
         found = tensor if isinstance(tensor, Tensor) else tensor[0]
-        at = te.stages.index(te.stage_map[found.op])
+        self._order.insert(at, te.stage_map[found.op])
         self._known = {op: n + (n >= at) for op, n in self._known.items()} | {found.op: at}
-        for stage in te.stages:
+        for stage in self._order:
             self._names |= {iv: iv.var.name for iv in stage.leaf_iter_vars if iv not in self._names}
         return found
 
@@ -543,11 +563,37 @@ class State:
     __repr__ = __str__
 
 
+class UnknownState(State):
+    """The steps of a record that cannot be applied, and why; by default, as the program is not registered here."""
+
+    def __init__(self, steps: Iterable[Step], why: str = "") -> None:
+        self.transform_steps = list(steps)
+        self._te, self.origin = None, None
+        self.why = why or (
+            "the program of this record is not registered here, so its steps cannot be applied: use "
+            "@auto_scheduler.register_workload before the file is read"
+        )
+
+    @property
+    def by_hand(self) -> bool:
+        return False
+
+    def _unknown(self) -> Any:
+        raise UnsupportedError(self.why)
+
+    schedule = candidate = stages = property(_unknown)  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"State of {len(self.transform_steps)} steps that cannot be applied"
+
+    __str__ = __repr__
+
+
 StateObject = State
 _INLINED, _INSIDE = 1, 2
 
 
-def _lengths(step: _Step) -> tuple[int | None, ...]:
+def _lengths(step: Step) -> tuple[int | None, ...]:
     return step.more[0] if step.kind == "split" else ()
 
 

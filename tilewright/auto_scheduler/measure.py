@@ -334,7 +334,7 @@ def opened(builder: ProgramBuilder, runner: Any, reproducers: str | None = None)
 
 
 # ---------------------------------------------------------------------------- values of parameters
-_BUFFERS: dict[str, dict[str, Any]] = {}
+TASK_INPUT_BUFFER_TABLE: dict[str, dict[str, Any]] = {}
 _CHECKS: dict[str, Callable[..., Any]] = {}
 
 
@@ -345,7 +345,7 @@ def register_task_input_buffer(
 
     A value that was registered, or is in a file that `save_to_file` wrote, is kept unless `overwrite`.
     """
-    held = _BUFFERS.setdefault(workload_key, {})
+    held = TASK_INPUT_BUFFER_TABLE.setdefault(workload_key, {})
     if input_name not in held and not overwrite and Path(_file_of(input_name, input_data)).exists():
         held[input_name] = np.load(_file_of(input_name, input_data), allow_pickle=False)
     if input_name in held and not overwrite:
@@ -358,7 +358,7 @@ def register_task_input_buffer(
 
 def get_task_input_buffer(workload_key: str, input_name: str) -> Any:
     """The registered value of a parameter."""
-    held = _BUFFERS.get(workload_key, {})
+    held = TASK_INPUT_BUFFER_TABLE.get(workload_key, {})
     if input_name not in held:
         known = ", ".join(sorted(held)) or "none"
         raise ValueError(f"{input_name} of {workload_key} has no registered value; those that have: {known}")
@@ -367,7 +367,7 @@ def get_task_input_buffer(workload_key: str, input_name: str) -> Any:
 
 def task_input_buffers(workload_key: str) -> Mapping[str, Any]:
     """The registered values of a workload, by the names of its parameters."""
-    return _BUFFERS.get(workload_key, {})
+    return TASK_INPUT_BUFFER_TABLE.get(workload_key, {})
 
 
 def _array(data: Any) -> Any:

@@ -1,5 +1,8 @@
 """Records in files: one in a line as JSON, or a database where the name ends in .db.
 
+A state that was made by hand has the steps of TVM's own Ansor, and is written as a line of its logs (step_lines.py). A
+state of the search is a row of tilewright's tables, and has a line of its own form. A file may have both.
+
     task.tune(TuningOptions(…, measure_callbacks=[RecordToFile("matmul.json")]))
     for inp, res in load_records("matmul.json"): …
 
@@ -18,6 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..ir.errors import ScheduleError, TVMError, UnsupportedError
 from ..tune.errors import RecordError
 from ..tune.measure.machines import alike, describe_machine, fingerprint
 from ..tune.records.database import (
@@ -30,8 +34,10 @@ from ..tune.records.database import (
 from ..tune.records.files import Lines, is_database, read_lines, read_record
 from ..tune.records.history import History
 from ..tune.workload import Task
+from .loop_state import State, UnknownState
 from .measure import MeasureCallback, MeasureInput, MeasureResult
 from .search_task import SearchTask
+from .step_lines import ClassicRecord, can_be_written, is_classic_line, read_classic, write_classic
 from .workload_registry import is_registered
 
 _STARTS = tuple(f'{{"{key}":'.encode() for key in ("format", "machine", "workload", "record"))
@@ -65,7 +71,9 @@ def _line(record: Record, task: Task | None) -> str:
 
 
 def dump_record_to_string(inp: MeasureInput, res: MeasureResult) -> str:
-    """A record and its program as a line of JSON."""
+    """A record as a line of JSON: that of TVM for a state that was made by hand, else one with the program."""
+    if can_be_written(inp.state):
+        return write_classic(inp.task, inp.state, res)
     return _line(record_of(inp, res), inp.task.task)
 
 
@@ -80,7 +88,16 @@ class RecordToFile(MeasureCallback):
     def callback(self, policy: Any, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
         """Write measurements."""
         for inp, res in zip(inputs, results, strict=True):
-            self.keep(record_of(inp, res), inp.task.task)
+            if can_be_written(inp.state) and not self.filename.endswith(".db"):
+                self._keep_classic(write_classic(inp.task, inp.state, res))
+            else:
+                self.keep(record_of(inp, res), inp.task.task)
+
+    def _keep_classic(self, line: str) -> None:
+        """Write a line of Ansor's logs."""
+        _programs_in(self.filename)  # refuses a file of another kind
+        with _appending(self.filename) as file:
+            file.write(line.encode())
 
     def keep(self, record: Record, task: Task, machine: Mapping[str, Any] | None = None) -> None:
         """Write a record of the engine, with its program if the file lacks it, and with another machine if given."""
@@ -111,13 +128,13 @@ def _programs_in(name: str) -> set[str]:
             start = file.readline()
     except FileNotFoundError:
         return set()
-    if start and not start.startswith(_STARTS):
+    if start and not (start.startswith(_STARTS) or (start.startswith(b'{"i":') and b'"r":' in start)):
         raise RecordError(
             f"{name}: this is not a file of records, so none are added to it; give another name"
         )
     if not start.endswith(b"\n"):  # empty, or a truncated line
         return set()
-    return {row[0] for row in read_lines(name).workloads}
+    return {row[0] for row in _split(name)[0].workloads}
 
 
 @contextlib.contextmanager
@@ -150,12 +167,89 @@ def read_records(filename: str | os.PathLike[str], trusted: bool = False) -> Lin
     if os.path.isfile(filename) and not os.path.getsize(filename):
         return Lines()
     if not is_database(filename):
-        return read_lines(filename, trusted)
+        lines, classic = _split(filename, trusted)
+        lines.records += _engine_records(filename, classic)
+        return lines
     with Database(filename, trusted) as db:
         records = db.records()
         targets = {r.workload: r.target for r in records}
         rows = [workload_row(db.task(workload, target)) for workload, target in targets.items()]
         return Lines(records, rows, db.machines())
+
+
+def _split(filename: str | os.PathLike[str], trusted: bool = False) -> tuple[Lines, list[ClassicRecord]]:
+    """The contents of a file of lines: those of tilewright, and those of TVM's own Ansor."""
+    classic: list[ClassicRecord] = []
+
+    def take(line: str) -> bool:
+        if not is_classic_line(line):
+            return False
+        classic.append(read_classic(line))
+        return True
+
+    return read_lines(filename, trusted, take), classic
+
+
+def source_of(filename: str | os.PathLike[str], trusted: bool = False) -> Any:
+    """A file of records in the form that a History takes: its path, or records if it has lines of Ansor's logs."""
+    name = os.fspath(filename)
+    if os.path.isfile(name) and not is_database(name) and _split(name, trusted)[1]:
+        return read_records(name, trusted).records
+    return name
+
+
+def _engine_records(filename: str | os.PathLike[str], classic: Sequence[ClassicRecord]) -> list[Record]:
+    """The fastest line of each program and target in Ansor's logs that can be applied, as a record of the engine.
+
+    The programs must be registered here: a line has only their keys.
+    """
+    tasks: dict[tuple[str, str, str], list[ClassicRecord]] = {}
+    for each in classic:
+        if not each.error_no and each.costs:
+            tasks.setdefault((each.workload_key, each.target, each.host), []).append(each)
+    unknown = sorted({key for key, _, _ in tasks if not is_registered(key)})
+    if unknown:
+        warnings.warn(
+            f"{os.fspath(filename)}: its records of {unknown[0]}{' and others' * (len(unknown) > 1)} are not applied, "
+            "as their programs are not registered here: use @auto_scheduler.register_workload",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+    out = []
+    for (key, _, _), lines in tasks.items():
+        if is_registered(key):
+            out += _fastest(sorted(lines, key=lambda r: sum(r.costs) / len(r.costs)))
+    return out
+
+
+def _fastest(ranked: Sequence[ClassicRecord]) -> list[Record]:
+    """The record of the first line whose steps can be applied."""
+    first: TVMError | None = None
+    for each in ranked:
+        inp, res = classic_pair(each)
+        try:
+            return [record_of(inp, res)]
+        except (ScheduleError, UnsupportedError) as error:
+            first = first or error
+    warnings.warn(
+        f"no record of {ranked[0].workload_key} can be applied: {first}", RuntimeWarning, stacklevel=5
+    )
+    return []
+
+
+def classic_pair(record: ClassicRecord) -> tuple[MeasureInput, MeasureResult]:
+    """The candidate and the measurement of a line of Ansor's logs."""
+    task = SearchTask.named(record)
+    state: State = UnknownState(record.steps)
+    if is_registered(record.workload_key):
+        try:
+            state = State.replayed(task.compute_dag, record.steps)
+        except ScheduleError as error:
+            state = UnknownState(record.steps, str(error))
+    costs = () if record.error_no else record.costs
+    message = f"error {record.error_no}" if record.error_no else ""
+    result = MeasureResult(costs, record.error_no, message, record.all_cost, record.timestamp)
+    return MeasureInput(task, state), result
 
 
 class _Programs:
@@ -197,6 +291,8 @@ def _pair(record: Record, programs: _Programs) -> tuple[MeasureInput, MeasureRes
 
 def load_record_from_string(record: str) -> tuple[MeasureInput, MeasureResult]:
     """The record of a line."""
+    if is_classic_line(record):
+        return classic_pair(read_classic(record))
     made, row = read_record(record)
     return _pair(made, _Programs([row] if row is not None else []))
 
@@ -214,7 +310,13 @@ class RecordReader:
         self.filename, self.trusted = os.fspath(filename), trusted
 
     def __iter__(self) -> Iterator[tuple[MeasureInput, MeasureResult]]:
-        lines = read_records(self.filename, self.trusted)
+        if os.path.isfile(self.filename) and not os.path.getsize(self.filename):
+            return
+        if is_database(self.filename):
+            lines, classic = read_records(self.filename, self.trusted), list[ClassicRecord]()
+        else:
+            lines, classic = _split(self.filename, self.trusted)
+        yield from map(classic_pair, classic)
         programs = _Programs(lines.workloads)
         trials = {_candidate(r) for r in lines.records if r.origin != "winner"}
         for record in lines.records:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass
@@ -9,6 +10,7 @@ from typing import Any
 
 from ..compiler.build import build
 from ..forks import cached_property
+from ..ir.equal import structural_equal
 from ..ir.serialize import load_json, save_json
 from ..target import Target
 from ..tir.schedule import Schedule
@@ -20,6 +22,7 @@ from ..tune.search.search import apply_record
 from ..tune.workload import Task, present
 from .compute_dag import ComputeDAG, LayoutRewriteOption
 from .loop_state import State
+from .measure import TASK_INPUT_BUFFER_TABLE as TASK_INPUT_BUFFER_TABLE
 from .measure import builder_of, register_task_input_buffer, runner_of, special_inputs, task_input_buffers
 from .workload_registry import WORKLOAD_FUNC_REGISTRY, is_registered, make_workload_key, workload_func_name
 
@@ -133,7 +136,11 @@ class SearchTask:
             raise ValueError("SearchTask takes func= and args=, or compute_dag=, or workload_key=")
         self.compute_dag = compute_dag if compute_dag is not None else ComputeDAG(str(workload_key))
         self.workload_key = workload_key if workload_key is not None else self.compute_dag.workload_key()
-        if not is_registered(self.workload_key):  # so that the key alone identifies it from now on
+        known = WORKLOAD_FUNC_REGISTRY.get(self.workload_key)
+        # the key alone identifies the program from now on
+        if not is_registered(self.workload_key) or (
+            compute_dag is not None and isinstance(known, ComputeDAG)
+        ):
             WORKLOAD_FUNC_REGISTRY[self.workload_key] = self.compute_dag
         chosen = Target.current(allow_none=True) if target is None else target
         self.target = present(Target(chosen if chosen is not None else "llvm", host=target_host))
@@ -149,6 +156,31 @@ class SearchTask:
         self.task_input_names = self._register_inputs(
             task_inputs, task_inputs_overwrite, task_inputs_save_to_file
         )
+
+    @staticmethod
+    def named(record: Any) -> SearchTask:
+        """The task of a line of TVM's own logs. If its program is not registered here, it has only the fields of the
+        line."""
+        layout = LayoutRewriteOption(record.layout_rewrite)
+        hardware = HardwareParams(*record.hardware) if record.hardware else None
+        if is_registered(record.workload_key):
+            with warnings.catch_warnings():  # the figures are those of the machine that was tuned
+                warnings.simplefilter("ignore", RuntimeWarning)
+                return SearchTask(
+                    workload_key=record.workload_key,
+                    target=record.target,
+                    target_host=record.host or None,
+                    hardware_params=hardware,
+                    layout_rewrite_option=layout,
+                    task_inputs=list(record.input_names) or None,
+                )
+        made = object.__new__(SearchTask)
+        made.workload_key, made.desc = record.workload_key, ""
+        made.target = Target(record.target, host=record.host or None)
+        made.target_host, made.layout_rewrite_option = made.target.host, layout
+        made.hardware_params = hardware or HardwareParams(target=made.target)
+        made.task_input_names = list(record.input_names)
+        return made
 
     @staticmethod
     def of(task: Task, desc: str = "", hardware_params: HardwareParams | None = None) -> SearchTask:
@@ -250,7 +282,11 @@ class SearchTask:
 
     def best_record(self, log_file: Any, include_compatible: bool = False) -> Record:
         """The best record in a file: the last winner, else the fastest correct candidate."""
-        found = History(log_file, machine="any" if include_compatible else None).find(self.task)
+        from .measure_record import source_of  # which imports this module
+
+        machine = "any" if include_compatible else None
+        source = source_of(log_file) if isinstance(log_file, (str, os.PathLike)) else log_file
+        found = History(source, machine=machine).find(self.task)
         if found is None:
             raise TuneError(
                 f"{log_file}: it has no valid schedule for {self.workload_key} and {self.target}; tune it first, with "
@@ -258,11 +294,24 @@ class SearchTask:
             )
         return found
 
+    def _steps_of_classic(self, log_file: Any, sch: Schedule) -> str:
+        """The code of the steps of TVM's own log that give a schedule; empty if it has none."""
+        from .measure_record import load_records
+
+        for inp, res in load_records(log_file) if isinstance(log_file, (str, os.PathLike)) else ():
+            if inp.state.by_hand and not res.error_no and inp.task.workload_key == self.workload_key:
+                if structural_equal(inp.state.schedule.mod, sch.mod):
+                    return self.compute_dag.print_python_code_from_state(inp.state)
+        return ""
+
     def print_best(self, log_file: Any, print_mode: str = "schedule") -> str:
-        """The best schedule in a file as text: its steps ("schedule"), or the source of its kernels ("cuda")."""
+        """The best schedule in a file as text: its steps ("schedule"), or the source of its kernels ("cuda").
+
+        The steps are Python code: for a te.Schedule `s` if they are from TVM's own log, else for a tir.Schedule `sch`.
+        """
         sch, args = self.apply_best(log_file)
         if print_mode == "schedule":
-            return str(sch.trace)
+            return self._steps_of_classic(log_file, sch) or str(sch.trace)
         if print_mode != "cuda":
             raise ValueError(f'print_mode is "schedule" or "cuda", not {print_mode!r}')
         if print_mode != self.target.kind.name:

@@ -139,9 +139,7 @@ _NO_PROFILE: Final = (
     "loops are not profiled one by one; use module.time_evaluator or contrib.debugger.debug_executor"
 )
 _NO_DMA: Final = "no DMA engine reads through a cache"
-_META: Final = (
-    "there is no meta_schedule; use auto_scheduler.ApplyHistoryBest, or tilewright.tune.records.History"
-)
+_META: Final = "records are used where there are some, with or without it; `with database:` is enough"
 
 _TABLE: Final[tuple[Option, ...]] = (
     # -- loop programs: what passes do
@@ -377,7 +375,12 @@ _TABLE: Final[tuple[Option, ...]] = (
         False,
         "auto_scheduler.is_auto_scheduler_enabled() says so; records of ApplyHistoryBest are used in any case",
     ),
-    Option("relay.backend.use_meta_schedule", bool, False, "schedules come from the tuning database", _META),
+    Option(
+        "relay.backend.use_meta_schedule",
+        bool,
+        False,
+        "meta_schedule.is_meta_schedule_enabled() says so; records of a Database are used in its block in any case",
+    ),
     Option(
         "relay.backend.use_meta_schedule_dispatch",
         int,

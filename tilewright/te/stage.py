@@ -451,6 +451,7 @@ class Stage:
         attach = self.attached()
         if attach is not None:
             parent, axis = attach
+            axis = parent.loop_of(axis)
             if axis not in handles:
                 raise ScheduleError(
                     f"s[{self.op.name}].compute_at: {parent.op.name} has no loops of its own to compute it in "
@@ -483,6 +484,16 @@ class Stage:
             if iv in handles:
                 loop = sch.loop(handles[iv])
                 self.schedule.bounds[iv] = (loop.loop_var, Range.from_min_extent(loop.min, loop.extent))
+
+    def loop_of(self, axis: IterVar) -> IterVar:
+        """The loop that stands for an axis where another stage is computed: of a split axis the inner loop, and of axes
+        that were fused after it the fused loop, if it was the innermost of them."""
+        for step in self.relations:
+            if step.kind == "split" and step.args[0] is axis:
+                axis = step.outputs[1]
+            elif step.kind == "fuse" and step.args[-1] is axis:
+                axis = step.outputs[0]
+        return axis
 
     def _choose_memory(self, sch: TirSchedule, block: BlockRV, loop: LoopRV) -> None:
         """Choose the scope of a stage inside loops bound to threads, unless it was set: private memory of each thread,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         model,
         pass_config,
         pass_list,
+        result_utils,
         runner,
         shape_parser,
         target,
@@ -59,7 +60,7 @@ __getattr__ = lazily(
         "runner": "run=run_module",
         "autotuner": "tune=tune_model",
     },
-    "autotuner compiler composite_target frontends model pass_config pass_list runner shape_parser target tracker "
-    "transform",
+    "autotuner compiler composite_target frontends model pass_config pass_list result_utils runner shape_parser target "
+    "tracker transform",
     attributes(f"{__name__.removesuffix('tvmc')}driver.tvmc"),  # its classic home
 )

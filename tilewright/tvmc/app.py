@@ -42,7 +42,7 @@ def _argument(default: Any = MISSING, **settings: Any) -> Any:
 
 
 def _model() -> Any:
-    kinds = ".onnx, .pt (traced), .pt2 (torch.export), .keras, .h5, .pb, a SavedModel, .tar (saved)"
+    kinds = ".onnx, .pt (traced), .pt2 (torch.export), .keras, .h5, .pb, a SavedModel, .tar (saved), .relay (text)"
     return _argument(help=f"The model: {kinds}.")
 
 
@@ -60,7 +60,7 @@ def _figure(flag: str, what: str) -> Any:
 
 
 def _format() -> Any:
-    kinds = "onnx, pytorch, pytorch-exported, keras, tensorflow or saved"
+    kinds = "onnx, pytorch, pytorch-exported, keras, tensorflow, saved or relay"
     return _option("", "--model-format", help=f"{kinds}; by default from the file's name.")
 
 

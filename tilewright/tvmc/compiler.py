@@ -94,7 +94,7 @@ def compile_model(
     )
     library = folder / f"mod.{output_format}"
     flags = cross_options.split() if isinstance(cross_options, str) else list(cross_options or ())
-    options = {"fcompile": cross_compiler(cross, options=flags)} if cross else {}
+    options: dict[str, Any] = {"fcompile": cross_compiler(cross, options=flags)} if cross else {}
     transforms = {
         "desired_layout": desired_layout,
         "desired_layout_ops": desired_layout_ops,

@@ -127,6 +127,16 @@ def _saved(file: Path, shapes: Shapes | None, options: dict[str, Any]) -> tuple[
     return mod, found.params, found.name
 
 
+def _relay(file: Path, shapes: Shapes | None, options: dict[str, Any]) -> tuple[Any, Any, str]:
+    """The text of a graph; all of its parameters are inputs."""
+    from ..relay.parser import fromtext
+
+    mod = _loaded(
+        file, lambda: fromtext(file.read_text(encoding="utf-8")), "the text of a graph (mod.astext())"
+    )
+    return _sized(infer_module(mod), {}, shapes, file, "change the types in the text"), {}, file.stem
+
+
 def _refuse_types(file: Path, shapes: Shapes | None) -> None:
     for name, given in (shapes or {}).items():
         if _has_type(given):
@@ -175,6 +185,7 @@ _LOADERS: Final[dict[str, Callable[[Path, Shapes | None, dict[str, Any]], tuple[
     "keras": _keras,
     "tensorflow": _tensorflow,
     "saved": _saved,
+    "relay": _relay,
 }
 SUFFIXES: Final = {
     ".onnx": "onnx",
@@ -185,6 +196,7 @@ SUFFIXES: Final = {
     ".h5": "keras",
     ".pb": "tensorflow",
     ".tar": "saved",
+    ".relay": "relay",
 }
 _BY_ONNX: Final = (".tflite", ".pbtxt")
 

@@ -157,7 +157,7 @@ def _run_remote(
         session.upload(package.lib_path)
         there = session.device(name, int(number or 0))
         made = GraphModule(session.load_module(package.lib_name)["default"](there))
-        if not package.about.get("link_params"):
+        if package.params is not None and not package.about.get("link_params"):
             made.load_params(package.params)
         for given, value in values.items():
             made.set_input(given, value)

@@ -8,6 +8,7 @@ from typing import Any, Final
 from .. import relay
 from ..ir.errors import TVMError
 from ..ir.transform import PassContext
+from ..relay.op.registry import get
 from ..relay.transform.mixed_precision import ALWAYS
 from .errors import TVMCException
 
@@ -34,14 +35,14 @@ class MixedPrecision:
 
     def __enter__(self) -> MixedPrecision:
         for name in self.ops:
-            op = relay.op.get(name)
+            op = get(name)
             self.older_attr[name] = op.get_attr(_RULE)
             op.set_attr(_RULE, generate_mixed_precision_rule(self.acc_type))
         return self
 
     def __exit__(self, *ignored: object) -> None:
         for name, before in self.older_attr.items():
-            op = relay.op.get(name)
+            op = get(name)
             op.reset_attr(_RULE)
             if before is not None:
                 op.set_attr(_RULE, before)

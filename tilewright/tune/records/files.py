@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ def is_database(path: str | os.PathLike[str]) -> bool:
         return True
     if not head:
         raise RecordError(f"{name}: the file is empty: nothing was tuned into it")
-    if head.lstrip()[:1] != b"{":
+    if head.lstrip()[:1] not in (b"{", b"#"):  # lines may begin with a comment
         raise RecordError(
             f"{name}: this is neither a database of tuning records nor lines of JSON; `tilewright tune` makes the one, "
             "`tilewright db export` the other"
@@ -52,10 +52,13 @@ def is_database(path: str | os.PathLike[str]) -> bool:
     return False
 
 
-def read_lines(path: str | os.PathLike[str], trusted: bool = False) -> Lines:
+def read_lines(
+    path: str | os.PathLike[str], trusted: bool = False, other: Callable[[str], bool] | None = None
+) -> Lines:
     """Read records, one on each line. A truncated last line, of a process that was killed, is left out.
 
-    `trusted` allows steps that no search writes, as for `Database`.
+    `trusted` allows steps that no search writes, as for `Database`. `other` may take lines of another form: it says
+    whether it has.
     """
     name, out = os.fspath(path), Lines()
     machines: dict[str, Any] = {}
@@ -66,10 +69,12 @@ def read_lines(path: str | os.PathLike[str], trusted: bool = False) -> Lines:
         raise RecordError(f"{name}: the records cannot be read: {error}") from None
     lines = text.split("\n")
     for number, line in enumerate(lines, 1):
-        if not line.strip():
+        if not line.strip() or line.startswith("#"):
             continue
         data: Any = None
         try:
+            if other is not None and other(line):
+                continue
             data = read_json(line, "the line", ValueError)
             _take(data, out, machines, trusted)
         except UntrustedStep as error:
@@ -125,6 +130,11 @@ def _take(data: Any, out: Lines, machines: dict[str, Any], trusted: bool) -> Non
         raise ValueError("a line is an object of JSON")
     if "input" in data and "config" in data:
         raise ValueError("it is one of autotvm's logs: `with autotvm.apply_history_best(file):` applies it")
+    if "i" in data and "r" in data:
+        raise ValueError(
+            "it is one of the logs of TVM's auto_scheduler: auto_scheduler.load_records and SearchTask.apply_best read "
+            "it, for programs that are registered with @auto_scheduler.register_workload"
+        )
     known = False
     if "format" in data:
         if data["format"] != FORMAT:
