@@ -220,12 +220,6 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
         "write a recursive relay function; the virtual machine runs it",
     ),
     (
-        "relay",
-        "random.*",
-        "graphs have no generator of random numbers",
-        "draw the numbers with NumPy and hand them over as inputs",
-    ),
-    (
         "relay.quantize",
         "register_annotate_function register_partition_function",
         "an operator states its integer form in its declaration",

@@ -40,7 +40,7 @@ from .expr import (
     const,
     var,
 )
-from .op import image, nn, vision
+from .op import image, nn, random, vision
 from .op.broadcast import *
 from .op.creation import *
 from .op.elementwise import *
@@ -66,6 +66,7 @@ for _name, _home in (
     ("image", image),
     ("nn", nn),
     ("op.op", op.registry),
+    ("random", random),
     ("type_functor", visitor),
     ("vision", vision),
 ):

@@ -8,7 +8,7 @@ operators' names begin so.
 import sys as _sys
 
 from ...absent import attributes as _attributes
-from . import annotation, checks, dyn, image, nn, recurrent, registry, vision
+from . import annotation, checks, dyn, image, nn, random, recurrent, registry, vision
 from . import registry as op
 from .attributes import Attrs
 from .broadcast import *
