@@ -26,6 +26,7 @@ MOVED: Final = {
     "driver.lower": "compiler.lower",
     "driver.tvmc": "tvmc",
     "instrument": "ir.instrument",
+    "relay.qnn.op.legalizations": "relay.qnn.legalizations",
     "relay.qnn.transform": "relay.transform.canonicalize_qnn",
 }
 _PACKAGE: Final = __name__.partition(".")[0] + "."
