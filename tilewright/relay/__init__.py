@@ -49,6 +49,7 @@ from .op.product import einsum as einsum
 from .op.rearrange import *
 from .op.reduce import *
 from .op.registry import RelayTypeError, get, register
+from .op.signal import *
 from .op.sorting import *
 from .op.sparse import *
 from .parser import fromtext, parse, parse_expr

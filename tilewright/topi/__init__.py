@@ -18,8 +18,10 @@ from .math import *
 from .matmul import *
 from .reduction import *
 from .scatter import *
+from .signal import *
 from .slicing import *
 from .sort import *
+from .sparse_rows import *
 from .transform import *
 
 from . import checks, generic, image, nn, random, sparse, vision  # isort: skip  (they use the operators above)

@@ -28,6 +28,7 @@ from .registry import (
     register_op_attr,
     register_pattern,
 )
+from .signal import *
 from .sorting import *
 from .sparse import *
 

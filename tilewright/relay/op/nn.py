@@ -3,6 +3,7 @@
 # ruff: noqa: F403
 from .activation import *
 from .attention import *
+from .bitserial import *
 from .conv import *
 from .image import upsampling as upsampling
 from .image import upsampling3d as upsampling3d

@@ -3,6 +3,7 @@
 # ruff: noqa: F403
 from .activation import *
 from .attention import *
+from .bitserial import *
 from .conv import *
 from .conv1d import *
 from .conv2d import *
