@@ -160,6 +160,7 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
         _USE_TOPI,
     ),
     ("topi", "hexagon.*", _NO_HEXAGON, _USE_TOPI),
+    ("topi.nn.depthwise_conv2d", "_get_workload", _TARGET_KERNELS, _USE_TOPI),
     (
         "topi.sparse.utils",
         "sparse_conv2d_apply_func sparse_conv2d_meet_condition_func sparse_dense_apply_func "
@@ -168,12 +169,6 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
         "leave the rules out",
     ),
     # -- graphs ----------------------------------------------------------------------------------
-    (
-        "relay",
-        "random.*",
-        "graphs have no generator of random numbers",
-        "draw the numbers with NumPy and hand them over as inputs",
-    ),
     (
         "relay.quantize",
         "register_annotate_function register_partition_function",
@@ -239,7 +234,7 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "relay",
-        "dft stft sparse_fill_empty_rows sparse_reshape",
+        "sparse_fill_empty_rows",
         "the operator is not there",
         "write the computation with te, or of other operators",
     ),

@@ -29,6 +29,7 @@ MOVED: Final = {
     "parser": "relay.parser",
     "relay.backend.runtime": "relay.backend.executor",
     "relay.op.contrib": "relay.contrib",
+    "relay.qnn.op.legalizations": "relay.qnn.legalizations",
     "relay.qnn.transform": "relay.transform.canonicalize_qnn",
     "script.parser": "script",
     "tir.buffer": "ir.buffer",

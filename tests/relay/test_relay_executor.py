@@ -354,3 +354,14 @@ def test_the_classic_way_to_the_machine() -> None:
     assert len(vm.get_outputs()) == 1
     with pytest.raises(ValueError, match="no parameter 'q'"):
         vm.invoke("main", q=X)
+
+
+def test_arrays_of_numpy_are_converted_where_values_stay() -> None:
+    x = relay.var("x", shape=(3,), dtype="uint8")
+    y = relay.var("y", shape=(3,), dtype="float32")
+    f = relay.create_executor("graph").evaluate(relay.Function([x, y], relay.cast(x, "float32") + y))
+    got = f(np.array([1, 200, 255]), np.array([1, 2, 3], "float16"))
+    np.testing.assert_array_equal(got.numpy(), [2, 202, 258])
+    for bad in (np.array([1, 2, 256]), np.array([-1, 2, 3]), np.array([1.0, 2.0, 3.0])):
+        with pytest.raises(TypeError, match="input 'x' must be of type uint8"):
+            f(bad, np.zeros(3, "float32"))

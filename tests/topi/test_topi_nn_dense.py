@@ -150,7 +150,7 @@ def test_symbolic_sizes() -> None:
             lambda t, u: topi.nn.dense(t, t, te.placeholder((5,))),
             "bias has shape .5,. and must have one element",
         ),
-        (lambda t, u: topi.nn.matmul(t, te.placeholder((3, 2, 1))), "must have 2 dimensions"),
+        (lambda t, u: topi.nn.matmul(t, te.placeholder((3,))), "must have 2 dimensions or more"),
         (lambda t, u: topi.nn.matmul(t, 3), "tensor_b is 3 and must be a tensor"),
         (
             lambda t, u: topi.nn.batch_matmul(te.placeholder((2, 3, 4)), te.placeholder((3, 5, 4))),
@@ -165,3 +165,12 @@ def test_symbolic_sizes() -> None:
 def test_refusals(call, message) -> None:
     with pytest.raises(TensorExpressionError, match=message):
         call(te.placeholder((2, 3), name="x"), te.placeholder((4, 2), name="w"))
+
+
+def test_products_of_batches(check):
+    x, y = np.random.rand(4, 5, 3).astype("float32"), np.random.rand(1, 2, 3).astype("float32")
+    a, b = te.placeholder(x.shape), te.placeholder(y.shape)
+    check(topi.nn.matmul(a, b, transpose_b=True), {a: x, b: y}, x @ y.transpose(0, 2, 1))
+    w = te.placeholder((2, 3))
+    c = te.placeholder((5, 3))
+    check(topi.nn.dense_pack(c, w), {c: x[0], w: y[0]}, x[0] @ y[0].T)

@@ -208,7 +208,14 @@ def test_instance_norm(check, shape, axes):
     A, G, B = hold(shape), hold((c,), name="G"), hold((c,), name="B")
     moved = wide(x).movedim(channel, 1)
     wanted = F.instance_norm(moved, weight=wide(gamma), bias=wide(beta)).movedim(1, channel).numpy()
-    check(topi.nn.instance_norm(A, G, B, axes), {A: x, G: gamma, B: beta}, wanted)
+    check(topi.nn.instance_norm(A, G, B, axes, channel_axis=channel), {A: x, G: gamma, B: beta}, wanted)
+
+
+def test_instance_norm_whose_scale_belongs_to_the_axes(check):
+    x, gamma, beta = normal((2, 3, 4)), normal((3, 4), seed=1), normal((3, 4), seed=2)
+    A, G, B = hold((2, 3, 4)), hold((3, 4), name="G"), hold((3, 4), name="B")
+    wanted = topi.testing.instance_norm_python(x, gamma, beta, (1, 2))
+    check(topi.nn.instance_norm(A, G, B, [1, 2]), {A: x, G: gamma, B: beta}, wanted)
 
 
 @pytest.mark.parametrize(
@@ -317,7 +324,7 @@ def test_scale_shift(check, name, shape, axes):
         ),
         (lambda A, G: topi.nn.group_norm(A, G, None, 4, 1, [2, 3]), "6 channels do not make 4 equal groups"),
         (lambda A, G: topi.nn.group_norm(A, G, None, 2, 1, [1, 2]), "name the channel axis 1"),
-        (lambda A, G: topi.nn.instance_norm(A, G, None, None), "leaves none for the channels"),
+        (lambda A, G: topi.nn.instance_norm(A, G, None, [1, 2], channel_axis=1), "and axis names it too"),
         (lambda A, G: topi.nn.batch_norm(A, G, G, G, G, axis=2), "gamma has shape"),
         (lambda A, G: topi.nn.lrn(A, 0), "size is 0"),
         (lambda A, G: topi.nn.lp_normalize(A, 0), "p is 0"),

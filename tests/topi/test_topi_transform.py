@@ -95,7 +95,7 @@ def test_repeating_and_turning(check: Check) -> None:
         x[:, ::-1],
     ]
     wanted += [x[::-1, ::-1], np.roll(x, 2), np.roll(x, -7, 1), np.roll(x, (1, 2), (0, 1))]
-    turned = np.stack([x[0], np.r_[x[1, 1::-1], x[1, 2:]], x[2]])
+    turned = np.stack([x[0], np.r_[x[1, 1::-1], x[1, 2:]], x[2, ::-1]])
     check(outs, {a: x, n: lengths}, [*wanted, turned, np.tile(x, (0, 1))])
 
 

@@ -15,11 +15,7 @@ from ..ir.expr import IterVarType
 from ..te.schedule import Schedule, Stage
 from ..te.tensor import PlaceholderOp
 
-# by kind of axis
 _COLORS = {
-    **{0: "#FFFFFF", 1: "#2980B9", 2: "#FAD7A0", 3: "#D6EAF8"},
-    **{5: "#D5F5E3", 6: "#A9DFBF", 7: "#F5B7B1", 8: "#D7BDE2"},
-}
     0: "#FFFFFF",
     1: "#2980B9",
     2: "#FAD7A0",
@@ -28,7 +24,7 @@ _COLORS = {
     6: "#A9DFBF",
     7: "#F5B7B1",
     8: "#D7BDE2",
-}
+}  # by kind of axis
 
 
 def viz_schedule_tree(

@@ -70,7 +70,7 @@ from .expr import (
     const,
     var,
 )
-from .op import image, nn, vision
+from .op import image, nn, random, vision
 from .op.broadcast import *
 from .op.creation import *
 from .op.elementwise import *
@@ -79,6 +79,7 @@ from .op.product import einsum as einsum
 from .op.rearrange import *
 from .op.reduce import *
 from .op.registry import RelayTypeError, get, register
+from .op.signal import *
 from .op.sorting import *
 from .op.sparse import *
 from .parser import fromtext, parse, parse_expr
@@ -113,6 +114,7 @@ for _name, _home in (
     ("image", image),
     ("nn", nn),
     ("op.op", op.op),
+    ("random", random),
     ("type_functor", visitor),
     ("vision", vision),
 ):

@@ -461,5 +461,18 @@ def _checked(info: TensorInfo, value: Any) -> np.ndarray[Any, Any]:
     if name != info.dtype:
         if held is None and not isinstance(value, np.ndarray) and not hasattr(value, "dtype"):
             return values.astype(np.asarray(empty((0,), info.dtype)).dtype)  # plain Python numbers
+        if held is None and isinstance(value, np.ndarray) and _keeps_values(values, info.dtype):
+            return values.astype(info.dtype)
         raise ArgumentTypeError(f"input {info.name!r} must be of type {info.dtype}, and {name} was given")
     return values
+
+
+def _keeps_values(values: np.ndarray[Any, Any], dtype: str) -> bool:
+    """Whether an array of NumPy has the same values in another type of NumPy: a wider one, or integers that fit."""
+    element = np.asarray(empty((0,), dtype)).dtype
+    if element.kind not in "iuf" or values.dtype.kind not in "iuf":
+        return False
+    if values.dtype.kind in "iu" and element.kind in "iu" and values.size:
+        limits = np.iinfo(element)
+        return bool(values.min() >= limits.min and values.max() <= limits.max)
+    return bool(np.can_cast(values.dtype, element, "safe"))

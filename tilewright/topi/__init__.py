@@ -18,11 +18,13 @@ from .math import *
 from .matmul import *
 from .reduction import *
 from .scatter import *
+from .signal import *
 from .slicing import *
 from .sort import *
+from .sparse_rows import *
 from .transform import *
 
-from . import checks, generic, image, nn, sparse, vision  # isort: skip  (they use the operators above)
+from . import checks, generic, image, nn, random, sparse, vision  # isort: skip  (they use the operators above)
 
 # The packages of targets are made when they are used, and what tests ask for is loaded then.
 __getattr__ = _lazily(__name__, {}, " ".join(("cuda", "testing", *_CPUS, *_GPUS)))

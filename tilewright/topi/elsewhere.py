@@ -24,7 +24,7 @@ from ..absent import attributes
 
 CPUS = ("arm_cpu", "hls", "x86")
 GPUS = ("adreno", "bifrost", "gpu", "intel_graphics", "mali", "rocm")
-_HOMES = ("", ".nn", ".vision", ".image", ".sparse", ".generic")
+_HOMES = ("", ".nn", ".vision", ".image", ".sparse", ".random", ".generic")
 
 # One algorithm of an operator, under a name of its own: the scheduler chooses the algorithm here.
 _ALGORITHMS = {

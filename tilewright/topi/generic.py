@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 from .. import te
@@ -69,7 +70,14 @@ def schedule_of(name: str) -> Callable[..., Any] | None:
 
 globals().update({f"schedule_{n}": _plain(n) for n in _NAMES})
 __path__: list[str] = []  # its modules have its names
-__getattr__ = _operator_or(_attributes(__name__))
+_MODULES = "conv2d default extern image injective math nn search sort vision".split()
+_schedule_or_absent = _operator_or(_attributes(__name__))
+
+
+def __getattr__(name: str) -> Any:
+    return import_module(f"{__name__}.{name}") if name in _MODULES else _schedule_or_absent(name)
+
+
 # Pooling and others hand over a layout or a target; it makes no difference to plain loops.
 schedule_extern: Callable[..., Any] = globals()["schedule_extern"]
 schedule_injective: Callable[..., Any] = globals()["schedule_injective"]

@@ -13,6 +13,7 @@ from ..te.tensor import checked_shape
 from ..tir import ir_builder
 from . import tag
 from .checks import is_checked
+from .math import cast
 from .transform import flatten
 from .utils import (
     as_place,
@@ -154,7 +155,8 @@ def gather_nd(a: te.Tensor, indices: te.Tensor, batch_dims: int = 0) -> te.Tenso
 
     The first `batch_dims` coordinates are the place in the result; negative ones count from the end.
     """
-    x, points = tensor_arg("gather_nd", "a", a), index_tensor("gather_nd", "indices", indices)
+    x, points = tensor_arg("gather_nd", "a", a), tensor_arg("gather_nd", "indices", indices)
+    points = index_tensor("gather_nd", "indices", cast(points, "int32") if points.dtype.is_float else points)
     if points.ndim < 1:
         raise fail("gather_nd", "indices has no dimensions; its first one counts the coordinates")
     count = static_int("gather_nd", "the first dimension of indices", points.shape[0])

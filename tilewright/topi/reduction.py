@@ -110,10 +110,12 @@ def _total(name: str, reducer: Callable[..., Any], data: Any, axis: Any, keepdim
 
 
 def sum(data: te.Tensor, axis: Any = None, keepdims: bool = False) -> te.Tensor:
-    """The sum over axes, in the type of the data (truth values are counted as int32).
+    """The sum over axes, in the type of the data; of truth values, whether one is true.
 
     Sums of 16-bit floats are held in float32 and rounded once.
     """
+    if tensor_arg("sum", "data", data).dtype.is_bool:
+        return any(data, axis, keepdims)
     return _total("sum", te.sum, data, axis, keepdims)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -422,10 +423,10 @@ def reverse_sequence(
 
     def element(*i: Any) -> PrimExpr:
         place, size = i[along], x.shape[along]
-        # 0 and 1 leave the sequence as it is; so do lengths beyond the end for what lies beyond it
-        n = as_place(ops.max_of(ops.min_of(lengths(i[batch]), ops.mul(size, 2)), 0), size)
+        # 0 and 1 leave the sequence as it is, and lengths beyond the end reverse all of it
+        n = as_place(ops.max_of(ops.min_of(lengths(i[batch]), size), 0), size)
         turned = ops.sub(ops.sub(n, 1), place)
-        inside = ops.logical_and(ops.greater_equal(turned, 0), ops.less(turned, size))
+        inside = ops.greater_equal(turned, 0)
         return x(*i[:along], clamped(ops.select(inside, turned, place), size), *i[along + 1 :])
 
     return injective("reverse_sequence", x.shape, element)
@@ -527,3 +528,11 @@ def layout_transform(
 
     attrs = {"src_layout": src_layout, "dst_layout": dst_layout}
     return injective("layout_trans", sizes, element, tag.INJECTIVE, attrs=attrs)
+
+
+def __getattr__(name: str) -> Any:
+    """The classic file had operators that are in files of their own here: `topi.transform.one_hot`."""
+    found = None if name.startswith("_") else vars(sys.modules[__package__]).get(name)
+    if not callable(found):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return found

@@ -8,7 +8,7 @@ operators' names begin so.
 import sys as _sys
 
 from ...absent import attributes as _attributes
-from . import annotation, checks, dyn, image, nn, recurrent, registry, strategy, vision
+from . import annotation, checks, dyn, image, nn, random, recurrent, registry, strategy, vision
 from . import op as op
 from .attributes import Attrs
 from .broadcast import *
@@ -19,6 +19,7 @@ from .op import *
 from .product import einsum as einsum
 from .rearrange import *
 from .reduce import *
+from .signal import *
 from .sorting import *
 from .sparse import *
 

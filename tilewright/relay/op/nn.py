@@ -4,6 +4,7 @@
 from .activation import *
 from .attention import *
 from .backward import *
+from .bitserial import *
 from .conv import *
 from .image import upsampling as upsampling
 from .image import upsampling3d as upsampling3d

@@ -98,7 +98,7 @@ def _instance_norm_rel(types: list[Any], attrs: Any) -> Type:
 def _instance_norm_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     at = _channel(attrs, ins[0].ndim)
     inner = [d for d in range(1, ins[0].ndim) if d != at]
-    return [topi.nn.instance_norm(ins[0], *_scales(attrs, ins), inner, attrs.epsilon)]
+    return [topi.nn.instance_norm(ins[0], *_scales(attrs, ins), inner, attrs.epsilon, channel_axis=at)]
 
 
 @operator(

@@ -14,7 +14,7 @@ from .registry import Ints, Place, Tensor, given, operator, refuse
 from .shapes import differ, floordiv, mul, need_dtype, need_integers, need_rank, sub
 from .traits import Traits
 
-__all__ = ["sparse_to_dense"]
+__all__ = ["sparse_reshape", "sparse_to_dense"]
 
 _INPUTS = ("dense_mat", "weight_data", "weight_indices", "weight_indptr")
 
@@ -57,6 +57,26 @@ def sparse_to_dense(
 ) -> Call:
     """Values at points and the default elsewhere; the points are rows of coordinates."""
     return given(default_value=const_like(default_value, as_expr(sparse_values)))
+
+
+def _reshape_rel(types: list[Any], attrs: Any) -> Type:
+    points, old, new = types
+    need_rank(points, 2, "sparse_indices")
+    for kind, name in ((points, "sparse_indices"), (old, "prev_shape"), (new, "new_shape")):
+        need_integers(kind, name)
+    return TupleType([TensorType((points.shape[0], new.shape[0]), points.dtype), new])
+
+
+@operator(
+    "sparse_reshape",
+    rel=_reshape_rel,
+    compute=lambda attrs, ins, out: topi.sparse_reshape(
+        *ins, (ins[0].shape[0], ins[2].shape[0]), ins[2].shape
+    ),
+    results=2,
+)
+def sparse_reshape(sparse_indices: Tensor, prev_shape: Tensor, new_shape: Tensor) -> Any:
+    """The points of a sparse tensor in another shape, and that shape, of which one size may be -1."""
 
 
 def _need_sparse(parts: list[Any], dtype: Any, name: str = "weight") -> tuple[Any, Any]:

@@ -11,7 +11,7 @@ from ..ty import TensorType, TupleType, Type
 from . import layouts
 from .computes import topi
 from .registry import FUSABLE, Float32, Int32, Pair, Place, Tensor, Value, given, operator, refuse
-from .shapes import differ, mul, need_dtype, need_one_of, need_rank, need_scalar
+from .shapes import differ, floordiv, mul, need_dtype, need_one_of, need_rank, need_scalar
 
 __all__ = [
     "all_class_non_max_suppression",
@@ -19,8 +19,10 @@ __all__ = [
     "multibox_prior",
     "multibox_transform_loc",
     "non_max_suppression",
+    "proposal",
     "roi_align",
     "roi_pool",
+    "yolo_reorg",
 ]
 
 INT32 = DataType("int32")
@@ -261,3 +263,42 @@ def roi_pool(
     data: Tensor, rois: Tensor, pooled_size: Pair, spatial_scale: float, layout: str = "NCHW"
 ) -> Call:
     """Each region (image, x1, y1, x2, y2), rounded to pixels, in bins: the maximum of each."""
+
+
+def _proposal_rel(types: list[Any], attrs: Any) -> Type:
+    scores, deltas, info = types
+    need_rank(scores, 4, "cls_prob")
+    need_rank(deltas, 4, "bbox_pred")
+    need_rank(info, 2, "im_info")
+    return TensorType((mul(scores.shape[0], attrs.rpn_post_nms_top_n), 5), scores.dtype)
+
+
+@operator("vision.proposal", rel=_proposal_rel, compute="vision.proposal")
+def proposal(
+    cls_prob: Tensor,
+    bbox_pred: Tensor,
+    im_info: Tensor,
+    scales: Value,
+    ratios: Value,
+    feature_stride: int,
+    threshold: float,
+    rpn_pre_nms_top_n: int,
+    rpn_post_nms_top_n: int,
+    rpn_min_size: int,
+    iou_loss: bool,
+) -> Call:
+    """The best boxes of each image from scores and corrections of anchors: rows (image, x1, y1, x2, y2)."""
+    return given(scales=tuple(scales), ratios=tuple(ratios))
+
+
+def _reorg_rel(types: list[Any], attrs: Any) -> Type:
+    (data,) = types
+    need_rank(data, 4, "data")
+    n, c, h, w = data.shape
+    by = attrs.stride
+    return TensorType((n, mul(c, by * by), floordiv(h, by), floordiv(w, by)), data.dtype)
+
+
+@operator("vision.yolo_reorg", rel=_reorg_rel, compute="vision.reorg")
+def yolo_reorg(data: Tensor, stride: int) -> Call:
+    """NCHW with pixels dealt out to channels, `stride` squared as many."""

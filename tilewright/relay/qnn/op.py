@@ -40,6 +40,7 @@ from ..ty import TensorType, Type
 from .parameters import channels_of, check_parameter, check_parameters, need_float
 from .products import batch_matmul, contrib_dense_pack, conv2d, conv2d_transpose, dense
 
+__path__: list[str] = []  # the classic had a package here
 __all__ = [
     "abs",
     "add",

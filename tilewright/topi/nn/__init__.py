@@ -4,6 +4,7 @@
 from .activation import *
 from .attention import *
 from .backward import *
+from .bitserial import *
 from .conv import *
 from .conv1d import *
 from .conv2d import *

@@ -11,6 +11,8 @@ from .. import tag as _tag
 from ..math import cast
 from ..reduction import accumulator
 from ..utils import (
+    broadcast_indices,
+    broadcast_shape,
     dtype_of,
     fail,
     get_const_tuple,
@@ -47,11 +49,13 @@ def _check_inner(what: str, a: te.Tensor, b: te.Tensor, left: Any, right: Any) -
         )
 
 
-def _check_ndim(what: str, tensor: Any, argument: str, ndim: int) -> te.Tensor:
+def _check_ndim(what: str, tensor: Any, argument: str, ndim: int, more: bool = False) -> te.Tensor:
     tensor = tensor_arg(what, argument, tensor)
-    if tensor.ndim != ndim:
+    if tensor.ndim != ndim and not (more and tensor.ndim > ndim):
         raise fail(
-            what, f"`{tensor.name}` has shape {shape_text(tensor.shape)} and must have {ndim} dimensions"
+            what,
+            f"`{tensor.name}` has shape {shape_text(tensor.shape)} and must have {ndim} dimensions"
+            + (" or more" if more else ""),
         )
     return tensor
 
@@ -64,25 +68,28 @@ def matmul(
     transpose_a: bool = False,
     transpose_b: bool = False,
 ) -> te.Tensor:
-    """The product of two matrices, and a bias for each column."""
+    """The product of two matrices, and a bias for each column; dimensions in front broadcast."""
     what = "nn.matmul"
-    a = _check_ndim(what, tensor_a, "tensor_a", 2)
-    b = _check_ndim(what, tensor_b, "tensor_b", 2)
-    rows, inner = get_const_tuple(a.shape)[:: -1 if transpose_a else 1]
-    other, columns = get_const_tuple(b.shape)[:: -1 if transpose_b else 1]
+    a, b = (_check_ndim(what, t, n, 2, True) for t, n in ((tensor_a, "tensor_a"), (tensor_b, "tensor_b")))
+    rows, inner = get_const_tuple(a.shape[-2:])[:: -1 if transpose_a else 1]
+    other, columns = get_const_tuple(b.shape[-2:])[:: -1 if transpose_b else 1]
     _check_inner(what, a, b, inner, other)
+    batch = broadcast_shape(what, a.shape[:-2], b.shape[:-2])
     kind = dtype_of(what, a.dtype if out_dtype is None else out_dtype)
     held, k = accumulator(kind), te.reduce_axis((0, inner), "k")
 
-    def element(i: Any, j: Any) -> Any:
-        left = a(k.var, i) if transpose_a else a(i, k.var)
-        right = b(j, k.var) if transpose_b else b(k.var, j)
+    def element(*at: Any) -> Any:
+        *lead, i, j = at
+        first = (k.var, i) if transpose_a else (i, k.var)
+        second = (j, k.var) if transpose_b else (k.var, j)
+        left = a(*broadcast_indices(a.shape[:-2], batch, lead), *first)
+        right = b(*broadcast_indices(b.shape[:-2], batch, lead), *second)
         return te.sum(ops.mul(ops.cast(held, left), ops.cast(held, right)), axis=k)
 
     form = f"{'T' if transpose_a else 'N'}{'T' if transpose_b else 'N'}"
     # A product with the transposed weight is what the classic system calls dense.
     tag = {"NT": "dense", "NN": "matmul"}.get(form, f"matmul_{form}")
-    made = te.compute((rows, columns), element, f"T_matmul_{form}", tag)
+    made = te.compute((*batch, rows, columns), element, f"T_matmul_{form}", tag)
     return _finished(what, made, bias, kind)
 
 
@@ -134,9 +141,11 @@ def dense(
 def dense_pack(
     data: te.Tensor, weight: te.Tensor, bias: te.Tensor | None = None, out_dtype: str | None = None
 ) -> te.Tensor:
-    """`data @ weight.T + bias` with the weight in blocks of rows: (rows // block, inner, block)."""
+    """`data @ weight.T + bias` with the weight in blocks of rows: (rows // block, inner, block), or not in blocks."""
     what = "nn.dense_pack"
     data = _check_ndim(what, data, "data", 2)
+    if tensor_arg(what, "weight", weight).ndim == 2:
+        return dense(data, weight, bias, out_dtype)
     weight = _check_ndim(what, weight, "weight", 3)
     rows, inner = get_const_tuple(data.shape)
     blocks, other, block = get_const_tuple(weight.shape)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ... import te
+from ...absent import attributes
 from ..utils import fail, get_const_tuple, tensor_arg
 from .conv import Layouts, convolve
 from .utils import layout_of
@@ -87,3 +88,6 @@ def depthwise_conv2d_NCHWc(
     return convolve(
         what, Input, Filter, stride, padding, dilation, channels, layouts, out_dtype, "depthwise_conv2d_NCHWc"
     )
+
+
+__getattr__ = attributes(__name__)

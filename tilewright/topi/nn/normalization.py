@@ -153,14 +153,18 @@ def layer_norm(data: Any, gamma: Any, beta: Any, axis: Any, epsilon: float = 1e-
     return _normalised("layer_norm", x, gamma, beta, axes, axes, epsilon)
 
 
-def instance_norm(data: Any, gamma: Any, beta: Any, axis: Any, epsilon: float = 1e-5) -> te.Tensor:
-    """Normalise over the spatial `axis`; gamma and beta belong to the channels, the last axis left over."""
+def instance_norm(
+    data: Any, gamma: Any, beta: Any, axis: Any, epsilon: float = 1e-5, *, channel_axis: int | None = None
+) -> te.Tensor:
+    """Normalise over `axis`, to which gamma and beta belong; with `channel_axis`, they belong to the channels."""
     x = float_tensor("nn.instance_norm", "data", data)
     axes = normalize_axes("nn.instance_norm", axis, len(x.shape))
-    left = keep(range(len(x.shape)), axes)
-    if not left:
-        raise fail("nn.instance_norm", "axis names every dimension and leaves none for the channels")
-    return _normalised("instance_norm", x, gamma, beta, axes, left[-1:], epsilon)
+    if channel_axis is None:
+        return _normalised("instance_norm", x, gamma, beta, axes, axes, epsilon)
+    channel = normalize_axis("nn.instance_norm", channel_axis, len(x.shape), "channel_axis")
+    if channel in axes:
+        raise fail("nn.instance_norm", f"channel_axis is {channel_axis}, and axis names it too")
+    return _normalised("instance_norm", x, gamma, beta, axes, (channel,), epsilon)
 
 
 def group_norm(

@@ -70,12 +70,12 @@ def _divisor(size: Any) -> Any:
 def depth_to_space(data: Any, block_size: int, layout: str = "NCHW", mode: str = "DCR") -> te.Tensor:
     """Channels become blocks of pixels: [C·b·b, H, W] to [C, H·b, W·b].
 
-    A channel counts as (row in block, column in block, depth) in mode DCR, as (depth, row, column) in mode CRD.
+    A channel counts as (row in block, column in block, depth) in mode DCR, as (depth, row, column) in mode CRD, or CDR.
     """
     name = "nn.depth_to_space"
     x, c, h, w = _image(name, data, layout)
     b = _block(name, "block_size", block_size)
-    if mode not in ("DCR", "CRD"):
+    if mode not in ("DCR", "CRD", "CDR"):
         raise fail(name, f"mode is {mode!r}", "it is DCR or CRD")
     depth = _divided(name, "the number of channels", x.shape[c], b * b)
     shape: list[Any] = list(x.shape)
@@ -315,6 +315,8 @@ def upsampling3d(
 ) -> te.Tensor:
     """A volume made larger by factors, with the nearest pixel or trilinear."""
     x, size = _up("nn.upsampling3d", data, "DHW", (scale_d, scale_h, scale_w), layout)
-    # Rounding finds the pixel itself in every mode: half of a pixel more or less never crosses to the next one.
+    # Rounding finds the pixel itself: half of a pixel more or less does not cross to the next one. Where places are
+    # multiples of the pixel, the pixel is the one before.
     mode = coordinate_transformation_mode
-    return resize3d(x, None, size, layout, method, mode, "round", output_shape=output_shape)
+    rounding = "floor" if mode == "asymmetric" else "round"
+    return resize3d(x, None, size, layout, method, mode, rounding, output_shape=output_shape)

@@ -38,9 +38,10 @@ def log_softmax_python(a_np: Any, axis: int = 1) -> Any:
 def layer_norm_python(data: Any, gamma: Any, beta: Any, axis: Any, epsilon: float = 1e-5) -> Any:
     """Over the axes, mean 0 and variance 1, then scaled and moved."""
     axes = (axis,) if isinstance(axis, int) else tuple(axis)
-    centred = data - data.mean(axes, keepdims=True)
+    wide = data.astype("float32") if data.dtype.itemsize < 4 else data
+    centred = wide - wide.mean(axes, keepdims=True)
     out = centred / np.sqrt((centred**2).mean(axes, keepdims=True) + epsilon) * gamma
-    return out if beta is None else out + beta
+    return (out if beta is None else out + beta).astype(data.dtype)
 
 
 def rms_norm_python(data: Any, weight: Any, axis: Any, epsilon: float = 1e-5) -> Any:
@@ -68,8 +69,8 @@ def group_norm_python(
     out = centred / np.sqrt(grouped.var(over, keepdims=True) + epsilon)
     along = [1] * data.ndim
     along[channel_axis] = -1
-    out = out.reshape(data.shape).astype(data.dtype) * gamma.reshape(along)
-    return out if beta is None else out + beta.reshape(along)
+    out = out.reshape(data.shape) * gamma.reshape(along)
+    return (out if beta is None else out + beta.reshape(along)).astype(data.dtype)
 
 
 def batch_norm(
@@ -124,7 +125,9 @@ def nll_loss(
     counted = targets != ignore_index
     classes = np.where(counted, targets, 0)
     factors = np.where(counted, weights[classes], 0)
-    losses = -np.take_along_axis(predictions, np.expand_dims(classes, 1), 1).squeeze(1) * factors
+    axis = min(1, targets.ndim)  # predictions of one example have classes only
+    chosen = np.take_along_axis(predictions, np.expand_dims(classes, axis), axis).squeeze(axis)
+    losses = -chosen * factors
     if reduction == "none":
         return losses
     return losses.sum() / factors.sum() if reduction == "mean" else losses.sum()

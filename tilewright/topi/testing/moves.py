@@ -86,8 +86,9 @@ def matrix_set_diag(input_np: Any, diagonal: Any, k: Any = 0, align: str = "RIGH
     return out
 
 
-def searchsorted_ref(sorted_sequence: Any, values: Any, side: Any, out_dtype: str) -> Any:
-    """Where to insert values into sorted rows."""
+def searchsorted_ref(sorted_sequence: Any, values: Any, right: Any, out_dtype: str) -> Any:
+    """Where to insert values into sorted rows, behind equal ones if `right`."""
+    side: Any = right if isinstance(right, str) else "right" if right else "left"
     if sorted_sequence.ndim == 1:
         return np.searchsorted(sorted_sequence, values, side).astype(out_dtype)
     n = sorted_sequence.shape[-1]

@@ -22,6 +22,7 @@ from ..utils import (
     tensor_arg,
     variant,
 )
+from .proposal import proposal as proposal
 
 # ---------------------------------------------------------------------------- regions
 # The places of channels, rows and columns.
