@@ -207,12 +207,6 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
         "use mod.astext() or str(expr); places in the source are tvm.ir.Span",
     ),
     (
-        "relay.op",
-        "contrib.*",
-        _STRATEGY,
-        "use relay.op.register and relay.op.register_compute",
-    ),
-    (
         "relay.op.strategy",
         "adreno.* arm_cpu.* bifrost.* cuda.* hexagon.* hls.* intel_graphics.* mali.* rocm.* x86.*",
         _STRATEGY,
@@ -302,7 +296,7 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "relay.transform",
-        "InferCorrectLayoutOutput LayoutConfig infer_layout_utils",
+        "LayoutConfig",
         "layouts are chosen by one table",
         "use relay.transform.ConvertLayout with the layouts that you want",
     ),
