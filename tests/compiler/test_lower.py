@@ -457,10 +457,22 @@ def test_several_functions_at_once():
         tvm.build([made[0], made[0]], "llvm")
 
 
-def test_arguments_that_a_function_says_itself():
-    A = te.placeholder((4,), name="A")
-    B = te.compute((4,), lambda i: A[i] + 1, name="B")
-    func = te.create_prim_func([A, B])
-    assert tvm.build(func, [A, B], "llvm") is not None
-    with pytest.raises(ValueError, match="args has 1 arguments, and the functions take 2"):
-        tvm.build(func, [A], "llvm")
+def test_simple_mode_shows_a_schedule_that_is_not_finished():
+    a = te.placeholder((64,), name="A")
+    b = te.compute((64,), lambda i: a[i] + 1.0, name="B")
+    s = te.create_schedule(b.op)
+    cache = s.cache_read(a, "shared", [b])
+    s[b].bind(b.op.axis[0], te.thread_axis("blockIdx.x"))  # and the cache is not computed there yet
+    with pytest.raises(
+        LoweringError, match="A_shared is in shared memory, which is private to a thread block"
+    ):
+        tvm.lower(s, [a, b])
+    with pytest.warns(
+        UserWarning, match=r"shown before tir.PlaceThreadMemory, which refuses it: A_shared is in"
+    ):
+        shown = tvm.lower(s, [a, b], simple_mode=True)
+    assert "A_shared" in shown.script()
+    with pytest.raises(LoweringError, match="A_shared is in shared memory"):
+        tvm.build(shown, target="opencl")
+    s[cache].compute_at(s[b], b.op.axis[0])
+    assert "decl_buffer((1,)" in tvm.lower(s, [a, b], simple_mode=True).script()

@@ -14,6 +14,7 @@ from ..ir.expr import IntImm
 from ..ir.function import PrimFunc
 from ..ir.functor import statements
 from ..ir.module import GlobalVar, IRModule
+from ..ir.say_once import say_once
 from ..ir.sharing import check_written_out
 from ..ir.transform import Pass, PassContext, run_passes
 from ..target import Target
@@ -57,10 +58,29 @@ def lower(
     """Lower a schedule, a PrimFunc or a module to flat loops.
 
     `args` are the parameters of a te schedule, `name` and `binds` the name of its function and the buffers of its
-    tensors. `simple_mode` has no effect.
+    tensors. `simple_mode` is for a look at a schedule that is not finished: a program that a pass refuses comes as it
+    was before that pass, with a warning that says why it cannot be built.
     """
     mod = _checked_module(inp, args, name, binds)
-    return run_passes(_pipeline(mod), mod)
+    pipeline = _pipeline(mod)
+    try:
+        return run_passes(pipeline, mod)
+    except LoweringError:
+        if not simple_mode:
+            raise
+    return _until_refused(pipeline, mod)
+
+
+def _until_refused(pipeline: Sequence[Any], mod: IRModule) -> IRModule:
+    """The program in front of the pass that refuses it."""
+    for step in pipeline:
+        try:
+            mod = run_passes([step], mod)
+        except LoweringError as error:
+            name = step.info.name if isinstance(step, Pass) else getattr(step, "__name__", str(step))
+            say_once(f"the program is shown before {name}, which refuses it: {error}", UserWarning)
+            break
+    return mod
 
 
 def lower_to_build(
