@@ -129,7 +129,7 @@ _T = TypeVar("_T")
 
 
 class _Told(Generic[_T]):
-    """What a device says of itself under the name of the attribute; None if it does not say that."""
+    """The value that a device reports for the attribute of this name; None if it reports none."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name

@@ -1,7 +1,7 @@
 """Known processors by name: architecture, features, caches, and the throughput of their cores.
 
-From vendors' optimisation guides and published measurements. The figures serve cost models; a few percent
-off does no harm, a wrong vector width does. `tilewright.target.measure()` gives those of this machine.
+From vendors' optimisation guides and published measurements. The figures serve cost models: an error of a
+few percent does no harm, a wrong vector width does. `tilewright.target.measure()` measures this machine.
 """
 
 from __future__ import annotations

@@ -310,8 +310,8 @@ class _Rows:
             load     │ 3 │ 4 │ 5 │ 6 │░░░░░░░░░░│ 7 │ 8 │ …     ░ no version is free: products 5 and 6 are not done
             compute  │2│ │3│ │4│ │ epilogue │5│6│  │7│ │…        the products of a tile, then its epilogue
 
-        While products take longer than their loads, no load is waited for. Else the load engine is the one that
-        counts, but for the time of an epilogue in which it fills all versions and has no other to fill.
+        If a product takes longer than its loads, the compute engine never waits for them. Otherwise the load engine
+        sets the pace; during an epilogue it fills the free versions, and then idles until one is free again.
         """
         threads = self.threads  # their tiles follow each other: first all products, then both epilogues
         # A single tile of accumulators is stored before the next one begins; two threads end at nearly the same time.
@@ -329,15 +329,15 @@ class _Rows:
             (count - filled) * each + filled * product + pause,
         )
         total = groups * np.where(ahead == 1, serial, beside) - threads * stored
-        for o in (left, right):  # the next tile of a resident operand is loaded behind all others
+        for o in (left, right):  # the next tile of a resident operand is loaded after all others
             hidden = np.where(o.versions >= 2, filled * product, 0) + pause
             late = np.maximum(0, o.moved.engine + each - hidden)
             total = total + np.where(o.resident, (o.loads - o.threads) * late, 0)
         return total
 
     def first(self, left: _Operand, right: _Operand) -> Any:
-        """Cycles until both operands of the first product are there; a resident one is loaded before the other, and an
-        operand for all threads at once."""
+        """Cycles until both operands of the first product have arrived. A resident operand is loaded before the other
+        one, and the first of the two for all threads at once."""
         before = np.where(
             right.resident, right.moved.engine * right.threads, left.moved.engine * left.threads
         )

@@ -73,7 +73,7 @@ def transfer(
     """
     columns: Any = 1
     rows: Any = 1
-    whole: Any = True  # all dimensions behind are taken whole
+    whole: Any = True  # all inner dimensions are taken whole
     commands: Any = 1
     taken: Any = 0  # dimensions of a command that are used: columns, then rows
     elements: Any = 1
