@@ -48,26 +48,11 @@ def _pruned(mod: IRModule, name: str, wanted: Sequence[str]) -> IRModule:
     from ..analysis import post_order
     from ..expr import Call
 
-    made = mod.clone()
+    small = []
     for gv, func in mod.functions.items():
-        if not isinstance(func, Function) or func.attrs.get("Compiler") != name:
-            continue
-        names = {getattr(e.op, "name", "") for e in post_order(func) if isinstance(e, Call)}
-        if not names & set(wanted):
-            plain = {k: v for k, v in func.attrs.items() if k == "Inline"}
-            made[gv] = Function(func.params, func.body, func.ret_type, func.type_params, plain)
-    return _inlined_calls(T, made)
-
-
-def _inlined_calls(T: Any, mod: IRModule) -> IRModule:
-    """Inline the functions that are of this compiler, and keep those of others as global functions."""
-    kept = {gv: f for gv, f in mod.functions.items() if isinstance(f, Function) and "Compiler" in f.attrs}
-    for gv, f in kept.items():
-        mod[gv] = Function(
-            f.params, f.body, f.ret_type, f.type_params, {k: v for k, v in f.attrs.items() if k != "Inline"}
-        )
-    made: IRModule = T.Inline()(mod)
-    for gv, f in kept.items():
-        made[gv] = f
-    found: IRModule = T.InferType()(made)
+        if isinstance(func, Function) and func.attrs.get("Compiler") == name:
+            names = {getattr(e.op, "name", "") for e in post_order(func) if isinstance(e, Call)}
+            if not names & set(wanted):
+                small.append(gv)
+    found: IRModule = T.InlineCompilerFunctionsBoundTo(small)(mod)
     return found
