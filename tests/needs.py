@@ -50,7 +50,7 @@ def _nvrtc() -> bool:
 
 
 def _dnnl() -> bool:
-    from tilewright.runtime.dnnl import find
+    from tilewright.runtime.dnnl_path import find
 
     return find() is not None
 

@@ -253,8 +253,7 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "relay.transform",
-        "CollagePartition InlineComposites InlineCompilerFunctionsBoundTo MarkCompilerFunctionsAsExtern "
-        "OutlineCompilerFunctions OutlineCompilerFunctionsWithExistingGlobalSymbols",
+        "CollagePartition OutlineCompilerFunctions",
         _ELSEWHERE,
         "use AnnotateTarget, MergeCompilerRegions and PartitionGraph",
     ),

@@ -204,6 +204,38 @@ def test_optimize_hook():
         tvm.runtime.remove_global_func("relay.ext.mine.optimize")
 
 
+def test_outline_is_the_reverse_of_inline():
+    mod = example()
+    inlined = T.Inline()(mod)
+    assert len(inlined.functions) == 1
+    for given, count in (("mine", 2), ("", 2), ("other", 1)):
+        again = T.OutlineCompilerFunctionsWithExistingGlobalSymbols(given)(inlined)
+        assert len(again.functions) == count
+    tvm.ir.assert_structural_equal(T.OutlineCompilerFunctionsWithExistingGlobalSymbols()(inlined), mod)
+
+
+def test_functions_can_be_taken_back():
+    from tilewright.relay.dataflow_pattern import is_op, wildcard
+
+    before = module(relay.exp(relay.sqrt(x_of())))
+    table = [("mine.two", is_op("exp")(is_op("sqrt")(wildcard())))]
+    merged = T.MergeComposite(table)(before)
+    tvm.ir.assert_structural_equal(T.InlineComposites("mine")(merged), before)
+    tvm.ir.assert_structural_equal(T.InlineComposites("min")(merged), merged)
+    mod = partitioned(merged)
+    back = T.InlineCompilerFunctionsBoundTo(["tvmgen_default_mine_main_0"])(mod)
+    tvm.ir.assert_structural_equal(back, before)
+    with pytest.raises(tvm.TVMError, match="the module has no function 'f'; it has: main"):
+        T.InlineCompilerFunctionsBoundTo(["f"])(mod)
+
+
+def test_a_function_that_is_done_elsewhere_cannot_be_built():
+    mod = T.MarkCompilerFunctionsAsExtern("mine")(example())
+    assert mod["tvmgen_default_mine_main_0"].attrs == {"Extern": 1}
+    with pytest.raises(tvm.ir.BuildError, match="is marked Extern: another code generator has its code"):
+        relay.build(mod, "llvm")
+
+
 def test_inline_keeps_the_function_whole():
     main = T.Inline()(example())["main"]
     assert isinstance(main.body.args[0].op, relay.Function)

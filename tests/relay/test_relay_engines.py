@@ -136,6 +136,15 @@ def _functions(lib: Any) -> list[Any]:
 
 
 @needs_dnnl
+def test_a_batch_norm_becomes_weights_and_one_bias():
+    given = [relay.var(f"w{n}", shape=(16,)) for n in ("gamma", "beta", "mean")]
+    variance = relay.const(np.linspace(0.5, 2, 16, dtype="float32"))
+    normed = nn.batch_norm(conv_bias(padding=(1, 1)), *given, variance)[0]
+    lib, _ = agree(nn.relu(normed), ENGINES[0].values[0])
+    assert [n["op"] for about in _functions(lib) for n in about["nodes"]] == ["conv2d"]
+
+
+@needs_dnnl
 def test_pruning_leaves_functions_without_a_product():
     x = relay.var("x", shape=(4, 8))
     body = relay.exp(nn.dense(relay.erf(relay.exp(x)), relay.var("w", shape=(4, 8))))

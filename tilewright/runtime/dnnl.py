@@ -7,12 +7,9 @@ with the constants of version 3.
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import json
 import math
-import os
 import struct
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -21,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..forks import new_in_child
+from .dnnl_path import INSTALL, find
 from .errors import LoadError, TVMError
 from .external import ExternalModule
 from .json_reader import read_json
@@ -29,7 +27,6 @@ from .params import load_param_dict, save_param_dict
 from .registry import register_func
 
 TYPE_KEY: Final = "dnnl_json"
-INSTALL: Final = "pip install onednn-cpu-gomp"
 
 _F32, _ANY, _INFERENCE, _CPU = 3, 1, 96, 1
 _SRC, _SRC_1, _DST, _WEIGHTS, _BIAS = 1, 2, 17, 33, 41
@@ -43,16 +40,6 @@ _ELTWISE = {
 }  # fmt: skip
 _Dims = ctypes.c_int64 * 12
 _lock = new_in_child(threading.Lock())  # there are one engine and one stream
-
-
-@lru_cache(maxsize=1)
-def find() -> str | None:
-    """The path of the library, or None."""
-    for name in ("libdnnl.so.3", "libdnnl.3.dylib", "dnnl.dll"):
-        path = os.path.join(sys.prefix, "Library/bin" if name.endswith("dll") else "lib", name)
-        if os.path.exists(path):
-            return path
-    return ctypes.util.find_library("dnnl")
 
 
 class _Arg(ctypes.Structure):

@@ -50,6 +50,12 @@ def call_in_place(mod: IRModule) -> IRModule:
     Every one has a name of its own.
     """
     found = {gv: f for gv, f in mod.functions.items() if is_external(f)}
+    for gv, f in mod.functions.items():
+        if isinstance(f, Function) and f.attrs.get("Extern"):
+            raise BuildError(
+                f"{gv} is marked Extern: another code generator has its code, and this model cannot call it; keep its "
+                "attribute Compiler, so that relay.ext.NAME gives the code"
+            )
     work = _InPlace(found)
     kept = {gv: f for gv, f in mod.functions.items() if gv not in found}
     made = {gv: work.visit(f) if isinstance(f, Function) else f for gv, f in kept.items()}

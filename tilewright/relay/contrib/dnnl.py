@@ -7,7 +7,7 @@ from math import prod
 from typing import Any, Final
 
 from ...ir.module import IRModule
-from ...runtime.dnnl import INSTALL, find
+from ...runtime.dnnl_path import INSTALL, find
 from ..engines import register_engine
 from ..expr import Call
 from ..op.registry import RelayOp

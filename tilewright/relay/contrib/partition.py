@@ -7,7 +7,9 @@ from typing import Any
 
 from ...ir.module import IRModule
 from ...ir.transform import PassContext, Sequential
-from ..expr import Function
+from ..expr import Call, Constant, Function
+from ..op.elementwise import add
+from ..transform.rewriting import CallRewriter, is_call, typed_pass
 
 
 def partition_for(
@@ -31,6 +33,8 @@ def partition_for(
             T.FoldScaleAxis(),
             T.SimplifyExpr(),
             T.FoldConstant(),
+            OneBias(),
+            T.FoldConstant(),
             T.MergeComposite(get_pattern_table(name)),
             T.AnnotateTarget(name),
             T.MergeCompilerRegions(),
@@ -42,32 +46,35 @@ def partition_for(
         return _pruned(made, name, only_with) if only_with else made
 
 
+def one_bias(func: Function) -> Function:
+    """Add constants that are added one after the other first, so that a bias behind a folded batch norm is one.
+
+    add(add(%x, c), d)     ->     add(%x, add(c, d))
+    """
+
+    def added(call: Call) -> Any:
+        x, d = call.args
+        if is_call(x, add) and isinstance(d, Constant) and isinstance(x.args[1], Constant):
+            return add(x.args[0], add(x.args[1], d))
+        return None
+
+    made: Function = CallRewriter({add: added}).visit(func)
+    return made
+
+
+OneBias = typed_pass(one_bias, name="OneBias")
+
+
 def _pruned(mod: IRModule, name: str, wanted: Sequence[str]) -> IRModule:
     """The module with functions that do too little for a code generator inlined again."""
     from .. import transform as T
     from ..analysis import post_order
-    from ..expr import Call
 
-    made = mod.clone()
+    small = []
     for gv, func in mod.functions.items():
-        if not isinstance(func, Function) or func.attrs.get("Compiler") != name:
-            continue
-        names = {getattr(e.op, "name", "") for e in post_order(func) if isinstance(e, Call)}
-        if not names & set(wanted):
-            plain = {k: v for k, v in func.attrs.items() if k == "Inline"}
-            made[gv] = Function(func.params, func.body, func.ret_type, func.type_params, plain)
-    return _inlined_calls(T, made)
-
-
-def _inlined_calls(T: Any, mod: IRModule) -> IRModule:
-    """Inline the functions that are of this compiler, and keep those of others as global functions."""
-    kept = {gv: f for gv, f in mod.functions.items() if isinstance(f, Function) and "Compiler" in f.attrs}
-    for gv, f in kept.items():
-        mod[gv] = Function(
-            f.params, f.body, f.ret_type, f.type_params, {k: v for k, v in f.attrs.items() if k != "Inline"}
-        )
-    made: IRModule = T.Inline()(mod)
-    for gv, f in kept.items():
-        made[gv] = f
-    found: IRModule = T.InferType()(made)
+        if isinstance(func, Function) and func.attrs.get("Compiler") == name:
+            names = {getattr(e.op, "name", "") for e in post_order(func) if isinstance(e, Call)}
+            if not names & set(wanted):
+                small.append(gv)
+    found: IRModule = T.InlineCompilerFunctionsBoundTo(small)(mod)
     return found

@@ -26,6 +26,12 @@ from .check_data import CheckData as CheckData
 from .combine_parallel import CombineParallelBatchMatmul as CombineParallelBatchMatmul
 from .combine_parallel import CombineParallelConv2D as CombineParallelConv2D
 from .combine_parallel import CombineParallelDense as CombineParallelDense
+from .compiler_functions import InlineCompilerFunctionsBoundTo as InlineCompilerFunctionsBoundTo
+from .compiler_functions import InlineComposites as InlineComposites
+from .compiler_functions import MarkCompilerFunctionsAsExtern as MarkCompilerFunctionsAsExtern
+from .compiler_functions import (
+    OutlineCompilerFunctionsWithExistingGlobalSymbols as OutlineCompilerFunctionsWithExistingGlobalSymbols,
+)
 from .convert_layout import ConvertLayout as ConvertLayout
 from .dead_code import DeadCodeElimination as DeadCodeElimination
 from .defuse_ops import DefuseOps as DefuseOps
