@@ -193,6 +193,7 @@ def test_helpers() -> None:
         ("parallel_matmul_auto_scheduler_test", (16,)),
         ("double_matmul_auto_scheduler_test", (16,)),
         ("min_nm_auto_scheduler_test", (4, 8)),
+        ("conv2d_winograd_nhwc_auto_scheduler_test", (1, 6, 6, 4, 4, 3, 1, 1)),
         ("matmul_auto_scheduler_test_rename_1", (16, 16, 16)),
         ("conv2d_nchw_bn_relu_auto_scheduler_test", (1, 8, 8, 4, 4, 3, 1, 1)),
         ("max_pool2d_auto_scheduler_test", (1, 8, 8, 4, 1)),

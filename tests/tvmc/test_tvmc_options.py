@@ -217,6 +217,15 @@ def test_the_text_of_a_graph_is_a_model(tmp_path: Path) -> None:
         tvmc.load(tmp_path / "bad.relay")
 
 
+def test_models_that_cannot_be_read_are_errors_of_tvmc(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as caught:
+        tvmc.load(tmp_path / "none.onnx")
+    assert isinstance(caught.value, tvmc.TVMCException) and "there is no such file" in str(caught.value)
+    (tmp_path / "a.txt").write_text("")
+    with pytest.raises(tvmc.TVMCException, match="its suffix is not that of a model"):
+        tvmc.load(tmp_path / "a.txt")
+
+
 def test_the_greatest_results() -> None:
     found = tvmc.TVMCResult({"output_0": np.array([[1.0, 5.0, 3.0], [9.0, 9.0, 9.0]])})
     assert tvmc.result_utils.get_top_results(found, 2).tolist() == [[1.0, 2.0], [5.0, 3.0]]

@@ -111,6 +111,66 @@ def zero_rank_compute_auto_scheduler_test(N: int) -> list[Any]:
 
 
 @register_workload
+def conv2d_winograd_nhwc_auto_scheduler_test(
+    N: int,
+    H: int,
+    W: int,
+    CI: int,
+    CO: int,
+    kernel_size: int = 3,
+    stride: int = 1,
+    padding: int = 0,
+    dilation: int = 1,
+) -> list[Any]:
+    """A convolution by Winograd's transforms of tiles of four by four, for weights that are transformed already."""
+    assert stride == dilation == 1
+    tile, alpha = 4, 4 + kernel_size - 1
+    inputs = placeholder((N, H, W, CI), name="inputs")
+    A, B, _ = topi.nn.winograd_transform_matrices(tile, kernel_size, "float32")
+    height, width = H + 2 * padding - kernel_size + 1, W + 2 * padding - kernel_size + 1
+    rows, columns = -(-height // tile), -(-width // tile)
+    below, right = padding + rows * tile - height, padding + columns * tile - width  # whole tiles
+    padded = topi.nn.pad(inputs, (0, padding, padding, 0), (0, below, right, 0), name="data_pad")
+    weight = placeholder((alpha, alpha, CI, CO), name="weight")
+    shape = (alpha, alpha, N * rows * columns, CI)
+    tiles = compute(
+        shape,
+        lambda e, n, p, ci: padded[
+            p // (rows * columns), p // columns % rows * tile + e, p % columns * tile + n, ci
+        ],
+        name="input_tile",
+    )
+    ra, rb = reduce_axis((0, alpha), "r_a"), reduce_axis((0, alpha), "r_b")
+    packed = compute(
+        shape,
+        lambda e, n, p, ci: te_sum(tiles[ra, rb, p, ci] * B[ra, e] * B[rb, n], axis=[ra, rb]),
+        name="data_pack",
+        attrs={"auto_scheduler_simplify_const_tensor_indices": ["e", "n", "r_a", "r_b"]},
+    )
+    k = reduce_axis((0, CI), name="ci")
+    product = compute(
+        (alpha, alpha, shape[2], CO),
+        lambda e, n, p, co: te_sum(packed[e, n, p, k] * weight[e, n, k, co], axis=[k]),
+        name="bgemm",
+    )
+    ia, ib = reduce_axis((0, alpha), "r_a"), reduce_axis((0, alpha), "r_b")
+    inverse = compute(
+        (tile, tile, shape[2], CO),
+        lambda h, w, p, co: te_sum(product[ia, ib, p, co] * A[ia, h] * A[ib, w], axis=[ia, ib]),
+        name="inverse",
+        attrs={"auto_scheduler_simplify_const_tensor_indices": ["h", "w", "r_a", "r_b"]},
+    )
+    out = compute(
+        (N, height, width, CO),
+        lambda n, h, w, co: inverse[
+            h % tile, w % tile, n * rows * columns + h // tile * columns + w // tile, co
+        ],
+        name="conv2d_winograd",
+    )
+    return [inputs, weight, out]
+
+
+@register_workload
 def invalid_compute_definition() -> list[Any]:
     """Two axes of one name, which is refused."""
     A = placeholder((10, 10), name="A")

@@ -264,7 +264,7 @@ def _results(result: Any, top: int) -> tuple[dict[str, Any], str]:
             data["outputs"][n]["top"] = [{"index": i, "value": _plain(v)} for i, v in rows]
         shown = [f"{n} [{i}] {v:.6g}" for n, rows in best.items() for i, v in rows]
         text = "\n".join([text, "", *shown])
-    if result.times is not None:
+    if result.times:
         figures = ("mean", "median", "min", "max", "std", "results")
         data["seconds"] = {name: getattr(result.times, name) for name in figures}
     if result.profile is not None:

@@ -15,10 +15,23 @@ from ..relay import frontend
 from ..relay.sizes import with_sizes
 from ..relay.transform.infer_type import infer_module
 from ..relay.ty import TensorType
+from .errors import TVMCException, TVMCImportError
 from .model import TVMCModel
 from .pt2 import load_exported
 
 Shapes = Mapping[str, Sequence[Any]]
+
+
+class ModelError(FrontendError, TVMCException):
+    """A file that is not read as a model: which, why, and what to do."""
+
+
+class ModelNotFoundError(ModelError, FileNotFoundError):
+    """A model whose file is not there."""
+
+
+class PackageMissingError(ModelError, TVMCImportError):
+    """A model whose framework is not installed."""
 
 
 def load_model(
@@ -35,17 +48,17 @@ def load_model(
     """
     file = Path(path)
     if not file.exists():
-        raise FrontendError(f"{file}: there is no such file")
+        raise ModelNotFoundError(f"{file}: there is no such file")
     kind = model_format or _by_name(file)
     if kind not in _LOADERS:
-        raise FrontendError(f"{file}: there is no model format {kind!r}; known are {', '.join(_LOADERS)}")
+        raise ModelError(f"{file}: there is no model format {kind!r}; known are {', '.join(_LOADERS)}")
     if not file.is_file() and kind != "tensorflow":
-        raise FrontendError(f"{file}: is not a file; a model is one file")
+        raise ModelError(f"{file}: is not a file; a model is one file")
     if kind != "pytorch":
         _refuse_types(file, shape_dict)
     for package in ("tensorflow", "tf2onnx") if kind in ("keras", "tensorflow") else ():
         if importlib.util.find_spec(package) is None:
-            raise FrontendError(
+            raise PackageMissingError(
                 f"{file}: reading it needs the package {package!r}; pip install 'tilewright[tensorflow]'"
             )
     try:
@@ -53,7 +66,7 @@ def load_model(
     except ModuleNotFoundError as error:
         if error.name not in ("onnx", "torch"):
             raise
-        raise FrontendError(
+        raise PackageMissingError(
             f"{file}: reading it needs the package {error.name!r}; pip install 'tilewright[{error.name}]'"
         ) from None
     return TVMCModel(mod, params, name)
@@ -74,7 +87,7 @@ def _torch(file: Path, shapes: Shapes | None, options: dict[str, Any]) -> tuple[
     import torch
 
     if not shapes:
-        raise FrontendError(
+        raise ModelError(
             f"{file}: a traced module has no shapes of inputs: give shape_dict={{'input': [1, 3, 224, 224]}}, in "
             'order (--shapes "input:[1,3,224,224]" on the command line)'
         )
@@ -87,7 +100,7 @@ def _torch(file: Path, shapes: Shapes | None, options: dict[str, Any]) -> tuple[
     try:
         return (*frontend.from_pytorch(loaded, infos, **options), file.stem)
     except FrontendError as error:
-        raise FrontendError(f"{file}: {error}") from None
+        raise ModelError(f"{file}: {error}") from None
 
 
 def _exported(file: Path, shapes: Shapes | None, options: dict[str, Any]) -> tuple[Any, Any, str]:
@@ -96,7 +109,7 @@ def _exported(file: Path, shapes: Shapes | None, options: dict[str, Any]) -> tup
     try:
         mod, params = frontend.from_exported_program(loaded, **options)
     except FrontendError as error:
-        raise FrontendError(f"{file}: {error}") from None
+        raise ModelError(f"{file}: {error}") from None
     again = "export it again with others, or with dynamic_shapes"
     return _sized(mod, params, shapes, file, again), params, file.stem
 
@@ -118,7 +131,7 @@ def _loaded(file: Path, work: Callable[[], Any], what: str) -> Any:
         raise
     except Exception as error:  # torch raises many kinds for other files
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise FrontendError(f"{file}: is not {what}, or a damaged one: {first[:200]}") from None
+        raise ModelError(f"{file}: is not {what}, or a damaged one: {first[:200]}") from None
 
 
 def _saved(file: Path, shapes: Shapes | None, options: dict[str, Any]) -> tuple[Any, Any, str]:
@@ -140,7 +153,7 @@ def _relay(file: Path, shapes: Shapes | None, options: dict[str, Any]) -> tuple[
 def _refuse_types(file: Path, shapes: Shapes | None) -> None:
     for name, given in (shapes or {}).items():
         if _has_type(given):
-            raise FrontendError(f"{file}: the types are in the file; give {name!r} its sizes alone")
+            raise ModelError(f"{file}: the types are in the file; give {name!r} its sizes alone")
 
 
 def _has_type(given: Any) -> bool:
@@ -159,20 +172,18 @@ def _sized(
     for name, sizes in shapes.items():
         kind = inputs.get(name)
         if not isinstance(kind, TensorType):
-            raise FrontendError(
+            raise ModelError(
                 f"{file}: there is no input {name!r}; the inputs are {', '.join(inputs) or 'none'}"
             )
         if len(sizes) != len(kind.shape):
-            raise FrontendError(f"{file}: input {name!r} is {kind}, and {len(sizes)} sizes are given")
+            raise ModelError(f"{file}: input {name!r} is {kind}, and {len(sizes)} sizes are given")
         for own, size in zip(kind.shape, sizes):
             if not isinstance(size, int):
                 continue
             known = own if isinstance(own, int) else values.setdefault(own, size)
             if known != size or not isinstance(own, (int, SizeVar)):
                 text = ", ".join(map(str, sizes))
-                raise FrontendError(
-                    f"{file}: input {name!r} is {kind}, which [{text}] does not fit; {remedy}"
-                )
+                raise ModelError(f"{file}: input {name!r} is {kind}, which [{text}] does not fit; {remedy}")
     made = mod.clone()
     made["main"] = with_sizes(main, values)
     return made
@@ -205,15 +216,15 @@ def _by_name(file: Path) -> str:
     if file.is_dir() and (file / "saved_model.pb").is_file():
         return "tensorflow"
     if file.is_dir():
-        raise FrontendError(f"{file}: is a folder, and no SavedModel of TensorFlow")
+        raise ModelError(f"{file}: is a folder, and no SavedModel of TensorFlow")
     suffix = file.suffix.lower()
     if suffix in SUFFIXES:
         return SUFFIXES[suffix]
     if suffix in _BY_ONNX:
-        raise FrontendError(
+        raise ModelError(
             f"{file}: {suffix} files are read through ONNX: python -m tf2onnx.convert --help says how to convert one"
         )
-    raise FrontendError(
+    raise ModelError(
         f"{file}: its suffix is not that of a model ({', '.join(SUFFIXES)}); "
         f"give model_format, one of {', '.join(_LOADERS)}"
     )

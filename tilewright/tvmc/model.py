@@ -200,12 +200,13 @@ class TVMCResult:
 
     def __init__(
         self,
-        outputs: Mapping[str, np.ndarray[Any, Any]],
+        outputs: Mapping[str, np.ndarray[Any, Any]] | None,
         times: BenchmarkResult | None = None,
         profile: Report | None = None,
         filled: tuple[str, ...] = (),
     ) -> None:
-        self.outputs, self.times, self.profile, self.filled = dict(outputs), times, profile, filled
+        self.outputs, self.profile, self.filled = dict(outputs or {}), profile, filled
+        self.times: Any = times if times is not None else []  # empty without a benchmark
 
     def get_output(self, name: str) -> np.ndarray[Any, Any]:
         """A result by its name, `output_0` and so on."""
@@ -225,13 +226,13 @@ class TVMCResult:
 
     def format_times(self) -> str:
         """The times as a table."""
-        if self.times is None:
+        if not self.times:
             return "no times were measured; run with benchmark=True"
         return str(self.times)
 
     def __str__(self) -> str:
         lines = [f"{n}: {a.dtype}{list(a.shape)}{_extent(a)}" for n, a in self.outputs.items()]
-        if self.times is not None:
+        if self.times:
             lines += ["", self.format_times()]
         if self.profile is not None:
             lines += ["", str(self.profile)]
