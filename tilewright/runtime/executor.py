@@ -459,3 +459,12 @@ def _checked(info: TensorInfo, value: Any) -> np.ndarray[Any, Any]:
             return values.astype(np.asarray(empty((0,), info.dtype)).dtype)  # plain Python numbers
         raise TypeError(f"input {info.name!r} must be of type {info.dtype}, and {name} was given")
     return values
+
+
+def __getattr__(name: str) -> Any:
+    """`AotModule`, the classic name of a model that was compiled ahead of time: all are."""
+    if name == "AotModule":
+        from .graph_module import GraphModule
+
+        return GraphModule
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

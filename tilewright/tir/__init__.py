@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any as _Anything
 
 from ..homes import home_of, lazily
 from ..ir.buffer import Buffer, BufferRegion, MatchBufferRegion, decl_buffer
@@ -95,10 +95,11 @@ from ..ir.ops import max_of as max
 from ..ir.ops import min_of as min
 from ..ir.stmt import *
 from ..ir.stmt import seq as stmt_seq
+from ..ir.tensor_type import Any as Any
 from . import stmt_functor
 
 
-def _elsewhere(name: str) -> Any:
+def _elsewhere(name: str) -> _Anything:
     if name in (
         "comm_reducer",
         "sum",
