@@ -123,3 +123,13 @@ def test_one_input_of_a_program_at_a_time() -> None:
     out = tvm.nd.empty((2,), "float32")
     machine.invoke_with_outputs("main", {"x": np.zeros(2, "float32"), "y": np.ones(2, "float32")}, [out])
     np.testing.assert_array_equal(out.numpy(), [-1, -1])
+
+
+def test_a_model_ahead_of_time_has_its_classic_name() -> None:
+    x = relay.var("x", shape=(2,))
+    lib = relay.build(tvm.IRModule.from_expr(relay.Function([x], x + x)), "llvm", executor=Executor("aot"))
+    module = tvm.runtime.executor.AotModule(lib["default"](tvm.cpu()))
+    module.set_input("x", np.array([1, 2], "float32"))
+    module.run()
+    np.testing.assert_array_equal(module.get_output(0).numpy(), [2, 4])
+    assert module.get_input_name(0) == "x"

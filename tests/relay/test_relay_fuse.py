@@ -383,3 +383,12 @@ def test_a_kernel_over_rows_takes_and_gives_them_as_they_are() -> None:
         lambda y: relay.add(y, var("more", (3, 1, 1, 16))),
     ):
         assert "mean" in on_gpu(after(norm(x)))[0] and len(on_gpu(after(norm(x)))) > 1
+
+
+def test_arrays_are_part_of_functions_on_demand() -> None:
+    x = relay.var("x", shape=(2,))
+    mod = tvm.IRModule.from_expr(relay.Function([x], x + relay.const([1.0, 2.0])))
+    for link, count in ((False, 2), (True, 1)):
+        with tvm.transform.PassContext(config={"relay.FuseOps.link_params": link}):
+            made = relay.transform.FuseOps(2)(relay.transform.InferType()(mod))
+        assert len(made["main"].body.op.params) == count

@@ -10,15 +10,13 @@ The model runs as one compiled function; the graph is kept for inspection.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from ..runtime.devices import Device
 from ..runtime.errors import TVMError
 from ..runtime.executor import Executor, ModelModule
+from ..runtime.graph_module import GraphModule as GraphModule
 from ..runtime.json_reader import read_json
-from ..runtime.ndarray import NDArray
-from ..runtime.timing import BenchmarkResult, time_evaluator
 
 
 def create(graph_json_str: str, libmod: Any, device: Device | list[Device]) -> GraphModule:
@@ -46,111 +44,3 @@ def _executor(graph_json_str: str, libmod: Any, device: Device | list[Device]) -
         )
     devices = device if isinstance(device, (list, tuple)) else [device]
     return libmod.create(devices[0])
-
-
-class GraphModule:
-    """An executor of a compiled model: `GraphModule(lib["default"](device))`."""
-
-    def __init__(self, module: Any) -> None:
-        if isinstance(module, ModelModule):
-            module = module.create()
-        if not isinstance(module, Executor) and not getattr(module, "is_remote", False):
-            raise TypeError(f'GraphModule takes lib["default"](device), not {type(module).__name__}')
-        self.module: Executor = module
-
-    def set_input(
-        self, key: int | str | Mapping[str, Any] | None = None, value: Any = None, **params: Any
-    ) -> None:
-        """Copy values to inputs: one by name or number, or several by name."""
-        if isinstance(key, Mapping):
-            params = {**key, **params}
-            key = None
-        self.module.set_input(key, value, **params)
-
-    def set_input_zero_copy(self, key: int | str | None = None, value: Any = None, **params: Any) -> None:
-        """Make the model read an input directly from an array."""
-        self.module.set_input_zero_copy(key, value, **params)
-
-    def set_output_zero_copy(self, key: int, value: NDArray) -> None:
-        """Make the model write a result directly to an array."""
-        self.module.set_output_zero_copy(key, value)
-
-    def run(self, **input_dict: Any) -> None:
-        """Run the model; inputs may be given here by name."""
-        self.module.run(**input_dict)
-
-    def get_num_outputs(self) -> int:
-        return self.module.get_num_outputs()
-
-    def get_num_inputs(self) -> int:
-        return self.module.get_num_inputs()
-
-    def get_input(self, index: int | str, out: Any = None) -> NDArray:
-        """An input, or a parameter by name."""
-        return self.module.get_input(index, out)
-
-    def get_input_index(self, name: str) -> int:
-        return self.module.get_input_index(name)
-
-    def get_output_index(self, name: str) -> int:
-        return self.module.get_output_index(name)
-
-    def get_input_info(self) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
-        """The shapes and types of the inputs by name."""
-        return self.module.get_input_info()
-
-    def get_output(self, index: int, out: Any = None) -> NDArray:
-        """A result, which the next run overwrites."""
-        return self.module.get_output(index, out)
-
-    def debug_get_output(self, node: Any, out: Any = None) -> NDArray:
-        """An intermediate result, which `contrib.debugger.debug_executor` provides."""
-        raise NotImplementedError("debug_get_output: use tilewright.contrib.debugger.debug_executor")
-
-    def load_params(self, params_bytes: bytes | bytearray) -> None:
-        """Set parameters from the output of `save_param_dict`."""
-        self.module.load_params(params_bytes)
-
-    def share_params(self, other: GraphModule, params_bytes: Any = None) -> None:
-        """Use the parameters of another executor, in the same memory."""
-        self.module.share_params(other.module, params_bytes)
-
-    def benchmark(
-        self,
-        device: Device | None = None,
-        func_name: str = "run",
-        repeat: int = 5,
-        number: int = 5,
-        min_repeat_ms: int | None = None,
-        limit_zero_time_iterations: int = 100,
-        end_to_end: bool = False,
-        cooldown_interval_ms: int = 0,
-        repeats_to_cooldown: int = 1,
-        **kwargs: Any,
-    ) -> BenchmarkResult:
-        """The time of the model; `end_to_end` includes copies of the inputs and the results.
-
-        `kwargs` are inputs by name; the other options are those of `runtime.timing.time_evaluator`.
-        """
-        options: dict[str, Any] = {
-            "number": number,
-            "repeat": repeat,
-            "min_repeat_ms": min_repeat_ms or 0,
-            "limit_zero_time_iterations": limit_zero_time_iterations,
-            "cooldown_interval_ms": cooldown_interval_ms,
-            "repeats_to_cooldown": repeats_to_cooldown,
-        }
-        if not end_to_end:
-            self.set_input(**kwargs)
-            return self.module.benchmark(**options)
-
-        def whole() -> None:
-            self.set_input(**kwargs)
-            self.run()
-            for i in range(self.get_num_outputs()):
-                self.get_output(i).numpy()
-
-        return time_evaluator(whole, device, **options)()
-
-    def __getitem__(self, key: str) -> Any:
-        return self.module[key]

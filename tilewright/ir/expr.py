@@ -551,13 +551,6 @@ class Shuffle(PrimExpr):
     _tail: ClassVar[str] = "self.dtype = self.vectors[0].dtype.with_lanes(len(self.indices))"
 
 
-@node
-class UnknownSize(PrimExpr):
-    """A size that is not known before the program runs, for shapes of graphs. No two are known to be equal."""
-
-    _tail: ClassVar[str] = "self.dtype = _INT32"
-
-
 # ---------------------------------------------------------------------------- memory and calls
 @node
 class BufferLoad(PrimExpr):

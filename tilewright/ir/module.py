@@ -126,7 +126,7 @@ class IRModule:
         """Add the functions and types of a text file."""
         home_of("graph_library").import_file(self, file_to_import)
 
-    def __getitem__(self, name: GlobalVar | str) -> Any:
+    def __getitem__(self, name: GlobalVar | GlobalTypeVar | str) -> Any:
         if isinstance(name, GlobalTypeVar):
             return self.type_definitions[name]
         if isinstance(name, str):

@@ -363,6 +363,7 @@ _TABLE: Final[tuple[Option, ...]] = (
     ),
     # -- graphs
     Option("relay.FuseOps.max_depth", int, 256, "the most operators that are fused into one function"),
+    Option("relay.FuseOps.link_params", bool, False, "constant arrays are part of fused functions"),
     Option(
         "relay.ToMixedPrecision.keep_orig_output_dtype",
         bool,
@@ -401,13 +402,6 @@ _TABLE: Final[tuple[Option, ...]] = (
         "default",
         "the lowering of graph functions to loops",
         "there is only one lowering of graph functions",
-    ),
-    Option(
-        "relay.FuseOps.link_params",
-        bool,
-        False,
-        "constants become part of fused functions",
-        "relay.build binds its params as constants, and an exported library contains them",
     ),
     Option(
         "relay.remove_standalone_reshapes.enable",

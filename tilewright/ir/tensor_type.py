@@ -12,7 +12,7 @@ from typing import Any as Anything
 
 from .dtype import DataType
 from .equal import structural_equal
-from .expr import IntImm, PrimExpr, UnknownSize
+from .expr import IntImm, PrimExpr
 from .types import FuncType, RefType, TupleType, Type, TypeCall
 
 
@@ -43,8 +43,6 @@ def _size(value: Anything) -> Anything:
         return value
     if isinstance(value, IntImm):
         return int(value.value)
-    if isinstance(value, UnknownSize):
-        return Any()
     if isinstance(value, PrimExpr):
         return value
     if hasattr(value, "__index__") and not isinstance(value, bool):

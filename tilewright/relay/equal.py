@@ -83,9 +83,9 @@ def _same_node(c: Comparer, x: Any, y: Any, at: Path, stack: list[tuple[Any, Any
         if len(x.clauses) != len(y.clauses) or x.complete != y.complete:
             c.fail(at, x, y, f"{len(x.clauses)} clauses against {len(y.clauses)}")
         clauses = list(enumerate(zip(x.clauses, y.clauses, strict=True)))
-        for i, (p, q) in clauses:
-            _same_pattern(c, p.lhs, q.lhs, (at, f".clauses[{i}].lhs"))
-        stack.extend((p.rhs, q.rhs, (at, f".clauses[{i}].rhs")) for i, (p, q) in reversed(clauses))
+        for i, (left, right) in clauses:
+            _same_pattern(c, left.lhs, right.lhs, (at, f".clauses[{i}].lhs"))
+        stack.extend((a.rhs, b.rhs, (at, f".clauses[{i}].rhs")) for i, (a, b) in reversed(clauses))
         stack.append((x.data, y.data, (at, ".data")))
     elif isinstance(x, Constructor):
         _same_constructor(c, x, y, at)

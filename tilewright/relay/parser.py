@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -585,7 +586,7 @@ class _Reader:
             text = token.text if token.kind == "number" else self.next().text
             value, sign = _plain_number(text), -1 if token.text == "-" else 1
             return value * sign
-        if token.text.rstrip("0123456789").removesuffix("f") in ("inf", "nan"):
+        if re.fullmatch(r"(inf|nan)(f\d*)?", token.text):
             return float(token.text[:3])
         if token.text in ("True", "False", "None"):
             return {"True": True, "False": False, "None": None}[token.text]
@@ -639,7 +640,7 @@ class _Reader:
         if token.text in self.generic or token.text in self.data:
             named: Any = self.generic.get(token.text) or self.data[token.text]
             if self.accept("["):
-                return TypeCall(named, self.listed("]", self.type))
+                return TypeCall(named, tuple(self.listed("]", self.type)))
             return TypeCall(named) if isinstance(named, GlobalTypeVar) else named
         if token.kind == "name":
             self.pos -= 1
@@ -722,7 +723,8 @@ def _number(text: str, sign: int) -> Constant:
         value = -float(digits)
     kind = f"{code}{suffix[1:] or 32}"
     made = const(value, kind)
-    if code == "float" and abs(made.numpy().item()) == float("inf"):
+    largest = {"float16": 65504.0, "float32": 3.4028234663852886e38}.get(kind, math.inf)
+    if code == "float" and abs(value) > largest:
         raise ValueError(f"{text} is larger than the largest {kind}")
     return made
 

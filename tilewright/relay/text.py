@@ -351,8 +351,9 @@ class _Printer:
                 lines.append("  " * (indent + 1) + "},")
             return [*lines, "  " * indent + "}" + self.comment(at)]
         if at.__class__ in _CELLS:
-            inner = ", ".join(map(self.atom, at.children()))
-            return [f"{_CELLS[at.__class__]}({inner})" + self.comment(at)]
+            cell: Any = at
+            inner = ", ".join(map(self.atom, cell.children()))
+            return [f"{_CELLS[at.__class__]}({inner})" + self.comment(cell)]
         if isinstance(at, Let):
             self.scopes.tail.add(at)
             uses, self.scopes.uses[at] = self.scopes.uses[at], 1  # inside its braces it ends the block

@@ -77,7 +77,8 @@ def flow_inputs(expr: Any) -> tuple[Any, ...]:
     if expr.__class__ is TupleGetItem:
         return (expr.tuple_value,)
     if expr.__class__ in _CELLS:
-        return tuple(expr.children())
+        cell: Any = expr
+        return tuple(cell.children())
     return ()
 
 

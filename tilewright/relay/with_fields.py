@@ -39,7 +39,7 @@ def _copying(kind: type, *fields: str) -> Callable[..., Any]:
     order = (*fields, "virtual_device", "span")
 
     def copy(expr: Any, *values: Any, **named: Any) -> Any:
-        if not isinstance(expr, kind):
+        if not issubclass(expr.__class__, kind):
             raise TypeError(
                 f"{kind.__name__}WithFields takes a relay.{kind.__name__}, not {type(expr).__name__}"
             )

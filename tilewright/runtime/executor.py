@@ -476,3 +476,12 @@ def _keeps_values(values: np.ndarray[Any, Any], dtype: str) -> bool:
         limits = np.iinfo(element)
         return bool(values.min() >= limits.min and values.max() <= limits.max)
     return bool(np.can_cast(values.dtype, element, "safe"))
+
+
+def __getattr__(name: str) -> Any:
+    """`AotModule`, the classic name of a model that was compiled ahead of time: all are."""
+    if name == "AotModule":
+        from .graph_module import GraphModule
+
+        return GraphModule
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,7 +11,6 @@ from ..ir.buffer import Buffer, BufferRegion, MatchBufferRegion, decl_buffer
 from ..ir.dtype import DataType
 from ..ir.errors import ScheduleError
 from ..ir.expr import *
-from ..ir.expr import UnknownSize as Any
 from ..ir.function import PrimFunc
 from ..ir.op import CallEffectKind, _registry
 from ..ir.ops import (
@@ -95,6 +94,7 @@ from ..ir.ops import (
 )
 from ..ir.stmt import *
 from ..ir.stmt import seq as stmt_seq
+from ..ir.tensor_type import Any as Any
 from . import stmt_functor
 
 

@@ -58,7 +58,7 @@ def bound_vars(expr: Any) -> list[Var]:
     """The parameters and let-bound variables in the expression."""
     out: dict[Var, None] = {}
     for part in _functions(expr):
-        for at in post_order(part):
+        for at in reversed(post_order(part)):  # a function binds before what is in it
             if isinstance(at, Function):
                 out.update(dict.fromkeys(at.params))
             elif isinstance(at, Let):

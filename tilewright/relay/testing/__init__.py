@@ -8,7 +8,6 @@ from ...absent import attributes
 from ...homes import lazily
 from ...ir.errors import TVMError
 from ...ir.module import IRModule
-from ...ir.transform import PassContext, Sequential
 from ..expr import Call, Function
 from ..transform.infer_type import infer_module, infer_type
 from ..ty import TensorType, tensor_fields
@@ -39,8 +38,9 @@ def run_opt_pass(expr: Any, opt_pass: Any, import_prelude: bool = False) -> Any:
     if import_prelude:
         mod.import_from_std("prelude.rly")
     passes = list(opt_pass) if isinstance(opt_pass, (list, tuple)) else [opt_pass]
-    with PassContext(opt_level=3):
-        mod = Sequential(passes)(infer_module(mod))
+    mod = infer_module(mod)
+    for each in passes:  # a single pass runs whatever its level, with the options of the context
+        mod = each(mod)
     return _like(expr, infer_module(mod))
 
 

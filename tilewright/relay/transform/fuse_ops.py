@@ -33,7 +33,9 @@ def map_graphs(mod: IRModule, work: Callable[[Function], Function]) -> IRModule:
     return mod.map_functions(lambda f: work(f) if isinstance(f, Function) and not is_primitive(f) else f)
 
 
-def fuse_ops(func: Function, level: int = 2, max_depth: int = 256, rows: bool = False) -> Function:
+def fuse_ops(
+    func: Function, level: int = 2, max_depth: int = 256, rows: bool = False, link: bool = False
+) -> Function:
     """Partition a function into functions that each become one kernel.
 
         %0 = nn.conv2d(%x, %w)               %f = fn (%p0, %p1, %p2, Primitive=1) {
@@ -43,7 +45,8 @@ def fuse_ops(func: Function, level: int = 2, max_depth: int = 256, rows: bool = 
     A node is fused with its immediate post-dominator, and all nodes between them, where the patterns of the operators
     allow it: elementwise and injective operators are fused into elementwise, injective or reduction operators; a
     convolution takes an elementwise epilogue. Where kernels hold whole `rows`, reductions along them are fused with the
-    operators on these rows (a norm). At level 0 each operator is a function of its own.
+    operators on these rows (a norm). At level 0 each operator is a function of its own. Numbers are part of a function;
+    with `link`, so are arrays.
     Needs: types.
     """
     func = short_joins(func)
@@ -51,7 +54,7 @@ def fuse_ops(func: Function, level: int = 2, max_depth: int = 256, rows: bool = 
     groups = _Groups(graph, max_depth, rows)
     if level >= 1:
         groups.join_all()
-    body = _Emit(graph, groups).run(func.body)
+    body = _Emit(graph, groups, link).run(func.body)
     if body is func.body:
         return func
     return Function(func.params, body, func.ret_type, func.type_params, func.attrs, func.span)
@@ -361,8 +364,8 @@ class _Groups:
 class _Emit:
     """Rebuilds the function with one call for each group."""
 
-    def __init__(self, graph: _Graph, groups: _Groups) -> None:
-        self.graph, self.groups = graph, groups
+    def __init__(self, graph: _Graph, groups: _Groups, link: bool) -> None:
+        self.graph, self.groups, self.link = graph, groups, link
         self.members: dict[int, list[_Node]] = {}
         for n in graph.nodes:
             self.members.setdefault(groups.root(n.index), []).append(n)
@@ -398,7 +401,7 @@ class _Emit:
         def take(child: Any) -> Any:
             if child in inner:
                 return inner[child]
-            if (child.__class__ is Constant and child.is_scalar) or isinstance(child, Op):
+            if (child.__class__ is Constant and (child.is_scalar or self.link)) or isinstance(child, Op):
                 return child
             if child not in params:
                 params[child] = Var(f"p{len(params)}", child.checked_type)
@@ -430,7 +433,8 @@ def FuseOps(fuse_opt_level: int = -1) -> Pass:
         depth = int(ctx.option("relay.FuseOps.max_depth"))
         target = Target.current(allow_none=True)
         rows = target is not None and target.is_gpu
-        fused = infer_module(map_graphs(mod, lambda f: fuse_ops(f, level, depth, rows)))
+        link = bool(ctx.option("relay.FuseOps.link_params"))
+        fused = infer_module(map_graphs(mod, lambda f: fuse_ops(f, level, depth, rows, link)))
         if not rows or level < 1:
             return fused
         return infer_module(map_graphs(fused, lambda f: join_results(f, _keeps_rows)))

@@ -294,7 +294,7 @@ class _Infer:
             return
         inner = getattr(pattern, "patterns", ())
         if isinstance(pattern, PatternConstructor):
-            made = pattern.constructor._checked_type
+            made: Any = pattern.constructor._checked_type
             if made is None:
                 raise RelayTypeError(
                     f"the constructor {pattern.constructor.name_hint} belongs to no relay.TypeData"
