@@ -95,6 +95,8 @@ class LayoutRewriter(Mutator):
         if all(d == 1 for d in kind.shape):
             expr = operand.plain()
             return R.reshape(expr, newshape=()) if kind.shape else expr
+        if names.blocks(old):
+            return None  # a part of a blocked axis may be repeated, which its layout does not say
         shape = (1,) * (len(old) - len(kind.shape)) + kind.shape
         expr = operand.plain()
         if len(shape) > len(kind.shape):
