@@ -227,6 +227,13 @@ def test_an_operand_beside_blocked_channels():
     def plain(attrs, inputs, types, out_type):
         return nn.conv2d(*inputs, **{**dict(attrs.items()), "data_layout": "NCHW", "kernel_layout": "OIHW"})
 
-    with relay.testing.temp_op_attr.TempOpAttr("nn.conv2d", "FTVMAlterOpLayout", plain):
-        after = check(relay.Function([x, w, z], y + z), T.AlterOpLayout(), **LOOSE)
-    assert count(after, "layout_transform") == 3  # both operands, and the result before the sum
+    parts = [
+        y + z,
+        relay.strided_slice(y, [0, 0], [1, 2], [1, 2]),
+        relay.concatenate([y, y], 1),
+        relay.sum(y, 1),
+    ]
+    for made in (*parts, nn.relu(y)):
+        with relay.testing.temp_op_attr.TempOpAttr("nn.conv2d", "FTVMAlterOpLayout", plain):
+            after = check(relay.Function([x, w, z], made), T.AlterOpLayout(), **LOOSE)
+        assert count(after, "layout_transform") == 3  # both operands, and the result
