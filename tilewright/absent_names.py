@@ -364,7 +364,7 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "relay.transform",
-        "InferCorrectLayoutOutput LayoutConfig infer_layout_utils",
+        "LayoutConfig",
         "layouts are chosen by one table",
         "use relay.transform.ConvertLayout with the layouts that you want",
     ),
