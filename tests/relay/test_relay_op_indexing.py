@@ -196,3 +196,12 @@ def test_refusals(build: Any, reason: str) -> None:
     with pytest.raises(relay.RelayTypeError) as caught:
         run_infer_type(build(var("x", 3, 4)))
     assert reason in str(caught.value)
+
+
+def test_slices_named_by_the_longest_list(run_graph):
+    x = np.arange(120, dtype="float32").reshape(2, 3, 4, 5)
+    v = relay.var("x", shape=x.shape)
+    made = relay.strided_slice(v, begin=[0, 1], end=[1, 3, 3], strides=[1, 1, 2, -1])
+    np.testing.assert_array_equal(run_graph(made, x=x), x[0:1, 1:3, :3:2, ::-1])
+    made = relay.strided_slice(v, begin=[1], end=[1, 2], slice_mode="size")
+    np.testing.assert_array_equal(run_graph(made, x=x), x[1:2, :2])

@@ -12,6 +12,7 @@ import tilewright as tvm
 from tilewright import relay
 from tilewright.relay.testing import check_grad, count_ops
 from tilewright.relay.transform import FirstOrderGradient, LazyGradientInit, gradient
+from tilewright.relay.transform.gradient import _need_known
 
 X = np.array([0.5, -2.0, 3.0], "float32")
 
@@ -199,6 +200,12 @@ def test_what_has_no_gradient_is_named() -> None:
     f = relay.var("f", relay.FuncType([relay.TensorType((3,))], relay.TensorType((3,))))
     with pytest.raises(tvm.TVMError, match="parameter %f is a function"):
         gradient(relay.Function([f], f(tensor("y"))))
+
+    class Other(relay.Expr):
+        """A kind of expression that the pass does not know."""
+
+    with pytest.raises(tvm.TVMError, match="a Other has no gradient here"):
+        _need_known(Other())
     relay.op.register_gradient("vision.roi_pool", lambda call, grad: [None])
     try:
         with pytest.raises(

@@ -216,3 +216,24 @@ def test_a_rule_of_the_program_acts_at_level_3():
     assert count(built["main"], "multiply") == 1
     packed = T.AlterOpLayout(pack=False)(tvm.IRModule.from_expr(func))
     assert count(packed["main"], "layout_transform") == 0
+
+
+def test_an_operand_beside_blocked_channels():
+    x, w, z = (
+        relay.var(n, shape=s) for n, s in (("x", (1, 2, 3, 3, 4)), ("w", (2, 2, 1, 1, 4, 4)), ("z", (3, 4)))
+    )
+    y = nn.conv2d(x, w, data_layout="NCHW4c", kernel_layout="OIHW4i4o", kernel_size=(1, 1), channels=8)
+
+    def plain(attrs, inputs, types, out_type):
+        return nn.conv2d(*inputs, **{**dict(attrs.items()), "data_layout": "NCHW", "kernel_layout": "OIHW"})
+
+    parts = [
+        y + z,
+        relay.strided_slice(y, [0, 0], [1, 2], [1, 2]),
+        relay.concatenate([y, y], 1),
+        relay.sum(y, 1),
+    ]
+    for made in (*parts, nn.relu(y)):
+        with relay.testing.temp_op_attr.TempOpAttr("nn.conv2d", "FTVMAlterOpLayout", plain):
+            after = check(relay.Function([x, w, z], made), T.AlterOpLayout(), **LOOSE)
+        assert count(after, "layout_transform") == 3  # both operands, and the result

@@ -125,7 +125,21 @@ def strided_slice(
     low, high = (
         [edge if v is None else v for v in known(places)] for places, edge in ((begin, 0), (end, 2**31 - 1))
     )
+    if axes is None:
+        _fill(low, high, steps, slice_mode)
     return given(begin=low, end=high, strides=steps)
+
+
+def _fill(low: list[Any], high: list[Any], strides: Any, slice_mode: str) -> None:
+    """Give the dimensions that only one of the lists names the ends of the whole dimension in the others."""
+    steps = known(strides)
+    steps = list(steps) if isinstance(steps, Sequence) and len(steps) > 1 else []
+    for d in range(max(len(low), len(high), len(steps) if slice_mode == "end" else 0)):
+        back = d < len(steps) and is_known(steps[d]) and steps[d] < 0
+        if d >= len(low):
+            low.append(2**31 - 1 if back else 0)
+        if d >= len(high):
+            high.append(-1 if slice_mode == "size" else -(2**31) if back else 2**31 - 1)
 
 
 def _slice_like_shape(data: TensorType, like: TensorType, axes: Any) -> list[Any]:

@@ -54,6 +54,7 @@ from .gradient import FirstOrderGradient as FirstOrderGradient
 from .gradient import LazyGradientInit as LazyGradientInit
 from .gradient import gradient as gradient
 from .group_attention import GroupAttention as GroupAttention
+from .infer_layout_utils import InferCorrectLayoutOutput as InferCorrectLayoutOutput
 from .infer_type import InferType as InferType
 from .infer_type import InferTypeLocal as InferTypeLocal
 from .infer_type import infer_module as infer_module

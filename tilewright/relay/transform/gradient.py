@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from ...ir.errors import TVMError
 from ...ir.module import GlobalVar, IRModule
 from ..analysis import free_vars, post_order
-from ..expr import Call, Expr, Function, If, Let, Tuple, TupleGetItem, Var
+from ..expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var
 from ..op.gradients.reverse import Adjoint, Reverse, as_adjoint, as_value, filled, has_floats
 from ..op.registry import RelayOp
 from ..ty import FuncType, TupleType
@@ -72,6 +72,9 @@ def lazy_gradient_init(func: Function) -> Function:
 LazyGradientInit = typed_pass(lazy_gradient_init, name="LazyGradientInit", opt_level=0)
 
 
+_KNOWN: Final = frozenset({Call, Constant, Function, If, Let, Tuple, TupleGetItem, Var})
+
+
 class _Gradient:
     """The functions of one program, each with its counterpart that returns gradients."""
 
@@ -97,6 +100,8 @@ class _Gradient:
     def straight(self, func: Function) -> Function:
         """Calls of functions inlined, unless they call themselves; values let-bound if there are scopes."""
         func = infer_type(_Inlined(self.mod).visit(func), self.mod)
+        for e in post_order(func):
+            _need_known(e)
         if any(isinstance(e, (If, Let, GlobalVar)) for e in post_order(func.body)):
             func = infer_type(to_a_normal_form(func), self.mod)
         return func
@@ -129,6 +134,15 @@ def _unused(name: str, mod: IRModule) -> GlobalVar:
         number += 1
         made = f"{name}_{number}"
     return GlobalVar(made)
+
+
+def _need_known(at: Any) -> None:
+    """Refuse what gradients do not pass through: silence would make them zero."""
+    if isinstance(at, Expr) and at.__class__ not in _KNOWN:
+        raise TVMError(
+            f"gradient: a {type(at).__name__} has no gradient here; write the function with lets, tuples, branches and "
+            "functions"
+        )
 
 
 def _need_data(kind: Any, what: str) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 from .. import op as R
 from ..expr import Call, Expr, Tuple, TupleGetItem
 from ..op import layouts as names
+from ..op.traits import is_regular, traits_of
 from .rewriting import Mutator, name_of
 
 Choose = Callable[[Call, Call], Call | None]
@@ -52,6 +53,17 @@ class Laid:
         if self.parts is not None:
             return Tuple([p.plain() for p in self.parts])
         return self.in_layout(self.old) if self.moved else self.expr
+
+
+def _blocked(operand: Laid) -> bool:
+    """Whether the program itself has an operand in blocks, so that its axes are not its letters."""
+    return operand.moved and bool(names.blocks(operand.old))
+
+
+def _knows_blocks(at: Call) -> bool:
+    """Whether an operator has no axes of its own, names its layout, or has a rule of the program."""
+    own: Any = at.op.get_attr("FInferCorrectLayout")
+    return own is not None or is_regular(at.op) or traits_of(at).layout == "attribute"
 
 
 def plain_part(layout: str, gone: str) -> str:
@@ -95,6 +107,8 @@ class LayoutRewriter(Mutator):
         if all(d == 1 for d in kind.shape):
             expr = operand.plain()
             return R.reshape(expr, newshape=()) if kind.shape else expr
+        if names.blocks(old):
+            return None  # a part of a blocked axis may be repeated, which its layout does not say
         shape = (1,) * (len(old) - len(kind.shape)) + kind.shape
         expr = operand.plain()
         if len(shape) > len(kind.shape):
@@ -133,7 +147,13 @@ class LayoutRewriter(Mutator):
         carried = [self.get(a) for a in at.args]
         if not any(c.moved for c in carried) and not self._moved_fields(at):
             return None
+        if not _knows_blocks(at) and any(_blocked(c) for c in self._all(at, carried)):
+            return None
         return self.rule_of(at)(self, at, carried)
+
+    def _all(self, at: Call, carried: list[Laid]) -> list[Laid]:
+        """The operands, and the fields of those that are tuples."""
+        return carried + [self.get(f) for a in at.args if isinstance(a, Tuple) for f in a.fields]
 
     def _moved_fields(self, at: Call) -> bool:
         return any(isinstance(a, Tuple) and any(self.get(f).moved for f in a.fields) for a in at.args)
