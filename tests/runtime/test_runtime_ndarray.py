@@ -343,3 +343,9 @@ def test_a_view_beyond_the_array_is_refused():
         whole._create_view([4], relative_byte_offset=2)
     with pytest.raises(ValueError, match=r"cannot reshape array of shape \(64,\) into shape \(32,\)"):
         whole.reshape(32)
+
+
+def test_devices_by_text():
+    assert runtime.device("cuda:1") == Device(2, 1) and runtime.device("cpu") == Device(1, 0)
+    with pytest.raises(ValueError, match="the number of the device is missing"):
+        runtime.device("cuda:")

@@ -246,3 +246,16 @@ def test_a_stage_that_reads_other_elements_of_the_step_before():
     for t in range(1, m):
         want[t] = want[t - 1][::-1] + 1
     np.testing.assert_array_equal(got, want)
+
+
+def test_graphs_of_operations():
+    A, B, C = blur()
+    s = te.create_schedule(C.op)
+    s[B].compute_at(s[C], C.op.axis[1])
+    graph = te.schedule.CreateReadGraph([C.op])
+    assert list(graph) == [A.op, B.op, C.op] and graph[C.op] == [B]
+    assert te.schedule.PostDFSOrder([C.op], graph) == [A.op, B.op, C.op]
+    path = te.schedule.CreateAttachPath(s)
+    assert path[B.op] == [C.op.axis[1], C.op.axis[0]] and path[C.op] == []
+    _X, s1, s2, result = recurrence()
+    assert te.schedule.ScanGetBody(result.op) == [s1.op, s2.op]

@@ -325,6 +325,11 @@ def device(dev_type: Any, dev_id: int = 0) -> Device:
         kind = getattr(dev_type, "kind", None)
         dev_type = getattr(kind, "name", None) or str(kind or dev_type)
     words = dev_type.split()
+    if words and ":" in words[0]:  # as in "cuda:1"
+        words[0], _, number = words[0].partition(":")
+        if not number.isdigit():
+            raise ValueError(f"the number of the device is missing in {dev_type!r}; write {words[0]}:0")
+        dev_id = int(number)
     mask = Device.STR2MASK.get(words[0]) if words else None
     if mask is None:
         raise ValueError(f"unknown device {dev_type!r}; known are {', '.join(Device.STR2MASK)}")

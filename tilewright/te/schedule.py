@@ -20,7 +20,7 @@ from ..tir.schedule import Schedule as TirSchedule
 from ..tir.schedule.index_map import IndexMap
 from ..tir.schedule.inline import short_first
 from .create_prim_func import PrimFuncBuilder
-from .graph import post_order
+from .graph import OpGraph, post_order
 from .relations import Fuse as Fuse
 from .relations import Singleton as Singleton
 from .relations import Split as Split
@@ -550,3 +550,33 @@ def _inline(schedule: Schedule, fits: Callable[[list[Any], list[Any]], bool]) ->
         reads = [n for e in op.body for n in pre_order(e) if isinstance(n, ProducerLoad)]
         if all(fits(axes, list(n.indices)) for n in reads):
             stage.compute_inline()
+
+
+def CreateReadGraph(ops: Sequence[Operation]) -> Map:
+    """For each operation behind `ops` the tensors that it reads."""
+    return Map({op: list(op.input_tensors) for op in post_order(ops)})
+
+
+def PostDFSOrder(ops: Sequence[Operation], graph: Mapping[Operation, Any] | None = None) -> list[Operation]:
+    """The operations behind `ops`, each after those that it reads."""
+    return [op for op in post_order(ops) if graph is None or op in graph]
+
+
+def CreateAttachPath(schedule: Schedule) -> Map:
+    """For each stage the loops that it is computed in, innermost first."""
+    out = Map()
+    for stage in schedule.stages:
+        path: list[IterVar] = []
+        found = stage.attached()
+        while found is not None:
+            parent, axis = found
+            at = parent._position(axis)
+            path += reversed(parent.leaf_iter_vars[: at + 1])
+            found = parent.attached()
+        out[stage.op] = path
+    return out
+
+
+def ScanGetBody(scan: ScanOp) -> list[Operation]:
+    """The operations of a scan's step, in order."""
+    return list(OpGraph([scan]).body(scan))
