@@ -259,3 +259,25 @@ def test_graphs_of_operations():
     assert path[B.op] == [C.op.axis[1], C.op.axis[0]] and path[C.op] == []
     _X, s1, s2, result = recurrence()
     assert te.schedule.ScanGetBody(result.op) == [s1.op, s2.op]
+
+
+# ---------------------------------------------------------------------------- buffers that broadcast
+def test_a_dimension_of_one_stands_for_any_size():
+    m, n, o = ([te.size_var(f"{x}{i}") for i in range(3)] for x in "mno")
+    A, B = te.placeholder(m, name="A"), te.placeholder(n, name="B")
+    C = te.compute(o, lambda *i: A[i] + B[i], name="C")
+    binds = {t: tir.decl_buffer(t.shape, t.dtype, t.op.name, buffer_type="auto_broadcast") for t in (A, B)}
+    add = tvm.build(te.create_schedule(C.op), [A, B, C], "llvm", binds=binds)
+    rng = np.random.default_rng(0)
+    a = rng.random((2, 4, 3), "float32")
+    for shape in ((2, 1, 1), (1, 4, 1), (2, 4, 3), (1, 1, 1)):
+        b, c = rng.random(shape, "float32"), tvm.nd.array(a * 0)
+        add(tvm.nd.array(a), tvm.nd.array(b), c)
+        np.testing.assert_array_equal(c.numpy(), a + b)
+
+
+def test_what_buffers_that_broadcast_refuse():
+    with pytest.raises(ValueError, match="the types are 'default' and 'auto_broadcast'"):
+        tir.decl_buffer((4,), buffer_type="circular")
+    with pytest.raises(ValueError, match="has the strides of its shape; give none"):
+        tir.decl_buffer((4,), strides=[2], buffer_type="auto_broadcast")
