@@ -281,3 +281,43 @@ def test_what_buffers_that_broadcast_refuse():
         tir.decl_buffer((4,), buffer_type="circular")
     with pytest.raises(ValueError, match="has the strides of its shape; give none"):
         tir.decl_buffer((4,), strides=[2], buffer_type="auto_broadcast")
+
+
+# ---------------------------------------------------------------------------- ranges that depend on the point
+def test_a_reduction_over_a_triangle():
+    X = te.placeholder((9,), name="X")
+
+    def rule(i):
+        k = te.reduce_axis((i, i * 2 - 1), "k")
+        return te.sum(X[k], axis=k)
+
+    Y = te.compute((5,), rule, name="Y")
+    (k,) = Y.op.reduce_axis
+    assert str(k.dom) == "Range(0, 7)" and "k" in str(Y.op.body[0].condition)
+    s = te.create_schedule(Y.op)
+    s[Y].split(k, factor=2)
+    func = same(s, [X, Y])
+    x = np.arange(9, dtype="float32")
+    y = np.zeros(5, "float32")
+    tir.interpret(func, x, y)
+    np.testing.assert_array_equal(y, [x[i : max(i, 2 * i - 1)].sum() for i in range(5)])
+
+
+def test_a_reducer_that_depends_on_the_point():
+    X = te.placeholder((6,), name="X")
+    k = te.reduce_axis((0, 6), "k")
+
+    def rule(i):
+        longest = te.comm_reducer(lambda x, y: te.max(x + y, i.astype("float32")), lambda t: te.const(0, t))
+        return longest(X[k], axis=k)
+
+    Y = te.compute((4,), rule, name="Y")
+    x = np.array([-9, 1, 2, -1, 0, 1], "float32")
+    _, y = run(te.create_schedule(Y.op), [X, Y], x, np.zeros(4, "float32"))
+    want = []
+    for i in range(4):
+        total = 0
+        for value in x:
+            total = max(total + value, i)
+        want.append(total)
+    np.testing.assert_array_equal(y, want)

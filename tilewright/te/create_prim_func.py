@@ -461,6 +461,9 @@ def _reduction(
     start = [lower.visit(e) for e in r.init or r.combiner.identity_element]
     init = seq(*(BufferStore(b, e, at) for b, e in zip(buffers, start, strict=True)))
     made = r.combiner([BufferLoad(b, tuple(at)) for b in buffers], source)
+    known = {*r.combiner.lhs, *r.combiner.rhs}
+    if any(isinstance(n, Var) and n not in known for n in unique_nodes(r.combiner.result)):
+        made = tuple(lower.visit(e) for e in made)  # it depends on the point
     if len(buffers) == 1:
         return init, BufferStore(buffers[0], made[0], at), [*start, *source]
     parts = [Var(f"v_{b.name}", b.dtype) for b in buffers]
