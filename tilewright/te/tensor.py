@@ -300,7 +300,8 @@ def _over_boxes(axis: Sequence[IterVar], body: Sequence[PrimExpr]) -> tuple[Prim
     te.sum(X[k], axis=k)   for k from 0 to i < 10   ->   te.sum(X[k], axis=k, where=k < i)   for k from 0 to 10
     """
     first = body[0]
-    own = {iv.var for iv in axis}
+    # Only a range between constants has a greatest one.
+    own = {iv.var for iv in axis if isinstance(iv.dom.min, IntImm) and isinstance(iv.dom.extent, IntImm)}
     if not isinstance(first, Reduce) or not any(_names_of(iv) & own for iv in first.axis):
         return tuple(body)
     ana = Analyzer()
@@ -311,7 +312,8 @@ def _over_boxes(axis: Sequence[IterVar], body: Sequence[PrimExpr]) -> tuple[Prim
     for iv in first.axis:
         end = ops.add(iv.dom.min, iv.dom.extent)
         low, high = ana.const_int_bound(iv.dom.min).min_value, ana.const_int_bound(end).max_value
-        if not _names_of(iv) & own or not 0 <= high - low < 1 << 31:
+        names = _names_of(iv)
+        if not names or not names <= own or high <= low:
             axes.append(iv)
             continue
         made = IterVar(Range(low, high), Var(iv.var.name, iv.var.dtype), IterVar.CommReduce)
