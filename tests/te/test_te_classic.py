@@ -321,3 +321,9 @@ def test_a_reducer_that_depends_on_the_point():
             total = max(total + value, i)
         want.append(total)
     np.testing.assert_array_equal(y, want)
+
+
+def test_the_type_of_indices_may_stand_behind_the_tensors():
+    A, _B, C = chain(4)
+    assert te.create_prim_func([A, C], None).buffer_params()[0].shape[0].dtype == "int32"
+    assert te.create_prim_func([A, C], "int64").buffer_params()[0].shape[0].dtype == "int64"
