@@ -6,7 +6,6 @@ import pytest
 
 from tilewright.ir import structural_equal
 from tilewright.ir.buffer import BufferRegion, decl_buffer
-from tilewright.ir.errors import UnsupportedError
 from tilewright.ir.expr import BufferLoad, IntImm, Ramp, Range, Var, const
 from tilewright.ir.stmt import BufferStore
 from tilewright.ir.types import PointerType, PrimType
@@ -44,8 +43,8 @@ def test_contradictions() -> None:
     pointer = Var("p", PointerType(PrimType("int8"), "local"))
     with pytest.raises(ValueError, match="buffer B: scope 'shared', but its data pointer is in 'local'"):
         decl_buffer((4,), "int8", "B", data=pointer, scope="shared")
-    with pytest.raises(UnsupportedError, match="buffers do not broadcast by themselves"):
-        decl_buffer((4,), buffer_type="auto_broadcast")
+    with pytest.raises(ValueError, match="the types are"):
+        decl_buffer((4,), buffer_type="circular")
     assert decl_buffer((4,), buffer_type="default").ndim == 1
 
 

@@ -259,3 +259,71 @@ def test_graphs_of_operations():
     assert path[B.op] == [C.op.axis[1], C.op.axis[0]] and path[C.op] == []
     _X, s1, s2, result = recurrence()
     assert te.schedule.ScanGetBody(result.op) == [s1.op, s2.op]
+
+
+# ---------------------------------------------------------------------------- buffers that broadcast
+def test_a_dimension_of_one_stands_for_any_size():
+    m, n, o = ([te.size_var(f"{x}{i}") for i in range(3)] for x in "mno")
+    A, B = te.placeholder(m, name="A"), te.placeholder(n, name="B")
+    C = te.compute(o, lambda *i: A[i] + B[i], name="C")
+    binds = {t: tir.decl_buffer(t.shape, t.dtype, t.op.name, buffer_type="auto_broadcast") for t in (A, B)}
+    add = tvm.build(te.create_schedule(C.op), [A, B, C], "llvm", binds=binds)
+    rng = np.random.default_rng(0)
+    a = rng.random((2, 4, 3), "float32")
+    for shape in ((2, 1, 1), (1, 4, 1), (2, 4, 3), (1, 1, 1)):
+        b, c = rng.random(shape, "float32"), tvm.nd.array(a * 0)
+        add(tvm.nd.array(a), tvm.nd.array(b), c)
+        np.testing.assert_array_equal(c.numpy(), a + b)
+
+
+def test_what_buffers_that_broadcast_refuse():
+    with pytest.raises(ValueError, match="the types are 'default' and 'auto_broadcast'"):
+        tir.decl_buffer((4,), buffer_type="circular")
+    with pytest.raises(ValueError, match="has the strides of its shape; give none"):
+        tir.decl_buffer((4,), strides=[2], buffer_type="auto_broadcast")
+
+
+# ---------------------------------------------------------------------------- ranges that depend on the point
+def test_a_reduction_over_a_triangle():
+    X = te.placeholder((9,), name="X")
+
+    def rule(i):
+        k = te.reduce_axis((i, i * 2 - 1), "k")
+        return te.sum(X[k], axis=k)
+
+    Y = te.compute((5,), rule, name="Y")
+    (k,) = Y.op.reduce_axis
+    assert str(k.dom) == "Range(0, 7)" and "k" in str(Y.op.body[0].condition)
+    s = te.create_schedule(Y.op)
+    s[Y].split(k, factor=2)
+    func = same(s, [X, Y])
+    x = np.arange(9, dtype="float32")
+    y = np.zeros(5, "float32")
+    tir.interpret(func, x, y)
+    np.testing.assert_array_equal(y, [x[i : max(i, 2 * i - 1)].sum() for i in range(5)])
+
+
+def test_a_reducer_that_depends_on_the_point():
+    X = te.placeholder((6,), name="X")
+    k = te.reduce_axis((0, 6), "k")
+
+    def rule(i):
+        longest = te.comm_reducer(lambda x, y: te.max(x + y, i.astype("float32")), lambda t: te.const(0, t))
+        return longest(X[k], axis=k)
+
+    Y = te.compute((4,), rule, name="Y")
+    x = np.array([-9, 1, 2, -1, 0, 1], "float32")
+    _, y = run(te.create_schedule(Y.op), [X, Y], x, np.zeros(4, "float32"))
+    want = []
+    for i in range(4):
+        total = 0
+        for value in x:
+            total = max(total + value, i)
+        want.append(total)
+    np.testing.assert_array_equal(y, want)
+
+
+def test_the_type_of_indices_may_stand_behind_the_tensors():
+    A, _B, C = chain(4)
+    assert te.create_prim_func([A, C], None).buffer_params()[0].shape[0].dtype == "int32"
+    assert te.create_prim_func([A, C], "int64").buffer_params()[0].shape[0].dtype == "int64"

@@ -325,7 +325,7 @@ def test_a_range_that_depends_on_the_point():
 
     hint = "\n  at @\n  hint: let the axis run over the greatest range and say which points count with where="
     refused(
-        lambda: te.compute((4,), triangle, name="C"),
+        lambda: te.compute((n,), triangle, name="C"),
         "te.compute `C`: the range of reduction axis `j` depends on `i`" + hint,
     )
     refused(

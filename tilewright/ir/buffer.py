@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from .dtype import HANDLE, INT32, DataType
-from .errors import UnsupportedError
 from .expr import Add, BufferLoad, IntImm, PrimExpr, Ramp, Range, Sub, Var, const, const_value, convert, whole
 from .node import Node, node
-from .ops import add, call, floordiv, mul, product, sub
+from .ops import add, call, floordiv, min_of, mul, product, sub
 from .types import PointerType, PrimType
 
 
@@ -231,6 +230,17 @@ class MatchBufferRegion(Node):
     source: BufferRegion
 
 
+def _broadcast_strides(shape: Sequence[PrimExpr]) -> tuple[PrimExpr, ...]:
+    """The strides of row-major order, and 0 where a dimension is 1: min(dim - 1, 1) is 0 there, and 1 elsewhere."""
+    out: list[PrimExpr] = []
+    size: PrimExpr = const(1, shape[-1].dtype) if shape else const(1)
+    for dim in reversed(shape):
+        one = const(1, dim.dtype)
+        out.append(mul(min_of(sub(dim, one), one), size))
+        size = mul(size, dim)
+    return tuple(reversed(out))
+
+
 def decl_buffer(
     shape: Any,
     dtype: str | None = None,
@@ -245,10 +255,13 @@ def decl_buffer(
     axis_separators: Any = None,
     span: Any = None,
 ) -> Buffer:
-    """A buffer; by default contiguous, aligned to 64 bytes, with offset 0 in memory of its own."""
-    if buffer_type not in ("", "default"):
-        raise UnsupportedError(
-            f"decl_buffer(buffer_type={buffer_type!r}): buffers do not broadcast by themselves"
+    """A buffer; by default contiguous, aligned to 64 bytes, with offset 0 in memory of its own.
+
+    With `buffer_type="auto_broadcast"` a dimension that has the size 1 when the program runs stands for any size.
+    """
+    if buffer_type not in ("", "default", "auto_broadcast"):
+        raise ValueError(
+            f"decl_buffer(buffer_type={buffer_type!r}): the types are 'default' and 'auto_broadcast'"
         )
     dims = tuple(convert(whole(d)) for d in (shape if isinstance(shape, (tuple, list)) else (shape,)))
     kind = DataType(dtype or "float32")
@@ -259,6 +272,12 @@ def decl_buffer(
         held = data.type_annotation.storage_scope or "global"
         if held != scope:
             raise ValueError(f"buffer {name}: scope {scope!r}, but its data pointer is in {held!r}")
+    if buffer_type == "auto_broadcast":
+        if strides:
+            raise ValueError(
+                f"buffer {name}: a buffer that broadcasts has the strides of its shape; give none"
+            )
+        strides = _broadcast_strides(dims)
     index_type = dims[0].dtype if dims else INT32
     if offset_factor and elem_offset is None:
         elem_offset = Var(f"{name}_elem_offset", index_type)

@@ -461,6 +461,9 @@ def _reduction(
     start = [lower.visit(e) for e in r.init or r.combiner.identity_element]
     init = seq(*(BufferStore(b, e, at) for b, e in zip(buffers, start, strict=True)))
     made = r.combiner([BufferLoad(b, tuple(at)) for b in buffers], source)
+    known = {*r.combiner.lhs, *r.combiner.rhs}
+    if any(isinstance(n, Var) and n not in known for n in unique_nodes(r.combiner.result)):
+        made = tuple(lower.visit(e) for e in made)  # it depends on the point
     if len(buffers) == 1:
         return init, BufferStore(buffers[0], made[0], at), [*start, *source]
     parts = [Var(f"v_{b.name}", b.dtype) for b in buffers]
@@ -530,14 +533,18 @@ def build_prim_func(
 
 
 def create_prim_func(
-    ops: Iterable[Tensor | Var] | Tensor, *more: Tensor | Var, index_dtype_override: str | None = None
+    ops: Iterable[Tensor | Var] | Tensor,
+    *more: Tensor | Var | str | None,
+    index_dtype_override: str | None = None,
 ) -> PrimFunc:
     """The loop program that computes tensor expressions. Its parameters are the given tensors and variables, in order.
 
     func = te.create_prim_func([A, B, C])
 
-    `index_dtype_override` is the type of loops and indices, such as "int64".
+    `index_dtype_override` is the type of loops and indices, such as "int64"; it may stand behind the list.
     """
     first = [ops] if isinstance(ops, (Tensor, Var)) else list(ops)
+    if len(more) == 1 and (more[0] is None or isinstance(more[0], str)):
+        index_dtype_override, more = more[0], ()
     with deep_programs():
-        return build_prim_func([*first, *more], index_dtype_override=index_dtype_override)[0]
+        return build_prim_func([*first, *more], index_dtype_override=index_dtype_override)[0]  # type: ignore[list-item]

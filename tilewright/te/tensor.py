@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from ..absent import absent
+from ..arith import Analyzer
 from ..ir import ops
 from ..ir.dtype import DataType
 from ..ir.equal import structural_equal
@@ -24,6 +25,7 @@ from ..ir.expr import (
     convert,
     whole,
 )
+from ..ir.functor import substitute
 from ..ir.span import Span, user_span
 from ..ir.stmt import Stmt
 from .broadcast import broadcast_indices, broadcast_shape
@@ -205,7 +207,7 @@ class ComputeOp(BaseComputeOp):
         body: Sequence[PrimExpr],
     ) -> None:
         super().__init__(name, tag, attrs)
-        self._axis, self.body = tuple(axis), tuple(body)
+        self._axis, self.body = tuple(axis), _over_boxes(axis, body)
         first = self.body[0]
         self._reduce_axis = first.axis if isinstance(first, Reduce) else ()
         self._check_reductions()
@@ -290,6 +292,56 @@ class ComputeOp(BaseComputeOp):
                     f"reduce over it, as in te.sum(…, axis={n.name})",
                 )
         return tuple(inputs)
+
+
+def _over_boxes(axis: Sequence[IterVar], body: Sequence[PrimExpr]) -> tuple[PrimExpr, ...]:
+    """Reductions whose range depends on the point, over the greatest range, with a condition.
+
+    te.sum(X[k], axis=k)   for k from 0 to i < 10   ->   te.sum(X[k], axis=k, where=k < i)   for k from 0 to 10
+    """
+    first = body[0]
+    # Only a range between constants has a greatest one.
+    own = {iv.var for iv in axis if isinstance(iv.dom.min, IntImm) and isinstance(iv.dom.extent, IntImm)}
+    if not isinstance(first, Reduce) or not any(_names_of(iv) & own for iv in first.axis):
+        return tuple(body)
+    ana = Analyzer()
+    ana.bind_ranges({iv.var: iv.dom for iv in axis})
+    table: dict[Var, Var] = {}
+    axes: list[IterVar] = []
+    where: PrimExpr = const(True)
+    for iv in first.axis:
+        end = ops.add(iv.dom.min, iv.dom.extent)
+        low, high = ana.const_int_bound(iv.dom.min).min_value, ana.const_int_bound(end).max_value
+        names = _names_of(iv)
+        if not names or not names <= own or high <= low:
+            axes.append(iv)
+            continue
+        made = IterVar(Range(low, high), Var(iv.var.name, iv.var.dtype), IterVar.CommReduce)
+        reduction_vars[made.var] = None
+        table[iv.var] = made.var
+        axes.append(made)
+        inside = ops.all(ops.greater_equal(made.var, iv.dom.min), ops.less(made.var, end))
+        where = ops.logical_and(where, inside)
+    if not table:
+        return tuple(body)
+    return tuple(
+        b.replace(
+            source=tuple(substitute(e, table) for e in b.source),
+            axis=tuple(axes),
+            condition=ops.logical_and(where, substitute(b.condition, table)),
+        )
+        if isinstance(b, Reduce)
+        else b
+        for b in body
+    )
+
+
+def _names_of(iv: IterVar) -> set[Var]:
+    """The variables in the range of an axis; none if it depends on elements of a tensor, too."""
+    found = list(unique_nodes([iv.dom]))
+    return (
+        set() if any(isinstance(n, ProducerLoad) for n in found) else {n for n in found if isinstance(n, Var)}
+    )
 
 
 class ExternOp(Operation):
