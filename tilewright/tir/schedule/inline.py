@@ -387,9 +387,10 @@ def _reordered(me: BlockRealize, indices: Sequence[PrimExpr]) -> _Places | None:
     places = [Var(str(i), i.dtype) for i in indices]  # the names are for messages
     domains = []
     for s, i in zip(sums, indices, strict=True):
-        if s.args and not is_one(s.args[0].scale):
+        part: Any = s.args[0] if s.args else None
+        if part is not None and not is_one(part.scale):
             return None
-        domains.append(Range.from_min_extent(s.base, s.args[0].extent if s.args else const(1, i.dtype)))
+        domains.append(Range.from_min_extent(s.base, const(1, i.dtype) if part is None else part.extent))
     back = inverse_affine_iter_map(sums, places)
     for v, dom in doms.items():
         if v not in back:
