@@ -236,3 +236,18 @@ def test_whole_numbers_above_minus_one_are_not_negative(
     assert ana.can_prove(least(n) <= most(n))
     assert all(least(k) <= most(k) for k in range(-100, 300))
     assert not ana.can_prove(least(n) < most(n))
+
+
+def test_remainders_rounded_towards_zero_say_what_floored_ones_do() -> None:
+    x = Var("x", "int32")
+    ana = Analyzer()
+    with ana.constraint_scope(ops.truncmod(x, 3).equal(2)), ana.constraint_scope(ops.truncmod(x, 5).equal(3)):
+        assert ana.modular_set(x) == (15, 8)
+        assert ana.can_prove(x > 0)
+    with ana.constraint_scope(ops.truncmod(x, 4).equal(-1)):
+        assert ana.modular_set(x) == (4, 3)
+        assert ana.can_prove(x < 0)
+    with ana.constraint_scope(ops.truncmod(x, 4).equal(0)):
+        assert ana.modular_set(x) == (4, 0)
+        assert not ana.can_prove(x >= 0)
+    assert ana.modular_set(x) == (1, 0)

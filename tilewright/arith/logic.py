@@ -8,7 +8,7 @@ from math import gcd
 from typing import Any, Final
 
 from ..ir.dtype import BOOL, DataType
-from ..ir.expr import EQ, GE, GT, LE, LT, NE, And, Call, IntImm, Not, Or, PrimExpr
+from ..ir.expr import EQ, GE, GT, LE, LT, NE, And, Call, FloorMod, IntImm, Mod, Not, Or, PrimExpr
 from ..ir.ops import logical_and, logical_not, logical_or
 from .algebra import Algebra
 from .facts import BIG
@@ -289,11 +289,24 @@ class Logic(Algebra):
             return
         if cls is not IntImm:
             self._set(self.truths, skey(e), (frozenset(expr_vars(e)), holds))
+        if holds and cls is EQ:
+            self._assume_truncated(e)
         c = self.comparison(e)
         if c is not None:
             made = self.reduced(c if holds else c.negated())
             if isinstance(made, Cmp):
                 self._assume_cmp(made)
+
+    def _assume_truncated(self, e: EQ) -> None:
+        """From `truncmod(x, c) == r`: x has the residue r, and is positive if r is."""
+        if e.a.__class__ is not Mod or e.b.__class__ is not IntImm or not is_index(e.a.dtype):
+            return
+        x, divisor, rest = e.a.a, e.a.b, e.b.value  # type: ignore[attr-defined]
+        if divisor.__class__ is not IntImm or divisor.value < 1 or abs(rest) >= divisor.value:
+            return
+        self.assume(EQ(FloorMod(x, divisor), IntImm(x.dtype, rest % divisor.value)))
+        if rest:
+            self.assume((GT if rest > 0 else LT)(x, IntImm(x.dtype, 0)))
 
     def _assume_cmp(self, c: Cmp) -> None:
         if c.op == NONNEG:

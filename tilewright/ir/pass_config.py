@@ -270,7 +270,7 @@ _TABLE: Final[tuple[Option, ...]] = (
         "the CUDA compiler does so if a kernel only reads a buffer",
     ),
     Option(
-        "tir.enable_buffer_predication",
+        "tir.enable_buffer_level_predication",
         bool,
         False,
         "mask the tails of vector loops",

@@ -8,6 +8,7 @@ import typing
 
 from ..homes import home_of, lazily
 from ..ir.buffer import Buffer, BufferRegion, MatchBufferRegion, decl_buffer
+from ..ir.data_layout import BijectiveLayout, Layout, bijective_layout, layout
 from ..ir.dtype import DataType
 from ..ir.errors import ScheduleError
 from ..ir.expr import *

@@ -185,3 +185,17 @@ def test_accesses_that_certainly_leave_the_buffer():
         analysis.OOBChecker()(IRModule({"bad": bad}))
     assert "A: index `i + 8` of dimension 0 is not in 0 … 8" in str(error.value)
     assert "A: index `i - 4` of dimension 0 is not in 0 … 8" in str(error.value)
+
+
+def test_a_returned_value_is_no_effect():
+    @T.prim_func
+    def product(n: T.int32, m: T.int32) -> T.int32:
+        T.ret(n * m)
+
+    @T.prim_func
+    def asked(n: T.int32) -> T.int32:
+        T.ret(T.call_extern("int32", "rand"))
+
+    assert analysis.is_pure_function(product)
+    with pytest.raises(AssertionError, match="asked is not pure: it calls"):
+        analysis.assert_pure_function(asked)

@@ -74,7 +74,15 @@ def test_get_gives_the_statement():
     assert isinstance(sch.get(i), For) and sch.get(i).loop_var is i.var
     assert isinstance(sch.get(block), Block) and sch.get(block).name_hint == "B"
     assert sch.get(sch.get(i).extent) is sch.get(i).extent
-    assert sch.get_sref(i) is sch.get(i)
+    assert sch.get_sref(i).stmt is sch.get(i)
+
+
+def test_a_decomposed_reduction_is_found_by_both_names():
+    sch = tir.Schedule(matmul)
+    sch.decompose_reduction("C", sch.get_loops("C")[2])
+    assert sch.get(sch.get_block("C_update")) is sch.get(sch.get_block("C"))
+    with pytest.raises(tir.ScheduleError, match="no block named 'B_update'"):
+        sch.get_block("B_update")
 
 
 def test_handles_print_their_names():

@@ -197,7 +197,6 @@ def test_a_padded_window(expect, agree):
         @T.prim_func(private=True)
         def main(A: T.Buffer((10,), "int32"), B: T.Buffer((10,), "int32")):
             B[0] = 0
-            B[0] = B[0]
             for k in T.serial(1, 3):
                 B[0] = B[0] + A[k - 1]
             for i in T.serial(1, 9):
@@ -207,7 +206,6 @@ def test_a_padded_window(expect, agree):
             B[9] = 0
             for k in range(2):
                 B[9] = B[9] + A[k + 8]
-            B[9] = B[9]
         """,
     )
     agree(before, made, *data(10, 10))

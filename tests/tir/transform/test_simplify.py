@@ -254,3 +254,22 @@ def test_nothing_to_do_is_the_same_object():
 def test_meaning(func):
     made = simplify(func)
     assert_same(func, made)
+
+
+def test_a_store_of_an_element_to_its_own_place_goes(expect):
+    @T.prim_func
+    def f(A: T.Buffer((8,), "float32"), n: T.int32):
+        for i in range(8):
+            A[i] = A[i + n - n]
+        A[0] = A[1]
+
+    expect(
+        simplify(f),
+        """
+        @T.prim_func
+        def f(A: T.Buffer((8,), "float32"), n: T.int32):
+            for i in range(8):
+                T.evaluate(0)
+            A[0] = A[1]
+        """,
+    )

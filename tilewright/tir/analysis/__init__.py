@@ -7,9 +7,11 @@ from typing import Any
 
 from ...ir import functor as _functor
 from ...ir.equal import structural_equal
-from ...ir.expr import PrimExpr, Var
+from ...ir.errors import TVMError
+from ...ir.expr import Call, PrimExpr, Var
 from ...ir.function import PrimFunc
 from ...ir.functor import pre_order
+from ...ir.op import Op
 from ...ir.stmt import BufferStore
 from .effects import can_trap, has_effect, is_pure, side_effect
 from .lca import detect_buffer_access_lca, find_anchor_block
@@ -49,6 +51,10 @@ __all__ = [
 ]
 
 
+class ImpureFunctionError(TVMError, AssertionError, ValueError):
+    """A function with an effect that its caller can observe."""
+
+
 def undefined_vars(node: Any, defs: Iterable[Var] = ()) -> list[Var]:
     """The variables that `node` uses and does not define, less those in `defs`."""
     return _functor.undefined_vars(node, defs)
@@ -64,9 +70,14 @@ def _effects(func: PrimFunc) -> list[str]:
     for m in pre_order(func.body):
         if isinstance(m, BufferStore) and m.buffer.data in {b.data for b in func.buffer_map.values()}:
             found.append(f"it writes to {m.buffer.name}")
-        elif m.__class__.__name__ == "Call" and side_effect(m) > 2:
+        elif isinstance(m, Call) and not _returns(m) and side_effect(m) > 2:
             found.append(f"it calls `{m}`")
     return found
+
+
+def _returns(m: Call) -> bool:
+    """Whether a call hands a value to the caller, and has no effect of its own; what it hands over is looked at too."""
+    return isinstance(m.op, Op) and m.op.short_name == "ret"
 
 
 def is_pure_function(func: PrimFunc) -> bool:
@@ -75,8 +86,10 @@ def is_pure_function(func: PrimFunc) -> bool:
 
 
 def assert_pure_function(func: PrimFunc) -> bool:
-    """Raise ValueError with the first effect of the function, if it has one."""
+    """Raise ImpureFunctionError with the first effect of the function, if it has one."""
     found = _effects(func)
     if found:
-        raise ValueError(f"{func.attrs.get('global_symbol', 'the function')} is not pure: {found[0]}")
+        raise ImpureFunctionError(
+            f"{func.attrs.get('global_symbol', 'the function')} is not pure: {found[0]}"
+        )
     return True

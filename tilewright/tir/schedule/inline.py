@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ...arith import Analyzer, relax_region
+from ...arith import (
+    Analyzer,
+    IterMapLevel,
+    detect_iter_map,
+    inverse_affine_iter_map,
+    relax_region,
+)
 from ...ir.buffer import Buffer
+from ...ir.equal import structural_equal
 from ...ir.expr import BufferLoad, IntImm, PrimExpr, Range, Var, const
 from ...ir.functor import Mutator, pre_order, substitute, vars_used
-from ...ir.ops import add, cast, greater_equal, less, less_equal, logical_and
+from ...ir.ops import add, cast, greater_equal, is_one, less, less_equal, logical_and
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, SeqStmt, Stmt, stmt_list
 from .blocks import (
     check_dominant,
@@ -231,6 +239,11 @@ def reverse_compute_inline(sch: Schedule, block: BlockRV | str) -> None:
 
     B[i] = A[i] * 2                 C[i] = A[i] * 2 + 1
     C[i] = B[i] + 1         ->
+
+    The block may read the elements in another order, if it reads each once:
+
+    B[i] = A[i] * 2                 C[i // 8, i % 8] = A[i] * 2
+    C[j, k] = B[j * 8 + k]  ->
     """
     me = sch.realize(block)
     name = me.block.name_hint
@@ -266,13 +279,12 @@ def reverse_compute_inline(sch: Schedule, block: BlockRV | str) -> None:
                 at=part,
                 hint=_BACK,
             )
-    variables = _places_read(me, store, made.buffer)
-    table = dict(zip(variables, made.indices, strict=True))
+    places = _places_read(me, store, made.buffer)
+    table = places.iterators(made.indices, maker)
     value = _Replace(made.buffer, made.value).visit(store.value)
     fused = BufferStore(store.buffer, substitute(value, table), [substitute(i, table) for i in store.indices])
-    domains = {iv.var: iv.dom for iv in me.block.iter_vars}
-    inside = _inside(sch, maker, [(i, domains[v]) for v, i in zip(variables, made.indices, strict=True)])
-    _check_reached(me, maker, made, variables)
+    inside = _inside(sch, maker, list(zip(made.indices, places.domains, strict=True)))
+    _check_reached(me, maker, made, places)
     if not covers_domain(sch, me):
         refuse(
             f"the loops of block {name} do not come to all values of its iterators, and in block "
@@ -320,12 +332,35 @@ def _check_updates_once(sch: Schedule, me: BlockRealize, maker: BlockRealize, bu
             )
 
 
-def _places_read(me: BlockRealize, store: BufferStore, buffer: Buffer) -> list[Var]:
-    """The iterators at which a block reads a buffer: all of its own, each as one index, and the same in each read."""
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """The elements of a buffer that a block reads, each once: variables for their indices, the domains of these, and
+    the iterators of the block in terms of them."""
+
+    indices: list[Var]
+    domains: list[Range]
+    back: dict[Var, PrimExpr]
+
+    def iterators(self, indices: Sequence[PrimExpr], maker: BlockRealize) -> dict[Var, PrimExpr]:
+        """The iterators of the block at the element with these indices, which `maker` writes."""
+        table = dict(zip(self.indices, indices, strict=True))
+        plain = all(e.__class__ is Var for e in self.back.values())
+        ana = Analyzer()
+        ana.bind_ranges({iv.var: iv.dom for iv in maker.block.iter_vars})
+        made = {v: substitute(e, table) for v, e in self.back.items()}
+        return made if plain else {v: ana.simplify(e) for v, e in made.items()}
+
+
+def _places_read(me: BlockRealize, store: BufferStore, buffer: Buffer) -> _Places:
+    """The elements of a buffer that a block reads: the same in each read, and each at one point of the block."""
     name = me.block.name_hint
     loads = [m for m in pre_order(store.value) if isinstance(m, BufferLoad) and m.buffer is buffer]
     if not loads:
         refuse(f"block {name} asks {buffer.name} where to write, and not for what", at=me, hint=_BACK)
+    same = all(all(map(structural_equal, x.indices, loads[0].indices)) for x in loads)
+    found = _reordered(me, loads[0].indices) if same else None
+    if found is not None:
+        return found
     variables = _distinct_vars(me, loads[0].indices, f"it reads {buffer.name}")
     if any(_distinct_vars(me, x.indices, f"it reads {buffer.name}") != variables for x in loads):
         refuse(f"block {name} reads {buffer.name} at several places", at=me, hint=_BACK)
@@ -334,7 +369,35 @@ def _places_read(me: BlockRealize, store: BufferStore, buffer: Buffer) -> list[V
         refuse(
             f"iterator `{missing.name}` of block {name} is not an index of {buffer.name}", at=me, hint=_BACK
         )
-    return variables
+    doms = {iv.var: iv.dom for iv in me.block.iter_vars}
+    return _Places(variables, [doms[v] for v in variables], {v: v for v in variables})
+
+
+def _reordered(me: BlockRealize, indices: Sequence[PrimExpr]) -> _Places | None:
+    """The places of a block that reads at each of its points another element, in an order that can be turned around;
+    None if it reads at its iterators as they are, or if the order cannot be turned around."""
+    doms = {iv.var: iv.dom for iv in me.block.iter_vars}
+    used = {v for i in indices for v in vars_used(i)}
+    as_they_are = len(indices) == len(doms) and all(i.__class__ is Var for i in indices)
+    if as_they_are or not used <= set(doms):
+        return None
+    sums = detect_iter_map(indices, doms, check_level=IterMapLevel.Bijective).indices
+    if len(sums) != len(indices) or any(len(s.args) > 1 for s in sums):
+        return None
+    places = [Var(str(i), i.dtype) for i in indices]  # the names are for messages
+    domains = []
+    for s, i in zip(sums, indices, strict=True):
+        part: Any = s.args[0] if s.args else None
+        if part is not None and not is_one(part.scale):
+            return None
+        domains.append(Range.from_min_extent(s.base, const(1, i.dtype) if part is None else part.extent))
+    back = inverse_affine_iter_map(sums, places)
+    for v, dom in doms.items():
+        if v not in back:
+            if not is_one(dom.extent):
+                return None
+            back[v] = dom.min
+    return _Places(places, domains, back)
 
 
 class _Replace(Mutator):
@@ -361,20 +424,17 @@ def _inside(sch: Schedule, maker: BlockRealize, indices: list[tuple[PrimExpr, Ra
     return out
 
 
-def _check_reached(me: BlockRealize, maker: BlockRealize, made: BufferStore, variables: list[Var]) -> None:
+def _check_reached(me: BlockRealize, maker: BlockRealize, made: BufferStore, places: _Places) -> None:
     """Refuse if the consumer has points that no point of the producer stands for."""
     ana = Analyzer()
     own = {iv.var: iv.dom for iv in maker.block.iter_vars}
-    taken = {iv.var: iv.dom for iv in me.block.iter_vars}
-    for v, index in zip(variables, made.indices, strict=True):
+    for v, taken, index in zip(places.indices, places.domains, made.indices, strict=True):
         whole = relax_region([Range.from_min_extent(index, const(1, index.dtype))], own, analyzer=ana)[0]
         if not (
             whole.has_lower_bound()
             and whole.has_upper_bound()
-            and ana.can_prove(less_equal(whole.min_value, taken[v].min))
-            and ana.can_prove(
-                less(add(taken[v].min, taken[v].extent), add(whole.max_value, const(2, index.dtype)))
-            )
+            and ana.can_prove(less_equal(whole.min_value, taken.min))
+            and ana.can_prove(less(add(taken.min, taken.extent), add(whole.max_value, const(2, index.dtype))))
         ):
             refuse(
                 f"block {me.block.name_hint} has more points than block {maker.block.name_hint} along "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -49,6 +50,13 @@ class Position(NamedTuple):
     mod: IRModule
     gone: Mapping[object, str]
     steps: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StmtSRef:
+    """A block or a loop of a schedule."""
+
+    stmt: Any
 
 
 class Schedule:
@@ -172,8 +180,9 @@ class Schedule:
             return self.realize(rand_var_or_sref).block
         return rand_var_or_sref
 
-    def get_sref(self, rand_var: Any) -> Any:
-        return self.get(rand_var)
+    def get_sref(self, rand_var: Any) -> StmtSRef:
+        """The statement that a handle stands for, as `sref.stmt`."""
+        return StmtSRef(self.get(rand_var))
 
     def __repr__(self) -> str:
         return self.mod.script()
@@ -281,7 +290,7 @@ class Schedule:
                 f"the schedule works on {self.state.working_on.name_hint}, not on {func_name}",
                 hint=f"call work_on({func_name!r}) first",
             )
-        found = self.state.index.named(name)
+        found = self.state.index.named(name) or self._updates_of(name)
         if not found:
             known = ", ".join(
                 r.block.name_hint for r in self.state.index.order if r.block.name_hint != "root"
@@ -292,6 +301,11 @@ class Schedule:
                 f"{len(found)} blocks are named {name!r}", at=found[1], hint="give them names of their own"
             )
         return BlockRV(found[0].block.key, name)
+
+    def _updates_of(self, name: str) -> list[BlockRealize]:
+        """The block C for the name `C_update`, which the classic decompose_reduction gives it beside `C_init`."""
+        own = name.removesuffix("_update")
+        return self.state.index.named(own) if own != name and self.state.index.named(f"{own}_init") else []
 
     @primitive
     def get_loops(self, block: BlockRV | str) -> list[LoopRV]:

@@ -245,12 +245,12 @@ class StmtParser(Evaluator):
         self.bind(s.name, made)
 
     # -- facts about blocks and functions ----------------------------------------------------
-    def frame(self, s: ast.AST, what: str) -> BlockFrame:
+    def frame(self, s: ast.AST | None, what: str) -> BlockFrame:
         if len(self.frames) < 2:
             raise self.source.error(s, f"{what} is outside of any block", "put it under `with T.block(…):`")
         return self.frames[-1]
 
-    def directive(self, d: Directive, s: ast.stmt) -> None:
+    def directive(self, d: Directive, s: ast.stmt | None) -> None:
         if d.name == "func_attr":
             self.func_attrs.update(d.args[0])
             return
@@ -368,7 +368,7 @@ class StmtParser(Evaluator):
         here.add(BufferStore(owner, held, place.indices))
 
     # -- buffers and iterators ---------------------------------------------------------------
-    def buffer(self, name: str, value: BufferSpec | AllocBuffer | MatchSpec, s: ast.AST) -> Buffer:
+    def buffer(self, name: str, value: BufferSpec | AllocBuffer | MatchSpec, s: ast.AST | None) -> Buffer:
         spec = value if isinstance(value, BufferSpec) else value.spec
         made = spec.build(name, self.symbols)
         for text, v in self.symbols.items():
@@ -381,7 +381,7 @@ class StmtParser(Evaluator):
             self.match(made, value.source, s)
         return made
 
-    def match(self, made: Buffer, source: Any, s: ast.AST) -> None:
+    def match(self, made: Buffer, source: Any, s: ast.AST | None) -> None:
         if isinstance(source, BufferRegion):
             self.frame(s, "T.match_buffer of a region").matches.append(MatchBufferRegion(made, source))
         elif isinstance(source, Var) and source in self.params:
@@ -391,7 +391,7 @@ class StmtParser(Evaluator):
                 s, f"T.match_buffer takes a parameter of the function or a region of a buffer, not `{source}`"
             )
 
-    def axis(self, name: str, a: AxisSpec, s: ast.AST) -> Var:
+    def axis(self, name: str, a: AxisSpec, s: ast.AST | None) -> Var:
         here = self.frame(s, "T.axis")
         dom = a.dom
         if isinstance(dom, (tuple, list)):
@@ -406,7 +406,7 @@ class StmtParser(Evaluator):
             here.iter_values.append(value)
         return var
 
-    def remapped(self, value: RemapSpec, s: ast.AST) -> list[AxisSpec]:
+    def remapped(self, value: RemapSpec, s: ast.AST | None) -> list[AxisSpec]:
         out = []
         for letter, v in zip(value.kinds, value.values, strict=True):
             dom = self.loops.get(v) if isinstance(v, Var) else None
@@ -459,7 +459,7 @@ class StmtParser(Evaluator):
         made = self.with_items(s, at + 1)
         return Evaluate(const(0)) if made is None else made
 
-    def opener(self, value: Any, name: str | None, s: ast.AST) -> Wrap:
+    def opener(self, value: Any, name: str | None, s: ast.AST | None) -> Wrap:
         """Bind the names of a definition, and return the function that wraps it around the statements that follow."""
         if isinstance(value, AllocateSpec):
             var = Var(name or "v", value.pointer())
@@ -506,7 +506,7 @@ class StmtParser(Evaluator):
             self.bind(name, var)
         return lambda body: LetStmt(var, held, body)
 
-    def _launch(self, value: LaunchSpec, name: str | None, s: ast.AST) -> Wrap:
+    def _launch(self, value: LaunchSpec, name: str | None, s: ast.AST | None) -> Wrap:
         extent = convert(value.extent)
         if isinstance(value.thread, IterVar):
             thread = value.thread

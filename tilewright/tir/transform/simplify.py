@@ -90,9 +90,9 @@ class _Simplify(AnalyzedMutator):
     def visit_BufferStore(self, n: BufferStore) -> Stmt:
         made: BufferStore = n.map_children(self.visit)
         value = made.value
-        same = isinstance(value, BufferLoad) and value.buffer is made.buffer and value.predicate is None
-        if same and all(map(structural_equal, value.indices, made.indices)):  # it stores what is there
-            return Evaluate(IntImm("int32", 0))
+        if isinstance(value, BufferLoad) and value.buffer is made.buffer and value.predicate is None:
+            if all(map(structural_equal, value.indices, made.indices)):  # it stores what is there
+                return Evaluate(IntImm("int32", 0))
         return made
 
     def visit_SeqStmt(self, n: SeqStmt) -> Stmt:
