@@ -77,11 +77,7 @@ def _is_turned(expr: Any) -> bool:
 
 def search_fc_transpose(expr: Any) -> list[str]:
     """The names of the variables that are transposed to be weights of dense layers, and nothing else."""
-    turned = {
-        id(at.args[1])
-        for at in post_order(expr)
-        if _is_op(at, "nn.dense") and _is_turned(at.args[1])
-    }
+    turned = {id(at.args[1]) for at in post_order(expr) if _is_op(at, "nn.dense") and _is_turned(at.args[1])}
     return _weights(expr, lambda call: call.args[0] if id(call) in turned else None)
 
 
