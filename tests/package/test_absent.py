@@ -104,7 +104,9 @@ def found(path: str) -> Any:
     if path.endswith(".*"):
         module = importlib.import_module(f"tilewright.{path.removesuffix('.*')}")
         there = getattr(module, "__file__", None) is not None
-        assert there == (path in ("topi.cuda.*", "topi.generic.*")), f"{path} has a file: take it out of the table"
+        assert there == (path in ("topi.cuda.*", "topi.generic.*")), (
+            f"{path} has a file: take it out of the table"
+        )
         return module.anything
     home, _, name = path.rpartition(".")
     if home == "tir.Schedule":
