@@ -32,6 +32,7 @@ OF_ITS_OWN = {
     "vision.all_class_non_max_suppression": "places that it sorts itself",
     "vision.get_valid_counts": "counts what it has found",
     "vision.multibox_transform_loc": "counts what it has found",
+    "vision.proposal": "places that it sorts itself",
     "vision.non_max_suppression": "places that it sorts itself; how many are valid is held inside",
     "dyn.sparse_to_dense": "what lies outside of a shape that is computed is dropped",
 }

@@ -362,6 +362,11 @@ def test_arrays_of_numpy_are_converted_where_values_stay() -> None:
     f = relay.create_executor("graph").evaluate(relay.Function([x, y], relay.cast(x, "float32") + y))
     got = f(np.array([1, 200, 255]), np.array([1, 2, 3], "float16"))
     np.testing.assert_array_equal(got.numpy(), [2, 202, 258])
+    np.testing.assert_array_equal(
+        f(np.zeros(3, "uint8"), np.array([1, 2, -(2**24)])).numpy(), [1, 2, -(2**24)]
+    )
+    with pytest.raises(TypeError, match="input 'y' must be of type float32"):
+        f(np.zeros(3, "uint8"), np.array([1, 2, 2**24 + 1]))
     for bad in (np.array([1, 2, 256]), np.array([-1, 2, 3]), np.array([1.0, 2.0, 3.0])):
         with pytest.raises(TypeError, match="input 'x' must be of type uint8"):
             f(bad, np.zeros(3, "float32"))

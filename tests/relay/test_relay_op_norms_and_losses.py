@@ -77,6 +77,7 @@ def test_moved_pixels(run_graph: Any, rng: Any) -> None:
         (nn.depth_to_space(v, 2), crd),
         (nn.space_to_depth(nn.depth_to_space(v, 2), 2), x),
         (nn.depth_to_space(v, 2, mode="CRD"), crd),
+        (nn.depth_to_space(v, 2, mode="CDR"), crd),
         (nn.space_to_batch_nd(v, [2, 1], [[0, 0], [1, 1]]), batches),
         (
             nn.batch_to_space_nd(nn.space_to_batch_nd(v, [2, 1], [[0, 0], [1, 1]]), [2, 1], [[0, 0], [1, 1]]),

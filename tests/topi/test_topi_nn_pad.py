@@ -98,12 +98,20 @@ def test_symbolic_sizes() -> None:
             np.testing.assert_array_equal(g, w)
 
 
+def test_a_negative_amount_cuts(check) -> None:
+    x = draw((4, 6))
+    a, v = te.placeholder(x.shape, "float32", "a"), te.placeholder((1,), "float32", "v")
+    wanted = np.pad(x[1:, :-2], ((0, 2), (3, 0)), constant_values=7)
+    check(topi.nn.pad(a, (-1, 3), (2, -2), v), {a: x, v: np.array([7], "float32")}, wanted)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda t: topi.nn.pad(t, (1,)), "pad_before has 1 numbers and `x` has 2 dimensions"),
-        (lambda t: topi.nn.pad(t, (1, -1)), "pad_before is .* must not be negative"),
-        (lambda t: topi.nn.pad(t, (1, 0), (0, -2)), "pad_after is .* must not be negative"),
+        (lambda t: topi.nn.mirror_pad(t, (1, -1)), "pad_before is .* must not be negative"),
+        (lambda t: topi.nn.mirror_pad(t, (1, 0), (0, -2)), "pad_after is .* must not be negative"),
+        (lambda t: topi.nn.pad(t, (0, -2), (0, -2)), "has fewer elements than are cut"),
         (lambda t: topi.nn.pad(t, (1, 1.5)), "not an integer"),
         (
             lambda t: topi.nn.mirror_pad(t, (0, 4), None, "SYMMETRIC"),

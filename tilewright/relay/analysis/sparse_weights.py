@@ -70,13 +70,14 @@ def search_conv2d_op_weight(expr: Any, layout: str, kernel_size: int) -> list[st
     return _weights(expr, lambda c: c.args[1] if is_sparse_conv(c, layout, kernel_size) else None)
 
 
+def _is_turned(expr: Any) -> bool:
+    """Whether an expression is the transpose of a matrix."""
+    return _is_op(expr, "transpose") and tuple(expr.attrs.axes or (1, 0)) == (1, 0)
+
+
 def search_fc_transpose(expr: Any) -> list[str]:
     """The names of the variables that are transposed to be weights of dense layers, and nothing else."""
-    turned = {
-        id(at.args[1])
-        for at in post_order(expr)
-        if _is_op(at, "nn.dense") and _is_op(at.args[1], "transpose")
-    }
+    turned = {id(at.args[1]) for at in post_order(expr) if _is_op(at, "nn.dense") and _is_turned(at.args[1])}
     return _weights(expr, lambda call: call.args[0] if id(call) in turned else None)
 
 

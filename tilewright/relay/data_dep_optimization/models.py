@@ -9,8 +9,7 @@ import numpy as np
 from ...homes import home_of
 from ...ir.module import IRModule
 from ...topi.sparse.utils import random_bsr_matrix
-from ..analysis.sparse_dense import _search_dense_op_weight
-from ..analysis.sparse_weights import as_matrix, search_conv2d_op_weight
+from ..analysis.sparse_weights import as_matrix, search_conv2d_op_weight, search_dense_op_weight
 from . import bsr_conv2d, bsr_dense, simplify_fc_transpose
 from .utils import typed
 
@@ -20,7 +19,7 @@ def random_sparse_dense_params(
 ) -> dict[str, Any]:
     """The parameters, with random sparse blocks for the weights of dense layers that fall into them."""
     out, array = dict(params), home_of("arrays").array
-    for name in _search_dense_op_weight(func):
+    for name in search_dense_op_weight(func):
         rows, columns = out[name].shape
         if rows % bs_r == 0 and columns % bs_c == 0:
             made = random_bsr_matrix(rows, columns, bs_r, bs_c, density, str(out[name].dtype))

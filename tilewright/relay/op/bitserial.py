@@ -67,10 +67,20 @@ def _conv2d_rel(types: list[Any], attrs: Any) -> Type:
 
 
 def _conv2d_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
+    data, weight = ins
     work = topi.nn.bitserial_conv2d_nchw if attrs.data_layout == "NCHW" else topi.nn.bitserial_conv2d_nhwc
-    bits = (attrs.activation_bits, attrs.weight_bits)
     return [
-        work(*ins, attrs.strides, attrs.padding, *bits, str(attrs.pack_dtype), str(out.dtype), attrs.unipolar)
+        work(
+            data,
+            weight,
+            attrs.strides,
+            attrs.padding,
+            attrs.activation_bits,
+            attrs.weight_bits,
+            str(attrs.pack_dtype),
+            str(out.dtype),
+            attrs.unipolar,
+        )
     ]
 
 
@@ -100,15 +110,14 @@ def _dense_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType((data.shape[0], rows), attrs.out_dtype)
 
 
-@operator(
-    "nn.bitserial_dense",
-    rel=_dense_rel,
-    compute=lambda attrs, ins, out: [
-        topi.nn.bitserial_dense(
-            *ins, attrs.data_bits, attrs.weight_bits, str(attrs.pack_dtype), str(out.dtype), attrs.unipolar
-        )
-    ],
-)
+def _dense_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
+    data, weight = ins
+    bits = (attrs.data_bits, attrs.weight_bits)
+    words = (str(attrs.pack_dtype), str(out.dtype))
+    return [topi.nn.bitserial_dense(data, weight, bits[0], bits[1], words[0], words[1], attrs.unipolar)]
+
+
+@operator("nn.bitserial_dense", rel=_dense_rel, compute=_dense_compute)
 def bitserial_dense(
     data: Tensor,
     weight: Tensor,

@@ -30,7 +30,7 @@ def _pad_rel(types: list[Any], attrs: Any) -> Type:
 def _pad_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     before, after = ([w[i] for w in attrs.pad_width] for i in (0, 1))
     if attrs.pad_mode == "constant":
-        return [topi.nn.pad(ins[0], before, after, ins[1]())]
+        return [topi.nn.pad(ins[0], before, after, ins[1])]
     if attrs.pad_mode == "reflect":
         return [topi.nn.mirror_pad(ins[0], before, after, "REFLECT")]
     last = [max(int(d) - 1, 0) for d in ins[0].shape]

@@ -33,7 +33,7 @@ def _need_key(key: TensorType) -> TensorType:
 
 
 def _generate_rel(types: list[Any], attrs: Any) -> Type:
-    return TupleType([_need_key(types[0]), TensorType(attrs.shape, "uint64")])
+    return TupleType((_need_key(types[0]), TensorType(attrs.shape, "uint64")))
 
 
 @operator(
@@ -47,7 +47,7 @@ def threefry_generate(key: Tensor, shape: Sizes) -> Call:
 
 @operator(
     "random.threefry_split",
-    rel=lambda types, attrs: TupleType([_need_key(types[0])] * 2),
+    rel=lambda types, attrs: TupleType((_need_key(types[0]),) * 2),
     compute=lambda attrs, ins, out: topi.random.threefry_split(ins[0]),
 )
 def threefry_split(key: Tensor) -> Call:
@@ -61,7 +61,17 @@ def _drawn_rel(types: list[Any], attrs: Any) -> Type:
     for kind in numbers:
         need_scalar(kind, "a parameter")
         need_dtype(kind, attrs.dtype, "a parameter")
-    return TupleType([_need_key(key), TensorType(attrs.shape, attrs.dtype)])
+    return TupleType((_need_key(key), TensorType(attrs.shape, attrs.dtype)))
+
+
+def _drawn(name: str) -> Any:
+    """The compute of a distribution with two parameters."""
+
+    def compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
+        key, first, second = ins
+        return list(getattr(topi.random, name)(key, first, second, attrs.shape, str(attrs.dtype)))
+
+    return compute
 
 
 def _scalar(value: Any, dtype: Any) -> Any:
@@ -71,7 +81,7 @@ def _scalar(value: Any, dtype: Any) -> Any:
 @operator(
     "random.uniform",
     rel=_drawn_rel,
-    compute=lambda attrs, ins, out: list(topi.random.uniform(*ins, attrs.shape, str(attrs.dtype))),
+    compute=_drawn("uniform"),
     inputs=("key", "low", "high"),
 )
 def uniform(
@@ -84,7 +94,7 @@ def uniform(
 @operator(
     "random.normal",
     rel=_drawn_rel,
-    compute=lambda attrs, ins, out: list(topi.random.normal(*ins, attrs.shape, str(attrs.dtype))),
+    compute=_drawn("normal"),
     inputs=("key", "mean", "scale"),
 )
 def normal(
@@ -99,13 +109,13 @@ def _multinomial_rel(types: list[Any], attrs: Any) -> Type:
     if not probs.shape:
         need_rank(probs, 1, "probs")
     shape = (*probs.shape[:-1], attrs.num_samples)
-    return TupleType([_need_key(key), TensorType(shape, "int32")])
+    return TupleType((_need_key(key), TensorType(shape, "int32")))
 
 
 @operator(
     "random.multinomial",
     rel=_multinomial_rel,
-    compute=lambda attrs, ins, out: list(topi.random.multinomial(*ins, attrs.num_samples)),
+    compute=lambda attrs, ins, out: list(topi.random.multinomial(ins[0], ins[1], attrs.num_samples)),
 )
 def multinomial(key: Tensor, probs: Tensor, num_samples: int) -> Call:
     """The generator after, and indices of the last axis, each as likely as its share of `probs`."""

@@ -452,18 +452,18 @@ def layout_transform(data: Tensor, src_layout: str, dst_layout: str) -> Call:
 
 
 # ---------------------------------------------------------------------------- blocks of pixels
-def _block_attrs(attrs: Any) -> int:
+def _block_attrs(attrs: Any, *more: str) -> int:
     if attrs.block_size < 1:
         raise refuse(f"is {attrs.block_size}", "block_size")
     if attrs.layout not in ("NCHW", "NHWC"):
         raise refuse(f"is {attrs.layout} and must be NCHW or NHWC", "layout")
-    if attrs.mode not in ("DCR", "CRD"):
+    if attrs.mode not in ("DCR", "CRD", *more):
         raise refuse(f"is {attrs.mode!r} and must be DCR or CRD", "mode")
     return int(attrs.block_size)
 
 
 def _depth_to_space_rel(types: list[Any], attrs: Any) -> Type:
-    b = _block_attrs(attrs)
+    b = _block_attrs(attrs, "CDR")
     named = layouts.sizes(attrs.layout, types[0].shape)
     named["C"] = whole_part(named["C"], b * b, "data", "the number of channels")
     named["H"], named["W"] = mul(named["H"], b), mul(named["W"], b)

@@ -20,13 +20,13 @@ def _dft_rel(types: list[Any], attrs: Any) -> Type:
     need_dtype(im, re.dtype, "im_data")
     if not re.shape or len(re.shape) != len(im.shape) or any(map(differ, re.shape, im.shape)):
         raise refuse(f"is {im} and re_data is {re}: they must be alike", "im_data")
-    return TupleType([re, re])
+    return TupleType((re, re))
 
 
 @operator(
     "dft",
     rel=_dft_rel,
-    compute=lambda attrs, ins, out: topi.dft(*ins, attrs.inverse),
+    compute=lambda attrs, ins, out: topi.dft(ins[0], ins[1], attrs.inverse),
     results=2,
 )
 def dft(re_data: Tensor, im_data: Tensor, inverse: bool = False) -> TupleWrapper:

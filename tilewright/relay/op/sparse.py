@@ -64,14 +64,14 @@ def _reshape_rel(types: list[Any], attrs: Any) -> Type:
     need_rank(points, 2, "sparse_indices")
     for kind, name in ((points, "sparse_indices"), (old, "prev_shape"), (new, "new_shape")):
         need_integers(kind, name)
-    return TupleType([TensorType((points.shape[0], new.shape[0]), points.dtype), new])
+    return TupleType((TensorType((points.shape[0], new.shape[0]), points.dtype), new))
 
 
 @operator(
     "sparse_reshape",
     rel=_reshape_rel,
     compute=lambda attrs, ins, out: topi.sparse_reshape(
-        *ins, (ins[0].shape[0], ins[2].shape[0]), ins[2].shape
+        ins[0], ins[1], ins[2], (ins[0].shape[0], ins[2].shape[0]), ins[2].shape
     ),
     results=2,
 )
@@ -128,7 +128,9 @@ def _parts(sparse_mat: Any) -> Any:
 @operator(
     "nn.sparse_dense",
     rel=_sparse_dense_rel,
-    compute=lambda attrs, ins, out: [topi.nn.sparse_dense(*ins, attrs.sparse_lhs, node=attrs.node)],
+    compute=lambda attrs, ins, out: [
+        topi.nn.sparse_dense(ins[0], ins[1], ins[2], ins[3], attrs.sparse_lhs, node=attrs.node)
+    ],
     places=lambda types, attrs: _columns(types, 1),
     inputs=_INPUTS,
     attrs={"node": text("")},
@@ -165,7 +167,9 @@ def _conv_columns(types: list[Any], attrs: Any) -> list[Place]:
     "nn.sparse_conv2d",
     rel=_sparse_conv2d_rel,
     compute=lambda attrs, ins, out: [
-        topi.nn.sparse_conv2d(*ins, attrs.layout, attrs.kernel_size, node=attrs.node)
+        topi.nn.sparse_conv2d(
+            ins[0], ins[1], ins[2], ins[3], attrs.layout, attrs.kernel_size, node=attrs.node
+        )
     ],
     places=_conv_columns,
     inputs=_INPUTS,
@@ -180,7 +184,7 @@ def _sparse_transpose_rel(types: list[Any], attrs: Any) -> Type:
     values, indices, indptr = types
     need_rank(values, 1, "sparse_data")
     _need_sparse(types, values.dtype, "sparse")
-    return TupleType([values, TensorType(indices.shape, "int32"), TensorType(indptr.shape, "int32")])
+    return TupleType((values, TensorType(indices.shape, "int32"), TensorType(indptr.shape, "int32")))
 
 
 @operator(

@@ -54,8 +54,9 @@ class _Sparse(Mutator):
         raise NotImplementedError
 
     def visit_call(self, call: Call) -> Any:
-        if len(call.args) == 2 and call.args[1] in self.weights:
-            new = self.made(call, self.visit(call.args[0]), self.weights[call.args[1]])
+        weight = call.args[1] if len(call.args) == 2 else None
+        if isinstance(weight, Var) and weight in self.weights:
+            new = self.made(call, self.visit(call.args[0]), self.weights[weight])
             if new is not None:
                 return new
         return super().visit_call(call)
@@ -140,7 +141,8 @@ class _TransposedWeights(Mutator):
         self.weights = weights
 
     def visit_call(self, call: Call) -> Any:
-        found = self.weights.get(call.args[0]) if is_call(call, R.transpose) else None
+        source = call.args[0] if is_call(call, R.transpose) else None
+        found = self.weights.get(source) if isinstance(source, Var) else None
         return super().visit_call(call) if found is None else found
 
 

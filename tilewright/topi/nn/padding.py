@@ -9,13 +9,13 @@ from ... import te
 from ...ir import ops
 from ...ir.expr import ExprOp
 from .. import tag as _tag
-from ..utils import fail, get_const_tuple, injective, int_list, shown, simplify, tensor_arg
+from ..utils import fail, get_const_tuple, injective, int_list, shape_text, shown, simplify, tensor_arg
 
 __all__ = ["mirror_pad", "pad"]
 
 
 def _amounts(
-    operator_name: str, data: te.Tensor, before: Any, after: Any
+    operator_name: str, data: te.Tensor, before: Any, after: Any, may_cut: bool = False
 ) -> tuple[list[Any], list[Any], tuple[Any, ...]]:
     """The padding before and after each dimension, and the resulting shape."""
     first = int_list(operator_name, "pad_before", before)
@@ -26,14 +26,19 @@ def _amounts(
                 operator_name,
                 f"{argument} has {len(given)} numbers and `{data.name}` has {data.ndim} dimensions",
             )
-        if any(isinstance(p, int) and p < 0 for p in given):
+        if not may_cut and any(isinstance(p, int) and p < 0 for p in given):
             raise fail(
                 operator_name,
                 f"{argument} is {shown(tuple(given))} and must not be negative",
                 "cut with topi.strided_slice",
             )
     shape = get_const_tuple(data.shape)
-    return first, last, tuple(simplify(b + d + a) for b, d, a in zip(first, shape, last, strict=True))
+    made = tuple(simplify(b + d + a) for b, d, a in zip(first, shape, last, strict=True))
+    if any(isinstance(n, int) and n < 0 for n in get_const_tuple(made)):
+        raise fail(
+            operator_name, f"`{data.name}` of shape {shape_text(data.shape)} has fewer elements than are cut"
+        )
+    return first, last, made
 
 
 def _is_zero(amount: Any) -> bool:
@@ -48,13 +53,13 @@ def pad(
     name: str = "PadInput",
     attrs: Mapping[str, Any] | None = None,
 ) -> te.Tensor:
-    """The tensor padded with `pad_value`.
+    """The tensor padded with `pad_value`; a negative amount cuts.
 
     pad(x, (0, 1), (0, 2)) of shape (n, m) has shape (n, m + 3)
     """
     data = tensor_arg("nn.pad", "data", data)
-    before, after, shape = _amounts("nn.pad", data, pad_before, pad_after)
-    value = pad_value() if isinstance(pad_value, te.Tensor) else pad_value
+    before, after, shape = _amounts("nn.pad", data, pad_before, pad_after, may_cut=True)
+    value = pad_value(*[0] * pad_value.ndim) if isinstance(pad_value, te.Tensor) else pad_value
     fill = ops.cast(data.dtype, value) if isinstance(value, ExprOp) else te.const(value, data.dtype)
 
     def element(*at: Any) -> Any:

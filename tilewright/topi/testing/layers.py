@@ -152,7 +152,7 @@ def lstm_python(
     weight_layout: str = "IFGO",
 ) -> tuple[Any, Any]:
     """The states of an LSTM layer after each step: hidden and cell. The layout orders the gates."""
-    acts = {"sigmoid": lambda x: 1 / (1 + np.exp(-x)), "tanh": np.tanh}
+    acts: dict[str, Any] = {"sigmoid": lambda x: 1 / (1 + np.exp(-x)), "tanh": np.tanh}
     gate, cell, out = acts[f_act], acts[g_act], acts[h_act]
     steps, batch, _ = Xs.shape
     h = np.zeros((batch, Wh.shape[1]), "float32") if h_init is None else h_init
