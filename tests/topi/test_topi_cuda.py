@@ -123,3 +123,14 @@ def test_every_target_has_operators_and_schedules() -> None:
 def test_a_schedule_of_no_operator_is_absent() -> None:
     with pytest.raises(UnsupportedError, match=r"^topi\.x86\.schedule_nonsense is not part of tilewright"):
         topi.x86.schedule_nonsense([])
+
+
+def test_schedules_of_cpus_are_automatic() -> None:
+    A, B = te.placeholder((48, 64), name="A"), te.placeholder((32, 64), name="B")
+    C = topi.nn.dense(A, B)
+    s = topi.x86.schedule_dense([C])
+    assert "local" in tvm.lower(s, [A, B, C]).script()  # accumulators in registers
+    a, b = (np.random.default_rng(n).random((n, 64), "float32") for n in (48, 32))
+    c = np.zeros((48, 32), "float32")
+    tvm.build(s, [A, B, C], "llvm")(a, b, c)
+    np.testing.assert_allclose(c, a @ b.T, rtol=1e-5)

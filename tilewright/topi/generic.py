@@ -1,8 +1,10 @@
-"""Schedules of the classic API. There are no hand-written ones here: each returns the plain loops of its outputs.
+"""Schedules of the classic API. There are no hand-written ones here: the automatic scheduler chooses the loops when the
+schedule is lowered, for the target of then.
 
-    s = topi.generic.schedule_injective([C])      # te.create_schedule(C.op)
+    s = topi.generic.schedule_injective([C])
+    tvm.build(s, [A, B, C], "llvm")              # as tilewright.auto_schedule([A, B, C], "llvm")
 
-`tilewright.auto_schedule` finds a good one.
+A stage that is scheduled by hand stays as it is: all loops are plain then, until they are scheduled.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Any
 
 from .. import te
 from ..absent import attributes as _attributes
+from ..te.schedule import automatic_schedule
 from .elsewhere import is_scheduled
 from .elsewhere import operator_or as _operator_or
 
@@ -54,10 +57,10 @@ def schedule_injective_from_existing(sch: Any, out: te.Tensor) -> Any:
 
 def _plain(name: str) -> Callable[..., Any]:
     def schedule(outs: Any, *args: Any, **kwargs: Any) -> Any:
-        return default_schedule(outs)
+        return automatic_schedule(outs)
 
     schedule.__name__ = schedule.__qualname__ = f"schedule_{name}"
-    schedule.__doc__ = f"The plain loops of `{name}`, to be scheduled further."
+    schedule.__doc__ = f"An automatic schedule of `{name}`."
     return schedule
 
 
@@ -78,7 +81,7 @@ def __getattr__(name: str) -> Any:
     return import_module(f"{__name__}.{name}") if name in _MODULES else _schedule_or_absent(name)
 
 
-# Pooling and others hand over a layout or a target; it makes no difference to plain loops.
+# Pooling and others hand over a layout or a target; the scheduler reads the program.
 schedule_extern: Callable[..., Any] = globals()["schedule_extern"]
 schedule_injective: Callable[..., Any] = globals()["schedule_injective"]
 schedule_reduce: Callable[..., Any] = globals()["schedule_reduce"]
