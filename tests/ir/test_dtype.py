@@ -123,7 +123,9 @@ def test_limits_are_those_of_ml_dtypes(name: str) -> None:
 def test_sizes() -> None:
     sizes = {"bool": 1, "int8": 1, "float16": 2, "float32x4": 16, "handle": 8, "boolx8": 8, "float8_e5m2": 1}
     assert {n: DataType(n).nbytes for n in sizes} == sizes
-    assert DataType("int64").itemsize == 8
+    assert DataType("int64").itemsize() == 8
+    with pytest.raises(ValueError, match="the size of float32xvscalex4 is known to the hardware alone"):
+        DataType("float32xvscalex4").itemsize()
 
 
 def test_codes_are_dlpacks() -> None:

@@ -161,10 +161,12 @@ class DataType(str):
     @property
     def nbytes(self) -> int:
         """Bytes that one value takes in memory (a bool takes one)."""
+        if self.lanes < 0:
+            raise ValueError(f"the size of {self} is known to the hardware alone")
         return (self.bits + 7) // 8 * self.lanes
 
-    @property
     def itemsize(self) -> int:
+        """The same, as the classic method."""
         return self.nbytes
 
     # -- the classic names -----------------------------------------------------------------
