@@ -35,6 +35,7 @@ __all__ = ["bind_params_by_name", "build", "build_config", "create_executor", "o
 
 # The passes of every model before fusion, in order. Each pass has its own optimization level.
 PIPELINE: Final = (
+    "CheckDevices",
     "RemoveUnusedFunctions",
     "DynamicToStatic",
     "FakeQuantizationToInteger",

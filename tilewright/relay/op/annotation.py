@@ -101,9 +101,12 @@ def checkpoint(data: Any) -> Call:
 def on_device(
     body: Any, device: Any = None, constrain_result: bool = False, constrain_body: bool = True
 ) -> Call:
-    """The value, annotated with a device; a program runs on one device, so this has no effect."""
+    """The value, placed on the device of the target: a model runs on one, and building for another is refused."""
     name = "" if device is None else str(device)
     return _on_device(body, device=name, constrain_result=constrain_result, constrain_body=constrain_body)
+
+
+on_device.op = _on_device  # type: ignore[attr-defined]
 
 
 def _rounded_rel(types: list[Any], attrs: Any) -> Type:

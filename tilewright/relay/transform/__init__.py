@@ -23,6 +23,7 @@ from .canonicalize_cast import CanonicalizeCast as CanonicalizeCast
 from .canonicalize_ops import CanonicalizeOps as CanonicalizeOps
 from .canonicalize_qnn import canonicalize_qnn_ops as canonicalize_qnn_ops
 from .check_data import CheckData as CheckData
+from .check_devices import CheckDevices as CheckDevices
 from .combine_parallel import CombineParallelBatchMatmul as CombineParallelBatchMatmul
 from .combine_parallel import CombineParallelConv2D as CombineParallelConv2D
 from .combine_parallel import CombineParallelDense as CombineParallelDense
