@@ -47,7 +47,7 @@ def _mark(name: str, pattern: OpPattern, attrs: Any = None) -> RelayOp:
 
 _stop_fusion = _mark("annotation.stop_fusion", OpPattern.OPAQUE)
 _checkpoint = _mark("annotation.checkpoint", OpPattern.OPAQUE)
-_on_device = _mark(
+on_device_op = _mark(
     "on_device",
     OpPattern.OPAQUE,
     {"device": text(""), "constrain_result": flag(False), "constrain_body": flag(True)},
@@ -103,10 +103,7 @@ def on_device(
 ) -> Call:
     """The value, placed on the device of the target: a model runs on one, and building for another is refused."""
     name = "" if device is None else str(device)
-    return _on_device(body, device=name, constrain_result=constrain_result, constrain_body=constrain_body)
-
-
-on_device.op = _on_device  # type: ignore[attr-defined]
+    return on_device_op(body, device=name, constrain_result=constrain_result, constrain_body=constrain_body)
 
 
 def _rounded_rel(types: list[Any], attrs: Any) -> Type:

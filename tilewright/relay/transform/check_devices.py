@@ -8,7 +8,7 @@ from ...runtime.devices import device
 from ...target import Target
 from ..analysis.walks import post_order
 from ..expr import Call, Function
-from ..op.annotation import on_device
+from ..op.annotation import on_device_op
 from .rewriting import typed_pass
 
 
@@ -26,7 +26,7 @@ def check_devices(mod: IRModule) -> IRModule:
         if not isinstance(func, Function):
             continue
         for expr in post_order(func):
-            if not isinstance(expr, Call) or expr.op is not on_device.op or not expr.attrs.device:
+            if not isinstance(expr, Call) or expr.op is not on_device_op or not expr.attrs.device:
                 continue
             if device(expr.attrs.device.partition("(")[0]).device_type != own:
                 raise BuildError(

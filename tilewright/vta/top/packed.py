@@ -78,7 +78,7 @@ def conv2d_transpose_packed(
     """
     for given in (data, kernel):
         _check_rank("conv2d_transpose_packed", given, 6)
-    kh, kw = int(kernel.shape[2]), int(kernel.shape[3])
+    kh, kw = topi.utils.get_const_tuple(kernel.shape)[2:4]
     top, left, bottom, right = get_pad_tuple(padding, (kh, kw))
     around = [
         kh - 1 - top,
