@@ -321,6 +321,15 @@ def fused() -> None:
     assert str(whole).count("Primitive=1") == 1 and str(parts).count("Primitive=1") == 3
 
 
+def fused_with_constants() -> None:
+    x, w = relay.var("x", shape=(4,)), relay.const(np.arange(4, dtype="float32"))
+    mod = relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function([x], relay.exp(x + w))))
+    apart = relay.transform.FuseOps()(mod)
+    with PassContext(config={"relay.FuseOps.link_params": True}):
+        inside = relay.transform.FuseOps()(mod)
+    assert [len(m["main"].body.args) for m in (apart, inside)] == [2, 1]
+
+
 def mixed() -> None:
     x, w = relay.var("x", shape=(4, 8)), relay.var("w", shape=(4, 8))
     mod = relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function([x, w], relay.nn.dense(x, w))))
@@ -334,6 +343,14 @@ def auto_scheduler_asked() -> None:
     assert not auto_scheduler.is_auto_scheduler_enabled()
     with PassContext(config={"relay.backend.use_auto_scheduler": True}):
         assert auto_scheduler.is_auto_scheduler_enabled()
+
+
+def meta_schedule_asked() -> None:
+    from tilewright.meta_schedule.relay_integration import is_meta_schedule_enabled
+
+    assert not is_meta_schedule_enabled()
+    with PassContext(config={"relay.backend.use_meta_schedule": True}):
+        assert is_meta_schedule_enabled()
 
 
 def tf32() -> None:
@@ -416,9 +433,11 @@ WORKING: dict[str, Callable[[], None]] = {
     "tilewright.winograd": winograd,
     "tilewright.fetch_ahead": fetched_ahead,
     "tilewright.data_check": checked_data,
+    "relay.FuseOps.link_params": fused_with_constants,
     "relay.FuseOps.max_depth": fused,
     "relay.ToMixedPrecision.keep_orig_output_dtype": mixed,
     "relay.backend.use_auto_scheduler": auto_scheduler_asked,
+    "relay.backend.use_meta_schedule": meta_schedule_asked,
 }
 
 
@@ -459,9 +478,9 @@ def test_disabling_a_pass_that_is_absent_says_so() -> None:
 def test_requiring_a_pass_that_is_absent_is_refused() -> None:
     with (
         pytest.raises(
-            UnsupportedError, match=r"required_pass=\['PartitionGraph'\]\): relay\.transform\.Part"
+            UnsupportedError, match=r"required_pass=\['PartialEvaluate'\]\): relay\.transform\.Part"
         ),
-        PassContext(required_pass=["PartitionGraph"]),
+        PassContext(required_pass=["PartialEvaluate"]),
     ):
         pass
 

@@ -39,7 +39,7 @@ def test_the_result_and_the_gradients_are_a_graph() -> None:
         "  %1 = tanh(%0) /* ty=Tensor[(2, 4), float32] */;",
         "  %2 = ones(shape=[2, 4]) /* ty=Tensor[(2, 4), float32] */;",
         "  %3 = multiply(%1, %1) /* ty=Tensor[(2, 4), float32] */;",
-        "  %4 = subtract(1f, %3) /* ty=Tensor[(2, 4), float32] */;",
+        "  %4 = subtract(1f /* ty=float32 */, %3) /* ty=Tensor[(2, 4), float32] */;",
         "  %5 = multiply(%2, %4) /* ty=Tensor[(2, 4), float32] */;",
         "  %6 = transpose(%w) /* ty=Tensor[(3, 4), float32] */;",
         "  %7 = nn.dense(%5, %6) /* ty=Tensor[(2, 3), float32] */;",

@@ -231,11 +231,11 @@ def test_files_in_an_archive(tmp_path: Path) -> None:
 
 
 def test_a_library_of_others_says_what_to_do() -> None:
-    from tilewright.contrib import cblas
+    from tilewright.contrib import cublas
 
     with pytest.raises(
-        NotImplementedError, match=r"^contrib\.cblas\.matmul is not part .*; use the operator"
+        NotImplementedError, match=r"^contrib\.cublas\.matmul is not part .*; use the operator"
     ):
-        cblas.matmul(1, 2)
+        cublas.matmul(1, 2)
     with pytest.raises(ImportError):
         from tilewright.contrib import no_such_tool  # noqa: F401
