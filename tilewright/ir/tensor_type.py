@@ -12,7 +12,7 @@ from typing import Any as Anything
 
 from .dtype import DataType
 from .equal import structural_equal
-from .expr import IntImm, PrimExpr
+from .expr import IntImm, PrimExpr, SizeVar
 from .types import FuncType, RefType, TupleType, Type, TypeCall
 
 
@@ -37,12 +37,28 @@ class Any:
         return "?"
 
 
+class _Unknown(type):
+    """A class whose instances are unknown sizes: those of expressions, and `Any()` in the shape of a graph."""
+
+    def __instancecheck__(cls, given: object) -> bool:
+        return given.__class__ is Any or (given.__class__ is SizeVar and given.name == "?")
+
+
+class UnknownSize(metaclass=_Unknown):
+    """`tir.Any`: an unknown size as an expression, of which no two are known to be equal. In a shape it is `Any()`."""
+
+    def __new__(cls) -> Anything:
+        return SizeVar("?", "int32")
+
+
 def _size(value: Anything) -> Anything:
     """A size in canonical form: int, expression or Any."""
     if value.__class__ is int or isinstance(value, Any):
         return value
     if isinstance(value, IntImm):
         return int(value.value)
+    if isinstance(value, UnknownSize):
+        return Any()
     if isinstance(value, PrimExpr):
         return value
     if hasattr(value, "__index__") and not isinstance(value, bool):

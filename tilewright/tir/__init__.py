@@ -95,7 +95,7 @@ from ..ir.ops import (
 )
 from ..ir.stmt import *
 from ..ir.stmt import seq as stmt_seq
-from ..ir.tensor_type import Any as Any
+from ..ir.tensor_type import UnknownSize as Any
 from . import stmt_functor
 
 
