@@ -287,3 +287,8 @@ def test_what_is_refused(tmp_path: Path) -> None:
         ms.TuneContext(matmul(), target=TARGET, space_generator="nothing")
     with pytest.raises(TypeError, match=r"returns nothing, a tir\.Schedule, or a list"):
         ScheduleFn(lambda sch: [1]).drawn(matmul(), 0)
+
+
+def test_arguments_of_built_in_rules_say_that_they_do_nothing() -> None:
+    with pytest.warns(UserWarning, match="the arguments of RandomComputeLocation do nothing here"):
+        ms.schedule_rule.RandomComputeLocation("anywhere")

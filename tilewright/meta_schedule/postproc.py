@@ -6,13 +6,11 @@ from typing import Any
 
 from ..ir.errors import UnsupportedError
 from ..tir.schedule import Schedule
+from .named import Named
 
 
-class Postproc:
+class Postproc(Named):
     """A change that tilewright makes when it lowers a program, under a classic name."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.args, self.kwargs = args, kwargs
 
     def apply(self, sch: Schedule) -> bool:
         """Change a schedule; returns whether it may be measured."""

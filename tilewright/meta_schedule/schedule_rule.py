@@ -12,13 +12,11 @@ from typing import Any
 
 from ..ir.errors import UnsupportedError
 from ..tir.schedule import Schedule
+from .named import Named
 
 
-class ScheduleRule:
-    """A rule of tilewright's plan, under a classic name; its arguments are kept, and decided by the plan."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.args, self.kwargs = args, kwargs
+class ScheduleRule(Named):
+    """A rule of tilewright's plan, under a classic name; the plan decides what its arguments would say."""
 
     def apply(self, sch: Schedule, block: Any) -> list[Schedule]:
         """The schedules that the rule makes of a block."""
@@ -100,11 +98,8 @@ class ReuseType:
         self.req, self.levels, self.scope = req, list(levels), scope
 
 
-class Mutator:
+class Mutator(Named):
     """A change of a candidate; the search changes rows of its tables by itself."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.args, self.kwargs = args, kwargs
 
     def apply(self, trace: Any) -> Any:
         """The changed steps."""
