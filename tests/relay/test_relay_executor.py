@@ -352,7 +352,7 @@ def test_the_classic_way_to_the_machine() -> None:
     np.testing.assert_allclose(vm.invoke("main", X).numpy(), X @ W.T, rtol=1e-5)
     np.testing.assert_allclose(vm.run(x=X * 2).numpy(), X @ W.T * 2, rtol=1e-5)
     assert len(vm.get_outputs()) == 1
-    with pytest.raises(ValueError, match="no parameter 'q'"):
+    with pytest.raises(TypeError, match="no parameter 'q'"):
         vm.invoke("main", q=X)
 
 
@@ -370,3 +370,16 @@ def test_arrays_of_numpy_are_converted_where_values_stay() -> None:
     for bad in (np.array([1, 2, 256]), np.array([-1, 2, 3]), np.array([1.0, 2.0, 3.0])):
         with pytest.raises(TypeError, match="input 'x' must be of type uint8"):
             f(bad, np.zeros(3, "float32"))
+
+
+@pytest.mark.parametrize("kind", ["graph", "vm", "debug"])
+def test_parameters_that_share_a_name_are_given_in_order(kind: str) -> None:
+    a, b = relay.var("x", shape=(2,)), relay.var("x", shape=(2,))
+    mod = tvm.IRModule.from_expr(relay.Function([a, b], a - b))
+    five, one = np.full(2, 5, "float32"), np.ones(2, "float32")
+    found = relay.create_executor(kind, mod, target="llvm").evaluate()(five, one)
+    np.testing.assert_array_equal(found.numpy(), [4, 4])
+    machine = tvm.runtime.vm.VirtualMachine(relay.vm.compile(mod, "llvm"), tvm.cpu())
+    np.testing.assert_array_equal(machine.invoke("main", five, one).numpy(), [4, 4])
+    with pytest.raises(TypeError, match="main has several parameters 'x'; give them in order"):
+        machine.set_input("main", x=five)

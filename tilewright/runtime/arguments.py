@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -85,6 +85,27 @@ def view(argument: Any) -> tuple[Layout, int, object]:
         taken = dlpack.borrow(argument)
         return taken.layout, taken.address, taken
     raise TypeError
+
+
+def in_order(what: str, names: Sequence[str], args: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+    """The arguments of a call by position; parameters that share a name are given in order."""
+    if len(args) > len(names):
+        raise ArgumentTypeError(f"{what} takes {len(names)} arguments ({', '.join(names)}), not {len(args)}")
+    found: dict[int, Any] = dict(enumerate(args))
+    for name, value in named.items():
+        if name not in names:
+            raise ArgumentTypeError(f"{what} has no parameter {name!r}; it has {', '.join(names) or 'none'}")
+        if names.count(name) > 1:
+            raise ArgumentTypeError(
+                f"{what} has several parameters {name!r}; give them in order, without names"
+            )
+        if names.index(name) in found:
+            raise ArgumentTypeError(f"the argument {name!r} of {what} was given twice")
+        found[names.index(name)] = value
+    missing = [n for i, n in enumerate(names) if i not in found]
+    if missing:
+        raise ArgumentTypeError(f"{what} was not given {', '.join(missing)}")
+    return [found[i] for i in range(len(names))]
 
 
 _MOST_STEPS = 100_000  # limit of the search for an element that two views share; it takes milliseconds

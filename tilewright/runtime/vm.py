@@ -18,7 +18,7 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from .arguments import view
+from .arguments import in_order, view
 from .container import ADT, RefValue, tuple_object
 from .devices import Device
 from .dtypes import ELEMENTS
@@ -348,19 +348,7 @@ class VirtualMachine:
     def set_input(self, func_name: str, *args: Any, **kwargs: Any) -> None:
         """Keep the arguments of a function for `run`."""
         names = self.exe.get_function_params(func_name)
-        given = dict(zip(names, args))
-        for name, value in kwargs.items():
-            if name not in names:
-                raise ArgumentValueError(
-                    f"{func_name} has no parameter {name!r}; it has {', '.join(names) or 'none'}"
-                )
-            given[name] = value
-        missing = [n for n in names if n not in given]
-        if missing or len(args) > len(names):
-            raise ArgumentValueError(
-                f"{func_name} takes {', '.join(names)}; {', '.join(missing) or 'too many'} is wrong"
-            )
-        self._inputs[func_name] = [given[n] for n in names]
+        self._inputs[func_name] = in_order(func_name, names, args, kwargs)
 
     def set_one_input(self, func_name: str, *args: Any, **kwargs: Any) -> None:
         """Keep one argument of a function for `run`: by its name, or by its name or index and the value."""

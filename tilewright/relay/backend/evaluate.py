@@ -10,6 +10,7 @@ import numpy as np
 from ...ir.errors import TVMError
 from ...ir.module import GlobalVar, IRModule
 from ...ir.transform import PassContext
+from ...runtime.arguments import in_order
 from ...runtime.container import tuple_object
 from ...runtime.devices import Device
 from ...runtime.executor import Executor
@@ -212,19 +213,8 @@ def _reaches(mod: IRModule, gv: GlobalVar) -> bool:
 def _arguments(func: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
     """The arguments in order, as arrays."""
     names = [p.name_hint for p in func.params]
-    if len(args) > len(names):
-        raise TypeError(f"the function takes {len(names)} arguments ({', '.join(names)}), not {len(args)}")
-    found: dict[str, Any] = dict(zip(names, args))
-    for name, value in kwargs.items():
-        if name not in names:
-            raise TypeError(f"the function has no parameter {name!r}; it has {', '.join(names) or 'none'}")
-        if name in found:
-            raise TypeError(f"the argument {name!r} was given twice")
-        found[name] = value
-    missing = [n for n in names if n not in found]
-    if missing:
-        raise TypeError(f"the function was not given {', '.join(missing)}")
-    return [_as_value(found[p.name_hint], p) for p in func.params]
+    given = in_order("the function", names, args, kwargs)
+    return [_as_value(value, p) for value, p in zip(given, func.params, strict=True)]
 
 
 def _as_value(value: Any, param: Var) -> Any:
