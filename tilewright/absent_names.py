@@ -259,7 +259,7 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "relay.transform",
-        "ManifestAlloc ManifestLifetimes PlanDevices RemoveStandaloneReshapes memory_plan",
+        "ManifestAlloc ManifestLifetimes RemoveStandaloneReshapes memory_plan",
         "the compiler of each executor plans memory, and reshapes are views",
         "use relay.build or relay.vm.compile",
     ),

@@ -35,7 +35,6 @@ __all__ = ["bind_params_by_name", "build", "build_config", "create_executor", "o
 
 # The passes of every model before fusion, in order. Each pass has its own optimization level.
 PIPELINE: Final = (
-    "CheckDevices",
     "RemoveUnusedFunctions",
     "DynamicToStatic",
     "FakeQuantizationToInteger",
@@ -59,6 +58,7 @@ PIPELINE: Final = (
     "GroupAttention",
     "SlicesOfSplits",
     "FastMath",
+    "PlanDevices",
     "Offload",
     "FoldConstant",  # weights in the layout of a chip
 )

@@ -28,6 +28,7 @@ from ..expr import Call, Constant, Function, TupleGetItem
 from ..op.implementation import has_strategy
 from ..op.registry import RelayOp
 from ..transform.offload import is_offloaded
+from ..transform.plan_devices import is_on_host
 from .fetch_ahead import FetchAhead
 from .lower import inner_order, lower_function, task_of_function
 from .scratch import Scratch
@@ -149,7 +150,7 @@ def job_of(
     ops = operators(fn)
     key = digest(
         "kernel", *producer(), str(target), repr(_machine(target)), repr(config.code_key()),
-        _settings(), description(fn), repr(tuple(constants)), plain, planned, ahead, is_offloaded(fn),
+        _settings(), description(fn), repr(tuple(constants)), plain, planned, ahead, is_offloaded(fn), is_on_host(fn),
     )  # fmt: skip
     ours = all(
         (getattr(op.compute, "__module__", "") or "").startswith("tilewright.") and not has_strategy(op)
@@ -246,6 +247,8 @@ def _on_host(job: Job) -> Kernel:
 
 def _for_device(job: Job, target: Target) -> Kernel:
     """A kernel for a GPU or an accelerator; if there is none, the host runs the function, between copies."""
+    if is_on_host(job.fn):
+        return replace(_on_host(job), on_host="it is placed on the CPU")
     if target.is_accelerator:
         if not is_offloaded(job.fn):
             return replace(_on_host(job), on_host=f"{target.accelerator.name} does not compute it")

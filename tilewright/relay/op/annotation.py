@@ -101,7 +101,7 @@ def checkpoint(data: Any) -> Call:
 def on_device(
     body: Any, device: Any = None, constrain_result: bool = False, constrain_body: bool = True
 ) -> Call:
-    """The value, placed on the device of the target: a model runs on one, and building for another is refused."""
+    """The value, placed on the device of the target or on its host; building for another device is refused."""
     name = "" if device is None else str(device)
     return on_device_op(body, device=name, constrain_result=constrain_result, constrain_body=constrain_body)
 

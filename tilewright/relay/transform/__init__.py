@@ -23,7 +23,6 @@ from .canonicalize_cast import CanonicalizeCast as CanonicalizeCast
 from .canonicalize_ops import CanonicalizeOps as CanonicalizeOps
 from .canonicalize_qnn import canonicalize_qnn_ops as canonicalize_qnn_ops
 from .check_data import CheckData as CheckData
-from .check_devices import CheckDevices as CheckDevices
 from .combine_parallel import CombineParallelBatchMatmul as CombineParallelBatchMatmul
 from .combine_parallel import CombineParallelConv2D as CombineParallelConv2D
 from .combine_parallel import CombineParallelDense as CombineParallelDense
@@ -71,6 +70,7 @@ from .normal_form import ToBasicBlockNormalForm as ToBasicBlockNormalForm
 from .normal_form import ToGraphNormalForm as ToGraphNormalForm
 from .offload import Offload as Offload
 from .partition_graph import PartitionGraph as PartitionGraph
+from .plan_devices import PlanDevices as PlanDevices
 from .recast import recast as recast
 from .remove_unused_functions import RemoveUnusedFunctions as RemoveUnusedFunctions
 from .simplify_expr import SimplifyExpr as SimplifyExpr
