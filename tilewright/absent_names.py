@@ -358,7 +358,8 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "contrib",
-        "cublas.* cublaslt.* cutlass.* dnnl.* hipblas.* nnpack.* rocblas.* tensorrt.* thrust.*",
+        "cublas.* cublaslt.* cutlass.* dnnl.* hipblas.* miopen.* mps.* mrvl.* nnpack.* rocblas.* tensorrt.* tf_op.* "
+        "tflite_runtime.* thrust.*",
         _NO_LIBRARY,
         "use the operator of topi or relay",
     ),

@@ -26,6 +26,9 @@ MOVED: Final = {
     "driver.lower": "compiler.lower",
     "driver.tvmc": "tvmc",
     "instrument": "ir.instrument",
+    "ir.adt": "relay.adt",
+    "ir.attrs": "relay.op.attributes",
+    "ir.container": "runtime.container",
     "parser": "relay.parser",
     "relay.backend.runtime": "relay.backend.executor",
     "relay.op.contrib": "relay.contrib",
@@ -36,16 +39,40 @@ MOVED: Final = {
     "tir.data_layout": "ir.data_layout",
     "tir.expr": "ir.expr",
     "tir.function": "tir",
+    "tir.generic": "ir.ops",
     "tir.op": "tir",
     "tir.stmt": "ir.stmt",
     "tir.transform.transform": "tir.transform",
+}
+# Classic modules whose names are those of their package here.
+WITHIN: Final = {
+    "_ffi": "registry",
+    "arith": "bound int_solver iter_affine_map pattern",
+    "autotvm.measure": "executor",
+    "ir": "json_compact type type_relation",
+    "relay.analysis": "analysis call_graph feature",
+    "relay.qnn.op": "canonicalizations layout_conversions qnn",
+    "relay.transform": "transform",
+    "runtime": "object_generic packed_func support",
+    "te": "tag",
+    "tir.analysis": "analysis",
+    "tir.schedule": "analysis instruction transform",
+    "tir.transform": "function_pass",
+    "topi": "scan tensor",
+    "topi.nn": "bitserial_conv2d bitserial_util bnn conv1d_transpose conv2d_transpose conv3d_transpose elemwise "
+    "local_response_norm mapping winograd_util",
+    "topi.vision": "nms_util",
+}
+_ALIASES: Final = {
+    **MOVED,
+    **{f"{home}.{word}": home for home, words in WITHIN.items() for word in words.split()},
 }
 _PACKAGE: Final = __name__.partition(".")[0] + "."
 
 
 def _own_name(fullname: str) -> str | None:
     path = fullname.removeprefix(_PACKAGE)
-    for classic, own in MOVED.items():
+    for classic, own in _ALIASES.items():
         if path == classic or path.startswith(classic + "."):
             return _PACKAGE + own + path.removeprefix(classic)
     return None
