@@ -7,6 +7,7 @@ from math import gcd
 
 from ..ir.expr import Mul
 from .form import (
+    CAST,
     MAX,
     MIN,
     PROD,
@@ -27,7 +28,9 @@ from .form import (
 from .prove import Prover
 
 _LEAST = -(1 << 31)  # of the smallest index type; greater values can be negated
-_MEETING = frozenset((SYMMOD, MIN, MAX, SELECT, TRUNCDIV, TRUNCMOD))  # atoms that may join others of a sum
+_MEETING = frozenset(
+    (SYMMOD, MIN, MAX, SELECT, CAST, TRUNCDIV, TRUNCMOD)
+)  # atoms that may join others of a sum
 _MOST_TERMS = 12  # a product of sums is multiplied out up to this many terms
 
 
@@ -49,6 +52,7 @@ class Algebra(Prover):
             form = self._join_digits(form)
         if mods and len(form.terms) + (const != 0) > 1:
             form = self._join_symbolic(form)
+            form = self._join_casts(form)
             form = self._join_selects(form)
             form = self._join_extremes(form)
             form = self._push_into_extremes(form)
@@ -77,7 +81,15 @@ class Algebra(Prover):
                     return _replaced(form, (a,), e.shift(-(b % lower)).scale(k // lower))
             return self._joined_quotient(form, a, k) if len(form.terms) > 1 else None
         step = upper // lower
+        if lower == 1 and len(form.terms) > 1:
+            made = _less_multiple(form, a, e, -k, True)
+            if made is not None:  # x - x % 4  ->  x // 4 * 4
+                return made + self.div_const(e, upper).scale(-k * upper)
         for high, c in form.terms.items():
+            if upper == 2 and c == k and high.kind == SPLIT and high.args[1:] == (1, 2) and high is not a:
+                more = high.args[0] - e
+                if more.const % 2 and more.gcd() % 2 == 0:  # x % 2 + (x + 1) % 2  ->  1
+                    return _replaced(form, (a, high), constant(k))
             if high.kind != SPLIT or c != k * step or high.args[1] != upper or high is a:
                 continue
             if high.args[0].key == e.key:
@@ -97,9 +109,9 @@ class Algebra(Prover):
     def _joined_quotient(self, form: Lin, a: Atom, k: int) -> Lin | None:
         """A sum in which `e // l` meets its remainder.
 
-            x - x // 3 * 3             -> x % 3
-            (x + 2) // 3 - x // 3      -> (x % 3 + 2) // 3
-            x // 3 + (x % 3 + 2) // 3  -> (x + 2) // 3
+        x - x // 3 * 3             -> x % 3
+        (x + 2) // 3 - x // 3      -> (x % 3 + 2) // 3
+        x // 3 + (x % 3 + 2) // 3  -> (x + 2) // 3
         """
         e, lower, _ = a.args
         if k % lower == 0:
@@ -147,6 +159,10 @@ class Algebra(Prover):
             if a.kind != SYMMOD and a.kind != TRUNCMOD:
                 continue
             e, d = a.args
+            made = _less_multiple(form, a, e, -k, True)
+            if made is not None:  # x - x % n  ->  x // n * n
+                whole = self.div(e, d) if a.kind == SYMMOD else self.truncdiv(e, d)
+                return self._join_symbolic(made + self.mul(whole, d).scale(-k))
             q = self.forms.table.get((SYMDIV if a.kind == SYMMOD else TRUNCDIV, e.key, d.key))
             if q is None:
                 continue
@@ -155,8 +171,34 @@ class Algebra(Prover):
                 return self._join_symbolic(_replaced(form, (a, *part.terms), e.scale(k)).shift(-part.const))
         return form
 
+    def _join_casts(self, form: Lin) -> Lin:
+        """`int64(i + j + 1) - int64(i) -> int64(j) + 1`: sums leave their casts where that cancels something."""
+        casts = [a for a in form.terms if a.kind == CAST]
+        if len(casts) < 2:
+            return form
+        made = Lin({a: c for a, c in form.terms.items() if a.kind != CAST}, form.const)
+        for a in casts:
+            made = made + (self._cast_sum(a) or of_atom(a)).scale(form.terms[a])
+        return made if len(made.terms) < len(form.terms) else form
+
+    def _cast_sum(self, a: Atom) -> Lin | None:
+        """The cast of a sum as a sum of casts, if none of them can change a value."""
+        e: Lin = a.args[0]
+        if any(x.reads for x in e.terms):
+            return None  # data wrap around
+        if a.dtype.bits < dtype_of(e).bits:
+            for part in (e, *[Lin({x: c}, 0) for x, c in e.terms.items()], *map(of_atom, e.terms)):
+                low, high = self.bound(part)
+                if low < a.dtype.low or high > a.dtype.high:
+                    return None
+        return Lin({self.forms.cast(a.dtype, of_atom(x)): c for x, c in e.terms.items()}, e.const)
+
     def _join_selects(self, form: Lin) -> Lin:
-        """`select(c, x, 0) + select(c, 1, y) -> select(c, x + 1, y)`, and `select(c, x, y) - x -> select(c, 0, y - x)`."""
+        """Selects with one condition are one, and take in what cancels.
+
+        select(c, x, 0) + select(c, 1, y)  ->  select(c, x + 1, y)
+        select(c, x, y) - x                ->  select(c, 0, y - x)
+        """
         for a, k in form.terms.items():
             if a.kind != SELECT:
                 continue
@@ -176,7 +218,9 @@ class Algebra(Prover):
             if len(joined) == 1 and not moved:
                 continue
             one, two = (self.finish(*_raw(part + Lin(moved, 0))) for part in (one, two))
-            whole = one if one.key == two.key else of_atom(self.forms.select(condition, one, two, a.dtype, lazy))
+            whole = (
+                one if one.key == two.key else of_atom(self.forms.select(condition, one, two, a.dtype, lazy))
+            )
             made = _replaced(form, (*joined, *moved), whole)
             return self.finish(*_raw(made))
         return form
@@ -225,6 +269,10 @@ class Algebra(Prover):
             return x.scale(y.const)
         if not x.terms:
             return y.scale(x.const)
+        one, two = x.single(), y.single()
+        if one is not None and two is not None and {one.kind, two.kind} == {MIN, MAX} and len(one.args) == 2:
+            if {e.key for e in one.args} == {e.key for e in two.args}:
+                return self.mul(*one.args)  # min(x, y) * max(x, y)
         size = (len(x.terms) + (x.const != 0)) * (len(y.terms) + (y.const != 0))
         if size > _MOST_TERMS:
             dtype = dtype_of(x)
@@ -508,7 +556,9 @@ class Algebra(Prover):
         if first.kind == SPLIT:
             if any(a.args[1] != first.args[1] or a.args[2] is not None for a in atoms if a is not None):
                 return None
-            return self.div_const(self.extreme(kind, [a.args[0] for a in atoms if a is not None]), first.args[1])
+            return self.div_const(
+                self.extreme(kind, [a.args[0] for a in atoms if a is not None]), first.args[1]
+            )
         if first.kind not in (MIN, MAX) or len(atoms) != 2 or atoms[1] is None:
             return None
         one, two = first.args, atoms[1].args
@@ -528,10 +578,12 @@ def _raw(form: Lin) -> tuple[dict[Atom, int], int]:
     return form.terms, form.const
 
 
-def _less_multiple(form: Lin, a: Atom, e: Lin, k: int) -> Lin | None:
-    """The form without k times e and without an atom, unless more terms of e are missing in it than are found."""
+def _less_multiple(form: Lin, a: Atom, e: Lin, k: int, whole: bool = False) -> Lin | None:
+    """The form without k times e and without an atom, if at least half of the terms of e (or all) are found in it."""
     found = sum([form.terms.get(x) == c * k for x, c in e.terms.items()])
-    return None if 2 * found < len(e.terms) or not found else form.without(a) - e.scale(k)
+    if not found or found < (len(e.terms) if whole else (len(e.terms) + 1) // 2):
+        return None
+    return form.without(a) - e.scale(k)
 
 
 def _apart(a: Atom, b: Atom) -> int | None:
