@@ -85,11 +85,11 @@ class Algebra(Prover):
             made = _less_multiple(form, a, e, -k, True)
             if made is not None:  # x - x % 4  ->  x // 4 * 4
                 return made + self.div_const(e, upper).scale(-k * upper)
+            if upper == 2:
+                made = self._joined_parity(form, a, k)
+                if made is not None:
+                    return made
         for high, c in form.terms.items():
-            if upper == 2 and c == k and high.kind == SPLIT and high.args[1:] == (1, 2) and high is not a:
-                more = high.args[0] - e
-                if more.const % 2 and more.gcd() % 2 == 0:  # x % 2 + (x + 1) % 2  ->  1
-                    return _replaced(form, (a, high), constant(k))
             if high.kind != SPLIT or c != k * step or high.args[1] != upper or high is a:
                 continue
             if high.args[0].key == e.key:
@@ -104,6 +104,25 @@ class Algebra(Prover):
                 return _replaced(form, (a, high), whole.scale(k))
         if lower == 1:
             return self._joined_inside(form, a, k, upper)
+        return None
+
+    def _joined_parity(self, form: Lin, a: Atom, k: int) -> Lin | None:
+        """A sum in which `e % 2` meets a neighbour.
+
+        x % 2 + (x + 1) % 2  ->  1
+        x // 2 + x % 2       ->  (x + 1) // 2
+        (x + 1) // 2 - x % 2 ->  x // 2
+        """
+        e: Lin = a.args[0]
+        for other, c in form.terms.items():
+            if other.kind != SPLIT or other is a or abs(c) != abs(k):
+                continue
+            more = other.args[0] - e
+            if c == k and other.args[1:] == (1, 2) and more.const % 2 and more.gcd() % 2 == 0:
+                return _replaced(form, (a, other), constant(k))
+            if other.args[1:] == (2, None) and not more.terms and more.const % 2 == (c != k):
+                half = self.div_const(other.args[0].shift(1 if c == k else -1), 2)
+                return _replaced(form, (a, other), half.scale(c))
         return None
 
     def _joined_quotient(self, form: Lin, a: Atom, k: int) -> Lin | None:
@@ -509,6 +528,13 @@ class Algebra(Prover):
             g = gcd(gcd(e.gcd(), e.const), d.const)
             if g > 1:
                 return self.truncmod(e.divide(g), constant(d.const // g)).scale(g)
+            a = e.single()
+            if a is not None and a.kind in (TRUNCDIV, TRUNCMOD) and not a.args[1].terms:
+                x, by = a.args[0], a.args[1].const
+                if a.kind == TRUNCDIV:  # the digits of truncmod(x, 4): truncmod(truncdiv(x, 2), 2)
+                    return self.truncdiv(self.truncmod(x, constant(by * d.const)), constant(by))
+                if by % d.const == 0:
+                    return self.truncmod(x, d)
         return of_atom(self.forms.pair(TRUNCMOD, e, d)) if e.terms or d.terms else constant(0)
 
     def _sign(self, e: Lin) -> int:
@@ -548,7 +574,12 @@ class Algebra(Prover):
         return of_atom(self.forms.extreme(kind, kept)) if made is None else made
 
     def _shared_extreme(self, kind: int, forms: list[Lin]) -> Lin | None:
-        """`min(max(x, y), max(x, z)) -> max(x, min(y, z))`, and `min(x // 4, y // 4) -> min(x, y) // 4`."""
+        """The extreme of forms that have a part in common, with that part outside.
+
+        min(max(x, y), max(x, z))                  ->  max(x, min(y, z))
+        min(x // 4, y // 4)                        ->  min(x, y) // 4
+        min(select(c, x, y), select(c, u, v))      ->  select(c, min(x, u), min(y, v))
+        """
         atoms = [x.single() for x in forms]
         first = atoms[0]
         if first is None or any(a is None or a.kind != first.kind for a in atoms):
