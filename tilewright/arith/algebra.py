@@ -274,10 +274,12 @@ class Algebra(Prover):
                 inner = Lin(moved, const).scale(k)
                 kept = {x: c for x, c in form.terms.items() if x is not a and x not in moved}
                 rest = Lin(kept, form.const - const)
-                if k == 1:
-                    made = self.extreme(a.kind, [e + inner for e in a.args])
-                else:  # x - min(x, y)  ->  max(0, x - y)
-                    made = self.extreme(MIN + MAX - a.kind, [(e + inner).scale(-1) for e in a.args])
+                parts = [e + inner for e in a.args]
+                other = [e.scale(-1) for e in parts]
+                if k < 0 and (not rest.terms or _negatives(other) < _negatives(parts)):
+                    made = self.extreme(MIN + MAX - a.kind, other)  # x - min(x, y)  ->  max(0, x - y)
+                else:
+                    made = self.extreme(a.kind, parts).scale(k)
                 return self.finish(*_raw(rest + made))
         return form
 
@@ -587,8 +589,17 @@ class Algebra(Prover):
         if first.kind == SPLIT:
             if any(a.args[1] != first.args[1] or a.args[2] is not None for a in atoms if a is not None):
                 return None
-            return self.div_const(
-                self.extreme(kind, [a.args[0] for a in atoms if a is not None]), first.args[1]
+            whole = self.extreme(kind, [a.args[0] for a in atoms if a is not None])
+            return self.div_const(whole, first.args[1])
+        if first.kind == SELECT:
+            condition, _, _, lazy = first.args
+            if any(a.args[3] != lazy or not same(a.args[0], condition) for a in atoms if a is not None):
+                return None
+            yes, no = [self.extreme(kind, [a.args[n] for a in atoms if a is not None]) for n in (1, 2)]
+            return (
+                yes
+                if yes.key == no.key
+                else of_atom(self.forms.select(condition, yes, no, first.dtype, lazy))
             )
         if first.kind not in (MIN, MAX) or len(atoms) != 2 or atoms[1] is None:
             return None
@@ -615,6 +626,11 @@ def _less_multiple(form: Lin, a: Atom, e: Lin, k: int, whole: bool = False) -> L
     if not found or found < (len(e.terms) if whole else (len(e.terms) + 1) // 2):
         return None
     return form.without(a) - e.scale(k)
+
+
+def _negatives(forms: list[Lin]) -> int:
+    """The number of terms with a minus."""
+    return sum([(e.const < 0) + sum([c < 0 for c in e.terms.values()]) for e in forms])
 
 
 def _apart(a: Atom, b: Atom) -> int | None:

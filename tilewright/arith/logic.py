@@ -258,20 +258,27 @@ class Logic(Algebra):
         c = self.comparison(e)
         if c is None:
             return self.simp_other_comparison(e)
+        made = self._settled(c)
+        if isinstance(made, bool):
+            return TRUE if made else FALSE
+        try:
+            out = self.condition(made, e.a.dtype)
+        except DoesNotFit:
+            out = e
+        out = e if same(out, e) else out
+        known = self._known_truth(out)
+        return out if known is None else known
+
+    def _settled(self, c: Cmp) -> Cmp | bool:
+        """The truth of a comparison, or the comparison in its simplest form."""
         made = self.reduced(c)
-        if made.__class__ is not bool:
-            truth = self.decide(made)  # type: ignore[arg-type]
-            if truth is None:
-                made = self._without_fine_parts(made)  # type: ignore[arg-type]
-                try:
-                    out = self.condition(made, e.a.dtype)
-                except DoesNotFit:
-                    out = e
-                out = e if same(out, e) else out
-                known = self._known_truth(out)
-                return out if known is None else known
-            made = truth
-        return TRUE if made else FALSE
+        if isinstance(made, bool):
+            return made
+        truth = self.decide(made)
+        if truth is not None:
+            return truth
+        less = self._without_fine_parts(made)
+        return made if less is made else self._settled(less)
 
     def simp_other_comparison(self, e: Any) -> PrimExpr:
         """Comparisons of floats, wrapping integers, truth values and vectors."""
