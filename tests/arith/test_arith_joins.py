@@ -208,3 +208,14 @@ def test_half_floats_fold() -> None:
     half = const(0.1, "float16")
     made = ops.add(half, const(0.2, "float16"))
     assert made.value == 0.2998046875  # type: ignore[attr-defined]
+
+
+def test_bounds_through_a_float() -> None:
+    ana, small = Analyzer(), Var("small", "int8")
+    rest = Mod(small, const(3, "int8"))
+    assert ana.const_int_bound(rest) == (-2, 2)
+    assert ana.const_int_bound(ops.cast("int32", ops.cast("float32", rest))) == (-2, 2)
+    ana.bind(y, Range(0, 1 << 20))
+    assert (
+        ana.const_int_bound(ops.cast("int32", ops.cast("float16", y)))[1] > 1 << 20
+    )  # rounded up, or infinite

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from typing import Any, ClassVar
 
 from ..ir import ops
-from ..ir.dtype import BOOL, DataType
+from ..ir.dtype import BOOL, FLOAT16, FLOAT32, FLOAT64, DataType
 from ..ir.expr import (
     EQ,
     GE,
@@ -45,7 +45,7 @@ from ..ir.expr import (
 from ..ir.functor import pre_order, substitute
 from ..ir.op import Op
 from ..ir.ops import BINARY, cast, if_then_else
-from .bounds import divided, times
+from .bounds import divided, times, truncated_mod
 from .facts import BIG, Interval, Residue
 from .form import (
     CAST,
@@ -502,6 +502,11 @@ class Normalizer(Logic):
             low, high = self.value_bound(e.value)
             if e.dtype.low <= low and high <= e.dtype.high:
                 return (low, high)
+        elif cls is Cast and e.value.__class__ is Cast and e.value.value.dtype.is_integral:
+            low, high = self.value_bound(e.value.value)  # through a float, which holds small integers exactly
+            exact = 1 << _EXACT_BITS.get(e.value.dtype, 0)
+            if max(-exact, e.dtype.low) <= low and high <= min(exact, e.dtype.high):
+                return (low, high)
         elif cls is Select:
             return _union(self.value_bound(e.true_value), self.value_bound(e.false_value))
         elif cls is Let:
@@ -591,6 +596,7 @@ _BITS: dict[str, Callable[..., Interval]] = {
     "tir.bitwise_xor": _crossed,
     "tir.shift_right": _shifted,
 }
+_EXACT_BITS = {FLOAT16: 11, FLOAT32: 24, FLOAT64: 53}  # the integers that a float type has without a gap
 _RANGES: dict[type, Callable[[Interval, Interval], Interval]] = {
     Add: lambda x, y: (x[0] + y[0], x[1] + y[1]),
     Sub: lambda x, y: (x[0] - y[1], x[1] - y[0]),
@@ -598,6 +604,7 @@ _RANGES: dict[type, Callable[[Interval, Interval], Interval]] = {
     FloorDiv: lambda x, y: divided(x, y, True),
     Div: lambda x, y: divided(x, y, False),
     FloorMod: lambda x, y: Normalizer._mod_bound(x, y),
+    Mod: truncated_mod,
     Min: lambda x, y: (min(x[0], y[0]), min(x[1], y[1])),
     Max: lambda x, y: (max(x[0], y[0]), max(x[1], y[1])),
 }
