@@ -511,6 +511,10 @@ class Algebra(Prover):
             a = e.single()
             if a is not None and a.kind == TRUNCDIV and not a.args[1].terms:
                 return self.truncdiv(a.args[0], constant(a.args[1].const * d.const))
+        if d.terms:
+            quotient, rest = self._long_division(e, d)
+            if not rest.terms and rest.const == 0:
+                return quotient
         return of_atom(self.forms.pair(TRUNCDIV, e, d)) if e.terms or d.terms else constant(0)
 
     def truncmod(self, e: Lin, d: Lin) -> Lin:
@@ -537,6 +541,10 @@ class Algebra(Prover):
                     return self.truncdiv(self.truncmod(x, constant(by * d.const)), constant(by))
                 if by % d.const == 0:
                     return self.truncmod(x, d)
+        if d.terms:
+            _, rest = self._long_division(e, d)
+            if not rest.terms and rest.const == 0:
+                return rest
         return of_atom(self.forms.pair(TRUNCMOD, e, d)) if e.terms or d.terms else constant(0)
 
     def _sign(self, e: Lin) -> int:
