@@ -7,9 +7,11 @@ from math import gcd
 
 from ..ir.expr import Mul
 from .form import (
+    CAST,
     MAX,
     MIN,
     PROD,
+    SELECT,
     SPLIT,
     SYMDIV,
     SYMMOD,
@@ -21,10 +23,14 @@ from .form import (
     constant,
     dtype_of,
     of_atom,
+    same,
 )
 from .prove import Prover
 
 _LEAST = -(1 << 31)  # of the smallest index type; greater values can be negated
+_MEETING = frozenset(
+    (SYMMOD, MIN, MAX, SELECT, CAST, TRUNCDIV, TRUNCMOD)
+)  # atoms that may join others of a sum
 _MOST_TERMS = 12  # a product of sums is multiplied out up to this many terms
 
 
@@ -39,13 +45,16 @@ class Algebra(Prover):
             kind = a.kind
             if kind == SPLIT:
                 splits += 1
-            elif kind in (SYMMOD, MIN, MAX):
+            elif kind in _MEETING:
                 mods += 1
         form = Lin(terms, const)
-        if splits > 1 or (splits and self.residues):
+        if splits and (len(terms) > 1 or self.residues):
             form = self._join_digits(form)
-        if mods:
+        if mods and len(form.terms) + (const != 0) > 1:
             form = self._join_symbolic(form)
+            form = self._join_casts(form)
+            form = self._join_selects(form)
+            form = self._join_extremes(form)
             form = self._push_into_extremes(form)
         return form
 
@@ -70,8 +79,16 @@ class Algebra(Prover):
                 c, b = self.residue(e)
                 if c % lower == 0:
                     return _replaced(form, (a,), e.shift(-(b % lower)).scale(k // lower))
-            return None
+            return self._joined_quotient(form, a, k) if len(form.terms) > 1 else None
         step = upper // lower
+        if lower == 1 and len(form.terms) > 1:
+            made = _less_multiple(form, a, e, -k, True)
+            if made is not None:  # x - x % 4  ->  x // 4 * 4
+                return made + self.div_const(e, upper).scale(-k * upper)
+            if upper == 2:
+                made = self._joined_parity(form, a, k)
+                if made is not None:
+                    return made
         for high, c in form.terms.items():
             if high.kind != SPLIT or c != k * step or high.args[1] != upper or high is a:
                 continue
@@ -87,6 +104,52 @@ class Algebra(Prover):
                 return _replaced(form, (a, high), whole.scale(k))
         if lower == 1:
             return self._joined_inside(form, a, k, upper)
+        return None
+
+    def _joined_parity(self, form: Lin, a: Atom, k: int) -> Lin | None:
+        """A sum in which `e % 2` meets a neighbour.
+
+        x % 2 + (x + 1) % 2  ->  1
+        x // 2 + x % 2       ->  (x + 1) // 2
+        (x + 1) // 2 - x % 2 ->  x // 2
+        """
+        e: Lin = a.args[0]
+        for other, c in form.terms.items():
+            if other.kind != SPLIT or other is a or abs(c) != abs(k):
+                continue
+            more = other.args[0] - e
+            if c == k and other.args[1:] == (1, 2) and more.const % 2 and more.gcd() % 2 == 0:
+                return _replaced(form, (a, other), constant(k))
+            if other.args[1:] == (2, None) and not more.terms and more.const % 2 == (c != k):
+                half = self.div_const(other.args[0].shift(1 if c == k else -1), 2)
+                return _replaced(form, (a, other), half.scale(c))
+        return None
+
+    def _joined_quotient(self, form: Lin, a: Atom, k: int) -> Lin | None:
+        """A sum in which `e // l` meets its remainder.
+
+        x - x // 3 * 3             -> x % 3
+        (x + 2) // 3 - x // 3      -> (x % 3 + 2) // 3
+        x // 3 + (x % 3 + 2) // 3  -> (x + 2) // 3
+        """
+        e, lower, _ = a.args
+        if k % lower == 0:
+            made = _less_multiple(form, a, e, -k // lower)
+            if made is not None:
+                return made + self.mod_const(e, lower).scale(-k // lower)
+        for other, c in form.terms.items():
+            if other.kind != SPLIT or other.args[1] != lower or other.args[2] is not None or other is a:
+                continue
+            if c == -k:
+                more = e - other.args[0]
+                if not more.terms and more.const > 0:
+                    rest = self.mod_const(other.args[0], lower).shift(more.const)
+                    return _replaced(form, (a, other), self.div_const(rest, lower).scale(k))
+            elif c == k:
+                low = self.forms.find_split(other.args[0], 1, lower)
+                if low is not None and e.terms.get(low) == 1:
+                    whole = self.div_const(e.without(low) + other.args[0], lower)
+                    return _replaced(form, (a, other), whole.scale(k))
         return None
 
     def _joined_inside(self, form: Lin, a: Atom, k: int, upper: int) -> Lin | None:
@@ -105,17 +168,95 @@ class Algebra(Prover):
         return None
 
     def _join_symbolic(self, form: Lin) -> Lin:
-        """`(x // n) * n + x % n -> x`."""
+        """`(x // n) * n + x % n -> x`, and `x - truncdiv(x, 4) * 4 -> truncmod(x, 4)`."""
         for a, k in form.terms.items():
-            if a.kind != SYMMOD:
+            if a.kind == TRUNCDIV and not a.args[1].terms and k % a.args[1].const == 0:
+                e, times = a.args[0], -k // a.args[1].const
+                made = _less_multiple(form, a, e, times)
+                if made is not None:
+                    return self._join_symbolic(made + self.truncmod(*a.args).scale(times))
+            if a.kind != SYMMOD and a.kind != TRUNCMOD:
                 continue
             e, d = a.args
-            q = self.forms.table.get((SYMDIV, e.key, d.key))
+            made = _less_multiple(form, a, e, -k, True)
+            if made is not None:  # x - x % n  ->  x // n * n
+                whole = self.div(e, d) if a.kind == SYMMOD else self.truncdiv(e, d)
+                return self._join_symbolic(made + self.mul(whole, d).scale(-k))
+            q = self.forms.table.get((SYMDIV if a.kind == SYMMOD else TRUNCDIV, e.key, d.key))
             if q is None:
                 continue
             part = self.mul(of_atom(q), d).scale(k)
             if all(form.terms.get(x) == c for x, c in part.terms.items()):
                 return self._join_symbolic(_replaced(form, (a, *part.terms), e.scale(k)).shift(-part.const))
+        return form
+
+    def _join_casts(self, form: Lin) -> Lin:
+        """`int64(i + j + 1) - int64(i) -> int64(j) + 1`: sums leave their casts where that cancels something."""
+        casts = [a for a in form.terms if a.kind == CAST]
+        if len(casts) < 2:
+            return form
+        made = Lin({a: c for a, c in form.terms.items() if a.kind != CAST}, form.const)
+        for a in casts:
+            made = made + (self._cast_sum(a) or of_atom(a)).scale(form.terms[a])
+        return made if len(made.terms) < len(form.terms) else form
+
+    def _cast_sum(self, a: Atom) -> Lin | None:
+        """The cast of a sum as a sum of casts, if none of them can change a value."""
+        e: Lin = a.args[0]
+        if any(x.reads for x in e.terms):
+            return None  # data wrap around
+        if a.dtype.bits < dtype_of(e).bits:
+            for part in (e, *[Lin({x: c}, 0) for x, c in e.terms.items()], *map(of_atom, e.terms)):
+                low, high = self.bound(part)
+                if low < a.dtype.low or high > a.dtype.high:
+                    return None
+        return Lin({self.forms.cast(a.dtype, of_atom(x)): c for x, c in e.terms.items()}, e.const)
+
+    def _join_selects(self, form: Lin) -> Lin:
+        """Selects with one condition are one, and take in what cancels.
+
+        select(c, x, 0) + select(c, 1, y)  ->  select(c, x + 1, y)
+        select(c, x, y) - x                ->  select(c, 0, y - x)
+        """
+        for a, k in form.terms.items():
+            if a.kind != SELECT:
+                continue
+            condition, yes, no, lazy = a.args
+            joined = [a]
+            moved: dict[Atom, int] = {}
+            one, two = yes.scale(k), no.scale(k)
+            for x, c in form.terms.items():
+                if x is a:
+                    continue
+                if x.kind == SELECT:
+                    if x.args[3] == lazy and same(x.args[0], condition):
+                        joined.append(x)
+                        one, two = one + x.args[1].scale(c), two + x.args[2].scale(c)
+                elif yes.terms.get(x, 0) * k == -c or no.terms.get(x, 0) * k == -c:
+                    moved[x] = c
+            if len(joined) == 1 and not moved:
+                continue
+            one, two = (self.finish(*_raw(part + Lin(moved, 0))) for part in (one, two))
+            whole = (
+                one if one.key == two.key else of_atom(self.forms.select(condition, one, two, a.dtype, lazy))
+            )
+            made = _replaced(form, (*joined, *moved), whole)
+            return self.finish(*_raw(made))
+        return form
+
+    def _join_extremes(self, form: Lin) -> Lin:
+        """`min(x, y) + max(x, y) -> x + y`, and `min(x + 1, y + 1) - min(x, y) -> 1`."""
+        found = [a for a in form.terms if a.kind in (MIN, MAX) and len(a.args) == 2]
+        for n, a in enumerate(found):
+            k = form.terms[a]
+            for b in found[n + 1 :]:
+                c = form.terms[b]
+                if a.kind != b.kind and c == k and {x.key for x in a.args} == {x.key for x in b.args}:
+                    return self.finish(*_raw(_replaced(form, (a, b), (a.args[0] + a.args[1]).scale(k))))
+                if a.kind == b.kind and c == -k:
+                    more = _apart(a, b)
+                    if more is not None:
+                        return self.finish(*_raw(_replaced(form, (a, b), constant(more * k))))
         return form
 
     def _push_into_extremes(self, form: Lin) -> Lin:
@@ -133,8 +274,13 @@ class Algebra(Prover):
                 inner = Lin(moved, const).scale(k)
                 kept = {x: c for x, c in form.terms.items() if x is not a and x not in moved}
                 rest = Lin(kept, form.const - const)
-                made = self.extreme(a.kind, [e + inner for e in a.args])
-                return self.finish(*_raw(rest + made.scale(k)))
+                parts = [e + inner for e in a.args]
+                other = [e.scale(-1) for e in parts]
+                if k < 0 and (not rest.terms or _negatives(other) < _negatives(parts)):
+                    made = self.extreme(MIN + MAX - a.kind, other)  # x - min(x, y)  ->  max(0, x - y)
+                else:
+                    made = self.extreme(a.kind, parts).scale(k)
+                return self.finish(*_raw(rest + made))
         return form
 
     # -- products --------------------------------------------------------------------------
@@ -144,6 +290,10 @@ class Algebra(Prover):
             return x.scale(y.const)
         if not x.terms:
             return y.scale(x.const)
+        one, two = x.single(), y.single()
+        if one is not None and two is not None and {one.kind, two.kind} == {MIN, MAX} and len(one.args) == 2:
+            if {e.key for e in one.args} == {e.key for e in two.args}:
+                return self.mul(*one.args)  # min(x, y) * max(x, y)
         size = (len(x.terms) + (x.const != 0)) * (len(y.terms) + (y.const != 0))
         if size > _MOST_TERMS:
             dtype = dtype_of(x)
@@ -204,7 +354,14 @@ class Algebra(Prover):
                 return self.div_const(made, d)
         if len(e.terms) == 1:
             ((a, c),) = e.terms.items()
+            if c == 1 and a.kind in (MIN, MAX):
+                # min(x * 6, y) // 2  ->  min(x * 3, y // 2)
+                parts = [x.shift(e.const) for x in a.args]
+                if any(x.const % d == 0 and x.gcd() % d == 0 and x.terms for x in parts):
+                    return self.extreme(a.kind, [self.div_const(x, d) for x in parts])
             if a.kind == SPLIT and c == 1:
+                if d == 2 and e.const == 1 and a.args[1] == 1 and a.args[2] == 2:
+                    return of_atom(a)  # (x % 2 + 1) // 2
                 x, lower, upper = a.args
                 if upper is None:
                     return self.div_const(x.shift(e.const * lower), lower * d)
@@ -347,6 +504,17 @@ class Algebra(Prover):
                 return self.div(e, d)
             if way < 0 and self.bound(e)[0] > _LEAST:
                 return self.div(e.scale(-1), d).scale(-1)
+        if not d.terms and d.const:
+            g = gcd(gcd(e.gcd(), e.const), d.const)
+            if g > 1:
+                return self.truncdiv(e.divide(g), constant(d.const // g))
+            a = e.single()
+            if a is not None and a.kind == TRUNCDIV and not a.args[1].terms:
+                return self.truncdiv(a.args[0], constant(a.args[1].const * d.const))
+        if d.terms:
+            quotient, rest = self._long_division(e, d)
+            if not rest.terms and rest.const == 0:
+                return quotient
         return of_atom(self.forms.pair(TRUNCDIV, e, d)) if e.terms or d.terms else constant(0)
 
     def truncmod(self, e: Lin, d: Lin) -> Lin:
@@ -362,6 +530,21 @@ class Algebra(Prover):
                 return self.mod(e, d)
             if way < 0 and self.bound(e)[0] > _LEAST:
                 return self.mod(e.scale(-1), d).scale(-1)
+        if not d.terms and d.const:
+            g = gcd(gcd(e.gcd(), e.const), d.const)
+            if g > 1:
+                return self.truncmod(e.divide(g), constant(d.const // g)).scale(g)
+            a = e.single()
+            if a is not None and a.kind in (TRUNCDIV, TRUNCMOD) and not a.args[1].terms:
+                x, by = a.args[0], a.args[1].const
+                if a.kind == TRUNCDIV:  # the digits of truncmod(x, 4): truncmod(truncdiv(x, 2), 2)
+                    return self.truncdiv(self.truncmod(x, constant(by * d.const)), constant(by))
+                if by % d.const == 0:
+                    return self.truncmod(x, d)
+        if d.terms:
+            _, rest = self._long_division(e, d)
+            if not rest.terms and rest.const == 0:
+                return rest
         return of_atom(self.forms.pair(TRUNCMOD, e, d)) if e.terms or d.terms else constant(0)
 
     def _sign(self, e: Lin) -> int:
@@ -397,7 +580,44 @@ class Algebra(Prover):
         if shared:
             common = Lin(shared, 0)
             return self.finish(*_raw(common + self.extreme(kind, [x - common for x in kept])))
-        return of_atom(self.forms.extreme(kind, kept))
+        made = self._shared_extreme(kind, kept)
+        return of_atom(self.forms.extreme(kind, kept)) if made is None else made
+
+    def _shared_extreme(self, kind: int, forms: list[Lin]) -> Lin | None:
+        """The extreme of forms that have a part in common, with that part outside.
+
+        min(max(x, y), max(x, z))                  ->  max(x, min(y, z))
+        min(x // 4, y // 4)                        ->  min(x, y) // 4
+        min(select(c, x, y), select(c, u, v))      ->  select(c, min(x, u), min(y, v))
+        """
+        atoms = [x.single() for x in forms]
+        first = atoms[0]
+        if first is None or any(a is None or a.kind != first.kind for a in atoms):
+            return None
+        if first.kind == SPLIT:
+            if any(a.args[1] != first.args[1] or a.args[2] is not None for a in atoms if a is not None):
+                return None
+            whole = self.extreme(kind, [a.args[0] for a in atoms if a is not None])
+            return self.div_const(whole, first.args[1])
+        if first.kind == SELECT:
+            condition, _, _, lazy = first.args
+            if any(a.args[3] != lazy or not same(a.args[0], condition) for a in atoms if a is not None):
+                return None
+            yes, no = [self.extreme(kind, [a.args[n] for a in atoms if a is not None]) for n in (1, 2)]
+            return (
+                yes
+                if yes.key == no.key
+                else of_atom(self.forms.select(condition, yes, no, first.dtype, lazy))
+            )
+        if first.kind not in (MIN, MAX) or len(atoms) != 2 or atoms[1] is None:
+            return None
+        one, two = first.args, atoms[1].args
+        if len(one) == len(two) == 2:
+            for n, x in enumerate(one):
+                for m, y in enumerate(two):
+                    if x.key == y.key:
+                        return self.extreme(first.kind, [x, self.extreme(kind, [one[1 - n], two[1 - m]])])
+        return None
 
     def _beats(self, kind: int, x: Lin, y: Lin) -> bool:
         """Whether x makes y redundant."""
@@ -406,6 +626,28 @@ class Algebra(Prover):
 
 def _raw(form: Lin) -> tuple[dict[Atom, int], int]:
     return form.terms, form.const
+
+
+def _less_multiple(form: Lin, a: Atom, e: Lin, k: int, whole: bool = False) -> Lin | None:
+    """The form without k times e and without an atom, if at least half of the terms of e (or all) are found in it."""
+    found = sum([form.terms.get(x) == c * k for x, c in e.terms.items()])
+    if not found or found < (len(e.terms) if whole else (len(e.terms) + 1) // 2):
+        return None
+    return form.without(a) - e.scale(k)
+
+
+def _negatives(forms: list[Lin]) -> int:
+    """The number of terms with a minus."""
+    return sum([(e.const < 0) + sum([c < 0 for c in e.terms.values()]) for e in forms])
+
+
+def _apart(a: Atom, b: Atom) -> int | None:
+    """The number by which all operands of a minimum differ from those of another, if there is one."""
+    for x, y in ((b.args[0], b.args[1]), (b.args[1], b.args[0])):
+        one, two = a.args[0] - x, a.args[1] - y
+        if not one.terms and not two.terms and one.const == two.const:
+            return int(one.const)
+    return None
 
 
 def _replaced(form: Lin, old: tuple[Atom, ...], value: Lin) -> Lin:

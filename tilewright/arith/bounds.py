@@ -53,6 +53,12 @@ def divided(x: Interval, y: Interval, floor: bool) -> Interval:
     return clip(min(ends), max(ends))
 
 
+def truncated_mod(x: Interval, y: Interval) -> Interval:
+    """The bounds of a remainder that has the sign of x."""
+    most = max(abs(y[0]), abs(y[1])) - 1
+    return clip(max(x[0], -most) if x[0] < 0 else 0, min(x[1], most) if x[1] > 0 else 0)
+
+
 def mul_residues(x: Residue, y: Residue) -> Residue:
     c = gcd(gcd(x[0] * y[0], x[0] * y[1]), x[1] * y[0])
     b = x[1] * y[1]
@@ -134,9 +140,7 @@ class Bounds(Facts):
         if kind == SYMMOD:
             return self._mod_bound(self.bound(args[0]), self.bound(args[1]))
         if kind == TRUNCMOD:
-            (x0, x1), (y0, y1) = self.bound(args[0]), self.bound(args[1])
-            most = max(abs(y0), abs(y1)) - 1
-            return clip(max(x0, -most) if x0 < 0 else 0, min(x1, most) if x1 > 0 else 0)
+            return truncated_mod(self.bound(args[0]), self.bound(args[1]))
         assert kind == OPAQUE
         whole = _dtype_bound(a)
         if a in self._asked:

@@ -11,8 +11,22 @@ from ..ir.dtype import BOOL, DataType
 from ..ir.expr import EQ, GE, GT, LE, LT, NE, And, Call, FloorMod, IntImm, Mod, Not, Or, PrimExpr
 from ..ir.ops import logical_and, logical_not, logical_or
 from .algebra import Algebra
-from .facts import BIG
-from .form import SPLIT, Atom, DoesNotFit, Lin, expr_vars, is_index, reads_state, same, skey
+from .facts import BIG, Interval
+from .form import (
+    MAX,
+    MIN,
+    PROD,
+    SPLIT,
+    TRUNCDIV,
+    Atom,
+    DoesNotFit,
+    Lin,
+    expr_vars,
+    is_index,
+    reads_state,
+    same,
+    skey,
+)
 
 NONNEG: Final = 0  # form >= 0
 ZERO: Final = 1  # form == 0
@@ -49,6 +63,16 @@ def flatten(e: PrimExpr, cls: type) -> list[PrimExpr]:
         else:
             out.append(n)
     return out
+
+
+def _leans_left(e: Any) -> bool:
+    """Whether a chain is written `(a and b) and c`."""
+    cls = e.__class__
+    while e.__class__ is cls:
+        if e.b.__class__ is cls:
+            return False
+        e = e.a
+    return True
 
 
 def negation(e: Any) -> PrimExpr:
@@ -110,7 +134,39 @@ class Logic(Algebra):
                 else:
                     form = e.scale(-1).shift(form.const * lower + lower - 1)
                 return self.reduced(Cmp(NONNEG, form, c.strict, c.greater_first))
+            if a.kind == TRUNCDIV and not a.args[1].terms and a.args[1].const > 0:
+                # truncdiv(x, 4) > -3  ->  x > -12: both signs of x, since the quotient is odd in x
+                e, d = a.args[0].scale(k), a.args[1].const
+                form = e.shift(form.const * d + (d - 1 if form.const >= 0 else 0))
+                return self.reduced(Cmp(NONNEG, form, c.strict, c.greater_first))
         return Cmp(c.op, form, c.strict, c.greater_first)
+
+    def _without_fine_parts(self, c: Cmp) -> Cmp:
+        """The comparison without what cannot change its truth.
+
+        x * 8 + y < 16    ->  x < 2     where 0 <= y < 8
+        min(x, 11) < 10   ->  x < 10
+        """
+        form = c.form
+        if c.op != NONNEG:
+            return c
+        if len(form.terms) == 1:
+            return self._without_operands(c)
+        for g in sorted({abs(k) for k in form.terms.values()} - {1}, reverse=True):
+            coarse = {a: k // g for a, k in form.terms.items() if k % g == 0}
+            low, high = self.bound(Lin({a: k for a, k in form.terms.items() if k % g}, form.const))
+            if low // g == high // g:
+                return Cmp(NONNEG, Lin(coarse, low // g), c.strict, c.greater_first)
+        return c
+
+    def _without_operands(self, c: Cmp) -> Cmp:
+        """A comparison of a minimum or maximum, only one operand of which can decide it, with that operand alone."""
+        ((a, k),) = c.form.terms.items()
+        if abs(k) != 1 or a.kind != (MIN if k < 0 else MAX):
+            return c
+        forms = [e.scale(k).shift(c.form.const) for e in a.args]
+        left = [e for e in forms if self.bound(e)[1] >= 0]
+        return Cmp(NONNEG, left[0], c.strict, c.greater_first) if len(left) == 1 else c
 
     def decide(self, c: Cmp) -> bool | None:
         """The truth of a comparison, if it is known."""
@@ -123,7 +179,10 @@ class Logic(Algebra):
                 return False
             if self.nonneg(form):
                 return True
-            return False if self.nonneg(form.scale(-1).shift(-1)) else None
+            if self.nonneg(form.scale(-1).shift(-1)):
+                return False
+            low, high = self._corner_bound(form)
+            return True if low >= 0 else False if high < 0 else None
         equal: bool | None = None
         if low > 0 or high < 0:
             equal = False
@@ -143,6 +202,21 @@ class Logic(Algebra):
         if equal is None:
             return None
         return equal if c.op == ZERO else not equal
+
+    def _corner_bound(self, form: Lin) -> Interval:
+        """The bounds of a sum with one product `x * y`: those at the corners of the box of x and y."""
+        products = [a for a in form.terms if a.kind == PROD]
+        if len(products) != 1 or len(products[0].args) != 2 or len(form.terms) < 2:
+            return (-BIG, BIG)
+        x, y = products[0].args
+        xs, ys = self.atom_bound(x), self.atom_bound(y)
+        if x is y or max(-xs[0], -ys[0], xs[1], ys[1]) >= 1 << 62:
+            return (-BIG, BIG)
+        k, m, n = form.terms[products[0]], form.terms.get(x, 0), form.terms.get(y, 0)
+        ends = [k * u * v + m * u + n * v for u in xs for v in ys]
+        rest = {a: c for a, c in form.terms.items() if a not in (x, y, products[0])}
+        low, high = self.bound(Lin(rest, form.const))
+        return (low + min(ends), high + max(ends))
 
     def _never_zero(self, form: Lin) -> bool:
         """Whether the sum, taken modulo the factor that some coefficients share, misses zero."""
@@ -184,19 +258,27 @@ class Logic(Algebra):
         c = self.comparison(e)
         if c is None:
             return self.simp_other_comparison(e)
+        made = self._settled(c)
+        if isinstance(made, bool):
+            return TRUE if made else FALSE
+        try:
+            out = self.condition(made, e.a.dtype)
+        except DoesNotFit:
+            out = e
+        out = e if same(out, e) else out
+        known = self._known_truth(out)
+        return out if known is None else known
+
+    def _settled(self, c: Cmp) -> Cmp | bool:
+        """The truth of a comparison, or the comparison in its simplest form."""
         made = self.reduced(c)
-        if made.__class__ is not bool:
-            truth = self.decide(made)  # type: ignore[arg-type]
-            if truth is None:
-                try:
-                    out = self.condition(made, e.a.dtype)  # type: ignore[arg-type]
-                except DoesNotFit:
-                    out = e
-                out = e if same(out, e) else out
-                known = self._known_truth(out)
-                return out if known is None else known
-            made = truth
-        return TRUE if made else FALSE
+        if isinstance(made, bool):
+            return made
+        truth = self.decide(made)
+        if truth is not None:
+            return truth
+        less = self._without_fine_parts(made)
+        return made if less is made else self._settled(less)
 
     def simp_other_comparison(self, e: Any) -> PrimExpr:
         """Comparisons of floats, wrapping integers, truth values and vectors."""
@@ -232,7 +314,7 @@ class Logic(Algebra):
                     self.assume(made, conj)
         if not kept:
             return TRUE if conj else FALSE
-        if len(kept) == len(parts) and all(a is b for a, b in zip(kept, parts)):
+        if len(kept) == len(parts) and all(a is b for a, b in zip(kept, parts)) and _leans_left(e):
             return e  # type: ignore[no-any-return]
         out = kept[0]
         for p in kept[1:]:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, ClassVar
 
-from ..ir.dtype import BOOL, DataType
+from ..ir import ops
+from ..ir.dtype import BOOL, FLOAT16, FLOAT32, FLOAT64, DataType
 from ..ir.expr import (
     EQ,
     GE,
@@ -44,7 +45,7 @@ from ..ir.expr import (
 from ..ir.functor import pre_order, substitute
 from ..ir.op import Op
 from ..ir.ops import BINARY, cast, if_then_else
-from .bounds import divided, times
+from .bounds import divided, times, truncated_mod
 from .facts import BIG, Interval, Residue
 from .form import (
     CAST,
@@ -202,7 +203,8 @@ class Normalizer(Logic):
             return True
         only = b.single()
         known = None if only is None or only.kind != VAR else self.bounds.get(only)
-        return known is not None and known[0] <= 0 <= known[1] < BIG  # a size has no known upper bound
+        # A size has no upper bound but that of its type.
+        return known is not None and known[0] <= 0 <= known[1] < min(int(e.dtype.high), BIG)
 
     def _extreme(self, e: Any) -> Lin:
         kind = MIN if e.__class__ is Min else MAX
@@ -268,7 +270,11 @@ class Normalizer(Logic):
             return self._choice(e.args[0], e.args[1], e.args[2], True)
         if name == "tir.likely":
             return self.norm(e.args[0])
-        return self._opaque(e)
+        made = _folded_call(self.simp_children(e)) if name in _FOLDED_CALLS else None
+        return self._opaque(e) if made is None else constant(made)
+
+    def _reduction(self, e: Any) -> Lin:
+        return of_atom(self.forms.opaque(self.simp_reduce(e)))
 
     def _let(self, e: Any) -> Lin:
         made = self.simp_let(e)
@@ -486,6 +492,8 @@ class Normalizer(Logic):
             if name == "tir.abs" and e.dtype.is_int:
                 low, high = self.value_bound(e.args[0])
                 return (max(low, -high, 0), max(-low, high))
+            if name == "tir.vscale":
+                return (1, BIG)
             if name in ("tir.popcount", "tir.clz"):
                 return (0, int(e.args[0].dtype.bits))
             if _is_checked_index(e):
@@ -493,6 +501,11 @@ class Normalizer(Logic):
         elif cls is Cast and (e.value.dtype.is_integral or e.value.dtype.is_bool):
             low, high = self.value_bound(e.value)
             if e.dtype.low <= low and high <= e.dtype.high:
+                return (low, high)
+        elif cls is Cast and e.value.__class__ is Cast and e.value.value.dtype.is_integral:
+            low, high = self.value_bound(e.value.value)  # through a float, which holds small integers exactly
+            exact = 1 << _EXACT_BITS.get(e.value.dtype, 0)
+            if max(-exact, e.dtype.low) <= low and high <= min(exact, e.dtype.high):
                 return (low, high)
         elif cls is Select:
             return _union(self.value_bound(e.true_value), self.value_bound(e.false_value))
@@ -515,6 +528,18 @@ class Normalizer(Logic):
                 step = 1 << e.args[1].value
                 return (c * step, b * step)
         return (1, 0)
+
+
+def _folded_call(e: Any) -> int | None:
+    """The value of an operation on bits whose operands are constants."""
+    values = [x.value for x in e.args if x.__class__ is IntImm]
+    if len(values) != len(e.args) or e.dtype.lanes != 1:
+        return None
+    name = _callee(e)
+    if name.startswith("tir.shift") and not 0 <= values[1] < e.dtype.bits:
+        return None
+    made = _FOLDED_CALLS[name](*e.args)
+    return made.value if made.__class__ is IntImm else None  # type: ignore[no-any-return]
 
 
 def _union(x: Interval, y: Interval) -> Interval:
@@ -558,11 +583,20 @@ def _crossed(x: Interval, y: Interval) -> Interval:
     return (0, min(BIG, (1 << max(x[1], y[1]).bit_length()) - 1))
 
 
+_FOLDED_CALLS: dict[str, Callable[..., Any]] = {
+    "tir.bitwise_and": ops.bitwise_and,
+    "tir.bitwise_or": ops.bitwise_or,
+    "tir.bitwise_xor": ops.bitwise_xor,
+    "tir.shift_left": ops.shift_left,
+    "tir.shift_right": ops.shift_right,
+    "tir.clz": ops.clz,
+}
 _BITS: dict[str, Callable[..., Interval]] = {
     "tir.bitwise_and": _masked,
     "tir.bitwise_xor": _crossed,
     "tir.shift_right": _shifted,
 }
+_EXACT_BITS = {FLOAT16: 11, FLOAT32: 24, FLOAT64: 53}  # the integers that a float type has without a gap
 _RANGES: dict[type, Callable[[Interval, Interval], Interval]] = {
     Add: lambda x, y: (x[0] + y[0], x[1] + y[1]),
     Sub: lambda x, y: (x[0] - y[1], x[1] - y[0]),
@@ -570,6 +604,7 @@ _RANGES: dict[type, Callable[[Interval, Interval], Interval]] = {
     FloorDiv: lambda x, y: divided(x, y, True),
     Div: lambda x, y: divided(x, y, False),
     FloorMod: lambda x, y: Normalizer._mod_bound(x, y),
+    Mod: truncated_mod,
     Min: lambda x, y: (min(x[0], y[0]), min(x[1], y[1])),
     Max: lambda x, y: (max(x[0], y[0]), max(x[1], y[1])),
 }
@@ -588,6 +623,7 @@ Normalizer._leaves = {
     Cast: Normalizer._cast,
     Call: Normalizer._call,
     Let: Normalizer._let,
+    Reduce: Normalizer._reduction,
 }
 Normalizer._others = {
     **dict.fromkeys((Add, Sub, Mul, Div, Mod, FloorDiv, FloorMod, Min, Max), Normalizer.simp_arith),

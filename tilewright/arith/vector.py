@@ -15,11 +15,13 @@ from ..ir.expr import (
     And,
     Broadcast,
     BufferLoad,
+    Div,
     FloorDiv,
     FloorMod,
     IntImm,
     Max,
     Min,
+    Mod,
     Mul,
     Not,
     Or,
@@ -104,7 +106,7 @@ class Vectors(Normalizer):
             if is_index(e.base.dtype):
                 return Vec(self.norm(e.base), self.norm(e.stride), e.dtype.lanes)
             return None
-        if cls not in (Add, Sub, Mul, FloorDiv, FloorMod, Min, Max):
+        if cls not in (Add, Sub, Mul, FloorDiv, FloorMod, Div, Mod, Min, Max):
             return None
         a = self.vec(e.a)
         b = self.vec(e.b) if a is not None else None
@@ -122,6 +124,10 @@ class Vectors(Normalizer):
             return Vec(self.mul(a.base, b.base), self.mul(a.stride, b.base), a.lanes)
         if cls is Min or cls is Max:
             return self._vec_extreme(MIN if cls is Min else MAX, a, b)
+        if cls is Div or cls is Mod:
+            if self._lane_bound(a)[0] < 0 or self._lane_bound(b)[0] <= 0:
+                return None  # rounded towards zero, which is not down
+            cls = FloorDiv if cls is Div else FloorMod
         return self._vec_divmod(cls, a, b)
 
     def _make(self, base: Lin, stride: Lin, lanes: int) -> Vec:

@@ -197,6 +197,7 @@ class DataType(str):
 
 INT32: Final = DataType("int32")
 INT64: Final = DataType("int64")
+FLOAT16: Final = DataType("float16")
 FLOAT32: Final = DataType("float32")
 FLOAT64: Final = DataType("float64")
 BOOL: Final = DataType("bool")

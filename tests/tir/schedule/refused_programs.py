@@ -46,7 +46,7 @@ def part_of_a_fused_loop(A: T.Buffer((5, 5), "int32"), B: T.Buffer((5,), "int32"
         with T.block("B"):
             vi = T.axis.spatial(5, f // 5)
             vk = T.axis.reduce(5, f % 5)
-            T.where(f < 20)
+            T.where(f < 18)
             with T.init():
                 B[vi] = 0
             B[vi] = B[vi] + A[vi, vk]

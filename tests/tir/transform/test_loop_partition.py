@@ -548,7 +548,7 @@ def test_a_bound_below_the_loop_makes_no_empty_head(expect):
         def f(A: T.Buffer((64,), "float32"), n: T.int32):
             for i in range(T.max(n - 2, 0)):
                 A[i] = T.float32(1)
-            for i in T.serial(T.max(n - 2, 0), T.max(n - 2, 0) + T.max(-2, n * -1) * -1):
+            for i in T.serial(T.max(n - 2, 0), T.max(n - 2, 0) + T.min(2, n)):
                 if i >= 0 and i < n - 2:
                     A[i] = T.float32(1)
         """,
