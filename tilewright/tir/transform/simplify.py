@@ -26,7 +26,9 @@ from ...ir.stmt import (
 from ..analysis.analyzed import AnalyzedMutator
 
 
-def simplify(func: PrimFunc, *, done: Set[Stmt] = frozenset(), keep_trivial_loops: bool = False) -> PrimFunc:
+def simplify(
+    func: PrimFunc, *, done: Set[Stmt] = frozenset(), keep_trivial_loops: bool = False, **more: bool
+) -> PrimFunc:
     """Bring every expression to its normal form, knowing the loops and conditions around it.
 
         for i in range(8):
@@ -35,12 +37,19 @@ def simplify(func: PrimFunc, *, done: Set[Stmt] = frozenset(), keep_trivial_loop
 
     The statements `done`, which the previous pass left unchanged, are in normal form already.
     Gives: no condition with a known value, no store of an element to its own place, no loop of extent 0 and, unless
-    `keep_trivial_loops`, no serial loop of extent 1.
+    `keep_trivial_loops`, no serial loop of extent 1. `more` are the fields of the option `tir.Simplify` that act.
     """
-    return _Simplify(done, keep_trivial_loops).run(func)
+    if any(more.values()):
+        from .simplify_more import SimplifyMore
+
+        apart = bool(func.attrs.get("tir.noalias", True))
+        return SimplifyMore(keep_trivial_loops, aliases=not apart, **more).run(func)
+    return SimplifyMutator(done, keep_trivial_loops).run(func)
 
 
-class _Simplify(AnalyzedMutator):
+class SimplifyMutator(AnalyzedMutator):
+    """The simplifier, with nothing but the loops and conditions around."""
+
     def __init__(self, done: Set[Stmt], keep_trivial_loops: bool) -> None:
         super().__init__()
         self.done, self.keep_trivial_loops = done, keep_trivial_loops
@@ -54,10 +63,14 @@ class _Simplify(AnalyzedMutator):
         low, size = self.visit(n.min), self.visit(n.extent)
         if is_zero(size):
             return Evaluate(IntImm("int32", 0))
-        once = is_one(size) and not self.keep_trivial_loops
-        if once and n.kind not in (ForKind.THREAD_BINDING, ForKind.PARALLEL) and not n.annotations:
+        if self.runs_once(n, size):
             return self.visit(substitute(n.body, {n.loop_var: low}))
         return super().visit_For(n)
+
+    def runs_once(self, n: For, size: PrimExpr) -> bool:
+        """Whether a loop is to be replaced by its body."""
+        once = is_one(size) and not self.keep_trivial_loops
+        return once and n.kind not in (ForKind.THREAD_BINDING, ForKind.PARALLEL) and not n.annotations
 
     def visit_IfThenElse(self, n: IfThenElse) -> Stmt:
         condition = self.visit(n.condition)
@@ -69,11 +82,15 @@ class _Simplify(AnalyzedMutator):
 
     def visit_AssertStmt(self, n: AssertStmt) -> Stmt:
         condition = self.visit(n.condition)
-        with self.ana.constraint_scope(condition):
-            body = self.visit(n.body)
+        body = self.assert_body(n, condition)
         if is_one(condition):
             return body
         return n.updated(condition=condition, body=body)
+
+    def assert_body(self, n: AssertStmt, condition: PrimExpr) -> Stmt:
+        with self.ana.constraint_scope(condition):
+            body: Stmt = self.visit(n.body)
+        return body
 
     def visit_LetStmt(self, n: LetStmt) -> Stmt:
         value = self.visit(n.value)
