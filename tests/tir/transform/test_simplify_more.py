@@ -159,6 +159,15 @@ def test_what_may_have_changed_is_not_known():
                 A[i + 1] = 1
 
     @T.prim_func(private=True)
+    def later_iterations(A: T.Buffer((9,), "int32"), B: T.Buffer((9,), "int32")):
+        for i in range(8):
+            A[i] = 0
+            A[i + 1] = 1
+        for i in range(8):
+            if A[i + 1] == 1:
+                B[i] = 1
+
+    @T.prim_func(private=True)
     def calls(A: T.Buffer((8,), "int32")):
         A[0] = 0
         T.evaluate(T.call_extern("int32", "change", A.data))
@@ -180,7 +189,7 @@ def test_what_may_have_changed_is_not_known():
         while A[0] == 0:
             A[0] = A[0] + 1
 
-    for func in (overwritten, other_iterations, calls, floats, loops):
+    for func in (overwritten, other_iterations, later_iterations, calls, floats, loops):
         made = simple(func, *KNOWNS)
         assert tvm.ir.structural_equal(made.body, func.body), str(made)
 
@@ -258,25 +267,22 @@ _CONDITIONS = ["{0}", "{0} and {1}", "{0} or {1}", "{0} or ({1} and {0})", "({0}
 def _lines(draw, depth=3, loops=()):
     """Statements over a few elements with few values, so that much is known about them."""
 
-    def index():
-        return draw(
-            st.sampled_from(
-                ["0", "1", "n", *loops, *[f"{v} + 1" for v in loops], *[f"3 - {v}" for v in loops]]
-            )
-        )
+    here = [*loops, *loops, "0", "n", *[f"{v} + 1" for v in loops[-1:]]]
+
+    def element():
+        return f"{draw(st.sampled_from('AAB'))}[{draw(st.sampled_from(here))}]"
 
     def value():
-        return draw(st.sampled_from(["0", "1", "n", f"A[{index()}]", f"B[{index()}] + 1", *loops]))
+        return draw(st.sampled_from(["0", "0", "1", "1", element(), *loops]))
 
     def test():
-        left = draw(st.sampled_from([f"A[{index()}]", f"B[{index()}]", "n", *loops]))
-        return f"{left} {draw(st.sampled_from(['==', '<', '!=']))} {value()}"
+        return f"{element()} {draw(st.sampled_from(['==', '==', '<', '!=']))} {draw(st.sampled_from('01n'))}"
 
     out = []
-    for _ in range(draw(st.integers(1, 3))):
+    for _ in range(draw(st.integers(1, 3) if loops else st.integers(2, 5))):
         kind = draw(st.sampled_from("ssil" if depth else "s"))
         if kind == "s":
-            out.append(f"{draw(st.sampled_from('AB'))}[{index()}] = {value()}")
+            out.append(f"{element()} = {value()}")
         elif kind == "i":
             condition = draw(st.sampled_from(_CONDITIONS)).format(test(), test(), test())
             out += [f"if {condition}:", *_indented(draw(_lines(depth - 1, loops)))]

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from ...arith import Analyzer, detect_linear_equation
 from ...ir.equal import structural_equal
-from ...ir.expr import EQ, Broadcast, BufferLoad, IntImm, Or, PrimExpr, Ramp, Range, Var
+from ...ir.expr import EQ, Broadcast, BufferLoad, IntImm, Or, PrimExpr, Ramp, Range, Var, const
 from ...ir.functor import pre_order, rewrite, substitute, vars_used
-from ...ir.ops import add, conjunction, conjuncts, const, in_range, logical_not, logical_or, mul, sub
+from ...ir.ops import add, conjunction, conjuncts, in_range, logical_not, logical_or, mul, sub
 from ...ir.stmt import BufferStore, For, LetStmt, Stmt
 from .effects import has_effect, reads_memory
 

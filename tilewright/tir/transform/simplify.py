@@ -8,7 +8,7 @@ from typing import Any
 from ...ir.equal import structural_equal
 from ...ir.expr import BufferLoad, FloatImm, IntImm, PrimExpr, StringImm, Var
 from ...ir.function import PrimFunc
-from ...ir.functor import substitute
+from ...ir.functor import substitute, written_out
 from ...ir.ops import is_one, is_zero
 from ...ir.stmt import (
     AssertStmt,
@@ -24,6 +24,7 @@ from ...ir.stmt import (
     seq,
 )
 from ..analysis.analyzed import AnalyzedMutator
+from ..analysis.effects import is_pure
 
 
 def simplify(
@@ -53,6 +54,14 @@ class SimplifyMutator(AnalyzedMutator):
     def __init__(self, done: Set[Stmt], keep_trivial_loops: bool) -> None:
         super().__init__()
         self.done, self.keep_trivial_loops = done, keep_trivial_loops
+        self.truths: dict[Var, PrimExpr] = {}  # variables around that stand for a condition
+
+    def run(self, func: PrimFunc) -> PrimFunc:
+        for buffer in func.buffer_map.values():
+            for size in buffer.shape:
+                if size.__class__ is not IntImm:
+                    self.ana.assume(size >= 0, reads=False)
+        return super().run(func)
 
     def visit(self, n: Any) -> Any:
         if isinstance(n, PrimExpr):
@@ -73,12 +82,20 @@ class SimplifyMutator(AnalyzedMutator):
         return once and n.kind not in (ForKind.THREAD_BINDING, ForKind.PARALLEL) and not n.annotations
 
     def visit_IfThenElse(self, n: IfThenElse) -> Stmt:
-        condition = self.visit(n.condition)
+        condition = self.condition(n.condition)
         if isinstance(condition, IntImm):
             if condition.value:
                 return self.visit(n.then_case)
             return Evaluate(IntImm("int32", 0)) if n.else_case is None else self.visit(n.else_case)
         return super().visit_IfThenElse(n)
+
+    def condition(self, e: PrimExpr) -> PrimExpr:
+        """The condition of a statement, with its value if the definitions of its variables prove it."""
+        made: PrimExpr = self.visit(e)
+        if self.truths and not isinstance(made, IntImm):
+            found = self.ana.simplify(written_out(made, self.truths))
+            return found if isinstance(found, IntImm) else made
+        return made
 
     def visit_AssertStmt(self, n: AssertStmt) -> Stmt:
         condition = self.visit(n.condition)
@@ -101,7 +118,10 @@ class SimplifyMutator(AnalyzedMutator):
                 bound = self.ana.const_int_bound(value)
                 if bound.min_value >= 0:
                     self.ana.update(n.var, bound)
+            elif value.dtype.is_bool and value.dtype.lanes == 1 and is_pure(value):
+                self.truths[n.var] = value
             body = self.visit(n.body)
+        self.truths.pop(n.var, None)
         return n.updated(value=value, body=body)
 
     def visit_BufferStore(self, n: BufferStore) -> Stmt:

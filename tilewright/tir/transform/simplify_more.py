@@ -93,9 +93,8 @@ class SimplifyMore(SimplifyMutator):
             return without_implied(self.ana, made)
         return e.map_children(lambda x: self._boolean(x) if isinstance(x, PrimExpr) else x)  # type: ignore[no-any-return]
 
-    def _condition(self, e: PrimExpr) -> PrimExpr:
-        """The condition of a statement, with its value if what is known about buffers proves it."""
-        made: PrimExpr = self.visit(e)
+    def condition(self, e: PrimExpr) -> PrimExpr:
+        made = super().condition(e)
         if self.prove and self.knowns.held and not isinstance(made, IntImm):
             with self.knowns.assumed(made):
                 found = self.ana.simplify(made)
@@ -105,7 +104,7 @@ class SimplifyMore(SimplifyMutator):
 
     # -- statements ------------------------------------------------------------------------
     def visit_IfThenElse(self, n: IfThenElse) -> Stmt:
-        condition = self._condition(n.condition)
+        condition = self.condition(n.condition)
         if isinstance(condition, IntImm):
             return super().visit_IfThenElse(n.updated(condition=condition))
         before = self.knowns.held
