@@ -34,6 +34,9 @@ def test_bounds() -> None:
         (Cast("int64", y), (2, 9)),
         (ops.bitwise_and(z, 15), (0, 15)),
         (ops.shift_right(y, 1), (1, 4)),
+        (ops.shift_left(3, y), (12, 3 << 9)),
+        (ops.shift_left(1 << 25, y), (-(1 << 31), (1 << 31) - 1)),
+        (Cast("int32", ops.ceil(ops.log2(Cast("float64", y)))), (1, 4)),
         (ops.bitwise_xor(y, 3), (0, 15)),
         (ops.bitwise_xor(z, 3), (-(2**31), 2**31 - 1)),
         (x * x, (0, 16)),
@@ -251,3 +254,11 @@ def test_remainders_rounded_towards_zero_say_what_floored_ones_do() -> None:
         assert ana.modular_set(x) == (4, 0)
         assert not ana.can_prove(x >= 0)
     assert ana.modular_set(x) == (1, 0)
+
+
+def test_what_is_equal_to_a_nonzero_sum_is_not_zero() -> None:
+    ana = Analyzer()
+    with ana.constraint_scope(ops.logical_and(x.equal(y), ops.not_equal(y, z))):
+        assert ana.can_prove(ops.not_equal(x, z))
+        assert not ana.can_prove(x < z)
+    assert not ana.can_prove(ops.not_equal(x, z))

@@ -176,6 +176,23 @@ def hoisted_bindings() -> None:
     assert kept.index("for i") < kept.index("if ") and moved.index("if ") < moved.index("for i")
 
 
+def known_contents() -> None:
+    @T.prim_func
+    def twice(a: T.Buffer((8,), "int32"), b: T.Buffer((8,), "bool")):
+        a[0] = 1
+        b[0] = b[1] or (b[2] and b[3])
+        if a[0] == 1:
+            a[1] = a[0] + 1
+
+    kept = lowered(twice)
+    assert "if " in kept and "b[1] or b[2] and b[3]" in kept and "a[1] = a[0] + 1" in kept
+    assert "if " not in lowered(twice, tir__Simplify={"propagate_knowns_to_prove_conditional": True})
+    replaced = lowered(twice, tir__Simplify={"propagate_knowns_to_simplify_expressions": True})
+    assert "a[1] = 2" in replaced
+    converted = lowered(twice, tir__Simplify={"convert_boolean_to_and_of_ors": True})
+    assert "(b[1] or b[2]) and (b[1] or b[3])" in converted
+
+
 def double_buffered() -> None:
     once = tir.transform.InjectDoubleBuffer()(tvm.IRModule({"main": fetched}))
     for turns in (2, 3):
@@ -416,6 +433,7 @@ WORKING: dict[str, Callable[[], None]] = {
     "tir.HoistIfThenElse": hoisted_conditions,
     "tir.HoistExpression": hoisted_bindings,
     "tir.InjectDoubleBuffer": double_buffered,
+    "tir.Simplify": known_contents,
     "tir.add_lower_pass": added,
     "tir.disable_vectorize": vectorized,
     "tir.disable_assert": with_assertions,

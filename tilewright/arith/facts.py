@@ -38,6 +38,7 @@ class Facts:
         self.values: dict[Var, Lin] = {}  # variables bound to a form
         self.about: dict[Atom, tuple[Lin, ...]] = {}  # forms known not to be negative, by atom
         self.sums: dict[Any, Interval] = {}  # bounds of sums of several atoms
+        self.nonzero: dict[Any, Lin] = {}  # forms of several atoms known not to be zero
         self.truths: dict[Any, tuple[frozenset[Var], bool]] = {}  # opaque conditions with known truth values
         self._log: list[tuple[dict[Any, Any], Any, Any]] = []
         self._depth = 0
@@ -106,10 +107,12 @@ class Facts:
             kept = tuple(f for f in facts if v not in f.vars())
             if len(kept) != len(facts):
                 self._set(self.about, a, kept)
+        for key in [k for k, f in self.nonzero.items() if v in f.vars()]:
+            self._drop(self.nonzero, key)
         for key in [k for k, (held, _) in self.truths.items() if v in held]:
             self._drop(self.truths, key)
 
     def _copy_into(self, other: Facts) -> None:
         other.forms = self.forms
-        for name in ("bounds", "residues", "values", "about", "sums", "truths"):
+        for name in ("bounds", "residues", "values", "about", "sums", "nonzero", "truths"):
             setattr(other, name, dict(getattr(self, name)))

@@ -199,6 +199,8 @@ class Logic(Algebra):
                     equal = True
             elif self.nonneg(form.scale(-1).shift(-1)):
                 equal = False
+            if equal is None and self.nonzero and self._is_nonzero(form):
+                equal = False
         if equal is None:
             return None
         return equal if c.op == ZERO else not equal
@@ -217,6 +219,14 @@ class Logic(Algebra):
         rest = {a: c for a, c in form.terms.items() if a not in (x, y, products[0])}
         low, high = self.bound(Lin(rest, form.const))
         return (low + min(ends), high + max(ends))
+
+    def _is_nonzero(self, form: Lin) -> bool:
+        """Whether the form is equal to one that is known not to be zero, as `i - k` to `j - k` where `i == j`."""
+        for known in self.nonzero.values():
+            for left in (form - known, form + known):
+                if self.nonneg(left) and self.nonneg(left.scale(-1)):
+                    return True
+        return False
 
     def _never_zero(self, form: Lin) -> bool:
         """Whether the sum, taken modulo the factor that some coefficients share, misses zero."""
@@ -315,11 +325,13 @@ class Logic(Algebra):
         if not kept:
             return TRUE if conj else FALSE
         if len(kept) == len(parts) and all(a is b for a, b in zip(kept, parts)) and _leans_left(e):
-            return e  # type: ignore[no-any-return]
-        out = kept[0]
-        for p in kept[1:]:
-            out = cls(out, p)
-        return out
+            out = e
+        else:
+            out = kept[0]
+            for p in kept[1:]:
+                out = cls(out, p)
+        held = self.truths.get(skey(out)) if self.truths else None
+        return out if held is None else TRUE if held[1] else FALSE  # type: ignore[no-any-return]
 
     def _keep(self, e: PrimExpr, kept: list[PrimExpr], forms: list[Cmp | None], conj: bool) -> None:
         """Add an operand, replacing an earlier one that it makes redundant."""
@@ -406,6 +418,7 @@ class Logic(Algebra):
                 elif high == -c.form.const // k:
                     self._tighten(a, low, high - 1)
         else:
+            self._set(self.nonzero, c.form.key, c.form)
             low, high = self.bound(c.form)
             if low == 0:
                 self._assume_nonneg(c.form.shift(-1))

@@ -489,6 +489,9 @@ class Normalizer(Logic):
                 return _union(self.value_bound(e.args[1]), self.value_bound(e.args[2]))
             if name in _BITS and e.dtype.is_integral:
                 return _BITS[name](*[self.value_bound(x) for x in e.args])
+            if name == "tir.shift_left" and e.dtype.is_integral:
+                low, high = _shifted_left(*[self.value_bound(x) for x in e.args])
+                return (low, high) if high <= e.dtype.high else (-BIG, BIG)
             if name == "tir.abs" and e.dtype.is_int:
                 low, high = self.value_bound(e.args[0])
                 return (max(low, -high, 0), max(-low, high))
@@ -507,6 +510,8 @@ class Normalizer(Logic):
             exact = 1 << _EXACT_BITS.get(e.value.dtype, 0)
             if max(-exact, e.dtype.low) <= low and high <= min(exact, e.dtype.high):
                 return (low, high)
+        elif cls is Cast and e.value.__class__ is Call:
+            return self._bound_of_ceil_log2(e.value)
         elif cls is Select:
             return _union(self.value_bound(e.true_value), self.value_bound(e.false_value))
         elif cls is Let:
@@ -518,6 +523,20 @@ class Normalizer(Logic):
             return _RANGES[cls](self.value_bound(e.a), self.value_bound(e.b))
         elif cls is Mul:
             return times(self.value_bound(e.a), self.value_bound(e.b))
+        return (-BIG, BIG)
+
+    def _bound_of_ceil_log2(self, e: Any) -> Interval:
+        """The bounds of `ceil(log2(float64(x)))`, for numbers x that are small enough for it to be exact."""
+        inner: Any = e.args[0] if _callee(e) == "tir.ceil" else None
+        if inner.__class__ is Call and _callee(inner) == "tir.log2" and inner.dtype == "float64":
+            x = inner.args[0]
+            low, high = 0, 0
+            if x.__class__ is FloatImm and x.value == x.value // 1:
+                low = high = int(x.value)
+            elif x.__class__ is Cast and x.value.dtype.is_integral:
+                low, high = self.value_bound(x.value)
+            if low >= 1 and high < 1 << 32:
+                return ((low - 1).bit_length(), (high - 1).bit_length())
         return (-BIG, BIG)
 
     def _opaque_residue(self, e: Any) -> Residue:
@@ -575,6 +594,12 @@ def _shifted(x: Interval, y: Interval) -> Interval:
         return (-BIG, BIG)
     ends = [a >> b for a in x for b in y]
     return (min(ends), max(ends))
+
+
+def _shifted_left(x: Interval, y: Interval) -> Interval:
+    if x[0] < 0 or y[0] < 0 or y[1] > 64 or x[1] >= 1 << 64:
+        return (-BIG, BIG)
+    return (x[0] << y[0], x[1] << y[1])
 
 
 def _crossed(x: Interval, y: Interval) -> Interval:

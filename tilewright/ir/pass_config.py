@@ -198,8 +198,9 @@ _TABLE: Final[tuple[Option, ...]] = (
             "apply_constraints_to_boolean_branches": False,
         },
         None,
-        "expensive kinds of simplification",
-        "tir.transform.Simplify always uses the loops and conditions around an expression, and has no other kinds",
+        "expensive kinds of simplification: conditions and expressions with the known contents of buffers, "
+        "conditions as conjunctions of disjunctions, operands that later operands imply",
+        {"transitively_prove_inequalities": "inequalities are always proved from several others"},
     ),
     Option(
         "tir.RemoveNoOp",

@@ -273,3 +273,70 @@ def test_a_store_of_an_element_to_its_own_place_goes(expect):
             A[0] = A[1]
         """,
     )
+
+
+def test_variables_that_stand_for_conditions_prove_others(expect, agree):
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((4,), "bool"), B: T.Buffer((4,), "bool")):
+        for i in range(4):
+            low: T.bool = i < 3
+            if low or i >= 3:
+                A[i] = low
+            if i < 3:
+                if low:
+                    B[i] = low
+
+    made = simple(before)
+    expect(
+        made,
+        """
+        @T.prim_func(private=True)
+        def main(A: T.Buffer((4,), "bool"), B: T.Buffer((4,), "bool")):
+            for i in range(4):
+                low: T.bool = i < 3
+                A[i] = low
+                if i < 3:
+                    B[i] = low
+        """,
+    )
+    agree(before, made, np.zeros(4, "bool"), np.zeros(4, "bool"))
+
+
+def test_sizes_of_buffers_are_not_negative(expect):
+    @T.prim_func(private=True)
+    def before(a: T.handle):
+        n = T.int64()
+        A = T.match_buffer(a, (n * 32 - 1,), "float32")
+        A[T.min(T.int64(1), n)] = T.float32(0)
+
+    expect(
+        simple(before),
+        """
+        @T.prim_func(private=True)
+        def main(a: T.handle):
+            n = T.int64()
+            A = T.match_buffer(a, (n * T.int64(32) - T.int64(1),))
+            A[T.int64(1)] = T.float32(0)
+        """,
+    )
+
+
+def test_a_condition_of_several_parts_is_known_where_it_fails(expect, agree):
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((2, 8), "int32"), B: T.Buffer((2, 8), "int32")):
+        for i, j in T.grid(2, 8):
+            B[i, j] = T.if_then_else(
+                i == 1 and j >= 6, 0, T.max(0, T.if_then_else(i == 1 and j >= 6, 5, A[i, j]))
+            )
+
+    made = simple(before)
+    expect(
+        made,
+        """
+        @T.prim_func(private=True)
+        def main(A: T.Buffer((2, 8), "int32"), B: T.Buffer((2, 8), "int32")):
+            for i, j in T.grid(2, 8):
+                B[i, j] = T.if_then_else(i == 1 and j >= 6, 0, T.max(0, A[i, j]))
+        """,
+    )
+    agree(before, made, np.arange(-8, 8, dtype="int32").reshape(2, 8), np.zeros((2, 8), "int32"))

@@ -104,7 +104,10 @@ _OPTIONS: dict[str, Callable[[PassContext], Mapping[str, Any]]] = {
     },
     "LowerIntrin": lambda ctx: {"keep_trivial_loops": ctx.option("tir.debug_keep_trivial_loop")},
     "LowerOpaqueBlock": lambda ctx: {"keep_trivial_loops": ctx.option("tir.debug_keep_trivial_loop")},
-    "Simplify": lambda ctx: {"keep_trivial_loops": ctx.option("tir.debug_keep_trivial_loop")},
+    "Simplify": lambda ctx: {
+        "keep_trivial_loops": ctx.option("tir.debug_keep_trivial_loop"),
+        **{k: v for k, v in ctx.option("tir.Simplify").items() if k != "transitively_prove_inequalities"},
+    },
     "UnrollLoop": lambda ctx: ctx.option("tir.UnrollLoop"),
     "VectorizeLoop": lambda ctx: {"enable": not ctx.option("tir.disable_vectorize")},
 }
