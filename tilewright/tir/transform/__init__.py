@@ -106,7 +106,10 @@ _OPTIONS: dict[str, Callable[[PassContext], Mapping[str, Any]]] = {
     "LowerOpaqueBlock": lambda ctx: {"keep_trivial_loops": ctx.option("tir.debug_keep_trivial_loop")},
     "Simplify": lambda ctx: {"keep_trivial_loops": ctx.option("tir.debug_keep_trivial_loop")},
     "UnrollLoop": lambda ctx: ctx.option("tir.UnrollLoop"),
-    "VectorizeLoop": lambda ctx: {"enable": not ctx.option("tir.disable_vectorize")},
+    "VectorizeLoop": lambda ctx: {
+        "enable": not ctx.option("tir.disable_vectorize"),
+        "predicates": ctx.option("tir.enable_buffer_level_predication"),
+    },
 }
 for _name in (*_PASSES, *_MODULE_PASSES):
     note_pass_name(f"tir.{_name}")
