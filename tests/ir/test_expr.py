@@ -195,6 +195,11 @@ def test_a_scalar_of_numpy_keeps_its_type() -> None:
     assert (Var("x", "float32") * np.float64(2)).dtype == "float32"  # an operand does not widen the other
 
 
+def test_text_is_not_cast() -> None:
+    with pytest.raises(TypeError, match='cannot cast the text "s" to int32'):
+        StringImm("s").astype("int32")
+
+
 def test_one_bit_has_two_values() -> None:
     assert [IntImm("int1", v).value for v in (-1, 0, 1)] == [-1, 0, 1]
     with pytest.raises(ValueError, match="2 does not fit into int1"):

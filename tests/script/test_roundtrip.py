@@ -335,6 +335,12 @@ def test_a_buffer_that_is_realized_in_a_scope(scope: str) -> None:
     assert_structural_equal(func, from_source(text), True)
 
 
+def test_buffers_of_an_attribute_are_declared() -> None:
+    a, b = (decl_buffer((3,), "int32", name) for name in "ab")
+    func = _function(AttrStmt([a, b], "buffer_bind_scope", E.const(1), Evaluate(0)))
+    assert_structural_equal(func, from_source(func.script()), True)
+
+
 def test_the_host_of_a_target_is_printed() -> None:
     target = tvm.target.Target("cuda -arch=sm_80", host="llvm")
     func = _function(Evaluate(0)).with_attr("target", target)

@@ -308,11 +308,13 @@ class ScriptStmt(ScriptExpr):
         elif isinstance(node, Var):
             self.declare_var(node)
         elif isinstance(node, Buffer):
-            if s.attr_key == "realize_scope" and _realizes_elsewhere(s):
-                self._realize(s.body, last, value, s)
+            realized = _realized_in(s)
+            if realized is not None:
+                self._realize(realized, last, value, s)
                 return
-            if node not in self.names:
-                self.declare_buffer(node, "Buffer")
+        for buffer in node if isinstance(node, (tuple, list)) else (node,):
+            if isinstance(buffer, Buffer) and buffer not in self.names:
+                self.declare_buffer(buffer, "Buffer")
         text = f"{self.t}.attr({self.value(node)}, {quoted(s.attr_key)}, {value})"
         self.scoped(s, last, text, f"with {text}:")
 
@@ -575,12 +577,12 @@ def _undeclared(root: Any, declared: Any) -> list[Buffer]:
     return list(found)
 
 
-def _realizes_elsewhere(s: AttrStmt) -> bool:
-    """Whether `T.realize(A[…], scope)` says both the attribute and the statement under it."""
+def _realized_in(s: AttrStmt) -> BufferRealize | None:
+    """The statement under an attribute if `T.realize(A[…], scope)` says both."""
     body, scope = s.body, s.value
-    if not isinstance(body, BufferRealize) or body.buffer is not s.node:
-        return False
-    return isinstance(scope, StringImm) and scope.value != body.buffer.scope()
+    if s.attr_key != "realize_scope" or not isinstance(body, BufferRealize) or body.buffer is not s.node:
+        return None
+    return body if isinstance(scope, StringImm) and scope.value != body.buffer.scope() else None
 
 
 @contextmanager
