@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import tilewright as tvm
@@ -37,6 +38,50 @@ def test_first_mismatch_has_a_path() -> None:
     named = [tir.PrimFunc([], tir.Evaluate(0)).with_attr("k", v) for v in (1, 2)]
     path = mismatch(*named)
     assert path is not None and path[0] == root.attr("attrs").map_value("k")
+
+
+def test_an_entry_that_one_side_lacks_has_a_path() -> None:
+    mismatch, root = tvm.ir.base.get_first_structural_mismatch, runtime.ObjectPath.root()
+    x, y = tir.Var("x", "int32"), tir.Var("y", "int32")
+    ones = [tir.Evaluate(x + k) for k in range(4)]
+    seq = root.attr("seq")
+    assert mismatch(tir.SeqStmt(ones), tir.SeqStmt(ones[:3])) == (
+        seq.array_index(3),
+        seq.missing_array_element(3),
+    )
+    # A difference inside comes before the one of the lengths.
+    inside = seq.array_index(2).attr("value").attr("b").attr("value")
+    assert mismatch(tir.SeqStmt([*ones[:2], ones[3]]), tir.SeqStmt(ones)) == (inside, inside)
+    params = root.attr("params")
+    assert mismatch(tir.PrimFunc([x], ones[0]), tir.PrimFunc([x, y], ones[0])) == (
+        params.missing_array_element(1),
+        params.array_index(1),
+    )
+    kind = params.array_index(0).attr("dtype")
+    z = tir.Var("z", "float32")
+    assert mismatch(tir.PrimFunc([y], ones[0]), tir.PrimFunc([z], ones[0])) == (kind, kind)
+
+
+def test_paths_through_buffer_maps() -> None:
+    mismatch, root = tvm.ir.base.get_first_structural_mismatch, runtime.ObjectPath.root()
+    x, y = tir.Var("x", "handle"), tir.Var("y", "handle")
+    short, long = tir.decl_buffer((10,)), tir.decl_buffer((20,))
+    one, other, more = (
+        tir.PrimFunc([x], tir.Evaluate(0), buffer_map=m) for m in ({x: short}, {x: long}, {x: short, y: long})
+    )
+    buffers = root.attr("buffer_map")
+    size = buffers.map_value(x).attr("shape").array_index(0).attr("value")
+    assert mismatch(one, other) == (size, size)
+    assert mismatch(one, more) == (buffers.missing_map_entry(), buffers.map_value(y))
+    assert mismatch(more, one) == (buffers.map_value(y), buffers.missing_map_entry())
+
+
+def test_arrays_are_compared_by_their_contents() -> None:
+    one, same, other = (tvm.nd.array(np.array(v)) for v in ([1, 2, 3], [1, 2, 3], [1, 2, 4]))
+    assert tvm.ir.structural_equal(one, same) and not tvm.ir.structural_equal(one, other)
+    assert tvm.ir.structural_hash(one) == tvm.ir.structural_hash(same) != tvm.ir.structural_hash(other)
+    funcs = [tir.PrimFunc([], tir.Evaluate(0)).with_attr("data", d) for d in (one, same)]
+    tvm.ir.assert_structural_equal(*funcs)
 
 
 def test_object_path() -> None:

@@ -188,6 +188,24 @@ def test_convert() -> None:
         convert(None)
 
 
+def test_a_scalar_of_numpy_keeps_its_type() -> None:
+    for kind in (np.uint8, np.int64, np.float16, np.float32, np.float64):
+        assert const(kind(1)).dtype == np.dtype(kind).name
+    assert const(1.0).dtype == "float32"
+    assert (Var("x", "float32") * np.float64(2)).dtype == "float32"  # an operand does not widen the other
+
+
+def test_text_is_not_cast() -> None:
+    with pytest.raises(TypeError, match='cannot cast the text "s" to int32'):
+        StringImm("s").astype("int32")
+
+
+def test_one_bit_has_two_values() -> None:
+    assert [IntImm("int1", v).value for v in (-1, 0, 1)] == [-1, 0, 1]
+    with pytest.raises(ValueError, match="2 does not fit into int1"):
+        IntImm("int1", 2)
+
+
 def test_const_value() -> None:
     assert const_value(const(3)) == 3 and const_value(const(2.5)) == 2.5 and const_value(i) is None
     assert const_value(7) == 7 and const_value(i + 1) is None

@@ -305,6 +305,8 @@ def test_conjuncts() -> None:
 
 # -- bits ---------------------------------------------------------------------------------------
 def test_bits() -> None:
+    with pytest.raises(TypeError, match="bitwise_not of float32: it takes integers"):
+        ops.bitwise_not(Var("x", "float32"))
     assert ops.bitwise_not(p).__class__ is Not and ops.bitwise_not(i).op.name == "tir.bitwise_not"
     assert ops.bitwise_and(p, q).dtype == "bool"
     for amount in (-1, 32, 10**12):

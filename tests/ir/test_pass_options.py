@@ -219,6 +219,28 @@ def vectorized() -> None:
     assert ":i" in lowered(*doubled()) and ":i" not in lowered(*doubled(), tir__disable_vectorize=True)
 
 
+def predicated() -> None:
+    @T.prim_func
+    def tail(A: T.Buffer((16,), "float32")) -> None:
+        for i in range(4):
+            for j in T.vectorized(4):
+                if i * 4 + j < 14:
+                    A[i * 4 + j] = T.float32(2)
+
+    texts = []
+    for config in (
+        {},
+        {"tir.enable_buffer_level_predication": True},
+        {"tir.enable_buffer_level_predication": False},
+    ):
+        with PassContext(config=config):
+            texts.append(tir.transform.VectorizeLoop()(tvm.IRModule({"tail": tail})).script())
+    own, masks, loops = texts
+    assert "predicate=" in own and "get_active_lane_mask" not in own
+    assert 'predicate=T.get_active_lane_mask("boolx4", i * 4, 14)' in masks, masks
+    assert "predicate=" not in loops and "for i, j in T.grid(4, 4)" in loops, loops
+
+
 def with_assertions() -> None:
     assert "assert n" in lowered(asserted) and "assert n" not in lowered(asserted, tir__disable_assert=True)
     assert "assert n" not in str(tir.transform.SkipAssert()(tvm.IRModule({"main": asserted})))
@@ -436,6 +458,7 @@ WORKING: dict[str, Callable[[], None]] = {
     "tir.Simplify": known_contents,
     "tir.add_lower_pass": added,
     "tir.disable_vectorize": vectorized,
+    "tir.enable_buffer_level_predication": predicated,
     "tir.disable_assert": with_assertions,
     "tir.disable_storage_rewrite": shared_storage,
     "tir.disable_cse_tir": common_terms,

@@ -11,6 +11,7 @@ import pytest
 import tilewright
 from tilewright import script as tvm_script
 from tilewright.ir import IRModule, PrimFunc, assert_structural_equal, structural_equal
+from tilewright.ir.errors import ScriptError
 from tilewright.ir.expr import (
     And,
     BufferLoad,
@@ -78,6 +79,23 @@ def test_parameters_and_attributes() -> None:
     assert f.ret_type == PrimType("int32")
     assert list(f.attrs) == ["global_symbol", "tir.noalias"]
     assert f.attrs["global_symbol"] == "f"
+
+
+def test_a_private_function_with_a_symbol_is_refused() -> None:
+    with pytest.raises(ScriptError, match="function f is private and has the global_symbol 'g'") as caught:
+
+        @T.prim_func(private=True)
+        def f() -> None:
+            T.func_attr({"global_symbol": "g"})
+            T.evaluate(0)
+
+    assert "leave out private=True, or the attribute" in str(caught.value)
+
+
+def test_reinterpret_as_the_same_type_is_the_value() -> None:
+    x = Var("x", "float32")
+    assert T.reinterpret("float32", x) is x
+    assert T.reinterpret("int32", x).op.name == "tir.reinterpret"
 
 
 def test_private_function_has_no_symbol() -> None:

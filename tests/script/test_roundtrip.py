@@ -11,6 +11,7 @@ from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tilewright as tvm
 from tilewright.ir import IRModule, PrimFunc, assert_structural_equal, decl_buffer, ops
 from tilewright.ir import expr as E
 from tilewright.ir.expr import BufferLoad, Call, FloatImm, IntImm, PrimExpr, Var
@@ -321,6 +322,31 @@ def test_a_buffer_used_before_and_after_it_is_declared() -> None:
     text = func.script()
     assert "        T.decl_buffer(m_1)\n" in text and "    with T.decl_buffer(m_1):\n" in text
     assert_structural_equal(func, from_source(text))
+
+
+@pytest.mark.parametrize("scope", ["", "shared", "global"])
+def test_a_buffer_that_is_realized_in_a_scope(scope: str) -> None:
+    box = decl_buffer((3,), "int32", "box")
+    realized = BufferRealize(box, (E.Range(5, 8),), E.const(True), _store(box, E.const(5)))
+    func = _function(AttrStmt(box, "realize_scope", E.StringImm(scope), realized))
+    text = func.script()
+    assert "box = T.Buffer((3,)" in text
+    assert ("T.attr(" in text) == (scope == "global")  # the scope of the buffer itself
+    assert_structural_equal(func, from_source(text), True)
+
+
+def test_buffers_of_an_attribute_are_declared() -> None:
+    a, b = (decl_buffer((3,), "int32", name) for name in "ab")
+    func = _function(AttrStmt([a, b], "buffer_bind_scope", E.const(1), Evaluate(0)))
+    assert_structural_equal(func, from_source(func.script()), True)
+
+
+def test_the_host_of_a_target_is_printed() -> None:
+    target = tvm.target.Target("cuda -arch=sm_80", host="llvm")
+    func = _function(Evaluate(0)).with_attr("target", target)
+    again = from_source(func.script())
+    assert "host=" in func.script() and str(again.attrs["target"].host) == str(target.host)
+    assert_structural_equal(func, again)
 
 
 def test_a_buffer_that_is_realized() -> None:

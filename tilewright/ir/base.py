@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..runtime.object_path import ObjectPath
 from ..runtime.registry import get_global_func
-from .equal import assert_structural_equal, first_mismatch, structural_equal, structural_hash
+from .equal import Step, assert_structural_equal, first_mismatch, structural_equal, structural_hash
 from .errors import TVMError, near_matches
 from .node import Node
 from .op import LOWERING, Op, graph_operators, register_op
@@ -56,8 +56,12 @@ def get_first_structural_mismatch(
     found = first_mismatch(lhs, rhs, map_free_vars)
     if found is None:
         return None
-    path = ObjectPath.parse(found.path_text)
-    return path, path
+    return _path_of(found.lhs_steps), _path_of(found.rhs_steps)
+
+
+def _path_of(steps: Iterable[Step]) -> ObjectPath:
+    each = [ObjectPath.parse(s).steps if isinstance(s, str) else (s,) for s in steps]
+    return ObjectPath([step for some in each for step in some])
 
 
 def register_op_attr(op_name: str, attr_key: str, value: Any = None, level: int = 10) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .buffer import Buffer, MatchBufferRegion
@@ -25,26 +25,49 @@ def register_graph(kind: type, compare: Callable[..., None], hash_of: Callable[.
     _graph[:] = [(kind, compare, hash_of)]
 
 
-# The path from the root as a linked list, so that extending it costs the same at any depth.
-Path = tuple[()] | tuple["Path", str]
+# The path from the root as a linked list, so that extending it costs the same at any depth. A step is text, or the
+# kind and the value of a step of `runtime.ObjectPath`: ("key", variable), ("no index", 3), ("no key", None).
+Step = str | tuple[str, Any]
+Path = tuple[()] | tuple["Path", Step]
 
 
 class Mismatch(Exception):
-    """The first difference of two programs: the path from the root, and the two values there."""
+    """The first difference of two programs: the path from the root, and the two values there.
 
-    def __init__(self, path: Path, lhs: Any, rhs: Any, reason: str = "") -> None:
+    `ends` are the last steps on the two sides, where one side has an entry that the other side lacks.
+    """
+
+    def __init__(
+        self, path: Path, lhs: Any, rhs: Any, reason: str = "", ends: tuple[Step, Step] | None = None
+    ) -> None:
         super().__init__(path, lhs, rhs, reason)
-        steps: list[str] = []
+        steps: list[Step] = []
         while path:
             path, step = path
             steps.append(step)
-        self.path, self.lhs, self.rhs, self.reason = tuple(reversed(steps)), lhs, rhs, reason
+        common = tuple(reversed(steps))
+        self.lhs_steps, self.rhs_steps = (common, common) if ends is None else ((*common, e) for e in ends)
+        self.lhs, self.rhs, self.reason = lhs, rhs, reason
         # The innermost enclosing nodes, which a printed program can show.
         self.nodes: tuple[Any, Any] = (lhs, rhs)
 
     @property
     def path_text(self) -> str:
-        return "<root>" + "".join(self.path)
+        return _text_of(self.lhs_steps)
+
+    @property
+    def rhs_path_text(self) -> str:
+        return _text_of(self.rhs_steps)
+
+
+def _text_of(steps: Iterable[Step]) -> str:
+    return "<root>" + "".join(s if isinstance(s, str) else _step_text(*s) for s in steps)
+
+
+def _step_text(kind: str, value: Any) -> str:
+    if kind == "key":
+        return f'[I.GlobalVar("{value.name_hint}")]' if isinstance(value, GlobalVar) else f"[{value.name!r}]"
+    return f"[<missing element #{value}>]" if kind == "no index" else "[<missing entry>]"
 
 
 # Fields that do not matter for equality: names.
@@ -79,8 +102,10 @@ class Comparer:
         self.around: list[tuple[Any, Any]] = []
         self.same: set[tuple[int, int]] = set()  # pairs of equal expressions
 
-    def fail(self, path: Path, a: Any, b: Any, reason: str = "") -> None:
-        found = Mismatch(path, a, b, reason)
+    def fail(
+        self, path: Path, a: Any, b: Any, reason: str = "", ends: tuple[Step, Step] | None = None
+    ) -> None:
+        found = Mismatch(path, a, b, reason, ends)
         if self.around and not (isinstance(a, Node) and isinstance(b, Node)):
             found.nodes = self.around[-1]
         raise found
@@ -93,7 +118,8 @@ class Comparer:
         if a.__class__ is not b.__class__ and not (isinstance(a, Var) and isinstance(b, Var)):
             self.fail(path, a, b)
         if a.dtype is not b.dtype or a.type_annotation != b.type_annotation:
-            self.fail(path, a, b, f"type {a.type_annotation} is not {b.type_annotation}")
+            where = path if a.dtype is b.dtype else (path, ".dtype")
+            self.fail(where, a, b, f"type {a.type_annotation} is not {b.type_annotation}")
         self.bind(a, b)
 
     def var(self, a: Var, b: Var, path: Path) -> None:
@@ -182,10 +208,9 @@ class Comparer:
             if isinstance(a, PrimExpr):
                 self.same.add((id(a), id(b)))
         elif isinstance(a, (tuple, list)):
-            if len(a) != len(b):
-                self.fail(path, a, b, f"{len(a)} entries against {len(b)}")
-            for i, (x, y) in enumerate(zip(a, b, strict=True)):
+            for i, (x, y) in enumerate(zip(a, b, strict=False)):
                 self.go(x, y, (path, f"[{i}]"))
+            self.same_length(a, b, path)
         elif isinstance(a, Mapping):
             if sorted(map(str, a)) != sorted(map(str, b)):
                 self.fail(path, a, b, f"keys {sorted(map(str, a))} against {sorted(map(str, b))}")
@@ -197,6 +222,8 @@ class Comparer:
         elif isinstance(a, float):
             if not _same_float(a, b):
                 self.fail(path, a, b)
+        elif hasattr(a, "numpy"):
+            self.go(a.numpy(), b.numpy(), path)
         elif hasattr(a, "tobytes"):
             if a.shape != b.shape or str(a.dtype) != str(b.dtype) or a.tobytes() != b.tobytes():
                 self.fail(path, a, b)
@@ -288,13 +315,33 @@ class Comparer:
                 else:
                     table[key] = old
 
+    def same_length(self, a: Sequence[Any], b: Sequence[Any], path: Path) -> None:
+        """Refuse lists of which one goes on where the other ends."""
+        if len(a) != len(b):
+            end = min(len(a), len(b))
+            have, lack = f"[{end}]", ("no index", end)
+            ends: tuple[Step, Step] = (have, lack) if len(a) > len(b) else (lack, have)
+            self.fail(path, a, b, f"{len(a)} entries against {len(b)}", ends)
+
+    def other_buffers(self, a: PrimFunc, b: PrimFunc, path: Path) -> None:
+        """Compare the entries of buffer maps whose variables are no parameters."""
+        left = {v: x for v, x in a.buffer_map.items() if v not in a.params}
+        right = {v: x for v, x in b.buffer_map.items() if v not in b.params}
+        for v in (*left, *right):
+            if v not in left:
+                self.fail(path, a, b, f"{v.name} has a buffer on one side", (("no key", None), ("key", v)))
+            if v not in right:
+                self.fail(path, a, b, f"{v.name} has a buffer on one side", (("key", v), ("no key", None)))
+        for v, x in left.items():
+            self.buffer(x, right[v], (path, ("key", v)), define=True)
+
     def function(self, a: PrimFunc, b: PrimFunc, path: Path) -> None:
-        if len(a.params) != len(b.params):
-            self.fail((path, ".params"), a.params, b.params, f"{len(a.params)} against {len(b.params)}")
-        for i, (v, w) in enumerate(zip(a.params, b.params, strict=True)):
+        for i, (v, w) in enumerate(zip(a.params, b.params, strict=False)):
             self.define(v, w, (path, f".params[{i}]"))
+        self.same_length(a.params, b.params, (path, ".params"))
+        self.other_buffers(a, b, (path, ".buffer_map"))
         for v, w in zip(a.params, b.params, strict=True):
-            where = (path, f".buffer_map[{v.name!r}]")
+            where: Path = ((path, ".buffer_map"), ("key", v))
             x, y = a.buffer_map.get(v), b.buffer_map.get(w)
             if x is None or y is None:
                 if x is not y:
@@ -308,6 +355,7 @@ class Comparer:
 
     def module(self, a: IRModule, b: IRModule, path: Path) -> None:
         left = {gv.name_hint: f for gv, f in a.functions.items()}
+        names = {gv.name_hint: gv for gv in a.functions}
         right = {gv.name_hint: f for gv, f in b.functions.items()}
         if sorted(left) != sorted(right):
             self.fail((path, ".functions"), a, b, f"functions {sorted(left)} against {sorted(right)}")
@@ -315,7 +363,7 @@ class Comparer:
         types = [{t.name_hint: d for t, d in m.type_definitions.items()} for m in (a, b)]
         self.go(types[0], types[1], (path, ".type_definitions"))
         for name in left:
-            self.go(left[name], right[name], (path, f".functions[{name!r}]"))
+            self.go(left[name], right[name], ((path, ".functions"), ("key", names[name])))
 
 
 def _defines_buffers(cls: type, field: str) -> bool:
@@ -375,7 +423,7 @@ def assert_structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> 
 
     lines = [f"StructuralEqual check failed, caused by lhs at {found.path_text}:"]
     lines.append(script_marked(lhs, found.nodes[0]))
-    lines.append(f"and rhs at {found.path_text}:")
+    lines.append(f"and rhs at {found.rhs_path_text}:")
     lines.append(script_marked(rhs, found.nodes[1]))
     if found.reason:
         lines.append(f"because: {found.reason}")
@@ -481,6 +529,8 @@ class Hasher:
             return hash(tuple(sorted((str(k), self.go(v)) for k, v in a.items())))
         if isinstance(a, Sequence) and not isinstance(a, (str, bytes)):
             return hash((len(a), *[self.go(x) for x in a]))
+        if hasattr(a, "numpy"):
+            return self.go(a.numpy())
         if hasattr(a, "tobytes"):
             return hash((a.shape, a.tobytes()))
         if isinstance(a, GlobalVar):

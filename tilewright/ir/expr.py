@@ -101,9 +101,7 @@ def const(value: Any, dtype: str | None = None, span: Any = None) -> PrimExpr:
             dtype = BOOL
         elif isinstance(value, int):
             dtype = INT32 if -(1 << 31) <= value < 1 << 31 else INT64
-        elif isinstance(value, float):
-            dtype = FLOAT32
-        else:
+        else:  # a scalar of NumPy's has its own type, also a float64, which is a Python float too
             dtype = str(getattr(value, "dtype", FLOAT32))
     kind = DataType(dtype)
     one = kind.element
@@ -124,7 +122,7 @@ def convert(value: Any) -> PrimExpr:
     if isinstance(value, bool):
         return IntImm(BOOL, int(value))
     if isinstance(value, (int, float)):
-        return const(value)
+        return const(value if isinstance(value, int) else float(value))
     if isinstance(value, str):
         return StringImm(value)
     as_expr = getattr(value, "__prim_expr__", None)
@@ -303,7 +301,7 @@ class IntImm(PrimExpr):
     def __init__(self, dtype: str, value: int, span: Any = None) -> None:
         kind = dtype if dtype.__class__ is DataType else DataType(dtype)
         value = int(value)
-        if not kind.low <= value <= kind.high:
+        if not kind.low <= value <= kind.high and (kind.bits != 1 or value != 1):
             raise OperandValueError(f"{value} does not fit into {kind}")
         self.dtype, self.value, self.span = kind, value, span  # type: ignore[assignment]
 

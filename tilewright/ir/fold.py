@@ -9,7 +9,7 @@ from typing import Any
 
 from .dtype import FLOAT16, FLOAT32, FLOAT64, INT32, DataType
 from .errors import OperandTypeError
-from .expr import Broadcast, Cast, FloatImm, IntImm, PrimExpr, const, convert
+from .expr import Broadcast, Cast, FloatImm, IntImm, PrimExpr, StringImm, const, convert
 
 
 # ---------------------------------------------------------------------------- types
@@ -104,6 +104,8 @@ def cast(dtype: str, value: Any, span: Any = None) -> PrimExpr:
             return Broadcast(cast(kind.element, value), kind.lanes)
         raise OperandTypeError(f"cannot cast {value.dtype} to {kind}: the lanes differ")
     cls = value.__class__
+    if cls is StringImm:
+        raise OperandTypeError(f"cannot cast the text {value} to {kind}")
     if cls is IntImm and not kind.is_handle:
         number = value.value  # type: ignore[attr-defined]
         if kind.is_float:

@@ -289,7 +289,7 @@ def logical_and(a: Any, b: Any, span: Any = None) -> PrimExpr:
     a, b = _truth(a), _truth(b)
     for x, y in ((a, b), (b, a)):
         if x.__class__ is IntImm:
-            return y if x.value else const(False, y.dtype)
+            return y if x.value else x if y.dtype is BOOL else const(False, y.dtype)
     return And(*match(a, b))
 
 
@@ -298,7 +298,7 @@ def logical_or(a: Any, b: Any, span: Any = None) -> PrimExpr:
     a, b = _truth(a), _truth(b)
     for x, y in ((a, b), (b, a)):
         if x.__class__ is IntImm:
-            return const(True, y.dtype) if x.value else y
+            return y if not x.value else x if y.dtype is BOOL else const(True, y.dtype)
     return Or(*match(a, b))
 
 
@@ -383,6 +383,8 @@ def bitwise_not(a: Any, span: Any = None) -> PrimExpr:
     a = convert(a)
     if a.dtype.is_bool:
         return logical_not(a)
+    if a.dtype.is_float:
+        raise OperandTypeError(f"bitwise_not of {a.dtype}: it takes integers")
     return Call(a.dtype, Op.get("tir.bitwise_not"), (a,))
 
 

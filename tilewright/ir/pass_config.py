@@ -273,9 +273,9 @@ _TABLE: Final[tuple[Option, ...]] = (
     Option(
         "tir.enable_buffer_level_predication",
         bool,
-        False,
-        "mask the tails of vector loops",
-        "tails of vector loops are always masked",
+        None,
+        "conditions of vectorized loops are predicates of the form get_active_lane_mask (True) or loops (False); "
+        "unset: what suits the target",
     ),
     Option(
         "tir.enable_debug",

@@ -367,7 +367,8 @@ class ScriptExpr(ExprText):
         if isinstance(v, (Node, GlobalVar)):
             return self.expr(v)
         if v.__class__.__name__ == "Target":
-            return f"{self.t}.target({quoted(str(v))})"
+            host = "" if v.host is None else f", host={quoted(str(v.host))}"
+            return f"{self.t}.target({quoted(str(v))}{host})"
         return repr(v)
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from .buffer import Buffer, BufferRegion
 from .equal import structural_equal
-from .expr import BufferLoad, Call, IntImm, IterVar, Let, PrimExpr, Reduce, Var
+from .expr import BufferLoad, Call, IntImm, IterVar, Let, PrimExpr, Reduce, StringImm, Var
 from .expr_text import float_text, quoted
 from .functor import _buffer_vars, pre_order, statements, undefined_vars, uses_var
 from .ops import is_zero
@@ -307,6 +307,14 @@ class ScriptStmt(ScriptExpr):
             self.declare_var(node.var)
         elif isinstance(node, Var):
             self.declare_var(node)
+        elif isinstance(node, Buffer):
+            realized = _realized_in(s)
+            if realized is not None:
+                self._realize(realized, last, value, s)
+                return
+        for buffer in node if isinstance(node, (tuple, list)) else (node,):
+            if isinstance(buffer, Buffer) and buffer not in self.names:
+                self.declare_buffer(buffer, "Buffer")
         text = f"{self.t}.attr({self.value(node)}, {quoted(s.attr_key)}, {value})"
         self.scoped(s, last, text, f"with {text}:")
 
@@ -384,10 +392,14 @@ class ScriptStmt(ScriptExpr):
             self.scoped(s, last, f"{name} = {text}", f"with {text} as {name}:")
 
     def s_BufferRealize(self, s: BufferRealize, last: bool) -> None:
+        self._realize(s, last, quoted(s.buffer.scope_name), s)
+
+    def _realize(self, s: BufferRealize, last: bool, scope: str, whole: Any) -> None:
+        """`T.realize(A[0:8], "local")`; `whole` is the statement with the attribute that gives the scope."""
         if s.buffer not in self.names:
             self.declare_buffer(s.buffer, "Buffer")
         region = f"{self.name_of(s.buffer)}[{self.region(s.bounds)}]"
-        args = [region, quoted(s.buffer.scope_name)]
+        args = [region, scope]
         if not _holds(s.condition):
             args.append(self.expr(s.condition))
         text = f"{self.t}.realize({', '.join(args)})"
@@ -563,6 +575,14 @@ def _undeclared(root: Any, declared: Any) -> list[Buffer]:
             stack.append(new)
         stack.extend(reversed(n.children()))
     return list(found)
+
+
+def _realized_in(s: AttrStmt) -> BufferRealize | None:
+    """The statement under an attribute if `T.realize(A[…], scope)` says both."""
+    body, scope = s.body, s.value
+    if s.attr_key != "realize_scope" or not isinstance(body, BufferRealize) or body.buffer is not s.node:
+        return None
+    return body if isinstance(scope, StringImm) and scope.value != body.buffer.scope() else None
 
 
 @contextmanager

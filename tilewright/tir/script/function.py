@@ -56,6 +56,12 @@ def parse_function(source: Source, outside: Mapping[str, Any], options: Options 
     if options.root or root.allocs:
         body = with_root(body, root.allocs)
     attrs = dict(parser.func_attrs)
+    if options.private and "global_symbol" in attrs:
+        raise source.error(
+            definition,
+            f"function {definition.name} is private and has the global_symbol {str(attrs['global_symbol'])!r}",
+            "leave out private=True, or the attribute",
+        )
     if not options.private:
         symbol = definition.name if options.name is None else options.name
         attrs = {"global_symbol": symbol, **attrs}

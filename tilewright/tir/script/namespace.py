@@ -464,6 +464,8 @@ def _call(name: str) -> Callable[..., Any]:
         elif dtype is None and infer is not None:
             return infer(*args)
         kind = default_dtype(name) if dtype is None else dtype_of(dtype)
+        if name == "reinterpret" and len(args) == 1 and convert(args[0]).dtype is kind:
+            return convert(args[0])
         return Call(kind, op, args)
 
     build.__name__ = name

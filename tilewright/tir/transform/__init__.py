@@ -109,7 +109,10 @@ _OPTIONS: dict[str, Callable[[PassContext], Mapping[str, Any]]] = {
         **{k: v for k, v in ctx.option("tir.Simplify").items() if k != "transitively_prove_inequalities"},
     },
     "UnrollLoop": lambda ctx: ctx.option("tir.UnrollLoop"),
-    "VectorizeLoop": lambda ctx: {"enable": not ctx.option("tir.disable_vectorize")},
+    "VectorizeLoop": lambda ctx: {
+        "enable": not ctx.option("tir.disable_vectorize"),
+        "predicates": ctx.option("tir.enable_buffer_level_predication"),
+    },
 }
 for _name in (*_PASSES, *_MODULE_PASSES):
     note_pass_name(f"tir.{_name}")

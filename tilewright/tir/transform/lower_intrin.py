@@ -8,7 +8,9 @@ from ...ir import ops
 from ...ir.dtype import DataType
 from ...ir.errors import LoweringError
 from ...ir.expr import (
+    LT,
     Add,
+    Broadcast,
     Call,
     Cast,
     Div,
@@ -18,6 +20,7 @@ from ...ir.expr import (
     Mod,
     Mul,
     PrimExpr,
+    Ramp,
     Select,
     Shuffle,
     Var,
@@ -296,11 +299,21 @@ def _wide_sum(a: PrimExpr, b: PrimExpr, wide: DataType) -> PrimExpr:
     return ops.cast(wide, a) + ops.cast(wide, b)
 
 
+def _active_lanes(n: Call) -> PrimExpr:
+    """The comparison of each lane; a scalable vector keeps the call, which is one instruction."""
+    base, limit = n.args
+    if n.dtype.is_scalable:
+        return n
+    lanes = n.dtype.lanes
+    return LT(Ramp(base, const(1, base.dtype), lanes), Broadcast(limit, lanes))
+
+
 _RULES: dict[str, Callable[[Call], PrimExpr]] = {
     "isnan": _isnan,
     "isinf": _isinf,
     "isfinite": _isfinite,
     "abs": _abs,
+    "get_active_lane_mask": _active_lanes,
     "q_multiply_shift": _q_multiply_shift,
     "q_multiply_shift_per_axis": _q_multiply_shift_per_axis,
 }

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ...arith import Analyzer
+from ...homes import home_of
 from ...ir.equal import structural_equal
 from ...ir.errors import LoweringError
 from ...ir.expr import (
@@ -31,11 +32,12 @@ from ...ir.expr import (
     Var,
     const,
     const_value,
+    vscale_factor,
 )
 from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, pre_order, renew_defs_in, substitute, uses_var, vars_used
 from ...ir.op import Op
-from ...ir.ops import BINARY, add, conjuncts, logical_not, logical_or, mul, sub
+from ...ir.ops import BINARY, add, cast, conjuncts, logical_not, logical_or, mul, sub
 from ...ir.ops import all as all_of
 from ...ir.stmt import (
     Allocate,
@@ -61,10 +63,10 @@ LANES = "reduce_lanes"
 _COMBINES = (Add, Mul, Min, Max)
 _LONGEST = 64  # lanes that are enumerated
 _IF, _LIKELY = Op.get("tir.if_then_else"), Op.get("tir.likely")
-_CHECKED = Op.get("tir.checked")
+_CHECKED, _ACTIVE = Op.get("tir.checked"), Op.get("tir.get_active_lane_mask")
 
 
-def vectorize_loop(func: PrimFunc, *, enable: bool = True) -> PrimFunc:
+def vectorize_loop(func: PrimFunc, *, enable: bool = True, predicates: bool | None = None) -> PrimFunc:
     """Replace a vectorized loop by vector operations.
 
         for i in vectorized(4):
@@ -73,15 +75,20 @@ def vectorize_loop(func: PrimFunc, *, enable: bool = True) -> PrimFunc:
     Under a condition that differs between lanes, such as the end of the last tile, loads and stores get it as
     their predicate. Statements that cannot be vectors (a call with an effect, a sum over lanes) stay a loop.
     With `enable=False` the loops become serial ones.
+
+    A loop of `T.vscale() * 4` iterations becomes scalable vectors, on targets that have them (SVE). There, the
+    predicate of `base + lane < limit` is `T.get_active_lane_mask(base, limit)`, one instruction. With
+    `predicates=True` all predicates have this form, with `predicates=False` there are none; what would need another
+    one stays a loop.
     Needs: flat loops. Gives: no loop of kind VECTORIZED.
     """
-    return _Vectorize(enable).run(func)
+    return _Vectorize(enable, predicates, func.attrs.get("target")).run(func)
 
 
 def _wanted_lanes(n: For, body: Stmt, lanes: int, known: Mapping[Var, PrimExpr]) -> tuple[Stmt, int]:
     """The body and the lanes of a vectorized loop; without the condition if it holds in the first lanes only, and these
     make a vector. (LLVM cannot select instructions for some vectors with one stored lane.)"""
-    if not isinstance(body, IfThenElse) or body.else_case is not None or lanes > _LONGEST:
+    if not isinstance(body, IfThenElse) or body.else_case is not None or not 0 <= lanes <= _LONGEST:
         return body, lanes
     condition = body.condition
     while isinstance(condition, Call) and condition.op is _LIKELY:
@@ -98,9 +105,49 @@ def _wanted_lanes(n: For, body: Stmt, lanes: int, known: Mapping[Var, PrimExpr])
 
 
 class _Vectorize(Mutator):
-    def __init__(self, enable: bool) -> None:
-        self.enable = enable
+    def __init__(self, enable: bool, predicates: bool | None, target: Any) -> None:
+        self.enable, self.predicates = enable, predicates
+        self.target = target  # of the function or the region, if they name one
         self.known: dict[Var, PrimExpr] = {}  # values of loops of one iteration
+
+    def visit_AttrStmt(self, n: AttrStmt) -> Stmt:
+        held = self.target
+        if n.attr_key == "target":
+            self.target = n.node
+        made = n.updated(body=self.visit(n.body))
+        self.target = held
+        return made
+
+    def target_here(self) -> Any:
+        """The target of the region, the function or the context, or None."""
+        kind = home_of("targets").Target
+        return kind.current() if self.target is None else kind(self.target)
+
+    def lanes_of(self, n: For) -> int:
+        """The lanes of a loop as data types count them: below 0 for multiples of `T.vscale()`."""
+        count, factor = const_value(n.extent), vscale_factor(n.extent)
+        if count is not None:
+            return max(int(count), 0)
+        if factor is None or factor < 1:
+            raise LoweringError(
+                f"vectorised loop `{n.loop_var}` has the extent `{n.extent}`, which is not constant: "
+                "split it by a constant factor and vectorise the inner part"
+            )
+        target = self.target_here()
+        if not _has_scalable_vectors(target):
+            where = "no target is known" if target is None else f"the target `{target}` has none"
+            raise LoweringError(
+                f"vectorised loop `{n.loop_var}` has the extent `{n.extent}`, which makes scalable vectors, and "
+                f"{where}: name one with SVE, such as `llvm -mtriple=aarch64-linux-gnu -mattr=+sve`, or split by a "
+                "constant factor"
+            )
+        return -factor
+
+    def by_lane_masks(self, lanes: int) -> bool:
+        """Whether predicates of the form `base + lane < limit` are calls of `get_active_lane_mask`."""
+        if self.predicates is None:
+            return lanes < 0 or _has_scalable_vectors(self.target_here())
+        return self.predicates
 
     def visit_For(self, n: For) -> Stmt:
         if const_value(n.extent) == 1:
@@ -115,21 +162,16 @@ class _Vectorize(Mutator):
             if LANES in n.annotations:
                 return self.over_lanes(n, body)
             return n.updated(body=body)
-        lanes = const_value(n.extent)
-        serial = n.replace(kind=ForKind.SERIAL, body=body)
         if not self.enable:
-            return serial
-        if lanes is None:
-            raise LoweringError(
-                f"vectorised loop `{n.loop_var}` has the extent `{n.extent}`, which is not constant: "
-                "split it by a constant factor and vectorise the inner part"
-            )
-        body, lanes = _wanted_lanes(n, body, int(lanes), self.known)
-        if lanes < 1:
+            return n.replace(kind=ForKind.SERIAL, body=body)
+        body, lanes = _wanted_lanes(n, body, self.lanes_of(n), self.known)
+        if lanes == 0:
             return seq()
         if lanes == 1:
             return substitute(body, {n.loop_var: n.min})
-        return _Lanes(n.loop_var, n.min, int(lanes)).statement(body)
+        vector = _Lanes(n.loop_var, n.min, lanes)
+        vector.predicates, vector.by_lane_masks = self.predicates, self.by_lane_masks(lanes)
+        return vector.statement(body)
 
     def over_lanes(self, n: For, body: Stmt) -> Stmt:
         """A horizontal reduction, which may be reassociated: halves of a vector are combined until one lane is left."""
@@ -183,16 +225,34 @@ def _with_last(wide: PrimExpr, last: PrimExpr, combine: Callable[[Any, Any], Pri
     return Let(name, wide, Shuffle((first, *lanes), order))
 
 
+def _has_scalable_vectors(target: Any) -> bool:
+    return target is not None and target.is_cpu and target.arch == "aarch64" and "sve" in target.features
+
+
 class _Scalar(Exception):
     """This statement cannot be vectorised."""
 
 
+def _lanes(*values: PrimExpr) -> int:
+    """The lanes of an operation on these values, of which scalars become vectors."""
+    return max((v.dtype.lanes for v in values), key=abs)
+
+
 class _Lanes(Mutator):
-    """Rewrites the body of one vectorised loop; statements are vectorised one by one."""
+    """Rewrites the body of one vectorised loop; statements are vectorised one by one.
+
+    `lanes` counts as data types do: below 0 for a scalable vector.
+    """
+
+    predicates: bool | None = (
+        None  # of loads and stores: True for calls of `get_active_lane_mask` only, False for none
+    )
+    by_lane_masks = False  # those calls are used where they express the condition
 
     def __init__(self, var: Var, low: PrimExpr, lanes: int) -> None:
         self.var, self.low, self.lanes = var, low, lanes
         self.ramp = Ramp(low, const(1, low.dtype), lanes)
+        self.extent = cast(low.dtype, self.ramp.lanes) if lanes < 0 else const(lanes, low.dtype)
         self.lets: dict[Var, Var] = {}
         self.mask: PrimExpr | None = None
         self.sure: tuple[BufferLoad, ...] = ()  # loads of the statement that no condition guards
@@ -242,7 +302,7 @@ class _Lanes(Mutator):
             v in self.lets for v in (m for m in pre_order(s) if isinstance(m, Var))
         ):
             raise _Scalar
-        loop = For(self.var, self.low, const(self.lanes, self.low.dtype), ForKind.SERIAL, s)
+        loop = For(self.var, self.low, self.extent, ForKind.SERIAL, s)
         return renew_defs_in(loop)
 
     def varies(self, n: Any) -> bool:
@@ -279,14 +339,43 @@ class _Lanes(Mutator):
             isinstance(m, BufferStore) and can_trap(m.value, lambda _: True) for m in pre_order(n.then_case)
         ):
             raise _Scalar
+        if not same and self.by_lane_masks:
+            made = self.under_lane_mask(differ[0], n.then_case)
+            if made is not None:
+                return made
         some = self.some_lane(differ[0])
         held, self.mask = self.mask, self.narrowed(self.visit(differ[0]))
         then = self.statement(n.then_case)
         self.mask = held
         return IfThenElse(self.ana.simplify(all_of(*same, some)), then)
 
+    def under_lane_mask(self, condition: PrimExpr, body: Stmt) -> Stmt | None:
+        """The statements under `base + lane < limit`, which are executed even if it holds in no lane.
+
+            if base + i < limit:           mask = T.get_active_lane_mask(base, limit)
+                A[base + i] = 2      ->    A.vstore([T.Ramp(base, 1, 4)], T.Broadcast(2, 4), predicate=mask)
+
+        None for other conditions, and if some load is not a vector.
+        """
+        wide = self.visit(condition)
+        if not (isinstance(wide, LT) and isinstance(wide.a, Ramp) and isinstance(wide.b, Broadcast)):
+            return None
+        if const_value(wide.a.stride) != 1 or wide.dtype.lanes != self.lanes:
+            return None
+        mask = Call(wide.dtype, _ACTIVE, (wide.a.base, wide.b.value))
+        held, self.mask = self.mask, self.narrowed(mask)
+        try:
+            made = self.statement(body)
+        finally:
+            self.mask = held
+        whole = all(m.predicate is not None for m in pre_order(made) if isinstance(m, BufferLoad))
+        return made if whole else None
+
     def narrowed(self, condition: PrimExpr) -> PrimExpr:
         """The current mask and `condition`."""
+        masks_lanes = isinstance(condition, Call) and condition.op is _ACTIVE
+        if self.predicates is not None and not (self.predicates and masks_lanes):
+            raise _Scalar
         return condition if self.mask is None else all_of(self.mask, condition)
 
     def some_lane(self, condition: PrimExpr) -> PrimExpr:
@@ -298,7 +387,7 @@ class _Lanes(Mutator):
         if step is None:
             raise _Scalar
         falls = (step < 0) == isinstance(condition, (LT, LE))
-        lane = self.low if falls else add(self.low, const(self.lanes - 1, self.low.dtype))
+        lane = self.low if falls else self.ana.simplify(sub(add(self.low, self.extent), 1))
         return substitute(condition, {self.var: lane})
 
     def settled(self, condition: PrimExpr) -> PrimExpr:
@@ -311,7 +400,7 @@ class _Lanes(Mutator):
         return condition if all(a is b for a, b in zip(parts, made, strict=True)) else all_of(*made)
 
     def of_first_lane(self, c: PrimExpr) -> PrimExpr:
-        if not isinstance(c, (LT, LE, GT, GE)) or not self.varies(c):
+        if self.lanes < 0 or not isinstance(c, (LT, LE, GT, GE)) or not self.varies(c):
             return c
         room = self.visit(sub(c.b, c.a))
         step = const_value(room.stride) if isinstance(room, Ramp) else None
@@ -370,9 +459,13 @@ class _Lanes(Mutator):
             raise _Scalar
         if not apart and any(isinstance(m, BufferLoad) and m.buffer is n.buffer for m in pre_order(n.value)):
             raise _Scalar  # lanes may update the same element
-        lanes = max(index.dtype.lanes, value.dtype.lanes)
-        mask = None if self.mask is None else self.widen(self.mask, lanes)
-        return BufferStore(n.buffer, self.widen(value, lanes), (self.widen(index, lanes),), mask, span=n.span)
+        each = n.buffer.dtype.lanes  # of an element
+        if each < 0 or (each > 1 and self.lanes < 0):
+            raise _Scalar
+        lanes = _lanes(index, value) if each == 1 else index.dtype.lanes
+        mask = None if self.mask is None else self.widen(self.mask, lanes * each)
+        wide = self.widen(value, lanes * each)
+        return BufferStore(n.buffer, wide, (self.widen(index, lanes),), mask, span=n.span)
 
     def visit_Evaluate(self, n: Evaluate) -> Stmt:
         value = n.value
@@ -387,6 +480,8 @@ class _Lanes(Mutator):
             return e
         if have == 1:
             return Broadcast(e, lanes)
+        if isinstance(e, Broadcast) and 1 < have < lanes and lanes % have == 0:
+            return Broadcast(e.value, lanes)
         raise _Scalar
 
     def visit_Var(self, n: Var) -> PrimExpr:
@@ -403,9 +498,11 @@ class _Lanes(Mutator):
         linear = _linear(n.__class__.__name__, a, b)
         if linear is not None:
             return linear
-        lanes = max(a.dtype.lanes, b.dtype.lanes)
-        made = BINARY[n.__class__](self.widen(a, lanes), self.widen(b, lanes))
-        if n.__class__.__name__ in ("FloorDiv", "FloorMod"):
+        lanes = _lanes(a, b)
+        # A node of floats that can only be written, such as `T.Mod`, stays what it is.
+        make = BINARY[n.__class__] if a.dtype.is_integral else n.__class__
+        made = make(self.widen(a, lanes), self.widen(b, lanes))
+        if n.__class__.__name__ in ("FloorDiv", "FloorMod") and made.dtype.is_integral:
             return self.ana.simplify(made)
         return made
 
@@ -431,10 +528,8 @@ class _Lanes(Mutator):
         return n if value is n.value else Cast(n.dtype.with_lanes(value.dtype.lanes), value)
 
     def select(self, condition: PrimExpr, a: PrimExpr, b: PrimExpr) -> PrimExpr:
-        lanes = max(condition.dtype.lanes, a.dtype.lanes, b.dtype.lanes)
-        if condition.dtype.lanes > 1:
-            condition = self.widen(condition, lanes)
-        return Select(condition, self.widen(a, lanes), self.widen(b, lanes))
+        lanes = _lanes(condition, a, b)
+        return Select(self.widen(condition, lanes), self.widen(a, lanes), self.widen(b, lanes))
 
     def visit_Select(self, n: Select) -> PrimExpr:
         parts = [self.visit(c) for c in (n.condition, n.true_value, n.false_value)]
@@ -450,9 +545,9 @@ class _Lanes(Mutator):
         index = self.visit(n.indices[0])
         if index is n.indices[0]:
             return n
-        if n.indices[0].dtype.lanes > 1 or n.predicate is not None:
+        if n.indices[0].dtype.lanes != 1 or n.predicate is not None:
             raise _Scalar
-        mask = None if self.mask is None else self.widen(self.mask, index.dtype.lanes)
+        mask = None if self.mask is None else self.widen(self.mask, index.dtype.lanes * n.buffer.dtype.lanes)
         return n.replace(indices=(index,), predicate=mask)
 
     def visit_Ramp(self, n: Ramp) -> PrimExpr:
@@ -482,7 +577,7 @@ class _Lanes(Mutator):
             condition = self.visit(self.settled(n.args[0]))
             if condition.dtype.lanes == 1:
                 a, b = self.visit(n.args[1]), self.visit(n.args[2])
-                lanes = max(a.dtype.lanes, b.dtype.lanes)
+                lanes = _lanes(a, b)
                 a, b = self.widen(a, lanes), self.widen(b, lanes)
                 return Call(a.dtype, op, (condition, a, b))
             if any(can_trap(side, lambda load: self.varies(load.indices[0])) for side in n.args[1:]):
@@ -495,13 +590,13 @@ class _Lanes(Mutator):
             return self.select(condition, *sides)
         if op is _LIKELY:
             inner = self.visit(n.args[0])
-            return inner if inner.dtype.lanes > 1 else Call(inner.dtype, op, (inner,))
+            return inner if inner.dtype.lanes != 1 else Call(inner.dtype, op, (inner,))
         if op is _CHECKED:
             return self.checked(n)
         if not (isinstance(op, Op) and op.vectorizable):
             raise _Scalar
         args = [self.visit(a) for a in n.args]
-        lanes = max(a.dtype.lanes for a in args)
+        lanes = _lanes(*args)
         wide = [self.widen(a, lanes) for a in args]
         return Call(n.dtype.with_lanes(lanes), op, wide)
 
@@ -509,9 +604,9 @@ class _Lanes(Mutator):
         """A check of each active lane; the others may have any value."""
         value, good, kind, message, *numbers = n.args
         parts = [self.visit(p) for p in (value, good, *numbers)]
-        lanes = max(p.dtype.lanes for p in parts)
+        lanes = _lanes(*parts)
         if self.mask is not None:
-            lanes = max(lanes, self.mask.dtype.lanes)
+            lanes = _lanes(*parts, self.mask)
             mask = self.widen(self.mask, lanes)
             parts[1] = logical_or(self.widen(parts[1], lanes), logical_not(mask))
         wide = [self.widen(p, lanes) for p in parts]
