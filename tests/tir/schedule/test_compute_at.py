@@ -370,7 +370,7 @@ def test_refuse_a_block_under_the_loop_already(expect, refused):
     expect(
         refusal(refused, sch, "compute_at", "B", i),
         """
-        compute_at(B, loop=i): block B is under loop `i` already
+        compute_at(B, loop=i): loop `i` is an ancestor of block B already
           at stage_programs.py:LINE
 
           | …
@@ -388,7 +388,7 @@ def test_refuse_an_output(expect, refused):
     expect(
         refusal(refused, sch, "compute_at", "C", i),
         """
-        compute_at(C, loop=i): block C writes an output of its scope, which must be complete
+        compute_at(C, loop=i): block C is an output block of its scope, whose buffer must be complete
           at stage_programs.py:LINE
 
           | …
@@ -406,7 +406,7 @@ def test_refuse_a_consumer_elsewhere(expect, refused):
     expect(
         refusal(refused, sch, "compute_at", "B", i),
         """
-        compute_at(B, loop=i): block D reads B and is not under loop `i`
+        compute_at(B, loop=i): it requires all the consumers of B to be under loop `i`, and block D is not
           at stage_programs.py:LINE
 
           | …
@@ -427,7 +427,7 @@ def test_refuse_names_the_loops_that_all_consumers_share(expect, refused):
     expect(
         refusal(refused, sch, "compute_at", "B", u),
         """
-        compute_at(B, loop=u): block C reads B and is not under loop `u`
+        compute_at(B, loop=u): it requires all the consumers of B to be under loop `u`, and block C is not
           at stage_programs.py:LINE
 
           | …
@@ -541,7 +541,7 @@ def test_refuse_two_blocks_that_fill_one_buffer(expect, refused):
     expect(
         refusal(refused, sch, "compute_at", "C", x),
         """
-        compute_at(C, loop=i): block C_init also writes C, so block C alone does not define it
+        compute_at(C, loop=i): block C_init also writes C, so block C alone does not define it and is no complete block
           at stage_programs.py:LINE
 
           | …
@@ -666,7 +666,7 @@ def test_refuse_a_loop_of_another_scope(expect, refused):
     expect(
         refusal(refused, sch, "compute_at", "B", j),
         """
-        compute_at(B, loop=j): loop `j` is not in the scope of block B
+        compute_at(B, loop=j): loop `j` is not in the same block scope as block B
           at stage_programs.py:LINE
 
           | …

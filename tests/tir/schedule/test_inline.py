@@ -338,7 +338,7 @@ def test_refuse_two_blocks_that_fill_one_buffer(expect, refused):
     expect(
         said(tir.Schedule(halves), refused, "compute_inline", "B"),
         """
-        compute_inline(B): block B2 also writes B, so block B alone does not define it
+        compute_inline(B): block B2 also writes B, so block B alone does not define it and is no complete block
           at test_inline.py:LINE
 
           | …

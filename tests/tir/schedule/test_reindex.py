@@ -244,7 +244,7 @@ def test_a_block_that_goes_on(expect, refused):
     expect(
         refused(sch, lambda: sch.reindex(c, ("write", 0))),
         """
-        reindex(C, buffer=['write', 0]): block C_init also writes C, so block C alone does not define it
+        reindex(C, buffer=['write', 0]): block C_init also writes C, so block C alone does not define it and is no complete block
           at test_reindex.py:LINE
 
           | …

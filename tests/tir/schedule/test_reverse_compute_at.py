@@ -213,7 +213,7 @@ def test_refuse_a_producer_elsewhere(expect, refused):
     expect(
         refusal(refused, sch, "reverse_compute_at", "D", i),
         """
-        reverse_compute_at(D, loop=i): block B makes what D reads and is not under loop `i`
+        reverse_compute_at(D, loop=i): it requires all the producers of what D reads to be under loop `i`, and block B is not
           at stage_programs.py:LINE
 
           | …

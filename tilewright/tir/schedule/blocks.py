@@ -69,7 +69,7 @@ def check_dominant(sch: Schedule, me: BlockRealize) -> None:
         name = next(w.buffer.name for w in other.block.writes if w.buffer in made)
         refuse(
             f"block {other.block.name_hint} also writes {name}, so block {me.block.name_hint} "
-            "alone does not define it",
+            "alone does not define it and is no complete block",
             at=other,
             hint="apply this step before decompose_reduction or loop_partition splits the block",
         )

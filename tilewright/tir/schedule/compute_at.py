@@ -79,7 +79,7 @@ def compute_at(
     check_recomputable(sch, me, target, "computing it again")
     if is_output(sch, me):
         refuse(
-            f"block {name} writes an output of its scope, which must be complete",
+            f"block {name} is an output block of its scope, whose buffer must be complete",
             at=me,
             hint="move its producers to it with compute_at, or it to them with reverse_compute_at",
         )
@@ -95,7 +95,8 @@ def compute_at(
         legal = _common_loops(sch, readers)
         hint = f"it may go under {', '.join(legal)}" if legal else "its consumers share no loop"
         refuse(
-            f"block {outside[0].block.name_hint} reads {name} and is not under loop `{target.loop_var.name}`",
+            f"it requires all the consumers of {name} to be under loop `{target.loop_var.name}`, and block "
+            f"{outside[0].block.name_hint} is not",
             at=outside[0],
             hint=hint,
         )
@@ -150,8 +151,8 @@ def reverse_compute_at(
         legal = _common_loops(sch, makers)
         hint = f"it may go under {', '.join(legal)}" if legal else "its producers share no loop"
         refuse(
-            f"block {outside[0].block.name_hint} makes what {name} reads and is not under loop "
-            f"`{target.loop_var.name}`",
+            f"it requires all the producers of what {name} reads to be under loop `{target.loop_var.name}`, and "
+            f"block {outside[0].block.name_hint} is not",
             at=outside[0],
             hint=hint,
         )
@@ -180,13 +181,13 @@ def reverse_compute_at(
 def _check_place(sch: Schedule, me: BlockRealize, target: For, name: str) -> None:
     if enclosing_block(sch, me) is not enclosing_block(sch, target):
         refuse(
-            f"loop `{target.loop_var.name}` is not in the scope of block {name}",
+            f"loop `{target.loop_var.name}` is not in the same block scope as block {name}",
             at=target,
             hint=f"choose a loop of the same block: {_loops_in_scope(sch, me)}",
         )
     if target in sch.state.index.ancestors(me):
         refuse(
-            f"block {name} is under loop `{target.loop_var.name}` already",
+            f"loop `{target.loop_var.name}` is an ancestor of block {name} already",
             at=target,
             hint="choose a loop of another block",
         )
