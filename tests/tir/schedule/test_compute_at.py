@@ -734,3 +734,89 @@ def test_what_is_allocated_is_what_an_iteration_needs():
         if isinstance(n, tir.Allocate)
     ]
     assert [int(np.prod(s)) for s in sizes] == [3 * 9]
+
+
+# ---------------------------------------------------------------------------- compute_at: the points that are needed
+@T.prim_func
+def backwards_rows(X: T.Buffer((6, 4), "int32"), C: T.Buffer((6, 4), "int32")):
+    B = T.alloc_buffer((6, 4), "int32")
+    for i, j in T.grid(6, 4):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[5 - vi, 3 - vj] = X[vi, vj] + 1
+    for i, j in T.grid(6, 4):
+        with T.block("C"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            C[vi, vj] = B[vi, vj] * 2
+
+
+@T.prim_func
+def in_rows_of_tiles(X: T.Buffer((32,), "int32"), C: T.Buffer((32,), "int32")):
+    B = T.alloc_buffer((32,), "int32")
+    for i_0 in range(8):
+        with T.block("B"):
+            vio = T.axis.spatial(8, i_0)
+            for i_1 in range(4):
+                with T.block("B_inner"):
+                    vi = T.axis.spatial(32, vio * 4 + i_1)
+                    B[vi] = X[vi] + 1
+    for i in range(32):
+        with T.block("C"):
+            vi = T.axis.spatial(32, i)
+            C[vi] = B[vi] * 2
+
+
+@T.prim_func
+def folded(X: T.Buffer((32,), "int32"), C: T.Buffer((8, 4), "int32")):
+    B = T.alloc_buffer((8, 4), "int32")
+    for i in range(32):
+        with T.block("B"):
+            vi = T.axis.spatial(32, i)
+            B[vi // 4, vi % 4] = X[vi] + 1
+    for i, j in T.grid(8, 4):
+        with T.block("C"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            C[vi, vj] = B[vi, vj] * 2
+
+
+@pytest.mark.parametrize(
+    ("func", "factors", "extents"),
+    [
+        (backwards_rows, None, ["6", "4"]),
+        (backwards_rows, [3, 2], ["3", "2", "4"]),
+        (in_rows_of_tiles, [4, 8], ["4", "2"]),
+        (in_rows_of_tiles, [3, 11], ["3", "8"]),  # a tile may meet 3 or 4 of them
+        (folded, None, ["8", "4"]),
+        (folded, [4, 2], ["4", "8"]),
+    ],
+)
+def test_only_the_points_that_write_what_an_iteration_reads(func, factors, extents):
+    sch = tir.Schedule(func)
+    loop = sch.get_loops("C")[0]
+    if factors is not None:
+        loop = sch.split(loop, factors)[0]
+    sch.compute_at("B", loop)
+    assert [str(sch.get(x).extent) for x in sch.get_loops("B")] == extents
+    same(func, sch)
+    same_again(func, sch)
+
+
+def test_points_outside_of_the_buffer_are_not_computed():
+    """C reads the first two elements of B; its other points read none."""
+
+    @T.prim_func
+    def joined(X: T.Buffer((16,), "int32"), C: T.Buffer((1, 6), "int32")):
+        B = T.alloc_buffer((16,), "int32")
+        for i in range(16):
+            with T.block("B"):
+                vi = T.axis.spatial(16, i)
+                B[vi] = X[vi] + 1
+        for i, j in T.grid(1, 6):
+            with T.block("C"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                C[vi, vj] = T.if_then_else(4 <= vj, B[vj - 4], 7)
+
+    sch = tir.Schedule(joined)
+    sch.compute_at("B", sch.get_loops("C")[0])
+    assert [str(sch.get(x).extent) for x in sch.get_loops("B")] == ["1", "2"]
+    same(joined, sch)

@@ -242,11 +242,9 @@ def _domains(
     for region in regions:
         here: dict[Var, int_set.IntervalSet] = {}
         for r, s in zip(region.region, wanted[region.buffer], strict=True):
-            shift = _shift(r, me.block)
-            if shift is not None and s.has_lower_bound() and s.has_upper_bound():
-                var, first, last = shift
-                low, high = ana.simplify(sub(s.min_value, last)), ana.simplify(sub(s.max_value, first))
-                here[var] = int_set.IntervalSet(low, high)
+            solved = _solve(ana, r, s, me.block)
+            if solved is not None:
+                here[solved[0]] = solved[1]
         for var, interval in here.items():
             found[var].append(interval)
     out: Domains = {}
@@ -305,11 +303,11 @@ def _points_made(
     found: dict[Var, list[int_set.IntervalSet]] = {}
     for d, s in enumerate(made):
         r = region.region[d]
-        solved = _solve(ana, r, s, me.block)
+        shift = _shift(r, me.block)
+        solved = _solve(ana, r, s, me.block) if shift is not None or is_one(r.extent) else None
         dim = region.buffer.shape[d]
         if solved is None or _is_all(s, dim, ana):
             continue
-        shift = _shift(r, me.block)
         if shift is not None and not ana.can_prove_equal(shift[1], shift[2]):
             _refuse_unmade(me, target, region.buffer)  # a window that reaches into other iterations
         reads = int_set.eval_set(r.min, doms)
@@ -330,41 +328,40 @@ def _points_made(
 def _solve(
     ana: Analyzer, r: Range, s: int_set.IntervalSet, block: Block
 ) -> tuple[Var, int_set.IntervalSet] | None:
-    """An iterator, and an interval that holds all its values for which an access is in a set; None if it has no such
+    """An iterator, and an interval that holds all its values for which an access meets a set; None if it has no such
     form.
 
-        v + 1         in [a, b]  ->  v   in [a - 1, b - 1]
-        v // 4        in [a, b]  ->  v   in [4*a, 4*b + 3]
-        (u*8 + v)//16 in [a, b]  ->  u   in [2*a, 2*b + 1],  v from 0 to 7
+        v + 1          in [a, b]  ->  v in [a - 1, b - 1]
+        9 - v          in [a, b]  ->  v in [9 - b, 9 - a]
+        v*16 : v*16+16 in [a, b]  ->  v in [a // 16, b // 16]
+        v // 4         in [a, b]  ->  v in [4*a, 4*b + 3]
+        (u*8 + v)//16  in [a, b]  ->  u in [2*a, 2*b + 1],  for v from 0 to 7
     """
     if not s.has_lower_bound() or not s.has_upper_bound():
         return None
-    shift = _shift(r, block)
-    if shift is not None:
-        var, first, last = shift
-        low, high = ana.simplify(sub(s.min_value, first)), ana.simplify(sub(s.max_value, last))
-        return var, int_set.IntervalSet(low, high)
-    if not is_one(r.extent):
+    if vars_used(r.extent) & {iv.var for iv in block.iter_vars}:
         return None
-    value, low, high = r.min, s.min_value, s.max_value
-    kind = value.dtype
+    value, high, kind = r.min, s.max_value, r.min.dtype
+    low = sub(add(s.min_value, const(1, kind)), r.extent)
     if isinstance(value, FloorDiv) and isinstance(value.b, IntImm) and value.b.value > 0:
         low, high = mul(low, value.b), sub(mul(add(high, const(1, kind)), value.b), const(1, kind))
         value = value.a
     own = {iv.var: iv.dom for iv in block.iter_vars if iv.var in vars_used(value)}
     parts = detect_linear_equation(value, list(own)) if own else []
-    steps = {v: const_value(c) for v, c in zip(own, parts, strict=False)}
-    if not steps or any(c is None or c <= 0 for c in steps.values()):
+    steps = [(abs(c), c, v) for v, c in zip(own, map(const_value, parts), strict=False) if c]
+    if not steps or len(steps) != len(own):
         return None
     # The iterator of the longest step counts what the others fill: their values are not known here, only their ends.
-    lead, step = max(steps.items(), key=lambda item: item[1] or 0)
-    rest = int_set.eval_set(ana.simplify(sub(value, mul(lead, const(step or 1, kind)))), own)
+    size, step, lead = max(steps, key=lambda item: item[0])
+    rest = int_set.eval_set(ana.simplify(sub(value, mul(lead, const(step, kind)))), own)
     if not rest.has_lower_bound() or not rest.has_upper_bound():
         return None
-    by = const(step or 1, kind)
-    up = sub(add(sub(low, rest.max_value), by), const(1, kind))  # divided, rounded up
-    first, last = floordiv(up, by), floordiv(sub(high, rest.min_value), by)
-    return lead, int_set.IntervalSet(ana.simplify(first), ana.simplify(last))
+    least, most = sub(low, rest.max_value), sub(high, rest.min_value)
+    if step < 0:
+        least, most = sub(rest.min_value, high), sub(rest.max_value, low)
+    by = const(size, kind)
+    first = floordiv(add(least, sub(by, const(1, kind))), by)  # rounded up
+    return lead, int_set.IntervalSet(ana.simplify(first), ana.simplify(floordiv(most, by)))
 
 
 def _exactly(
@@ -462,6 +459,17 @@ def _in_domain(value: PrimExpr, iv: IterVar, leaves: tuple[bool, bool]) -> PrimE
     return out
 
 
+def _clipped(iv: IterVar, wanted: int_set.IntervalSet) -> tuple[PrimExpr, PrimExpr]:
+    """The ends of a set of values, within the domain of their iterator where all of these are numbers."""
+    ends = [const_value(e) for e in (wanted.min_value, wanted.max_value, iv.dom.min, iv.dom.extent)]
+    if not any(e is None for e in ends):
+        low, high, first, size = (int(e or 0) for e in ends)
+        low, high = max(low, first), min(high, first + size - 1)
+        if low <= high:
+            return const(low, iv.var.dtype), const(high, iv.var.dtype)
+    return wanted.min_value, wanted.max_value
+
+
 def _domain(
     ana: Analyzer, iv: IterVar, wanted: int_set.IntervalSet | None, *, tight: bool = False
 ) -> tuple[PrimExpr, PrimExpr, tuple[bool, bool]]:
@@ -469,6 +477,7 @@ def _domain(
     full = (iv.dom.min, iv.dom.extent, (False, False))
     if wanted is None or iv.is_reduction:
         return full
+    wanted = int_set.IntervalSet(*_clipped(iv, wanted))
     low = ana.simplify(wanted.min_value)
     size = ana.simplify(add(sub(wanted.max_value, low), const(1, low.dtype)))
     if not isinstance(size, IntImm):
