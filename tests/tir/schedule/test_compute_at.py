@@ -814,7 +814,7 @@ def test_points_outside_of_the_buffer_are_not_computed():
         for i, j in T.grid(1, 6):
             with T.block("C"):
                 vi, vj = T.axis.remap("SS", [i, j])
-                C[vi, vj] = T.if_then_else(4 <= vj, B[vj - 4], 7)
+                C[vi, vj] = T.if_then_else(vj >= 4, B[vj - 4], 7)
 
     sch = tir.Schedule(joined)
     sch.compute_at("B", sch.get_loops("C")[0])
