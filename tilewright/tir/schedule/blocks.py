@@ -9,7 +9,18 @@ from ...ir.buffer import Buffer, BufferRegion, MatchBufferRegion
 from ...ir.expr import BufferLoad, IterVar, Range, Var, const
 from ...ir.functor import pre_order
 from ...ir.ops import add, conjunction, conjuncts, in_range, less_equal
-from ...ir.stmt import Block, BlockRealize, For, SeqStmt, Stmt, seq
+from ...ir.stmt import (
+    Allocate,
+    AllocateConst,
+    Block,
+    BlockRealize,
+    DeclBuffer,
+    For,
+    LetStmt,
+    SeqStmt,
+    Stmt,
+    seq,
+)
 from ..analysis.regions import get_block_read_write_region
 from .buffers import points_to
 from .primitive import refuse
@@ -237,10 +248,16 @@ def remove_stmt(sch: Schedule, me: BlockRealize, buffer: Buffer | None = None) -
     )
 
 
+# What these define is not known outside of their bodies: a copy of it stands inside.
+DEFINITIONS = (Allocate, AllocateConst, DeclBuffer, LetStmt)
+
+
 def top_level(sch: Schedule, n: Stmt, under: Stmt) -> Stmt:
-    """The ancestor of `n` (or itself) that stands directly under `under`'s body."""
+    """The ancestor of `n` (or itself) directly under `under`'s body, or under the definitions around all of that body."""
     index = sch.state.index
     body = under.body  # type: ignore[attr-defined]
+    while isinstance(body, DEFINITIONS):
+        body = body.body
     here: Stmt = n
     while True:
         parent = index.parents[here]
