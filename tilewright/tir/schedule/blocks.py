@@ -253,7 +253,7 @@ DEFINITIONS = (Allocate, AllocateConst, DeclBuffer, LetStmt)
 
 
 def top_level(sch: Schedule, n: Stmt, under: Stmt) -> Stmt:
-    """The ancestor of `n` (or itself) directly under `under`'s body, or under the definitions around all of that body."""
+    """The ancestor of `n` (or itself) directly under the body of `under`, or under the definitions around that body."""
     index = sch.state.index
     body = under.body  # type: ignore[attr-defined]
     while isinstance(body, DEFINITIONS):
