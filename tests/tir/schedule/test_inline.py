@@ -750,3 +750,26 @@ def test_into_a_producer_that_a_condition_reads(expect, refused):
           hint: use reverse_compute_at to compute it close to its producer, or compute_inline on the producer
         """,
     )
+
+
+def test_reads_through_a_pointer_stay_declared():
+    @T.prim_func
+    def looked_up(table: T.Buffer((16,), "int8"), A: T.Buffer((4,), "float32"), C: T.Buffer((4,), "float32")):
+        B = T.alloc_buffer((4,))
+        for i in range(4):
+            with T.block("B"):
+                vi = T.axis.spatial(4, i)
+                B[vi] = A[vi] * 2.0
+        for i in range(4):
+            with T.block("C"):
+                vi = T.axis.spatial(4, i)
+                T.reads(table[0:16], B[vi])
+                T.writes(C[vi])
+                T.evaluate(T.tvm_access_ptr(T.type_annotation("int8"), table.data, 0, 16, 1))
+                C[vi] = B[vi] + 1.0
+
+    sch = tir.Schedule(looked_up)
+    sch.compute_inline("B")
+    block = sch.get(sch.get_block("C"))
+    assert [r.buffer.name for r in block.reads] == ["table", "A"]
+    assert [w.buffer.name for w in block.writes] == ["C"]

@@ -144,8 +144,14 @@ def check_no_pointer(me: BlockRealize, buffer: Buffer, what: str) -> None:
 
 
 def refresh_regions(block: Block) -> Block:
-    """The block with its reads and writes as its body has them."""
+    """The block with its reads and writes as its body has them; those through pointers stay as they are declared."""
     reads, writes = get_block_read_write_region(block, None)
+    found = {r.buffer for r in (*reads, *writes)}
+    lost = {r.buffer for r in (*block.reads, *block.writes)} - found
+    if lost:
+        used = {b for n in pre_order(block.body) for b in lost if points_to(n, b)}
+        reads = [*(r for r in block.reads if r.buffer in used), *reads]
+        writes = [*(w for w in block.writes if w.buffer in used), *writes]
     return block.replace(
         reads=tuple(map(_whole_where_read, reads)), writes=tuple(map(_whole_where_read, writes))
     )
