@@ -175,7 +175,7 @@ def test_refuse_a_stage_with_consumers_elsewhere(expect):
     expect(
         "\n".join(line for line in text.splitlines() if not line.startswith("  |")),
         """
-        compute_at(B, loop=i, preserve_unit_loops=True): block D reads B and is not under loop `i`
+        compute_at(B, loop=i, preserve_unit_loops=True): it requires all the consumers of B to be under loop `i`, and block D is not
           at test_te_stages.py:LINE
 
 

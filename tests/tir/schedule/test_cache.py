@@ -679,3 +679,22 @@ def test_random_caches_mean_the_same_or_are_refused(data):
             assert sch.mod is before
     same(func, sch, build=False)
     same_again(func, sch)
+
+
+def test_a_copy_of_a_constant_stands_behind_its_definition():
+    @T.prim_func
+    def table(A: T.Buffer((4,), "int32"), C: T.Buffer((4,), "int32")):
+        K = T.allocate_const([1, 2, 3, 4], "int32", [4])
+        K_1 = T.Buffer((4,), "int32", data=K)
+        for i in range(4):
+            with T.block("C"):
+                vi = T.axis.spatial(4, i)
+                C[vi] = A[vi] + K_1[vi]
+
+    sch = tir.Schedule(table)
+    sch.cache_read("C", 1, "local")
+    sch.cache_read("C", 0, "local")
+    sch.cache_write("C", 0, "local")
+    text = sch.mod["main"].script()
+    assert text.index("allocate_const") < text.index("K_1_local[v0] = K_1[v0]")
+    same(table, sch)

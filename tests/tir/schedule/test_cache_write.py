@@ -249,7 +249,7 @@ def test_refuse_a_buffer_of_two_blocks(expect, refused):
     expect(
         refusal(refused, sch, "cache_write", "C", 0, "local"),
         """
-        cache_write(C, write_buffer_index=0, storage_scope='local'): block C_init also writes C, so block C alone does not define it
+        cache_write(C, write_buffer_index=0, storage_scope='local'): block C_init also writes C, so block C alone does not define it and is no complete block
           at stage_programs.py:LINE
 
           | …

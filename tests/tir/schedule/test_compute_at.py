@@ -370,7 +370,7 @@ def test_refuse_a_block_under_the_loop_already(expect, refused):
     expect(
         refusal(refused, sch, "compute_at", "B", i),
         """
-        compute_at(B, loop=i): block B is under loop `i` already
+        compute_at(B, loop=i): loop `i` is an ancestor of block B already
           at stage_programs.py:LINE
 
           | …
@@ -388,7 +388,7 @@ def test_refuse_an_output(expect, refused):
     expect(
         refusal(refused, sch, "compute_at", "C", i),
         """
-        compute_at(C, loop=i): block C writes an output of its scope, which must be complete
+        compute_at(C, loop=i): block C is an output block of its scope, whose buffer must be complete
           at stage_programs.py:LINE
 
           | …
@@ -406,7 +406,7 @@ def test_refuse_a_consumer_elsewhere(expect, refused):
     expect(
         refusal(refused, sch, "compute_at", "B", i),
         """
-        compute_at(B, loop=i): block D reads B and is not under loop `i`
+        compute_at(B, loop=i): it requires all the consumers of B to be under loop `i`, and block D is not
           at stage_programs.py:LINE
 
           | …
@@ -427,7 +427,7 @@ def test_refuse_names_the_loops_that_all_consumers_share(expect, refused):
     expect(
         refusal(refused, sch, "compute_at", "B", u),
         """
-        compute_at(B, loop=u): block C reads B and is not under loop `u`
+        compute_at(B, loop=u): it requires all the consumers of B to be under loop `u`, and block C is not
           at stage_programs.py:LINE
 
           | …
@@ -541,7 +541,7 @@ def test_refuse_two_blocks_that_fill_one_buffer(expect, refused):
     expect(
         refusal(refused, sch, "compute_at", "C", x),
         """
-        compute_at(C, loop=i): block C_init also writes C, so block C alone does not define it
+        compute_at(C, loop=i): block C_init also writes C, so block C alone does not define it and is no complete block
           at stage_programs.py:LINE
 
           | …
@@ -666,7 +666,7 @@ def test_refuse_a_loop_of_another_scope(expect, refused):
     expect(
         refusal(refused, sch, "compute_at", "B", j),
         """
-        compute_at(B, loop=j): loop `j` is not in the scope of block B
+        compute_at(B, loop=j): loop `j` is not in the same block scope as block B
           at stage_programs.py:LINE
 
           | …
@@ -734,3 +734,89 @@ def test_what_is_allocated_is_what_an_iteration_needs():
         if isinstance(n, tir.Allocate)
     ]
     assert [int(np.prod(s)) for s in sizes] == [3 * 9]
+
+
+# ---------------------------------------------------------------------------- compute_at: the points that are needed
+@T.prim_func
+def backwards_rows(X: T.Buffer((6, 4), "int32"), C: T.Buffer((6, 4), "int32")):
+    B = T.alloc_buffer((6, 4), "int32")
+    for i, j in T.grid(6, 4):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[5 - vi, 3 - vj] = X[vi, vj] + 1
+    for i, j in T.grid(6, 4):
+        with T.block("C"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            C[vi, vj] = B[vi, vj] * 2
+
+
+@T.prim_func
+def in_rows_of_tiles(X: T.Buffer((32,), "int32"), C: T.Buffer((32,), "int32")):
+    B = T.alloc_buffer((32,), "int32")
+    for i_0 in range(8):
+        with T.block("B"):
+            vio = T.axis.spatial(8, i_0)
+            for i_1 in range(4):
+                with T.block("B_inner"):
+                    vi = T.axis.spatial(32, vio * 4 + i_1)
+                    B[vi] = X[vi] + 1
+    for i in range(32):
+        with T.block("C"):
+            vi = T.axis.spatial(32, i)
+            C[vi] = B[vi] * 2
+
+
+@T.prim_func
+def folded(X: T.Buffer((32,), "int32"), C: T.Buffer((8, 4), "int32")):
+    B = T.alloc_buffer((8, 4), "int32")
+    for i in range(32):
+        with T.block("B"):
+            vi = T.axis.spatial(32, i)
+            B[vi // 4, vi % 4] = X[vi] + 1
+    for i, j in T.grid(8, 4):
+        with T.block("C"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            C[vi, vj] = B[vi, vj] * 2
+
+
+@pytest.mark.parametrize(
+    ("func", "factors", "extents"),
+    [
+        (backwards_rows, None, ["6", "4"]),
+        (backwards_rows, [3, 2], ["3", "2", "4"]),
+        (in_rows_of_tiles, [4, 8], ["4", "2"]),
+        (in_rows_of_tiles, [3, 11], ["3", "8"]),  # a tile may meet 3 or 4 of them
+        (folded, None, ["8", "4"]),
+        (folded, [4, 2], ["4", "8"]),
+    ],
+)
+def test_only_the_points_that_write_what_an_iteration_reads(func, factors, extents):
+    sch = tir.Schedule(func)
+    loop = sch.get_loops("C")[0]
+    if factors is not None:
+        loop = sch.split(loop, factors)[0]
+    sch.compute_at("B", loop)
+    assert [str(sch.get(x).extent) for x in sch.get_loops("B")] == extents
+    same(func, sch)
+    same_again(func, sch)
+
+
+def test_points_outside_of_the_buffer_are_not_computed():
+    """C reads the first two elements of B; its other points read none."""
+
+    @T.prim_func
+    def joined(X: T.Buffer((16,), "int32"), C: T.Buffer((1, 6), "int32")):
+        B = T.alloc_buffer((16,), "int32")
+        for i in range(16):
+            with T.block("B"):
+                vi = T.axis.spatial(16, i)
+                B[vi] = X[vi] + 1
+        for i, j in T.grid(1, 6):
+            with T.block("C"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                C[vi, vj] = T.if_then_else(vj >= 4, B[vj - 4], 7)
+
+    sch = tir.Schedule(joined)
+    sch.compute_at("B", sch.get_loops("C")[0])
+    assert [str(sch.get(x).extent) for x in sch.get_loops("B")] == ["1", "2"]
+    same(joined, sch)

@@ -338,7 +338,7 @@ def test_refuse_two_blocks_that_fill_one_buffer(expect, refused):
     expect(
         said(tir.Schedule(halves), refused, "compute_inline", "B"),
         """
-        compute_inline(B): block B2 also writes B, so block B alone does not define it
+        compute_inline(B): block B2 also writes B, so block B alone does not define it and is no complete block
           at test_inline.py:LINE
 
           | …
@@ -464,7 +464,7 @@ def test_refuse_a_block_that_reads_what_it_writes(expect, refused):
     )
 
 
-def test_refuse_a_block_that_nobody_reads(expect, refused):
+def test_a_block_that_nothing_reads_is_removed():
     @T.prim_func
     def unread(A: T.Buffer((4,), "float32"), C: T.Buffer((4,), "float32")):
         B = T.alloc_buffer((4,))
@@ -477,19 +477,11 @@ def test_refuse_a_block_that_nobody_reads(expect, refused):
                 vi = T.axis.spatial(4, i)
                 C[vi] = A[vi]
 
-    expect(
-        said(tir.Schedule(unread), refused, "compute_inline", "B"),
-        """
-        compute_inline(B): nothing reads the buffer that block B writes, so there is no place to inline it to
-          at test_inline.py:LINE
-
-          | …
-          |         with T.block("B"):    # <-- here
-          | …
-
-          hint: reverse_compute_inline puts it into its producer
-        """,
-    )
+    sch = tir.Schedule(unread)
+    sch.compute_inline("B")
+    assert [b.name for b in sch.get_child_blocks(sch.get_block("root"))] == ["C"]
+    assert not sch.get(sch.get_block("root")).alloc_buffers
+    assert sch.verify()
 
 
 def test_refuse_a_reader_that_takes_the_address(expect, refused):
@@ -758,3 +750,26 @@ def test_into_a_producer_that_a_condition_reads(expect, refused):
           hint: use reverse_compute_at to compute it close to its producer, or compute_inline on the producer
         """,
     )
+
+
+def test_reads_through_a_pointer_stay_declared():
+    @T.prim_func
+    def looked_up(table: T.Buffer((16,), "int8"), A: T.Buffer((4,), "float32"), C: T.Buffer((4,), "float32")):
+        B = T.alloc_buffer((4,))
+        for i in range(4):
+            with T.block("B"):
+                vi = T.axis.spatial(4, i)
+                B[vi] = A[vi] * 2.0
+        for i in range(4):
+            with T.block("C"):
+                vi = T.axis.spatial(4, i)
+                T.reads(table[0:16], B[vi])
+                T.writes(C[vi])
+                T.evaluate(T.tvm_access_ptr(T.type_annotation("int8"), table.data, 0, 16, 1))
+                C[vi] = B[vi] + 1.0
+
+    sch = tir.Schedule(looked_up)
+    sch.compute_inline("B")
+    block = sch.get(sch.get_block("C"))
+    assert [r.buffer.name for r in block.reads] == ["table", "A"]
+    assert [w.buffer.name for w in block.writes] == ["C"]

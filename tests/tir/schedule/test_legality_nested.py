@@ -79,7 +79,7 @@ def test_a_block_moved_to_its_reader_may_run_for_more(expect):
     i, j = sch.get_loops("B")
     sch.blockize(j)
     copy = sch.cache_read("B", 0, "global")
-    sch.transform_layout(copy, ("write", 0), lambda i, j: i * 4 + j)
+    sch.transform_layout(copy, ("write", 0), lambda i, j: j * 3 + i)
     expect(declared(sch, "B_o"), "reads A[v_i0_o:v_i0_o + 1, 0:4], writes B[v_i0_o:v_i0_o + 1, 0:4]")
     sch.compute_at(copy, sch.get_loops("B")[0])
     expect(declared(sch, "B_o"), "reads A[0:3, 0:4], writes B[v_i0_o:v_i0_o + 1, 0:4]")

@@ -244,7 +244,7 @@ def test_a_block_that_goes_on(expect, refused):
     expect(
         refused(sch, lambda: sch.reindex(c, ("write", 0))),
         """
-        reindex(C, buffer=['write', 0]): block C_init also writes C, so block C alone does not define it
+        reindex(C, buffer=['write', 0]): block C_init also writes C, so block C alone does not define it and is no complete block
           at test_reindex.py:LINE
 
           | …
@@ -600,3 +600,19 @@ def test_another_user_in_the_same_nest(expect, refused):
           hint: move block B out of the nest first
         """,
     )
+
+
+def test_cache_inplace_refuses_a_block_that_hands_out_the_pointer(refused):
+    """The call would still work on A, and the copies would move nothing."""
+
+    @T.prim_func
+    def called(A: T.Buffer((8,), "int32")):
+        for _ in range(1):
+            with T.block("call"):
+                T.reads(A[0:8])
+                T.writes(A[0:8])
+                T.evaluate(T.call_extern("", "work_on", A.data))
+
+    sch, call = on(called, "call")
+    text = refused(sch, lambda: sch.cache_inplace(call, 0, "local"))
+    assert "block call uses A through a pointer, so its accesses cannot be redirected to the copy" in text

@@ -213,7 +213,7 @@ def test_refuse_a_producer_elsewhere(expect, refused):
     expect(
         refusal(refused, sch, "reverse_compute_at", "D", i),
         """
-        reverse_compute_at(D, loop=i): block B makes what D reads and is not under loop `i`
+        reverse_compute_at(D, loop=i): it requires all the producers of what D reads to be under loop `i`, and block B is not
           at stage_programs.py:LINE
 
           | …
@@ -243,9 +243,14 @@ def test_refuse_points_that_no_iteration_computes(expect, refused):
     )
 
 
-@pytest.mark.parametrize("func", [stencil, backwards])
-def test_refuse_elements_that_other_iterations_make(func, expect, refused):
-    sch = tir.Schedule(func)
+def test_a_reader_in_the_opposite_order():
+    sch = tir.Schedule(backwards)
+    sch.reverse_compute_at("C", sch.get_loops("B")[0])
+    same(backwards, sch)
+
+
+def test_refuse_elements_that_other_iterations_make(expect, refused):
+    sch = tir.Schedule(stencil)
     (i,) = sch.get_loops("B")
     text = refusal(refused, sch, "reverse_compute_at", "C", i)
     expect(
@@ -408,3 +413,131 @@ def test_a_copy_of_tiles_goes_behind_the_tiles(expect):
     sch.reverse_compute_at(copy, jo)
     assert [str(sch.get(x).extent) for x in sch.get_loops(copy)] == ["2", "2", "4", "8"]
     same(gemm, sch)
+
+
+@T.prim_func
+def flattened(X: T.Buffer((6, 16), "int32"), Y: T.Buffer((96,), "int32")):
+    B = T.alloc_buffer((6, 16), "int32")
+    for i, j in T.grid(6, 16):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = X[vi, vj] + 1
+    for i in range(96):
+        with T.block("Y"):
+            vi = T.axis.spatial(96, i)
+            Y[vi] = B[vi // 16, vi % 16] * 2
+
+
+@T.prim_func
+def retiled(X: T.Buffer((3, 5, 16), "int32"), Y: T.Buffer((6, 5, 8), "int32")):
+    B = T.alloc_buffer((3, 5, 16), "int32")
+    for i, j, k in T.grid(3, 5, 16):
+        with T.block("B"):
+            vi, vj, vk = T.axis.remap("SSS", [i, j, k])
+            B[vi, vj, vk] = X[vi, vj, vk] + 1
+    for i, j, k in T.grid(6, 5, 8):
+        with T.block("Y"):
+            vi, vj, vk = T.axis.remap("SSS", [i, j, k])
+            Y[vi, vj, vk] = B[(vi * 8 + vk) // 16, vj, (vi * 8 + vk) % 16]
+
+
+@T.prim_func
+def strided_copy(X: T.Buffer((32,), "int32"), Y: T.Buffer((8,), "int32")):
+    B = T.alloc_buffer((32,), "int32")
+    for i in range(32):
+        with T.block("B"):
+            vi = T.axis.spatial(32, i)
+            B[vi] = X[vi] + 1
+    for i in range(8):
+        with T.block("Y"):
+            vi = T.axis.spatial(8, i)
+            Y[vi] = B[vi * 4 + 1]
+
+
+@pytest.mark.parametrize(
+    ("func", "factors", "extents"),
+    [
+        (flattened, None, ["6", "16"]),
+        (flattened, [3, 2], ["3", "32"]),
+        (retiled, None, ["3", "2", "5", "8"]),
+        (strided_copy, [8, 4], ["8"]),
+        (strided_copy, [2, 16], ["2", "4"]),
+    ],
+)
+def test_the_points_that_read_a_row_by_division_follow_the_row(func, factors, extents):
+    sch = tir.Schedule(func)
+    loop = sch.get_loops("B")[0]
+    if factors is not None:
+        loop = sch.split(loop, factors)[0]
+    sch.reverse_compute_at("Y", loop)
+    assert [str(sch.get(x).extent) for x in sch.get_loops("Y")] == extents
+    same(func, sch)
+    same_again(func, sch)
+
+
+def test_refuse_tiles_that_do_not_meet_the_steps(refused):
+    """Some tiles of 3 hold one element of every fourth, some hold none: no iteration has the same number of points."""
+    sch = tir.Schedule(strided_copy)
+    outer, _ = sch.split(sch.get_loops("B")[0], [None, 3])
+    text = refusal(refused, sch, "reverse_compute_at", "Y", outer)
+    assert "block Y reads elements of B that an iteration of loop `i_0` does not make" in text
+
+
+def test_few_readers_of_a_large_buffer(expect):
+    @T.prim_func
+    def corner(X: T.Buffer((8, 8), "int32"), D: T.Buffer((1, 2), "int32")):
+        B = T.alloc_buffer((8, 8), "int32")
+        for i, j_0, j_1 in T.grid(8, 2, 4):
+            with T.block("B"):
+                vi = T.axis.spatial(8, i)
+                vj = T.axis.spatial(8, j_0 * 4 + j_1)
+                B[vi, vj] = X[vi, vj] * 2
+        for i, j in T.grid(1, 2):
+            with T.block("D"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                D[vi, vj] = B[vi, vj] + 1
+
+    sch = tir.Schedule(corner)
+    sch.reverse_compute_at("D", sch.get_loops("B")[1])
+    expect(
+        str(sch.realize("D").predicate),
+        """
+        i < 1 and j_0 * 4 + ax1 < 2
+        """,
+    )
+    same(corner, sch)
+
+
+def test_refuse_accesses_whose_elements_are_made_in_different_iterations(expect, refused):
+    """Iteration i makes A[i] and B[i]: it would compute only the point (i, i)."""
+
+    @T.prim_func
+    def outer(X: T.Buffer((4,), "int32"), D: T.Buffer((4, 4), "int32")):
+        A = T.alloc_buffer((4,), "int32")
+        B = T.alloc_buffer((4,), "int32")
+        for i in range(4):
+            with T.block("A"):
+                vi = T.axis.spatial(4, i)
+                A[vi] = X[vi]
+            with T.block("B"):
+                vi = T.axis.spatial(4, i)
+                B[vi] = X[vi] + 1
+        for i, j in T.grid(4, 4):
+            with T.block("D"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                D[vi, vj] = A[vi] * B[vj]
+
+    sch = tir.Schedule(outer)
+    expect(
+        refusal(refused, sch, "reverse_compute_at", "D", sch.get_loops("A")[0]),
+        """
+        reverse_compute_at(D, loop=i): block D reads elements of B that an iteration of loop `i` does not make
+          at stage_programs.py:LINE
+
+          | …
+          |     for i in range(4):    # <-- here
+          | …
+
+          hint: choose an outer loop, or bring the producer to it with compute_at
+        """,
+    )

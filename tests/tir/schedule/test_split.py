@@ -473,3 +473,18 @@ def test_a_fused_loop_of_one_iteration_stays_in_bindings_if_asked(agree, keep):
     used = " ".join(_bindings(sch))
     assert ("i_0_j_0_fused" in used) == keep
     agree(copy2d, sch.mod["main"], *arrays(copy2d))
+
+
+def test_a_factor_of_another_type_takes_that_of_the_loop():
+    @T.prim_func
+    def copy(a: T.handle, b: T.handle, n: T.int32):
+        A = T.match_buffer(a, (n,))
+        B = T.match_buffer(b, (n,))
+        for i in range(n):
+            with T.block("B"):
+                vi = T.axis.spatial(n, i)
+                B[vi] = A[vi]
+
+    sch = tvm.tir.Schedule(copy)
+    outer, inner = sch.split(sch.get_loops("B")[0], [T.int64(10), None])
+    assert (str(sch.get(outer).extent), str(sch.get(inner).extent)) == ("10", "(n + 9) // 10")

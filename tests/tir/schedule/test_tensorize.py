@@ -222,6 +222,39 @@ def test_tensorize_by_a_python_function(agree):
     assert calls == [16] * 8
 
 
+def test_counts_are_compared_by_value():
+    """`(vo*8 + i) % 8` is the description's `i % 8`, and its tile of 4 would not be."""
+
+    @T.prim_func
+    def unpack(P: T.Buffer((16,), "int32"), Q: T.Buffer((128,), "int32")):
+        for i in range(128):
+            with T.block("Q"):
+                vi = T.axis.spatial(128, i)
+                Q[vi] = T.shift_right(P[vi // 8], vi % 8 * 4)
+
+    @T.prim_func
+    def desc(p: T.handle, q: T.handle):
+        P = T.match_buffer(p, (1,), "int32", offset_factor=1)
+        Q = T.match_buffer(q, (8,), "int32", offset_factor=1)
+        with T.block("root"):
+            T.reads(P[0:1])
+            T.writes(Q[0:8])
+            for i in range(8):
+                with T.block("Q"):
+                    vi = T.axis.spatial(8, i)
+                    Q[vi] = T.shift_right(P[vi // 8], vi % 8 * 4)
+
+    tir.TensorIntrin.register("test.unpack", desc, desc, override=True)
+    sch = tir.Schedule(unpack)
+    _, inner = sch.split(sch.get_loops("Q")[0], [None, 8])
+    sch.tensorize(inner, "test.unpack")
+    assert sch.verify()
+    shifted = tir.Schedule(unpack)
+    _, inner = shifted.split(shifted.get_loops("Q")[0], [None, 4])
+    with pytest.raises(tir.ScheduleError, match="does not do what"):
+        shifted.tensorize(inner, "test.unpack")
+
+
 # ---------------------------------------------------------------------------- trace
 def test_the_trace_is_done_again_from_json():
     sch, block, (i_0, j_0, k_0, i_1, j_1, k_1) = tiled()

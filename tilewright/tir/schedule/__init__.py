@@ -4,7 +4,7 @@ from ...ir.errors import ScheduleError
 from .index_map import IndexMap
 from .primitive import BlockRV, LoopRV
 from .schedule import Schedule
-from .state import ScheduleState
+from .state import ScheduleDebugMask, ScheduleState
 from .trace import Instruction, Trace
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Instruction",
     "LoopRV",
     "Schedule",
+    "ScheduleDebugMask",
     "ScheduleError",
     "ScheduleState",
     "Trace",

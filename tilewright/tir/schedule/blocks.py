@@ -9,7 +9,18 @@ from ...ir.buffer import Buffer, BufferRegion, MatchBufferRegion
 from ...ir.expr import BufferLoad, IterVar, Range, Var, const
 from ...ir.functor import pre_order
 from ...ir.ops import add, conjunction, conjuncts, in_range, less_equal
-from ...ir.stmt import Block, BlockRealize, For, SeqStmt, Stmt, seq
+from ...ir.stmt import (
+    Allocate,
+    AllocateConst,
+    Block,
+    BlockRealize,
+    DeclBuffer,
+    For,
+    LetStmt,
+    SeqStmt,
+    Stmt,
+    seq,
+)
 from ..analysis.regions import get_block_read_write_region
 from .buffers import points_to
 from .primitive import refuse
@@ -69,7 +80,7 @@ def check_dominant(sch: Schedule, me: BlockRealize) -> None:
         name = next(w.buffer.name for w in other.block.writes if w.buffer in made)
         refuse(
             f"block {other.block.name_hint} also writes {name}, so block {me.block.name_hint} "
-            "alone does not define it",
+            "alone does not define it and is no complete block",
             at=other,
             hint="apply this step before decompose_reduction or loop_partition splits the block",
         )
@@ -133,8 +144,14 @@ def check_no_pointer(me: BlockRealize, buffer: Buffer, what: str) -> None:
 
 
 def refresh_regions(block: Block) -> Block:
-    """The block with its reads and writes as its body has them."""
+    """The block with its reads and writes as its body has them; those through pointers stay as they are declared."""
     reads, writes = get_block_read_write_region(block, None)
+    found = {r.buffer for r in (*reads, *writes)}
+    lost = {r.buffer for r in (*block.reads, *block.writes)} - found
+    if lost:
+        used = {b for n in pre_order(block.body) for b in lost if points_to(n, b)}
+        reads = [*(r for r in block.reads if r.buffer in used), *reads]
+        writes = [*(w for w in block.writes if w.buffer in used), *writes]
     return block.replace(
         reads=tuple(map(_whole_where_read, reads)), writes=tuple(map(_whole_where_read, writes))
     )
@@ -237,10 +254,16 @@ def remove_stmt(sch: Schedule, me: BlockRealize, buffer: Buffer | None = None) -
     )
 
 
+# What these define is not known outside of their bodies: a copy of it stands inside.
+DEFINITIONS = (Allocate, AllocateConst, DeclBuffer, LetStmt)
+
+
 def top_level(sch: Schedule, n: Stmt, under: Stmt) -> Stmt:
-    """The ancestor of `n` (or itself) that stands directly under `under`'s body."""
+    """The ancestor of `n` (or itself) directly under the body of `under`, or under the definitions around that body."""
     index = sch.state.index
     body = under.body  # type: ignore[attr-defined]
+    while isinstance(body, DEFINITIONS):
+        body = body.body
     here: Stmt = n
     while True:
         parent = index.parents[here]

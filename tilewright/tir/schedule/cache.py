@@ -27,6 +27,7 @@ from ...ir.stmt import Block, BlockRealize, BufferStore, IfThenElse, SeqStmt, St
 from ...ir.types import PointerType, PrimType
 from ..analysis.elements import Box, filled_box
 from .blocks import (
+    DEFINITIONS,
     check_dominant,
     check_no_pointer,
     consumers_of,
@@ -439,11 +440,11 @@ def _branch(sch: Schedule, n: BlockRealize, others: Sequence[BlockRealize]) -> S
     here: Stmt = n
     while True:
         parent = index.parents[here]
-        if parent is None or isinstance(parent, Block):
+        if parent is None or isinstance(parent, (Block, *DEFINITIONS)):
             return here
         if parent in held and isinstance(parent, SeqStmt):
             return here
-        if isinstance(parent, SeqStmt) and isinstance(index.parents[parent], Block):
+        if isinstance(parent, SeqStmt) and isinstance(index.parents[parent], (Block, *DEFINITIONS)):
             return here
         here = parent
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
-from ...arith import Analyzer, int_set
-from ...ir.buffer import Buffer
-from ...ir.expr import IntImm, IterVar, PrimExpr, Range, Var, const, const_value
+from ...arith import Analyzer, detect_linear_equation, int_set
+from ...ir.buffer import Buffer, BufferRegion
+from ...ir.expr import FloorDiv, IntImm, IterVar, PrimExpr, Range, Var, const, const_value
 from ...ir.functor import vars_used
-from ...ir.ops import add, greater_equal, is_one, is_zero, less, less_equal, logical_and, sub
+from ...ir.ops import add, floordiv, greater_equal, is_one, is_zero, less, less_equal, logical_and, mul, sub
 from ...ir.stmt import Block, BlockRealize, For, SeqStmt, Stmt, stmt_list
 from ..analysis.elements import Box
 from .blocks import (
@@ -79,7 +79,7 @@ def compute_at(
     check_recomputable(sch, me, target, "computing it again")
     if is_output(sch, me):
         refuse(
-            f"block {name} writes an output of its scope, which must be complete",
+            f"block {name} is an output block of its scope, whose buffer must be complete",
             at=me,
             hint="move its producers to it with compute_at, or it to them with reverse_compute_at",
         )
@@ -95,7 +95,8 @@ def compute_at(
         legal = _common_loops(sch, readers)
         hint = f"it may go under {', '.join(legal)}" if legal else "its consumers share no loop"
         refuse(
-            f"block {outside[0].block.name_hint} reads {name} and is not under loop `{target.loop_var.name}`",
+            f"it requires all the consumers of {name} to be under loop `{target.loop_var.name}`, and block "
+            f"{outside[0].block.name_hint} is not",
             at=outside[0],
             hint=hint,
         )
@@ -150,8 +151,8 @@ def reverse_compute_at(
         legal = _common_loops(sch, makers)
         hint = f"it may go under {', '.join(legal)}" if legal else "its producers share no loop"
         refuse(
-            f"block {outside[0].block.name_hint} makes what {name} reads and is not under loop "
-            f"`{target.loop_var.name}`",
+            f"it requires all the producers of what {name} reads to be under loop `{target.loop_var.name}`, and "
+            f"block {outside[0].block.name_hint} is not",
             at=outside[0],
             hint=hint,
         )
@@ -180,13 +181,13 @@ def reverse_compute_at(
 def _check_place(sch: Schedule, me: BlockRealize, target: For, name: str) -> None:
     if enclosing_block(sch, me) is not enclosing_block(sch, target):
         refuse(
-            f"loop `{target.loop_var.name}` is not in the scope of block {name}",
+            f"loop `{target.loop_var.name}` is not in the same block scope as block {name}",
             at=target,
             hint=f"choose a loop of the same block: {_loops_in_scope(sch, me)}",
         )
     if target in sch.state.index.ancestors(me):
         refuse(
-            f"block {name} is under loop `{target.loop_var.name}` already",
+            f"loop `{target.loop_var.name}` is an ancestor of block {name} already",
             at=target,
             hint="choose a loop of another block",
         )
@@ -241,11 +242,9 @@ def _domains(
     for region in regions:
         here: dict[Var, int_set.IntervalSet] = {}
         for r, s in zip(region.region, wanted[region.buffer], strict=True):
-            shift = _shift(r, me.block)
-            if shift is not None and s.has_lower_bound() and s.has_upper_bound():
-                var, first, last = shift
-                low, high = ana.simplify(sub(s.min_value, last)), ana.simplify(sub(s.max_value, first))
-                here[var] = int_set.IntervalSet(low, high)
+            solved = _solve(ana, r, s, me.block)
+            if solved is not None:
+                here[solved[0]] = solved[1]
         for var, interval in here.items():
             found[var].append(interval)
     out: Domains = {}
@@ -269,39 +268,100 @@ def _domains_made(
     Refuses if no iteration would compute some value, or if a value would read elements that are not written yet.
     """
     ana = _inside_loop(sch, target)
-    block, name = me.block, me.block.name_hint
-    found: dict[Var, int_set.IntervalSet] = {}
-    for region in block.reads:
-        at_all = _ever_made(sch, makers, region.buffer)
-        for d, s in enumerate(made.get(region.buffer, ())):
-            shift = _shift(region.region[d], block)
-            dim = region.buffer.shape[d]
-            if shift is None or _is_all(s, dim, ana) or not (s.has_lower_bound() and s.has_upper_bound()):
-                continue
-            var, first, last = shift
-            if not ana.can_prove_equal(first, last):
-                _refuse_unmade(me, target, region.buffer)  # a window that reaches into other iterations
-            iv = next(iv for iv in block.iter_vars if iv.var is var)
-            end = sub(add(iv.dom.min, iv.dom.extent), const(1, iv.dom.min.dtype))
-            if at_all is None or not (
-                ana.can_prove(less_equal(at_all[d][0], add(iv.dom.min, first)))
-                and ana.can_prove(less_equal(add(end, last), at_all[d][1]))
-            ):
-                refuse(
-                    f"block {name} has points that read nothing of {region.buffer.name}, "
-                    f"and no iteration of loop `{target.loop_var.name}` would compute these",
-                    at=me,
-                    hint="move its producer to it with compute_at instead",
-                )
-            low, high = ana.simplify(sub(s.min_value, first)), ana.simplify(sub(s.max_value, last))
-            old = found.get(var)
-            here = int_set.IntervalSet(low, high)
-            found[var] = here if old is None else int_set.union([old, here], ana)
-    out = {iv.var: _domain(ana, iv, found.get(iv.var)) for iv in _driven(sch, me)}
-    missing = unwritten_read(sch, me, target, out, makers)
-    if missing is not None:
-        _refuse_unmade(me, target, missing)
-    return out
+    each = [
+        _points_made(sch, me, target, makers, region, made[region.buffer])
+        for region in me.block.reads
+        if region.buffer in made
+    ]
+    # What a point reads by one access is made in one iteration, so that all iterators of that access may be held to it.
+    # What it reads by another access may be made in another iteration: of `A[vi] + B[vj]` only vi or vj may be held,
+    # or no iteration would compute most of the points.
+    held: dict[Var, int_set.IntervalSet] = max(each, key=len, default={})
+    found = {var: int_set.union([p[var] for p in each if var in p], ana) for var in held}
+    for tight in (False, True):  # the plain form, if the iteration makes all that it reads
+        out = {iv.var: _domain(ana, iv, found.get(iv.var), tight=tight) for iv in _driven(sch, me)}
+        missing = unwritten_read(sch, me, target, out, makers)
+        if missing is None:
+            return out
+    assert missing is not None
+    _refuse_unmade(me, target, missing)
+
+
+def _points_made(
+    sch: Schedule,
+    me: BlockRealize,
+    target: For,
+    makers: list[BlockRealize],
+    region: BufferRegion,
+    made: list[int_set.IntervalSet],
+) -> dict[Var, int_set.IntervalSet]:
+    """For iterators by which a block reads a region the values that read nothing but what an iteration has written, and
+    perhaps more. The others may have any value."""
+    ana = _inside_loop(sch, target)
+    at_all = _ever_made(sch, makers, region.buffer)
+    doms = {iv.var: iv.dom for iv in me.block.iter_vars}
+    found: dict[Var, list[int_set.IntervalSet]] = {}
+    for d, s in enumerate(made):
+        r = region.region[d]
+        shift = _shift(r, me.block)
+        solved = _solve(ana, r, s, me.block) if shift is not None or is_one(r.extent) else None
+        dim = region.buffer.shape[d]
+        if solved is None or _is_all(s, dim, ana):
+            continue
+        if shift is not None and not ana.can_prove_equal(shift[1], shift[2]):
+            _refuse_unmade(me, target, region.buffer)  # a window that reaches into other iterations
+        reads = int_set.eval_set(r.min, doms)
+        if at_all is None or not (
+            ana.can_prove(less_equal(at_all[d][0], reads.min_value))
+            and ana.can_prove(less_equal(reads.max_value, at_all[d][1]))
+        ):
+            refuse(
+                f"block {me.block.name_hint} has points that read nothing of {region.buffer.name}, "
+                f"and no iteration of loop `{target.loop_var.name}` would compute these",
+                at=me,
+                hint="move its producer to it with compute_at instead",
+            )
+        found.setdefault(solved[0], []).append(solved[1])
+    return {var: int_set.union(sets, ana) for var, sets in found.items()}
+
+
+def _solve(
+    ana: Analyzer, r: Range, s: int_set.IntervalSet, block: Block
+) -> tuple[Var, int_set.IntervalSet] | None:
+    """An iterator, and an interval that holds all its values for which an access meets a set; None if it has no such
+    form.
+
+        v + 1          in [a, b]  ->  v in [a - 1, b - 1]
+        9 - v          in [a, b]  ->  v in [9 - b, 9 - a]
+        v*16 : v*16+16 in [a, b]  ->  v in [a // 16, b // 16]
+        v // 4         in [a, b]  ->  v in [4*a, 4*b + 3]
+        (u*8 + v)//16  in [a, b]  ->  u in [2*a, 2*b + 1],  for v from 0 to 7
+    """
+    if not s.has_lower_bound() or not s.has_upper_bound():
+        return None
+    if vars_used(r.extent) & {iv.var for iv in block.iter_vars}:
+        return None
+    value, high, kind = r.min, s.max_value, r.min.dtype
+    low = sub(add(s.min_value, const(1, kind)), r.extent)
+    if isinstance(value, FloorDiv) and isinstance(value.b, IntImm) and value.b.value > 0:
+        low, high = mul(low, value.b), sub(mul(add(high, const(1, kind)), value.b), const(1, kind))
+        value = value.a
+    own = {iv.var: iv.dom for iv in block.iter_vars if iv.var in vars_used(value)}
+    parts = detect_linear_equation(value, list(own)) if own else []
+    steps = [(abs(c), c, v) for v, c in zip(own, map(const_value, parts), strict=False) if c]
+    if not steps or len(steps) != len(own):
+        return None
+    # The iterator of the longest step counts what the others fill: their values are not known here, only their ends.
+    size, step, lead = max(steps, key=lambda item: item[0])
+    rest = int_set.eval_set(ana.simplify(sub(value, mul(lead, const(step, kind)))), own)
+    if not rest.has_lower_bound() or not rest.has_upper_bound():
+        return None
+    least, most = sub(low, rest.max_value), sub(high, rest.min_value)
+    if step < 0:
+        least, most = sub(rest.min_value, high), sub(rest.max_value, low)
+    by = const(size, kind)
+    first = floordiv(add(least, sub(by, const(1, kind))), by)  # rounded up
+    return lead, int_set.IntervalSet(ana.simplify(first), ana.simplify(floordiv(most, by)))
 
 
 def _exactly(
@@ -399,21 +459,34 @@ def _in_domain(value: PrimExpr, iv: IterVar, leaves: tuple[bool, bool]) -> PrimE
     return out
 
 
+def _clipped(iv: IterVar, wanted: int_set.IntervalSet) -> tuple[PrimExpr, PrimExpr]:
+    """The ends of a set of values, within the domain of their iterator where all of these are numbers."""
+    ends = [const_value(e) for e in (wanted.min_value, wanted.max_value, iv.dom.min, iv.dom.extent)]
+    if not any(e is None for e in ends):
+        low, high, first, size = (int(e or 0) for e in ends)
+        low, high = max(low, first), min(high, first + size - 1)
+        if low <= high:
+            return const(low, iv.var.dtype), const(high, iv.var.dtype)
+    return wanted.min_value, wanted.max_value
+
+
 def _domain(
-    ana: Analyzer, iv: IterVar, wanted: int_set.IntervalSet | None
+    ana: Analyzer, iv: IterVar, wanted: int_set.IntervalSet | None, *, tight: bool = False
 ) -> tuple[PrimExpr, PrimExpr, tuple[bool, bool]]:
+    """The values of an iterator that are wanted: all of them where there are no fewer, unless it must be `tight`."""
     full = (iv.dom.min, iv.dom.extent, (False, False))
     if wanted is None or iv.is_reduction:
         return full
+    wanted = int_set.IntervalSet(*_clipped(iv, wanted))
     low = ana.simplify(wanted.min_value)
     size = ana.simplify(add(sub(wanted.max_value, low), const(1, low.dtype)))
     if not isinstance(size, IntImm):
         bound = ana.const_int_bound(size).max_value
-        if isinstance(iv.dom.extent, IntImm) and bound >= iv.dom.extent.value:
+        if isinstance(iv.dom.extent, IntImm) and bound >= iv.dom.extent.value and not tight:
             return full
         if bound < (1 << 31) - 1:
             size = const(int(bound), low.dtype)
-    if ana.can_prove(greater_equal(size, iv.dom.extent)):
+    if ana.can_prove(greater_equal(size, iv.dom.extent)) and not tight:
         return full
     end = add(iv.dom.min, iv.dom.extent)
     below = not ana.can_prove(greater_equal(low, iv.dom.min))
@@ -551,6 +624,6 @@ def _nest(me: BlockRealize, domains: Domains, keep_unit: bool) -> Stmt:
             loops.append((var, size))
             value = var if is_zero(low) else add(low, var)
         values.append(value)
-        predicate = logical_and(predicate, _in_domain(value, iv, leaves))
+        predicate = logical_and(predicate, _in_domain(low if is_one(size) else value, iv, leaves))
     made = BlockRealize(values, predicate, me.block, span=me.span)
     return loop_nest([var for var, _ in loops], [size for _, size in loops], made)

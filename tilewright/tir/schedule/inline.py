@@ -89,6 +89,8 @@ def compute_inline(sch: Schedule, block: BlockRV | str) -> None:
 
     B[i] = A[i] * 2                 C[i] = A[i] * 2 + 1
     C[i] = B[i] + 1         ->
+
+    A block whose buffer nothing reads is removed.
     """
     me = sch.realize(block)
     name = me.block.name_hint
@@ -109,12 +111,9 @@ def compute_inline(sch: Schedule, block: BlockRV | str) -> None:
     if any(isinstance(m, BufferLoad) and m.buffer is store.buffer for m in pre_order(store.value)):
         refuse(f"block {name} reads what it writes", at=me, hint=_AT)
     readers = consumers_of(sch, me)
-    if not readers:
-        refuse(
-            f"nothing reads the buffer that block {name} writes, so there is no place to inline it to",
-            at=me,
-            hint="reverse_compute_inline puts it into its producer",
-        )
+    if not readers:  # the block and the buffer go, unless a pointer to it is taken where no read is declared
+        for r in sch.siblings(me):
+            check_no_pointer(r, store.buffer, "there must be memory for it")
     for r in readers:
         check_inputs_unchanged(sch, me, r, "its readers")
         check_no_pointer(r, store.buffer, "there must be memory for it")

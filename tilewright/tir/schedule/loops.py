@@ -154,10 +154,11 @@ def split(
     n = _plain(sch, loop, "split")
     given = [None if f is None else convert(f.var if isinstance(f, LoopRV) else f) for f in factors]
     _check_factors(n, given)
+    kind = n.loop_var.dtype
+    given = [_as_kind(f, kind) for f in given]
     ana = sch.state.analyzer_at(n)
     known = [f for f in given if f is not None]
     inferred = ana.simplify(ceildiv(n.extent, product(known))) if len(known) < len(given) else None
-    kind = n.loop_var.dtype
     sizes = [_size(f, inferred, kind) for f in given]
     whole = product(sizes)
     if inferred is None and not ana.can_prove(less(n.extent, add(whole, const(1, whole.dtype)))):
@@ -250,6 +251,12 @@ def _check_parted(sch: Schedule, n: For, body: Stmt, ana: Analyzer) -> None:
                     at=n,
                     hint="choose other factors, or take the init out first with decompose_reduction",
                 )
+
+
+def _as_kind(factor: PrimExpr | None, kind: str) -> PrimExpr | None:
+    """A factor that is a number in the type of a loop variable, unless it does not fit."""
+    value = None if factor is None else const_value(factor)
+    return factor if value is None or value >= 1 << 31 else const(int(value), kind)
 
 
 def _size(factor: PrimExpr | None, inferred: PrimExpr | None, kind: str) -> PrimExpr:

@@ -17,6 +17,8 @@ from ...ir.expr import (
     Add,
     And,
     BufferLoad,
+    FloorDiv,
+    FloorMod,
     IntImm,
     Max,
     Min,
@@ -24,15 +26,17 @@ from ...ir.expr import (
     Or,
     PrimExpr,
     StringImm,
+    Sub,
     Var,
     const,
 )
-from ...ir.functor import Mutator, substitute
+from ...ir.functor import Mutator, pre_order, substitute, vars_used
 from ...ir.node import Node, field_kinds
 from ...ir.ops import add, cast, conjunction, equal, is_one, sub
 from ...ir.stmt import BlockRealize, BufferStore, For, ForKind, IfThenElse, Stmt, seq
 from .primitive import Refusal
 
+_COUNTS = (Add, Sub, Mul, FloorDiv, FloorMod)
 _COLUMN = 60  # width in characters of a body in a side-by-side listing
 # Declarations that the printer puts before a statement for names from outside of it.
 _HEAD = re.compile(r"$|# from |\w+ = T\.")
@@ -195,6 +199,8 @@ class Matched:
             if mine is None or not isinstance(a, PrimExpr) or not self.same(a, mine):
                 raise Different(a, b, f"`{a}` is not `{b}`")
             return
+        if self._same_count(a, b):
+            return
         if a.__class__ is not b.__class__:
             raise Different(a, b, f"`{a}` is not `{b}`")
         if a.dtype is not b.dtype:
@@ -203,6 +209,17 @@ class Matched:
             self._commuting(a, b)
             return
         self.fields(a, b)
+
+    def _same_count(self, a: Any, b: Any) -> bool:
+        """Whether an integer over their loops is one of ours, however it is written: `(vo*8 + i) % 8` is `i % 8`."""
+        if not isinstance(b, _COUNTS) or not isinstance(a, PrimExpr) or a.dtype is not b.dtype:
+            return False
+        if not a.dtype.is_int or a.dtype.lanes != 1:
+            return False
+        used = vars_used(b)
+        if not used or not used <= self.vars.keys() or any(isinstance(n, BufferLoad) for n in pre_order(b)):
+            return False
+        return self.same(a, substitute(b, self.vars))
 
     def _commuting(self, a: Any, b: Any) -> None:
         held = dict(self.regions)

@@ -99,7 +99,9 @@ def decompose_reduction(sch: Schedule, block: BlockRV | str, loop: LoopRV) -> Bl
         )
     inner = next(m for m in pre_order(made) if isinstance(m, Block))
     bare = refresh_regions(me.block.replace(init=None))
-    sch.state.replace(me.block, bare)
+    made_here = {w.buffer for w in bare.writes}
+    reads = sorted(bare.reads, key=lambda r: r.buffer not in made_here)  # first what it goes on with
+    sch.state.replace(me.block, bare.replace(reads=tuple(reads)))
     insert_beside(sch, sch.loop(loop), made, before=True)
     return BlockRV(inner.key, inner.name_hint)
 

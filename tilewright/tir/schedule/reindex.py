@@ -14,6 +14,7 @@ from ...ir.ops import add, conjuncts, greater_equal, is_zero, less, logical_and,
 from ...ir.stmt import Block, BlockRealize, BufferStore, Stmt
 from .blocks import (
     check_dominant,
+    check_no_pointer,
     check_predicate,
     check_writes,
     consumers_of,
@@ -383,6 +384,7 @@ def cache_inplace(
             at=me,
             hint="cache_read and cache_write are for what is only read or only written",
         )
+    check_no_pointer(me, buffer, "its accesses cannot be redirected to the copy")
     scope = enclosing_block(sch, me)
     assert scope is not None
     anchor = top_level(sch, me, scope)

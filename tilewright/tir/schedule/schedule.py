@@ -76,6 +76,10 @@ class Schedule:
             mod = IRModule({"main": mod})
         if not isinstance(mod, IRModule):
             raise TypeError(f"a schedule is made from a PrimFunc or an IRModule, not {type(mod).__name__}")
+        if debug_mask not in ("all", "none") and not isinstance(debug_mask, int):
+            raise ValueError(f"debug_mask={debug_mask!r}: it is 'all', 'none' or bits of ScheduleDebugMask")
+        if error_render_level not in ("detail", "fast", "none"):
+            raise ValueError(f"error_render_level={error_render_level!r}: it is 'detail', 'fast' or 'none'")
         names = [gv.name_hint for gv, f in mod.functions.items() if isinstance(f, PrimFunc)]
         if not names:
             raise ValueError("the module has no PrimFunc to schedule")
@@ -303,9 +307,12 @@ class Schedule:
         return BlockRV(found[0].block.key, name)
 
     def _updates_of(self, name: str) -> list[BlockRealize]:
-        """The block C for the name `C_update`, which the classic decompose_reduction gives it beside `C_init`."""
-        own = name.removesuffix("_update")
-        return self.state.index.named(own) if own != name and self.state.index.named(f"{own}_init") else []
+        """The block C for the name `C_update`, which the classic decompose_reduction gives it beside `C_init`; and
+        `C_o`, the block that blockize makes around it, for `C_update_o`."""
+        own, mark, around = name.rpartition("_update")
+        if not mark or around not in ("", "_o") or not self.state.index.named(f"{own}_init"):
+            return []
+        return self.state.index.named(f"{own}{around}")
 
     @primitive
     def get_loops(self, block: BlockRV | str) -> list[LoopRV]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from enum import IntEnum
 
 from ...arith import Analyzer
 from ...ir.buffer import Buffer
@@ -12,6 +13,13 @@ from ...ir.module import GlobalVar, IRModule
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, SeqStmt, Stmt
 
 _MANY = 256  # statements: in fewer it is as fast to look at all of them again
+
+
+class ScheduleDebugMask(IntEnum):
+    """What a classic schedule verifies after each step. Here every step is checked before it is taken."""
+
+    VERIFY_SREF_TREE = 1
+    VERIFY_CACHED_FLAGS = 2
 
 
 _Tables = tuple[dict[object, tuple[BlockRealize, ...]], ...]
