@@ -3,7 +3,7 @@
 from ...ir.errors import ScheduleError
 from .index_map import IndexMap
 from .primitive import BlockRV, LoopRV
-from .schedule import Schedule
+from .schedule import Schedule, StmtSRef
 from .state import ScheduleState
 from .trace import Instruction, Trace
 
@@ -15,5 +15,6 @@ __all__ = [
     "Schedule",
     "ScheduleError",
     "ScheduleState",
+    "StmtSRef",
     "Trace",
 ]
