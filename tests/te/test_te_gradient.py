@@ -163,6 +163,14 @@ def test_without_a_head_it_is_the_jacobian(run):
     np.testing.assert_allclose(run([A, jacobian], a, (3, 3, 4))[1], want)
 
 
+def test_a_scalar_and_several_outputs(run):
+    P, Q = te.compute((3, 4), lambda i, j: (A[i, j] * 2.0, A[i, j] * A[i, j]), name="PQ")
+    i = te.reduce_axis((0, 3), "i")
+    loss = te.compute((), lambda: te.sum(P[i, k] + Q[i, k], axis=[i, k]), name="loss")
+    a = rng.uniform(size=(3, 4))
+    np.testing.assert_allclose(run([A, te.gradient(loss, A)[0]], a, (3, 4))[1], 2 + 2 * a)
+
+
 def test_an_input_that_is_not_read_has_the_gradient_zero(run):
     C = te.compute((3, 4), lambda i, j: A[i, j], name="C")
     zero = te.gradient(C, [B], te.compute((2, 3, 4), lambda *_: te.const(1.0, "float64")))[0]
