@@ -15,7 +15,6 @@ _TARGET_KERNELS = "operators are not written for one target"
 _BY_CODEGEN = "code generation does this work, and no pass stands for it"
 _NO_HEXAGON = "there is no code generator for Hexagon"
 
-_USE_FRAMEWORK = "take gradients in the framework that the model comes from"
 _USE_BUILD = "use tvm.build, or leave the pass out"
 _USE_TOPI = "use the operator of topi or topi.nn and let tilewright.auto_schedule schedule it"
 _USE_ONNX = "export the model to ONNX and use relay.frontend.from_onnx"
@@ -30,7 +29,6 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
         "use meta_schedule.tune_tir, tune_tasks and relay_integration; tilewright.auto_schedule needs no trials",
     ),
     # -- tensor expressions ----------------------------------------------------------------------
-    ("te", "gradient", "tensor expressions are not differentiated", _USE_FRAMEWORK),
     ("te", "HybridOp", "a hybrid script becomes a te.ExternOp", "use te.hybrid.script"),
     (
         "te.hybrid",

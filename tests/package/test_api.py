@@ -106,7 +106,7 @@ NAMES = {
 
 # What is known by name and raises UnsupportedError when it is called.
 ABSENT = {
-    "te": "gradient hybrid.build",
+    "te": "hybrid.build",
 }
 
 # Methods of schedules and stages. Those that the package itself lists as coming later say so when called.

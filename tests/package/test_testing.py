@@ -22,6 +22,21 @@ def test_allclose_compares_values() -> None:
     tvm.testing.assert_allclose(np.array([1.0, 2.0]), np.array([1.0, 2.1]), rtol=0.1)
 
 
+def test_numerical_gradients() -> None:
+    def f(x: np.ndarray, y: np.ndarray) -> float:
+        return float(np.sum(x * x * y))
+
+    x, y = np.array([1.0, 2.0], "float32"), np.array([3.0, -1.0], "float32")
+    tvm.testing.check_numerical_grads(f, [x, y], [2 * x * y, x * x], function_value=f(x, y))
+    tvm.testing.check_numerical_grads(f, {"x": x, "y": y}, {"y": x * x})
+    with pytest.raises(AssertionError, match=r"the gradient of input 1 is 2\.24 away from differences"):
+        tvm.testing.check_numerical_grads(f, [x, y], [2 * x * y, x * x - np.array([1.0, 2.0])])
+    with pytest.raises(AssertionError, match="another shape"):
+        tvm.testing.check_numerical_grads(f, [x, y], [np.ones((2, 1))])
+    with pytest.raises(ValueError, match="gradients of \\['z'\\]"):
+        tvm.testing.check_numerical_grads(f, {"x": x, "y": y}, {"z": x})
+
+
 def test_allclose_compares_shapes() -> None:
     with pytest.raises(AssertionError, match="the shapes differ"):
         tvm.testing.assert_allclose(np.ones((2, 3)), np.ones(3))

@@ -40,6 +40,19 @@ def test_a_model_takes_its_parameters_from_bytes() -> None:
     np.testing.assert_array_equal(m.get_output(0).numpy(), want)
 
 
+def test_parameters_that_a_model_does_not_have_are_left_out_with_a_warning() -> None:
+    x, y = relay.var("x", shape=(2,)), relay.var("y", shape=(2,))
+    lib = relay.build(tvm.IRModule.from_expr(relay.Function([x, y], x + y)), "llvm")
+    m = graph_executor.GraphModule(lib["default"](tvm.cpu()))
+    one = np.ones(2, "float32")
+    with pytest.warns(
+        UserWarning, match=r"load_params: the model has no '1', 'z'; its inputs are x: float32"
+    ):
+        m.load_params(relay.save_param_dict({"x": one, "z": one, "1": one, "y": 2 * one}))
+    m.run()
+    np.testing.assert_array_equal(m.get_output(0).numpy(), 3 * one)
+
+
 def test_weights_are_packed_once() -> None:
     """The kernel of a product takes its weight in the order in which it reads it."""
     x = relay.var("x", shape=(8, 64))

@@ -31,7 +31,7 @@ def test_loops_conditions_and_memory() -> None:
         with ib.for_range(1, 5, name="k", kind="unroll") as k:
             x = ib.let("x", A[k] * 2.0)
             A[k] = x
-        ib.emit(ops.call_extern("int32", "done", B.asobject()))
+        ib.emit(ops.call_extern("int32", "done", B.asobject().data))
     with ib.while_loop(A[0] < 3.0):
         A[0] = A[0] + 1
     stmt = ib.get()

@@ -412,8 +412,6 @@ def test_thread_axes():
 @pytest.mark.parametrize(
     ("name", "text"),
     {
-        "gradient": "te.gradient is not part of tilewright: tensor expressions are not differentiated; take gradients in the "
-        "framework that the model comes from",
         "HybridOp": "te.HybridOp is not part of tilewright: a hybrid script becomes a te.ExternOp; use te.hybrid.script",
     }.items(),
     ids=lambda value: value if value.isidentifier() else "",

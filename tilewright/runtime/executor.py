@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -303,11 +304,20 @@ class Executor(Turns):
         self._outputs[index], self._made = value, None
 
     def load_params(self, params_bytes: bytes | bytearray | Mapping[str, Any]) -> None:
-        """Set parameters from the output of `save_param_dict`."""
+        """Set parameters from the output of `save_param_dict`.
+
+        A name that the model does not have is left out with a warning: the parameters of a model before its
+        constants were folded are more than those after.
+        """
         self._change()
         given = params_bytes if isinstance(params_bytes, Mapping) else load_param_dict(params_bytes)
+        unknown = [n for n in given if n not in self._param_index and n not in self._index]
+        if unknown:
+            names = ", ".join(map(repr, unknown))
+            warnings.warn(f"load_params: the model has no {names}; {self._listed()}", stacklevel=3)
         for name, value in given.items():
-            self._set(name, value)
+            if name not in unknown:
+                self._set(name, value)
 
     def share_params(self, other: Executor, params_bytes: Any = None) -> None:
         """Use the parameters of another executor of the same model, in the same memory."""

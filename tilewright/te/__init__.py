@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..absent import absent
 from ..homes import lazily
 from ..ir import ops as _ops
 from ..ir.expr import const
@@ -54,6 +53,7 @@ from ..ir.ops import (
 )
 from . import tensor
 from .create_prim_func import PrimFuncBuilder, build_prim_func, create_prim_func
+from .gradient import gradient
 from .operation import (
     TagScope,
     compute,
@@ -216,8 +216,5 @@ hypot = _lifted(_ops.hypot, "hypot")
 copysign = _lifted(_ops.copysign, "copysign")
 nextafter = _lifted(_ops.nextafter, "nextafter")
 ldexp = _lifted(_ops.ldexp, "ldexp")
-
-
-gradient = absent("te.gradient")
 
 __getattr__ = lazily(__name__, {"schedule": "Schedule Stage create_schedule"}, "hybrid schedule")

@@ -2,9 +2,9 @@
 
 # ruff: noqa: F403
 from . import targets
-from .arrays import assert_allclose
+from .arrays import assert_allclose, check_numerical_grads
 from .parameters import fixture, main, parameter, parameters
 from .targets import *
 
-__all__ = ["assert_allclose", "fixture", "main", "parameter", "parameters"]
+__all__ = ["assert_allclose", "check_numerical_grads", "fixture", "main", "parameter", "parameters"]
 __all__ += targets.__all__

@@ -59,11 +59,12 @@ class BufferVar:
     def __init__(self, builder: IRBuilder, buffer: Buffer, content_type: str) -> None:
         self._builder, self._buffer, self._content_type = builder, buffer, DataType(content_type)
 
-    def asobject(self) -> Var:
-        """The pointer."""
-        return self._buffer.data
+    def asobject(self) -> Buffer:
+        """The buffer itself."""
+        return self._buffer
 
-    __prim_expr__ = asobject
+    def __prim_expr__(self) -> Var:
+        return self._buffer.data
 
     @property
     def dtype(self) -> DataType:

@@ -75,6 +75,7 @@ def test_get_gives_the_statement():
     assert isinstance(sch.get(block), Block) and sch.get(block).name_hint == "B"
     assert sch.get(sch.get(i).extent) is sch.get(i).extent
     assert sch.get_sref(i).stmt is sch.get(i)
+    assert isinstance(sch.get_sref(block), tir.schedule.StmtSRef)
 
 
 def test_a_decomposed_reduction_is_found_by_both_names():

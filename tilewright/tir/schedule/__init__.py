@@ -3,7 +3,7 @@
 from ...ir.errors import ScheduleError
 from .index_map import IndexMap
 from .primitive import BlockRV, LoopRV
-from .schedule import Schedule
+from .schedule import Schedule, StmtSRef
 from .state import ScheduleDebugMask, ScheduleState
 from .trace import Instruction, Trace
 
@@ -16,5 +16,6 @@ __all__ = [
     "ScheduleDebugMask",
     "ScheduleError",
     "ScheduleState",
+    "StmtSRef",
     "Trace",
 ]
