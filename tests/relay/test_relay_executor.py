@@ -370,3 +370,15 @@ def test_arrays_of_numpy_are_converted_where_values_stay() -> None:
     for bad in (np.array([1, 2, 256]), np.array([-1, 2, 3]), np.array([1.0, 2.0, 3.0])):
         with pytest.raises(TypeError, match="input 'x' must be of type uint8"):
             f(bad, np.zeros(3, "float32"))
+
+
+@pytest.mark.parametrize("kind", ["graph", "vm", "debug"])
+def test_parameters_of_one_name_are_given_in_order(kind: str) -> None:
+    x, y = relay.var("x", shape=(2,)), relay.var("x", shape=(2,))
+    call = relay.create_executor(kind, target="llvm").evaluate(relay.Function([x, y], x - y))
+    a, b = np.array([5, 6], "float32"), np.array([1, 3], "float32")
+    np.testing.assert_array_equal(call(a, b).numpy(), [4, 3])
+    with pytest.raises(
+        TypeError, match="several parameters of the function are named 'x': give them in order"
+    ):
+        call(x=a)

@@ -39,6 +39,12 @@ def _added() -> Any:
     return out
 
 
+def _set_by_one() -> Any:
+    made = X.copy()
+    made[1:2, 0:2] = 1
+    return made
+
+
 def _set() -> Any:
     out = X.copy()
     out[0:3:2, 1:3] = -1
@@ -89,7 +95,12 @@ CASES: dict[str, tuple[Any, Any]] = {
         np.lib.stride_tricks.sliding_window_view(X, (2, 2))[:, ::2],
     ),
     "strided_set": (relay.strided_set(V, c(np.full((2, 2), -1), "float32"), (0, 1), (3, 3), (2, 1)), _set()),
+    "strided_set by 1": (
+        relay.strided_set(V, c(np.ones((1, 2)), "float32"), c([1]), c([2, 2])),
+        _set_by_one(),
+    ),
     "reverse_reshape": (relay.reverse_reshape(relay.expand_dims(V, 0), (-1, 0)), X),
+    "reverse_reshape of two": (relay.reverse_reshape(relay.expand_dims(V, 0), (0, -3)), X.reshape(1, 12)),
     "sparse_to_dense": (
         relay.sparse_to_dense(c([[0, 1], [1, 2]]), (2, 3), c([3, 4], "float32"), 1.0),
         [[1, 3, 1], [1, 1, 4]],

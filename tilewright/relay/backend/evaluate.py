@@ -214,17 +214,19 @@ def _arguments(func: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any])
     names = [p.name_hint for p in func.params]
     if len(args) > len(names):
         raise TypeError(f"the function takes {len(names)} arguments ({', '.join(names)}), not {len(args)}")
-    found: dict[str, Any] = dict(zip(names, args))
+    found: dict[int, Any] = dict(enumerate(args))
     for name, value in kwargs.items():
         if name not in names:
             raise TypeError(f"the function has no parameter {name!r}; it has {', '.join(names) or 'none'}")
-        if name in found:
+        if names.count(name) > 1:
+            raise TypeError(f"several parameters of the function are named {name!r}: give them in order")
+        if names.index(name) in found:
             raise TypeError(f"the argument {name!r} was given twice")
-        found[name] = value
-    missing = [n for n in names if n not in found]
+        found[names.index(name)] = value
+    missing = [n for i, n in enumerate(names) if i not in found]
     if missing:
         raise TypeError(f"the function was not given {', '.join(missing)}")
-    return [_as_value(found[p.name_hint], p) for p in func.params]
+    return [_as_value(found[i], p) for i, p in enumerate(func.params)]
 
 
 def _as_value(value: Any, param: Var) -> Any:

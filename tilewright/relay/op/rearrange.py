@@ -174,25 +174,17 @@ def reshape_like(data: Tensor, shape_like: Tensor) -> Call:
 
 
 def _reversed_codes(shape: Any, newshape: Any) -> tuple[Any, ...]:
-    """0 keeps the dimension at the same distance from the end; -1 is inferred."""
-    if any(is_known(code) and code < -1 for code in newshape):
-        raise refuse(f"{newshape} may contain only sizes, 0 and -1", "newshape")
-    full = []
-    for i, code in enumerate(newshape):
-        at = len(shape) - len(newshape) + i
-        if is_known(code) and code == 0:
-            if at < 0:
-                raise refuse(f"{newshape} keeps a dimension that {tuple(shape)} does not have", "newshape")
-            code = shape[at]
-        full.append(code)
-    return reshaped(shape, full, allowzero=True)
+    """As the codes of reshape, from the last dimension on: 0 keeps a dimension, -3 merges two."""
+    if any(is_known(code) and code < -3 for code in newshape):
+        raise refuse(f"{newshape} may contain only sizes, 0, -1, -2 and -3", "newshape")
+    return reshaped(tuple(reversed(shape)), list(reversed(newshape)), allowzero=False)[::-1]
 
 
 @operator(
     "contrib_reverse_reshape",
     traits=Traits(view=True, rearranges=True, gradient=reshaped_back),
     rel=lambda types, attrs: TensorType(_reversed_codes(types[0].shape, attrs.newshape), types[0].dtype),
-    compute="reverse_reshape",
+    compute=lambda attrs, ins, out: [topi.reshape(ins[0], out.shape)],
     pattern=INJECTIVE,
 )
 def reverse_reshape(data: Tensor, newshape: Ints) -> Call:
