@@ -157,20 +157,45 @@ def reshape(data: Tensor, newshape: Ints, allowzero: bool = False) -> Call:
 
 def _like_rel(types: list[Any], attrs: Any) -> Type:
     data, like = types
-    if differ(product(data.shape), product(like.shape)):
-        raise refuse(f"{data} has another number of elements than {like}", "data")
-    return TensorType(like.shape, data.dtype)
+    first, last = _part(attrs.lhs_begin, attrs.lhs_end, data, "lhs")
+    low, high = _part(attrs.rhs_begin, attrs.rhs_end, like, "rhs")
+    old, new = data.shape[first:last], like.shape[low:high]
+    if differ(product(old), product(new)):
+        named = f"{data}" if old == data.shape else f"{old} of {data}"
+        raise refuse(
+            f"{named} has another number of elements than {like if new == like.shape else new}", "data"
+        )
+    return TensorType((*data.shape[:first], *new, *data.shape[last:]), data.dtype)
+
+
+def _part(begin: int, end: int | None, kind: Any, name: str) -> tuple[int, int]:
+    """The dimensions begin:end of a tensor, in order; a negative one counts from the end."""
+    ndim = len(kind.shape)
+    first, last = (n + ndim if n < 0 else n for n in (begin, ndim if end is None else end))
+    if not 0 <= first <= last <= ndim:
+        raise refuse(f"is {begin} and {name}_end is {end}: they are no dimensions of {kind}", f"{name}_begin")
+    return first, last
 
 
 @operator(
     "reshape_like",
     traits=Traits(view=True, rearranges=True, gradient=reshaped_back),
     rel=_like_rel,
-    compute=lambda attrs, ins, out: [topi.reshape(ins[0], ins[1].shape)],
+    compute=lambda attrs, ins, out: [topi.reshape(ins[0], out.shape)],
     pattern=INJECTIVE,
 )
-def reshape_like(data: Tensor, shape_like: Tensor) -> Call:
-    """The elements under the shape of another tensor."""
+def reshape_like(
+    data: Tensor,
+    shape_like: Tensor,
+    lhs_begin: int = 0,
+    lhs_end: int | None = None,
+    rhs_begin: int = 0,
+    rhs_end: int | None = None,
+) -> Call:
+    """The elements under the shape of another tensor.
+
+    The sizes `rhs_begin:rhs_end` of that shape stand for the dimensions `lhs_begin:lhs_end` of the data.
+    """
 
 
 def _reversed_codes(shape: Any, newshape: Any) -> tuple[Any, ...]:
