@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tilewright as tvm
 from tilewright import relay, te
 from tilewright.relay.testing import run_infer_type
 
@@ -216,3 +217,14 @@ def test_slices_named_by_the_longest_list(run_graph):
     np.testing.assert_array_equal(run_graph(made, x=x), x[0:1, 1:3, :3:2, ::-1])
     made = relay.strided_slice(v, begin=[1], end=[1, 2], slice_mode="size")
     np.testing.assert_array_equal(run_graph(made, x=x), x[1:2, :2])
+
+
+@pytest.mark.parametrize("rows", [3, relay.Any()])
+def test_the_largest_id_says_the_number_of_segments(rows: Any) -> None:
+    x, ids = relay.var("x", shape=(rows, 4)), relay.var("ids", shape=(rows,), dtype="int64")
+    call = relay.create_executor("vm", target="llvm").evaluate(
+        relay.Function([x, ids], relay.segment_sum(x, ids))
+    )
+    np.testing.assert_allclose(call(X, np.array([2, 0, 2])).numpy(), np.stack([X[1], 0 * X[0], X[0] + X[2]]))
+    with pytest.raises(tvm.TVMError, match=r"num_segments: must be given to a call"):
+        run_infer_type(relay.Call(relay.op.get("segment_sum"), [x, ids]))
