@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tilewright import relay
 from tilewright.relay.op import OpPattern, get
 from tilewright.relay.testing import run_infer_type
+from tilewright.runtime.dtypes import element
 
 
 def test_values(run_graph: Any, rng: Any) -> None:
@@ -45,3 +47,11 @@ def test_unknown_sizes_are_reduced() -> None:
     assert run_infer_type(relay.sum(v, axis=0)).checked_type == relay.TensorType((3,))
     assert run_infer_type(relay.sum(v, axis=1)).checked_type == relay.TensorType((relay.Any(),))
     assert run_infer_type(relay.argmax(v, axis=1)).checked_type.dtype == "int32"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_the_variance_of_more_elements_than_half_precision_counts(run_graph: Any, dtype: str) -> None:
+    x = np.tile(np.array([0, 1], element(dtype).numpy), 40_000)
+    v = relay.var("x", shape=x.shape, dtype=dtype)
+    got = run_graph(relay.variance(v), x=x)
+    assert str(got.dtype) == dtype and abs(float(got) - 0.25) < 1e-3

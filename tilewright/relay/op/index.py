@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from ...ir.dtype import DataType
 from ..expr import Call, as_expr, const
@@ -419,7 +419,7 @@ def segment_sum(data: Tensor, segment_ids: Tensor, num_segments: int | None = No
     count = R.add(R.cast(R.reshape(R.max(ids), (1,)), "int32"), const([1], "int32"))
     sizes = R.concatenate([count, R.strided_slice(R.shape_of(data), [1], [MOST_DIMENSIONS])], 0)
     empty = R.broadcast_to(R.cast_like(const(0, "int32"), data), sizes)
-    return cast(Call, scatter_nd(empty, R.expand_dims(ids, 0), data, "add"))
+    return scatter_nd(empty, R.expand_dims(ids, 0), data, "add")
 
 
 # ---------------------------------------------------------------------------- coordinates

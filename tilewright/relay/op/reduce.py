@@ -127,9 +127,13 @@ def _variance_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     data, mean_ = ins
     axes = reduced_axes(attrs, data.ndim)
     apart = topi.subtract(data, mean_)
+    held = topi.reduction.accumulator(data.dtype)
+    if held != data.dtype:  # the sum, and the number of elements, may exceed its range
+        apart = topi.cast(apart, held)
     total = topi.sum(topi.multiply(apart, apart), axes, attrs.keepdims)
     count = product([int(data.shape[d]) for d in axes]) - (1 if attrs.unbiased else 0)
-    return [topi.divide(total, topi.full((), data.dtype, count))]
+    average = topi.divide(total, topi.full((), held, count))
+    return [average if held == data.dtype else topi.cast(average, data.dtype)]
 
 
 @operator(
