@@ -342,3 +342,22 @@ def test_a_kernel_that_computes_another_type_than_memory_is_planned_for() -> Non
     for compiled in (lambda: relay.build(mod, "llvm"), lambda: relay.vm.compile(mod, "llvm")):
         with pytest.raises(tvm.TVMError, match=r"its compute returns a tensor .* its type is"):
             compiled()
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_a_model_gives_the_text_of_its_kernels(
+    cached: bool, rng: np.random.Generator, tmp_path: Path
+) -> None:
+    x = relay.var("x", shape=(8, 8))
+    weight = relay.const(rng.random((8, 8), "float32"))
+    fn = relay.Function([x], relay.nn.relu(relay.nn.dense(x, weight)))
+    with config.using(cache_dir=tmp_path), tvm.transform.PassContext(opt_level=3):
+        if cached:
+            relay.build(fn, "llvm -mcpu=skylake")
+        lib = relay.build(fn, "llvm -mcpu=skylake")
+    symbols = [step.kernel for step in lib.model.steps]
+    ll, asm = lib.get_source("ll"), lib.get_lib().get_source("asm")
+    assert len(symbols) == 1 and all(f"@{s}(" in ll and f"\n{s}:" in asm for s in symbols)
+    assert "%ymm" in asm and lib.lib.get_source() == ll  # the code of that processor
+    with pytest.raises(tvm.TVMError, match="has no source in format 'cu'"):
+        lib.get_source("cu")

@@ -96,6 +96,15 @@ PRODUCTS: dict[str, Case] = {
         for b in (False, True)
     },
     **{
+        f"nn.matmul of many {a} {b}": c(
+            lambda x, y, a=a, b=b: nn.matmul(x, y, transpose_a=a, transpose_b=b),
+            (2, 3, 4) if a else (2, 4, 3),
+            (5, 3) if b else (3, 5),
+        )
+        for a in (False, True)
+        for b in (False, True)
+    },
+    **{
         f"nn.batch_matmul {a} {b}": c(
             lambda x, y, a=a, b=b: nn.batch_matmul(x, y, transpose_a=a, transpose_b=b),
             (2, 3, 2) if a else (2, 2, 3),

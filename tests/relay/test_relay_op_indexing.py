@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tilewright as tvm
 from tilewright import relay, te
 from tilewright.relay.testing import run_infer_type
 
@@ -37,6 +38,12 @@ def _added() -> Any:
     out = X.copy()
     np.add.at(out, (np.array([0, 0, 2]),), U)
     return out
+
+
+def _set_by_one() -> Any:
+    made = X.copy()
+    made[1:2, 0:2] = 1
+    return made
 
 
 def _set() -> Any:
@@ -89,7 +96,12 @@ CASES: dict[str, tuple[Any, Any]] = {
         np.lib.stride_tricks.sliding_window_view(X, (2, 2))[:, ::2],
     ),
     "strided_set": (relay.strided_set(V, c(np.full((2, 2), -1), "float32"), (0, 1), (3, 3), (2, 1)), _set()),
+    "strided_set by 1": (
+        relay.strided_set(V, c(np.ones((1, 2)), "float32"), c([1]), c([2, 2])),
+        _set_by_one(),
+    ),
     "reverse_reshape": (relay.reverse_reshape(relay.expand_dims(V, 0), (-1, 0)), X),
+    "reverse_reshape of two": (relay.reverse_reshape(relay.expand_dims(V, 0), (0, -3)), X.reshape(1, 12)),
     "sparse_to_dense": (
         relay.sparse_to_dense(c([[0, 1], [1, 2]]), (2, 3), c([3, 4], "float32"), 1.0),
         [[1, 3, 1], [1, 1, 4]],
@@ -205,3 +217,14 @@ def test_slices_named_by_the_longest_list(run_graph):
     np.testing.assert_array_equal(run_graph(made, x=x), x[0:1, 1:3, :3:2, ::-1])
     made = relay.strided_slice(v, begin=[1], end=[1, 2], slice_mode="size")
     np.testing.assert_array_equal(run_graph(made, x=x), x[1:2, :2])
+
+
+@pytest.mark.parametrize("rows", [3, relay.Any()])
+def test_the_largest_id_says_the_number_of_segments(rows: Any) -> None:
+    x, ids = relay.var("x", shape=(rows, 4)), relay.var("ids", shape=(rows,), dtype="int64")
+    call = relay.create_executor("vm", target="llvm").evaluate(
+        relay.Function([x, ids], relay.segment_sum(x, ids))
+    )
+    np.testing.assert_allclose(call(X, np.array([2, 0, 2])).numpy(), np.stack([X[1], 0 * X[0], X[0] + X[2]]))
+    with pytest.raises(tvm.TVMError, match=r"num_segments: must be given to a call"):
+        run_infer_type(relay.Call(relay.op.get("segment_sum"), [x, ids]))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tilewright as tvm
 from tilewright import relay, te
 from tilewright.relay.op import OpPattern, get
 from tilewright.relay.testing import run_infer_type, te_outputs
@@ -166,3 +167,16 @@ def test_rotary_embedding_refuses_angles_that_do_not_fit() -> None:
     other = relay.var("c", shape=(5, 3))
     with pytest.raises(relay.RelayTypeError, match="do not broadcast"):
         run_infer_type(relay.nn.rotary_embedding(x, other, other))
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_product_of_many_matrices(turned: bool, run_graph: Any, rng: np.random.Generator) -> None:
+    a, b = rng.random((2, 3, 4, 5), "float32"), rng.random((4 if turned else 5, 6), "float32")
+    x, y = relay.var("x", shape=a.shape), relay.var("y", shape=b.shape)
+    got = run_graph(relay.nn.matmul(x, y, transpose_a=turned), x=a, y=b)
+    np.testing.assert_allclose(got, (a.swapaxes(2, 3) if turned else a) @ b, rtol=1e-5)
+    unknown = relay.var("w", relay.IncompleteType())
+    made = run_infer_type(relay.nn.matmul(x, unknown, units=7, transpose_a=turned))
+    assert made.checked_type == relay.TensorType((2, 3, 5 if turned else 4, 7))
+    with pytest.raises(tvm.TVMError, match="tensor_a: must have 2 dimensions or more"):
+        run_infer_type(relay.nn.matmul(relay.var("v", shape=(5,)), y))

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tilewright import relay
 from tilewright.relay.op import OpPattern, get
 from tilewright.relay.testing import run_infer_type
+from tilewright.runtime.dtypes import element
 
 
 def test_values(run_graph: Any, rng: Any) -> None:
@@ -28,6 +30,7 @@ def test_values(run_graph: Any, rng: Any) -> None:
         (relay.std(v, axis=(1, 2), keepdims=True), x.std((1, 2), keepdims=True)),
         (relay.variance(v, axis=2, unbiased=True), x.var(2, ddof=1)),
         (relay.mean_variance(v, axis=1)[0], x.mean(1)),
+        (relay.mean_std(v, axis=1).astuple().fields[1], x.std(1)),
         (relay.logsumexp(v, axis=1), np.log(np.exp(x).sum(1))),
         (relay.cumsum(v, axis=1), x.cumsum(1)),
         (relay.all(v > relay.const(1.0), axis=2), (x > 1).all(2)),
@@ -35,7 +38,7 @@ def test_values(run_graph: Any, rng: Any) -> None:
     ]
     got = run_graph(relay.Tuple([e for e, _ in pairs]), x=x)
     for (e, want), y in zip(pairs, got, strict=True):
-        np.testing.assert_allclose(y, want, rtol=1e-4, err_msg=e.op.name)
+        np.testing.assert_allclose(y, want, rtol=1e-4, err_msg=str(e))
     assert get("sum").pattern == OpPattern.COMM_REDUCE
 
 
@@ -44,3 +47,11 @@ def test_unknown_sizes_are_reduced() -> None:
     assert run_infer_type(relay.sum(v, axis=0)).checked_type == relay.TensorType((3,))
     assert run_infer_type(relay.sum(v, axis=1)).checked_type == relay.TensorType((relay.Any(),))
     assert run_infer_type(relay.argmax(v, axis=1)).checked_type.dtype == "int32"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_the_variance_of_more_elements_than_half_precision_counts(run_graph: Any, dtype: str) -> None:
+    x = np.tile(np.array([0, 1], element(dtype).numpy), 40_000)
+    v = relay.var("x", shape=x.shape, dtype=dtype)
+    got = run_graph(relay.variance(v), x=x)
+    assert str(got.dtype) == dtype and abs(float(got) - 0.25) < 1e-3

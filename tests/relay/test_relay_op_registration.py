@@ -81,7 +81,7 @@ def test_classic_registration() -> None:
         assert op.get_attr("TOpPattern") == OpPattern.BROADCAST and op.get_attr("TOpIsStateful") is True
         call = relay.infer_type(relay.Call(op, [relay.var("x", shape=(2, 1)), relay.var("y", shape=(3,))]))
         assert call.checked_type == relay.TensorType((2, 3))
-        with pytest.raises(ValueError, match=r"'test\.same' is declared twice"):
+        with pytest.raises(tvm.TVMError, match=r"'test\.same' is declared twice"):
             relay.op.register("test.same")
         with pytest.raises(ValueError, match=r"add_type_rel\('Identiti'\): .*did you mean Identity"):
             op.add_type_rel("Identiti")

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tilewright as tvm
 from tilewright import relay, te
 from tilewright.relay.testing import run_infer_type, te_outputs
 
@@ -37,6 +38,12 @@ def cases() -> list[tuple[Any, Any]]:
         (relay.reverse(x, 1), X[:, ::-1]),
         (relay.layout_transform(x, "NHW", "NHW2w"), X.reshape(2, 3, 2, 2)),
         (relay.reshape_like(x, relay.const(np.zeros((6, 4), "float32"))), X.reshape(6, 4)),
+        (
+            relay.reshape_like(
+                x, relay.const(np.zeros((5, 6, 1), "float32")), lhs_end=-1, rhs_begin=1, rhs_end=2
+            ),
+            X.reshape(6, 4),
+        ),
         (relay.slice_like(x, relay.const(np.zeros((1, 2, 9), "float32")), axes=(0, 1)), X[:1, :2]),
         (relay.gather(x, 2, relay.const(np.zeros((2, 3, 1), "int64"))), X[:, :, :1]),
         (relay.gather_nd(x, relay.const([[1, 0], [2, 1]])), X[[1, 0], [2, 1]]),
@@ -123,3 +130,14 @@ def test_refusals(build: Any, reason: str) -> None:
     with pytest.raises(relay.RelayTypeError) as caught:
         run_infer_type(made)
     assert reason in str(caught.value)
+
+
+def test_reshape_of_some_dimensions_like_others() -> None:
+    n = te.size_var("n")
+    x, y = relay.var("x", shape=(n, 2, 3)), relay.var("y", shape=(7, 6))
+    made = run_infer_type(relay.reshape_like(x, y, lhs_begin=1, rhs_begin=-1))
+    assert made.checked_type == relay.TensorType((n, 6))
+    with pytest.raises(tvm.TVMError, match=r"\(2, 3\) of .* has another number of elements than \(7,\)"):
+        run_infer_type(relay.reshape_like(x, y, lhs_begin=1, rhs_end=1))
+    with pytest.raises(tvm.TVMError, match="lhs_begin: is 2 and lhs_end is 1: they are no dimensions"):
+        run_infer_type(relay.reshape_like(x, y, lhs_begin=2, lhs_end=1))

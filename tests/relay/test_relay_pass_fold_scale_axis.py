@@ -153,3 +153,11 @@ def test_one_half_can_be_switched_off():
         isinstance(after["main"].body.args[1], relay.Constant)
         and np.ndim(after["main"].body.args[1].numpy()) == 3
     )
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_products_of_many_matrices(turned):
+    x = relay.var("x", shape=(2, 3, 4) if turned else (2, 4, 3))
+    y = nn.matmul(x, rand(3, 4), transpose_a=turned) * rand(4, seed=3, positive=True)
+    after = check(relay.Function([x], y), [T.FoldScaleAxis(), T.FoldConstant()], rtol=1e-4, atol=1e-4)
+    assert _ops(after) == {"nn.matmul": 1}

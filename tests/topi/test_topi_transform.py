@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tilewright as tvm
 from tilewright import te, topi
 from tilewright.ir.errors import TensorExpressionError
 from tilewright.runtime.dtypes import element
@@ -209,8 +210,26 @@ def test_dynamic_strided_slice(check: Check) -> None:
     out = topi.dynamic_strided_slice(a, b, e, s, (2, 3))
     begin, end, step = np.array([1, -1]), np.array([5, 0]), np.array([2, -2])
     check(out, {a: x, b: begin, e: end, s: step}, x[1:5:2, -1:0:-2])
-    with pytest.raises(TensorExpressionError, match=r"topi\.strided_slice: begin is the tensor"):
-        topi.strided_slice(a, b, e, s)
+    with pytest.raises(
+        TensorExpressionError, match=r"topi\.strided_slice: begin, end or strides is a tensor"
+    ):
+        topi.strided_slice(a, b, e, s, axes=[0, 1])
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "strides"),
+    [([1, 0], [3, 4], [1, 2]), ([2, -1], [-3, -4], [-1, -1]), ([0, 1], [9, 9], [2, 1])],
+)
+def test_a_slice_takes_its_sizes_from_the_result(begin: Any, end: Any, strides: Any) -> None:
+    a = te.placeholder((3, 4), name="a")
+    bounds = [te.placeholder((2,), "int64", name) for name in ("begin", "end", "strides")]
+    out = topi.strided_slice(a, *bounds)
+    run = tvm.build(te.create_schedule(out.op), [a, *bounds, out], "llvm")
+    x = floats(3, 4)
+    want = x[tuple(map(slice, begin, end, strides))]
+    got = tvm.nd.empty(want.shape)
+    run(tvm.nd.array(x), *(tvm.nd.array(np.array(v, "int64")) for v in (begin, end, strides)), got)
+    np.testing.assert_array_equal(got.numpy(), want)
 
 
 # ---------------------------------------------------------------------------- layouts

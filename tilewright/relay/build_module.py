@@ -21,7 +21,7 @@ from .backend.executor_factory import AcceleratorFactoryModule, DeviceFactoryMod
 from .backend.external import CodeGenerators, call_in_place, external_job, is_external
 from .backend.fetch_ahead import wants_fetches
 from .backend.graph_form import graph_form
-from .backend.kernel import Job, job_of
+from .backend.kernel import Job, job_of, texts_of
 from .backend.memory_plan import ALIGNMENT, DEVICE_ALIGNMENT, round_up
 from .backend.program import Program, make_program, plan_scratch
 from .backend.te_compiler import compile_all
@@ -141,6 +141,8 @@ def build(
         by_step = {i: kernels[job.key] for i, job in jobs.items()}
         plan_scratch(program, {i: [size for _, size in k.scratch] for i, k in by_step.items()})
         linked, weights = assemble(program, by_step, chosen, _name(mod_name))
+        if chosen.has("aot_executor"):
+            linked.texts = texts_of((j for j in jobs.values() if not j.external), chosen)
     made = _FACTORIES[chosen.kind.family]
     lib = made(linked, weights, ir_mod, chosen, executor or Executor("aot"))
     lib.schedules = {k.symbol: k.device["schedule"] for k in kernels.values() if k.device is not None}

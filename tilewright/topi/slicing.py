@@ -71,12 +71,6 @@ def _range(begin: Any, end: Any, step: int, size: Any) -> _Range:
 
 def _places(name: str, argument: str, value: Any, count: int) -> list[Any]:
     """The entries of begin or end, None where they are left out."""
-    if isinstance(value, te.Tensor):
-        raise fail(
-            name,
-            f"{argument} is the tensor `{value.name}`, so the shape of the result is not known",
-            "give that shape: topi.dynamic_strided_slice(a, begin, end, strides, output_shape)",
-        )
     listed = list(value) if isinstance(value, (tuple, list)) or hasattr(value, "tolist") else [value]
     out = [None if v is None else int_list(name, argument, v)[0] for v in listed]
     if len(out) > count:
@@ -118,9 +112,17 @@ def strided_slice(
     """`a[begin:end:strides]` for each dimension (or those in `axes`), as Python slices.
 
     With slice_mode "size", `end` has the sizes of the parts and -1 takes the rest; steps are then 1. A symbolic
-    index must be in bounds.
+    index must be in bounds. Of bounds that are tensors the sizes of the result are variables, whose values are
+    those of the array that the caller gives for it.
     """
     x = tensor_arg("strided_slice", "a", a)
+    if any(isinstance(p, te.Tensor) for p in (begin, end, strides)):
+        if axes is not None or slice_mode != "end":
+            raise fail(
+                "strided_slice", "begin, end or strides is a tensor, and then there are no axes or sizes"
+            )
+        sizes = [te.size_var(f"{x.name}_slice_{d}") for d in range(x.ndim)]
+        return dynamic_strided_slice(x, begin, end, strides, sizes)
     if slice_mode not in ("end", "size"):
         raise fail("strided_slice", f"slice_mode is {shown(slice_mode)} and may be 'end' or 'size'")
     ranges = _ranges("strided_slice", x, begin, end, strides, axes, slice_mode)

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from ..compiler.build import build
 from ..files import is_stream, write_whole
 from ..ir.module import IRModule
 from ..ir.op import Op
@@ -46,31 +45,32 @@ def save_dumps(module_name: str, dumps: Mapping[str, str], dump_root: str | os.P
 
 def dumped(kinds: Sequence[str], model: TVMCModel, target: Target, code: Any) -> dict[str, str]:
     """The code of a model by kind: its graph, its kernels, the C header, or the code for a device."""
-    made = {k: "\n".join(_kernels(k, model, target)) for k in kinds if k in _KERNEL_KINDS}
+    made: dict[str, str] = {}
     for kind in kinds:
+        if kind in _KERNEL_KINDS and not target.has("aot_executor"):
+            raise TVMCException(
+                f"dump_code={kind!r} is for CPUs; for `{target}` there are {', '.join(_DEVICE_KINDS)}"
+            )
         if kind == "relay":
             made[kind] = str(model.mod)
-        elif kind not in made:
+        elif kind == "tir":
+            made[kind] = "\n".join(_kernels(model, target))
+        else:
             made[kind] = _source(code, kind)
     return made
 
 
-def _kernels(kind: str, model: TVMCModel, target: Target) -> Iterator[str]:
-    """The kernels of a model, one after the other: scheduled loops, LLVM IR or assembly."""
-    if not target.has("aot_executor"):
-        raise TVMCException(
-            f"dump_code={kind!r} is for CPUs; for `{target}` there are {', '.join(_DEVICE_KINDS)}"
-        )
+def _kernels(model: TVMCModel, target: Target) -> Iterator[str]:
+    """The kernels of a model as scheduled loops, one after the other."""
     with target:
         _, jobs = to_compile(model.mod, target, model.params)
-        for job in {job.key: job for job in jobs.values()}.values():
+        for job in {job.key: job for job in jobs.values() if not job.external}.values():
             func = lower_function(job.fn, job.constants, target, job.symbol, job.plain, job.record).func
-            mod = IRModule({job.symbol: func})
-            yield mod.script() if kind == "tir" else build(mod, target=target).get_source(kind)
+            yield IRModule({job.symbol: func}).script()
 
 
 def _source(code: Any, kind: str) -> str:
-    """The C header of a module, or the source code for its device."""
+    """The C header or the kernels of a module, or the source code for its device."""
     if kind not in _DEVICE_KINDS:
         return str(code.get_source(kind))
     if not code.imported_modules:

@@ -122,6 +122,7 @@ class LinkedModule(MachineModule):
     ) -> None:
         self.units, self.machine, self.native = tuple(units), machine, native
         self.description = dict(description)
+        self.texts: Callable[[str], str] | None = None  # its functions as `ll` or `asm`
         super().__init__(Code(self, name), name)
 
     @property
@@ -148,9 +149,14 @@ class LinkedModule(MachineModule):
         return compiled(None, self.machine, (text,), optimized).code
 
     def get_source(self, fmt: str = "") -> str:
-        """The C header (`h`) or the description (`json`)."""
+        """The C header (`h`), the description (`json`), or the kernels as LLVM IR (`ll`) or assembly (`asm`).
+
+        The default is LLVM IR, or the header of a module that knows only its object code.
+        """
         if fmt == "json":
             return json.dumps(self.description, indent=2)
+        if self.texts is not None and fmt in ("", "ll", "asm", "s"):
+            return self.texts(fmt or "ll")
         return super().get_source(fmt or "h")
 
     def header(self, extra: Callable[[LibraryInfo], str] | None = None) -> str:

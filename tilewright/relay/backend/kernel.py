@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -16,6 +16,7 @@ from ... import config
 from ...codegen.llvm.linked import Unit, unit_of
 from ...codegen.llvm.objects import VERSION
 from ...compiler.build import build
+from ...ir.deep import deep_programs
 from ...ir.errors import InternalError, TVMError
 from ...ir.module import IRModule
 from ...ir.op import rules_key
@@ -207,14 +208,10 @@ def compile_kernel(job: Job, target: Target) -> Kernel:
     """Schedule, lower and compile a fused function."""
     if not target.has("aot_executor"):
         return _for_device(job, target)
+    scratch, fetched = Scratch(), FetchAhead(target.cpu.preferred_vector_bits)
     with _recorded_warnings() as told:
         lowered = lower_function(job.fn, job.constants, target, job.symbol, job.plain, job.record)
-    scratch, fetched = Scratch(), FetchAhead(target.cpu.preferred_vector_bits)
-    last = [scratch.taken()] * job.planned + [fetched.added()] * job.ahead
-    with _with_last(last) if last else nullcontext():
-        # a model's memory plan guarantees that arguments do not overlap
-        func = lowered.func.with_attr(INPLACE, None)
-        code = unit_of(build(IRModule({job.symbol: func}), target=target))
+    code = unit_of(_built(job, lowered, target, scratch, fetched))
     before = None
     if lowered.before is not None:
         # it runs on this machine for any target
@@ -233,6 +230,34 @@ def compile_kernel(job: Job, target: Target) -> Kernel:
         tuple(told),
         slots=fetched.slots,
     )
+
+
+def _built(job: Job, lowered: Any, target: Target, scratch: Scratch, fetched: FetchAhead) -> Any:
+    """The module of a lowered job, which tells `scratch` and `fetched` what it needs."""
+    last = [scratch.taken()] * job.planned + [fetched.added()] * job.ahead
+    with _with_last(last) if last else nullcontext():
+        # a model's memory plan guarantees that arguments do not overlap
+        func = lowered.func.with_attr(INPLACE, None)
+        return build(IRModule({job.symbol: func}), target=target)
+
+
+def texts_of(jobs: Iterable[Job], target: Target) -> Callable[[str], str]:
+    """The kernels of jobs as LLVM IR (`ll`) or assembly (`asm`): a function that compiles them again, with the
+    settings of now, since the cache has only their object code."""
+    by_key = {job.key: job for job in jobs}
+    ctx, knobs = PassContext.current(), {k: v for k, v in config.code_key() if v is not None}
+    again = PassContext(ctx.opt_level, ctx.required_pass, ctx.disabled_pass, config=ctx.config)
+
+    def text_of(job: Job, fmt: str) -> str:
+        lowered = lower_function(job.fn, job.constants, target, job.symbol, job.plain, job.record)
+        fetched = FetchAhead(target.cpu.preferred_vector_bits)
+        return str(_built(job, lowered, target, Scratch(), fetched).get_source(fmt))
+
+    def texts(fmt: str) -> str:
+        with deep_programs(), config.using(**knobs), again, target:
+            return "\n".join(text_of(job, fmt) for job in by_key.values())
+
+    return texts
 
 
 _NOTHING = Unit(b"", (), (), False)

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...ir.dtype import DataType
-from ..expr import Call, Expr
+from ..expr import Call, as_expr, const
+from ..ty import MOST_DIMENSIONS, TensorType, Type
 from ..ty import Any as AnySize
-from ..ty import TensorType, Type
 from . import dyn
 from .arguments import is_computed
 from .attributes import dtype, integer, ints, known, text
-from .computes import te, topi
+from .computes import R, te, topi
 from .gradients import index as grads
 from .registry import INJECTIVE, Dtype, Int32, Ints, Place, Tensor, Tensors, given, operator, refuse
 from .shapes import (
@@ -186,9 +186,7 @@ def strided_set(data: Tensor, v: Tensor, begin: Int32, end: Int32, strides: Int3
     """The tensor with `data[begin:end:strides] = v` done."""
     if strides is not None:
         return given()
-    if isinstance(begin, Expr):
-        raise TypeError("strided_set: strides must be given where begin is computed by the program")
-    return given(strides=[1] * len(begin))
+    return given(strides=[1])  # dimensions without a stride have 1
 
 
 # ---------------------------------------------------------------------------- elements by their places
@@ -390,6 +388,8 @@ def _segment_rel(types: list[Any], attrs: Any) -> Type:
     data, ids = types
     need_integers(ids, "segment_ids")
     need_rank(ids, 1, "segment_ids")
+    if attrs.num_segments is None:
+        raise refuse("must be given to a call; relay.segment_sum finds it", "num_segments")
     if not data.shape or differ(data.shape[0], ids.shape[0]):
         raise refuse(f"is {ids} and data is {data}", "segment_ids")
     return TensorType((attrs.num_segments, *data.shape[1:]), data.dtype)
@@ -411,8 +411,15 @@ def _segment_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     compute=_segment_compute,
     places=lambda types, attrs: [Place(1, "index", sizes=(attrs.num_segments,))],
 )
-def segment_sum(data: Tensor, segment_ids: Tensor, num_segments: int) -> Call:
-    """The sum of the rows of each segment; the number of segments must be given."""
+def segment_sum(data: Tensor, segment_ids: Tensor, num_segments: int | None = None) -> Call:
+    """The sum of the rows of each segment; without their number, there are as many as the largest id needs."""
+    if num_segments is not None:
+        return given()
+    ids: Any = as_expr(segment_ids)
+    count = R.add(R.cast(R.reshape(R.max(ids), (1,)), "int32"), const([1], "int32"))
+    sizes = R.concatenate([count, R.strided_slice(R.shape_of(data), [1], [MOST_DIMENSIONS])], 0)
+    empty = R.broadcast_to(R.cast_like(const(0, "int32"), data), sizes)
+    return scatter_nd(empty, R.expand_dims(ids, 0), data, "add")
 
 
 # ---------------------------------------------------------------------------- coordinates

@@ -47,19 +47,22 @@ def dense(data: Tensor, weight: Tensor, units: int | None = None, out_dtype: Dty
 
 def _matmul_rel(types: list[Any], attrs: Any) -> Type:
     a, b = types
-    need_rank(a, 2, "tensor_a")
+    if len(a.shape) < 2:
+        raise refuse(f"must have 2 dimensions or more and is {a}", "tensor_a")
     need_rank(b, 2, "tensor_b")
-    rows, inner = a.shape[::-1] if attrs.transpose_a else a.shape
+    *lead, rows, inner = a.shape
+    if attrs.transpose_a:
+        rows, inner = inner, rows
     other, columns = b.shape[::-1] if attrs.transpose_b else b.shape
     if differ(inner, other):
         raise refuse(f"is {b} and tensor_a is {a}: {inner} against {other}", "tensor_b")
-    return TensorType((rows, columns), attrs.out_dtype or a.dtype)
+    return TensorType((*lead, rows, columns), attrs.out_dtype or a.dtype)
 
 
 def _matmul_weights(data: TensorType, attrs: Any) -> list[TensorType | None]:
     if attrs.units is None:
         return [None]
-    shape = (data.shape[0 if attrs.transpose_a else 1], attrs.units)
+    shape = (data.shape[-2 if attrs.transpose_a else -1], attrs.units)
     return [TensorType(shape[::-1] if attrs.transpose_b else shape, data.dtype)]
 
 
@@ -80,7 +83,7 @@ def matmul(
     transpose_a: bool = False,
     transpose_b: bool = False,
 ) -> Call:
-    """The product of two matrices."""
+    """The product of two matrices; the first may be many, in dimensions in front."""
 
 
 def _batch_matmul_rel(types: list[Any], attrs: Any) -> Type:

@@ -157,42 +157,59 @@ def reshape(data: Tensor, newshape: Ints, allowzero: bool = False) -> Call:
 
 def _like_rel(types: list[Any], attrs: Any) -> Type:
     data, like = types
-    if differ(product(data.shape), product(like.shape)):
-        raise refuse(f"{data} has another number of elements than {like}", "data")
-    return TensorType(like.shape, data.dtype)
+    first, last = _part(attrs.lhs_begin, attrs.lhs_end, data, "lhs")
+    low, high = _part(attrs.rhs_begin, attrs.rhs_end, like, "rhs")
+    old, new = data.shape[first:last], like.shape[low:high]
+    if differ(product(old), product(new)):
+        named = f"{data}" if old == data.shape else f"{old} of {data}"
+        raise refuse(
+            f"{named} has another number of elements than {like if new == like.shape else new}", "data"
+        )
+    return TensorType((*data.shape[:first], *new, *data.shape[last:]), data.dtype)
+
+
+def _part(begin: int, end: int | None, kind: Any, name: str) -> tuple[int, int]:
+    """The dimensions begin:end of a tensor, in order; a negative one counts from the end."""
+    ndim = len(kind.shape)
+    first, last = (n + ndim if n < 0 else n for n in (begin, ndim if end is None else end))
+    if not 0 <= first <= last <= ndim:
+        raise refuse(f"is {begin} and {name}_end is {end}: they are no dimensions of {kind}", f"{name}_begin")
+    return first, last
 
 
 @operator(
     "reshape_like",
     traits=Traits(view=True, rearranges=True, gradient=reshaped_back),
     rel=_like_rel,
-    compute=lambda attrs, ins, out: [topi.reshape(ins[0], ins[1].shape)],
+    compute=lambda attrs, ins, out: [topi.reshape(ins[0], out.shape)],
     pattern=INJECTIVE,
 )
-def reshape_like(data: Tensor, shape_like: Tensor) -> Call:
-    """The elements under the shape of another tensor."""
+def reshape_like(
+    data: Tensor,
+    shape_like: Tensor,
+    lhs_begin: int = 0,
+    lhs_end: int | None = None,
+    rhs_begin: int = 0,
+    rhs_end: int | None = None,
+) -> Call:
+    """The elements under the shape of another tensor.
+
+    The sizes `rhs_begin:rhs_end` of that shape stand for the dimensions `lhs_begin:lhs_end` of the data.
+    """
 
 
 def _reversed_codes(shape: Any, newshape: Any) -> tuple[Any, ...]:
-    """0 keeps the dimension at the same distance from the end; -1 is inferred."""
-    if any(is_known(code) and code < -1 for code in newshape):
-        raise refuse(f"{newshape} may contain only sizes, 0 and -1", "newshape")
-    full = []
-    for i, code in enumerate(newshape):
-        at = len(shape) - len(newshape) + i
-        if is_known(code) and code == 0:
-            if at < 0:
-                raise refuse(f"{newshape} keeps a dimension that {tuple(shape)} does not have", "newshape")
-            code = shape[at]
-        full.append(code)
-    return reshaped(shape, full, allowzero=True)
+    """As the codes of reshape, from the last dimension on: 0 keeps a dimension, -3 merges two."""
+    if any(is_known(code) and code < -3 for code in newshape):
+        raise refuse(f"{newshape} may contain only sizes, 0, -1, -2 and -3", "newshape")
+    return reshaped(tuple(reversed(shape)), list(reversed(newshape)), allowzero=False)[::-1]
 
 
 @operator(
     "contrib_reverse_reshape",
     traits=Traits(view=True, rearranges=True, gradient=reshaped_back),
     rel=lambda types, attrs: TensorType(_reversed_codes(types[0].shape, attrs.newshape), types[0].dtype),
-    compute="reverse_reshape",
+    compute=lambda attrs, ins, out: [topi.reshape(ins[0], out.shape)],
     pattern=INJECTIVE,
 )
 def reverse_reshape(data: Tensor, newshape: Ints) -> Call:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...ir.dtype import DataType
-from ..expr import Call
+from ..expr import Call, Expr, Tuple, TupleWrapper
 from ..ty import TensorType, Type
 from .attributes import flag
 from .computes import topi
@@ -127,9 +127,13 @@ def _variance_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     data, mean_ = ins
     axes = reduced_axes(attrs, data.ndim)
     apart = topi.subtract(data, mean_)
+    held = topi.reduction.accumulator(data.dtype)
+    if held != data.dtype:  # the sum, and the number of elements, may exceed its range
+        apart = topi.cast(apart, held)
     total = topi.sum(topi.multiply(apart, apart), axes, attrs.keepdims)
     count = product([int(data.shape[d]) for d in axes]) - (1 if attrs.unbiased else 0)
-    return [topi.divide(total, topi.full((), data.dtype, count))]
+    average = topi.divide(total, topi.full((), held, count))
+    return [average if held == data.dtype else topi.cast(average, data.dtype)]
 
 
 @operator(
@@ -161,17 +165,21 @@ def std(
 
 def mean_variance(
     data: Any, axis: Any = None, keepdims: bool = False, exclude: bool = False, unbiased: bool = False
-) -> tuple[Call, Call]:
+) -> TupleWrapper:
     """The average and the variance."""
     middle = mean(data, axis, True, exclude)
     spread = variance(data, axis, keepdims, exclude, unbiased, middle)
-    return (middle if keepdims else mean(data, axis, False, exclude)), spread
+    return _pair(middle if keepdims else mean(data, axis, False, exclude), spread)
 
 
-def mean_std(data: Any, axis: Any = None, keepdims: bool = False, exclude: bool = False) -> tuple[Call, Call]:
+def mean_std(data: Any, axis: Any = None, keepdims: bool = False, exclude: bool = False) -> TupleWrapper:
     """The average and the square root of the variance."""
-    middle, spread = mean_variance(data, axis, keepdims, exclude)
-    return middle, sqrt(spread)
+    middle, spread = mean_variance(data, axis, keepdims, exclude).astuple().children()
+    return _pair(middle, sqrt(spread))
+
+
+def _pair(first: Expr, second: Expr) -> TupleWrapper:
+    return TupleWrapper(Tuple([first, second]), 2)
 
 
 # ---------------------------------------------------------------------------- scans

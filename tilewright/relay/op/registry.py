@@ -37,7 +37,7 @@ from types import FunctionType
 from typing import Annotated, Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 from ...ir.dtype import DataType
-from ...ir.errors import DiagnosticError, near_matches
+from ...ir.errors import DiagnosticError, OperandValueError, near_matches
 from ...ir.op import CallEffectKind, Op, graph_operators
 from ...ir.span import user_span
 from ...runtime.shape_functions import SHAPE_FUNCTIONS, Shape, ShapeError, ShapeFunction
@@ -384,7 +384,7 @@ def register(
     found = graph_operators.get(name)
     op = found if isinstance(found, RelayOp) else RelayOp(name)
     if op.rel is not None or (found is not None and rel is None):
-        raise ValueError(f"operator {name!r} is declared twice")
+        raise OperandValueError(f"operator {name!r} is declared twice: give one of them another name")
     op.open_attrs = rel is None
     op.inputs = None if inputs is None else tuple(inputs)
     op.spec, op.rel = dict(attrs or {}), rel

@@ -58,8 +58,8 @@ _last = Channels(
     lambda at: len(type_of(at.args[0]).shape) - 1, lambda at: len(type_of(at).shape) - 1, lambda at: (1, 0)
 )
 _matmul = Channels(
-    lambda at: 0 if at.attrs.transpose_a else 1,
-    lambda at: 1,
+    lambda at: len(type_of(at.args[0]).shape) - (2 if at.attrs.transpose_a else 1),
+    lambda at: len(type_of(at).shape) - 1,
     lambda at: (1, 0) if at.attrs.transpose_b else (0, 1),
 )
 

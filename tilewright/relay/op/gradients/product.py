@@ -41,6 +41,15 @@ def matmul(call: Call, grad: Any) -> list[Any]:
     def build(x: Any, y: Any, tx: bool, ty: bool) -> Any:
         return R.nn.matmul(x, y, transpose_a=tx, transpose_b=ty)
 
+    if ndim(a) > 2:  # many matrices: their rows are those of one
+        swapped = (*range(ndim(a) - 2), ndim(a) - 1, ndim(a) - 2)
+        rows = R.transpose(a, swapped) if attrs.transpose_a else a
+        *lead, many, columns = shape(call)
+        inner = shape(a)[-2 if attrs.transpose_a else -1]
+        flat = R.reshape(given, (-1, columns))
+        by_rows, by_b = _transposed((False, attrs.transpose_b), build, flat, R.reshape(rows, (-1, inner)), b)
+        by_a = R.reshape(by_rows, (*lead, many, inner))
+        return [R.transpose(by_a, swapped) if attrs.transpose_a else by_a, by_b]
     return list(_transposed((attrs.transpose_a, attrs.transpose_b), build, given, a, b))
 
 
