@@ -207,12 +207,6 @@ def test_reduction_of_indices_knows_its_axes() -> None:
     assert str(analyzer().simplify(total).source[0]) == "0"
 
 
-def test_half_floats_fold() -> None:
-    half = const(0.1, "float16")
-    made = ops.add(half, const(0.2, "float16"))
-    assert made.value == 0.2998046875  # type: ignore[attr-defined]
-
-
 def test_bounds_through_a_float() -> None:
     ana, small = Analyzer(), Var("small", "int8")
     rest = Mod(small, const(3, "int8"))

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from .dtype import FLOAT16, FLOAT32, FLOAT64, INT32, DataType
+from .dtype import FLOAT32, FLOAT64, INT32, DataType
 from .errors import OperandTypeError
 from .expr import Broadcast, Cast, FloatImm, IntImm, PrimExpr, StringImm, const, convert
 
@@ -145,8 +145,8 @@ def _fold(a: PrimExpr, b: PrimExpr, f: Callable[[Any, Any], Any]) -> PrimExpr | 
         value = f(a.value, b.value)  # type: ignore[attr-defined]
         kind = a.dtype
         return IntImm(kind, value) if kind.low <= value <= kind.high else None
-    if a.__class__ is FloatImm and b.__class__ is FloatImm and a.dtype in (FLOAT16, FLOAT32, FLOAT64):
-        # Rounding the float64 result once more gives that of a narrower type exactly: 53 bits >= 2·24 + 2.
+    if a.__class__ is FloatImm and b.__class__ is FloatImm and a.dtype in (FLOAT32, FLOAT64):
+        # Rounding the float64 result once more gives the float32 result exactly: 53 bits >= 2·24 + 2.
         x, y = rounded(a.value, a.dtype), rounded(b.value, b.dtype)  # type: ignore[attr-defined]
         return FloatImm(a.dtype, rounded(f(x, y), a.dtype))
     return None
