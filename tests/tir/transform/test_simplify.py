@@ -302,25 +302,6 @@ def test_variables_that_stand_for_conditions_prove_others(expect, agree):
     agree(before, made, np.zeros(4, "bool"), np.zeros(4, "bool"))
 
 
-def test_sizes_of_buffers_are_not_negative(expect):
-    @T.prim_func(private=True)
-    def before(a: T.handle):
-        n = T.int64()
-        A = T.match_buffer(a, (n * 32 - 1,), "float32")
-        A[T.min(T.int64(1), n)] = T.float32(0)
-
-    expect(
-        simple(before),
-        """
-        @T.prim_func(private=True)
-        def main(a: T.handle):
-            n = T.int64()
-            A = T.match_buffer(a, (n * T.int64(32) - T.int64(1),))
-            A[T.int64(1)] = T.float32(0)
-        """,
-    )
-
-
 def test_a_condition_of_several_parts_is_known_where_it_fails(expect, agree):
     @T.prim_func(private=True)
     def before(A: T.Buffer((2, 8), "int32"), B: T.Buffer((2, 8), "int32")):
