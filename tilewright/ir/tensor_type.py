@@ -41,7 +41,7 @@ class _Unknown(type):
     """A class whose instances are unknown sizes: those of expressions, and `Any()` in the shape of a graph."""
 
     def __instancecheck__(cls, given: object) -> bool:
-        return given.__class__ is Any or (given.__class__ is SizeVar and given.name == "?")
+        return given.__class__ is Any or (isinstance(given, SizeVar) and given.name == "?")
 
 
 class UnknownSize(metaclass=_Unknown):
