@@ -1,6 +1,6 @@
 """The example accelerator on the convolutions of ResNet-18: utilisation, roofline and timeline, in simulated cycles.
 
-    python bench/accelerator.py                    a table of the ten layers, and two pictures in accelerator/
+    python bench/accelerator.py                    a table of the ten layers, and two pictures in build/accelerator/
     python bench/accelerator.py --trials 64        with tuned schedules too
     python bench/accelerator.py --layers C2,C12 --out /tmp/pictures
 
@@ -182,7 +182,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--layers", default=",".join(LAYERS), help="the layers, as C2,C12")
     parser.add_argument("--trials", type=int, default=0, help="trials for each layer; 0: no tuned schedules")
-    parser.add_argument("--out", default="accelerator", help="the folder of the pictures")
+    parser.add_argument("--out", default="build/accelerator", help="the folder of the pictures")
     options = parser.parse_args(argv)
     env, target = vta.get_env(), Target("ext_dev")
     print(

@@ -111,7 +111,7 @@ def network(size: int, widths: tuple[int, ...], progress: Progress) -> tuple[Tab
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--out", default="accelerator", help="the folder of the pictures")
+    parser.add_argument("--out", default="build/accelerator", help="the folder of the pictures")
     parser.add_argument("--layers", default=",".join(LAYERS), help=f"some of {','.join(bench.LAYERS)}")
     parser.add_argument("--size", type=int, default=224, help="the image of the network, in pixels")
     parser.add_argument("--widths", default="64,128,256,512", help="the channels of its stages")
