@@ -245,7 +245,7 @@ def _norms() -> list[Case]:
         Case("rms_norm", lambda x, w: nn.rms_norm(x, w, [1]), [(128, 4096), (4096,)], [(7, 331), (331,)], 1),
         Case("group_norm", lambda x, g, b: nn.group_norm(x, g, b, 4, 1, [2, 3]), [(1, 64, 32, 32), (64,), (64,)],
              [(2, 12, 5, 7), (12,), (12,)], 2),
-        Case("instance_norm", lambda x, g, b: nn.instance_norm(x, g, b, [2, 3]), [(1, 64, 56, 56), (64,), (64,)],
+        Case("instance_norm", lambda x, g, b: nn.instance_norm(x, g, b, [2, 3], channel_axis=1), [(1, 64, 56, 56), (64,), (64,)],
              [(2, 5, 13, 11), (5,), (5,)], 2),
         Case("batch_norm", lambda *x: nn.batch_norm(*x)[0], [(1, 64, 56, 56), *[(64,)] * 4],
              [(2, 5, 13, 11), *[(5,)] * 4], 4),

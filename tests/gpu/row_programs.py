@@ -104,7 +104,7 @@ ROW_PROGRAMS: dict[str, Automatic] = {
     ),
     "norms of instances": Automatic(
         [(6, 8, 56, 56), (8,), (8,)],
-        lambda x, g, b: topi.nn.instance_norm(x, g, b, [2, 3]),
+        lambda x, g, b: topi.nn.instance_norm(x, g, b, [2, 3], channel_axis=1),
         lambda x, g, b: _groups(x, g, b, 8),
         rough=2e-3,
     ),

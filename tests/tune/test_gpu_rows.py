@@ -73,7 +73,7 @@ CASES: dict[str, Case] = {
     ),
     "instances": (
         [(2, 5, 9, 9), (5,), (5,)],
-        lambda x, g, b: topi.nn.instance_norm(x, g, b, [2, 3]),
+        lambda x, g, b: topi.nn.instance_norm(x, g, b, [2, 3], channel_axis=1),
         lambda x, g, b: normalised(x, g.reshape(5, 1, 1), b.reshape(5, 1, 1), (2, 3)),
     ),
     "row sums": ([(4, 320)], lambda x: topi.sum(x, axis=1), lambda x: x.sum(1)),
