@@ -10,7 +10,7 @@ import pytest
 from tilewright.arith import Analyzer, ConstIntBound, ModularSet
 from tilewright.ir import decl_buffer, ops
 from tilewright.ir.equal import structural_equal
-from tilewright.ir.expr import Cast, Max, Min, Range, Select, SizeVar, Var
+from tilewright.ir.expr import Cast, Let, Max, Min, Range, Select, SizeVar, Var
 
 x, y, z, i, j = (Var(name) for name in "xyzij")
 n = SizeVar("n")
@@ -66,8 +66,29 @@ def test_residues() -> None:
         (x % 8, (4, 1)),
         (Select(y < 0, x * 3, x + 6), (4, 3)),
         (x * y, (1, 0)),
+        (ops.bitwise_and(x * 4, 31), (16, 4)),  # x & 31 is x % 32
+        (ops.bitwise_and(y * 6, 4), (1, 0)),
+        (Let(z, x * 4, z + 3), (16, 7)),
     ]:
         assert ana.modular_set(e) == want, e
+
+
+def test_bounds_that_are_set_replace_those_of_the_type() -> None:
+    ana = Analyzer()
+    ana.update(x, ConstIntBound(0, ConstIntBound.POS_INF))
+    assert ana.const_int_bound(x * 2) == (0, ConstIntBound.POS_INF)
+    with ana.constraint_scope(x < 5):
+        assert ana.const_int_bound(x) == (0, 4)
+    with ana.constraint_scope(y > 5):
+        assert ana.const_int_bound(y) == (6, 2**31 - 1)
+
+
+def test_a_name_stays_where_a_condition_leaves_it_one_value() -> None:
+    ana = Analyzer()
+    with ana.constraint_scope(x == 5):
+        assert ana.simplify(x) is x
+        assert str(ana.simplify(x + 1)) == "6"
+        assert ana.can_prove(x * x == 25)
 
 
 def test_bind_to_a_value_replaces() -> None:

@@ -56,6 +56,7 @@ def extents(indices: Any, iters: Any, predicate: Any = True, level: Any = SURJEC
         ([(x * 4 + y) // 5, (x * 4 + y) % 5], BOX, x * 4 + y < 30, BIJECTIVE, ["6*1+0", "5*1+0"]),
         ([x * 4 + y], BOX, x * 4 + y >= 2, BIJECTIVE, ["30*1+2"]),
         ([x, y], BOX, x < 5, BIJECTIVE, ["5*1+0", "4*1+0"]),
+        ([x, y], BOX, z < 5, BIJECTIVE, ["8*1+0", "4*1+0"]),
         ([x + 3, y * 2], BOX, True, SURJECTIVE, ["8*1+3", "4*2+0"]),
         ([x], BOX, True, SURJECTIVE, ["8*1+0"]),
         ([const(3), x], BOX, True, SURJECTIVE, ["none+3", "8*1+0"]),

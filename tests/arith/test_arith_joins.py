@@ -79,7 +79,7 @@ CASES: list[tuple[Any, str]] = [
     (Mod(x * n * y, n * y), "0"),
     # minima and maxima
     (x - Min(x, y), "T.max(0, x - y)"),
-    (x - Max(y, x + z), "T.min(x - y, z * -1)"),
+    (x - Max(y, x + z), "T.min(x - y, 0 - z)"),
     (Min(x, y) + Max(y, x), "x + y"),
     (Min(x, y) * Max(x, y), "x * y"),
     (Min(x + 10, y + 1) - Min(x, y - 9), "10"),

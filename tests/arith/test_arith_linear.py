@@ -75,14 +75,22 @@ def test_deduce_bound_refuses() -> None:
 
 def test_solve() -> None:
     made = solve_linear_equations([EQ(x + y, const(20)), EQ(x - y, const(10))], [x, y])
-    assert {v.name: str(e) for v, e in made.dst_to_src.items()} == {"x": "15", "y": "5"}
+    assert {v.name: str(e) for v, e in made.src_to_dst.items()} == {"x": "15", "y": "5"}
     assert made.dst.variables == []
     impossible = solve_linear_equations(EQ(x * 2 + y * 4, const(7)), [x, y])
     assert [str(r) for r in impossible.dst.relations] == ["T.bool(False)"]
     ranged = solve_linear_equations(EQ(x, y + 2), [x, y], {x: Range(0, 10), y: Range(0, 10)})
     assert len(ranged.dst.variables) == 1
-    with pytest.raises(ValueError, match="not an equation"):
-        solve_linear_equations(x < y, [x, y])
+    with pytest.raises(ValueError, match="not an equation or inequality"):
+        solve_linear_equations(x + y, [x, y])
+
+
+def test_solve_keeps_inequalities() -> None:
+    made = solve_linear_equations([EQ(x, const(3)), x * 2 < y], [x, y])
+    assert {v.name: str(e) for v, e in made.src_to_dst.items()} == {"x": "3", "y": "y"}
+    assert [str(r) for r in made.dst.relations] == ["6 < y"]
+    nothing = solve_linear_equations(EQ(x + y, const(20)))
+    assert nothing.dst is nothing.src and not nothing.src_to_dst and not nothing.dst_to_src
 
 
 def test_solutions_are_all_and_only_the_solutions() -> None:
@@ -94,15 +102,15 @@ def test_solutions_are_all_and_only_the_solutions() -> None:
         equation = EQ(x * a + y * b + z * c, const(d))
         made = solve_linear_equations(equation, [x, y, z])
         points = [p for p in product(range(-6, 7), repeat=3) if a * p[0] + b * p[1] + c * p[2] == d]
-        if not made.dst_to_src:
+        if not made.src_to_dst:
             assert not points
             continue
         assert len(made.dst.variables) == 2 and not made.dst.relations
         for p in points:
             env = dict(zip((x, y, z), p, strict=True))
-            free = {v: evaluate(e, env) for v, e in made.src_to_dst.items()}
-            assert {v: evaluate(e, free) for v, e in made.dst_to_src.items()} == env
+            free = {v: evaluate(e, env) for v, e in made.dst_to_src.items()}
+            assert {v: evaluate(e, free) for v, e in made.src_to_dst.items()} == env
         for values in product(range(-3, 4), repeat=2):
             free = dict(zip(made.dst.variables, values, strict=True))
-            env = {v: evaluate(e, free) for v, e in made.dst_to_src.items()}
+            env = {v: evaluate(e, free) for v, e in made.src_to_dst.items()}
             assert evaluate(equation, env) == 1

@@ -98,7 +98,7 @@ CASES: list[tuple[Any, str]] = [
     (Div(i * 4 + j, const(4)), "i"),
     (Mod(i * 4 + j, const(4)), "j"),
     (Div(x * 4, const(4)), "x"),
-    (Div(-i, const(4)), "i // 4 * -1"),
+    (Div(-i, const(4)), "0 - i // 4"),
     # minima and maxima
     (Min(x + 1, x + 3), "x + 1"),
     (Max(i, const(15)), "15"),

@@ -519,9 +519,9 @@ def test_disabling_a_pass_that_is_absent_says_so() -> None:
 def test_requiring_a_pass_that_is_absent_is_refused() -> None:
     with (
         pytest.raises(
-            UnsupportedError, match=r"required_pass=\['PartialEvaluate'\]\): relay\.transform\.Part"
+            UnsupportedError, match=r"required_pass=\['ToCPS'\]\): relay\.transform\.ToCPS is not part"
         ),
-        PassContext(required_pass=["PartialEvaluate"]),
+        PassContext(required_pass=["ToCPS"]),
     ):
         pass
 

@@ -13,6 +13,7 @@ from ..ir.node import Node
 from .facts import BIG
 from .form import Lin, is_index
 from .logic import NONNEG, ZERO, Cmp
+from .scalable import for_each_vscale, has_vscale
 from .vector import Vectors
 
 
@@ -178,7 +179,9 @@ class Analyzer(Vectors):
         if isinstance(cond, bool):
             return cond
         made = self.simplify(cond)
-        return made.__class__ is IntImm and made.value != 0
+        if made.__class__ is IntImm:
+            return bool(made.value != 0)
+        return has_vscale(made) and for_each_vscale(made, self.can_prove)
 
     @deeply
     def can_prove_equal(self, lhs: Any, rhs: Any) -> bool:

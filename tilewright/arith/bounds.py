@@ -103,11 +103,15 @@ class Bounds(Facts):
     def atom_bound(self, a: Atom) -> Interval:
         found = self._bound_cache.get(a)
         if found is None:
-            low, high = self._atom_bound(a)
             known = self.bounds.get(a)
-            if known is not None:
-                low, high = max(low, known[0]), min(high, known[1])
-            self._bound_cache[a] = found = (low, high)
+            if known is None:
+                found = self._atom_bound(a)
+            elif a.kind == VAR:
+                found = known
+            else:
+                low, high = self._atom_bound(a)
+                found = (max(low, known[0]), min(high, known[1]))
+            self._bound_cache[a] = found
         return found
 
     def _atom_bound(self, a: Atom) -> Interval:

@@ -342,7 +342,7 @@ class Forms:
                     items.insert(0, items.pop(n))
                     break
             else:
-                if rest > 0:
+                if rest > 0 or items[0][1] == -1:
                     out, rest = number(rest, dtype), 0
         for a, c in items:
             part = self.expr(a)

@@ -412,9 +412,9 @@ def eval_set(expr: Any, dom_map: Mapping[Any, Any], analyzer: Analyzer | None = 
     with ana.scope():
         walk = SetEval(ana, _needed(e, dom_map))
         walk.bind_domains()
-        if e.dtype.lanes > 1:
+        if e.dtype.is_vector:
             v = ana.vec(e)
-            if v is None:
+            if v is None or (v.lanes < 0 and not v.uniform):  # as many lanes as the hardware has
                 return IntSet.everything()
             first, last = walk.form(v.base), walk.form(v.base + v.stride.scale(v.lanes - 1))
             ends = (

@@ -178,7 +178,7 @@ def subspace_divide(
     input_iters: Mapping[Any, Range],
     sub_iters: Iterable[Any],
     predicate: Any = True,
-    check_level: IterMapLevel = IterMapLevel.Surjective,
+    check_level: IterMapLevel | str = IterMapLevel.Surjective,
     simplify_trivial_iterators: bool = True,
 ) -> list[list[IterMark]]:
     """Each binding as an outer and an inner iterator, the inner one over `sub_iters` only.
@@ -187,7 +187,7 @@ def subspace_divide(
     list is empty if the bindings cannot be divided so.
     """
     held = frozenset(v.var if isinstance(v, IterVar) else v for v in sub_iters)
-    level = IterMapLevel(check_level)
+    level = IterMapLevel.of(check_level)
     try:
         mapper, sums, dtypes = map_indices(
             bindings, input_iters, predicate, level, simplify_trivial_iterators

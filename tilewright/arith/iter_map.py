@@ -45,6 +45,11 @@ class IterMapLevel(IntEnum):
             raise ValueError(f"no check level is named {name!r}; known are {', '.join(names)}")
         return IterMapLevel(names[name.lower()])
 
+    @staticmethod
+    def of(level: IterMapLevel | int | str) -> IterMapLevel:
+        """The level that a caller gives as one, or by its name."""
+        return IterMapLevel.from_str(level) if isinstance(level, str) else IterMapLevel(level)
+
 
 class IterMapResult(NamedTuple):
     """The result: one sum for each index, or none and the reasons."""
@@ -369,7 +374,7 @@ class Mapper:
         inner = {a: c for a, c in form.terms.items() if not self.vars.isdisjoint(a.vars)}
         outer = Lin({a: c for a, c in form.terms.items() if a not in inner}, form.const)
         if not inner:
-            raise NotAffine("a predicate without iterators")
+            return  # it says nothing about iterators
         upper = all(c < 0 for c in inner.values())
         s = self.sum(Lin(inner, 0).scale(-1 if upper else 1))
         one, base = self.fuse(s)
@@ -518,12 +523,12 @@ def detect_iter_map(
     indices: Iterable[Any],
     input_iters: Mapping[Any, Range],
     predicate: Any = True,
-    check_level: IterMapLevel = IterMapLevel.Surjective,
+    check_level: IterMapLevel | str = IterMapLevel.Surjective,
     require_bijective: bool = False,
     simplify_trivial_iterators: bool = True,
 ) -> IterMapResult:
     """Indices as sums of splits of iterators, each fused to a single one; none if that cannot be done."""
-    level = IterMapLevel.Bijective if require_bijective else IterMapLevel(check_level)
+    level = IterMapLevel.Bijective if require_bijective else IterMapLevel.of(check_level)
     try:
         mapper, sums, dtypes = map_indices(indices, input_iters, predicate, level, simplify_trivial_iterators)
         memo: dict[int, IterMark] = {}
@@ -603,7 +608,7 @@ def iter_map_simplify(
     indices: Iterable[Any],
     input_iters: Mapping[Any, Range],
     predicate: Any = True,
-    check_level: IterMapLevel = IterMapLevel.Surjective,
+    check_level: IterMapLevel | str = IterMapLevel.Surjective,
     simplify_trivial_iterators: bool = True,
 ) -> list[PrimExpr]:
     """The indices simplified by their iteration map."""

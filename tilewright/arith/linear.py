@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 from ..ir.deep import deeply
 from ..ir.expr import EQ, And, IntImm, IterVar, PrimExpr, Range, Var, const, convert
+from ..ir.functor import substitute
 from ..ir.ops import conjuncts, logical_and
 from .analyzer import Analyzer
-from .form import MAX, MIN, PROD, Atom, DoesNotFit, Lin, constant, dtype_of, expr_vars, is_index, of_atom
+from .form import MAX, MIN, PROD, Atom, DoesNotFit, Lin, constant, dtype_of, is_index, of_atom
 from .int_set import _NEG, _POS, End, IntervalSet, IntSet, SetEval, intersect
 from .logic import NONNEG, NONZERO, ZERO, Cmp
 
@@ -170,7 +171,10 @@ class IntConstraints(NamedTuple):
 
 
 class IntConstraintsTransform(NamedTuple):
-    """A system, an equivalent one with fewer variables, and the maps between both."""
+    """A system, an equivalent one with fewer variables, and the maps between both.
+
+    `src_to_dst` has the variables of `src` in terms of those of `dst`, and `dst_to_src` the other way round.
+    """
 
     src: IntConstraints
     dst: IntConstraints
@@ -185,40 +189,41 @@ def solve_linear_equations(
 
         x + y == 20, x - y == 10   gives   {x: 15, y: 5}
 
-    Variables that stay free are renamed in `dst`; equations that cannot be used stay there as relations.
+    Only `variables` are solved for, none of them by default; others are parameters. Variables that stay free are
+    renamed in `dst`; equations that cannot be used stay there as relations, and so do inequalities.
     """
     items = list(equations) if isinstance(equations, (list, tuple)) else [equations]
     parts = [c for e in items for c in conjuncts(convert(e))]
     domains = {_vars([v])[0]: d for v, d in (ranges or {}).items()}
-    if variables is None:
-        names: dict[Var, None] = {}
-        for e in parts:
-            names.update(dict.fromkeys(sorted(expr_vars(e), key=lambda v: v.name)))
-        held = list(names)
-    else:
-        held = _vars(variables)
-    ana = Analyzer()
-    system = _System(ana, [_equation(ana, e) for e in parts], held)
+    held = _vars(variables or ())
     src = IntConstraints(held, domains, parts)
+    if not held:
+        return IntConstraintsTransform(src, src, {}, {})
+    ana = Analyzer()
+    relations = [_relation(ana, e) for e in parts]
+    system = _System(ana, [c.form for c in relations if c.op == ZERO], held)
     if not system.run():
         return IntConstraintsTransform(src, IntConstraints([], {}, [const(False)]), {}, {})
     build = ana.forms.build
-    back: dict[Var, PrimExpr] = {v: build(system.solved[v], v.dtype) for v in held}
-    forth: dict[Var, PrimExpr] = {v: build(form, v.dtype) for v, form in system.origin.items()}
-    bounds, extra = _bounds_of(ana, system.solved, domains, set(forth))
+    forth: dict[Var, PrimExpr] = {v: build(system.solved[v], v.dtype) for v in held}
+    back: dict[Var, PrimExpr] = {v: build(form, v.dtype) for v, form in system.origin.items()}
+    bounds, extra = _bounds_of(ana, system.solved, domains, set(back))
     kept: list[PrimExpr] = []
     for r in system.relations:
         dtype = dtype_of(r)
         kept.append(EQ(build(r, dtype), const(0, dtype)))
-    dst = IntConstraints(list(forth), bounds, [*kept, *extra])
+    for e, c in zip(parts, relations):
+        if c.op != ZERO:
+            kept.append(ana.simplify(substitute(e, forth)))
+    dst = IntConstraints(list(back), bounds, [*kept, *extra])
     return IntConstraintsTransform(src, dst, forth, back)
 
 
-def _equation(ana: Analyzer, e: PrimExpr) -> Lin:
+def _relation(ana: Analyzer, e: PrimExpr) -> Cmp:
     cmp = ana.comparison(e)
-    if cmp is None or cmp.op != ZERO:
-        raise ValueError(f"solve_linear_equations: {e} is not an equation of integers")
-    return cmp.form
+    if cmp is None:
+        raise ValueError(f"solve_linear_equations: {e} is not an equation or inequality of integers")
+    return cmp
 
 
 class _System:

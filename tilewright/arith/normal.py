@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from math import gcd
 from typing import Any, ClassVar
 
 from ..ir import ops
@@ -296,6 +297,8 @@ class Normalizer(Logic):
         return self.simp_children(e)
 
     def _simp_index(self, e: PrimExpr) -> PrimExpr:
+        if isinstance(e, Var) and e not in self.values:
+            return e  # also where a condition leaves it one value: its name says more
         try:
             made = self.forms.build(self.norm(e), e.dtype)
         except DoesNotFit:
@@ -496,7 +499,7 @@ class Normalizer(Logic):
                 low, high = self.value_bound(e.args[0])
                 return (max(low, -high, 0), max(-low, high))
             if name == "tir.vscale":
-                return (1, BIG)
+                return (1, ops.LARGEST_VSCALE)
             if name in ("tir.popcount", "tir.clz"):
                 return (0, int(e.args[0].dtype.bits))
             if _is_checked_index(e):
@@ -546,6 +549,17 @@ class Normalizer(Logic):
                 c, b = self.residue(self.norm(e.args[0]))
                 step = 1 << e.args[1].value
                 return (c * step, b * step)
+            if name == "tir.bitwise_and" and e.args[1].__class__ is IntImm and is_index(e.dtype):
+                # x & 31 is x % 32, also of a negative number
+                size = e.args[1].value + 1
+                if size > 0 and size & e.args[1].value == 0:
+                    c, b = self.residue(self.norm(e.args[0]))
+                    c = gcd(c, size)
+                    return (c, b % c) if c else (0, b % size)
+        elif e.__class__ is Let and is_index(e.var.dtype):
+            with self.scope():
+                self._set(self.values, e.var, self.norm(e.value))
+                return self.residue(self.norm(e.body))
         return (1, 0)
 
 

@@ -22,7 +22,7 @@ from .errors import (
     UnsupportedError,
 )
 from .expr import PrimExpr, Range
-from .function import BaseFunc, PrimFunc
+from .function import BaseFunc, CallingConv, PrimFunc
 from .module import GlobalVar, IRModule
 from .node import BaseExpr, Node, node
 from .op import CallEffectKind, Op, register_op
@@ -51,6 +51,7 @@ __all__ = [
     "BufferRegion",
     "BuildError",
     "CallEffectKind",
+    "CallingConv",
     "DataType",
     "DiagnosticError",
     "FuncType",
@@ -98,11 +99,14 @@ __all__ = [
 RelayRefType = RefType
 
 
-def _of_graphs(name: str) -> Any:
-    """Expressions of graphs, of which this is a classic home."""
-    if name != "RelayExpr":
+# Names of which this is a classic home, and where they live.
+_ELSEWHERE = {"Array": "containers", "Map": "containers", "RelayExpr": "graphs"}
+
+
+def _of_others(name: str) -> Any:
+    if name not in _ELSEWHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return home_of("graphs").RelayExpr
+    return getattr(home_of(_ELSEWHERE[name]), name)
 
 
 # Loaded on first use: it brings in the registry of functions, and NumPy with that.
@@ -114,5 +118,5 @@ __getattr__ = lazily(
         "tensor_type": "TensorType",
     },
     "affine_type base diagnostics tensor_type",
-    _of_graphs,
+    _of_others,
 )

@@ -203,13 +203,20 @@ _scaled: dict[int, PrimExpr] = {}
 
 
 def vscale_factor(e: Any) -> int | None:
-    """The number in `T.vscale() * number`, or None for other expressions."""
+    """The number in `T.vscale() * number`, of any integer type, or None for other expressions."""
+    while isinstance(e, Cast) and e.dtype.is_integral:
+        e = e.value
     if not isinstance(e, Mul):
         return None
     for one, other in ((e.a, e.b), (e.b, e.a)):
-        factor = const_value(other)
-        if isinstance(one, Call) and one.op is _ops.op_named("tir.vscale") and isinstance(factor, int):
+        factor, alone = const_value(other), one.value if isinstance(one, Cast) else one
+        if not isinstance(factor, int):
+            continue
+        if isinstance(alone, Call) and alone.op is _ops.op_named("tir.vscale"):
             return factor
+        rest = vscale_factor(one)
+        if rest is not None:
+            return factor * rest
     return None
 
 

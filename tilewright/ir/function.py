@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from enum import IntEnum
 from typing import Any
 
 from .buffer import Buffer
@@ -10,6 +11,14 @@ from .expr import PrimExpr, SizeVar, Var, convert
 from .node import Node, node
 from .stmt import Stmt
 from .types import TupleType, Type
+
+
+class CallingConv(IntEnum):
+    """The ways in which a function is called: the value of its attribute `calling_conv`."""
+
+    DEFAULT = 0
+    C_PACKED_FUNC = 1
+    DEVICE_KERNEL_LAUNCH = 2
 
 
 class BaseFunc(Node):

@@ -128,7 +128,7 @@ ELEMENTWISE: Final = [
 _OTHERS: Final = {
     _PURE: """
         call_pure_extern call_llvm_pure_intrin call_spirv_pure_glsl450 address_of isnullptr tvm_access_ptr
-        tvm_struct_get tvm_stack_alloca tvm_thread_context vscale get_active_lane_mask vectorlow
+        tvm_struct_get tvm_stack_alloca tvm_thread_context get_active_lane_mask vectorlow
         vectorhigh vectorcombine dp4a assume_pure type_annotation checked undef tvm_tuple
         start_profile_intrinsic_pure anylist_getitem lookup_param ptx_cvta
     """,
@@ -156,6 +156,7 @@ _OTHERS: Final = {
 
 for _name in ELEMENTWISE:
     register_op(f"tir.{_name}", _PURE, vectorizable=True)
+register_op("tir.vscale", _PURE, vectorizable=True)  # of no arguments: the same in each lane
 for _effect, _names in _OTHERS.items():
     for _name in _names.split():
         register_op(f"tir.{_name}", _effect)

@@ -8,7 +8,7 @@ import operator
 import sys
 from collections.abc import Callable, Iterable
 from functools import reduce
-from typing import Any
+from typing import Any, Final
 
 from . import expr as _expr
 from .dtype import BOOL, FLOAT32, HANDLE, INT32, DataType
@@ -680,6 +680,7 @@ def undef(dtype: str = INT32) -> PrimExpr:
     return call(dtype, "tir.undef")
 
 
+LARGEST_VSCALE: Final = 1024  # vectors of RISC-V have at most 65536 bits, and those of SVE 2048
 _VSCALE = call(INT32, "tir.vscale")  # one node, so that `lanes.a == vscale()` holds
 
 

@@ -2,7 +2,7 @@
 
     TensorType((n, 3, Any()), "float32")      prints as Tensor[(n, 3, ?), float32]
 
-A size is a Python integer, a `tir` expression over variables, or `Any()`: not known before the program runs.
+A size is an integer (a `Size`), a `tir` expression over variables, or `Any()`: not known before the program runs.
 """
 
 from __future__ import annotations
@@ -10,10 +10,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any as Anything
 
+from ..homes import home_of
 from .dtype import DataType
 from .equal import structural_equal
 from .expr import IntImm, PrimExpr, SizeVar
 from .types import FuncType, RefType, TupleType, Type, TypeCall
+
+
+class Size(int):
+    """A known size: an integer that also has the fields of an IntImm, which programs read as `shape[0].value`."""
+
+    __slots__ = ()
+    dtype = DataType("int32")
+
+    @property
+    def value(self) -> int:
+        return int(self)
+
+    def same_as(self, other: object) -> bool:
+        return isinstance(other, Size) and self == other
 
 
 class Any:
@@ -52,17 +67,19 @@ class UnknownSize(metaclass=_Unknown):
 
 
 def _size(value: Anything) -> Anything:
-    """A size in canonical form: int, expression or Any."""
-    if value.__class__ is int or isinstance(value, Any):
+    """A size in canonical form: Size, expression or Any."""
+    if value.__class__ is int:
+        return Size(value)
+    if value.__class__ is Size or isinstance(value, Any):
         return value
     if isinstance(value, IntImm):
-        return int(value.value)
+        return Size(value.value)
     if isinstance(value, UnknownSize):
         return Any()
     if isinstance(value, PrimExpr):
         return value
     if hasattr(value, "__index__") and not isinstance(value, bool):
-        return value.__index__()
+        return Size(value.__index__())
     as_expr = getattr(value, "asobject", None)  # an iteration variable and its like
     if as_expr is not None:
         return _size(as_expr())
@@ -70,8 +87,11 @@ def _size(value: Anything) -> Anything:
 
 
 def _same_size(a: Anything, b: Anything) -> bool:
+    """Whether two sizes are the same number for all values of their variables: t + t is t*2."""
     if isinstance(a, PrimExpr) and isinstance(b, PrimExpr):
-        return a is b or structural_equal(a, b)
+        if a is b or structural_equal(a, b):
+            return True
+        return bool(home_of("arithmetic").Analyzer().can_prove_equal(a, b))
     if isinstance(a, PrimExpr) or isinstance(b, PrimExpr):
         return False
     return bool(a == b)
@@ -90,12 +110,12 @@ class TensorType(Type):
     def __init__(self, shape: Iterable[Anything] = (), dtype: str = "float32") -> None:
         if not isinstance(shape, Iterable):
             shape = (shape,)
-        self.shape = tuple([d if d.__class__ is int else _size(d) for d in shape])
+        self.shape = tuple([d if d.__class__ is Size else _size(d) for d in shape])
         self.dtype = dtype if isinstance(dtype, DataType) else DataType(str(dtype))
         if len(self.shape) > MOST_DIMENSIONS:
             raise ValueError(f"a tensor has {len(self.shape)} dimensions, and {MOST_DIMENSIONS} are the most")
         for d in self.shape:
-            if d.__class__ is int and d < 0:
+            if d.__class__ is Size and d < 0:
                 raise ValueError(f"a tensor of shape {self.shape} has a size below 0; unknown is relay.Any()")
         known = tuple(d if isinstance(d, int) else "?" if isinstance(d, Any) else "n" for d in self.shape)
         self._hash = hash((known, str(self.dtype)))
@@ -103,7 +123,7 @@ class TensorType(Type):
     @property
     def concrete_shape(self) -> tuple[int, ...]:
         """The sizes, which must all be known now."""
-        if all(d.__class__ is int for d in self.shape):
+        if all(d.__class__ is Size for d in self.shape):
             return self.shape
         raise TypeError(f"{self} has sizes that are not known now")
 
