@@ -12,7 +12,7 @@ import pytest
 
 import tilewright as tvm
 from tilewright import te
-from tilewright.codegen.llvm.engine import _Linker
+from tilewright.runtime.jit import _Linker
 
 _BUILDS = """
 import gc, sys

@@ -1,4 +1,4 @@
-"""Vectors whose length the hardware knows: text, nodes, simplification, and the refusals to run them."""
+"""Vectors whose length the hardware knows: text, nodes, simplification, the interpreter, and what is refused."""
 
 from __future__ import annotations
 
@@ -56,8 +56,15 @@ def test_simplification() -> None:
     assert isinstance(kept, tir.LT)
 
 
-def test_running_is_refused() -> None:
+def test_the_interpreter_runs_any_length() -> None:
+    for vscale in (1, 2, 4):
+        found = np.zeros(128, "float32")
+        tir.interpret(fill, found, vscale=vscale)
+        assert (found == (np.arange(128) < 8 * vscale)).all()
+    with pytest.raises(ValueError, match=r"vscale=3 is not a power of two from 1 to \d+"):
+        tir.interpret(fill, found, vscale=3)
+
+
+def test_a_target_without_scalable_vectors_is_refused() -> None:
     with pytest.raises(LoweringError, match=r"function fill has the scalable vector .* float32xvscalex4"):
         tvm.build(fill, target="c")
-    with pytest.raises(tir.InterpreterError, match="whose length only the hardware knows"):
-        tir.interpret(fill)(np.zeros(128, "float32"))

@@ -123,7 +123,7 @@ class MatrixUnit:
     update: str
     reset: str
     depth: int = 4
-    least_used: float = 0.5  # share of useful products in padded blocks below which the host is as fast
+    least_used: float = 0.5  # share of channels in padded blocks below which the host is as fast
 
 
 @dataclass(frozen=True, slots=True)

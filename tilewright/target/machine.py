@@ -300,6 +300,7 @@ _NEEDS = {
     "avx512f": ("avx2", "fma", "f16c"),
     "sve": ("neon", "fullfp16"),
     "sve2": ("sve",),
+    "v9a": ("sve2",),
     "dotprod": ("neon",),
     "i8mm": ("neon",),
     "amx-int8": ("amx-tile",),

@@ -19,7 +19,7 @@ from ..ir.errors import UnsupportedError
 from .target import Target
 
 if TYPE_CHECKING:
-    from ..codegen.llvm.engine import JitLibrary
+    from ..runtime.jit import JitLibrary
 
 _ACCUMULATORS: Final = 12  # hides four cycles of latency on three pipes, and fits sixteen registers
 _STRIDE: Final = 16  # vectors that one turn of a memory loop touches
@@ -221,7 +221,8 @@ class Probes:
     """The loops, compiled for this machine. Each method gives the seconds of one run."""
 
     def __init__(self) -> None:
-        from ..codegen.llvm.engine import JitLibrary, Machine
+        from ..codegen.llvm.engine import Machine
+        from ..runtime.jit import JitLibrary
 
         target = Target("llvm")
         cpu, said = target.cpu, target.llvm
@@ -328,7 +329,8 @@ class Probes:
 
     def _pool(self) -> JitLibrary:
         """A thread pool for the probes alone; its workers sleep while there is no work."""
-        from ..codegen.llvm.engine import JitLibrary, Machine, pool_text
+        from ..codegen.llvm.engine import Machine, pool_text
+        from ..runtime.jit import JitLibrary
 
         if self._workers is None:
             said = Target("llvm").llvm

@@ -360,6 +360,14 @@ class Target:
             return TargetFeatures(frozenset(), "")
         return TargetFeatures(cpu_features(self), self.arch)
 
+    @property
+    def has_scalable_vectors(self) -> bool:
+        """Whether there is code for vectors whose length only the hardware knows: SVE of ARM, and V of RISC-V."""
+        if not self.is_cpu or "scalable_vectors" not in self.kind.capabilities:
+            return False
+        feature = {"aarch64": "sve", "riscv64": "v"}.get(self.arch)
+        return feature is not None and feature in self.features
+
     # -- other ways to a target ----------------------------------------------------------------
     @staticmethod
     def list_kinds() -> list[str]:
@@ -394,6 +402,9 @@ class Target:
             return None, None
         made = Target(target, target_host)
         return made, made.host
+
+    # Its name before TVM 0.9, which had a third argument for targets in a dict.
+    check_and_update_host_consist = canon_target_and_host
 
     @staticmethod
     def canon_multi_target(multi_targets: Any) -> list[Target]:

@@ -1,6 +1,9 @@
 """Helpers for tests of compiled programs: comparison of arrays, parametrization by targets, and skips."""
 
 # ruff: noqa: F403
+import sys
+
+from ..absent import attributes
 from . import targets
 from .arrays import assert_allclose, check_numerical_grads
 from .parameters import fixture, main, parameter, parameters
@@ -8,3 +11,7 @@ from .targets import *
 
 __all__ = ["assert_allclose", "check_numerical_grads", "fixture", "main", "parameter", "parameters"]
 __all__ += targets.__all__
+
+utils = sys.modules[__name__]  # the classic module of these names, which programs use without importing it
+
+__getattr__ = attributes(__name__)

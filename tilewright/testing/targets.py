@@ -17,10 +17,12 @@ from ..runtime.module import enabled
 from ..target import Target
 
 __all__ = [
+    "IS_IN_CI",
     "Feature",
     "device_enabled",
     "enabled_targets",
     "exclude_targets",
+    "install_request_hook",
     "known_failing_targets",
     "parametrize_targets",
     "requires_arm_dot",
@@ -44,6 +46,7 @@ __all__ = [
     "uses_gpu",
 ]
 
+IS_IN_CI: Final = os.environ.get("CI") == "true"
 _VARIABLE: Final = "TVM_TEST_TARGETS"
 # OpenCL may run on the CPU, and is tested only on request.
 _DEFAULT: Final = ("llvm", "cuda")
@@ -215,3 +218,10 @@ def _noted(name: str, targets: tuple[str, ...]) -> Callable[[Any], Any]:
         return function
 
     return decorate
+
+
+def install_request_hook(depth: int) -> None:
+    """Redirect downloads to a mirror, which only the classic CI has: downloads are left as they are.
+
+    Tutorials call it at their top; `depth` says how many folders they are below the root of their repository.
+    """

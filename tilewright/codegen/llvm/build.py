@@ -26,7 +26,10 @@ def build_llvm(mod: IRModule, target: Any) -> LLVMModule:
     settings = target.llvm
     triple, cpu, features = settings.triple, settings.cpu, settings.features
     emitter = ModuleEmitter(
-        triple, native_half=_native_half(triple, target), fast_math=bool(target.attrs.get("fast-math"))
+        triple,
+        native_half=_native_half(triple, target),
+        fast_math=bool(target.attrs.get("fast-math")),
+        scalable=target.has_scalable_vectors,
     )
     described = []
     names = {gv: str(func.attrs.get("global_symbol", gv.name_hint)) for gv, func in functions}
@@ -60,6 +63,8 @@ def build_llvm(mod: IRModule, target: Any) -> LLVMModule:
     if triple.startswith("x86_64") and width:
         # Without this LLVM splits the 512-bit vectors of a schedule in two on some CPUs.
         quoted.append(f'"prefer-vector-width"="{width}" "min-legal-vector-width"="{width}"')
+    if target.arch == "aarch64" and (target.has("sve") or target.has("sme")):
+        quoted.append("vscale_range(1,16)")  # SVE's vectors have 128 to 2048 bits
     text = emitter.text(metadata, " ".join(quoted))
     machine = Machine(triple, cpu, features, _level(target), settings.abi)
     made = LLVMModule(text, metadata, machine, uses_parallel=emitter.uses_parallel, native=settings.is_host)

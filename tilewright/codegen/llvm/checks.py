@@ -10,7 +10,7 @@ from ...ir.functor import vars_used
 from ...ir.op import Op
 from ...ir.stmt import LetStmt
 from ...runtime.errors import CHECK_CODES
-from .types import reg_type
+from .types import reg_type, vector_suffix
 
 if TYPE_CHECKING:
     from .emit import FunctionEmitter
@@ -52,7 +52,7 @@ class Waiting:
         """Bind the variable of a vector check and defer its branch; for any other value, emit the pending branch
         first."""
         found = _check_of(s.value)
-        wide = found is not None and found.dtype.lanes > 1
+        wide = found is not None and found.dtype.is_vector
         lanes = found.args[1].dtype.lanes if found is not None else 0
         other = any(e.args[1].dtype.lanes != lanes for e, _ in self.checks)
         if (wide and other) or (self.vars and not self.vars.isdisjoint(vars_used(s.value))):
@@ -119,7 +119,7 @@ def _all(f: FunctionEmitter, good: str, kind: Any) -> str:
     """Whether a condition holds in each lane."""
     if kind.lanes == 1:
         return good
-    name = f"llvm.vector.reduce.and.v{kind.lanes}i1"
+    name = f"llvm.vector.reduce.and.{vector_suffix('i1', kind.lanes)}"
     f.module.declare(f"declare i1 @{name}({reg_type(kind)})")
     return f.tmp(f"call i1 @{name}({reg_type(kind)} {good})")
 
@@ -129,7 +129,7 @@ def _report(f: FunctionEmitter, e: Call, good: str) -> None:
     _, holds, kind, message, *values = e.args
     with f.branching():
         numbers = [f.expr(v) for v in values]
-        if holds.dtype.lanes > 1:
+        if holds.dtype.is_vector:
             which = _first_lane(f, good, reg_type(holds.dtype), holds.dtype.lanes)
             vectors = [reg_type(v.dtype) for v in values]
             numbers = [f.tmp(f"extractelement {text} {n}, i64 {which}") for text, n in zip(vectors, numbers)]
@@ -139,6 +139,10 @@ def _report(f: FunctionEmitter, e: Call, good: str) -> None:
 def _first_lane(f: FunctionEmitter, good: str, bits: str, lanes: int) -> str:
     """The index of the first lane in which a condition does not hold."""
     bad = f.tmp(f"xor {bits} {good}, splat (i1 true)")
+    if lanes < 0:
+        name = f"llvm.experimental.cttz.elts.i64.{vector_suffix('i1', lanes)}"
+        f.module.declare(f"declare i64 @{name}({bits}, i1)")
+        return f.tmp(f"call i64 @{name}({bits} {bad}, i1 true)")
     number = f.tmp(f"bitcast {bits} {bad} to i{lanes}")
     f.module.declare(f"declare i{lanes} @llvm.cttz.i{lanes}(i{lanes}, i1)")
     first = f.tmp(f"call i{lanes} @llvm.cttz.i{lanes}(i{lanes} {number}, i1 true)")

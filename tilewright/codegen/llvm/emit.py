@@ -28,8 +28,8 @@ from ...ir.stmt import ForKind, LetStmt, Stmt
 from . import loop_hints, memory, polls
 from .checks import Waiting, greatest_place
 from .half import from_float, to_float
-from .intrinsics import INTRINSICS, intrinsic
-from .types import constant, is_small_float, mem_type, reg_type
+from .intrinsics import INTRINSICS, intrinsic, refuse_by_lane
+from .types import constant, is_small_float, mem_type, reg_type, vector_type
 
 if TYPE_CHECKING:
     from .module_emitter import ModuleEmitter
@@ -298,7 +298,7 @@ class FunctionEmitter:
     def logic(self, e: Any) -> str:
         conj = e.__class__.__name__ == "And"
         a = self.expr(e.a)
-        if e.dtype.lanes > 1 or not may_trap(e.b):
+        if e.dtype.is_vector or not may_trap(e.b):
             return self.tmp(f"{'and' if conj else 'or'} {reg_type(e.dtype)} {a}, {self.expr(e.b)}")
         decided = "false" if conj else "true"
         return self.choice(
@@ -378,19 +378,26 @@ class FunctionEmitter:
         known = const_value(e.value)
         if known is not None:
             return constant(e.dtype, known)
-        return self.splat(self.expr(e.value), e.value.dtype, e.lanes)
+        return self.splat(self.expr(e.value), e.value.dtype, e.dtype.lanes)
 
     def splat(self, value: str, kind: DataType, lanes: int) -> str:
-        if kind.lanes > 1:
+        if kind.is_vector:
             raise LoweringError(f"a broadcast of the vector type {kind} has no code")
         text = reg_type(kind.with_lanes(lanes))
         one = self.tmp(f"insertelement {text} poison, {reg_type(kind)} {value}, i64 0")
-        return self.tmp(f"shufflevector {text} {one}, {text} poison, <{lanes} x i32> zeroinitializer")
+        zeros = f"{vector_type('i32', lanes)} zeroinitializer"
+        return self.tmp(f"shufflevector {text} {one}, {text} poison, {zeros}")
 
     def ramp(self, e: Ramp) -> str:
         kind, text = e.base.dtype, reg_type(e.dtype)
-        base = self.splat(self.expr(e.base), kind, e.lanes)
+        base = self.splat(self.expr(e.base), kind, e.dtype.lanes)
         step = const_value(e.stride)
+        if e.dtype.is_scalable:
+            numbers = intrinsic(self, "stepvector", e.dtype)
+            if step == 1:
+                return self.tmp(f"add {text} {base}, {numbers}")
+            by = self.splat(self.expr(e.stride), kind, e.dtype.lanes)
+            return self.tmp(f"add {text} {base}, {self.tmp(f'mul {text} {by}, {numbers}')}")
         if step is not None:
             steps = ", ".join(f"{reg_type(kind)} {int(step) * i}" for i in range(e.lanes))
             return self.tmp(f"add {text} {base}, <{steps}>")
@@ -401,6 +408,8 @@ class FunctionEmitter:
 
     def shuffle(self, e: Any) -> str:
         kind = e.vectors[0].dtype
+        for v in e.vectors:
+            refuse_by_lane(v.dtype, "a choice of single lanes", e)
         if kind.lanes > 1 and len(e.vectors) <= 2 and len(e.indices) > 1:
             text, values = reg_type(kind), [self.expr(v) for v in e.vectors]
             order = ", ".join(f"i32 {int(const_value(i) or 0)}" for i in e.indices)
@@ -444,7 +453,7 @@ class FunctionEmitter:
     def load_at(self, pointer: str, kind: DataType, buffer: Buffer) -> str:
         text = f"load {mem_type(kind)}, ptr {pointer}, align {buffer.dtype.element.nbytes}"
         value = self.tmp(text, (text, self.epoch, self.writes.get(buffer.data, 0)))
-        return self.truth(value, kind) if kind.is_bool else value
+        return self.truth(value, kind) if kind.bits == 1 else value
 
     def truth(self, value: str, kind: DataType) -> str:
         """A byte, or a vector of bytes, as bool: every value but 0 is true."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...ir.dtype import BOOL, FLOAT32, INT32, DataType
-from .types import constant, reg_type
+from .types import constant, reg_type, vector_type
 
 if TYPE_CHECKING:
     from .emit import FunctionEmitter
@@ -53,7 +53,7 @@ def to_float(f: FunctionEmitter, kind: DataType, value: str) -> str:
     if kind.code == "bfloat":
         return b.as_float(b.op("shl", b.widen(value), 16))
     if f.module.native_half:
-        half = "half" if kind.lanes == 1 else f"<{kind.lanes} x half>"
+        half = vector_type("half", kind.lanes)
         held = f.tmp(f"bitcast {reg_type(kind)} {value} to {half}")
         return f.tmp(f"fpext {half} {held} to {reg_type(b.f32)}")
     bits = b.widen(value)
@@ -83,7 +83,7 @@ def from_float(f: FunctionEmitter, kind: DataType, value: str) -> str:
         quiet = b.op("or", b.op("lshr", bits, 16), 0x40)
         return b.narrow(b.pick(is_nan, quiet, rounded))
     if f.module.native_half:
-        half = "half" if kind.lanes == 1 else f"<{kind.lanes} x half>"
+        half = vector_type("half", kind.lanes)
         held = f.tmp(f"fptrunc {reg_type(b.f32)} {value} to {half}")
         return f.tmp(f"bitcast {half} {held} to {reg_type(kind)}")
     sign = b.op("lshr", b.op("and", bits, 0x80000000), 16)

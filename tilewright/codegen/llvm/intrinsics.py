@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ...ir.dtype import FLOAT32, DataType
+from ...ir.dtype import FLOAT32, INT64, DataType
 from ...ir.errors import LoweringError
 from ...ir.expr import Call, IntImm, Ramp, StringImm, const_value
 from ...ir.op import Op
 from .checks import checked, failed
 from .half import from_float, to_float
-from .types import constant, is_small_float, mem_type, reg_type
+from .types import constant, is_small_float, mem_type, reg_type, vector_suffix
 
 if TYPE_CHECKING:
     from .emit import FunctionEmitter
@@ -32,7 +32,7 @@ def _handles(*names: str) -> Callable[[Handler], Handler]:
 def suffix(kind: DataType) -> str:
     """How LLVM mangles a type into an intrinsic's name."""
     one = f"f{kind.bits}" if kind.is_float else f"i{kind.bits}"
-    return one if kind.lanes == 1 else f"v{kind.lanes}{one}"
+    return vector_suffix(one, kind.lanes)
 
 
 def intrinsic(f: FunctionEmitter, name: str, kind: DataType, *args: str, flags: str = "") -> str:
@@ -41,6 +41,15 @@ def intrinsic(f: FunctionEmitter, name: str, kind: DataType, *args: str, flags: 
     full = f"llvm.{name}.{suffix(kind)}"
     f.module.declare(f"declare {text} @{full}({', '.join([text] * len(args))})")
     return f.tmp(f"call {flags} {text} @{full}({', '.join(f'{text} {a}' for a in args)})")
+
+
+def refuse_by_lane(kind: DataType, what: str, e: Any) -> None:
+    """Refuse what is done lane by lane for a vector whose number of lanes only the hardware knows."""
+    if kind.is_scalable:
+        raise LoweringError(
+            f"`{e}` needs {what}, which the scalable vector type {kind} does not have: leave this statement out of "
+            "the vectorized loop, or split the loop by a constant factor"
+        )
 
 
 _FLOAT_INTRINSICS = {
@@ -71,6 +80,8 @@ _FLOAT_INTRINSICS = {
     "pow": "pow",
     "atan2": "atan2",
 }
+# Those that are instructions on vectors of any length; LLVM calls libm for the lanes of the others.
+_VECTOR_INSTRUCTIONS = frozenset(("sqrt", "fabs", "floor", "ceil", "trunc", "roundeven", "fma", "copysign"))
 # Functions without an LLVM intrinsic come from libm.
 _LIBM = ("log1p", "asinh", "acosh", "atanh", "erf", "fmod", "hypot", "nextafter")
 
@@ -78,6 +89,8 @@ _LIBM = ("log1p", "asinh", "acosh", "atanh", "erf", "fmod", "hypot", "nextafter"
 @_handles(*_FLOAT_INTRINSICS, *_LIBM)
 def _math(f: FunctionEmitter, e: Call) -> str:
     name, kind = e.op.short_name, e.dtype
+    if _FLOAT_INTRINSICS.get(name) not in _VECTOR_INSTRUCTIONS:
+        refuse_by_lane(kind, f"a call of {name} for each lane", e)
     args = [f.expr(a) for a in e.args]
     if is_small_float(kind):
         wide = FLOAT32.with_lanes(kind.lanes)
@@ -122,6 +135,7 @@ def _rsqrt(f: FunctionEmitter, e: Call) -> str:
 @_handles("sigmoid")
 def _sigmoid(f: FunctionEmitter, e: Call) -> str:
     kind = e.dtype
+    refuse_by_lane(kind, "a call of exp for each lane", e)
     value = f.expr(e.args[0])
     small = is_small_float(kind)
     wide = FLOAT32.with_lanes(kind.lanes) if small else kind
@@ -135,6 +149,7 @@ def _sigmoid(f: FunctionEmitter, e: Call) -> str:
 @_handles("ldexp")
 def _ldexp(f: FunctionEmitter, e: Call) -> str:
     kind, power = e.dtype, e.args[1].dtype
+    refuse_by_lane(kind, "a call of ldexp for each lane", e)
     value, exponent = f.expr(e.args[0]), f.expr(e.args[1])
     full = f"llvm.ldexp.{suffix(kind)}.{suffix(power)}"
     f.module.declare(f"declare {reg_type(kind)} @{full}({reg_type(kind)}, {reg_type(power)})")
@@ -201,7 +216,7 @@ def _classify(f: FunctionEmitter, e: Call) -> str:
 @_handles("if_then_else")
 def _if_then_else(f: FunctionEmitter, e: Call) -> str:
     condition = f.expr(e.args[0])
-    if e.args[0].dtype.lanes > 1:
+    if e.args[0].dtype.is_vector:
         text = reg_type(e.dtype)
         a, b = f.expr(e.args[1]), f.expr(e.args[2])
         return f.tmp(f"select {reg_type(e.args[0].dtype)} {condition}, {text} {a}, {text} {b}")
@@ -211,10 +226,30 @@ def _if_then_else(f: FunctionEmitter, e: Call) -> str:
 @_handles("likely")
 def _likely(f: FunctionEmitter, e: Call) -> str:
     value = f.expr(e.args[0])
-    if e.dtype.lanes > 1:
+    if e.dtype.is_vector:
         return value
     f.module.declare("declare i1 @llvm.expect.i1(i1, i1)")
     return f.effect(f"call i1 @llvm.expect.i1(i1 {value}, i1 true)")
+
+
+@_handles("vscale")
+def _vscale(f: FunctionEmitter, e: Call) -> str:
+    if not f.module.scalable:
+        raise LoweringError(
+            f"`{e}` is the length factor of scalable vectors, and the target for {f.module.triple} has none: name one "
+            "with SVE, such as `llvm -mtriple=aarch64-linux-gnu -mattr=+sve`"
+        )
+    return intrinsic(f, "vscale", e.dtype)
+
+
+@_handles("get_active_lane_mask")
+def _active_lanes(f: FunctionEmitter, e: Call) -> str:
+    """The lanes in which `base + lane < limit`: LLVM compares them as unsigned numbers, so they are counted from 0."""
+    base, limit = f.index64(e.args[0]), f.index64(e.args[1])
+    left = intrinsic(f, "smax", INT64, f.tmp(f"sub nsw i64 {limit}, {base}"), "0")
+    text, name = reg_type(e.dtype), f"llvm.get.active.lane.mask.{vector_suffix('i1', e.dtype.lanes)}.i64"
+    f.module.declare(f"declare {text} @{name}(i64, i64)")
+    return f.tmp(f"call {text} @{name}(i64 0, i64 {left})")
 
 
 @_handles("assume")
@@ -292,8 +327,8 @@ def _extern(f: FunctionEmitter, e: Call) -> str:
         raise LoweringError(f"call_extern takes the function's name first, not `{name}`")
     kinds, text = [a.dtype for a in e.args[1:]], "void" if e.dtype.code == "void" else reg_type(e.dtype)
     args = [f.expr(a) for a in e.args[1:]]
-    if e.op.short_name == "call_pure_extern" and any(k.lanes > 1 for k in kinds):
-        return _lane_calls(f, name.value, e.dtype, kinds, args)
+    if e.op.short_name == "call_pure_extern" and any(k.is_vector for k in kinds):
+        return _lane_calls(f, e, name.value, kinds, args)
     f.module.declare_extern(name.value, text, [reg_type(k) for k in kinds])
     listed = ", ".join(f"{reg_type(k)} {a}" for k, a in zip(kinds, args, strict=True))
     call = f"call {text} @{name.value}({listed})"
@@ -303,8 +338,10 @@ def _extern(f: FunctionEmitter, e: Call) -> str:
     return f.effect(call)
 
 
-def _lane_calls(f: FunctionEmitter, name: str, out: DataType, kinds: list[DataType], args: list[str]) -> str:
+def _lane_calls(f: FunctionEmitter, e: Call, name: str, kinds: list[DataType], args: list[str]) -> str:
     """A pure function applied lane by lane."""
+    out = e.dtype
+    refuse_by_lane(out, f"a call of {name} for each lane", e)
     one, lanes = reg_type(out.element), []
     f.module.declare_extern(name, one, [reg_type(k.element) for k in kinds])
     for i in range(out.lanes):

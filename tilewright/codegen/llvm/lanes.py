@@ -51,7 +51,9 @@ def private(index: PrimExpr, buffer: Any) -> TypeGuard[Ramp]:
     if buffer.scope_name != "local" or not contiguous(index):
         return False
     start, size = const_value(index.base), const_value(buffer.shape[0])
-    return start is not None and size is not None and start >= 0 and start + index.dtype.lanes <= size
+    if start is None or size is None or index.dtype.is_scalable:
+        return False
+    return start >= 0 and start + index.dtype.lanes <= size
 
 
 def unmasked(body: Stmt) -> frozenset[Var]:
@@ -67,6 +69,7 @@ def unmasked(body: Stmt) -> frozenset[Var]:
             continue
         held = found[buffer.data]
         start = const_value(index.base) if contiguous(index) else const_value(index)
+        start = None if index.dtype.is_scalable else start
         if held is None or start is None or changes or (predicate is not None and not private(index, buffer)):
             found[buffer.data] = None
             continue

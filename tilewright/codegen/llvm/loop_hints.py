@@ -42,7 +42,7 @@ def _is_tile(body: Stmt) -> bool:
     """Whether a loop's body keeps a register tile: unrolling it again would only cause spills."""
     count = 0
     for m in statements(body):
-        if isinstance(m, BufferStore) and m.value.dtype.lanes > 1:
+        if isinstance(m, BufferStore) and m.value.dtype.is_vector:
             count += 1
             if count >= _TILE:
                 return True

@@ -11,7 +11,7 @@ from ...ir.expr import Broadcast, BufferLoad, PrimExpr, Ramp, const_value
 from ...ir.functor import pre_order
 from ...ir.stmt import BufferStore, LetStmt, Stmt
 from .lanes import contiguous, private
-from .types import mem_type, reg_type, suffix
+from .types import mem_type, reg_type, suffix, vector_suffix, vector_type
 
 if TYPE_CHECKING:
     from .emit import FunctionEmitter
@@ -20,15 +20,17 @@ if TYPE_CHECKING:
 def load(f: FunctionEmitter, e: BufferLoad) -> str:
     """The value of a load, by the cheapest instructions that its index allows."""
     buffer, index = e.buffer, f.flat(e.buffer, e.indices)
-    if e.predicate is not None and index.dtype.lanes > 1 and not private(index, buffer):
+    if e.predicate is not None and index.dtype.is_vector and not private(index, buffer):
         return _masked_load(f, e, index)
     if index.dtype.lanes == 1:
         return f.load_at(f.address(buffer, index), buffer.dtype, buffer)
     if isinstance(index, Broadcast):
         value = f.load_at(f.address(buffer, index.value), buffer.dtype, buffer)
-        return f.splat(value, buffer.dtype, index.lanes)
+        return f.splat(value, buffer.dtype, index.dtype.lanes)
     if contiguous(index):
         return f.load_at(f.address(buffer, index.base), e.dtype, buffer)
+    if index.dtype.is_scalable:
+        return _masked_load(f, e, index)
     if _every_second(index) and not e.dtype.is_bool:
         return _every_second_load(f, e, index)
     lanes = [f.load_at(p, buffer.dtype, buffer) for p in f.addresses(buffer, index)]
@@ -69,20 +71,20 @@ def _masked_load(f: FunctionEmitter, e: BufferLoad, index: PrimExpr) -> str:
     if _every_second(index) and not e.dtype.is_bool:
         return _every_second_load(f, e, index)
     text, kind = mem_type(e.dtype), e.dtype
-    assert e.predicate is not None
-    mask, align = f"{reg_type(e.predicate.dtype)} {f.expr(e.predicate)}", e.buffer.dtype.element.nbytes
+    bits, align = vector_type("i1", kind.lanes), e.buffer.dtype.element.nbytes
+    mask = f"{bits} {'splat (i1 true)' if e.predicate is None else f.expr(e.predicate)}"
     if contiguous(index):
         name = f"llvm.masked.load.{suffix(kind)}.p0"
-        f.module.declare(f"declare {text} @{name}(ptr, i32, <{kind.lanes} x i1>, {text})")
+        f.module.declare(f"declare {text} @{name}(ptr, i32, {bits}, {text})")
         where = f"ptr {f.address(e.buffer, index.base)}, i32 {align}"
     else:
         pointers = _pointers(f, e.buffer, index)
-        name = f"llvm.masked.gather.{suffix(kind)}.v{kind.lanes}p0"
-        many = f"<{kind.lanes} x ptr>"
-        f.module.declare(f"declare {text} @{name}({many}, i32, <{kind.lanes} x i1>, {text})")
+        name = f"llvm.masked.gather.{suffix(kind)}.{vector_suffix('p0', kind.lanes)}"
+        many = vector_type("ptr", kind.lanes)
+        f.module.declare(f"declare {text} @{name}({many}, i32, {bits}, {text})")
         where = f"{many} {pointers}, i32 {align}"
     value = f.effect(f"call {text} @{name}({where}, {mask}, {text} zeroinitializer)")
-    return f.truth(value, kind) if kind.is_bool else value
+    return f.truth(value, kind) if kind.bits == 1 else value
 
 
 def _pointers(f: FunctionEmitter, buffer: Buffer, index: PrimExpr) -> str:
@@ -98,11 +100,11 @@ def store(f: FunctionEmitter, s: Any) -> None:
     """A store of a scalar or of the lanes of a vector, by the cheapest instructions that its index allows."""
     buffer, index, kind = s.buffer, f.flat(s.buffer, s.indices), s.value.dtype
     value = f.expr(s.value)
-    if kind.is_bool:
+    if kind.bits == 1:
         value = f.tmp(f"zext {reg_type(kind)} {value} to {mem_type(kind)}")
     f.wrote(buffer.data)
     align = buffer.dtype.element.nbytes
-    if s.predicate is not None and index.dtype.lanes > 1:
+    if s.predicate is not None and index.dtype.is_vector:
         if not private(index, buffer):
             _masked_store(f, s, index, value)
             return
@@ -123,6 +125,8 @@ def store(f: FunctionEmitter, s: Any) -> None:
         if f.streaming and buffer.data in f.streaming and kind.nbytes in (16, 32, 64):
             align, past = kind.nbytes, ", !nontemporal !2"
         f.emit(f"store {mem_type(kind)} {value}, ptr {pointer}, align {align}{past}")
+    elif kind.is_scalable:
+        _masked_store(f, s, index, value)
     else:
         one = mem_type(buffer.dtype)
         for i, pointer in enumerate(f.addresses(buffer, index)):
@@ -134,15 +138,17 @@ def _masked_store(f: FunctionEmitter, s: Any, index: PrimExpr, value: str) -> No
     """A store of the lanes where the predicate holds; no other memory is accessed."""
     kind, align = s.value.dtype, s.buffer.dtype.element.nbytes
     text, lanes = mem_type(kind), kind.lanes
-    mask = f"<{lanes} x i1> {f.expr(s.predicate)}"
+    bits = vector_type("i1", lanes)
+    mask = f"{bits} {'splat (i1 true)' if s.predicate is None else f.expr(s.predicate)}"
     if contiguous(index):
         name = f"llvm.masked.store.{suffix(kind)}.p0"
-        f.module.declare(f"declare void @{name}({text}, ptr, i32, <{lanes} x i1>)")
+        f.module.declare(f"declare void @{name}({text}, ptr, i32, {bits})")
         where = f"ptr {f.address(s.buffer, index.base)}, i32 {align}"
     else:
-        name = f"llvm.masked.scatter.{suffix(kind)}.v{lanes}p0"
-        f.module.declare(f"declare void @{name}({text}, <{lanes} x ptr>, i32, <{lanes} x i1>)")
-        where = f"<{lanes} x ptr> {_pointers(f, s.buffer, index)}, i32 {align}"
+        name = f"llvm.masked.scatter.{suffix(kind)}.{vector_suffix('p0', lanes)}"
+        many = vector_type("ptr", lanes)
+        f.module.declare(f"declare void @{name}({text}, {many}, i32, {bits})")
+        where = f"{many} {_pointers(f, s.buffer, index)}, i32 {align}"
     f.emit(f"call void @{name}({text} {value}, {where}, {mask})")
 
 
@@ -188,7 +194,7 @@ def _every_second(index: PrimExpr) -> bool:
         isinstance(index, Ramp)
         and const_value(index.stride) == 2
         and index.base.dtype.lanes == 1
-        and index.lanes in (4, 8, 16, 32)
+        and index.dtype.lanes in (4, 8, 16, 32)
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -135,8 +136,11 @@ _FIRST_LOOP = 100
 class ModuleEmitter:
     """Collects the text of a module; `text()` returns it."""
 
-    def __init__(self, triple: str, *, native_half: bool = True, fast_math: bool = False) -> None:
+    def __init__(
+        self, triple: str, *, native_half: bool = True, fast_math: bool = False, scalable: bool = False
+    ) -> None:
         self.triple = triple
+        self.scalable = scalable  # whether there are vectors whose length only the hardware knows
         # The type size_t of C.
         self.size_type = "i32" if triple.startswith(_NARROW) else "i64"
         self.native_half = native_half
@@ -311,4 +315,6 @@ def _escaped(data: bytes) -> str:
 
 
 def _clean(name: str) -> str:
-    return "".join(c if c.isalnum() or c == "_" else "_" for c in name)
+    """A name as LLVM reads it without quotes; one that begins with a digit would be the number of a value."""
+    made = re.sub(r"[^A-Za-z0-9_]", "_", name)
+    return f"_{made}" if made[:1].isdigit() else made

@@ -17,7 +17,7 @@ def is_small_float(kind: DataType) -> bool:
 
 
 def _scalar(kind: DataType, memory: bool) -> str:
-    if kind.is_bool:
+    if kind.bits == 1:
         return "i8" if memory else "i1"
     if kind.is_integral or is_small_float(kind):
         return f"i{kind.bits}"
@@ -28,24 +28,32 @@ def _scalar(kind: DataType, memory: bool) -> str:
     return _FLOATS[kind.element]
 
 
+def vector_type(one: str, lanes: int) -> str:
+    """The type of a vector; the lanes below 0 of a scalable one are multiples of `vscale`."""
+    return one if lanes == 1 else f"<{lanes} x {one}>" if lanes > 0 else f"<vscale x {-lanes} x {one}>"
+
+
+def vector_suffix(one: str, lanes: int) -> str:
+    """How the names of overloaded intrinsics end for a vector: `v16f32`, or `nxv4f32` for a scalable one."""
+    return one if lanes == 1 else f"v{lanes}{one}" if lanes > 0 else f"nxv{-lanes}{one}"
+
+
 @cache
 def reg_type(kind: DataType) -> str:
     """The type of a value in a register."""
-    one = _scalar(kind, False)
-    return one if kind.lanes == 1 else f"<{kind.lanes} x {one}>"
+    return vector_type(_scalar(kind, False), kind.lanes)
 
 
 @cache
 def mem_type(kind: DataType) -> str:
     """The type of a value in memory: a bool takes a byte."""
-    one = _scalar(kind, True)
-    return one if kind.lanes == 1 else f"<{kind.lanes} x {one}>"
+    return vector_type(_scalar(kind, True), kind.lanes)
 
 
 def suffix(kind: DataType) -> str:
     """How the names of overloaded intrinsics end for values in memory: `v16f32`."""
     one = {"float": "f32", "double": "f64", "ptr": "p0"}.get(name := _scalar(kind, True), name)
-    return one if kind.lanes == 1 else f"v{kind.lanes}{one}"
+    return vector_suffix(one, kind.lanes)
 
 
 def constant(kind: DataType, value: int | float) -> str:
