@@ -261,7 +261,7 @@ def test_rfactor_where_a_condition_ties_loops_together(expect, refused):
     expect(
         refused(sch, lambda: sch.rfactor(c)),
         """
-        rfactor(i_j_k_fused_2): the condition `i_j_k_fused_0 * 9 + i_j_k_fused_1 * 3 + i_j_k_fused_2 < 12` uses both spatial and reduction loops
+        rfactor(i_j_k_fused_2): the condition `(i_j_k_fused_0 * 3 + i_j_k_fused_1) * 3 + i_j_k_fused_2 < 12` uses both spatial and reduction loops
           at test_legality.py:LINE
 
           | …

@@ -414,7 +414,7 @@ def test_digits_of_two_iterators_share_an_index(size, apart):
 def test_what_the_predicate_leaves_one_value_of_is_known():
     """Of the fused loop only the even iterations run, and `i // 2` tells these apart."""
     sch = tir.Schedule(computed((2,), ((2,), doubled)))
-    outer, inner = sch.split(sch.get_loops("B")[0], [2, None])
+    outer, inner = sch.split(sch.get_loops("B")[0], [2, None], preserve_unit_iters=False)
     first, second = sch.split(inner, [2, None])
     sch.parallel(sch.fuse(outer, first))
     keeps(sch)

@@ -452,11 +452,18 @@ def test_loops_of_one_iteration_keep_their_place_in_bindings_if_asked(agree, kee
     agree(copy2d, sch.mod["main"], *arrays(copy2d))
 
 
-def test_kept_loops_of_one_iteration_take_no_part_in_the_guard(agree):
+@pytest.mark.parametrize(
+    "keep, bound, guard",
+    [
+        (True, "j_0 * 15 + j_1 * 5 + j_2", "(j_0 * 3 + j_1) * 5 + j_2 < 12"),
+        (False, "j_1 * 5 + j_2", "j_1 * 5 + j_2 < 12"),
+    ],
+)
+def test_loops_of_one_iteration_in_the_guard(agree, keep, bound, guard):
     sch, (_i, j) = loops_of(copy2d, "B")
-    sch.split(j, [1, None, 5], preserve_unit_iters=True)
-    assert _bindings(sch) == ["i", "j_0 * 15 + j_1 * 5 + j_2"]
-    assert "T.where(j_1 * 5 + j_2 < 12)" in sch.mod.script()
+    sch.split(j, [1, None, 5], preserve_unit_iters=keep)
+    assert _bindings(sch) == ["i", bound]
+    assert f"T.where({guard})" in sch.mod.script()
     agree(copy2d, sch.mod["main"], *arrays(copy2d))
     again = tvm.tir.Schedule(copy2d)
     sch.trace.apply_to_schedule(again)

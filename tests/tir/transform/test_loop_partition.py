@@ -125,9 +125,9 @@ def test_tiles_of_a_symbolic_size(expect, agree):
         def main(a: T.handle):
             n = T.int32()
             A = T.match_buffer(a, (n,), "int32")
-            for io, ii in T.grid(T.max(n // 4, 0), 4):
+            for io, ii in T.grid(n // 4, 4):
                 A[io * 4 + ii] = io
-            for io in T.serial(T.max(n // 4, 0), T.max(n // 4, 0) + ((n + 3) // 4 - T.max(n // 4, 0))):
+            for io in T.serial(n // 4, n // 4 + (n % 4 + 3) // 4):
                 for ii in range(n - io * 4):
                     A[io * 4 + ii] = io
         """,

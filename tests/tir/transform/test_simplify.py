@@ -256,6 +256,25 @@ def test_meaning(func):
     assert_same(func, made)
 
 
+def test_sizes_of_buffers_are_not_negative(expect):
+    @T.prim_func(private=True)
+    def before(a: T.handle):
+        n = T.int64()
+        A = T.match_buffer(a, (n * 32 - 1,), "float32")
+        A[T.min(T.int64(1), n)] = T.float32(0)
+
+    expect(
+        simple(before),
+        """
+        @T.prim_func(private=True)
+        def main(a: T.handle):
+            n = T.int64()
+            A = T.match_buffer(a, (n * T.int64(32) - T.int64(1),))
+            A[T.int64(1)] = T.float32(0)
+        """,
+    )
+
+
 def test_a_store_of_an_element_to_its_own_place_goes(expect):
     @T.prim_func
     def f(A: T.Buffer((8,), "float32"), n: T.int32):

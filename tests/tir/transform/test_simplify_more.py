@@ -217,25 +217,6 @@ def test_buffers_that_may_overlap_are_not_followed(apart):
     assert isinstance(made.body[-1], tir.BufferStore if apart else tir.IfThenElse)
 
 
-def test_sizes_of_buffers_are_not_negative(expect):
-    @T.prim_func(private=True)
-    def before(a: T.handle):
-        n = T.int64()
-        A = T.match_buffer(a, (n * 32 - 1,), "float32")
-        A[T.min(T.int64(1), n)] = T.float32(0)
-
-    expect(
-        proved(before),
-        """
-        @T.prim_func(private=True)
-        def main(a: T.handle):
-            n = T.int64()
-            A = T.match_buffer(a, (n * T.int64(32) - T.int64(1),))
-            A[T.int64(1)] = T.float32(0)
-        """,
-    )
-
-
 def test_conditions_as_conjunctions_of_disjunctions(expect, agree):
     @T.prim_func(private=True)
     def before(A: T.Buffer((4,), "bool"), i: T.int32, j: T.int32):

@@ -16,10 +16,10 @@ from typing import Any
 from ...arith import IterMapLevel, detect_iter_map
 from ...ir.buffer import Buffer
 from ...ir.equal import structural_equal
-from ...ir.expr import BufferLoad, IntImm, IterVar, PrimExpr, Ramp, Range, Var, const
+from ...ir.expr import BufferLoad, IntImm, IterVar, PrimExpr, Ramp, Range, Var, const, convert
 from ...ir.function import PrimFunc
 from ...ir.functor import pre_order
-from ...ir.ops import add, mul
+from ...ir.ops import add, cast, mul
 from ...ir.stmt import BlockRealize, BufferStore, For, SeqStmt, Stmt
 
 # An attribute of functions: pairs of parameters by number, one that is written and one that may be the same array.
@@ -122,7 +122,7 @@ def _scalar(e: PrimExpr, lanes: dict[Var, Range]) -> PrimExpr:
     if not isinstance(e, Ramp):
         return e
     lane = Var("lane", e.base.dtype)
-    lanes[lane] = Range(const(0, e.base.dtype), const(e.lanes, e.base.dtype))
+    lanes[lane] = Range(const(0, e.base.dtype), cast(e.base.dtype, convert(e.lanes)))
     return add(e.base, mul(e.stride, lane))
 
 

@@ -19,7 +19,7 @@ class _Check(AnalyzedMutator):
 
     def _access(self, n: BufferLoad | BufferStore) -> Any:
         for i, (index, dim) in enumerate(zip(n.indices, n.buffer.shape, strict=True)):
-            if index.dtype.lanes > 1:
+            if index.dtype.is_vector:
                 continue
             if self.ana.can_prove(index < 0) or self.ana.can_prove(index >= dim):
                 self.found.append(f"{n.buffer.name}: index `{index}` of dimension {i} is not in 0 … {dim}")

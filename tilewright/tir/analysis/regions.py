@@ -130,7 +130,7 @@ class _Accesses(Visitor):
     def point(self, index: PrimExpr) -> IntervalSet:
         if self.lets:
             index = substitute(index, self.lets)
-        if index.dtype.lanes > 1:
+        if index.dtype.is_vector:
             lanes = IntSet.vector(index)
             if lanes.as_range() is None or not self.domains:
                 return lanes

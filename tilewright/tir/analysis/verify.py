@@ -255,7 +255,7 @@ class _Kernels(Visitor):
             self.shared += size
 
     def vector(self, dtype: Any) -> None:
-        if dtype.lanes > 1:
+        if dtype.is_vector:
             self.limit("max_vector_bytes", dtype.nbytes)
 
     def visit_BufferLoad(self, n: BufferLoad) -> None:

@@ -20,7 +20,11 @@ def used_whole(view: Buffer, body: Stmt) -> str | None:
             return "through its pointer"
         if isinstance(n, (BufferLoad, BufferStore)) and n.buffer is view and n.indices:
             last = n.indices[-1]
-            if isinstance(last, Ramp) and len(view.shape) > 1 and (wide is None or last.lanes > wide):
+            if (
+                isinstance(last, Ramp)
+                and len(view.shape) > 1
+                and (wide is None or last.dtype.is_scalable or last.lanes > wide)
+            ):
                 return f"as vectors of {last.lanes}"
     return None
 

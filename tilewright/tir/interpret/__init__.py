@@ -22,12 +22,15 @@ from typing import Any
 
 from ...ir.function import PrimFunc
 from ...ir.module import IRModule
+from ...ir.ops import LARGEST_VSCALE
 from ...ir.sharing import check_written_out
 from .expressions import Options
 from .program import program_of, run_function
 from .report import InterpreterError
 
 __all__ = ["InterpreterError", "interpret", "python_source"]
+
+_LENGTHS = frozenset(1 << i for i in range(LARGEST_VSCALE.bit_length()))
 
 
 def interpret(
@@ -38,13 +41,14 @@ def interpret(
     check_unwritten: bool = True,
     check_regions: bool = False,
     outputs: Iterable[str] = (),
+    vscale: int = 1,
     module: IRModule | None = None,
 ) -> Any:
     """Run a function on arrays, which are written in place; returns the value of `T.ret`, else None.
 
     Arrays may be NumPy's, PyTorch's, or anything that shares its memory as one; scalars are Python's.
     `check_regions` checks each access against the reads and writes that its block declares. Parameters named in
-    `outputs` count as uninitialized at the start. `module` holds the
+    `outputs` count as uninitialized at the start. Scalable vectors have the length factor `vscale`. `module` holds the
     functions that calls refer to; given a module in place of a function, its only one or "main" runs.
     """
     if isinstance(func, IRModule):
@@ -52,8 +56,10 @@ def interpret(
         func = _entry(func)
     if not isinstance(func, PrimFunc):
         raise TypeError(f"interpret takes a PrimFunc or an IRModule, not {type(func).__name__}")
+    if vscale not in _LENGTHS:
+        raise ValueError(f"interpret: vscale={vscale} is not a power of two from 1 to {LARGEST_VSCALE}")
     check_written_out(func, "interpret")
-    options = Options(detect_races, check_bounds, check_unwritten, check_regions, tuple(outputs))
+    options = Options(detect_races, check_bounds, check_unwritten, check_regions, tuple(outputs), vscale)
     return run_function(func, args, options, module)
 
 

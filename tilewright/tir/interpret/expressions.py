@@ -22,13 +22,14 @@ _DEEP = 40  # nesting at which an expression gets a function of its own: Python'
 
 @dataclass(frozen=True)
 class Options:
-    """The checks to make while a program runs."""
+    """The checks to make while a program runs, and the length of its scalable vectors."""
 
     detect_races: bool = True
     check_bounds: bool = True
     check_unwritten: bool = True
     check_regions: bool = False
     outputs: tuple[str, ...] = ()
+    vscale: int = 1
 
 
 class ExprTranslator:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ...arith.scalable import has_vscale, with_vscale
 from ...ir.deep import deep_programs
 from ...ir.expr import PrimExpr, Var
 from ...ir.function import PrimFunc
@@ -29,9 +30,11 @@ class Program:
 
     def __init__(self, func: PrimFunc, options: Options) -> None:
         name = str(func.attrs.get("global_symbol", "main"))
-        t = StmtTranslator(func, options)
         try:
             with deep_programs(), np.errstate(all="ignore"):
+                if has_vscale(func.body):
+                    func = func.replace(body=with_vscale(func.body, options.vscale))
+                t = StmtTranslator(func, options)
                 frame = t.translate()
         except InterpreterError as error:
             error.function = error.function or name

@@ -74,7 +74,7 @@ def check_plain_accesses(sch: Schedule, me: BlockRealize, buffer: Buffer, what: 
         elif points_to(n, buffer):
             refuse(f"a pointer to {name} is passed on, so it is not known which elements are used", at=me)
         elif isinstance(n, (BufferLoad, BufferStore)):
-            if n.buffer is buffer and any(i.dtype.lanes > 1 for i in n.indices):
+            if n.buffer is buffer and any(i.dtype.is_vector for i in n.indices):
                 refuse(f"{name} is used by vectors already", at=me)
             if n.buffer is not buffer and n.buffer.data is buffer.data:
                 refuse(f"the memory of {name} is seen as {n.buffer.name} too", at=me)

@@ -181,7 +181,7 @@ def may_leave_unwritten(sch: Schedule, writer: BlockRealize, region: BufferRegio
 def _scatters(body: Stmt, region: BufferRegion) -> bool:
     """Whether no store in the body of a block is known to write all of a region over the loops of the body."""
     stores = [n for n in pre_order(body) if isinstance(n, BufferStore) and n.buffer is region.buffer]
-    if not stores or any(i.dtype.lanes > 1 for n in stores for i in n.indices):
+    if not stores or any(i.dtype.is_vector for n in stores for i in n.indices):
         return False
     loops = {n.loop_var: n.dom for n in pre_order(body) if isinstance(n, For)}
     return not any(covered(Analyzer(), _stored_box(n, loops), _whole(region)) for n in stores)

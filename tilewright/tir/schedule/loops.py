@@ -8,10 +8,13 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from ...arith import Analyzer
+from ...arith.scalable import for_each_vscale, has_vscale
+from ...homes import home_of
 from ...ir.equal import structural_equal
 from ...ir.expr import BufferLoad, FloorMod, IterVar, PrimExpr, Var, const, const_value, convert
 from ...ir.functor import Mutator, pre_order, substitute, vars_used
 from ...ir.ops import (
+    LARGEST_VSCALE,
     add,
     ceildiv,
     conjunction,
@@ -35,6 +38,9 @@ if TYPE_CHECKING:
     from .schedule import Schedule
 
 
+_SVE_VSCALE = 16  # vectors of 2048 bits
+
+
 class _Rebind(Mutator):
     """A rewriter that replaces loop variables in bindings and bounds."""
 
@@ -44,6 +50,8 @@ class _Rebind(Mutator):
         self.table, self.ana, self.condition = table, ana, condition
         self.counters = {*outer, *table}  # the variables of loops around
         self.made = {v for e in table.values() for v in vars_used(e)}
+        # `i_0 * (vscale * 4) + i_1`: the product is the length of a vector, and is kept as such.
+        self.scalable = any(map(has_vscale, table.values()))
 
     def visit_Var(self, n: Var) -> PrimExpr:
         return self.table.get(n, n)
@@ -94,8 +102,8 @@ class _Rebind(Mutator):
     def moved(self, e: PrimExpr, fewer: bool = False) -> PrimExpr:
         """An expression with the new loops in it, simpler; with `fewer`, above all without them if they say nothing."""
         made = self.visit(e)
-        if made is e:
-            return e
+        if made is e or self.scalable:
+            return made
         plain = self.ana.simplify(made)
         # `(o*32 + i) % 10` says that one position is taken apart, `(o*2 + i) % 10` does not any more.
         if fewer and vars_used(made) & self.made and not vars_used(plain) & self.made:
@@ -160,6 +168,7 @@ def split(
     known = [f for f in given if f is not None]
     inferred = ana.simplify(ceildiv(n.extent, product(known))) if len(known) < len(given) else None
     sizes = [_size(f, inferred, kind) for f in given]
+    sizes = [ana.simplify(s) if has_vscale(s) else s for s in sizes]  # `4 * vscale` in its one form
     whole = product(sizes)
     if inferred is None and not ana.can_prove(less(n.extent, add(whole, const(1, whole.dtype)))):
         refuse(
@@ -171,6 +180,8 @@ def split(
     variables = [Var(name, kind) for name in chosen]
     position = _horner(variables, sizes, kind)
     exact = ana.can_prove_equal(whole, n.extent)
+    if disable_predication and has_vscale(whole):
+        exact = for_each_vscale(whole.equal(n.extent), ana.can_prove, _largest_vscale())
     if disable_predication and not exact:
         refuse(
             f"the factors make {ana.simplify(whole)} iterations and loop `{n.loop_var.name}` has {n.extent}: without a "
@@ -181,9 +192,11 @@ def split(
         )
     if not exact:
         _check_steps_choose(sch, n)
-    # A part that runs once has no say in the condition, nor is it seen in the bindings.
+    # Without `preserve_unit_iters` a part that runs once is seen neither in the condition nor in the bindings.
     once = {v: const(0, kind) for v, s in zip(variables, sizes, strict=True) if is_one(s)}
-    counted = ana.simplify(substitute(position, once)) if once else position
+    counted = _nested(variables, sizes, kind)
+    if once and not preserve_unit_iters:
+        counted = ana.simplify(substitute(counted, once))
     condition = None if exact else less(counted, n.extent)
     if not is_zero(n.min):
         position = add(n.min, position)
@@ -267,12 +280,25 @@ def _size(factor: PrimExpr | None, inferred: PrimExpr | None, kind: str) -> Prim
     return size if value is None else const(int(value), kind)
 
 
+def _largest_vscale() -> int:
+    """The greatest length factor of scalable vectors on the current target."""
+    target = home_of("targets").Target.current()
+    return _SVE_VSCALE if target is not None and target.arch == "aarch64" else LARGEST_VSCALE
+
+
 def _horner(variables: Sequence[Var], sizes: Sequence[PrimExpr], kind: str) -> PrimExpr:
     """The position as a sum of loop variables times their strides: `i_0*8 + i_1*2 + i_2`."""
     total: PrimExpr = const(0, kind)
     for i, v in enumerate(variables):
         total = add(total, mul(v, product(sizes[i + 1 :]) if sizes[i + 1 :] else const(1, kind)))
     return total
+
+
+def _nested(variables: Sequence[Var], sizes: Sequence[PrimExpr], kind: str) -> PrimExpr:
+    """The position as nested products, the form of predicates: `(i_0*4 + i_1)*2 + i_2`."""
+    return reduce(
+        lambda at, part: add(mul(at, part[1]), part[0]), zip(variables, sizes, strict=True), const(0, kind)
+    )
 
 
 def _check_factors(n: For, factors: Sequence[PrimExpr | None]) -> None:
@@ -324,15 +350,11 @@ def fuse(sch: Schedule, *loops: LoopRV, preserve_unit_iters: bool = False, name:
     kind = nest[0].loop_var.dtype
     fused = Var(name or "_".join(x.loop_var.name for x in nest) + "_fused", kind)
     total = ana.simplify(product(x.extent for x in nest))
-    table: dict[Var, PrimExpr] = {}
-    rest: PrimExpr = fused
-    for i, x in reversed(list(enumerate(nest))):
-        if is_zero(total):  # it never runs, and there is no dividing by its extents
-            table[x.loop_var] = x.min
-            continue
-        value = rest if i == 0 else floormod(rest, x.extent)
-        table[x.loop_var] = value if is_zero(x.min) else add(x.min, value)
-        rest = floordiv(rest, x.extent)
+    if is_zero(total):  # it never runs, and there is no dividing by its extents
+        table = {x.loop_var: x.min for x in nest}
+    else:
+        parts = _parts(fused, [x.extent for x in nest])
+        table = {x.loop_var: p if is_zero(x.min) else add(x.min, p) for x, p in zip(nest, parts, strict=True)}
     with ana.scope():
         if not (preserve_unit_iters and is_one(total)):
             ana.bind_loop(fused, const(0, kind), total)
@@ -342,6 +364,16 @@ def fuse(sch: Schedule, *loops: LoopRV, preserve_unit_iters: bool = False, name:
     for loop in loops:
         sch.forget(loop.var, f"fuse({', '.join(x.loop_var.name for x in nest)})")
     return LoopRV(fused)
+
+
+def _parts(fused: Var, extents: Sequence[PrimExpr]) -> list[PrimExpr]:
+    """The positions in the loops of a nest at a position of the loop that they are fused to."""
+    made: list[PrimExpr] = []
+    rest: PrimExpr = fused
+    for i, extent in reversed(list(enumerate(extents))):
+        made.append(rest if i == 0 else floormod(rest, extent))
+        rest = floordiv(rest, extent)
+    return made[::-1]
 
 
 def _check_starts(sch: Schedule, nest: list[For], ana: Analyzer) -> None:

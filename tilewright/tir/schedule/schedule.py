@@ -177,11 +177,13 @@ class Schedule:
         write_html(self, path)
 
     def get(self, rand_var_or_sref: Any) -> Any:
-        """The statement that a handle stands for."""
+        """The statement that a handle, or a reference from `get_sref`, stands for."""
         if isinstance(rand_var_or_sref, LoopRV):
             return self.loop(rand_var_or_sref)
         if isinstance(rand_var_or_sref, BlockRV):
             return self.realize(rand_var_or_sref).block
+        if isinstance(rand_var_or_sref, StmtSRef):
+            return rand_var_or_sref.stmt
         return rand_var_or_sref
 
     def get_sref(self, rand_var: Any) -> StmtSRef:

@@ -5,9 +5,22 @@ Those of x86, ARM and NVIDIA's GPUs (`x86`, `arm_cpu`, `dot_product_common`, `cu
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Any
+
 from ...absent import attributes
-from .intrin import TensorIntrin
+from .intrin import BUILT_IN, TensorIntrin
 
 __all__ = ["TensorIntrin"]
 
-__getattr__ = attributes(__name__)
+_absent = attributes(__name__)
+
+
+def __getattr__(name: str) -> Any:
+    """The names of the intrinsics, which are in the modules of their targets."""
+    if name.endswith("_INTRIN"):
+        for module in BUILT_IN:
+            found = getattr(import_module(f"{__name__}.{module}"), name, None)
+            if found is not None:
+                return found
+    return _absent(name)

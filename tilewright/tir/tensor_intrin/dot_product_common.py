@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...ir.function import PrimFunc
 from ..script import from_source
 from .intrin import built_in
 
@@ -27,15 +28,16 @@ _DOT_DESC = """\
 """
 
 
-def register_dot(name: str, lanes: int, kinds: tuple[str, str, str], impl: str) -> None:
+def register_dot(name: str, lanes: int, kinds: tuple[str, str, str], impl: str) -> PrimFunc:
     """Register C[i] += Σ A[k] * B[i, k] over four k and `lanes` i, done by the statements in `impl`.
 
-    B lies in memory as one vector, and C as another.
+    B lies in memory as one vector, and C as another. Returns the description.
     """
     a, b, c = kinds
     facts: dict[str, Any] = {"lanes": lanes, "a": a, "b": b, "c": c, "all": 4 * lanes}
     desc, done = (from_source((_DOT + part).format(**facts)) for part in (_DOT_DESC, _indented(impl)))
     built_in(name, desc, done)
+    return desc
 
 
 def _indented(text: str) -> str:

@@ -12,7 +12,7 @@ from ...ir.equal import structural_equal
 from ...ir.function import PrimFunc
 from ...ir.stmt import Block, BlockRealize
 
-_BUILT_IN: tuple[str, ...] = ("x86", "arm_cpu", "dot_product_common", "cuda")
+BUILT_IN: tuple[str, ...] = ("x86", "arm_cpu", "dot_product_common", "cuda")
 _table: dict[str, TensorIntrin] = {}
 _later: dict[
     str, Callable[[], tuple[PrimFunc, PrimFunc]]
@@ -138,7 +138,7 @@ def _kind(b: Buffer) -> str:
 
 def _load() -> None:
     """Load the built-in intrinsics at the first use of the table."""
-    global _BUILT_IN
-    names, _BUILT_IN = _BUILT_IN, ()
+    global BUILT_IN
+    names, BUILT_IN = BUILT_IN, ()
     for name in names:
         importlib.import_module(f"{__package__}.{name}")

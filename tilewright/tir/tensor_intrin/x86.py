@@ -9,7 +9,7 @@ AVX512_DOT_16x4_INTRIN = "dot_16x4_avx512"
 
 _KINDS = ("uint8", "int8", "int32")
 
-register_dot(
+dot_product_16x4_u8i8i32_desc = register_dot(
     VNNI_DOT_16x4_INTRIN,
     16,
     _KINDS,

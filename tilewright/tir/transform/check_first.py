@@ -27,7 +27,7 @@ def check_first(func: PrimFunc) -> PrimFunc:
     stores. Data under a condition stays where it is, and so does data that one of the stores may change.
     Needs: flat buffers, unrolled loops.
     """
-    if not any(m.__class__ is Call and m.op is _CHECKED and m.dtype.lanes > 1 for m in pre_order(func.body)):
+    if not any(m.__class__ is Call and m.op is _CHECKED and m.dtype.is_vector for m in pre_order(func.body)):
         return func
     return _CheckFirst().run(func)
 
@@ -85,4 +85,4 @@ class _Named(Mutator):
 
 
 def _is_checked(e: PrimExpr) -> bool:
-    return isinstance(e, Call) and e.op is _CHECKED and e.dtype.lanes > 1
+    return isinstance(e, Call) and e.op is _CHECKED and e.dtype.is_vector

@@ -127,7 +127,7 @@ class _Term:
             return False
         if isinstance(e, Call):
             return e.op is not _LIKELY and bool(e.op.vectorizable)
-        if e.dtype.is_bool and e.dtype.lanes > 1:
+        if e.dtype.is_bool and e.dtype.is_vector:
             return False  # a mask costs nothing, and is often a constant
         if isinstance(e, BufferLoad):
             return False  # loading again is cheaper than a register that is live across the loops between

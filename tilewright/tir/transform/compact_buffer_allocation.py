@@ -245,7 +245,7 @@ class _Accesses:
         for low, high in ranges:
             lo, hi = _ends(low, high, loops, cuts)
             for e in (lo, hi):
-                if not isinstance(e, PrimExpr) or e.dtype.lanes > 1 or _unbounded(e):
+                if not isinstance(e, PrimExpr) or e.dtype.is_vector or _unbounded(e):
                     self.opaque = True
                     return
                 used = vars_used(e)

@@ -48,7 +48,7 @@ class Divisors:
             return self.is_positive(e.value)
         if isinstance(e, Ramp):
             return self.is_positive(e.base) and self._not_negative(e.stride)
-        if e.dtype.lanes > 1:
+        if e.dtype.is_vector:
             return False
         if isinstance(e, IntImm):
             return e.value > 0

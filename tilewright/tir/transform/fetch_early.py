@@ -105,7 +105,7 @@ class _Loads:
         (index,) = load.indices
         place = index.base if isinstance(index, Ramp) else index
         key = (load.buffer, str(place))
-        if place.dtype.lanes > 1 or not self.known(place) or key in self.seen:
+        if place.dtype.is_vector or not self.known(place) or key in self.seen:
             return
         self.seen.add(key)
         hint = asked_for(load.buffer, place, EARLY)

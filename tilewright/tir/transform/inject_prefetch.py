@@ -69,7 +69,7 @@ def _hints(loop: For, name: str, ahead: int, cache: int) -> list[Stmt]:
     seen: set[str] = set()
     out: list[Stmt] = []
     for m in pre_order(loop.body):
-        if not isinstance(m, BufferLoad) or m.buffer.data.name != name or m.dtype.lanes > 1:
+        if not isinstance(m, BufferLoad) or m.buffer.data.name != name or m.dtype.is_vector:
             continue
         far = _from_line_to_line(m, inner)
         near = {v: Range.from_min_extent(f.min, f.extent) for v, f in inner.items() if f not in far}

@@ -9,7 +9,7 @@ from ...ir.expr import And, BufferLoad, Call, Let, Or, PrimExpr, Ramp, Select, S
 from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, substitute
 from ...ir.op import Op
-from ...ir.ops import add, greater_equal, less, logical_and, logical_not, mul
+from ...ir.ops import add, cast, greater_equal, less, logical_and, logical_not, mul, sub
 from ...ir.stmt import AssertStmt, BufferStore, Evaluate, Stmt, While, seq
 
 _IF, _ADDRESS = Op.get("tir.if_then_else"), Op.get("tir.address_of")
@@ -80,7 +80,7 @@ def _checks(e: PrimExpr) -> list[_Check]:
 
 
 def _under(condition: PrimExpr, e: PrimExpr) -> list[_Check]:
-    if condition.dtype.lanes > 1:
+    if condition.dtype.is_vector:
         return []
     true = const(True, "bool")
     return [(Call(c.dtype, _IF, (condition, c, true)), text) for c, text in _checks(e)]
@@ -95,9 +95,10 @@ def _inside(n: BufferLoad | BufferStore) -> list[_Check]:
             stride = const_value(index.stride)
             if stride is None:
                 continue
-            end = add(index.base, mul(index.stride, const(index.dtype.lanes - 1, index.base.dtype)))
+            more = cast(index.base.dtype, sub(index.lanes, 1))
+            end = add(index.base, mul(index.stride, more))
             first, last = (index.base, end) if stride >= 0 else (end, index.base)
-        if first.dtype.lanes > 1 or n.predicate is not None:
+        if first.dtype.is_vector or n.predicate is not None:
             continue
         holds = logical_and(greater_equal(first, const(0, first.dtype)), less(last, size))
         name = f"{n.buffer.name}[{', '.join(map(str, n.indices))}]"

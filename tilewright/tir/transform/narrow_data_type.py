@@ -26,7 +26,7 @@ from ...ir.expr import (
 from ...ir.function import PrimFunc
 from ...ir.functor import buffers_accessed, pre_order
 from ...ir.op import Op
-from ...ir.ops import cast
+from ...ir.ops import cast, sub
 from ...ir.stmt import Allocate, AttrStmt, BufferStore, Evaluate, For, IfThenElse, LetStmt, Stmt
 from ..renew import folded
 from .retype import Retyper
@@ -103,7 +103,7 @@ class _Narrower(Retyper):
     def fits(self, e: PrimExpr) -> bool:
         if self.always:
             return True
-        if e.dtype.lanes > 1:
+        if e.dtype.is_vector:
             return isinstance(e, Broadcast) and self.fits(e.value)
         bound = self.ana.const_int_bound(e)
         return bool(bound.min_value >= self.narrow.low and bound.max_value <= self.narrow.high)
@@ -157,7 +157,8 @@ class _Narrower(Retyper):
 
     def visit_Ramp(self, n: Ramp) -> PrimExpr:
         base, stride = self.visit(n.base), self.visit(n.stride)
-        last = n.base + n.stride * const(n.lanes - 1, n.stride.dtype) if n.base.dtype.lanes == 1 else n.base
+        more = cast(n.stride.dtype, sub(n.lanes, 1))
+        last = n.base + n.stride * more if n.base.dtype.lanes == 1 else n.base
         if self.is_wide(n.base.dtype) and self.is_narrow(base) and self.is_narrow(stride) and self.fits(last):
             return Ramp(base, stride, n.lanes)
         base, stride = self.widened(base, n.base), self.widened(stride, n.stride)

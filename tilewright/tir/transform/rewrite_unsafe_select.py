@@ -30,7 +30,7 @@ def rewrite_unsafe_select(func: PrimFunc) -> PrimFunc:
 class _Rewrite(AnalyzedMutator):
     def visit_Select(self, n: Select) -> PrimExpr:
         made = self.visit_children(n)
-        if n.condition.dtype.lanes > 1:
+        if n.condition.dtype.is_vector:
             return made  # a selection by lane has no other form
         if self.may_trap(n.true_value) or self.may_trap(n.false_value):
             return if_then_else(made.condition, made.true_value, made.false_value)
@@ -53,7 +53,7 @@ class _Rewrite(AnalyzedMutator):
         if shape is None:
             return False
         for index, dim in zip(load.indices, shape, strict=True):
-            if index.dtype.lanes > 1:
+            if index.dtype.is_vector:
                 return False
             bound = self.ana.const_int_bound(index)
             if bound.min_value < 0 or bound.max_value >= dim:

@@ -56,6 +56,13 @@ class SimplifyMutator(AnalyzedMutator):
         self.done, self.keep_trivial_loops = done, keep_trivial_loops
         self.truths: dict[Var, PrimExpr] = {}  # variables around that stand for a condition
 
+    def run(self, func: PrimFunc) -> PrimFunc:
+        for buffer in func.buffer_map.values():
+            for size in buffer.shape:
+                if size.__class__ is not IntImm:
+                    self.ana.assume(size >= 0, reads=False)
+        return super().run(func)
+
     def visit(self, n: Any) -> Any:
         if isinstance(n, PrimExpr):
             return self.ana.simplify(n)

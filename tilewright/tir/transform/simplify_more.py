@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from ...arith.and_of_ors import and_of_ors, without_implied
 from ...ir.expr import And, Call, IntImm, Or, PrimExpr
-from ...ir.function import PrimFunc
 from ...ir.functor import pre_order, statements
 from ...ir.op import Op
 from ...ir.ops import is_zero, logical_not
@@ -59,13 +58,6 @@ class SimplifyMore(SimplifyMutator):
         self.knowns = Knowns(self.ana)
         # how many statements around have no certain order, or pointers to the same memory
         self.unordered = int(aliases or not (self.prove or self.replace))
-
-    def run(self, func: PrimFunc) -> PrimFunc:
-        for buffer in func.buffer_map.values():
-            for size in buffer.shape:
-                if size.__class__ is not IntImm:
-                    self.ana.assume(size >= 0, reads=False)
-        return super().run(func)
 
     def visit(self, n: Any) -> Any:
         if isinstance(n, PrimExpr):

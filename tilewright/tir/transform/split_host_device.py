@@ -8,7 +8,7 @@ from typing import Any
 
 from ...ir.errors import LoweringError
 from ...ir.expr import BufferLoad, Call, IntImm, IterVar, Let, PrimExpr, Range, Var, const, const_value
-from ...ir.function import PrimFunc
+from ...ir.function import CallingConv, PrimFunc
 from ...ir.functor import pre_order, rewrite, statements, substitute, written_out
 from ...ir.module import GlobalVar, IRModule
 from ...ir.printer_names import free_name
@@ -79,7 +79,9 @@ def split_host_device(mod: IRModule, limits: KernelLimits | None = None) -> IRMo
     out: dict[Any, Any] = {}
     taken = {gv.name_hint for gv in mod.functions}
     for gv, func in mod.functions.items():
-        cut = isinstance(func, PrimFunc) and func.attrs.get("calling_conv") != 2
+        cut = (
+            isinstance(func, PrimFunc) and func.attrs.get("calling_conv") != CallingConv.DEVICE_KERNEL_LAUNCH
+        )
         if not cut or (limits is None and not _has_threads(func.body)):
             out[gv] = func
             continue
@@ -190,7 +192,7 @@ class _Split:
         threads = [const_value(e) for tag, e in extents.items() if tag.startswith("threadIdx")]
         attrs: dict[str, Any] = {
             "global_symbol": taken,
-            "calling_conv": 2,
+            "calling_conv": int(CallingConv.DEVICE_KERNEL_LAUNCH),
             "tir.is_global_func": True,
             LAUNCH_PARAMS: tags,
             "tir.noalias": bool(self.func.attrs.get("tir.noalias", False)),

@@ -353,7 +353,7 @@ class _Sync:
             index = add(index.base, mul(index.stride, lane))
         if index is not None:
             index = self.ana.simplify(self.expanded(index))
-            if index.dtype.lanes > 1 or any(
+            if index.dtype.is_vector or any(
                 isinstance(m, BufferLoad) or (isinstance(m, Call) and m.op is not _XOR)
                 for m in pre_order(index)
             ):

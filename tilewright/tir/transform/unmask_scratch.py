@@ -70,7 +70,7 @@ def _masked_alike(n: Allocate) -> bool:
         if known is None:
             return False
         size *= int(known)
-    if not n.dtype.is_float or n.dtype.lanes > 1:  # an integer in an unused lane may be a divisor
+    if not n.dtype.is_float or n.dtype.is_vector:  # an integer in an unused lane may be a divisor
         return False
     accesses: list[Access] = []
     inner: dict[Var, Range] = {}
@@ -103,7 +103,7 @@ def _inside(m: Access, inner: dict[Var, Range], size: int) -> bool:
     if len(m.indices) != 1:
         return False
     (index,) = m.indices
-    if not isinstance(index, Ramp) or const_value(index.stride) != 1:
+    if not isinstance(index, Ramp) or const_value(index.stride) != 1 or index.dtype.is_scalable:
         return False
     box = eval_set(index.base, inner)
     if not isinstance(box.min_value, PrimExpr) or not isinstance(box.max_value, PrimExpr):

@@ -76,7 +76,7 @@ def vectorize_loop(func: PrimFunc, *, enable: bool = True, predicates: bool | No
     their predicate. Statements that cannot be vectors (a call with an effect, a sum over lanes) stay a loop.
     With `enable=False` the loops become serial ones.
 
-    A loop of `T.vscale() * 4` iterations becomes scalable vectors, on targets that have them (SVE). There, the
+    A loop of `T.vscale() * 4` iterations becomes scalable vectors, on targets that have them (SVE, RISC-V). There, the
     predicate of `base + lane < limit` is `T.get_active_lane_mask(base, limit)`, one instruction. With
     `predicates=True` all predicates have this form, with `predicates=False` there are none; what would need another
     one stays a loop.
@@ -134,7 +134,7 @@ class _Vectorize(Mutator):
                 "split it by a constant factor and vectorise the inner part"
             )
         target = self.target_here()
-        if not _has_scalable_vectors(target):
+        if target is None or not target.has_scalable_vectors:
             where = "no target is known" if target is None else f"the target `{target}` has none"
             raise LoweringError(
                 f"vectorised loop `{n.loop_var}` has the extent `{n.extent}`, which makes scalable vectors, and "
@@ -146,7 +146,8 @@ class _Vectorize(Mutator):
     def by_lane_masks(self, lanes: int) -> bool:
         """Whether predicates of the form `base + lane < limit` are calls of `get_active_lane_mask`."""
         if self.predicates is None:
-            return lanes < 0 or _has_scalable_vectors(self.target_here())
+            target = self.target_here()
+            return lanes < 0 or (target is not None and target.has_scalable_vectors)
         return self.predicates
 
     def visit_For(self, n: For) -> Stmt:
@@ -223,10 +224,6 @@ def _with_last(wide: PrimExpr, last: PrimExpr, combine: Callable[[Any, Any], Pri
     lanes = [_picked(name, range(i, i + 1)) for i in range(1, wide.dtype.lanes)]
     order = tuple([const(i, "int32") for i in range(wide.dtype.lanes)])
     return Let(name, wide, Shuffle((first, *lanes), order))
-
-
-def _has_scalable_vectors(target: Any) -> bool:
-    return target is not None and target.is_cpu and target.arch == "aarch64" and "sve" in target.features
 
 
 class _Scalar(Exception):

@@ -36,7 +36,7 @@ from ...ir.expr import (
 from ...ir.function import PrimFunc
 from ...ir.functor import pre_order
 from ...ir.op import Op
-from ...ir.ops import cast, less_equal, product
+from ...ir.ops import LARGEST_VSCALE, cast, less_equal, product
 from ...ir.stmt import Allocate, AssertStmt, AttrStmt, BufferStore, For, ForKind, LetStmt, Stmt
 from ...runtime.limits import LARGEST_SIZE
 from ..renew import folded
@@ -44,11 +44,8 @@ from .retype import Retyper
 
 _INT64 = DataType("int64")
 _LOW, _HIGH = int(INT32.low), int(INT32.high)
-_IF_THEN_ELSE, _LIKELY, _ACCESS_PTR = (
-    Op.get("tir.if_then_else"),
-    Op.get("tir.likely"),
-    Op.get("tir.tvm_access_ptr"),
-)
+_IF_THEN_ELSE, _LIKELY = Op.get("tir.if_then_else"), Op.get("tir.likely")
+_ACCESS_PTR, _VSCALE = Op.get("tir.tvm_access_ptr"), Op.get("tir.vscale")
 Interval = tuple[int, int]
 
 
@@ -163,7 +160,7 @@ class _Ranges:
             if e in self.vars:
                 return self.vars[e]
             return (0, LARGEST_SIZE) if e.__class__.__name__ == "SizeVar" else (-LARGEST_SIZE, LARGEST_SIZE)
-        if not e.dtype.is_int or e.dtype.lanes > 1:
+        if not e.dtype.is_int or e.dtype.is_vector:
             return None
         if isinstance(e, (Select, Call)):
             return self._either(e)
@@ -186,6 +183,8 @@ class _Ranges:
         if isinstance(e, Call):
             if e.op is _LIKELY:
                 return self.of(e.args[0])
+            if e.op is _VSCALE:
+                return 1, LARGEST_VSCALE
             if e.op is not _IF_THEN_ELSE:
                 return None
         _, a, b = e.args if isinstance(e, Call) else (None, e.true_value, e.false_value)
