@@ -17,6 +17,7 @@ from ..ir.functor import pre_order, renew_defs, substitute
 from ..ir.ops import cast
 from ..ir.stmt import BufferStore, Evaluate, Stmt
 from .broadcast import same_size
+from .create_prim_func import create_prim_func as create_prim_func  # of which this is the classic home
 from .errors import blame, building, refuse, shape_text, shown
 from .tensor import (
     ComputeOp,

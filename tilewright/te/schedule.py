@@ -27,6 +27,7 @@ from .relations import Split as Split
 from .relations import Step, at_axes, leaf_indices, reading, root_values
 from .stage import Group, StageOp, blamed, fresh_axes, relayout_loops
 from .stage import Stage as Stage
+from .stretched import stretched_arguments
 from .tensor import ComputeOp, Operation, PlaceholderOp, ScanOp, Tensor, TensorComputeOp
 
 # The attribute of a function whose loops the automatic scheduler chooses when it is lowered.
@@ -251,6 +252,7 @@ class Schedule:
         """The program in block form with every stage's calls carried out, outputs before inputs."""
         outputs = [op.output(i) for op in self.outputs for i in range(op.num_outputs)]
         moved = self._moved_arguments(args, binds)
+        binds = stretched_arguments(args, post_order(self.outputs), binds)
         builder = PrimFuncBuilder(args, outputs, binds, scans_in_place=True, apart=moved, staged=self._staged)
         func = builder.build(name).with_attr("global_symbol", name)
         if self.automatic:
