@@ -245,7 +245,6 @@ def test_damage_of_content_and_seal_together_is_refused(
             load(tmp_path / name)
 
 
-@pytest.mark.skipif(find_cc() is None, reason="objects are linked with a C compiler")
 @pytest.mark.parametrize("old, new", [(b'"functions"', b'"functions'), (b"__tw_metadata", b"__tw_metadatb")])
 def test_what_is_wrong_with_linked_objects_is_said_of_the_archive(
     files: Path, tmp_path: Path, old: bytes, new: bytes

@@ -61,15 +61,16 @@ def unless(option: str, step: Pass) -> Step:
 
 
 def _refuse_scalable(mod: IRModule, target: Target) -> None:
-    """Refuse vectors whose length only the hardware knows: they can be written and transformed, not compiled."""
-    if not scalable_vectors_were_made():  # no program of this process has any
+    """Refuse vectors whose length only the hardware knows, on targets that have none."""
+    if target.has_scalable_vectors or not scalable_vectors_were_made():  # no program of this process has any
         return
     for var, func in mod.functions.items():
         for n in pre_order(func.body):
             if isinstance(n, PrimExpr) and n.dtype.is_scalable:
                 raise LoweringError(
                     f"function {var.name_hint} has the scalable vector `{n}` of type {n.dtype}, for which there is no "
-                    f"code on {target}; use a vector of constant length"
+                    f"code on {target}; use a vector of constant length, or a target with SVE, such as "
+                    "`llvm -mtriple=aarch64-linux-gnu -mattr=+sve`"
                 )
 
 

@@ -38,6 +38,7 @@ BACKEND: Final = Backend(
     name="llvm",
     device_type=1,
     family="cpu",
+    capabilities=frozenset({"scalable_vectors"}),  # where the processor has them
     options={
         **CPU_CODE,
         **{

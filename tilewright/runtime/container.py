@@ -17,12 +17,23 @@ class ShapeTuple(tuple[int, ...]):
         return super().__new__(cls, (int(extent) for extent in shape))
 
 
-class Array(list[Any]):
-    """A list. Here Python's own serves."""
+class _OfPython(type):
+    """The type of classic containers for which Python's own serve: `isinstance` asks for those."""
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, cls.__dict__["python"])
 
 
-class Map(dict[Any, Any]):
-    """A table. Here Python's own serves."""
+class Array(list[Any], metaclass=_OfPython):
+    """A list. Here Python's own serve, and a tuple or a list is an instance."""
+
+    python = (list, tuple)
+
+
+class Map(dict[Any, Any], metaclass=_OfPython):
+    """A table. Here Python's own serves, and a dict is an instance."""
+
+    python = (dict,)
 
 
 class ADT:

@@ -188,10 +188,11 @@ class DeviceExecutor(Executor):
             self._was_set(i)
         self._changed()
 
-    def set_output_zero_copy(self, index: int, value: Any) -> None:
+    def set_output_zero_copy(self, key: int | str, value: Any) -> None:
         """Bind an array on the device as an output, without a copy."""
         self._change()
-        self._outputs[index] = self._own(self.info.outputs[self._output(index)], value)
+        index = self._output(key)
+        self._outputs[index] = self._own(self.info.outputs[index], value)
         self._changed()
 
     def _own(self, info: TensorInfo, value: Any) -> NDArray:
@@ -329,8 +330,8 @@ class DeviceExecutor(Executor):
             self._parts[place] = super().tensor(place)
         return self._parts[place]
 
-    def get_output(self, index: int, out: Any = None) -> NDArray:
-        """A result, which the next run overwrites. With `out` it is copied there."""
+    def get_output(self, index: int | str, out: Any = None) -> NDArray:
+        """A result by its number or name, which the next run overwrites. With `out` it is copied there."""
         if self._report is not None:
             self._report.expect()  # another thread may have run it
         return super().get_output(index, out)

@@ -8,10 +8,38 @@ from __future__ import annotations
 import ctypes
 import re
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+
+
+class DataTypeCode(IntEnum):
+    """DLPack's codes of the kinds of types."""
+
+    INT = 0
+    UINT = 1
+    FLOAT = 2
+    HANDLE = 3
+    BFLOAT = 4
+    BOOL = 6
+    E4M3Float = 10
+    E5M2Float = 12
+
+
+# The code of a type by the word with which its name begins.
+_CODES = {
+    "int": DataTypeCode.INT,
+    "uint": DataTypeCode.UINT,
+    "float": DataTypeCode.FLOAT,
+    "handle": DataTypeCode.HANDLE,
+    "void": DataTypeCode.HANDLE,
+    "bfloat": DataTypeCode.BFLOAT,
+    "bool": DataTypeCode.BOOL,
+    "float8_e4m3fn": DataTypeCode.E4M3Float,
+    "float8_e5m2": DataTypeCode.E5M2Float,
+}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -125,5 +153,4 @@ class DataType(str):
     @property
     def type_code(self) -> int:
         """DLPack's code of the type."""
-        codes = {"int": 0, "uint": 1, "float": 2, "handle": 3, "void": 3, "bfloat": 4, "bool": 6}
-        return codes.get(self.code, 10 if self.code == "float8_e4m3fn" else 12)
+        return _CODES[self.code]

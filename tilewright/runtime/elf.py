@@ -42,6 +42,7 @@ _ALIASES = {
 }
 _RELOCATABLE, _SHARED = 1, 3
 _PT_LOAD, _PT_DYNAMIC = 1, 2
+_SHT_SYMTAB, _STB_LOCAL = 2, 0
 _DT_STRTAB, _DT_STRSZ = 5, 10
 # Entries of the dynamic section that are addresses: of tables, or of functions that run at load time.
 _DT_ADDRESSES = (3, 4, 5, 6, 7, 12, 13, 17, 23, 25, 26, 32, 0x6FFFFEF5, 0x6FFFFFF0, 0x6FFFFFFC, 0x6FFFFFFE)
@@ -171,6 +172,30 @@ class _Elf:
                 if not any(segment.holds(place, 8) for segment in loaded) or info & 0xFFFFFFFF > 2048:
                     raise self.damaged("a relocation points outside")
 
+    def symbols(self) -> tuple[list[str], list[str]]:
+        """The global symbols of an object file: those that it defines, and those that it needs."""
+        if not self.is64:
+            raise LoadError(f"{self.path}: object code of 32 bits cannot be linked into this process")
+        sections = [
+            self._read("IIQQQQIIQQ", self.section_at + i * self.section_size)
+            for i in range(self.section_count)
+        ]
+        defined: list[str] = []
+        needed: list[str] = []
+        for _, kind, _, _, at, size, link, *_ in sections:
+            if kind != _SHT_SYMTAB:
+                continue
+            if link >= len(sections):
+                raise self.damaged("its symbols have no names")
+            names_at, names_size = sections[link][4:6]
+            names = bytes(self.data[names_at : names_at + names_size])
+            for entry in range(at, at + size - 23, 24):
+                name, info, _, section, _, _ = self._read("IBBHQQ", entry)
+                text = names[name : names.find(b"\0", name)].decode(errors="replace")
+                if info >> 4 != _STB_LOCAL and text:
+                    (defined if section else needed).append(text)
+        return defined, needed
+
     def dynamic_names(self, found: dict[int, int]) -> bytes:
         """The names of all dynamic symbols."""
         address, size = found.get(_DT_STRTAB, 0), found.get(_DT_STRSZ, 0)
@@ -223,6 +248,12 @@ def check_object(path: str) -> None:
         _check_machine(elf, "object file")
         elf.check_length()
         check_seal(data, path)
+
+
+def object_symbols(path: str) -> tuple[list[str], list[str]]:
+    """The global symbols that an object file defines, and those that it needs."""
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return _Elf(path, data).symbols()
 
 
 def _check(elf: _Elf, symbol: str) -> None:

@@ -296,10 +296,10 @@ class Executor(Turns):
             self._inputs[i], self._made = taken, None
             self._was_set(i)
 
-    def set_output_zero_copy(self, index: int, value: NDArray) -> None:
+    def set_output_zero_copy(self, key: int | str, value: NDArray) -> None:
         """Bind an array as an output, without a copy."""
-        info = self.info.outputs[self._output(index)]
-        _checked(info, value)
+        index = self._output(key)
+        _checked(self.info.outputs[index], value)
         self._change()
         self._outputs[index], self._made = value, None
 
@@ -381,15 +381,22 @@ class Executor(Turns):
         return self._part(memory, place.at, place.dtype, place.shape)
 
     # -- results -----------------------------------------------------------------------------------
-    def _output(self, index: int) -> int:
-        if not 0 <= int(index) < len(self._outputs):
+    def _output(self, key: int | str) -> int:
+        """The number of a result."""
+        if isinstance(key, str):
+            found = self.get_output_index(key)
+            if found < 0:
+                names = ", ".join(f"{t.name}: {t.text}" for t in self.info.outputs)
+                raise ArgumentValueError(f"the model has no result {key!r}; its results are {names}")
+            return found
+        if not 0 <= int(key) < len(self._outputs):
             raise ArgumentValueError(
-                f"the model has {len(self._outputs)} results, and index {index} is out of range"
+                f"the model has {len(self._outputs)} results, and index {key} is out of range"
             )
-        return int(index)
+        return int(key)
 
-    def get_output(self, index: int, out: Any = None) -> NDArray:
-        """A result, which the next run overwrites. With `out` it is copied there."""
+    def get_output(self, index: int | str, out: Any = None) -> NDArray:
+        """A result by its number or name, which the next run overwrites. With `out` it is copied there."""
         found = self._outputs[self._output(index)]
         return found if out is None else out.copyfrom(found)  # type: ignore[no-any-return]
 

@@ -34,7 +34,7 @@ class GraphModule:
         """Make the model read an input directly from an array."""
         self.module.set_input_zero_copy(key, value, **params)
 
-    def set_output_zero_copy(self, key: int, value: NDArray) -> None:
+    def set_output_zero_copy(self, key: int | str, value: NDArray) -> None:
         """Make the model write a result directly to an array."""
         self.module.set_output_zero_copy(key, value)
 
@@ -65,8 +65,8 @@ class GraphModule:
         """The shapes and types of the inputs by name."""
         return self.module.get_input_info()
 
-    def get_output(self, index: int, out: Any = None) -> NDArray:
-        """A result, which the next run overwrites."""
+    def get_output(self, index: int | str, out: Any = None) -> NDArray:
+        """A result by its number or name, which the next run overwrites."""
         return self.module.get_output(index, out)
 
     def debug_get_output(self, node: Any, out: Any = None) -> NDArray:

@@ -44,6 +44,19 @@ class TensorInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """An input or result as the model declares it: a dynamic size is a name, or None."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str | None, ...]
+
+    def __str__(self) -> str:
+        sizes = ", ".join("?" if d is None else str(d) for d in self.shape)
+        return f"{self.name}: {self.dtype}[{sizes}]"
+
+
+@dataclass(frozen=True, slots=True)
 class ParamInfo:
     """A parameter: a tensor at an offset in the weights."""
 

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..files import written_whole
 from ..homes import home_of
@@ -17,10 +17,13 @@ from .devices import Device
 from .errors import LoadError, TVMError
 from .json_reader import as_table
 from .launcher import NativeFunction
-from .library import METADATA, Library, SharedLibrary, error_of, join
+from .library import Library, SharedLibrary, error_of, join
 from .metadata import LibraryInfo, parse_metadata
 from .registry import PackedFunc
 from .timing import BenchmarkResult, time_evaluator
+
+if TYPE_CHECKING:
+    from .jit import ObjectLibrary
 
 __all__ = ["BenchmarkResult", "LibraryModule", "Module", "enabled", "load_module"]
 
@@ -248,23 +251,26 @@ class Module:
 
 
 class LibraryModule(Module):
-    """A module in a shared library on disk."""
+    """A module in a shared library or in object files on disk."""
 
-    def __init__(self, library: SharedLibrary, name: str = "") -> None:
+    def __init__(self, library: SharedLibrary | ObjectLibrary, name: str = "") -> None:
         super().__init__(library, name)
         self.path = library.path
 
     def save(self, file_name: str | os.PathLike[str], fmt: str = "") -> None:
         target = os.fspath(file_name)
+        own = os.path.splitext(self.path)[1].lstrip(".") or "so"
         wanted = fmt or os.path.splitext(target)[1].lstrip(".")
-        if wanted != "so":
-            raise TVMError(f"{self.path} holds machine code only; it can be saved as .so, not as {wanted!r}")
+        if wanted != own:
+            raise TVMError(
+                f"{self.path} holds machine code only; it can be saved as .{own}, not as {wanted!r}"
+            )
         if not os.path.exists(target) or not os.path.samefile(self.path, target):
             with written_whole(target) as part:
                 shutil.copyfile(self.path, part)
 
     def _export(self, target: str, **linking: Any) -> str:
-        self.save(target, "so")
+        self.save(target)
         return target
 
 
@@ -319,23 +325,19 @@ def _as_model(module: LibraryModule) -> Module:
 
 
 def _load_objects(file: str, kind: str) -> Module:
-    """Link object files to a temporary shared library, and load it."""
+    """Object files, linked into this process by LLVM."""
     import tempfile
+
+    from .jit import ObjectLibrary
 
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
         objects = link.unpack_objects(file, folder) if kind == "tar" else [file]
-        target = os.path.join(folder, os.path.basename(os.path.splitext(file)[0]) + ".so")
         try:
             for name in objects:
                 if elf.file_kind(name) != "object":
                     raise LoadError(f"{file}: {os.path.basename(name)} is not an object file")
                 elf.check_object(name)
-            try:
-                link.link_shared(target, objects)
-            except TVMError as error:
-                raise LoadError(f"{file}: its object code cannot be linked: {error}") from error
-            elf.check_shared_object(target, METADATA)
-            module = LibraryModule(SharedLibrary(target))
+            module = LibraryModule(ObjectLibrary(file, objects))
         except LoadError as error:  # it names the temporary file
             if str(error).startswith(f"{file}: "):
                 raise
@@ -343,7 +345,6 @@ def _load_objects(file: str, kind: str) -> Module:
             raise LoadError(
                 f"{file}: its object code is damaged, or not made by tilewright: {told}"
             ) from error
-    module.path = file
     return _as_model(module)
 
 

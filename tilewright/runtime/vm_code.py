@@ -34,9 +34,11 @@ from typing import Any
 
 from .dtypes import ELEMENTS
 from .metadata import Dim, FunctionInfo, dim_text
+from .model import TensorSpec
 
 FORMAT = 1
 
+Interface = tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]  # tensors that go in, and that come out
 ValueType = Any  # ["tensor", dtype, [int | None, …]], ["tuple", [type, …]], ["function"] or ["value"]
 
 
@@ -73,12 +75,14 @@ class Program:
     functions: list[FunctionCode]
     kernels: list[str]
     constants: list[tuple[str, tuple[int, ...]]]
+    interface: Interface = ((), ())  # of `main`
     tests: Tests | None = None  # conditions that were not proved; None before the program is verified
 
     def data(self) -> dict[str, Any]:
         """For JSON."""
         return {
             "format": FORMAT,
+            "interface": [[[t.name, t.dtype, list(t.shape)] for t in side] for side in self.interface],
             "functions": [f.data() for f in self.functions],
             "kernels": self.kernels,
             "constants": [[d, list(s)] for d, s in self.constants],

@@ -24,6 +24,7 @@ from .dtypes import ELEMENTS
 from .errors import LoadError
 from .metadata import BufferParam, FunctionInfo, dim_text
 from .metadata import _dim as parse_dim
+from .model import TensorSpec
 from .ndarray import ALIGNMENT
 from .shape_functions import SHAPE_FUNCTIONS
 from .vm_code import FORMAT, FunctionCode, Program, Tests, ValueType, block_ends, operand_text, size_text
@@ -93,7 +94,10 @@ def parse_program(data: Any, where: str, kernels: dict[str, FunctionInfo]) -> Pr
             ],
             [_one_of(k, kernels) for k in data["kernels"]],
             [(_one_of(d, ELEMENTS), tuple(map(_number, s))) for d, s in data["constants"]],
+            tuple(tuple(_spec(*t) for t in side) for side in data.get("interface", ((), ()))),  # type: ignore[arg-type]
         )
+        if len(program.interface) != 2:
+            raise ValueError("the interface is not a pair of inputs and results")
         program.tests = verify(program, kernels)
     except RecursionError:
         raise LoadError(f"{where}: the program is damaged: it nests too deeply") from None
@@ -106,6 +110,11 @@ def _number(value: Any) -> int:
     if value.__class__ is not int or not 0 <= value < LARGEST:
         raise ValueError(f"{value!r} is not the number of a register or a size")
     return int(value)
+
+
+def _spec(name: Any, dtype: Any, shape: Any) -> TensorSpec:
+    sizes = tuple(d if d is None or isinstance(d, str) else _number(d) for d in _list(shape))
+    return TensorSpec(_text(name), _one_of(dtype, ELEMENTS), sizes)
 
 
 def _text(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""LLVM through llvmlite: target machines, optimisation, object code, and linking it into the process."""
+"""LLVM through llvmlite: target machines, optimisation and object code."""
 
 from __future__ import annotations
 
@@ -7,43 +7,18 @@ import re
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ...forks import held_by_forks, new_in_child
+from ...forks import new_in_child
 from ...ir.errors import BuildError, TargetError
+from ...runtime.jit import llvm as _llvm
+from ...runtime.jit import lock as _lock
 
-_lock = threading.RLock()
 linking = new_in_child(threading.RLock())  # lazily generated code is generated once
 _POOL = Path(__file__).with_name("threadpool.ll")
 POOL_SYMBOLS = ("__tw_parallel_launch", "__tw_pool_limit", "__tw_memory")
-
-
-# Tiles end in hundreds of stores in one basic block, and two of LLVM's passes compare each with all others:
-# seconds without any result.
-_LIMITS = (
-    "-combiner-store-merging=false",
-    "-dse-memoryssa-scanlimit=20",
-    "-dse-memoryssa-walklimit=20",
-    "-dse-memoryssa-partial-store-limit=2",
-    "-dse-memoryssa-defs-per-block-limit=200",
-)
-
-
-@lru_cache(maxsize=1)
-def _llvm() -> Any:
-    import llvmlite.binding as llvm
-
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-    llvm.initialize_native_asmparser()
-    for option in _LIMITS:
-        llvm.set_option("tilewright", option)
-    # A fork while another thread is in LLVM would copy LLVM in an inconsistent state, with its lock held.
-    held_by_forks(_lock, llvm.ffi.lib._lock._lock)
-    return llvm
 
 
 def llvm_version() -> tuple[str, ...]:
@@ -160,55 +135,3 @@ class Machine:
     def assembly(self, module: Any) -> str:
         self.machine.set_asm_verbosity(False)
         return str(self.machine.emit_assembly(module.clone()))
-
-
-class _Linker:
-    """LLVM's JIT linker for this process. It leaks 9 KiB per library, so each linker serves a limited number of
-    libraries, and is freed with the last of them."""
-
-    _SERVES = 32
-    served = _SERVES
-    jit: Any = None
-
-    @classmethod
-    def next(cls) -> tuple[Any, str]:
-        """A linker, and the name of the next library in it."""
-        if cls.served == cls._SERVES:
-            llvm = _llvm()
-            target = llvm.Target.from_default_triple()
-            machine = target.create_target_machine(jit=True, codemodel="default", reloc="pic")
-            cls.jit, cls.served = llvm.create_lljit_compiler(machine, use_jit_link=True), 0
-        cls.served += 1
-        return cls.jit, f"tilewright{cls.served}"
-
-
-class JitLibrary:
-    """Object code linked into this process. Keeps the code alive as long as it lives."""
-
-    def __init__(
-        self,
-        code: bytes | Sequence[bytes],
-        *,
-        exports: tuple[str, ...],
-        imports: dict[str, int] | None = None,
-    ) -> None:
-        llvm = _llvm()
-        self.symbols = frozenset(exports)
-        with _lock:
-            builder = llvm.JITLibraryBuilder().add_current_process()
-            for one in [code] if isinstance(code, bytes) else code:
-                builder.add_object_img(one)
-            for name, address in (imports or {}).items():
-                builder.import_symbol(name, address)
-            for name in exports:
-                builder.export_symbol(name)
-            try:
-                self._tracker = builder.link(*_Linker.next())  # it holds the linker
-            except RuntimeError as err:
-                raise BuildError(f"the compiled code could not be linked: {err}") from None
-
-    def address(self, symbol: str) -> int:
-        try:
-            return int(self._tracker[symbol])
-        except KeyError:
-            raise BuildError(f"the compiled code has no symbol {symbol}") from None

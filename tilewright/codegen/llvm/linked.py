@@ -16,8 +16,9 @@ from ...forks import cached_property
 from ...ir.errors import BuildError
 from ...runtime import link
 from ...runtime.cheader import c_header
+from ...runtime.jit import JitLibrary
 from ...runtime.metadata import LibraryInfo, parse_metadata
-from .engine import JitLibrary, Machine, pool_text
+from .engine import Machine, pool_text
 from .module import _METADATA, Code, LLVMModule, MachineModule, link_imported
 from .module_emitter import metadata_line
 from .objects import compiled, made_by_llvm

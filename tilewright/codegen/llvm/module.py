@@ -15,11 +15,12 @@ from ...ir.errors import BuildError
 from ...runtime import link
 from ...runtime.cache import DiskCache, compiled_code
 from ...runtime.cheader import c_header
+from ...runtime.jit import JitLibrary
 from ...runtime.library import Library, join
 from ...runtime.metadata import parse_metadata
 from ...runtime.module import Module
 from ...runtime.seal import seal
-from .engine import POOL_SYMBOLS, JitLibrary, Machine, linking, pool_text, process_triple
+from .engine import POOL_SYMBOLS, Machine, linking, pool_text, process_triple
 from .module_emitter import metadata_line
 from .objects import Compiled, compiled
 from .polls import INTERRUPT_SYMBOLS, WATCHES

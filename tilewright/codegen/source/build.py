@@ -13,7 +13,7 @@ from ...files import write_whole, written_whole
 from ...forks import cached_property
 from ...ir.errors import BuildError
 from ...ir.expr import IntImm
-from ...ir.function import PrimFunc
+from ...ir.function import CallingConv, PrimFunc
 from ...ir.functor import substitute
 from ...ir.module import IRModule
 from ...runtime import link
@@ -195,7 +195,7 @@ def build_c(mod: IRModule, target: Any) -> SourceModule:
 
 
 def is_kernel(func: Any) -> bool:
-    return isinstance(func, PrimFunc) and func.attrs.get("calling_conv") == 2
+    return isinstance(func, PrimFunc) and func.attrs.get("calling_conv") == CallingConv.DEVICE_KERNEL_LAUNCH
 
 
 def _on_device(signature: Signature, kind: str, align: dict[Any, int]) -> dict[str, Any]:
