@@ -59,9 +59,7 @@ class Run:
     way: str
     cycles: int
     busy: int  # cycles of the compute engine
-    products: (
-        int  # cycles of the matrix unit: multiply-adds of all results, at one product of matrices a cycle
-    )
+    products: int  # cycles of the matrix unit, at one product of matrices a cycle
     nbytes: int  # of DRAM
     instructions: int
     bound: int  # cycles that arithmetic or the DRAM port take at least
@@ -172,7 +170,7 @@ def row(run: Run, env: vta.Environment) -> str:
     clock = env.config.clock_mhz * 1e6
     operations = 2 * run.products * env.BATCH * env.BLOCK_IN * env.BLOCK_OUT
     return (
-        f"{run.layer:<5}{run.way:<17}{run.cycles:>9}{run.utilisation:>9.1%}{run.bound / run.cycles:>9.3f}"
+        f"{run.layer:<6}{run.way:<17}{run.cycles:>9}{run.utilisation:>9.1%}{run.bound / run.cycles:>9.3f}"
         f"{operations / run.cycles * clock / 1e9:>9.1f}{operations / run.nbytes:>9.1f}{run.nbytes / 1024:>10.0f}"
         f"{run.instructions:>7}"
     )
@@ -189,7 +187,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         f"chip {env.BITSTREAM}, {env.config.clock_mhz} MHz, {env.config.dram_bytes_per_cycle} bytes a cycle of DRAM"
     )
     print(
-        f"{'layer':<5}{'schedule':<17}{'cycles':>9}{'compute':>9}{'of bound':>9}{'GOP/s':>9}{'op/byte':>9}{'KiB':>10}"
+        f"{'layer':<6}{'schedule':<17}{'cycles':>9}{'compute':>9}{'of bound':>9}{'GOP/s':>9}{'op/byte':>9}{'KiB':>10}"
         f"{'insns':>7}"
     )
     runs: list[Run] = []

@@ -68,6 +68,10 @@ def operators(after):
     return [[e.op.name for e in post_order(fn.body) if isinstance(e, relay.Call)] for fn in found]
 
 
+def is_call_of_chip(call):
+    return isinstance(call.op, relay.Function) and is_offloaded(call.op)
+
+
 def shifts():
     """Numbers of bits that are data."""
     return relay.clip(wide(relay.var("s", shape=(16, 1, 1), dtype="int8")), 0, 31)
@@ -183,6 +187,42 @@ def test_convolutions(options, channels):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
+    ("taken", "channels", "groups", "blocks"),
+    [
+        (16, 16, 16, 1),
+        (24, 24, 24, 2),  # the last block is half full
+        (32, 32, 8, 2),
+        (64, 32, 4, 2),
+        (48, 48, 3, 3),
+        (64, 64, 2, 1),  # two blocks of outputs in a group: one group with zeros
+    ],
+)
+def test_convolutions_of_groups(taken, channels, groups, blocks):
+    y = rescaled(conv(image(taken), taken, channels, groups=groups, strides=(2, 2)))
+    assert offloaded(y) == [["nn.conv2d", *EPILOGUE]]
+    with tvm.target.Target(CHIP):
+        after = apply(function(y), T.Offload())
+    (made,) = [c for c in post_order(after.body) if isinstance(c, relay.Call) and is_call_of_chip(c)]
+    (product,) = [
+        c for c in post_order(made.op.body) if isinstance(c, relay.Call) and c.op.name == "nn.conv2d"
+    ]
+    assert product.attrs.groups == blocks
+
+
+def test_a_group_of_convolutions_says_why_it_stays():
+    x = image(32)
+    w = relay.const(np.zeros((64, 1, 3, 3), "int8"))
+    body = nn.conv2d(x, w, groups=32, channels=64, kernel_size=(3, 3), out_dtype="int32")
+    with tvm.target.Target(CHIP), pytest.warns(RuntimeWarning) as told:
+        T.Offload()(tvm.IRModule.from_expr(function(body)))
+    assert str(told[0].message).endswith(
+        "nn.conv2d, stays on the host: its 32 groups have 1 input and 2 output channels: no number of them has one "
+        "block of 16 outputs"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
     "sizes", [{"LOG_BATCH": 1}, {"LOG_BATCH": 2, "LOG_BLOCK": 3}, {"LOG_BLOCK": 5}], ids=str
 )
 def test_other_blocks(sizes):
@@ -200,7 +240,8 @@ def test_other_blocks(sizes):
     ("body", "kept"),
     [
         pytest.param(lambda: conv(image(3), 3, 64), [], id="few channels"),
-        pytest.param(lambda: conv(image(), 16, 16, groups=16), [], id="depthwise"),
+        pytest.param(lambda: conv(image(32), 32, 64, groups=32), [], id="two outputs of each channel"),
+        pytest.param(lambda: conv(image(128), 128, 128, groups=4), [], id="two blocks of outputs in a group"),
         pytest.param(lambda: relay.add(wide(image()), number(1)), [], id="elementwise on the host"),
         pytest.param(
             lambda: relay.add(conv(image(), 16, 16), number(1 << 20)), [["nn.conv2d"]], id="long constant"

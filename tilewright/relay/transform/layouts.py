@@ -102,7 +102,7 @@ class LayoutRewriter(Mutator):
         """An operand that broadcasts against a tensor of layout `old`, for its form in layout `new`."""
         if operand.new and operand.old == old and operand.new == new:
             return operand.expr
-        if any(d.__class__ is not int for d in kind.shape):
+        if any(not isinstance(d, int) for d in kind.shape):
             return None
         if all(d == 1 for d in kind.shape):
             expr = operand.plain()

@@ -344,7 +344,8 @@ class _Body:
             return own
         emit = self.emit
         if kind == "weights":
-            return self._param(pack_weights(emit.plain_of(x), self.blocks))
+            groups = e.attrs.get("groups", 1) if e.attrs else 1
+            return self._param(pack_weights(emit.plain_of(x), groups, self.blocks))
         if kind == "channels":
             given = self._param(pack_channels(emit.plain_of(x), self.blocks))
         else:

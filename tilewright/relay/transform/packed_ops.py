@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
 
+import numpy as np
+
 from ...ir.dtype import DataType
 from ...target.accelerator import DRAM, Accelerator, MatrixUnit, VectorUnit
 from .. import op as R
@@ -118,12 +120,14 @@ def pack_channels(x: Expr, blocks: Blocks) -> Expr:
     return _transformed(column, "NCHW", blocks.layout)
 
 
-def pack_weights(w: Expr, blocks: Blocks) -> Expr:
+def pack_weights(w: Expr, groups: int, blocks: Blocks) -> Expr:
     """Weights OIHW or OI in blocks."""
     shape = static_shape(w)
     assert shape is not None
     if len(shape) == 2:
         w = R.reshape(w, newshape=(*shape, 1, 1))
+    if groups > 1:
+        w = _of_groups(w, groups, blocks)
     return R.layout_transform(w, src_layout="OIHW", dst_layout=blocks.kernel_layout)
 
 
@@ -195,13 +199,17 @@ def _why_no_product(call: Call, blocks: Blocks) -> str:
     shapes = [static_shape(a) for a in (*call.args, call)]
     if any(s is None or len(s) not in (2, 4) for s in shapes):
         return "its sizes are not known now"
+    outputs, inputs = (shapes[1] or (0, 0))[:2]
     if is_call(call, R.nn.conv2d):
         a = call.attrs
-        if a.groups != 1:
-            return "its channels are in groups, and the matrix unit sums over all of them"
+        if a.groups != 1 and _merged(outputs // a.groups, inputs, a.groups, blocks) is None:
+            return (
+                f"its {a.groups} groups have {inputs} input and {outputs // a.groups} output channels: no number of "
+                f"them has one block of {blocks.channels} outputs"
+            )
+        inputs *= a.groups
         if (a.data_layout, a.kernel_layout, a.out_layout or "NCHW") != ("NCHW", "OIHW", "NCHW"):
             return f"its layouts are {a.data_layout} and {a.kernel_layout}, not NCHW and OIHW"
-    outputs, inputs = (shapes[1] or (0, 0))[:2]
     block = blocks.channels
     used = prod(n / (-(-n // block) * block) for n in (outputs, inputs))
     least = blocks.matrix.least_used if blocks.matrix is not None else 0.0
@@ -213,9 +221,41 @@ def _why_no_product(call: Call, blocks: Blocks) -> str:
     return ""
 
 
+def _merged(outputs: int, inputs: int, groups: int, blocks: Blocks) -> int | None:
+    """How many groups of a convolution are one group in blocks, given the channels of each; None if there is no way.
+
+    The outputs of a group are one block, so that consecutive blocks of outputs read consecutive blocks of inputs. The
+    last blocks may be padded if those of inputs and outputs correspond. A few groups may be one.
+    """
+    block = blocks.channels
+    count = block // outputs if block % outputs == 0 else 0
+    if count and count * inputs % block == 0 and (groups % count == 0 or inputs == outputs):
+        return count
+    few = blocks.matrix is not None and 1 / groups >= blocks.matrix.least_used
+    return groups if few else None
+
+
+def _of_groups(w: Expr, groups: int, blocks: Blocks) -> Expr:
+    """Weights of groups that are merged: matrices with zeros beside their diagonal.
+
+    four groups of one channel, blocks of 2              a 0 | · ·
+    a b c d                                     ->       0 b | · ·       two groups of one block
+                                                         · · | c 0
+                                                         · · | 0 d
+    """
+    outputs, inputs = (static_shape(w) or ())[:2]
+    each = outputs // groups
+    count = _merged(each, inputs, groups, blocks)
+    assert count is not None
+    row = np.arange(outputs) // each % count
+    own = row[:, None] == np.arange(count * inputs) // inputs
+    mask = const(own.astype(_dtype(w)).reshape(outputs, count * inputs, 1, 1))
+    return R.multiply(R.tile(w, reps=(1, count, 1, 1)), mask)
+
+
 def _make_product(call: Call, args: list[Expr], blocks: Blocks) -> Expr:
-    shape = static_shape(args[1])
-    assert shape is not None
+    shape, data = static_shape(args[1]), static_shape(args[0])
+    assert shape is not None and data is not None
     window = call.attrs if is_call(call, R.nn.conv2d) else {}
     return R.nn.conv2d(
         args[0],
@@ -223,6 +263,7 @@ def _make_product(call: Call, args: list[Expr], blocks: Blocks) -> Expr:
         window.get("strides", (1, 1)),
         window.get("padding", (0, 0)),
         window.get("dilation", (1, 1)),
+        groups=data[1] // shape[1],
         channels=shape[0] * blocks.channels,
         kernel_size=shape[2:4],
         data_layout=blocks.layout,

@@ -107,7 +107,7 @@ def ndim_of(expr: Any) -> int:
 def static_shape(expr: Any) -> tuple[int, ...] | None:
     """The sizes of a tensor if all of them are known."""
     found = tensor_type(expr)
-    if found is None or any(d.__class__ is not int for d in found.shape):
+    if found is None or any(not isinstance(d, int) for d in found.shape):
         return None
     return found.shape
 
