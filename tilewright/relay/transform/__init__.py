@@ -8,7 +8,7 @@ are plain functions `Function -> Function`, whose factories `typed_pass` makes. 
 
 from __future__ import annotations
 
-from ...absent import absent, attributes
+from ...absent import attributes
 from ...ir.transform import FunctionPass as FunctionPass
 from ...ir.transform import ModulePass as ModulePass
 from ...ir.transform import Pass as Pass
@@ -69,6 +69,7 @@ from .normal_form import ToANormalForm as ToANormalForm
 from .normal_form import ToBasicBlockNormalForm as ToBasicBlockNormalForm
 from .normal_form import ToGraphNormalForm as ToGraphNormalForm
 from .offload import Offload as Offload
+from .partial_evaluate import PartialEvaluate as PartialEvaluate
 from .partition_graph import PartitionGraph as PartitionGraph
 from .plan_devices import PlanDevices as PlanDevices
 from .recast import recast as recast
@@ -81,7 +82,7 @@ from .sparse_weights import Conv2dToSparse2 as Conv2dToSparse2
 from .sparse_weights import DenseToSparse as DenseToSparse
 from .sparse_weights import SimplifyFCTranspose as SimplifyFCTranspose
 from .split_args import SplitArgs as SplitArgs
+from .split_phases import SplitPhases as SplitPhases
 from .use_tensor_cores import UseTensorCores as UseTensorCores
 
-PartialEvaluate = absent("relay.transform.PartialEvaluate")
 __getattr__ = attributes(__name__)

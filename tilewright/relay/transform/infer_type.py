@@ -445,7 +445,7 @@ class _Infer:
             kinds = [self.kind_of(a) for a in at.args]
             if self.solver.active and any(map(is_open, kinds)):
                 return self.open_operator(at)
-            return self.blamed(at, kinds, lambda: at.op.infer(kinds, at.attrs))
+            return self.result_of_operator(at, kinds)
         kinds = [self.kind_of(a) for a in at.args]
         return self.blamed(at, kinds, lambda: self.result_of(at, kinds))
 
@@ -456,6 +456,12 @@ class _Infer:
             raise RelayTypeError(_blame(at, kinds, error)) from None
         except (IndexError, ValueError, ZeroDivisionError, TypeError) as error:
             raise DiagnosticError(_blame(at, kinds, error)) from error
+
+    def result_of_operator(self, at: Call, kinds: list[Any]) -> Any:
+        """The result of an operator with arguments of known types, which the call keeps."""
+        result = self.blamed(at, kinds, lambda: at.op.infer(kinds, at.attrs))
+        object.__setattr__(at, "type_args", tuple(kinds))
+        return result
 
     def open_operator(self, at: Call) -> Type:
         """The result of an operator with arguments of unknown type: its declaration may say what weights are."""
@@ -472,7 +478,7 @@ class _Infer:
                 kinds = [self.solver.resolved(k) for k in kinds]
             if any(map(is_open, kinds)):
                 return False
-            result = self.blamed(at, kinds, lambda: at.op.infer(kinds, at.attrs))
+            result = self.result_of_operator(at, kinds)
             self.same(made, result, f"the result of {at.op.name} is {result} and is used as another type")
             return True
 
