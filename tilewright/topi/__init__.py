@@ -23,6 +23,7 @@ from .slicing import *
 from .sort import *
 from .sparse_rows import *
 from .transform import *
+from .trees import *
 
 from . import checks, generic, image, nn, random, sparse, vision  # isort: skip  (they use the operators above)
 

@@ -22,6 +22,7 @@ from .reduce import *
 from .signal import *
 from .sorting import *
 from .sparse import *
+from .trees import *
 
 # The classic files, whose constructors are all here.
 for _name in ("algorithm", "tensor", "transform"):

@@ -16,12 +16,19 @@ REQUIRED: Final = object()
 
 
 class Attr:
-    """A kind of attribute: the normalization of its values, and the default."""
+    """A kind of attribute: the normalization of its values, the default, and whether that is printed."""
 
-    __slots__ = ("convert", "default", "kind")
+    __slots__ = ("convert", "default", "kind", "printed")
 
-    def __init__(self, kind: str, convert: Callable[[Any], Any], default: Any = REQUIRED) -> None:
-        self.kind, self.convert, self.default = kind, convert, default
+    def __init__(
+        self, kind: str, convert: Callable[[Any], Any], default: Any = REQUIRED, printed: bool = False
+    ) -> None:
+        self.kind, self.convert, self.default, self.printed = kind, convert, default, printed
+
+
+def printed(kind: Attr) -> Attr:
+    """An attribute that the text of a graph shows even where it has its default value."""
+    return Attr(kind.kind, kind.convert, kind.default, True)
 
 
 def known(value: Any, one: bool = False) -> Any:

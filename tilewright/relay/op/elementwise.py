@@ -201,7 +201,7 @@ fast_erf = _unary("fast_erf", "erf, quicker and less exact.", precision=FULL, gr
 def _broadcast_rel(types: list[Any], attrs: Any) -> Type:
     lhs, rhs = types
     need_dtype(rhs, lhs.dtype, "rhs")
-    if lhs.shape == rhs.shape and all(d.__class__ is int for d in lhs.shape):
+    if lhs.shape == rhs.shape and all(isinstance(d, int) for d in lhs.shape):
         return lhs
     return TensorType(broadcast(lhs.shape, rhs.shape), lhs.dtype)
 

@@ -78,7 +78,7 @@ def instance_norm(at: Call) -> Expr:
 def group_norm(at: Call) -> Expr | None:
     """Groups of channels normalised, scaled and shifted; None where a size is unknown."""
     shape = _kind(at.args[0]).shape
-    if any(d.__class__ is not int for d in shape):
+    if any(not isinstance(d, int) for d in shape):
         return None
     ndim, axis, groups = len(shape), at.attrs.axis % len(shape), at.attrs.num_groups
     parted = (*shape[:axis], groups, shape[axis] // groups, *shape[axis + 1 :])

@@ -8,7 +8,7 @@ from typing import Any
 from ..expr import Call
 from ..ty import TensorType, Type
 from . import layouts
-from .attributes import padding, window
+from .attributes import padding, printed, window
 from .computes import in_layout, topi
 from .gradients import windows as grads
 from .registry import FUSABLE, Constructor, Ints, Tensor, alike, operator, refuse
@@ -59,10 +59,10 @@ def _pool(kind: str, rank: int) -> Callable[[Constructor], Constructor]:
         )  # fmt: skip
         return in_layout(made, attrs.layout, attrs.out_layout)
 
-    each = {name: window(rank) for name in ("pool_size", "strides", "dilation")}
+    each = {name: window(rank) for name in ("strides", "dilation")}
     return operator(
         f"nn.{kind}_pool{rank}d",
-        attrs={**each, "padding": padding(rank)},
+        attrs={**each, "pool_size": printed(window(rank)), "padding": padding(rank)},
         rel=pool_rel,
         compute=compute,
         pattern=FUSABLE,

@@ -10,7 +10,7 @@ from ..ty import Any as AnySize
 from ..ty import TensorType, TupleType, Type, is_dynamic
 from . import dyn, layouts
 from .arguments import columns
-from .attributes import integer
+from .attributes import integer, ints, printed
 from .computes import topi
 from .gradients import rearrange as grads
 from .gradients.parts import reshaped as reshaped_back
@@ -246,6 +246,7 @@ def _order(attrs: Any, ndim: int) -> tuple[int, ...]:
 
 @operator(
     "transpose",
+    attrs={"axes": printed(ints(None))},
     traits=Traits(gradient=grads.transpose),
     rel=lambda types, attrs: TensorType(
         [types[0].shape[d] for d in _order(attrs, len(types[0].shape))], types[0].dtype

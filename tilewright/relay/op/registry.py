@@ -561,7 +561,7 @@ def _with_default(kind: Attr, default: Any) -> Attr:
     """The kind with the default of the parameter, unless it has one of its own."""
     if kind.default is not REQUIRED or default is REQUIRED:
         return kind
-    return Attr(kind.kind, kind.convert, None if default is None else kind.convert(default))
+    return Attr(kind.kind, kind.convert, None if default is None else kind.convert(default), kind.printed)
 
 
 def get(op_name: str) -> RelayOp:

@@ -54,7 +54,7 @@ def assumptions() -> Iterator[list[Assumption]]:
 
 def is_known(d: Anything) -> bool:
     """Whether a size is an integer."""
-    return d.__class__ is int
+    return isinstance(d, int)
 
 
 def _size(e: Anything) -> Anything:

@@ -9,7 +9,7 @@ from ...ir import ops
 from .. import tag as _tag
 from ..math import cast
 from ..reduction import accumulator
-from ..utils import dtype_of, fail, get_const_tuple, injective, shown, simplify, static_int, variant
+from ..utils import dtype_of, fail, get_const_tuple, injective, simplify, static_int, variant
 from .conv import Layouts, convolve, kernel_layout_for
 from .phases import Operands, Spread, form_of
 from .utils import Layout, layout_of, paddings, spatial, spatial_letters
@@ -59,11 +59,6 @@ def conv_transpose(
     covered = [simplify((weights.size(c, kernel_shape) - 1) * d) for c, d in zip(space, spread, strict=True)]
     before, after = paddings(what, padding, [simplify(c + 1) for c in covered])
     extra = spatial(what, "output_padding", output_padding, rank, 0)
-    if any(e >= max(s, d) for e, s, d in zip(extra, steps, spread, strict=True)):
-        raise fail(
-            what,
-            f"output_padding is {shown(output_padding)} and must be smaller than the stride or the dilation",
-        )
     sizes, offsets = {}, {}
     for c, full, b, a, e, s in zip(space, covered, before, after, extra, steps, strict=True):
         size = layout.size(c, shape)

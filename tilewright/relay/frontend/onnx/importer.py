@@ -21,6 +21,7 @@ from ....ir.module import IRModule
 from ....ir.span import at_node
 from ...expr import Expr, Function, Tuple, TupleWrapper, Var
 from ...expr import var as new_var
+from ...interface import with_output_names
 from ...ty import MOST_DIMENSIONS, TensorType, tensor_fields
 from .bodies import body_of, defaults_of
 from .build import constant, typed
@@ -32,7 +33,7 @@ from .survey import DEEPEST, MOST_NODES, ordered, refuse_endless, refuse_missing
 # The files of converters, one for each family of operators: importing one fills the table.
 for _family in (
     "math", "shape", "reduce", "nn", "norm", "index", "image", "quant", "rnn", "control", "scan", "sequence", "signal",
-    "counting", "training", "microsoft",
+    "counting", "training", "random", "trees", "microsoft", "microsoft_attention", "microsoft_quant",
 ):  # fmt: skip
     import_module(f"{__package__}.{_family}")
 
@@ -119,16 +120,20 @@ class Importer:
                 )
         results = self.run_graph(graph, scope)
         self.output_counts = []
-        flat = []
-        for v in results:
+        flat: list[Any] = []
+        result_names: list[str] = []
+        for info, v in zip(graph.output, results, strict=True):
             found = self.flat(v)
-            self.output_counts.append(len(found) if v is not None and v.items is not None else -1)
+            is_sequence = v is not None and v.items is not None
+            self.output_counts.append(len(found) if is_sequence else -1)
+            result_names += [f"{info.name}.{i}" for i in range(len(found))] if is_sequence else [info.name]
             flat += found
         body = flat[0] if len(flat) == 1 else Tuple(flat)
         if not flat:
             raise FrontendError(f"{self.name}: the graph has no outputs")
         used = [*inputs, *self.param_vars]
-        return IRModule.from_expr(Function(used, typed(body))), self.params
+        main = with_output_names(Function(used, typed(body)), result_names)
+        return IRModule.from_expr(main), self.params
 
     def flat(self, value: Value | None) -> list[Expr]:
         """The tensors of an output; those of a sequence one after the other."""

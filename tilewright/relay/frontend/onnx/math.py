@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..common.activations import gelu_of
-from .build import R, cast, constant, dtype_of, is_float, rank, scalar, shape_of
+from .build import R, cast, constant, dtype_of, is_float, rank, scalar
 from .context import Node, Value, converter, of_inputs, rows
 from .load import storage_dtype
 from .narrow import decode, encode
@@ -365,16 +365,3 @@ def _numpy(kind: str) -> Any:
     from ....runtime.dtypes import element
 
     return element(kind).numpy
-
-
-@converter("Dropout")
-def dropout(n: Node) -> Any:
-    if n.has(2):
-        training = n.known(2)
-        if training is None:
-            training = n.need(2)
-        if bool(training) and (not n.has(1) or float(n.need(1).reshape(())) != 0.0):
-            raise n.refuse("in training mode is random and not supported")
-    x = n[0]
-    mask = constant(np.ones((), bool))
-    return [x, R.broadcast_to(mask, shape_of(x))]

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 from ..common.activations import gelu_of
+from ..common.build import permute
 from ..common.matrices import matmul
 from ..common.norms import standardised
 from .build import R, cast, constant, dtype_of, rank, scalar, shape_of, typed
 from .context import Node, Value, converter, rows
 from .math import swish_of
-from .nn import conv_windows, convolve, group_count
+from .nn import conv_windows, convolve, gemm, group_count
 from .norm import rms_of
 from .rnn import QUANTIZED, recurrent
 
@@ -22,20 +22,22 @@ MS = "com.microsoft"
 
 @converter("FusedMatMul", "TransposeMatMul", domain=MS)
 def fused_matmul(n: Node) -> Any:
-    a, b = n[0], n[1]
-    if n.attr("transBatchA", 0) or n.attr("transBatchB", 0):
-        raise n.refuse("transBatchA and transBatchB are not supported")
-    a, b = (_transposed(x, n.attr(f"trans{s}", 0)) for x, s in ((a, "A"), (b, "B")))
+    a, b = (
+        _turned(n[i], n.attr(f"transBatch{s}", 0), n.attr(f"trans{s}", 0)) for i, s in ((0, "A"), (1, "B"))
+    )
     made = matmul(a, b)
     alpha = n.attr("alpha", 1.0)
     return made if alpha == 1.0 else R.multiply(made, scalar(alpha, made))
 
 
-def _transposed(x: Any, yes: Any) -> Any:
-    if not yes or rank(x) < 2:
+def _turned(x: Any, batch: Any, last: Any) -> Any:
+    """Matrices whose first dimension goes behind those of the batch, and whose last two change places, if asked."""
+    if rank(x) < 2:
         return x
     order = list(range(rank(x)))
-    return R.transpose(x, [*order[:-2], order[-1], order[-2]])
+    if batch:
+        order = [*order[1:-1], 0, order[-1]]
+    return permute(x, [*order[:-2], order[-1], order[-2]] if last else order)
 
 
 rows(
@@ -87,7 +89,7 @@ def skip_simplified_layer_norm(n: Node) -> Any:
 @converter("EmbedLayerNormalization", domain=MS)
 def embed_layer_norm(n: Node) -> Any:
     words = R.take(n[2], n[0], axis=0, mode="fast")
-    length = n.static(0)[1]
+    batch, length = n.shape(0)
     if n.has(8):
         place = R.take(n[3], n[8], axis=0, mode="fast")
     else:
@@ -96,57 +98,8 @@ def embed_layer_norm(n: Node) -> Any:
     if n.has(1) and n.has(4):
         total = R.add(total, R.take(n[4], n[1], axis=0, mode="fast"))
     made = layer_norm_of(total, n[5], n[6], n.attr("epsilon", 1e-12))
-    mask = R.sum(cast(n[7], "int32"), axis=[1]) if n.has(7) else R.zeros([n.static(0)[0]], "int32")
+    mask = R.sum(cast(n[7], "int32"), axis=[1]) if n.has(7) else R.zeros([batch], "int32")
     return [made, mask, total]
-
-
-@converter("Attention", domain=MS)
-def attention(n: Node) -> Any:
-    """Self-attention with the three projections in one matrix."""
-    x, w = n[0], n[1]
-    heads = int(n.attr("num_heads", 0))
-    if heads < 1 or n.has(4) or n.attr("do_rotary", 0):
-        raise n.refuse("with a past, rotary embedding or without num_heads is not supported")
-    batch, length, _ = n.static(0)
-    sizes = n.attr("qkv_hidden_sizes") or [n.static(1)[1] // 3] * 3
-    whole = matmul(x, w)
-    if n.has(2):
-        whole = R.add(whole, n[2])
-    edges = np.cumsum([0, *sizes]).tolist()
-    parts = []
-    for i in range(3):
-        part = R.strided_slice(whole, [edges[i]], [edges[i + 1]], axes=[2])
-        parts.append(R.transpose(R.reshape(part, [batch, length, heads, sizes[i] // heads]), [0, 2, 1, 3]))
-    q, k, v = parts
-    scale = n.attr("scale", 0.0) or 1 / math.sqrt(sizes[0] // heads)
-    scores = R.multiply(matmul(q, R.transpose(k, [0, 1, 3, 2])), scalar(scale, x))
-    scores = _masked(n, scores, batch, length)
-    made = matmul(R.nn.softmax(scores, 3), v)
-    return R.reshape(R.transpose(made, [0, 2, 1, 3]), [batch, length, sizes[2]])
-
-
-def _masked(n: Node, scores: Any, batch: int, length: int) -> Any:
-    low = n.attr("mask_filter_value", -10000.0)
-    if n.has(5):
-        scores = R.add(scores, n[5])
-    if n.has(3):
-        mask = n[3]
-        if rank(mask) == 1 and shape_of(mask)[0] == batch:
-            line = constant(np.arange(length, dtype=np.int32)[None])
-            mask = cast(R.less(line, R.expand_dims(cast(mask, "int32"), 1)), "int32")
-        if rank(mask) == 2:
-            mask = R.reshape(mask, [batch, 1, 1, length])
-        elif rank(mask) == 3:
-            mask = R.expand_dims(mask, 1)
-        else:
-            raise n.refuse(f"a mask of shape {shape_of(mask)} is not supported")
-        scores = R.add(
-            scores,
-            R.multiply(R.subtract(scalar(1, scores), cast(mask, dtype_of(scores))), scalar(low, scores)),
-        )
-    if n.attr("unidirectional", 0):
-        scores = R.where(constant(np.tril(np.ones((length, length), bool))), scores, scalar(low, scores))
-    return scores
 
 
 @converter("DynamicQuantizeLSTM", domain=MS)
@@ -180,10 +133,22 @@ def fused_conv(n: Node) -> Any:
     return activated(n, made, n.attr("activation", ""))
 
 
+@converter("NhwcConv", domain=MS)
+def nhwc_conv(n: Node) -> Any:
+    """A convolution whose channels are the last dimension, of its weight as well."""
+
+    def first(x: Any) -> Any:
+        return R.transpose(x, [0, rank(x) - 1, *range(1, rank(x) - 1)])
+
+    inner = Node(n.importer, n.proto, [Value(typed(first(n[0]))), Value(typed(first(n[1])))], n.opset)
+    made = convolve(inner[0], inner[1], conv_windows(inner), group_count(n, inner.shape(0)[1]))
+    if n.has(2):
+        made = R.nn.bias_add(made, n[2])
+    return R.transpose(made, [0, *range(2, rank(made)), 1])
+
+
 @converter("FusedGemm", domain=MS)
 def fused_gemm(n: Node) -> Any:
-    from .nn import gemm
-
     return activated(n, gemm(n), n.attr("activation", ""))
 
 

@@ -126,7 +126,7 @@ def deform_conv(n: Node) -> Any:
 
 
 # ---------------------------------------------------------------------------- pools
-def _pool_windows(n: Node) -> Windows:
+def pool_windows(n: Node) -> Windows:
     kernel = n.attr("kernel_shape")
     if kernel is None:
         raise n.refuse("kernel_shape is missing")
@@ -137,12 +137,12 @@ def _pool_windows(n: Node) -> Windows:
 
 @converter("AveragePool")
 def average_pool(n: Node) -> Any:
-    return pool("avg", n[0], _pool_windows(n), count_include_pad=n.flag("count_include_pad", 0))
+    return pool("avg", n[0], pool_windows(n), count_include_pad=n.flag("count_include_pad", 0))
 
 
 @converter("MaxPool")
 def max_pool(n: Node) -> Any:
-    w, x = _pool_windows(n), n[0]
+    w, x = pool_windows(n), n[0]
     if len(n.outputs) < 2 or not n.outputs[1]:
         return pool("max", x, w)
     made, index = max_with_places(x, w, n.flag("storage_order", 0))
@@ -168,7 +168,7 @@ def max_unpool(n: Node) -> Any:
 @converter("LpPool")
 def lp_pool(n: Node) -> Any:
     """(Σ |x|^p)^(1/p): an average that is multiplied by the size of the window."""
-    w, p, x = _pool_windows(n), float(n.attr("p", 2)), n[0]
+    w, p, x = pool_windows(n), float(n.attr("p", 2)), n[0]
     raised = R.abs(x) if p == 1 else R.multiply(x, x) if p == 2 else R.power(R.abs(x), scalar(p, x))
     if w.ceil:
         sizes = static_shape(x)[2:]

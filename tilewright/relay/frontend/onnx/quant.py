@@ -13,7 +13,7 @@ import numpy as np
 from ...qnn import op as Q
 from ..common.matrices import matmul
 from .build import R, cast, constant, dtype_of, rank, scalar, shape_of, static_shape
-from .context import Node, Value, converter, rows
+from .context import Node, Value, converter
 from .load import storage_dtype
 from .narrow import decode, encode
 from .nn import conv_windows, convolve, group_count
@@ -28,7 +28,7 @@ _RANGES = {
 _NARROW = {21: (0, 15), 22: (-8, 7), 25: (0, 3), 26: (-2, 1)}
 
 
-def _along(v: Any, like: Any, axis: int, block: int = 0) -> Any:
+def along(v: Any, like: Any, axis: int, block: int = 0) -> Any:
     """A parameter for each index of an axis (or each block of them), shaped to broadcast with the data."""
     if rank(v) == 0 or (rank(v) == 1 and shape_of(v) == (1,)):
         return R.reshape(v, ()) if rank(v) else v
@@ -49,9 +49,9 @@ def saturated(x: Any, low: int, high: int, kind: str) -> Any:
 def quantized(x: Any, scale: Any, zero: Any, kind: str, axis: int = 1) -> Any:
     """Floats as integers of a type."""
     low, high = _RANGES[kind]
-    made = R.round(R.divide(x, _along(scale, x, axis)))
+    made = R.round(R.divide(x, along(scale, x, axis)))
     if zero is not None:
-        made = R.add(made, cast(_along(zero, x, axis), dtype_of(made)))
+        made = R.add(made, cast(along(zero, x, axis), dtype_of(made)))
     return saturated(made, low, high, kind)
 
 
@@ -72,7 +72,7 @@ def quantize_linear(n: Node) -> Any:
         point = cast(zero.expr, "int32") if zero is not None else constant(np.zeros((), "int32"))
         return Q.quantize(x, scale, point, axis, plain)
     wide = cast(x, "float32")
-    made = R.divide(wide, cast(_along(scale, x, axis, block), "float32"))
+    made = R.divide(wide, cast(along(scale, x, axis, block), "float32"))
     if elem and elem >= 17 and elem not in _NARROW:
         if dtype_of(scale) == "float16":
             made = cast(made, "float32")
@@ -81,7 +81,7 @@ def quantize_linear(n: Node) -> Any:
     low, high = _NARROW[elem] if elem in _NARROW else _RANGES[kind]
     made = R.round(made)
     if zero is not None:
-        made = R.add(made, cast(_along(zero.expr, x, axis, block), "float32"))
+        made = R.add(made, cast(along(zero.expr, x, axis, block), "float32"))
     return Value(saturated(made, low, high, kind), elem=elem if elem in _NARROW else 0)
 
 
@@ -97,12 +97,12 @@ def dequantize_linear(n: Node) -> Any:
         return Q.dequantize(value.expr, scale, point, axis)
     wide = cast(decode(value), "float32") if value.dtype != "int32" else value.expr
     if n.has(2) and value.elem not in range(17, 21):
-        zero = _along(n[2], wide, axis, block)
+        zero = along(n[2], wide, axis, block)
         wide = R.subtract(
             cast(wide, "int32" if value.dtype == "int32" else "float32"), cast(zero, dtype_of(wide))
         )
     wide = cast(wide, "float32")
-    return cast(R.multiply(wide, cast(_along(scale, wide, axis, block), "float32")), kind)
+    return cast(R.multiply(wide, cast(along(scale, wide, axis, block), "float32")), kind)
 
 
 @converter("DynamicQuantizeLinear")
@@ -154,106 +154,37 @@ def rescaled(total: Any, scales: Sequence[Any], zero: Any, kind: str, axis: int)
     """Integer accumulators requantized to the scale of the output."""
     first, second, out = (cast(s, "float32") for s in scales)
     ratio = R.divide(
-        R.multiply(_along(first, total, axis), _along(second, total, axis)), _along(out, total, axis)
+        R.multiply(along(first, total, axis), along(second, total, axis)), along(out, total, axis)
     )
     made = R.round(R.multiply(cast(total, "float32"), ratio))
     if zero is not None:
-        made = R.add(made, cast(_along(zero, total, axis), "float32"))
+        made = R.add(made, cast(along(zero, total, axis), "float32"))
     low, high = _RANGES[kind]
     return saturated(made, low, high, kind)
 
 
 @converter("QLinearMatMul")
 def qlinear_matmul(n: Node) -> Any:
-    a = _less(n[0], n[2], n.rank(0) - 2)
-    b = _less(n[3], n[5], n.rank(3) - 1)
+    a = less(n[0], n[2], n.rank(0) - 2)
+    b = less(n[3], n[5], n.rank(3) - 1)
     total = matmul(a, b, "int32")
     return rescaled(total, (n[1], n[4], n[6]), n[7], n.dtype(7), rank(total) - 1)
 
 
-def _less(x: Any, zero: Any, axis: int) -> Any:
-    x, zero = cast(x, _roomy(x)), cast(zero, _roomy(x))
-    return R.subtract(x, _along(zero, x, axis))
+def less(x: Any, zero: Any, axis: int | None = None) -> Any:
+    """Integers minus their zero point (one for each index of an axis, by default the last), with one more bit."""
+    wide = cast(x, _roomy(x))
+    if zero is None:
+        return wide
+    return R.subtract(wide, along(cast(zero, _roomy(x)), x, rank(x) - 1 if axis is None else axis))
 
 
 @converter("QLinearConv")
 def qlinear_conv(n: Node) -> Any:
-    x = _less(n[0], n[2], 1)
-    w = _less(n[3], n[5], 0)
+    x = less(n[0], n[2], 1)
+    w = less(n[3], n[5], 0)
     found = conv_windows(n, 3)
     total = convolve(x, w, found, group_count(n, n.shape(0)[1]), "int32")
     if n.has(8):
         total = R.nn.bias_add(total, n[8])
     return rescaled(total, (n[1], n[4], n[6]), n[7], n.dtype(7), 1)
-
-
-# ---------------------------------------------------------------------------- of com.microsoft
-def _floats(n: Node, at: int) -> Any:
-    """A quantised input and its scale and zero point as floats."""
-    x = cast(n[at], "float32")
-    if n.has(at + 2):
-        x = R.subtract(x, cast(R.reshape(n[at + 2], ()), "float32"))
-    return R.multiply(x, R.reshape(n[at + 1], ()))
-
-
-def _back(n: Node, made: Any, at: int) -> Any:
-    zero = R.reshape(n[at + 1], ()) if n.has(at + 1) else None
-    return quantized(made, R.reshape(n[at], ()), zero, n.dtype(0), 0)
-
-
-rows(
-    {
-        "QLinearAdd": lambda n: _back(n, R.add(_floats(n, 0), _floats(n, 3)), 6),
-        "QLinearMul": lambda n: _back(n, R.multiply(_floats(n, 0), _floats(n, 3)), 6),
-        "QLinearSigmoid": lambda n: _back(n, R.sigmoid(_floats(n, 0)), 3),
-        "QLinearLeakyRelu": lambda n: _back(n, R.nn.leaky_relu(_floats(n, 0), n.attr("alpha", 0.01)), 3),
-        "QLinearSoftmax": lambda n: _back(n, R.nn.softmax(_floats(n, 0), n.axis(-1)), 3),
-    },
-    domain="com.microsoft",
-)
-
-
-@converter("QLinearGlobalAveragePool", domain="com.microsoft")
-def qlinear_global_average_pool(n: Node) -> Any:
-    last = n.flag("channels_last", 0)
-    axes = list(range(1, n.rank(0) - 1)) if last else list(range(2, n.rank(0)))
-    return _back(n, R.mean(_floats(n, 0), axis=axes, keepdims=True), 3)
-
-
-@converter("QLinearAveragePool", domain="com.microsoft")
-def qlinear_average_pool(n: Node) -> Any:
-    from ..common.windows import pool
-    from .nn import _pool_windows
-
-    made = pool("avg", _floats(n, 0), _pool_windows(n), count_include_pad=n.flag("count_include_pad", 0))
-    return _back(n, made, 3)
-
-
-@converter("QLinearConcat", domain="com.microsoft")
-def qlinear_concat(n: Node) -> Any:
-    kind = n.dtype(1)
-    parts = [_floats(n, i) for i in range(2, len(n), 3)]
-    axis = n.front(int(n.attr("axis", 0)), rank(parts[0]))
-    return quantized(R.concatenate(parts, axis), R.reshape(n[0], ()), R.reshape(n[1], ()), kind, 0)
-
-
-@converter("DynamicQuantizeMatMul", domain="com.microsoft")
-def dynamic_quantize_matmul(n: Node) -> Any:
-    from .context import Node as Kind
-
-    inner = Kind(n.importer, n.proto, n.inputs[:1], n.opset)
-    q, scale, zero = dynamic_quantize_linear(inner)
-    a = R.subtract(cast(q, "int16"), cast(zero, "int16"))
-    b = _less(n[1], n[3] if n.has(3) else constant(np.zeros((), n.dtype(1))), n.rank(1) - 1)
-    total = cast(matmul(a, b, "int32"), "float32")
-    made = R.multiply(total, R.multiply(scale, _along(n[2], total, rank(total) - 1)))
-    return R.add(made, n[4]) if n.has(4) else made
-
-
-@converter("MatMulIntegerToFloat", domain="com.microsoft")
-def matmul_integer_to_float(n: Node) -> Any:
-    a = centred(n, 0, 4, n.rank(0) - 2)
-    total = cast(matmul(a, centred(n, 1, 5), "int32"), "float32")
-    last = rank(total) - 1
-    made = R.multiply(R.multiply(total, _along(n[2], total, last)), _along(n[3], total, last))
-    return R.add(made, n[6]) if n.has(6) else made

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..common.matrices import matmul
-from .build import R, cast, constant, dtype_of, rank, static_shape, take_rows
+from .build import R, cast, constant, dtype_of, rank, scalar, static_shape, take_rows
 from .context import Node, Value, converter, rows
 from .load import storage_dtype
 
@@ -37,8 +37,6 @@ def _sized(x: Any, length: int) -> Any:
     if have > length:
         return R.strided_slice(x, [0], [length], axes=[rank(x) - 1])
     if have < length:
-        from .build import scalar
-
         return R.nn.pad(x, [*([(0, 0)] * (rank(x) - 1)), (0, length - have)], scalar(0, x))
     return x
 
@@ -105,6 +103,8 @@ def stft(n: Node) -> Any:
     step = n.ints(1)[0]
     window = n.get(2)
     length = n.ints(3)[0] if n.has(3) else static_shape(window)[0]
+    if rank(x) == 2:  # real signals may come without a dimension for the parts of a number
+        x = R.expand_dims(x, 2)
     batch, total, parts = static_shape(x)
     if step < 1 or length < 1 or length > total:
         raise n.refuse(f"frames of {length} every {step} in a signal of {total}")

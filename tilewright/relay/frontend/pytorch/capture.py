@@ -49,6 +49,24 @@ def as_program(model: Any, infos: Sequence[Any], default_dtype: str) -> Any:
         ) from error
 
 
+def result_names(program: Any, count: int) -> list[str]:
+    """Names for the results of a program: their keys, if it returns a dictionary or a dataclass; otherwise none.
+
+    {"logits": t, "past": (k, v)}    ->    logits, past.0, past.1
+    """
+    from torch.utils import _pytree as pytree
+
+    spec = program.call_spec.out_spec
+    if spec is None or spec.num_leaves != count:
+        return [""] * count
+    paths, _ = pytree.tree_flatten_with_path(pytree.tree_unflatten(list(range(count)), spec))
+    names = [
+        [str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", "")))) for k in path] for path, _ in paths
+    ]
+    keyed = [any(not isinstance(k, pytree.SequenceKey) for k in path) for path, _ in paths]
+    return [".".join(name) if is_keyed else "" for name, is_keyed in zip(names, keyed, strict=True)]
+
+
 def _wrap(function: Callable[..., Any]) -> Any:
     import torch
 

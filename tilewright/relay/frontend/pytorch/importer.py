@@ -15,11 +15,12 @@ from ....ir.expr import PrimExpr
 from ....ir.module import IRModule
 from ....ir.span import at_node
 from ...expr import Expr, Function, If, Tuple, TupleGetItem, TupleWrapper, Var
+from ...interface import with_output_names
 from ...transform.infer_type import infer_module
 from ...ty import TensorType
 from ..common.build import typed
 from .build import array_of, cast, constant, dtype_name
-from .capture import _fields, as_program, decomposed, parameter_names, place
+from .capture import _fields, as_program, decomposed, parameter_names, place, result_names
 from .symbols import Symbols
 from .table import CONVERTERS, Refusal, Site, find
 
@@ -119,12 +120,14 @@ class _Importer:
             for value, spec in zip(outputs, self.program.graph_signature.output_specs, strict=True)
             if spec.kind.name in ("USER_OUTPUT", "LOSS_OUTPUT")
         ]
-        found = [self.expr(v) for v in wanted if v is not None]
-        if not found:
+        named = zip(wanted, result_names(self.program, len(wanted)), strict=True)
+        kept = [(self.expr(v), name) for v, name in named if v is not None]
+        if not kept:
             raise FrontendError("the model returns no tensor")
-        body = found[0] if len(found) == 1 else Tuple(found)
-        mod = infer_module(IRModule.from_expr(Function([*self.inputs, *self.param_vars], body)))
-        return mod, self.params
+        body = kept[0][0] if len(kept) == 1 else Tuple([e for e, _ in kept])
+        main = Function([*self.inputs, *self.param_vars], body)
+        main = with_output_names(main, [name for _, name in kept])
+        return infer_module(IRModule.from_expr(main)), self.params
 
     # -- inputs ------------------------------------------------------------------------------
     def bind_inputs(self, graph: Any, env: dict[Any, Any]) -> None:

@@ -37,7 +37,7 @@ def strided_slice(call: Call, grad: Any) -> list[Any]:
     rows = slice_rows(call.attrs, dims)
     if 0 in shape(call):
         return [None]
-    if any(v is not None and v.__class__ is not int for row in rows for v in row):
+    if any(v is not None and not isinstance(v, int) for row in rows for v in row):
         raise TVMError(
             f"gradient of strided_slice: begin {call.attrs.begin} and end {call.attrs.end} must be known"
         )
@@ -115,7 +115,7 @@ def gather_nd(call: Call, grad: Any) -> list[Any]:
     data, indices = call.args
     batch = call.attrs.batch_dims
     points = shape(indices)[1:]
-    if batch and any(d.__class__ is not int for d in points):
+    if batch and any(not isinstance(d, int) for d in points):
         raise TVMError("gradient of gather_nd: with batch_dims the sizes of the indices must be known")
     if batch:  # batch dimension d of the points is coordinate d
         rows = np.indices(points)[:batch]

@@ -81,7 +81,7 @@ def _entropy(call: Call, logs: Any) -> Any:
     predictions, targets = call.args
     batch = R.cast(R.take(R.shape_of(predictions), const(0), axis=0), str(predictions.checked_type.dtype))
     size = shape(predictions)[0]
-    count = number(size, predictions) if size.__class__ is int else batch
+    count = number(size, predictions) if isinstance(size, int) else batch
     return R.negative(R.sum(logs * targets)) / count
 
 

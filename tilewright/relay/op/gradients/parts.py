@@ -24,7 +24,7 @@ def ndim(expr: Any) -> int:
 
 
 def is_static(expr: Any) -> bool:
-    return all(d.__class__ is int for d in shape(expr))
+    return all(isinstance(d, int) for d in shape(expr))
 
 
 def sizes(call: Call, at: int = 0) -> tuple[int, ...]:

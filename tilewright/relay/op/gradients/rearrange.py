@@ -21,7 +21,7 @@ def transpose(call: Call, grad: Any) -> list[Any]:
 def concatenate(call: Call, grad: Any) -> list[Any]:
     axis = call.attrs.axis % ndim(call)
     lengths = [k.shape[axis] for k in call.args[0].checked_type.fields]
-    if any(d.__class__ is not int for d in lengths):
+    if any(not isinstance(d, int) for d in lengths):
         raise TVMError(f"gradient of concatenate: the sizes {lengths} of axis {axis} must be known")
     ends = [int(v) for v in np.cumsum(lengths)]
     if len(lengths) == 1:
@@ -61,7 +61,7 @@ def fifo_buffer(call: Call, grad: Any) -> list[Any]:
     data, buffer = call.args
     axis = call.attrs.axis % ndim(data)
     new, whole = shape(data)[axis], shape(buffer)[axis]
-    if new.__class__ is not int or whole.__class__ is not int:
+    if not isinstance(new, int) or not isinstance(whole, int):
         raise TVMError(f"gradient of nn.fifo_buffer: the sizes of axis {axis} must be known")
     last = R.strided_slice(grad, [whole - new], [whole], axes=[axis])
     rest = R.strided_slice(grad, [0], [whole - new], axes=[axis])
@@ -83,7 +83,7 @@ def pad(call: Call, grad: Any) -> list[Any]:
         plain = Call(plain.op, plain.args, plain.attrs)
         return [mirror_pad(plain, grad)[0], None]
     widths, outer = call.attrs.pad_width, shape(call)
-    if any(d.__class__ is not int for d in outer):
+    if any(not isinstance(d, int) for d in outer):
         raise TVMError(f"gradient of nn.pad: the sizes of {call.checked_type} must be known")
     high = [d - after for d, (_, after) in zip(outer, widths, strict=True)]
     inner = R.strided_slice(grad, [before for before, _ in widths], high)

@@ -39,7 +39,7 @@ def _count(call: Call) -> Any:
     """The number of elements that are reduced to one."""
     data, axes = call.args[0], _axes(call)
     dims = [shape(data)[d] for d in axes]
-    if all(d.__class__ is int for d in dims):
+    if all(isinstance(d, int) for d in dims):
         return number(math.prod(dims), data)
     ratio = R.divide(
         R.cast(R.ndarray_size(data, "int64"), "float64"), R.cast(R.ndarray_size(call, "int64"), "float64")

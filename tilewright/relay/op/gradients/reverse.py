@@ -57,7 +57,7 @@ def as_value(adjoint: Adjoint, of: Any, kind: Any) -> Expr:
 
 def filled(value: int, like: Any, kind: Any) -> Expr:
     """Zeros or ones with the type of an expression."""
-    if all(d.__class__ is int for d in kind.shape):
+    if all(isinstance(d, int) for d in kind.shape):
         return (R.ones if value else R.zeros)(kind.shape, str(kind.dtype))
     return (R.ones_like if value else R.zeros_like)(like)
 
