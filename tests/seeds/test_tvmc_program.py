@@ -106,7 +106,7 @@ def test_load_compile_run(
     monkeypatch.chdir(tmp_path)
     write_residual(tmp_path / "resnet50-v2-7.onnx")
     scope, printed = _run(monkeypatch, capsys, 8)
-    assert printed.startswith("output_0: float32[1, 10], from ")
+    assert printed.startswith("out: float32[1, 10], from ")
     x = generate_tensor_data((1, 3, 224, 224), "float32")
     (wanted,) = ReferenceEvaluator("resnet50-v2-7.onnx").run(None, {"data": x})
     np.testing.assert_allclose(scope["result"].get_output("output_0"), wanted, rtol=1e-4, atol=1e-5)
@@ -134,6 +134,6 @@ def test_load_compile_run_of_resnet_50(
     monkeypatch.chdir(tmp_path)
     onnx.save(found, "resnet50-v2-7.onnx")
     scope, printed = _run(monkeypatch, capsys, 2)
-    assert printed.startswith("output_0: float32[1, 1000], from ")
+    assert printed.startswith("gpu_0/softmax_1: float32[1, 1000], from ")
     scores = scope["result"].get_output("output_0")
     np.testing.assert_allclose(scores.sum(), 1.0, rtol=1e-4)  # a softmax ends it

@@ -62,8 +62,8 @@ def test_a_package_runs(model: Path, package: Path, tmp_path: Path) -> None:
     wanted = expected(model, image())
     with np.load(tmp_path / "out.npz") as file:
         np.testing.assert_allclose(file["output_0"], wanted, atol=1e-5)
-    assert result.stdout.startswith("output_0: float32[1, 5], from ")
-    assert f"output_0 [{wanted.argmax()}] {wanted.max():.4g}"[:-2] in result.stdout
+    assert result.stdout.startswith("y: float32[1, 5], from ")
+    assert f"y [{wanted.argmax()}] {wanted.max():.4g}"[:-2] in result.stdout
     assert result.stderr == f"results written to {tmp_path / 'out.npz'}\n"
 
 
@@ -77,7 +77,7 @@ def test_times_and_profile_as_json(package: Path) -> None:
     assert len(told["seconds"]["results"]) == 2
     assert told["seconds"]["min"] > 0
     assert told["profile"][0]["name"].startswith("fused_nn_conv2d")
-    assert told["outputs"] == {"output_0": {"dtype": "float32", "shape": [1, 5]}}
+    assert told["outputs"] == {"y": {"dtype": "float32", "shape": [1, 5]}}
     assert told["filled"] == ["data"]
     assert result.stderr == "not given, so filled (random): data\n"
 
@@ -98,14 +98,14 @@ def test_the_greatest_values_may_be_infinite(package: Path, tmp_path: Path) -> N
     )
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
-    assert "inf" in [row["value"] for row in told["outputs"]["output_0"]["top"]]
+    assert "inf" in [row["value"] for row in told["outputs"]["y"]["top"]]
     assert told["written"] == str(tmp_path / "out") and (tmp_path / "out").is_file()
 
 
 def test_show(model: Path) -> None:
     result = call("show", model)
     assert result.exit_code == 0, result.output
-    assert "  input data: float32[1, 3, 8, 8]\n  output_0: float32[1, 5]\n" in result.stdout
+    assert "  input data: float32[1, 3, 8, 8]\n  y: float32[1, 5]\n" in result.stdout
     assert "133 parameters, 532 B" in result.stdout
     assert "nn.conv2d + nn.relu" in result.stdout
     assert "kernels after fusion" in result.stdout
@@ -227,7 +227,7 @@ def test_show_a_package(package: Path) -> None:
     assert result.exit_code == 0
     assert result.stdout.splitlines()[1:3] == [
         "  input data: float32[1, 3, 8, 8]",
-        "  output_0: float32[1, 5]",
+        "  y: float32[1, 5]",
     ]
     assert json.loads(call("show", package, "--json").stdout)["steps"] == 3
 

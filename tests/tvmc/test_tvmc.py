@@ -132,7 +132,7 @@ def test_a_package_has_library_graph_and_parameters(package: tvmc.TVMCPackage) -
         assert tar.getnames() == ["metadata.json", "mod.so", "mod.json", "mod.params"]
     assert json.loads(package.graph)["nodes"][0]["name"] == "data"
     assert package.about["inputs"] == [{"name": "data", "dtype": "float32", "shape": list(SHAPE)}]
-    assert package.about["outputs"] == [{"name": "output_0", "dtype": "float32", "shape": [1, 5]}]
+    assert package.about["outputs"] == [{"name": "y", "dtype": "float32", "shape": [1, 5]}]
     assert package.target.startswith("llvm")
     assert relay.load_param_dict(package.params)
 
@@ -144,7 +144,7 @@ def test_times_and_profile(package: tvmc.TVMCPackage) -> None:
     assert result.profile is not None
     assert result.profile.rows[0].name.startswith("fused_nn_conv2d")
     text = str(result)
-    assert text.startswith("output_0: float32[1, 5], from ")
+    assert text.startswith("y: float32[1, 5], from ")
     assert "fused_nn_conv2d" in text
     assert result.filled == ("data",)
 
@@ -207,7 +207,7 @@ Refused = Callable[[Any, Any], Any]
         (lambda m, p: tvmc.run(p, fill_mode="noise"), "it must be one of random, zeros, ones"),
         (lambda m, p: tvmc.run(p, repeat=0), "repeat=0, number=10: both must be at least 1"),
         (lambda m, p: tvmc.run(m), "tvmc.run takes the TVMCPackage of tvmc.compile, not TVMCModel"),
-        (lambda m, p: tvmc.run(p).get_output("y"), "there is no result 'y'; there are output_0"),
+        (lambda m, p: tvmc.run(p).get_output("z"), "there is no result 'z'; there are y"),
     ],
 )
 def test_refusals(work: Refused, reason: str, model: tvmc.TVMCModel, package: tvmc.TVMCPackage) -> None:

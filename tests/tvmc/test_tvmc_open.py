@@ -47,7 +47,7 @@ def test_a_package_is_a_library_alone(package: tvmc.TVMCPackage) -> None:
     with tarfile.open(package.package_path) as tar:
         assert tar.getnames() == ["metadata.json", "mod.so"]
     assert package.about["inputs"] == [{"name": "data", "dtype": "float32", "shape": ["n", *SHAPE[1:]]}]
-    assert package.about["outputs"] == [{"name": "output_0", "dtype": "float32", "shape": ["n", 5]}]
+    assert package.about["outputs"] == [{"name": "y", "dtype": "float32", "shape": ["n", 5]}]
 
 
 def test_a_package_is_opened_again(model: Path, package: tvmc.TVMCPackage) -> None:
@@ -139,7 +139,7 @@ def test_compile_run_and_show(model: Path, tmp_path: Path) -> None:
     made = call("compile", model, "-o", net)
     assert made.exit_code == 0, made.output
     assert "kernels on the virtual machine for llvm" in made.stdout
-    assert "  input data: float32[n, 3, 8, 8]\n  output_0: float32[n, 5]\n" in made.stdout
+    assert "  input data: float32[n, 3, 8, 8]\n  y: float32[n, 5]\n" in made.stdout
     assert call("show", net).stdout.splitlines()[1:3] == made.stdout.splitlines()[1:3]
     told = json.loads(call("show", net, "--json").stdout)
     assert told["executor"] == "vm" and told["inputs"][0]["shape"] == ["n", 3, 8, 8]
@@ -147,7 +147,7 @@ def test_compile_run_and_show(model: Path, tmp_path: Path) -> None:
     refused = call("run", net)
     assert refused.exit_code == 1 and '--shapes "data:[8,3,8,8]"' in refused.stderr
     ran = json.loads(call("run", net, "--shapes", "data:float32[2,3,8,8]", "--json").stdout)
-    assert ran["outputs"]["output_0"]["shape"] == [2, 5]
+    assert ran["outputs"]["y"]["shape"] == [2, 5]
 
 
 def test_show_names_open_sizes(model: Path) -> None:

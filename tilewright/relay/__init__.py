@@ -82,6 +82,7 @@ from .op.registry import RelayTypeError, get, register
 from .op.signal import *
 from .op.sorting import *
 from .op.sparse import *
+from .op.trees import *
 from .parser import fromtext, parse, parse_expr
 from .scope_builder import ScopeBuilder
 from .transform import FunctionPass, ModulePass, Pass, PassContext, PassInfo, Sequential

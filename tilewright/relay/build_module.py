@@ -59,6 +59,7 @@ PIPELINE: Final = (
     "SlicesOfSplits",
     "FastMath",
     "PlanDevices",
+    "SplitPhases",
     "Offload",
     "FoldConstant",  # weights in the layout of a chip
 )

@@ -56,7 +56,10 @@ def _same_node(c: Comparer, x: Any, y: Any, at: Path, stack: list[tuple[Any, Any
         if (x.attrs or None) != (y.attrs or None):
             c.fail((at, ".attrs"), x, y, f"{x.attrs} against {y.attrs}")
         pairs = list(enumerate(zip(x.args, y.args, strict=True)))
-        if x.type_args and y.type_args and not _same_types(c, x.type_args, y.type_args):
+        generic = (
+            x.type_args and y.type_args and not isinstance(x.op, Op)
+        )  # those of operators are the arguments'
+        if generic and not _same_types(c, x.type_args, y.type_args):
             c.fail((at, ".type_args"), x, y, f"{x.type_args} against {y.type_args}")
         stack.extend((p, q, (at, f".args[{i}]")) for i, (p, q) in reversed(pairs))
         stack.append((x.op, y.op, (at, ".op")))

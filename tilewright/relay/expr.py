@@ -205,7 +205,11 @@ class Constant(Expr):
 
 @node
 class Call(Expr):
-    """An operator or a function applied to arguments."""
+    """An operator or a function applied to arguments.
+
+    `type_args` are the types for the type parameters of a generic function, and those of the arguments of an operator;
+    inference finds both.
+    """
 
     op: Any
     args: tuple[Expr, ...]
@@ -222,7 +226,7 @@ class Call(Expr):
     ) -> None:
         self.op, self.attrs, self.span = op, attrs, span
         self.args = tuple(args)
-        self.type_args = tuple(type_args) if type_args else ()
+        self.type_args = tuple(type_args) if type_args and not isinstance(op, Op) else ()
         self._checked_type = None
         finish = getattr(op, "check_attrs", None)
         if finish is not None:

@@ -94,13 +94,13 @@ def _expr_text(expr: Expr, show_meta_data: bool, annotate: Any) -> str:
 
 
 def attrs_text(attrs: Any, spec: Mapping[str, Any] | None = None) -> list[str]:
-    """Attributes as `name=value`, without defaults."""
+    """Attributes as `name=value`, without most defaults."""
     if attrs is None:
         return []
     out = []
     for name, value in attrs.items():
         known = None if spec is None else spec.get(name)
-        if known is not None and _equal_default(known.default, value):
+        if known is not None and not known.printed and _equal_default(known.default, value):
             continue
         out.append(f"{name}={value_text(value)}")
     return out

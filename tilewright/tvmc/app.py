@@ -194,7 +194,12 @@ class Compile(_Graph, _Worked):
     model_format: str = _format()
     opt_level: int = _option(3, "--opt-level", "-O", min=0, max=4, help="The optimisation level, 0 to 4.")
     disabled: str = _option("", "--disabled-pass", help="Passes to disable, separated by commas.")
-    output_format: str = _option("so", "--output-format", "-f", help="so: a library; tar: object files.")
+    output_format: str = _option(
+        "",
+        "--output-format",
+        "-f",
+        help="so: a library (the default); tar: object files (without a C compiler).",
+    )
     use_vm: bool = _option(
         False, "--use-vm", help="Compile for the virtual machine, even if the model does not need it."
     )

@@ -336,8 +336,8 @@ def _show(report: Any, every: bool) -> None:
     say(report.name)
     for name, kind in report.inputs.items():
         say(f"  input {name}: {kind}")
-    for i, kind in enumerate(report.outputs):
-        say(f"  output_{i}: {kind}")
+    for name, kind in report.outputs.items():
+        say(f"  {name}: {kind}")
     count, size = report.parameters, _bytes(report.parameter_bytes)
     say(f"  {count:,} parameter{'' if count == 1 else 's'}, {size}; {_flops(report.flops)} a run")
     console.print(_table(report.operators, report.flops, "operator", every))

@@ -19,7 +19,8 @@ from ..relay import vm
 from ..relay.backend.evaluate import _needs_machine as needs_machine
 from ..relay.build_module import as_target, build, optimize
 from ..relay.transform.infer_type import infer_module
-from ..relay.ty import TensorType, is_dynamic, tensor_fields
+from ..relay.ty import is_dynamic
+from ..runtime.link import find_cc
 from ..target import Target
 from ..target.machine import cpu_features
 from .composite_target import get_codegen_by_target, get_codegen_names
@@ -45,7 +46,7 @@ def compile_model(
     package_path: str | PathLike[str] | None = None,
     cross: Any = None,
     cross_options: str | Sequence[str] | None = None,
-    output_format: str = "so",
+    output_format: str = "",
     dump_code: str | Sequence[str] | None = None,
     dump_offloads: str = "",
     target_host: Any = None,
@@ -69,14 +70,15 @@ def compile_model(
     """Compile a model and write it as a package, to a temporary file if there is no `package_path`.
 
     `target` may name code generators of others before the target itself: "dnnl, llvm". `output_format` is a shared
-    library ("so"), or object files that are linked when the package is loaded ("tar"). `cross` is a compiler that links
-    for another machine, with `cross_options`. A model with dynamic shapes, branches or loops is compiled for the
-    virtual machine, as is every model with `use_vm`. `desired_layout`, such as "NHWC" or "NHWC:HWIO", is the layout of
-    `desired_layout_ops`; inputs and results keep theirs, and their types with `mixed_precision`. `tuning_records` are
-    the result of `tvmc.tune`, a file, several files, or a `tune.records.history.History`. `dump_code` names code to
-    write beside the package: "relay" (net.tar.relay, the imported model), "tir", "ll" or "asm" (the kernels), "h" (the
-    C header), "cu", "cl" or "ptx" (device code); `dump_offloads` is a file for the list of operators by code generator.
-    `runtime` changes nothing, and of the options of `executor` only "link-params" does: weights in the library.
+    library ("so"), or object files that LLVM links when the package is loaded ("tar", the default without a C
+    compiler). `cross` is a compiler that links for another machine, with `cross_options`. A model with dynamic
+    shapes, branches or loops is compiled for the virtual machine, as is every model with `use_vm`. `desired_layout`,
+    such as "NHWC" or "NHWC:HWIO", is the layout of `desired_layout_ops`; inputs and results keep theirs, and their
+    types with `mixed_precision`. `tuning_records` are the result of `tvmc.tune`, a file, several files, or a
+    `tune.records.history.History`. `dump_code` names code to write beside the package: "relay" (net.tar.relay, the
+    imported model), "tir", "ll" or "asm" (the kernels), "h" (the C header), "cu", "cl" or "ptx" (device code);
+    `dump_offloads` is a file for the list of operators by code generator. `runtime` changes nothing, and of the
+    options of `executor` only "link-params" does: weights in the library.
     """
     if workspace_pools is not None:
         raise TVMCException(
@@ -84,6 +86,7 @@ def compile_model(
         )
     dumps = dump_kinds(dump_code, package_path)
     chosen, extra = target_of(target, target_host, additional_target_options)
+    output_format = output_format or ("so" if cross or find_cc() else "tar")
     _check(target, chosen, output_format, package_path)
     holder = tempfile.TemporaryDirectory(prefix="tilewright-package-")
     folder = Path(holder.name)
@@ -246,10 +249,7 @@ def _about(lib: Any, model: TVMCModel, target: Any) -> dict[str, Any]:
         "features": _features(target),
         "executor": "graph",
         "inputs": [{"name": t.name, "dtype": t.dtype, "shape": list(t.shape)} for t in info.inputs],
-        "outputs": [
-            {"name": f"output_{i}", "dtype": t.dtype, "shape": list(t.shape)}
-            for i, t in enumerate(info.outputs)
-        ],
+        "outputs": [{"name": t.name, "dtype": t.dtype, "shape": list(t.shape)} for t in info.outputs],
         "steps": len(info.steps),
         "memory": {
             "weights": memory.weights,
@@ -263,16 +263,15 @@ def _about(lib: Any, model: TVMCModel, target: Any) -> dict[str, Any]:
 
 def _about_machine(exe: Any, model: TVMCModel, target: Any) -> dict[str, Any]:
     """The metadata of a program for the virtual machine; dynamic sizes are given by name."""
-    main = infer_module(model.mod)["main"]
-    results = tensor_fields(main.checked_type.ret_type)
+    inputs, outputs = exe.program.interface
     return {
         "producer": VERSION,
         "name": model.name,
         "target": str(target),
         "features": _features(target),
         "executor": "vm",
-        "inputs": [_tensor(name, kind) for name, kind in model.inputs().items()],
-        "outputs": [_tensor(f"output_{i}", kind) for i, kind in enumerate(results)],
+        "inputs": [{"name": t.name, "dtype": t.dtype, "shape": list(t.shape)} for t in inputs],
+        "outputs": [{"name": t.name, "dtype": t.dtype, "shape": list(t.shape)} for t in outputs],
         "steps": len(exe.primitive_ops),
         "memory": {"weights": sum(c.nbytes for c in exe.constants)},
     }
@@ -288,13 +287,3 @@ def _features(target: Any) -> list[str]:
     """The CPU features that the code needs."""
     here = target if target.is_cpu else Target("llvm")  # of the host, for a GPU
     return sorted(f for f in cpu_features(here) if _IN_CODE.match(f))
-
-
-def _tensor(name: str, kind: Any) -> dict[str, Any]:
-    if not isinstance(kind, TensorType):
-        return {"name": name, "dtype": str(kind), "shape": []}
-    return {
-        "name": name,
-        "dtype": str(kind.dtype),
-        "shape": [d if isinstance(d, int) else str(d).replace("T.", "") for d in kind.shape],
-    }

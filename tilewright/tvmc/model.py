@@ -195,6 +195,20 @@ def write_package(
     archive.write(path, archive.PACKAGE, {**about, "library": library.name}, files)
 
 
+class _Results(dict[str, "np.ndarray[Any, Any]"]):
+    """Results by name. Classic programs call them `output_0`, `output_1`, …, which finds them too."""
+
+    def __missing__(self, name: str) -> np.ndarray[Any, Any]:
+        prefix, _, number = name.rpartition("_")
+        if prefix != "output" or not number.isdecimal() or int(number) >= len(self):
+            raise KeyError(name)
+        return list(self.values())[int(number)]
+
+    def with_numbers(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The results under both names."""
+        return {**self, **{f"output_{i}": self[f"output_{i}"] for i in range(len(self))}}
+
+
 class TVMCResult:
     """The results of a run by name, its times and profile if they were measured, and the inputs that were filled."""
 
@@ -205,14 +219,15 @@ class TVMCResult:
         profile: Report | None = None,
         filled: tuple[str, ...] = (),
     ) -> None:
-        self.outputs, self.profile, self.filled = dict(outputs or {}), profile, filled
+        self.outputs, self.profile, self.filled = _Results(outputs or {}), profile, filled
         self.times: Any = times if times is not None else []  # empty without a benchmark
 
     def get_output(self, name: str) -> np.ndarray[Any, Any]:
-        """A result by its name, `output_0` and so on."""
-        if name not in self.outputs:
-            raise TVMCException(f"there is no result {name!r}; there are {', '.join(self.outputs)}")
-        return self.outputs[name]
+        """A result by its name in the model, or as `output_0` and so on."""
+        try:
+            return self.outputs[name]
+        except KeyError:
+            raise TVMCException(f"there is no result {name!r}; there are {', '.join(self.outputs)}") from None
 
     def save(self, output_path: str | os.PathLike[str]) -> None:
         """Write the results to an .npz file."""
@@ -220,7 +235,7 @@ class TVMCResult:
 
         try:
             with written_whole(output_path) as part, open(part, "wb") as file:  # NumPy would add a suffix
-                np.savez(file, **self.outputs)  # type: ignore[arg-type]
+                np.savez(file, **self.outputs.with_numbers())  # type: ignore[arg-type]
         except OSError as error:
             raise TVMCException(f"{output_path}: cannot be written: {error.strerror or error}") from None
 

@@ -16,6 +16,7 @@ from ..relay.backend.lower import inner_order, te_of
 from ..relay.backend.program import _is_view
 from ..relay.build_module import as_target, optimize
 from ..relay.expr import Call, Constant, Function
+from ..relay.interface import output_names
 from ..relay.op.registry import RelayOp
 from ..relay.transform.fuse_ops import FuseOps, fuse_ops, is_primitive
 from ..relay.transform.infer_type import infer_module
@@ -45,7 +46,7 @@ class ModelReport:
 
     name: str
     inputs: dict[str, str]
-    outputs: tuple[str, ...]
+    outputs: dict[str, str]
     parameters: int
     parameter_bytes: int
     operators: tuple[Kernel, ...]
@@ -84,10 +85,11 @@ def describe(model: TVMCModel, target: Any = "llvm", groups: bool = True) -> Mod
         except TVMError as error:
             note = str(error)
     arrays = [*model.params.values(), *_weights(main)]
+    results = tensor_fields(main.ret_type or main.body.checked_type)
     return ModelReport(
         model.name,
         {name: _text(kind) for name, kind in model.inputs().items()},
-        tuple(_text(t) for t in tensor_fields(main.ret_type or main.body.checked_type)),
+        {name: _text(t) for name, t in zip(output_names(main, len(results)), results, strict=True)},
         sum(int(prod(a.shape)) for a in arrays),
         sum(int(prod(a.shape)) * ELEMENTS[str(a.dtype)].itemsize for a in arrays),
         operators,

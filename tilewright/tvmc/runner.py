@@ -128,7 +128,7 @@ def _run_graph(package: TVMCPackage, device: Device, request: _Request, timing: 
         except (TypeError, ValueError) as error:  # another shape or type
             raise TVMCException(f"{package.package_path}: {error}") from None
     made.run()
-    outputs = {f"output_{i}": made.get_output(i).numpy() for i in range(made.get_num_outputs())}
+    outputs = {t.name: made.get_output(i).numpy() for i, t in enumerate(made.module.info.outputs)}
     times = made.benchmark(device, **timing.options()) if timing.benchmark else None
     report = GraphModuleDebug(made.module).profile(number=timing.number) if timing.profile else None
     return TVMCResult(outputs, times, report, filled)
@@ -162,7 +162,8 @@ def _run_remote(
         for given, value in values.items():
             made.set_input(given, value)
         made.run()
-        outputs = {f"output_{i}": made.get_output(i).numpy() for i in range(made.get_num_outputs())}
+        names = [t["name"] for t in package.about["outputs"]]
+        outputs = {name: made.get_output(i).numpy() for i, name in enumerate(names)}
         times = made.benchmark(there, **timing.options()) if timing.benchmark else None
         session.close()
     except (RPCError, ValueError) as error:
@@ -181,7 +182,8 @@ def _run_machine(package: TVMCPackage, device: Device, request: _Request, timing
         result = machine.invoke("main", **values)
     except (TypeError, ValueError) as error:  # another shape or type
         raise TVMCException(f"{package.package_path}: {error}") from None
-    outputs = {f"output_{i}": a.numpy() for i, a in enumerate(_leaves(result))}
+    names = [t["name"] for t in package.about["outputs"]]
+    outputs = {name: a.numpy() for name, a in zip(names, _leaves(result), strict=True)}
     times = machine.benchmark(device, **timing.options(), **values) if timing.benchmark else None
     report = None
     if timing.profile:

@@ -43,7 +43,9 @@ def assemble(
         "name": name,
         "entry": entry,
         "inputs": [[t.name, t.dtype, t.shape] for t in inputs],
-        "outputs": [[t.name, t.dtype, t.shape] for t in outputs],
+        "outputs": [
+            [n, v.dtype, v.shape] for n, v in zip(program.output_names, program.outputs, strict=True)
+        ],
         "params": [[p.name, p.dtype, p.shape, p.offset] for p in weights.params],
         "weights": room,
         "arena": arena,
@@ -108,11 +110,12 @@ def about_units(units: Sequence[Unit], target: Target, host: Target | None = Non
 
 
 def _interface(program: Program) -> tuple[list[TensorInfo], list[TensorInfo]]:
-    """The inputs and results of a model."""
+    """The arguments of the function that runs a model: each has a name of its own, even if a result is an input."""
     inputs = [TensorInfo(n, v.dtype, v.shape) for n, v in program.inputs]
     taken = {t.name for t in inputs}
     outputs = [
-        TensorInfo(fresh_name(f"output{i}", taken), v.dtype, v.shape) for i, v in enumerate(program.outputs)
+        TensorInfo(fresh_name(n, taken), v.dtype, v.shape)
+        for n, v in zip(program.output_names, program.outputs, strict=True)
     ]
     if len(inputs) + len(outputs) > _MOST:
         raise BuildError(

@@ -10,6 +10,7 @@ from typing import Any
 from ...ir.errors import BuildError
 from ...runtime.dtypes import ELEMENTS
 from ..expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var
+from ..interface import output_names
 from ..op.registry import RelayOp
 from ..op.traits import traits_of
 from ..transform.fuse_ops import is_primitive
@@ -66,6 +67,7 @@ class Program:
 
     inputs: list[tuple[str, Value]]
     outputs: list[Value]
+    output_names: list[str]
     steps: list[Step]
     arena: int = 0
     peak: int = 0
@@ -135,7 +137,8 @@ class _Builder:
             if e not in self.values:
                 self.values[e] = self.visit(e)
         outputs = self.results(self.values[self.main.body])
-        return Program(inputs, outputs, self.steps, storages=self.storages)
+        names_out = output_names(self.main, len(outputs))
+        return Program(inputs, outputs, names_out, self.steps, storages=self.storages)
 
     def visit(self, e: Any) -> list[Value]:
         if isinstance(e, Call) and is_primitive(e.op):

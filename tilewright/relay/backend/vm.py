@@ -28,11 +28,12 @@ from ...runtime.external import attach
 from ...runtime.module import Module
 from ...runtime.ndarray import NDArray, empty
 from ...runtime.vm import VM, Executable
-from ...runtime.vm_code import FunctionCode, Program
+from ...runtime.vm_code import FunctionCode, Interface, Program
 from ...target import Target
 from ..analysis import post_order
 from ..binding import bind
 from ..expr import Call, Constant, Function, Var, const
+from ..interface import interface_of
 from ..op.registry import RelayOp
 from ..transform.check_data import CheckData
 from ..transform.fold_sizes import FoldSizes
@@ -74,9 +75,10 @@ def to_compile(mod: IRModule, target: Target) -> _Assembly:
             f"the virtual machine runs on llvm targets, not on {target.kind.name!r}: models of known sizes without "
             "branches and loops are compiled for GPUs by relay.build"
         )
-    emitter = Emitter(_fused(mod, PassContext.current()))
+    typed = infer_module(mod)
+    emitter = Emitter(_fused(typed, PassContext.current()))
     emitter.run()
-    return _Assembly(emitter, target)
+    return _Assembly(emitter, target, interface_of(typed))
 
 
 def optimized(mod: IRModule, target: Any) -> IRModule:
@@ -139,8 +141,8 @@ class _Assembly:
     that belong to the same case.
     """
 
-    def __init__(self, emitter: Emitter, target: Target) -> None:
-        self.emitter, self.target = emitter, target
+    def __init__(self, emitter: Emitter, target: Target, interface: Interface) -> None:
+        self.emitter, self.target, self.interface = emitter, target, interface
         self.kernels: dict[str, Kernel] = {}
         self.failed: dict[str, TVMError] = {}
         self.ready: set[Any] = set()  # groups whose kernels are compiled
@@ -188,7 +190,8 @@ class _Assembly:
             functions.append(
                 FunctionCode(f.name, f.params, f.captures, tidy(self.completed(f.body), f.captures))
             )
-        return Program(functions, list(self.order), [(c.dtype, c.shape) for c in self.constants])
+        constants = [(c.dtype, c.shape) for c in self.constants]
+        return Program(functions, list(self.order), constants, self.interface)
 
     def used(self) -> list[Kernel]:
         """The kernels that the program calls."""

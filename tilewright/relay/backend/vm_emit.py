@@ -115,7 +115,7 @@ class _Block:
 def dim_of(size: Any) -> Any:
     """A size as a dimension of the program: an integer, `s3`, or an expression as a list."""
     if isinstance(size, int):
-        return size
+        return int(size)
     if isinstance(size, IntImm):
         return int(size.value)
     if isinstance(size, TirVar):
@@ -809,7 +809,7 @@ def _plain(value: Any) -> Any:
 def type_data(kind: Any) -> Any:
     """A type in the encoding of programs."""
     if isinstance(kind, TensorType):
-        return ["tensor", str(kind.dtype), [d if isinstance(d, int) else None for d in kind.shape]]
+        return ["tensor", str(kind.dtype), [int(d) if isinstance(d, int) else None for d in kind.shape]]
     if isinstance(kind, TupleType):
         return ["tuple", [type_data(f) for f in kind.fields]]
     return ["function"] if isinstance(kind, FuncType) else ["value"]
