@@ -31,11 +31,12 @@ if TYPE_CHECKING:
     from .tir_integration import tune_tir
     from .tune import tune_tasks
     from .tune_context import TuneContext
+    from .utils import derived_object
 
 __all__ = [
     "Builder", "CostModel", "Database", "ExtractedTask", "MeasureCallback", "MeasureCandidate", "Mutator", "Postproc",
     "Profiler", "Runner", "ScheduleRule", "SearchStrategy", "SpaceGenerator", "TaskScheduler", "TuneContext",
-    "is_meta_schedule_enabled", "tune_tasks", "tune_tir",
+    "derived_object", "is_meta_schedule_enabled", "tune_tasks", "tune_tir",
 ]  # fmt: skip
 
 __getattr__ = lazily(
@@ -57,9 +58,10 @@ __getattr__ = lazily(
         "tir_integration": "tune_tir",
         "tune": "tune_tasks",
         "tune_context": "TuneContext",
+        "utils": "derived_object",
     },
     "arg_info builder cost_model database extracted_task measure_callback mutator=schedule_rule postproc profiler "
     "relay_integration runner schedule_rule search_strategy space_generator task_scheduler tir_integration "
-    "tune_context",
+    "testing tune tune_context utils",
     attributes(__name__),
 )

@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
 
+from ..absent import attributes
 from ..tune.measure.measurer import MeasureInput, MeasureOptions, Measurer, MeasureResult, Measures
 from ..tune.records.database import Record
 from ..tune.search.allocate import tune_tasks as tune_together
@@ -209,3 +210,5 @@ def seconds_of(database: Database, ctx: TuneContext) -> float:
 
 
 __all__ = ["MeasureOptions", "seconds_of", "tune_tasks"]
+
+__getattr__ = attributes(__name__)

@@ -15,6 +15,18 @@ from .search_strategy import SearchStrategy
 from .space_generator import SpaceGenerator
 
 
+def _normalize_mod(mod: IRModule | PrimFunc) -> IRModule:
+    """A function, or a module of one, as a module whose function is called `main`."""
+    if isinstance(mod, PrimFunc):
+        return IRModule({"main": mod})
+    if not isinstance(mod, IRModule):
+        raise TypeError(f"mod is a PrimFunc or an IRModule, not {type(mod).__name__}")
+    names = [gv.name_hint for gv in mod.functions]
+    if len(names) != 1:
+        raise ValueError(f"mod has {len(names)} functions ({', '.join(names)}), and one is tuned at a time")
+    return mod if names == ["main"] else IRModule({"main": mod[names[0]]})
+
+
 class TuneContext:
     """A program to be tuned for a target, in a space, by a strategy."""
 
@@ -32,7 +44,7 @@ class TuneContext:
         constants: Sequence[str] = (),
     ) -> None:
         if isinstance(mod, PrimFunc):
-            mod = IRModule({"main": mod})
+            mod = _normalize_mod(mod)
         self.mod, self.task_name, self.rand_state, self.num_threads = mod, task_name, rand_state, num_threads
         self.target = Target.current(allow_none=True) if target is None else Target(target)
         self.space_generator = None if space_generator is None else SpaceGenerator.create(space_generator)
