@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from .tune.auto import compile
 
 declare_homes(
+    arithmetic=f"{__name__}.arith",
     arrays=f"{__name__}.runtime.ndarray",
     passes=(f"{__name__}.tir.transform", f"{__name__}.relay.transform", f"{__name__}.relay.qnn"),
     kinds=f"{__name__}.backends",
     calibration=f"{__name__}.relay.backend.calibration",
     compiler=f"{__name__}.compiler",
+    containers=f"{__name__}.runtime.container",
     expressions=f"{__name__}.ir.expr",
     graphs=f"{__name__}.relay",
     libraries=f"{__name__}.contrib.libraries",
@@ -58,7 +60,8 @@ _NAMES = {
     "compiler": "build lower",
     "runtime": "nd cpu cuda opencl rocm metal vulkan ext_dev device Device "
     "register_func get_global_func convert container "
-    "context=device gpu=cuda",  # the names of these in programs of TVM 0.7 and before
+    "context=device gpu=cuda cl=opencl",  # the names of these in programs of TVM 0.7 and before
+    "runtime.dtypes": "DataTypeCode",
     "tune": "auto_schedule",
     "tune.auto": "compile",
 }

@@ -24,9 +24,37 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     # -- whole packages --------------------------------------------------------------------------
     (
         "meta_schedule",
-        "feature_extractor.* FeatureExtractor testing.* trace_apply.* relax_integration.* schedule.*",
+        "feature_extractor.* FeatureExtractor trace_apply.* relax_integration.* schedule.*",
         "candidates are rows of tables, whose columns are their features",
         "use meta_schedule.tune_tir, tune_tasks and relay_integration; tilewright.auto_schedule needs no trials",
+    ),
+    (
+        "meta_schedule",
+        "ApplyHistoryBest EvolutionarySearchConfig ReplayFuncConfig ReplayTraceConfig TuneConfig integration.*",
+        "tuning is configured by arguments, as in TVM 0.10 and later",
+        "use meta_schedule.tune_tir(mod, target, work_dir, max_trials_global=…, strategy=…), which returns a database, "
+        "and `with database:` around relay.build",
+    ),
+    (
+        "meta_schedule.tune",
+        "Parse extract_task_from_relay tune_each_task tune_extracted_tasks tune_relay tune_te tune_tir",
+        "its functions are those of TVM 0.10 and later",
+        "use meta_schedule.tune_tasks, meta_schedule.tir_integration and meta_schedule.relay_integration",
+    ),
+    (
+        "meta_schedule.testing",
+        "conv2d_winograd_cpu.* conv2d_winograd_cuda.* custom_builder_runner.* dataset_collect_models.* "
+        "dataset_extract_tasks.* dataset_sample_candidates.* distributed_measure_candidates.* dummy_object.* "
+        "relay_workload.* schedule_rule.* space_generation.* tir_tensor_intrin.* tlcbench.* torchbench.* tune_onnx.* "
+        "tune_relay.* tune_te.* tune_utils.* utils.* validate_database.*",
+        "these are programs around TVM's own tests and benchmarks",
+        "import the model with relay.frontend and use meta_schedule.relay_integration.tune_relay",
+    ),
+    (
+        "meta_schedule.testing.te_workload",
+        "conv2d_nhwc_without_layout_rewrite conv2d_winograd_nchw conv2d_winograd_nhwc",
+        "a convolution is written once, and the automatic scheduler chooses its algorithm and layout",
+        "use meta_schedule.testing.te_workload.conv2d_nhwc",
     ),
     # -- tensor expressions ----------------------------------------------------------------------
     ("te", "HybridOp", "a hybrid script becomes a te.ExternOp", "use te.hybrid.script"),
@@ -245,12 +273,6 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "relay.transform",
-        "PartialEvaluate",
-        "its work on models is done by smaller passes",
-        "use FoldConstant, Inline and DeadCodeElimination",
-    ),
-    (
-        "relay.transform",
         "CollagePartition OutlineCompilerFunctions",
         _ELSEWHERE,
         "use AnnotateTarget, MergeCompilerRegions and PartitionGraph",
@@ -348,6 +370,25 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
         _USE_ONNX,
     ),
     # -- the command line and tools --------------------------------------------------------------
+    (
+        "_ffi",
+        "libinfo.*",
+        "no library of a runtime and no headers are installed",
+        "a module that export_library writes runs by itself and has a C header of its own",
+    ),
+    (
+        "testing",
+        "ErrorTest FrontendTestModule device_test echo identity_cpp nop object_use_count run_check_signal "
+        "test_check_eq_callback test_raise_error_callback test_wrap_callback",
+        "values do not cross a border to C++ when functions are called",
+        "leave the call out",
+    ),
+    (
+        "contrib",
+        "spirv.*",
+        "no target has SPIR-V for its code",
+        "use target opencl, whose code is OpenCL C",
+    ),
     (
         "autotvm.database",
         "RedisDatabase",

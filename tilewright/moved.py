@@ -55,8 +55,9 @@ WITHIN: Final = {
     "relay.transform": "transform",
     "runtime": "object_generic packed_func support",
     "te": "tag",
+    "testing": "utils",
     "tir.analysis": "analysis",
-    "tir.schedule": "analysis instruction transform",
+    "tir.schedule": "instruction transform",
     "tir.transform": "function_pass",
     "topi": "scan tensor",
     "topi.nn": "bitserial_conv2d bitserial_util bnn conv1d_transpose conv2d_transpose conv3d_transpose elemwise "

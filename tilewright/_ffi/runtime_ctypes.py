@@ -1,6 +1,6 @@
 """The classic home of devices and data types."""
 
 from ..runtime.devices import Device
-from ..runtime.dtypes import DataType
+from ..runtime.dtypes import DataType, DataTypeCode
 
-__all__ = ["DataType", "Device"]
+__all__ = ["DataType", "DataTypeCode", "Device"]
