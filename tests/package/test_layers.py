@@ -47,7 +47,9 @@ LAYERS: dict[str, set[str]] = {
     "topi": {"ir", "arith", "te", "tir.ir_builder", "absent", "homes"},
     "codegen": {"ir", "arith", "runtime", "config", "forks", "files", "version"},
     # this machine is measured with loops that are compiled and run here, and its figures are kept
-    "target": {"ir", "absent", "homes", "config", "files", "version", "codegen.llvm.engine", "runtime.jit"},
+    "target": {
+        "ir", "absent", "homes", "config", "files", "version", "codegen.llvm.engine", "runtime.jit", "runtime.host",
+    },
     # one file for each kind of target: how programs are lowered for it, and what makes its code
     "backends": {"ir", "arith", "homes", "tir", "target", "codegen", "runtime"},
     "compiler": {"ir", "homes", "te", "tir", "target", "codegen", "runtime", "backends"},
@@ -71,8 +73,10 @@ LAYERS: dict[str, set[str]] = {
     "exec": {"rpc"},
     "support": {"runtime.devices"},
     "testing": {"absent", "runtime", "target", "backends", "contrib", "te", "topi", "autotvm", "auto_scheduler"},
-    # whole models, from the file to the result
-    "tvmc": {*_MACHINE, *_BASE, "te", "topi", "tune", "relay", "contrib", "autotvm", "rpc"},
+    # a model as a function: whatever it comes as, compiled, saved and called
+    "model": {*_MACHINE, *_BASE, "te", "tune", "relay"},
+    # the steps of a model one by one, and the command line
+    "tvmc": {*_MACHINE, *_BASE, "te", "topi", "tune", "relay", "contrib", "autotvm", "rpc", "model"},
     "__main__": {"tvmc"},
 }  # fmt: skip
 # A package inside a room: which of its neighbours it may import.

@@ -27,7 +27,7 @@ def test_host_features_come_with_the_name() -> None:
 def test_a_machine_that_hides_features(monkeypatch: pytest.MonkeyPatch) -> None:
     """A virtual machine that says znver4 and has no AVX-512: the name alone would be illegal."""
     features = {"avx2": True, "avx": True, "fma": True, "avx512f": False, "sse2": True}
-    monkeypatch.setattr(host, "_feature_map", lambda: features)
+    monkeypatch.setattr(host, "feature_map", lambda: features)
     said, have = host.host_feature_string.__wrapped__, host.host_features.__wrapped__
     for module in (host, machine):
         monkeypatch.setattr(module, "host_cpu_name", lambda: "znver4")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tilewright.driver.tvmc.pt2 import _plain
+from tilewright.model.pt2 import _plain
 
 from tilewright.driver import tvmc
 from tilewright.ir.errors import TVMError

@@ -8,6 +8,9 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from ..runtime.host import feature_map
+from ..runtime.host import host_features as host_features
+
 
 class CacheSizes(NamedTuple):
     """Bytes of the data caches, as seen by one core, and of a cache line; 0 for a missing level."""
@@ -35,26 +38,13 @@ def host_cpu_name() -> str:
 
 
 @cache
-def _feature_map() -> dict[str, bool]:
-    import llvmlite.binding as llvm
-
-    return dict(llvm.get_host_cpu_features())
-
-
-@cache
 def host_feature_string() -> str:
     """Every feature, switched on or off, as it really is: `+avx2,-avx512f,…`.
 
     It goes with the processor's name always: a virtual machine may report znver4 and hide AVX-512, and
     code for the name alone would then be illegal.
     """
-    return ",".join(("+" if on else "-") + name for name, on in sorted(_feature_map().items()))
-
-
-@cache
-def host_features() -> frozenset[str]:
-    """The features that this processor has."""
-    return frozenset(name for name, on in _feature_map().items() if on)
+    return ",".join(("+" if on else "-") + name for name, on in sorted(feature_map().items()))
 
 
 def host_cores() -> int:

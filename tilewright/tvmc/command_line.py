@@ -290,8 +290,8 @@ def _top(values: Any, count: int) -> list[tuple[int, float]]:
 # -- show ---------------------------------------------------------------------------------------
 def show_command(desk: Desk, given: Show) -> None:
     """Show the contents of a model."""
+    from ..runtime.archive import PACKAGE, read_metadata
     from . import load
-    from .archive import PACKAGE, read_metadata
     from .report import describe
     from .shape_parser import parse_shape_string
 

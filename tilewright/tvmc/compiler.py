@@ -21,13 +21,14 @@ from ..relay.build_module import as_target, build, optimize
 from ..relay.transform.infer_type import infer_module
 from ..relay.ty import is_dynamic
 from ..runtime.link import find_cc
+from ..runtime.package import write_package
 from ..target import Target
 from ..target.machine import cpu_features
 from .composite_target import get_codegen_by_target, get_codegen_names
 from .dumps import dump_kinds, dumped, save_dumps, write_offloads
 from .errors import TVMCException
 from .history import applied
-from .model import TVMCModel, TVMCPackage, write_package
+from .model import TVMCModel, TVMCPackage
 from .pass_config import parse_configs
 from .pass_list import parse_pass_list_str
 from .target import is_inline_json, parse_target, target_from_cli

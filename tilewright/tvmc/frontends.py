@@ -1,28 +1,18 @@
-"""Import of models from files; the name of a file selects the importer."""
+"""Import of models from files, with the errors of tvmc."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from ..ir.errors import FrontendError
-from ..ir.expr import Var as SizeVar
-from ..ir.module import IRModule
-from ..relay import frontend
-from ..relay.sizes import with_sizes
-from ..relay.transform.infer_type import infer_module
-from ..relay.ty import TensorType
-from .errors import TVMCException, TVMCImportError
+from ..model import files
+from ..model.files import SUFFIXES as SUFFIXES
+from ..model.files import get_frontend_names as get_frontend_names
+from .errors import TVMCException, TVMCImportError, as_classic
 from .model import TVMCModel
-from .pt2 import load_exported
-
-Shapes = Mapping[str, Sequence[Any]]
 
 
-class ModelError(FrontendError, TVMCException):
+class ModelError(files.ModelError, TVMCException):
     """A file that is not read as a model: which, why, and what to do."""
 
 
@@ -34,197 +24,21 @@ class PackageMissingError(ModelError, TVMCImportError):
     """A model whose framework is not installed."""
 
 
+_CLASSIC = {
+    files.ModelNotFoundError: ModelNotFoundError,
+    files.PackageMissingError: PackageMissingError,
+}
+
+
 def load_model(
     path: str | os.PathLike[str],
     model_format: str | None = None,
-    shape_dict: Shapes | None = None,
+    shape_dict: files.Shapes | None = None,
     **kwargs: Any,
 ) -> TVMCModel:
-    """The model in a file. `model_format` is that of `get_frontend_names`, by default from the name of the file.
-
-    `shape_dict` has the shapes of inputs, if they are dynamic or others in the file. For a traced module of PyTorch it
-    may have types too: {"ids": ([1, 128], "int64")}. `kwargs` go to the importer:
-    `tvmc.load("net.onnx", dtype="float32")`.
-    """
-    file = Path(path)
-    if not file.exists():
-        raise ModelNotFoundError(f"{file}: there is no such file")
-    kind = model_format or _by_name(file)
-    if kind not in _LOADERS:
-        raise ModelError(f"{file}: there is no model format {kind!r}; known are {', '.join(_LOADERS)}")
-    if not file.is_file() and kind != "tensorflow":
-        raise ModelError(f"{file}: is not a file; a model is one file")
-    if kind != "pytorch":
-        _refuse_types(file, shape_dict)
-    for package in ("tensorflow", "tf2onnx") if kind in ("keras", "tensorflow") else ():
-        if importlib.util.find_spec(package) is None:
-            raise PackageMissingError(
-                f"{file}: reading it needs the package {package!r}; pip install 'tilewright[tensorflow]'"
-            )
+    """The model in a file: see `tilewright.model.files.load_model`."""
     try:
-        mod, params, name = _LOADERS[kind](file, shape_dict, kwargs)
-    except ModuleNotFoundError as error:
-        if error.name not in ("onnx", "torch"):
-            raise
-        raise PackageMissingError(
-            f"{file}: reading it needs the package {error.name!r}; pip install 'tilewright[{error.name}]'"
-        ) from None
-    return TVMCModel(mod, params, name)
-
-
-def get_frontend_names() -> list[str]:
-    """The model formats that can be loaded."""
-    return list(_LOADERS)
-
-
-def _onnx(file: Path, shapes: Shapes | None, options: dict[str, Any]) -> tuple[Any, Any, str]:
-    options = {"freeze_params": False, **options}
-    return (*frontend.from_onnx(str(file), shape=shapes, **options), file.stem)
-
-
-def _torch(file: Path, shapes: Shapes | None, options: dict[str, Any]) -> tuple[Any, Any, str]:
-    """A scripted or traced module, which has no shapes."""
-    import torch
-
-    if not shapes:
-        raise ModelError(
-            f"{file}: a traced module has no shapes of inputs: give shape_dict={{'input': [1, 3, 224, 224]}}, in "
-            'order (--shapes "input:[1,3,224,224]" on the command line)'
-        )
-    load: Any = torch.jit.load
-    loaded = _loaded(file, lambda: load(str(file), map_location="cpu"), "a traced or scripted module")
-    infos = [
-        (name, (tuple(given[0]), given[1]) if _has_type(given) else tuple(given))
-        for name, given in shapes.items()
-    ]
-    try:
-        return (*frontend.from_pytorch(loaded, infos, **options), file.stem)
-    except FrontendError as error:
-        raise ModelError(f"{file}: {error}") from None
-
-
-def _exported(file: Path, shapes: Shapes | None, options: dict[str, Any]) -> tuple[Any, Any, str]:
-    """A program of torch.export."""
-    loaded = _loaded(file, lambda: load_exported(file), "a program of torch.export")
-    try:
-        mod, params = frontend.from_exported_program(loaded, **options)
-    except FrontendError as error:
-        raise ModelError(f"{file}: {error}") from None
-    again = "export it again with others, or with dynamic_shapes"
-    return _sized(mod, params, shapes, file, again), params, file.stem
-
-
-def _keras(file: Path, shapes: Shapes | None, options: dict[str, Any]) -> tuple[Any, Any, str]:
-    options = {"layout": "NHWC", **options}  # the layout of the file
-    return (*frontend.from_keras(file, shape=shapes, **options), file.stem)
-
-
-def _tensorflow(file: Path, shapes: Shapes | None, options: dict[str, Any]) -> tuple[Any, Any, str]:
-    """A SavedModel, which is a folder, or a frozen graph."""
-    return (*frontend.from_tensorflow(file, shape=shapes, **options), file.stem)
-
-
-def _loaded(file: Path, work: Callable[[], Any], what: str) -> Any:
-    try:
-        return work()
-    except FrontendError:
-        raise
-    except Exception as error:  # torch raises many kinds for other files
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ModelError(f"{file}: is not {what}, or a damaged one: {first[:200]}") from None
-
-
-def _saved(file: Path, shapes: Shapes | None, options: dict[str, Any]) -> tuple[Any, Any, str]:
-    found = TVMCModel.load(file)
-    mod = _sized(found.mod, found.params, shapes, file, "import the original with others")
-    return mod, found.params, found.name
-
-
-def _relay(file: Path, shapes: Shapes | None, options: dict[str, Any]) -> tuple[Any, Any, str]:
-    """The text of a graph; all of its parameters are inputs."""
-    from ..relay.parser import fromtext
-
-    mod = _loaded(
-        file, lambda: fromtext(file.read_text(encoding="utf-8")), "the text of a graph (mod.astext())"
-    )
-    return _sized(infer_module(mod), {}, shapes, file, "change the types in the text"), {}, file.stem
-
-
-def _refuse_types(file: Path, shapes: Shapes | None) -> None:
-    for name, given in (shapes or {}).items():
-        if _has_type(given):
-            raise ModelError(f"{file}: the types are in the file; give {name!r} its sizes alone")
-
-
-def _has_type(given: Any) -> bool:
-    return len(given) == 2 and isinstance(given[1], str)
-
-
-def _sized(
-    mod: IRModule, params: Mapping[str, Any], shapes: Shapes | None, file: Path, remedy: str
-) -> IRModule:
-    """The module with numbers for dynamic sizes."""
-    if not shapes:
-        return mod
-    main = infer_module(mod)["main"]
-    inputs = {p.name_hint: p.checked_type for p in main.params if p.name_hint not in params}
-    values: dict[Any, int] = {}
-    for name, sizes in shapes.items():
-        kind = inputs.get(name)
-        if not isinstance(kind, TensorType):
-            raise ModelError(
-                f"{file}: there is no input {name!r}; the inputs are {', '.join(inputs) or 'none'}"
-            )
-        if len(sizes) != len(kind.shape):
-            raise ModelError(f"{file}: input {name!r} is {kind}, and {len(sizes)} sizes are given")
-        for own, size in zip(kind.shape, sizes):
-            if not isinstance(size, int):
-                continue
-            known = own if isinstance(own, int) else values.setdefault(own, size)
-            if known != size or not isinstance(own, (int, SizeVar)):
-                text = ", ".join(map(str, sizes))
-                raise ModelError(f"{file}: input {name!r} is {kind}, which [{text}] does not fit; {remedy}")
-    made = mod.clone()
-    made["main"] = with_sizes(main, values)
-    return made
-
-
-_LOADERS: Final[dict[str, Callable[[Path, Shapes | None, dict[str, Any]], tuple[Any, Any, str]]]] = {
-    "onnx": _onnx,
-    "pytorch": _torch,
-    "pytorch-exported": _exported,
-    "keras": _keras,
-    "tensorflow": _tensorflow,
-    "saved": _saved,
-    "relay": _relay,
-}
-SUFFIXES: Final = {
-    ".onnx": "onnx",
-    ".pt": "pytorch",
-    ".pth": "pytorch",
-    ".pt2": "pytorch-exported",
-    ".keras": "keras",
-    ".h5": "keras",
-    ".pb": "tensorflow",
-    ".tar": "saved",
-    ".relay": "relay",
-}
-_BY_ONNX: Final = (".tflite", ".pbtxt")
-
-
-def _by_name(file: Path) -> str:
-    if file.is_dir() and (file / "saved_model.pb").is_file():
-        return "tensorflow"
-    if file.is_dir():
-        raise ModelError(f"{file}: is a folder, and no SavedModel of TensorFlow")
-    suffix = file.suffix.lower()
-    if suffix in SUFFIXES:
-        return SUFFIXES[suffix]
-    if suffix in _BY_ONNX:
-        raise ModelError(
-            f"{file}: {suffix} files are read through ONNX: python -m tf2onnx.convert --help says how to convert one"
-        )
-    raise ModelError(
-        f"{file}: its suffix is not that of a model ({', '.join(SUFFIXES)}); "
-        f"give model_format, one of {', '.join(_LOADERS)}"
-    )
+        with as_classic():
+            return TVMCModel(*files.load_model(path, model_format, shape_dict, **kwargs))
+    except files.ModelError as error:
+        raise _CLASSIC.get(type(error), ModelError)(str(error)) from error.__cause__

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections.abc import Mapping
@@ -10,25 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..files import written_whole
-from ..ir.errors import TVMError
 from ..ir.module import IRModule
-from ..runtime.module import load_module
-from ..runtime.params import load_param_dict, save_param_dict
+from ..model.files import Imported, load_imported, save_imported
+from ..runtime.package import Package
 from ..runtime.timing import BenchmarkResult
-from ..target.host import host_features
-from . import archive
-from .errors import TVMCException
+from .errors import TVMCException, as_classic
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from ..contrib.graph_executor import GraphModule
     from ..runtime.devices import Device
+    from ..runtime.graph_module import GraphModule
     from ..runtime.profiling import Report
     from ..runtime.vm import VirtualMachine
-
-_PROGRAM, _PARAMS, _GRAPH = "model.relay", "mod.params", "mod.json"
-LIBRARIES = ("mod.so", "mod.tar")
 
 
 class TVMCModel:
@@ -58,25 +51,14 @@ class TVMCModel:
 
     def save(self, model_path: str | os.PathLike[str]) -> None:
         """Write the model to an archive, which `tvmc.load` reads without the original framework."""
-        files = {
-            _PROGRAM: self.mod.astext(show_meta_data=True).encode(),
-            _PARAMS: save_param_dict(self.params),
-        }
-        archive.write(Path(model_path), archive.SAVED_MODEL, {"name": self.name}, files)
+        with as_classic():
+            save_imported(Imported(self.mod, self.params, self.name), Path(model_path))
 
     @staticmethod
     def load(model_path: str | os.PathLike[str]) -> TVMCModel:
         """Read an archive of `save`."""
-        from ..relay.parser import fromtext
-
-        path = Path(model_path)
-        with tempfile.TemporaryDirectory(prefix="tilewright-") as name:
-            folder = Path(name)
-            about = archive.unpack(path, folder, archive.SAVED_MODEL, (_PROGRAM, _PARAMS))
-            with archive.parts_of(path):
-                mod = fromtext((folder / _PROGRAM).read_text(encoding="utf-8"))
-                params = load_param_dict((folder / _PARAMS).read_bytes())
-        return TVMCModel(mod, params, str(about.get("name", path.stem)))
+        with as_classic():
+            return TVMCModel(*load_imported(Path(model_path)))
 
     def summary(self) -> str:
         """The program as text."""
@@ -94,11 +76,12 @@ class TVMCModel:
 
 
 class TVMCPackage:
-    """A compiled model in one file: a library, the graph as JSON, and the parameters; for the virtual machine, the
-    library alone.
+    """A compiled model in one file.
 
     The archive is unpacked into a folder that lives as long as this object, or into `project_dir`.
     """
+
+    type = "classic"
 
     def __init__(
         self,
@@ -108,91 +91,25 @@ class TVMCPackage:
     ) -> None:
         self.package_path = str(Path(package_path))
         self._holder = holder
-        if project_dir is None:
-            self._unpacked = tempfile.TemporaryDirectory(prefix="tilewright-package-")
-            folder = Path(self._unpacked.name)
-        else:
-            folder = Path(project_dir)
-            folder.mkdir(parents=True, exist_ok=True)
-        path = Path(package_path)
-        self.about = archive.unpack(path, folder, archive.PACKAGE, (*LIBRARIES, _GRAPH, _PARAMS))
-        self.lib_name = str(self.about.get("library"))
-        self.type, self.executor_type = "classic", str(self.about.get("executor", "graph"))
-        if self.executor_type not in ("graph", "vm"):
-            raise TVMCException(f"{path}: it is for the executor {self.executor_type!r}, which is unknown")
-        parts = (_GRAPH, _PARAMS) if self.executor_type == "graph" else ()
-        wanted = (self.lib_name, *parts)
-        missing = [n for n in wanted if n not in (*LIBRARIES, *parts) or not (folder / n).is_file()]
-        if missing:
-            raise TVMCException(f"{path}: damaged: it lacks {', '.join(missing)}; compile the model again")
-        self.lib_path = str(folder / self.lib_name)
-        with archive.parts_of(path):
-            self.graph = (folder / _GRAPH).read_text(encoding="utf-8") if parts else None
-        self.params = bytearray((folder / _PARAMS).read_bytes()) if parts else None
-
-    @property
-    def target(self) -> str:
-        return str(self.about.get("target", ""))
+        with as_classic():
+            self.inner = Package(package_path, project_dir)
+        found = self.inner
+        self.about, self.target, self.executor_type = found.about, found.target, found.executor_type
+        self.lib_name, self.lib_path = found.lib_name, found.lib_path
+        self.graph, self.params = found.graph, found.params
 
     def executor(self, device: Device) -> GraphModule:
         """The model with its parameters, ready to run."""
-        from ..contrib import graph_executor
-
-        library = self._library()
-        assert self.graph is not None and self.params is not None
-        with archive.parts_of(Path(self.package_path)):
-            if self.about.get("link_params"):
-                return graph_executor.GraphModule(library["default"](device))
-            made = graph_executor.create(self.graph, library, device)
-            made.load_params(self.params)
-        return made
+        with as_classic():
+            return self.inner.executor(device)
 
     def machine(self, device: Device) -> VirtualMachine:
         """The program, ready to be called."""
-        from ..runtime.vm import VirtualMachine
-
-        library = self._library()
-        if getattr(library, "type_key", "") != "vm":
-            raise TVMCException(
-                f"{self.package_path}: damaged: {self.lib_name} is not a program; compile it again"
-            )
-        return VirtualMachine(library, device)
-
-    def _library(self) -> Any:
-        """The library, after a check that this machine can run it."""
-        try:
-            loaded = load_module(self.lib_path)
-        except TVMError as error:  # the user does not know its folder
-            raise TVMCException(
-                f"{self.package_path}: {str(error).replace(self.lib_path, self.lib_name)}"
-            ) from None
-        needed = self.about.get("features")
-        missing = sorted(set(map(str, needed)) - host_features()) if isinstance(needed, list) else []
-        if missing:
-            raise TVMCException(
-                f"{self.package_path}: it was compiled for {self.target} with {', '.join(missing)}, which this machine "
-                "lacks; compile it here, or for an older CPU (-mcpu=x86-64-v3)"
-            )
-        return loaded
+        with as_classic():
+            return self.inner.machine(device)
 
     def __repr__(self) -> str:
         return f"TVMCPackage({self.package_path}, {self.target})"
-
-
-def write_package(
-    path: Path,
-    library: Path,
-    about: Mapping[str, Any],
-    graph: str | None = None,
-    params: Mapping[str, Any] | None = None,
-) -> None:
-    """Write a package."""
-    files: dict[str, bytes | Path] = {library.name: library}
-    if graph is not None:
-        json.loads(graph)
-        files[_GRAPH] = graph.encode()
-        files[_PARAMS] = save_param_dict(params or {})
-    archive.write(path, archive.PACKAGE, {**about, "library": library.name}, files)
 
 
 class _Results(dict[str, "np.ndarray[Any, Any]"]):

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from ...runtime.devices import Device
+from ...runtime.graph_module import GraphModule, executor_of
 from ...runtime.model import StepInfo
 from ...runtime.ndarray import NDArray, array
 from ...runtime.params import save_param_dict
 from ...runtime.profiling import Report, Row
 from ...runtime.timing import BenchmarkResult, time_evaluator
-from ..graph_executor import GraphModule, _executor
 
 _ROUNDS = 5
 
@@ -30,7 +30,7 @@ def create(
     graph_json_str: str, libmod: Any, device: Device | list[Device], dump_root: str | None = None
 ) -> GraphModuleDebug:
     """A debug executor for a graph and its library; the tensors of each run are written to the folder `dump_root`."""
-    return GraphModuleDebug(_executor(graph_json_str, libmod, device), device, graph_json_str, dump_root)
+    return GraphModuleDebug(executor_of(graph_json_str, libmod, device), device, graph_json_str, dump_root)
 
 
 def _row(step: StepInfo, seconds: float, outs: list[NDArray]) -> Row:

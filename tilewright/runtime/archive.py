@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ..files import written_whole
-from ..runtime.errors import LoadError, TVMError
-from ..runtime.json_reader import read_json
-from ..runtime.link import check_archive, seal_archive
-from .errors import TVMCException
+from .errors import LoadError, TVMError
+from .json_reader import read_json
+from .link import check_archive, seal_archive
 
 METADATA = "metadata.json"
 PACKAGE, SAVED_MODEL = "package", "model"
@@ -40,7 +39,7 @@ def write(path: Path, kind: str, about: Mapping[str, Any], files: Mapping[str, b
                 end = tar.offset
             seal_archive(part, end)
     except OSError as error:
-        raise TVMCException(f"{path}: cannot be written: {error.strerror or error}") from None
+        raise LoadError(f"{path}: cannot be written: {error.strerror or error}") from None
 
 
 def unpack(path: Path, folder: Path, kind: str, names: Collection[str]) -> dict[str, Any]:
@@ -49,12 +48,9 @@ def unpack(path: Path, folder: Path, kind: str, names: Collection[str]) -> dict[
     Members must be plain files with one of the given names, so that nothing is written elsewhere.
     """
     about = read_metadata(path)
-    try:
-        check_archive(str(path))
-    except LoadError as error:
-        raise TVMCException(str(error)) from None
+    check_archive(str(path))
     if about["kind"] != kind:
-        raise TVMCException(
+        raise LoadError(
             f"{path}: is a {about['kind']}, and a {kind} is needed here; {_REMEDY[about['kind']]}"
         )
     try:
@@ -62,12 +58,12 @@ def unpack(path: Path, folder: Path, kind: str, names: Collection[str]) -> dict[
             seen: set[str] = set()
             for member in tar:
                 if not member.isfile() or member.issparse() or member.name not in {METADATA, *names}:
-                    raise TVMCException(
+                    raise LoadError(
                         f"{path}: the member {member.name!r} does not belong into a {kind}, "
                         f"which has {', '.join(sorted(names))}"
                     )
                 if member.name in seen:
-                    raise TVMCException(f"{path}: damaged: {member.name!r} is there twice")
+                    raise LoadError(f"{path}: damaged: {member.name!r} is there twice")
                 seen.add(member.name)
                 source = tar.extractfile(member)
                 assert source is not None  # it is a file
@@ -75,7 +71,7 @@ def unpack(path: Path, folder: Path, kind: str, names: Collection[str]) -> dict[
                     while piece := source.read(1 << 22):
                         target.write(piece)
     except (tarfile.TarError, EOFError, ValueError, OverflowError) as error:
-        raise TVMCException(f"{path}: damaged: {error}") from None
+        raise LoadError(f"{path}: damaged: {error}") from None
     return about
 
 
@@ -85,11 +81,11 @@ def parts_of(path: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise TVMCException(f"{path}: damaged: it lacks {Path(error.filename).name}") from None
+        raise LoadError(f"{path}: damaged: it lacks {Path(error.filename).name}") from None
     except UnicodeDecodeError as error:
-        raise TVMCException(f"{path}: damaged: a part of it is not text ({error})") from None
+        raise LoadError(f"{path}: damaged: a part of it is not text ({error})") from None
     except TVMError as error:
-        raise TVMCException(f"{path}: damaged: {error}") from error
+        raise LoadError(f"{path}: damaged: {error}") from error
 
 
 _REMEDY = {
@@ -105,20 +101,18 @@ def read_metadata(path: Path) -> dict[str, Any]:
         with tarfile.open(path, "r:") as tar:
             first = tar.next()
             if first is None or first.name != METADATA or not first.isfile() or first.size > _LIMIT:
-                raise TVMCException(f"{foreign}: it does not begin with {METADATA}")
+                raise LoadError(f"{foreign}: it does not begin with {METADATA}")
             source = tar.extractfile(first)
             assert source is not None
             about = read_json(source.read(), f"{path}: damaged: {METADATA}")
     except OSError as error:
-        raise TVMCException(f"{path}: cannot be read: {error.strerror or error}") from None
-    except LoadError as error:
-        raise TVMCException(str(error)) from None
+        raise LoadError(f"{path}: cannot be read: {error.strerror or error}") from None
     except (tarfile.TarError, EOFError, ValueError, OverflowError) as error:
-        raise TVMCException(f"{foreign} ({error})") from None
+        raise LoadError(f"{foreign} ({error})") from None
     if not isinstance(about, dict) or about.get("kind") not in _REMEDY:
-        raise TVMCException(foreign)
+        raise LoadError(foreign)
     if about.get("format") != FORMAT:
-        raise TVMCException(
+        raise LoadError(
             f"{path}: has format {about.get('format')!r}, and this version reads {FORMAT}: make it again"
         )
     return about
