@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from . import arith, compiler, driver, runtime, script, target, te, tir, tune
     from .compiler.build import build
     from .compiler.lower import lower
+    from .model.compiling import compile
+    from .model.session import InferenceSession, SessionOptions
+    from .runtime.compiled import CompiledModel, load
     from .tune import auto_schedule
-    from .tune.auto import compile
 
 declare_homes(
     arithmetic=f"{__name__}.arith",
@@ -54,7 +56,7 @@ declare_homes(
 # Loaded when first used, so that `import tilewright` stays quick.
 _MODULES = (
     "_ffi arith auto_scheduler autotvm backends codegen compiler config contrib driver error instrument meta_schedule "
-    "parser relay rpc runtime script support target te testing tir topi tune tvmc vta"
+    "model parser relay rpc runtime script support target te testing tir topi tune tvmc vta"
 )
 _NAMES = {
     "compiler": "build lower",
@@ -62,8 +64,10 @@ _NAMES = {
     "register_func get_global_func convert container "
     "context=device gpu=cuda cl=opencl",  # the names of these in programs of TVM 0.7 and before
     "runtime.dtypes": "DataTypeCode",
+    "runtime.compiled": "CompiledModel load",
     "tune": "auto_schedule",
-    "tune.auto": "compile",
+    "model.compiling": "compile",
+    "model.session": "InferenceSession SessionOptions",
 }
 __getattr__ = lazily(__name__, _NAMES, _MODULES)
 

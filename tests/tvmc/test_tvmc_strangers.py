@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tilewright.model.pt2 import _plain
 
 from tilewright.driver import tvmc
 from tilewright.ir.errors import TVMError
+from tilewright.model.pt2 import _plain
 
 torch = pytest.importorskip("torch")
 

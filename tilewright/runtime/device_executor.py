@@ -8,7 +8,7 @@ separately.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -219,6 +219,13 @@ class DeviceExecutor(Executor):
         self._changed()
 
     # -- run -----------------------------------------------------------------------------------------
+    def compute(self, values: Sequence[Any]) -> list[NDArray]:
+        """The results for arrays in order, as new arrays on the device."""
+        for i, value in enumerate(values):
+            self.set_input(i, value)
+        self.run()
+        return [self.get_output(i).copyto(self.device) for i in range(len(self.info.outputs))]
+
     def _bound(self) -> Work:
         self._refuse_overlaps()
         return self._do_steps

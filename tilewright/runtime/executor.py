@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -340,6 +340,13 @@ class Executor(Turns):
             call()
         finally:
             self._call = call
+
+    def compute(self, values: Sequence[Any]) -> list[NDArray]:
+        """The results for contiguous arrays of the right types in order, which are read in place, as new arrays."""
+        outputs = [empty(t.shape, t.dtype) for t in self.info.outputs]
+        with self.alone():
+            self._function(*values, *outputs, self._weights, self._arena)
+        return outputs
 
     def _refuse_missing(self) -> None:
         if self._missing:

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ..codegen.llvm.objects import VERSION
 from ..contrib.cc import cross_compiler
 from ..files import is_stream, write_whole
-from ..ir.errors import BuildError
 from ..ir.instrument import PassInstrument, PassPrintingInstrument, PassTimingInstrument
 from ..ir.transform import PassContext
+from ..model.building import about_model, about_program, wants_machine
 from ..relay import vm
-from ..relay.backend.evaluate import _needs_machine as needs_machine
-from ..relay.build_module import as_target, build, optimize
+from ..relay.build_module import as_target, build
 from ..relay.transform.infer_type import infer_module
-from ..relay.ty import is_dynamic
 from ..runtime.link import find_cc
 from ..runtime.package import write_package
 from ..target import Target
-from ..target.machine import cpu_features
 from .composite_target import get_codegen_by_target, get_codegen_names
 from .dumps import dump_kinds, dumped, save_dumps, write_offloads
 from .errors import TVMCException
@@ -115,14 +110,14 @@ def compile_model(
         tvmc_model = _transformed(tvmc_model, transforms, extra, mod_name)
         if dump_offloads:
             write_offloads(dump_offloads, tvmc_model.mod)
-        if use_vm or _asks_for_machine(executor) or wants_machine(tvmc_model, chosen):
+        if use_vm or _asks_for_machine(executor) or wants_machine(tvmc_model.mod, chosen, tvmc_model.params):
             if others := [d for d in dumps if d != "relay"]:
                 raise TVMCException(
                     f"dump_code={','.join(others)!r} is not supported for models of the virtual machine; leave it out"
                 )
             code = vm.compile(tvmc_model.mod, chosen, params=tvmc_model.params)
             code.export_library(str(library), **options)
-            write_package(path, library, _about_machine(code, tvmc_model, chosen))
+            write_package(path, library, about_program(code, tvmc_model.name, chosen))
         else:
             lib = build(
                 tvmc_model.mod, chosen, executor=executor, params=tvmc_model.params, mod_name=mod_name
@@ -130,7 +125,7 @@ def compile_model(
             graph, code, params = lib
             linked = _links_params(executor)
             (lib if linked else code).export_library(str(library), **options)
-            about = {**_about(lib, tvmc_model, chosen), **({"link_params": True} if linked else {})}
+            about = {**about_model(lib, tvmc_model.name, chosen), **({"link_params": True} if linked else {})}
             write_package(path, library, about, graph, {} if linked else params)
         if dumps:
             save_dumps(path.name, dumped(dumps, tvmc_model, chosen, code), path.parent)
@@ -224,67 +219,3 @@ def check_path(path: Path) -> None:
 
 def _asks_for_machine(executor: Any) -> bool:
     return str(getattr(executor, "name", executor)) == "vm"
-
-
-def wants_machine(model: TVMCModel, target: Any) -> bool:
-    """Whether the model still has branches, loops or dynamic shapes after the passes."""
-    mod = infer_module(model.mod)
-    if any(is_dynamic(kind) for kind in model.inputs().values() if kind is not None):
-        return True
-    if not needs_machine(mod, mod["main"]):
-        return False
-    try:
-        ready, _ = optimize(model.mod, target, model.params)
-    except BuildError:  # a function that calls itself
-        return True
-    return needs_machine(ready, ready["main"])
-
-
-def _about(lib: Any, model: TVMCModel, target: Any) -> dict[str, Any]:
-    """The metadata of a package. It contains no time, so that equal models give equal packages."""
-    info, memory = lib.model, lib.memory_report()
-    return {
-        "producer": VERSION,
-        "name": model.name,
-        "target": str(target),
-        "features": _features(target),
-        "executor": "graph",
-        "inputs": [{"name": t.name, "dtype": t.dtype, "shape": list(t.shape)} for t in info.inputs],
-        "outputs": [{"name": t.name, "dtype": t.dtype, "shape": list(t.shape)} for t in info.outputs],
-        "steps": len(info.steps),
-        "memory": {
-            "weights": memory.weights,
-            "arena": memory.arena,
-            "inputs": memory.inputs,
-            "outputs": memory.outputs,
-            "peak": memory.peak,
-        },
-    }
-
-
-def _about_machine(exe: Any, model: TVMCModel, target: Any) -> dict[str, Any]:
-    """The metadata of a program for the virtual machine; dynamic sizes are given by name."""
-    inputs, outputs = exe.program.interface
-    return {
-        "producer": VERSION,
-        "name": model.name,
-        "target": str(target),
-        "features": _features(target),
-        "executor": "vm",
-        "inputs": [{"name": t.name, "dtype": t.dtype, "shape": list(t.shape)} for t in inputs],
-        "outputs": [{"name": t.name, "dtype": t.dtype, "shape": list(t.shape)} for t in outputs],
-        "steps": len(exe.primitive_ops),
-        "memory": {"weights": sum(c.nbytes for c in exe.constants)},
-    }
-
-
-# The CPU features that generated code uses, of the hundred that a CPU has.
-_IN_CODE = re.compile(
-    "(avx|amx|sse|ssse|fma|f16c|bmi|popcnt|lzcnt|movbe|gfni|neon|sve|dotprod|i8mm|bf16|fullfp16|lse|v$|[mafdc]$)"
-)
-
-
-def _features(target: Any) -> list[str]:
-    """The CPU features that the code needs."""
-    here = target if target.is_cpu else Target("llvm")  # of the host, for a GPU
-    return sorted(f for f in cpu_features(here) if _IN_CODE.match(f))

@@ -18,6 +18,7 @@ from typing import Any
 from ..backends import kinds_with
 from ..codegen.llvm.engine import Machine
 from ..ir.transform import PassContext
+from ..model.building import wants_machine
 from ..relay.backend.tasks import extract
 from ..relay.build_module import as_target
 from ..relay.transform.infer_type import infer_module
@@ -30,7 +31,6 @@ from ..tune.records.files import is_database, take_records
 from ..tune.search.allocate import Allocation, tune_tasks
 from ..tune.search.search import Progress, SearchOptions, flop_of
 from ..tune.workload import Task
-from .compiler import wants_machine
 from .errors import TVMCException
 from .model import TVMCModel
 from .transform import apply_graph_transforms
@@ -77,7 +77,7 @@ def model_tasks(
             model = TVMCModel(
                 apply_graph_transforms(infer_module(model.mod), transforms), model.params, model.name
             )
-        machine = use_vm or wants_machine(model, chosen)
+        machine = use_vm or wants_machine(model.mod, chosen, model.params)
         found = extract(model.mod, model.params, chosen, opt_level, vm=machine)
     return sorted(found, key=lambda f: -f[1] * flop_of(f[0]))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -115,9 +116,11 @@ class _Importer:
         env: dict[Any, Any] = {}
         self.bind_inputs(graph, env)
         outputs = self.walk(self.program.graph_module, env)
+        specs = self.program.graph_signature.output_specs
+        _warn_of_state([str(s.target) for s in specs if s.kind.name == "BUFFER_MUTATION"])
         wanted = [
             value
-            for value, spec in zip(outputs, self.program.graph_signature.output_specs, strict=True)
+            for value, spec in zip(outputs, specs, strict=True)
             if spec.kind.name in ("USER_OUTPUT", "LOSS_OUTPUT")
         ]
         named = zip(wanted, result_names(self.program, len(wanted)), strict=True)
@@ -415,6 +418,18 @@ _FOLDED = (
     "item _local_scalar_dense is_nonzero _assert_tensor_metadata arange full zeros ones empty eye linspace logspace "
     "scalar_tensor tril_indices triu_indices empty_strided lift_fresh_copy hann_window hamming_window"
 )
+
+
+def _warn_of_state(names: Sequence[str]) -> None:
+    """Say that buffers which a model changes keep their values."""
+    if names:
+        more = ", …" if names[3:] else ""
+        warnings.warn(
+            f"the model changes its buffers when it runs ({', '.join(names[:3])}{more}); the compiled model leaves "
+            "them as they are",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
 
 def _folds_only(target: Any) -> bool:

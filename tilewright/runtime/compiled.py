@@ -1,0 +1,281 @@
+"""A compiled model as a function of its inputs. It needs the runtime alone.
+
+    model = tilewright.load("net.tar")
+    scores = model(image)                 # or by name: model(image=image)
+
+Results come as the inputs do: arrays of NumPy, tensors of PyTorch, arrays of JAX, or NDArrays. Arrays of NumPy and
+PyTorch are read in place, and results share their memory with the arrays that are returned.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Callable, ItemsView, KeysView, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from .arguments import in_order, view
+from .container import ADT
+from .devices import Device, cpu, device
+from .dtypes import ELEMENTS
+from .errors import ArgumentTypeError, ArgumentValueError, LoadError
+from .executor import Executor, ModelModule
+from .model import TensorSpec
+from .module import load_module
+from .ndarray import NDArray, array
+from .package import Package
+from .timing import BenchmarkResult, time_evaluator
+from .vm import VirtualMachine
+
+
+class Form(Protocol):
+    """How arguments and results of a call are made of tensors, for a model whose framework has structures of them."""
+
+    def tensors(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+        """The tensors of a call's arguments, in the order of the model's inputs."""
+
+    def result(self, tensors: list[Any]) -> Any:
+        """The result of a call, made of the model's results."""
+
+
+class Results(tuple[Any, ...]):
+    """Several results in order, and by name: `boxes, scores = model(x)`, `model(x)["scores"]`."""
+
+    names: tuple[str, ...]
+
+    def __new__(cls, names: Sequence[str], values: Sequence[Any]) -> Results:
+        made = super().__new__(cls, values)
+        made.names = tuple(names)
+        return made
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return self.names, tuple(self)
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, str):
+            if key not in self.names:
+                raise KeyError(f"there is no result {key!r}; the results are {', '.join(self.names)}")
+            key = self.names.index(key)
+        return super().__getitem__(key)
+
+    def as_dict(self) -> dict[str, Any]:
+        return dict(zip(self.names, self, strict=True))
+
+    def keys(self) -> KeysView[str]:
+        return self.as_dict().keys()
+
+    def items(self) -> ItemsView[str, Any]:
+        return self.as_dict().items()
+
+    def __repr__(self) -> str:
+        return f"Results({', '.join(f'{n}={v!r}' for n, v in self.items())})"
+
+
+class CompiledModel:
+    """A compiled model, called with its inputs: `tilewright.compile` and `tilewright.load` make them.
+
+    Calls from several threads take turns. `inputs` and `outputs` have names, types and shapes as in the model.
+    """
+
+    def __init__(
+        self,
+        runner: Executor | VirtualMachine,
+        name: str = "model",
+        target: str = "llvm",
+        form: Form | None = None,
+        save: Callable[[Path], None] | None = None,
+        explain: Callable[[], str] | None = None,
+    ) -> None:
+        self.runner, self.name, self.target = runner, name, target
+        self._form, self._save, self._explain = form, save, explain
+        self._turn = threading.Lock()
+        self.inputs: tuple[TensorSpec, ...]
+        self.outputs: tuple[TensorSpec, ...]
+        if isinstance(runner, Executor):
+            info = runner.info
+            self.inputs, self.outputs = (
+                tuple(TensorSpec(t.name, t.dtype, t.shape) for t in each)
+                for each in (info.inputs, info.outputs)
+            )
+        else:
+            self.inputs, self.outputs = runner.exe.program.interface
+        self._names = [t.name for t in self.inputs]
+
+    @property
+    def device(self) -> Device:
+        return self.runner.device
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether the virtual machine runs the model: it has dynamic shapes, branches or loops."""
+        return not isinstance(self.runner, Executor)
+
+    # -- calls ---------------------------------------------------------------------------------
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The results for some inputs, in order or by name: one result, or `Results`.
+
+        A model of PyTorch takes and returns what its `forward` does.
+        """
+        if self._form is not None:
+            given = self._form.tensors(args, kwargs)
+        elif not kwargs and len(args) == len(self._names):
+            given = list(args)
+        else:
+            given = in_order(self.name, self._names, args, kwargs)
+        made = [_as_given(given, r) for r in self._run(given)]
+        if self._form is not None:
+            return self._form.result(made)
+        return made[0] if len(made) == 1 else Results([t.name for t in self.outputs], made)
+
+    def run(self, inputs: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
+        """The results by name, for inputs by name or in order."""
+        if isinstance(inputs, Mapping):
+            given = in_order(self.name, self._names, (), inputs)
+        else:
+            given = in_order(self.name, self._names, inputs, {})
+        made = [_as_given(given, r) for r in self._run(given)]
+        return dict(zip([t.name for t in self.outputs], made, strict=True))
+
+    def _run(self, given: Sequence[Any]) -> list[NDArray]:
+        runner = self.runner
+        values = [_dense(spec, value) for spec, value in zip(self.inputs, given, strict=True)]
+        with self._turn:
+            if isinstance(runner, Executor):
+                return runner.compute(values)
+            return _leaves(runner.call("main", values))
+
+    # -- figures ---------------------------------------------------------------------------------
+    def benchmark(self, *args: Any, repeat: int = 5, number: int = 5, **kwargs: Any) -> BenchmarkResult:
+        """The time of a call with these inputs: `repeat` means of `number` calls each."""
+        return time_evaluator(lambda: self(*args, **kwargs), self.device, repeat=repeat, number=number)()
+
+    def memory_report(self) -> Any:
+        """The memory of the model: weights, intermediate tensors, inputs and results."""
+        runner = self.runner
+        return runner.module.memory_report() if isinstance(runner, Executor) else runner.memory_report()
+
+    def explain(self) -> str:
+        """The schedule of each kernel, and why it was chosen."""
+        if self._explain is None:
+            raise ArgumentValueError(
+                f"{self.name}: a model that was loaded does not know how its schedules were chosen; explain the one "
+                "that tilewright.compile made"
+            )
+        return self._explain()
+
+    # -- out and in ------------------------------------------------------------------------------
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to one file, a package, which `tilewright.load` and `tilewright run` read."""
+        if self._save is None:
+            raise ArgumentValueError(
+                f"{self.name}: it came from a library; copy that file instead of saving the model"
+            )
+        self._save(Path(path))
+
+    def __repr__(self) -> str:
+        ins, outs = (", ".join(map(str, each)) for each in (self.inputs, self.outputs))
+        return f"CompiledModel({self.name}: ({ins}) -> ({outs}), {self.target})"
+
+
+def load(path: str | os.PathLike[str], device: Device | None = None) -> CompiledModel:
+    """The compiled model in a file: a package of `CompiledModel.save` or `tilewright compile`, or a library of
+    `export_library`. The compiler is not needed, and not imported."""
+    file = Path(path)
+    if not file.is_file():
+        raise LoadError(f"{file}: there is no such file" if not file.exists() else f"{file}: is a folder")
+    if file.suffix in (".onnx", ".pt2", ".pt", ".pth", ".keras", ".h5", ".tflite"):
+        raise LoadError(
+            f"{file}: is a model that is not compiled yet; tilewright.compile({str(path)!r}) does it"
+        )
+    if file.suffix in (".so", ".dylib", ".dll"):
+        return _of_library(load_module(str(file)), file.stem, "", device)
+    package = Package(file)
+    name = str(package.about.get("name", file.stem))
+
+    def save(to: Path) -> None:
+        if to.resolve() != file.resolve():
+            shutil.copyfile(file, to)
+
+    if package.executor_type == "vm":
+        made = CompiledModel(package.machine(device or cpu(0)), name, package.target, save=save)
+    else:
+        library = package.library()
+        runner = package.executor(device or device_of(library)).module
+        made = CompiledModel(runner, name, package.target, save=save)
+    made._package = package  # type: ignore[attr-defined]  # its folder has the library
+    return made
+
+
+def device_of(library: Any) -> Device:
+    """The device that a compiled model is for."""
+    return device(library.model.device, 0) if isinstance(library, ModelModule) else cpu(0)
+
+
+def _of_library(library: Any, name: str, target: str, where: Device | None) -> CompiledModel:
+    if getattr(library, "type_key", "") == "vm":
+        return CompiledModel(VirtualMachine(library, where or cpu(0)), name, target)
+    if not isinstance(library, ModelModule):
+        raise LoadError(f"{library.name}: is a library of functions, not a model; use runtime.load_module")
+    if library.weights is None and library.model.params:
+        raise LoadError(f"{library.name}: was exported without its weights; load the package of the model")
+    return CompiledModel(library.create(where or device_of(library)), name, target)
+
+
+# ---------------------------------------------------------------------------- values
+def _dense(spec: TensorSpec, value: Any) -> Any:
+    """A value for an input as an array that can be read in place: of its type, and contiguous."""
+    if value is None:
+        raise ArgumentValueError(f"the input {spec} needs a value")
+    if getattr(value, "requires_grad", False):
+        value = value.detach()
+    if not isinstance(value, NDArray) and not hasattr(value, "__dlpack__"):
+        value = np.asarray(value, None if hasattr(value, "dtype") else ELEMENTS[spec.dtype].numpy)
+    if isinstance(value, np.generic):
+        value = np.asarray(value)
+    layout, address, _ = view(value)
+    fits = len(layout.shape) == len(spec.shape) and all(
+        d == n for d, n in zip(spec.shape, layout.shape) if isinstance(d, int)
+    )
+    if not fits:
+        given = ", ".join(map(str, layout.shape))
+        raise ArgumentValueError(f"the input {spec} does not take an array of shape [{given}]")
+    if layout.dtype != spec.dtype:
+        raise ArgumentTypeError(
+            f"the input {spec} does not take {layout.dtype}; convert it: "
+            + (
+                f"{spec.name}.to(torch.{spec.dtype})"
+                if _is_of("torch", value)
+                else f"{spec.name}.astype({spec.dtype!r})"
+            )
+        )
+    if layout.strides is None and not address % ELEMENTS[spec.dtype].itemsize:
+        return value
+    return array(value) if layout.device_type == 1 else value.contiguous()
+
+
+def _is_of(package: str, value: Any) -> bool:
+    return type(value).__module__.partition(".")[0] in (package, f"{package}lib")
+
+
+def _as_given(given: Sequence[Any], made: NDArray) -> Any:
+    """A result in the form that the inputs have, in the same memory."""
+    if tensors := [v for v in given if _is_of("torch", v)]:
+        if all(t.device.type == "cpu" for t in tensors) and made.device.device_type != 1:
+            made = made.copyto(cpu(0))
+        return sys.modules["torch"].from_dlpack(made)
+    if any(_is_of("jax", v) for v in given):
+        return sys.modules["jax"].numpy.from_dlpack(made)
+    if any(isinstance(v, NDArray) for v in given):
+        return made
+    return np.asarray(made) if made.device.device_type == 1 else made.numpy()
+
+
+def _leaves(value: Any) -> list[NDArray]:
+    if isinstance(value, (ADT, list, tuple)):
+        return [leaf for field in value for leaf in _leaves(field)]
+    return [value]
