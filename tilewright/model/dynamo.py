@@ -60,6 +60,7 @@ class _Graph:
         self.fixed = [i for i, n in enumerate(nodes) if _is_weight(n)]
         self.numbers = _sizes_of(nodes)
         self.scalars = [i for i, n in enumerate(nodes) if _is_scalar(n)]
+        self.open = [_open_dims(n) for n in nodes]
         self.versions: dict[Any, Callable[..., Any]] = {}
         self.weights: list[tuple[Any, int]] = []
         self.told = False
@@ -94,7 +95,7 @@ class _Graph:
             if i in self.scalars:
                 out.append(a.item())
             elif isinstance(a, torch.Tensor):
-                out.append((a.dtype, a.ndim if self.numbers else tuple(a.shape)))
+                out.append((a.dtype, *(None if d in self.open[i] else n for d, n in enumerate(a.shape))))
             else:
                 out.append((type(a), a))
         return tuple(out)
@@ -108,12 +109,12 @@ class _Graph:
         module = _Bound(_specialized(self.gm, args, self.scalars), args, taken, self.numbers)
         tensors = tuple(args[i].detach() for i in taken)
         auto = torch.export.Dim.AUTO
-        shapes = tuple(dict.fromkeys(range(t.ndim), auto) for t in tensors) if self.numbers else None
+        shapes = tuple(dict.fromkeys(self.open[i], auto) for i in taken)
         try:
             with torch.no_grad(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 program = torch.export.export(
-                    module, tensors, dynamic_shapes=None if shapes is None else (shapes,), strict=False
+                    module, tensors, dynamic_shapes=(shapes,) if any(shapes) else None, strict=False
                 )
             made = self.options.built(*imported(program, "graph"))
         except (FrontendError, torch._dynamo.exc.TorchDynamoException, RuntimeError, ValueError) as error:
@@ -167,6 +168,14 @@ def _is_weight(node: Any) -> bool:
     if node.meta.get("tensor_dict", {}).get("_dynamo_static_input_type") is not None:
         return True
     return isinstance(node.meta.get("example_value"), torch.nn.Parameter)
+
+
+def _open_dims(node: Any) -> list[int]:
+    """The dynamic dimensions of a placeholder."""
+    value = node.meta.get("example_value")
+    if not isinstance(value, torch.Tensor):
+        return []
+    return [d for d, size in enumerate(value.shape) if isinstance(size, torch.SymInt)]
 
 
 def _is_scalar(node: Any) -> bool:

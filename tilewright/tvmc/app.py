@@ -251,9 +251,9 @@ class Compile(_Graph, _Worked):
 
 @_command(app, "run", "command_line.run_command")
 class Run(_Worked):
-    """Run a package."""
+    """Run a package, or a model, which is compiled first."""
 
-    package: Path = _argument(help="The package that `tilewright compile` wrote.")
+    package: Path = _argument(help="The package that `tilewright compile` wrote, or a model: net.onnx.")
     inputs: Path | None = _option(None, "--inputs", "-i", help="An .npz file with the inputs by name.")
     outputs: Path | None = _option(None, "--outputs", "--output", "-o", help="An .npz file for the results.")
     device: str = _option("cpu", help="The device to run on.")
@@ -277,6 +277,40 @@ class Run(_Worked):
     )
     key: str = _option("", "--rpc-key", help="The key of the servers to request from the tracker.")
     project_dir: str = _option("", "--project-dir", hidden=True)
+
+
+def _fill() -> Any:
+    return _option("random", "--fill-mode", help="The values of missing inputs: random, zeros, ones.")
+
+
+@_command(app, "bench", "compare.bench_command")
+class Bench(_Worked):
+    """Time an ONNX model beside other engines, each in a process of its own, in turns."""
+
+    model: Path = _model()
+    against: str = _option("onnxruntime", "--against", help="The other engines: onnxruntime, openvino.")
+    inputs: Path | None = _option(None, "--inputs", "-i", help="An .npz file with the inputs by name.")
+    shapes: str = _shapes()
+    fill_mode: str = _fill()
+    dynamic: bool = _option(False, "--dynamic", help="Compile for the dynamic sizes of the file.")
+    target: str = _option("", "--target", help="The target, this machine's CPU by default.")
+    threads: int = _option(0, "--threads", min=0, help="Threads of each engine; 0: all cores.")
+    repeat: int = _option(11, "--repeat", min=1, help="Turns; the median counts.")
+
+
+@_command(app, "check", "compare.check_command")
+class Check(_Worked):
+    """Compare the results of an ONNX model with another engine's: largest errors, and the first node that differs."""
+
+    model: Path = _model()
+    against: str = _option("onnxruntime", "--against", help="The other engine: onnxruntime or openvino.")
+    inputs: Path | None = _option(None, "--inputs", "-i", help="An .npz file with the inputs by name.")
+    shapes: str = _shapes()
+    fill_mode: str = _fill()
+    dynamic: bool = _option(False, "--dynamic", help="Compile for the dynamic sizes of the file.")
+    target: str = _option("", "--target", help="The target, this machine's CPU by default.")
+    tolerance: float = _option(1e-3, "--tolerance", help="The largest error, relative to the largest value.")
+    nodes: bool = _option(False, "--nodes", help="Compare the result of every node.")
 
 
 @_command(app, "show", "command_line.show_command")

@@ -201,7 +201,7 @@ def _bytes(size: float) -> str:
 def run_command(desk: Desk, given: Run) -> None:
     """Load and run a package, write the results, and report."""
     from .. import config
-    from . import TVMCException, TVMCPackage, run
+    from . import TVMCException, TVMCPackage, compile, load, run
     from .frontends import SUFFIXES
     from .shape_parser import parse_shape_string
 
@@ -213,10 +213,10 @@ def run_command(desk: Desk, given: Run) -> None:
         )
     shapes = parse_shape_string(given.shapes) if given.shapes else None
     if package.suffix in SUFFIXES and package.suffix != ".tar" and package.is_file():
-        raise TVMCException(
-            f"{package}: is a model; compile it first: tilewright compile {package} -o net.tar"
-        )
-    opened = TVMCPackage(package)
+        desk.note(f"compiling {package}")
+        opened = compile(load(package, shape_dict=shapes), target=given.device.replace("cpu", "llvm"))
+    else:
+        opened = TVMCPackage(package)
     with config.num_threads.set(given.threads) if given.threads else nullcontext():
         result = run(
             opened,
