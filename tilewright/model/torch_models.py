@@ -139,10 +139,16 @@ class TorchForm:
         self._constants = [getattr(arg, "value", None) for arg in users]
         outs = [s.arg for s in signature.output_specs if s.kind.name in ("USER_OUTPUT", "LOSS_OUTPUT")]
         self._absent = [type(a).__name__ == "ConstantArgument" and a.value is None for a in outs]
+        # Plain tensors in order, which are taken and returned without a walk over structures.
+        plain = all(c.is_leaf() for c in args.children()) and not self._kwargs
+        self._plain = self._args if plain and set(self._kinds) == {"TensorArgument"} else -1
+        self._single = self._results.is_leaf() and self._absent == [False]
         whole = program.module_call_graph[0].signature
         self._names: list[str] = list(getattr(whole, "forward_arg_names", None) or ())
 
     def tensors(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+        if len(args) == self._plain and not kwargs:
+            return list(args)
         args, kwargs = self._as_exported(args, dict(kwargs))
         leaves, spec = self._pytree.tree_flatten((args, kwargs))
         if spec != self._arguments:
@@ -179,6 +185,8 @@ class TorchForm:
         )
 
     def result(self, tensors: Sequence[Any]) -> Any:
+        if self._single:
+            return tensors[0]
         left = iter(tensors)
         leaves = [None if absent else next(left) for absent in self._absent]
         return self._pytree.tree_unflatten(leaves, self._results)
