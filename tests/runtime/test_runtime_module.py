@@ -319,7 +319,10 @@ class TestFiles:
             load_module(path)
         text = tmp_path / "text.o"
         text.write_text("x")
-        refuse(text, f"{text}: text.o is not an object file")
+        remedy = "give a file that `save` wrote, or export it again"
+        refuse(text, f"{text}: text.o is not an object file, or it is damaged; {remedy}")
+        text.write_text("")
+        refuse(text, f"{text}: text.o is empty; {remedy}")
 
     @pytest.mark.slow
     def test_compiled_again_under_the_same_name(self, tmp_path: Path) -> None:

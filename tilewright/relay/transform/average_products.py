@@ -59,9 +59,7 @@ def _product(old: Call, new: Call, blocks: Blocks) -> Expr | None:
         return None
     channels = size[1]
     ones = np.ones((channels, 1, *window["kernel_size"]), str(type_of(data).dtype))
-    made = R.nn.conv2d(
-        data, const(ones), groups=channels, channels=channels, out_dtype=blocks.wide, **window
-    )
+    made = R.nn.conv2d(data, const(ones), groups=channels, channels=channels, out_dtype=blocks.wide, **window)
     rule = rule_of(made)
     if rule is None or rule.why_not(made, blocks):
         return None
@@ -90,7 +88,7 @@ def _window(call: Call) -> dict[str, Any] | None:
 
 
 def _reciprocal(count: int, most: int, blocks: Blocks) -> tuple[int, int] | None:
-    """A factor and a shift with `x * factor >> shift` equal to `x // count` for x from 0 to `most`, or None if there are none.
+    """A factor and a shift that divide all x from 0 to `most`: `x * factor >> shift == x // count`; None if there are none.
 
     With factor * count = 2**shift + rest and rest > 0, the product is too great by x * rest / count in units of
     2**-shift, which changes no quotient while x * rest < 2**shift.
