@@ -88,7 +88,7 @@ def _window(call: Call) -> dict[str, Any] | None:
 
 
 def _reciprocal(count: int, most: int, blocks: Blocks) -> tuple[int, int] | None:
-    """A factor and a shift that divide all x from 0 to `most`: `x * factor >> shift == x // count`; None if there are none.
+    """A factor and a shift that divide all x from 0 to `most`: `x * factor >> shift == x // count`; None if none do.
 
     With factor * count = 2**shift + rest and rest > 0, the product is too great by x * rest / count in units of
     2**-shift, which changes no quotient while x * rest < 2**shift.
