@@ -39,12 +39,8 @@ def rewritten(body):
 def test_written_out():
     x = image()
     ones = relay.const(np.ones((16, 1, 3, 3), "int8"))
-    total = nn.conv2d(
-        nn.relu(x), ones, (2, 2), channels=16, kernel_size=(3, 3), groups=16, out_dtype="int32"
-    )
-    average = relay.right_shift(
-        relay.multiply(total, relay.const(29128, "int32")), relay.const(18, "int32")
-    )
+    total = nn.conv2d(nn.relu(x), ones, (2, 2), channels=16, kernel_size=(3, 3), groups=16, out_dtype="int32")
+    average = relay.right_shift(relay.multiply(total, relay.const(29128, "int32")), relay.const(18, "int32"))
     with tvm.target.Target(CHIP):
         check(
             relay.Function([x], pooled(x, pool_size=(3, 3), strides=(2, 2))),

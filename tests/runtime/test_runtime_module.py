@@ -568,6 +568,7 @@ class TestRoom:
     def test_enabled(self) -> None:
         assert runtime.enabled("llvm -mcpu=x")
         assert runtime.enabled("cpu")
+        assert runtime.enabled("rpc")
         assert not runtime.enabled("metal")
         assert not runtime.enabled("toaster")
 

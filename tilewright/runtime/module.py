@@ -354,7 +354,7 @@ def _load_objects(file: str, kind: str) -> Module:
 def enabled(target: str) -> bool:
     """Whether code for a target can be generated or run in this installation."""
     kind = target.split()[0] if target.split() else ""
-    if kind in ("cpu", "c", "stackvm"):
+    if kind in ("cpu", "c", "stackvm", "rpc"):  # remote calls are a part of the package
         return True
     if kind == "llvm":
         return importlib.util.find_spec("llvmlite") is not None
