@@ -47,10 +47,10 @@ def averages_as_products(func: Function) -> Function:
 
 def _product(old: Call, new: Call, blocks: Blocks) -> Expr | None:
     """An average as a rescaled product; None if the chip cannot compute it so."""
-    window = _window(old)
-    if window is None or not is_widening(old.args[0], blocks):
+    window, wide = _window(old), old.args[0]
+    if window is None or not isinstance(wide, Call) or not is_widening(wide, blocks):
         return None
-    data = old.args[0].args[0]
+    data = wide.args[0]
     low, high = range_of(data)
     size, count = static_shape(data), window["kernel_size"][0] * window["kernel_size"][1]
     highest = min(high, (1 << type_of(data).dtype.bits - 1) - 1)
@@ -64,7 +64,8 @@ def _product(old: Call, new: Call, blocks: Blocks) -> Expr | None:
     if rule is None or rule.why_not(made, blocks):
         return None
     factor, shift = steps
-    total: Expr = Call(made.op, [new.args[0].args[0], made.args[1]], made.attrs, span=old.span)
+    narrow = new.args[0].args[0]  # type: ignore[attr-defined]  # the conversion of the new operand
+    total: Expr = Call(made.op, [narrow, made.args[1]], made.attrs, span=old.span)
     if factor != 1:
         total = R.multiply(total, const(factor, blocks.wide))
     return R.right_shift(total, const(shift, blocks.wide)) if shift else total
