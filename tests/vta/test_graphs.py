@@ -267,6 +267,14 @@ def test_a_library_is_exported_and_loaded(tmp_path: Any) -> None:
     assert "gemm" in loaded.get_source()
 
 
+@pytest.mark.filterwarnings("ignore:vta computes no part")
+def test_explain_says_why_the_host_computes_a_step() -> None:
+    assert (
+        "fused_nn_conv2d_right_shift_clip_cast: the host, between copies: vta does not compute it: nn.conv2d: 3 input and "
+        "40 output channels use 16% of blocks of 16 by 16, and 50% are the least"
+    ) in compare(layer(channels=3)).explain()
+
+
 def test_explain_says_where_each_step_runs() -> None:
     text = compare(layer()).explain()
     assert "fused_layout_transform: the host, between copies: vta does not compute it" in text
