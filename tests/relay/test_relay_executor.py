@@ -131,8 +131,10 @@ def test_wrong_inputs_are_named(lib: Any) -> None:
         m.set_input("z", X)
     with pytest.raises(ValueError, match=r"input 'x' must have shape \(2, 4\), .* shape \(4, 2\)"):
         m.set_input("x", X.T)
+    with pytest.raises(TypeError, match="input 'x' must be of type float32, and complex64"):
+        m.set_input("x", X.astype("complex64"))
     with pytest.raises(TypeError, match="input 'x' must be of type float32, and float64"):
-        m.set_input("x", X.astype("float64"))
+        m.set_input("x", X.astype("float64") * 1e300)
     with pytest.raises(ValueError, match="no input number 7"):
         m.set_input(7, X)
     with pytest.raises(ValueError, match="2 results, and index 2 is out of range"):
@@ -354,6 +356,23 @@ def test_the_classic_way_to_the_machine() -> None:
     assert len(vm.get_outputs()) == 1
     with pytest.raises(TypeError, match="no parameter 'q'"):
         vm.invoke("main", q=X)
+
+
+def test_run_is_timed_by_name(lib: Any) -> None:
+    m = module(lib)
+    m.set_input(x=X, y=Y)
+    result = m.module.time_evaluator("run", tvm.cpu(), number=2, repeat=3)()
+    assert len(result.results) == 3 and result.mean > 0
+    check(m)
+    with pytest.raises(AttributeError, match="an executor has no function 'walk'"):
+        m.module.time_evaluator("walk")
+
+
+def test_float64_is_rounded(lib: Any) -> None:
+    """NumPy makes it of float32 and a Python number, and classic programs pass it on."""
+    m = module(lib)
+    m.set_input("x", X.astype("float64") + 1e-12)
+    np.testing.assert_array_equal(m.get_input("x").numpy(), (X.astype("float64") + 1e-12).astype("float32"))
 
 
 def test_arrays_of_numpy_are_converted_where_values_stay() -> None:

@@ -147,6 +147,8 @@ def test_a_model_runs_there(server: rpc.Server, tracker: rpc.Tracker, tmp_path: 
     np.testing.assert_array_equal(module.get_output(0).numpy(), np.maximum(values + 1, 0))
     assert module.get_input_info() == ({"x": (2, 3)}, {"x": "float32"})
     assert module.benchmark(session.cpu(), number=1, repeat=2).mean > 0
+    module.set_input("x", values.astype("float64"))  # an array of NumPy is converted there as it is here
+    assert module.module.time_evaluator("run", session.cpu(), number=1, repeat=2)().mean > 0
     session.close()
 
 

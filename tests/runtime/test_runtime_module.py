@@ -319,7 +319,10 @@ class TestFiles:
             load_module(path)
         text = tmp_path / "text.o"
         text.write_text("x")
-        refuse(text, f"{text}: text.o is not an object file")
+        remedy = "give a file that `save` wrote, or export it again"
+        refuse(text, f"{text}: text.o is not an object file, or it is damaged; {remedy}")
+        text.write_text("")
+        refuse(text, f"{text}: text.o is empty; {remedy}")
 
     @pytest.mark.slow
     def test_compiled_again_under_the_same_name(self, tmp_path: Path) -> None:
@@ -565,6 +568,7 @@ class TestRoom:
     def test_enabled(self) -> None:
         assert runtime.enabled("llvm -mcpu=x")
         assert runtime.enabled("cpu")
+        assert runtime.enabled("rpc")
         assert not runtime.enabled("metal")
         assert not runtime.enabled("toaster")
 

@@ -1,4 +1,4 @@
-"""A float network on the chip, the classic way: quantized, packed, built, and run by the graph executor."""
+"""A float network on the chip, the classic way: quantized, packed, built, uploaded, and timed by the graph executor."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import tilewright as tvm
-from tilewright import relay, vta
-from tilewright.contrib import graph_executor
+from tilewright import relay, rpc, vta
+from tilewright.contrib import graph_executor, utils
 from tilewright.relay import testing
 from tilewright.vta.testing import simulator
 from tilewright.vta.top import graph_pack
@@ -33,17 +33,25 @@ def test_a_quantized_network_gives_the_answer_of_the_host():
         stop_name="nn.global_avg_pool2d",
     )
     target = tvm.target.Target(env.target, host=env.target_host)
+    assert tvm.runtime.enabled("rpc")
+    remote = rpc.LocalSession()
+    device = remote.ext_dev(0)
     with vta.build_config(opt_level=3, disabled_pass={"AlterOpLayout"}):
-        library = relay.build(packed, target=target, params=params)
-    image = np.random.default_rng(0).normal(size=(env.BATCH, 3, 32, 32)).astype("float32")
-    simulator.clear_stats()
-    answer = _run(library, tvm.ext_dev(0), image)
-    assert simulator.stats()["gemm_counter"] > 100_000  # the convolutions did run on the chip
-    np.testing.assert_array_equal(answer, _run(relay.build(mod, "llvm", params=params), tvm.cpu(), image))
-
-
-def _run(library, device, image):
-    module = graph_executor.GraphModule(library["default"](device))
+        graph, library, left = relay.build(packed, target=target, params=params)
+    folder = utils.tempdir()
+    library.export_library(folder.relpath("graphlib.tar"))
+    remote.upload(folder.relpath("graphlib.tar"))
+    module = graph_executor.create(graph, remote.load_module("graphlib.tar"), device)
+    image = np.random.default_rng(0).normal(size=(env.BATCH, 3, 32, 32))  # float64, which is rounded
+    module.set_input(**left)
     module.set_input("data", image)
-    module.run()
-    return module.get_output(0).numpy()
+    simulator.clear_stats()
+    cost = module.module.time_evaluator("run", device, number=2, repeat=1)()
+    runs = 2 * 1 + 1  # one to warm up
+    assert cost.mean > 0
+    assert simulator.stats()["gemm_counter"] > runs * 100_000  # the convolutions did run on the chip
+    answer = module.get_output(0, tvm.nd.empty((env.BATCH, 10), "float32", remote.cpu(0)))
+    host = graph_executor.GraphModule(relay.build(mod, "llvm", params=params)["default"](tvm.cpu()))
+    host.set_input("data", image.astype("float32"))
+    host.run()
+    np.testing.assert_array_equal(answer.numpy(), host.get_output(0).numpy())

@@ -132,8 +132,8 @@ def random_network(seed: int) -> Any:
     """Some layers, each of which reads one or two of the tensors before it."""
     rng = np.random.default_rng(seed)
     pick = rng.integers
-    size, channels = int(pick(5, 12)), int(pick(12, 40))
-    data = relay.var("data", shape=(int(pick(1, 3)), channels, size, size), dtype="int8")
+    height, width, channels = int(pick(5, 14)), int(pick(5, 14)), int(rng.choice([3, 12, 16, 24, 37]))
+    data = relay.var("data", shape=(int(pick(1, 3)), channels, height, width), dtype="int8")
 
     def shape(x: Any) -> Any:
         return relay.transform.infer_type(x).checked_type.shape
@@ -146,20 +146,55 @@ def random_network(seed: int) -> Any:
         low = int(rng.choice([-127, 0, -300]))  # beyond the range of int8, numbers wrap around
         return relay.cast(relay.clip(y, low, int(rng.choice([127, 60, 300]))), "int8")
 
-    def conv(x: Any) -> Any:
-        kernel, stride, outputs = int(rng.choice([1, 3])), int(pick(1, 3)), int(pick(12, 40))
-        w = rng.integers(-9, 9, (outputs, shape(x)[1], kernel, kernel)).astype("int8")
-        pad = (int(pick(0, kernel)), int(pick(0, kernel)))
-        y = relay.nn.conv2d(
-            x, relay.const(w), (stride, stride), pad, channels=outputs, kernel_size=(kernel, kernel),
-            out_dtype="int32",
-        )  # fmt: skip
+    def biased(x: Any, channels: int) -> Any:
         if pick(2):
-            y = relay.nn.bias_add(y, relay.const(rng.integers(-999, 999, outputs).astype("int32")))
-        return narrow(y, int(pick(4, 9)))
+            x = relay.nn.bias_add(x, relay.const(rng.integers(-999, 999, channels).astype("int32")))
+        return narrow(x, int(pick(4, 9)))
+
+    def weights(*shape: int) -> Any:
+        return relay.const(rng.integers(-9, 9, shape).astype("int8"))
+
+    def convolved(x: Any, kernel: tuple[int, int], outputs: int, groups: int) -> Any:
+        stride = (int(pick(1, 3)), int(pick(1, 3)))
+        pad = [int(pick(0, k)) for k in kernel * 2]
+        w = weights(outputs, shape(x)[1] // groups, *kernel)
+        y = relay.nn.conv2d(
+            x, w, stride, pad, groups=groups, channels=outputs, kernel_size=kernel, out_dtype="int32"
+        )
+        return biased(y, outputs)
+
+    def conv(x: Any) -> Any:
+        kernel = (int(rng.choice([1, 2, 3])), int(rng.choice([1, 3])))
+        return convolved(x, kernel, int(pick(12, 40)), 1)
+
+    def grouped(x: Any) -> Any:
+        channels = int(shape(x)[1])
+        groups = int(rng.choice([g for g in range(1, channels + 1) if channels % g == 0] + [channels] * 3))
+        return convolved(x, (3, 3), channels * int(pick(1, 3)), groups)
+
+    def transposed(x: Any) -> Any:
+        kernel, stride, outputs = int(pick(2, 5)), (int(pick(1, 3)), int(pick(1, 4))), int(pick(12, 33))
+        w = weights(shape(x)[1], outputs, kernel, kernel)
+        more = tuple(int(pick(0, s)) for s in stride)
+        y = relay.nn.conv2d_transpose(
+            x, w, stride, (int(pick(0, 2)),) * 2, channels=outputs, kernel_size=(kernel, kernel),
+            output_padding=more, out_dtype="int32",
+        )  # fmt: skip
+        return biased(y, outputs)
 
     def pool(x: Any) -> Any:
         return relay.nn.max_pool2d(x, (2, 2), (int(pick(1, 3)),) * 2, padding=(int(pick(0, 2)),) * 2)
+
+    def average(x: Any) -> Any:
+        wide_x = wide(relay.nn.relu(x) if pick(2) else x)
+        if pick(2):
+            return relay.cast(relay.nn.global_avg_pool2d(wide_x), "int8")
+        return relay.cast(relay.nn.avg_pool2d(wide_x, (int(pick(1, 4)), 2), (int(pick(1, 3)),) * 2), "int8")
+
+    def dense(x: Any) -> Any:
+        flat, outputs = relay.nn.batch_flatten(x), int(pick(10, 40))
+        y = relay.nn.dense(flat, weights(outputs, shape(flat)[1]), out_dtype="int32")
+        return biased(y, outputs)
 
     def combined(x: Any) -> Any:
         others = [t for t in made if shape(t) == shape(x)]
@@ -170,9 +205,11 @@ def random_network(seed: int) -> Any:
     made: list[Any] = [conv(data)]
     for _ in range(int(pick(3, 7))):
         x = made[int(pick(len(made)))]
-        steps = [combined, relay.nn.relu, conv] + [pool] * (shape(x)[2] >= 4)
-        if shape(x)[2] >= 3:
+        steps = [combined, relay.nn.relu, conv, grouped, transposed]
+        steps += [pool, average] * (min(shape(x)[2:]) >= 4)
+        if min(shape(x)[2:]) >= 3:
             made.append(steps[int(pick(len(steps)))](x))
+    made.append(dense(made[-1]))
     out = [relay.reshape(wide(t), (-1,)) for t in made]
     body = relay.concatenate(out, 0)
     return relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function([data], body)))
@@ -228,6 +265,14 @@ def test_a_library_is_exported_and_loaded(tmp_path: Any) -> None:
     wanted = run(relay.build(mod, "llvm"), tvm.cpu(), data)
     np.testing.assert_array_equal(run(loaded, tvm.ext_dev(0), data), wanted)
     assert "gemm" in loaded.get_source()
+
+
+@pytest.mark.filterwarnings("ignore:vta computes no part")
+def test_explain_says_why_the_host_computes_a_step() -> None:
+    assert (
+        "fused_nn_conv2d_right_shift_clip_cast: the host, between copies: vta does not compute it: nn.conv2d: 3 input and "
+        "40 output channels use 16% of blocks of 16 by 16, and 50% are the least"
+    ) in compare(layer(channels=3)).explain()
 
 
 def test_explain_says_where_each_step_runs() -> None:

@@ -85,6 +85,16 @@ def test_the_fingerprint_is_that_of_the_encoding_and_not_of_the_timing() -> None
             "first byte)",
         ),
         (
+            {"LOG_BLOCK": "four"},
+            "configuration: LOG_BLOCK='four': a whole number from 0 to 10 is expected (numbers that a product sums up, and "
+            "its columns, as a logarithm to base 2)",
+        ),
+        (
+            {"LOG_BLOCK": None},
+            "configuration: the key LOG_BLOCK is missing; add it (numbers that a product sums up, and its columns, as a "
+            "logarithm to base 2)",
+        ),
+        (
             {"LOG_BLOCK_IN": 5},
             "configuration: LOG_BLOCK_IN=5 contradicts LOG_BLOCK=4; give LOG_BLOCK, or LOG_BLOCK_IN and LOG_BLOCK_OUT",
         ),

@@ -60,6 +60,7 @@ PIPELINE: Final = (
     "FastMath",
     "PlanDevices",
     "SplitPhases",
+    "AveragesAsProducts",
     "Offload",
     "FoldConstant",  # weights in the layout of a chip
 )

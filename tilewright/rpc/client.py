@@ -139,6 +139,7 @@ class RPCSession:
         """A value in the form that is sent. Local arrays can be sent only as read-only arguments."""
         if value is None or isinstance(value, (bool, int, float, str)):
             return value
+        of_numpy = isinstance(value, np.ndarray)
         if isinstance(value, NDArray):
             layout = value._tw_layout
             if layout.device_type // RPC_SESS_MASK == self._index + 1:
@@ -151,7 +152,8 @@ class RPCSession:
             value = value.numpy()
         if isinstance(value, np.ndarray) and copies:
             parts.append(np.ascontiguousarray(value).tobytes())
-            return {"copy": len(parts) - 1, "shape": list(value.shape), "dtype": str(value.dtype)}
+            about = {"shape": list(value.shape), "dtype": str(value.dtype), "of_numpy": of_numpy}
+            return {"copy": len(parts) - 1, **about}
         if isinstance(value, np.generic):
             return value.item()
         if isinstance(value, Device):
@@ -297,6 +299,14 @@ class RemoteObject:
         )
         return BenchmarkResult(results)
 
+    def time_evaluator(
+        self, func_name: str, dev: Device | None = None, number: int = 10, repeat: int = 1, **options: Any
+    ) -> Callable[..., BenchmarkResult]:
+        """A function that measures one of the object's functions remotely: see `runtime.timing.time_evaluator`."""
+        device = dev or Device(1, 0)
+        options = {"number": number, "repeat": repeat, **options}
+        return lambda *args: self._time(func_name, device, options, args)
+
     def __call__(self, *args: Any) -> Any:
         return self._call(None, args)
 
@@ -340,9 +350,7 @@ class RemoteModule(RemoteObject):
     ) -> Callable[..., BenchmarkResult]:
         """A function that measures one of the module's functions remotely: see `runtime.timing.time_evaluator`."""
         member = self._entry if func_name == self.entry_name and self._entry else func_name
-        device = dev or Device(1, 0)
-        options = {"number": number, "repeat": repeat, **options}
-        return lambda *args: self._time(member, device, options, args)
+        return super().time_evaluator(member, dev, number, repeat, **options)
 
 
 class LocalSession(RPCSession):

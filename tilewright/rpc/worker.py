@@ -184,8 +184,9 @@ class Worker:
             return held._create_view(tuple(given["shape"]), given["dtype"]) if held.size else held
         if kind == "copy":
             made = empty(tuple(given["shape"]), given["dtype"])
-            np.asarray(made).reshape(-1).view(np.uint8)[:] = np.frombuffer(parts[what], np.uint8)
-            return made
+            values = np.asarray(made)
+            values.reshape(-1).view(np.uint8)[:] = np.frombuffer(parts[what], np.uint8)
+            return values if given.get("of_numpy") else made  # an input converts arrays of NumPy
         if kind == "device":
             return Device(*what)
         if kind == "bytes":

@@ -438,6 +438,13 @@ class Executor(Turns):
         with self.alone() as call:
             return time_evaluator(_Bound(call), self.device, **options)()
 
+    def time_evaluator(
+        self, func_name: str, dev: Device | None = None, number: int = 10, repeat: int = 1, **options: Any
+    ) -> Callable[..., BenchmarkResult]:
+        """A function that measures one of the executor's, such as `run`: see `timing.time_evaluator`."""
+        device = self.device if dev is None else dev
+        return time_evaluator(self[func_name], device, number=number, repeat=repeat, **options)
+
     def seconds_of(self, call: Callable[[], Any], number: int = 1) -> float:
         """The time of a step, the mean of `number` runs."""
         start = time.perf_counter()
@@ -485,15 +492,15 @@ def _checked(info: TensorInfo, value: Any) -> np.ndarray[Any, Any]:
     if name != info.dtype:
         if held is None and not isinstance(value, np.ndarray) and not hasattr(value, "dtype"):
             return values.astype(np.asarray(empty((0,), info.dtype)).dtype)  # plain Python numbers
-        if held is None and isinstance(value, np.ndarray) and _keeps_values(values, info.dtype):
+        if held is None and isinstance(value, np.ndarray) and _can_convert(values, info.dtype):
             return values.astype(info.dtype)
         raise ArgumentTypeError(f"input {info.name!r} must be of type {info.dtype}, and {name} was given")
     return values
 
 
-def _keeps_values(values: np.ndarray[Any, Any], dtype: str) -> bool:
-    """Whether an array of NumPy has the same values in another type of NumPy: a wider one, or that of integers which
-    it can hold."""
+def _can_convert(values: np.ndarray[Any, Any], dtype: str) -> bool:
+    """Whether an array of NumPy becomes one of another type: a wider one, one of integers that holds all values, or,
+    since NumPy computes with float64, one of narrower floats, if no value is too great for it."""
     element = np.asarray(empty((0,), dtype)).dtype
     if element.kind not in "iuf" or values.dtype.kind not in "iuf":
         return False
@@ -503,6 +510,9 @@ def _keeps_values(values: np.ndarray[Any, Any], dtype: str) -> bool:
     if values.dtype.kind in "iu" and element.kind == "f":
         exact = 2 ** (np.finfo(element).nmant + 1)
         return not values.size or bool(values.min() >= -exact and values.max() <= exact)
+    if values.dtype.kind == element.kind == "f" and values.dtype.itemsize > element.itemsize:
+        finite = values[np.isfinite(values)]
+        return bool((np.abs(finite) <= np.finfo(element).max).all())
     return bool(np.can_cast(values.dtype, element, "safe"))
 
 

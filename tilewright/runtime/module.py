@@ -335,7 +335,10 @@ def _load_objects(file: str, kind: str) -> Module:
         try:
             for name in objects:
                 if elf.file_kind(name) != "object":
-                    raise LoadError(f"{file}: {os.path.basename(name)} is not an object file")
+                    what = "empty" if os.path.getsize(name) == 0 else "not an object file, or it is damaged"
+                    raise LoadError(
+                        f"{file}: {os.path.basename(name)} is {what}; give a file that `save` wrote, or export it again"
+                    )
                 elf.check_object(name)
             module = LibraryModule(ObjectLibrary(file, objects))
         except LoadError as error:  # it names the temporary file
@@ -351,7 +354,7 @@ def _load_objects(file: str, kind: str) -> Module:
 def enabled(target: str) -> bool:
     """Whether code for a target can be generated or run in this installation."""
     kind = target.split()[0] if target.split() else ""
-    if kind in ("cpu", "c", "stackvm"):
+    if kind in ("cpu", "c", "stackvm", "rpc"):  # remote calls are a part of the package
         return True
     if kind == "llvm":
         return importlib.util.find_spec("llvmlite") is not None

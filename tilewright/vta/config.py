@@ -47,6 +47,8 @@ SHAPE: Final[dict[str, Key]] = {
     "LOG_WGT_BUFF_SIZE": Key(18, 0, 30, "bytes of wgt"),
     "LOG_ACC_BUFF_SIZE": Key(17, 0, 30, "bytes of acc"),
 }
+# LOG_BLOCK is both LOG_BLOCK_IN and LOG_BLOCK_OUT.
+_BLOCK: Final = SHAPE["LOG_BLOCK_IN"]._replace(meaning="numbers that a product sums up, and its columns")
 # Keys of the timing model; all have defaults.
 TIMING: Final[dict[str, Key]] = {
     "CLOCK_MHZ": Key(100, 1, 10_000, "the clock of the chip, in MHz"),
@@ -279,6 +281,8 @@ def _fields(keys: Mapping[str, Any]) -> dict[str, Any]:
         if name in keys and not isinstance(keys[name], str):
             raise ConfigError(f"{name}={keys[name]!r}: a text is expected, such as {_TEXTS[name]!r}")
     given = dict(keys)
+    if "LOG_BLOCK" in keys:
+        _check_number("LOG_BLOCK", keys["LOG_BLOCK"], _BLOCK)
     for name in ("LOG_BLOCK_IN", "LOG_BLOCK_OUT"):
         if "LOG_BLOCK" in keys and given.setdefault(name, keys["LOG_BLOCK"]) != keys["LOG_BLOCK"]:
             raise ConfigError(
@@ -287,9 +291,12 @@ def _fields(keys: Mapping[str, Any]) -> dict[str, Any]:
             )
     missing = [name for name in (*_TEXTS, *SHAPE) if name not in given]
     if missing:
+        name, key = missing[0], SHAPE.get(missing[0])
+        if name == "LOG_BLOCK_IN" and "LOG_BLOCK_OUT" in missing:
+            name, key = "LOG_BLOCK", _BLOCK
         raise ConfigError(
-            f"the key {missing[0]} is missing; add it"
-            + (f" ({SHAPE[missing[0]].meaning}, as a logarithm to base 2)" if missing[0] in SHAPE else "")
+            f"the key {name} is missing; add it"
+            + ("" if key is None else f" ({key.meaning}, as a logarithm to base 2)")
         )
     for name in SHAPE:
         _check_number(name, given[name], SHAPE[name])
@@ -304,7 +311,7 @@ def _fields(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_number(name: str, value: Any, key: Key) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not key.low <= value <= key.high:
-        meaning = key.meaning + (", as a logarithm to base 2" if name in SHAPE else "")
+        meaning = key.meaning + ("" if name in TIMING else ", as a logarithm to base 2")
         raise ConfigError(
             f"{name}={value!r}: a whole number from {key.low} to {key.high} is expected ({meaning})"
         )

@@ -55,6 +55,33 @@ def test_rows_at_a_stride(expect):
     )
 
 
+def test_padding_around_one_element(expect):
+    """The index of a single column is constant: whatever its stride is, it is a column of the transfer."""
+
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((8,), "int8")):
+        s = T.allocate([48], "int8", "local.tiny_inp")
+        S = T.decl_buffer((48,), "int8", data=s, scope="local.tiny_inp")
+        with T.attr(0, "pragma_dma_copy", 1):
+            for y, x, k in T.grid(4, 3, 4):
+                S[y * 12 + x * 4 + k] = T.if_then_else(
+                    y >= 1 and y < 3 and x >= 1 and x < 2, A[y * 4 + k - 4], T.int8(0)
+                )
+
+    expect(
+        dma_commands(before, TINY),
+        """
+        @T.prim_func(private=True)
+        def main(A: T.Buffer((8,), "int8")):
+            S = T.decl_buffer((48,), "int8", scope="local.tiny_inp")
+            T.attr(0, "coproc_scope", 1)
+            T.attr(0, "instruction", T.call_extern("int32", "load", "inp", "int8", T.tvm_access_ptr(T.type_annotation("int8"), S.data, 0, 48, 2), T.tvm_access_ptr(T.type_annotation("int8"), A.data, 0, 8, 1), 2, 1, 1, 1, 1, 1, 1))
+            for y, x, lane in T.grid(4, 3, 4):
+                S[y * 12 + x * 4 + lane] = T.if_then_else(0 <= y - 1 and y - 1 < 2 and 0 <= x - 1 and x - 1 < 1, A[y * 4 + x * 4 + lane - 8], T.int8(0))
+        """,
+    )
+
+
 def test_padding_and_narrowing(expect):
     @T.prim_func(private=True)
     def before(A: T.Buffer((16,), "int8"), C: T.Buffer((16,), "int8")):

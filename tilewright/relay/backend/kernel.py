@@ -28,7 +28,7 @@ from ...tune.auto import asked
 from ..expr import Call, Constant, Function, TupleGetItem
 from ..op.implementation import has_strategy
 from ..op.registry import RelayOp
-from ..transform.offload import is_offloaded
+from ..transform.offload import is_offloaded, why_on_host
 from ..transform.plan_devices import is_on_host
 from .fetch_ahead import FetchAhead
 from .lower import inner_order, lower_function, task_of_function
@@ -276,7 +276,7 @@ def _for_device(job: Job, target: Target) -> Kernel:
         return replace(_on_host(job), on_host="it is placed on the CPU")
     if target.is_accelerator:
         if not is_offloaded(job.fn):
-            return replace(_on_host(job), on_host=f"{target.accelerator.name} does not compute it")
+            return replace(_on_host(job), on_host=why_on_host(job.fn, target))
         from .accelerator_kernel import chip_code as device_code
     else:
         from .device_kernel import device_code  # what only GPUs need is loaded when there is one

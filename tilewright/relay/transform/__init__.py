@@ -19,6 +19,7 @@ from ...ir.transform import module_pass as module_pass
 from .alter_op_layout import AlterOpLayout as AlterOpLayout
 from .annotate_spans import AnnotateSpans as AnnotateSpans
 from .annotate_target import AnnotateTarget as AnnotateTarget
+from .average_products import AveragesAsProducts as AveragesAsProducts
 from .canonicalize_cast import CanonicalizeCast as CanonicalizeCast
 from .canonicalize_ops import CanonicalizeOps as CanonicalizeOps
 from .canonicalize_qnn import canonicalize_qnn_ops as canonicalize_qnn_ops

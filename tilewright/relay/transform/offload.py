@@ -39,6 +39,19 @@ def is_offloaded(fn: Function) -> bool:
     return bool(fn.attrs.get(OFFLOADED))
 
 
+def why_on_host(fn: Function, target: Target) -> str:
+    """The reason why the host computes a function of a model for an accelerator."""
+    chip = target.accelerator
+    told, blocks = f"{chip.name} does not compute it", blocks_of(chip)
+    calls = [e for e in in_order(fn.body, flow_inputs) if e.__class__ is Call and isinstance(e.op, RelayOp)]
+    for e in sorted(calls, key=lambda e: not is_product(e)):  # the product is the reason, if there is one
+        rule = rule_of(e)
+        why = rule.why_not(e, blocks) if rule is not None and blocks is not None else ""
+        if why:
+            return f"{told}: {e.op.name}: {why}"
+    return told
+
+
 @dataclass(frozen=True)
 class Region:
     """A part of a program: the calls behind the first call of operator `start`, in front of the next of `stop`.

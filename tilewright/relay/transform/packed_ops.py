@@ -277,7 +277,9 @@ def _why_no_pool(call: Call, blocks: Blocks) -> str:
     a = call.attrs
     if "max" not in blocks.vector.operations:
         return "the vector unit has no maximum"
-    if a.layout != "NCHW" or a.out_layout not in ("", "NCHW") or a.ceil_mode or static_shape(call) is None:
+    if a.ceil_mode:
+        return "its windows may reach over the border (ceil_mode)"
+    if a.layout != "NCHW" or a.out_layout not in ("", "NCHW") or static_shape(call) is None:
         return "it is not a plain pooling of NCHW"
     if any(p >= n for p, n in zip(a.padding, (*a.pool_size, *a.pool_size), strict=True)):
         return "a window may have padding only"

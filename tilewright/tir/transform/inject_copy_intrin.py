@@ -191,11 +191,19 @@ class _Inject(Mutator):
         for d in dims:
             first = add(first, mul(add(d.first, d.before), d.source))
             start = add(start, mul(d.first, d.target))
+        dims = [d._replace(source=d.target) if self._is_single(d) else d for d in dims]
         copy = Copy(store, value, tuple(dims), self._simple(first), self._simple(start), pad)
         made = self.make(copy)
         if present is not None:
             made = IfThenElse(present, made, self.make(copy.blank()))
         return made if around is None else IfThenElse(around, made)
+
+    def _is_single(self, d: Dimension) -> bool:
+        """Whether a dimension has one element and padding: its index in the source is constant, any stride is right."""
+        padded = not (is_zero(d.before) and is_zero(d.after))
+        if not padded or not is_zero(d.source):
+            return False
+        return bool(self.ana.can_prove(sub(sub(d.extent, d.before), d.after) <= 1))
 
     def _simple(self, e: PrimExpr) -> PrimExpr:
         return self.ana.simplify(e)  # type: ignore[no-any-return]

@@ -115,9 +115,20 @@ def schedule_conv2d_packed(outs: Any) -> te.Schedule:
     return automatic_schedule(outs)
 
 
-schedule_group_conv2d_packed = schedule_conv2d_transpose_packed = schedule_dense_packed = (
-    schedule_conv2d_packed
-)
+def schedule_conv2d_transpose_packed(outs: Any) -> te.Schedule:
+    """An automatic schedule of a packed transposed convolution with strides of 1, and its epilogue."""
+    made = automatic_schedule(outs)
+    for stage in made.stages:
+        if "dilate" in str(getattr(stage.op, "tag", "")):
+            raise ConfigError(
+                f"schedule_conv2d_transpose_packed: strides greater than 1 put zeros between the elements of "
+                f"`{stage.op.input_tensors[0].name}`, which no transfer of the chip does; let relay.build compile "
+                "nn.conv2d_transpose, which becomes a convolution for each phase of the stride"
+            )
+    return made
+
+
+schedule_group_conv2d_packed = schedule_dense_packed = schedule_conv2d_packed
 
 
 def is_packed_layout(layout: str) -> bool:
