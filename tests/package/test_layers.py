@@ -15,11 +15,12 @@ import tilewright
 PACKAGE = Path(tilewright.__file__).parent
 
 # A room is a folder or file directly under the package. "room" allows all of a room, "room.module" one module of it.
-_BASE = {"homes", "config", "forks", "files", "absent"}
+_BASE = {"homes", "config", "cpus", "forks", "files", "absent"}
 _MACHINE = {"ir", "arith", "tir", "target", "codegen", "runtime", "backends", "compiler"}
 LAYERS: dict[str, set[str]] = {
     "version": set(),
-    "config": set(),
+    "cpus": set(),
+    "config": {"cpus"},
     "forks": set(),
     "files": set(),
     # modules that have a classic name beside their own
@@ -30,7 +31,7 @@ LAYERS: dict[str, set[str]] = {
     "absent_names": set(),
     "absent": {"absent_names", "runtime.errors"},
     # what runs a compiled model needs nothing of the compiler
-    "runtime": {"config", "forks", "files", "homes"},
+    "runtime": {"config", "cpus", "forks", "files", "homes"},
     "ir": {
         *_BASE, "runtime.errors", "runtime.recursion", "runtime.json_reader", "runtime.registry",
         "runtime.object_path",
@@ -47,7 +48,7 @@ LAYERS: dict[str, set[str]] = {
     "topi": {"ir", "arith", "te", "tir.ir_builder", "absent", "homes"},
     "codegen": {"ir", "arith", "runtime", "config", "forks", "files", "version"},
     # this machine is measured with loops that are compiled and run here, and its figures are kept
-    "target": {"ir", "absent", "homes", "config", "files", "version", "codegen.llvm.engine", "runtime.jit"},
+    "target": {"ir", "absent", "homes", "config", "cpus", "files", "version", "codegen.llvm.engine", "runtime.jit"},
     # one file for each kind of target: how programs are lowered for it, and what makes its code
     "backends": {"ir", "arith", "homes", "tir", "target", "codegen", "runtime"},
     "compiler": {"ir", "homes", "te", "tir", "target", "codegen", "runtime", "backends"},

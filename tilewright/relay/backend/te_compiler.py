@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...codegen.llvm.objects import cache_of_this_build
+from ...cpus import usable_cpus
 from ...forks import new_in_child
 from ...ir.errors import BuildError, InternalError, TVMError
 from ...target import Target
@@ -103,7 +104,7 @@ def _warned(made: dict[str, Kernel]) -> dict[str, Kernel]:
 def _compiled(
     jobs: list[Job], target: Target, advance: Callable[[Job], None], lenient: bool
 ) -> Iterator[tuple[Job, bytes | TVMError]]:
-    workers = min(_cores(), len(jobs))
+    workers = min(usable_cpus(), len(jobs))
     if workers < 2 or len(jobs) <= _FEW or not _can_fork():
         for job in jobs:
             advance(job)
@@ -187,13 +188,6 @@ def _compile(job: Job, target: Target) -> bytes:
 def _weight(job: Job) -> int:
     """A rough estimate of the compile time of a job: one with constants is a convolution or a product."""
     return 10 * len(job.constants) + job.label.count("_")
-
-
-def _cores() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except (AttributeError, OSError):
-        return os.cpu_count() or 1
 
 
 def _can_fork() -> bool:
