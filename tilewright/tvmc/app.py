@@ -264,7 +264,14 @@ class Run(_Worked):
     end_to_end: bool = _option(
         False, "--end-to-end", help="Include the copies of inputs and results in the times."
     )
-    profile: bool = _option(False, "--profile", help="Print the time of every kernel.")
+    profile: bool = _option(
+        False, "--profile", help="Print the time, GFLOP/s, GB/s and source node of every kernel."
+    )
+    profile_output: Path | None = _option(
+        None,
+        "--profile-output",
+        help="A file for the profile: *.csv, *.json, or *.trace.json for ui.perfetto.dev.",
+    )
     repeat: int = _option(10, "--repeat", min=1, help="The number of measurements.")
     number: int = _option(10, "--number", min=1, help="Runs in one measurement.")
     top: int = _option(0, "--print-top", min=0, help="Print the greatest values.")

@@ -216,6 +216,8 @@ def run_command(desk: Desk, given: Run) -> None:
         raise TVMCException(
             f"{package}: is a model; compile it first: tilewright compile {package} -o net.tar"
         )
+    if given.profile_output is not None:
+        _check_profile(given.profile_output)
     opened = TVMCPackage(package)
     with config.num_threads.set(given.threads) if given.threads else nullcontext():
         result = run(
@@ -226,7 +228,7 @@ def run_command(desk: Desk, given: Run) -> None:
             benchmark=given.print_time,
             repeat=given.repeat,
             number=given.number,
-            profile=given.profile,
+            profile=given.profile or given.profile_output is not None,
             end_to_end=given.end_to_end,
             shape_dict=shapes,
             **_other_machine(given.tracker, given.key),
@@ -236,9 +238,25 @@ def run_command(desk: Desk, given: Run) -> None:
     if given.outputs is not None:
         result.save(given.outputs)
         desk.note(f"results written to {given.outputs}")
+    if given.profile_output is not None:
+        result.profile.save(given.profile_output)
+        desk.note(f"profile written to {given.profile_output}")
     data, text = _results(result, given.top)
     written = str(given.outputs) if given.outputs is not None else None
     desk.result({"package": str(package), "written": written, **data}, text)
+
+
+def _check_profile(path: Path) -> None:
+    """Refuse a file for a profile before the model runs."""
+    from ..runtime.profiling import writer_of
+    from .compiler import check_path
+    from .errors import TVMCException
+
+    try:
+        writer_of(path)
+    except ValueError as error:
+        raise TVMCException(str(error)) from None
+    check_path(path)
 
 
 def _other_machine(address: str, key: str) -> dict[str, Any]:
@@ -257,7 +275,7 @@ def _results(result: Any, top: int) -> tuple[dict[str, Any], str]:
         "filled": list(result.filled),
         "outputs": {n: {"dtype": str(a.dtype), "shape": list(a.shape)} for n, a in result.outputs.items()},
     }
-    text = str(result)
+    text = result.text(_profile_text(result.profile))
     if top:
         best = {n: _top(a, top) for n, a in result.outputs.items()}
         for n, rows in best.items():
@@ -268,11 +286,20 @@ def _results(result: Any, top: int) -> tuple[dict[str, Any], str]:
         figures = ("mean", "median", "min", "max", "std", "results")
         data["seconds"] = {name: getattr(result.times, name) for name in figures}
     if result.profile is not None:
-        data["profile"] = [
-            {"name": r.name, "kernel": r.kernel, "seconds": r.seconds, "results": r.shapes}
-            for r in result.profile.rows
-        ]
+        data["profile"] = result.profile.rows()
     return data, text
+
+
+def _profile_text(profile: Any) -> str:
+    """A profile as text; on a terminal it is as wide as the terminal."""
+    if profile is None or not sys.stdout.isatty():
+        return "" if profile is None else str(profile)
+    from rich.console import Console
+
+    console = Console()
+    with console.capture() as printed:
+        console.print(profile)
+    return str(printed.get())
 
 
 def _plain(value: float) -> float | str:
