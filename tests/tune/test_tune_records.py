@@ -236,7 +236,7 @@ def test_the_table(task: Task) -> None:
         db.add(record(task, 1e-3), task)
         db.add(replace(record(task, 1e-3), status="crash", seconds=()), task)
         head, line = db.show().splitlines()
-        assert head.split() == ["name", "workload", "target", "machine", "records", "ok", "best"]
+        assert head.split() == ["name", "workload", "target", "machine", "records", "ok", "best", "nodes"]
         assert line.split()[0] == "main" and line.split()[-4:] == ["2", "1", "1000.0", "us"]
 
 

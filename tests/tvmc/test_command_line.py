@@ -130,6 +130,18 @@ def test_show_every_operator_and_the_text(model: Path) -> None:
     assert call("show", model, "--text").stdout.startswith("def @main(%data: ")
 
 
+def test_show_a_node(model: Path) -> None:
+    every = call("show", model, "--all").stdout
+    assert "node" in every and "bend" in every
+    told = json.loads(call("show", model, "--node", "bend", "--json").stdout)
+    assert [k["operators"] for k in told["operators"]] == [["nn.relu"]]
+    assert [k["nodes"] for k in told["groups"]] == [["conv", "bend"]]
+    kernel = json.loads(call("show", model, "--node", "fused_nn_conv2d_nn_relu", "--json").stdout)
+    assert [k["nodes"] for k in kernel["groups"]] == [["conv", "bend"]]
+    result = call("show", model, "--node", "lstm")
+    assert result.exit_code == 1 and "--node lstm: no node or operator of " in result.stderr
+
+
 def test_show_a_model_of_open_sizes(tmp_path: Path) -> None:
     path = write_small(tmp_path / "open.onnx", batch="n")
     told = json.loads(call("show", path, "--json").stdout)

@@ -294,7 +294,10 @@ class Show(_Worked):
     target: str = _target()
     shapes: str = _shapes()
     model_format: str = _format()
-    every: bool = _option(False, "--all", "-a", help="A row for each operator, in order.")
+    every: bool = _option(False, "--all", "-a", help="A row for each operator, in order, with its node.")
+    node: str = _option(
+        "", "--node", help="Only the operators and kernels of nodes with this in their names (or of operators)."
+    )
     text: bool = _option(False, "--text", help="Print the program as text.")
     fuse: bool = _option(True, "--fuse/--no-fuse", help="Show the kernels after fusion.")
 
@@ -348,7 +351,8 @@ class Tune(_Graph, _Worked):
     tasks: str = _option(
         "all",
         "--tasks",
-        help='The tasks to tune: all, list (prints them), numbers "0,3-5", or parts of names.',
+        help='The tasks to tune: all, list (prints them), numbers "0,3-5", or (parts of) names of tasks, nodes of the '
+        "model, or steps of a profile.",
     )
     limit: float = _option(
         math.inf, "--time-limit", min=1, help="Approximate time limit for the whole search, in seconds."
@@ -422,7 +426,9 @@ def _records() -> Any:
 
 
 def _task() -> Any:
-    return _option("", "--task", "-t", help="The name of a task, or the beginning of its key.")
+    return _option(
+        "", "--task", "-t", help="A task: its name, a node of its model, or the beginning of its key."
+    )
 
 
 @_command(records, "show", "db_commands.show_command")
@@ -509,7 +515,8 @@ class Replay(_Worked):
 
     wanted: str = _argument(
         metavar="RECORD",
-        help="The beginning of a record's id, a task (its best), or the record as a line of JSON (-: stdin).",
+        help="The beginning of a record's id; a task, by its name or key or a node of the model (its best record); or "
+        "the record as a line of JSON (-: stdin).",
     )
     path: Path = _option(Path("tune.db"), "--db", help="The file that contains the record and its program.")
     timeout: float = _option(10.0, "--timeout", min=0.1, help="Time limit for the run, in seconds.")

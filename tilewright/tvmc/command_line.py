@@ -317,7 +317,7 @@ def _top(values: Any, count: int) -> list[tuple[int, float]]:
 # -- show ---------------------------------------------------------------------------------------
 def show_command(desk: Desk, given: Show) -> None:
     """Show the contents of a model."""
-    from . import load
+    from . import TVMCException, load
     from .archive import PACKAGE, read_metadata
     from .report import describe
     from .shape_parser import parse_shape_string
@@ -337,10 +337,16 @@ def show_command(desk: Desk, given: Show) -> None:
     if given.fuse:
         desk.note(f"fusing for {given.target}")
     report = describe(loaded, given.target, given.fuse)
+    if given.node:
+        report = report.only(given.node)
+        if not report.operators and not report.groups:
+            raise TVMCException(
+                f"--node {given.node}: no node or operator of {model} has this in its name; --all lists them"
+            )
     if desk.as_json:
         desk.result(report.plain(), "")
     else:
-        _show(report, given.every)
+        _show(report, given.every or bool(given.node))
 
 
 def _show_package(desk: Desk, path: Path) -> None:
@@ -389,6 +395,9 @@ def _table(kernels: Sequence[Any], whole: float | None, title: str, every: bool)
     table.add_column("FLOPs", justify="right", no_wrap=True)
     table.add_column("%", justify="right")
     table.add_column("results", overflow="fold")
+    with_nodes = every and any(k.nodes for k in kernels)
+    if with_nodes:
+        table.add_column("node", overflow="fold")
     if every:
         rows = [([k], ", ".join(k.outputs)) for k in kernels]
     else:
@@ -401,7 +410,8 @@ def _table(kernels: Sequence[Any], whole: float | None, title: str, every: bool)
         flops = total(group)
         share = f"{100 * flops / whole:.1f}" if flops is not None and whole else ""
         # As texts: in a string, [n, 3] would be markup.
-        table.add_row(*map(Text, (group[0].name, str(len(group)), _flops(flops), share, shapes)))
+        cells = [group[0].name, str(len(group)), _flops(flops), share, shapes]
+        table.add_row(*map(Text, [*cells, ", ".join(group[0].nodes)] if with_nodes else cells))
     return table
 
 
