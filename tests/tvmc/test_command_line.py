@@ -292,7 +292,7 @@ def test_each_command_gives_its_settings_to_its_work() -> None:
         *app.registered_commands,
         *(c for g in app.registered_groups for c in g.typer_instance.registered_commands),
     ]
-    assert len(commands) == 13
+    assert len(commands) == 14
     for command in commands:
         held = inspect.getclosurevars(command.callback).nonlocals
         module, _, function = held["work"].partition(".")
@@ -454,3 +454,28 @@ def test_code_beside_a_package_needs_a_package_with_a_place(model: Path) -> None
     assert (
         "dump_code=… writes beside the package: give the name of the package, package_path=" in result.stderr
     )
+
+
+# -- profiles ---------------------------------------------------------------------------------------
+def test_profiles(package: Path, tmp_path: Path) -> None:
+    text = call("run", package, "--profile", "-q").stdout
+    assert "GFLOP/s" in text and "conv +1" in text and "roof: the peak of " in text
+    trace, table = tmp_path / "run.trace.json", tmp_path / "run.csv"
+    result = call("run", package, "--profile-output", trace, "--json")
+    assert result.exit_code == 0, result.output
+    assert f"profile written to {trace}" in result.stderr
+    rows = json.loads(result.stdout)["profile"]
+    assert [r["node"] for r in rows] == ["conv", "p", "fc"] and all(r["seconds"] > 0 for r in rows)
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert [e["name"] for e in events if e["ph"] == "X"] == ["conv", "p", "fc"]
+    call("run", package, "--profile-output", table)
+    assert table.read_text().startswith("node,nodes,name,kernel,")
+    result = call("run", package, "--profile-output", tmp_path / "run.txt")
+    assert result.exit_code == 1
+    assert f"{tmp_path}/run.txt: a profile is written to a file named *.csv, *.json (data)" in result.stderr
+
+
+def test_completion_and_whole_sentences_in_the_list_of_commands() -> None:
+    text = call("--help").stdout
+    assert "--install-completion" in text and "..." not in text
+    assert "..." not in call("db", "--help").stdout

@@ -19,7 +19,6 @@ import typer
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -155,7 +154,8 @@ def _command(group: typer.Typer, name: str, work: str) -> Callable[[type[_Settin
         run.__doc__ = settings.__doc__
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {p.name: p.annotation for p in parameters}
-        group.command(name)(run)
+        first = re.split(r"(?<=[.])\s", inspect.cleandoc(settings.__doc__ or ""), maxsplit=1)[0]
+        group.command(name, short_help=" ".join(first.split()))(run)
         return settings
 
     return declare
@@ -296,7 +296,9 @@ class Show(_Worked):
     model_format: str = _format()
     every: bool = _option(False, "--all", "-a", help="A row for each operator, in order, with its node.")
     node: str = _option(
-        "", "--node", help="Only the operators and kernels of nodes with this in their names (or of operators)."
+        "",
+        "--node",
+        help="Only the operators and kernels of nodes with this in their names (or of operators).",
     )
     text: bool = _option(False, "--text", help="Print the program as text.")
     fuse: bool = _option(True, "--fuse/--no-fuse", help="Show the kernels after fusion.")
@@ -418,7 +420,7 @@ records = typer.Typer(
     rich_markup_mode=None,
     help="Show, merge and convert tuning records, and train cost models on them.",
 )
-app.add_typer(records, name="db")
+app.add_typer(records, name="db", short_help=records.info.help)
 
 
 def _records() -> Any:
@@ -537,6 +539,19 @@ class Calibrate(_Worked):
     rounds: int = _option(25, "--rounds", min=1, help="Attempts for each figure; the best one counts.")
     show: bool = _option(False, "--show", help="Print the stored figures.")
     remove: bool = _option(False, "--remove", help="Remove the stored figures.")
+
+
+@_command(app, "doctor", "doctor.doctor_command")
+class Doctor(_Printed):
+    """Say what this installation has (CPU and threads, LLVM, C compiler, GPUs, caches), test it, and say how to get
+    what is missing. The exit code is 1 if a test fails.
+
+    \b
+    tilewright doctor
+    tilewright doctor --json > doctor.json      for a report of a bug
+    """
+
+    skip_test: bool = _option(False, "--skip-test", help="Only the facts: compile and run nothing.")
 
 
 def with_target_options(given: Sequence[str]) -> list[str]:

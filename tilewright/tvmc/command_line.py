@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..files import is_stream
 from ..ir.errors import InternalError, TVMError
+from ..support import size_text
 
 if TYPE_CHECKING:
     from .app import Compile, Run, Show
@@ -175,10 +176,10 @@ def _lines(data: dict[str, Any]) -> list[str]:
     """A package as lines of text."""
     machine = " on the virtual machine" if data["executor"] == "vm" else ""
     lines = [
-        f"{data['package']}: {_bytes(data['bytes'])}, {data['steps']} kernels{machine} for {data['target']}"
+        f"{data['package']}: {size_text(data['bytes'])}, {data['steps']} kernels{machine} for {data['target']}"
     ]
     lines += [f"  {word}{_tensor(t)}" for word, kind in _KINDS for t in data[kind] or ()]
-    memory = ", ".join(f"{name} {_bytes(size)}" for name, size in (data["memory"] or {}).items())
+    memory = ", ".join(f"{name} {size_text(size)}" for name, size in (data["memory"] or {}).items())
     return [*lines, f"  memory: {memory}"]
 
 
@@ -187,14 +188,6 @@ _KINDS = (("input ", "inputs"), ("", "outputs"))
 
 def _tensor(t: dict[str, Any]) -> str:
     return f"{t['name']}: {t['dtype']}[{', '.join(map(str, t['shape']))}]"
-
-
-def _bytes(size: float) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.2f} GiB"
 
 
 # -- run ----------------------------------------------------------------------------------------
@@ -371,7 +364,7 @@ def _show(report: Any, every: bool) -> None:
         say(f"  input {name}: {kind}")
     for name, kind in report.outputs.items():
         say(f"  {name}: {kind}")
-    count, size = report.parameters, _bytes(report.parameter_bytes)
+    count, size = report.parameters, size_text(report.parameter_bytes)
     say(f"  {count:,} parameter{'' if count == 1 else 's'}, {size}; {_flops(report.flops)} a run")
     console.print(_table(report.operators, report.flops, "operator", every))
     if report.groups:
