@@ -74,7 +74,7 @@ LAYERS: dict[str, set[str]] = {
     "support": {"config", "cpus", "version", "runtime.devices", "runtime.link", "target", "codegen.llvm.engine"},
     "testing": {"absent", "runtime", "target", "backends", "contrib", "te", "topi", "autotvm", "auto_scheduler"},
     # whole models, from the file to the result
-    "tvmc": {*_MACHINE, *_BASE, "te", "topi", "tune", "relay", "contrib", "autotvm", "rpc", "support"},
+    "tvmc": {*_MACHINE, *_BASE, "te", "topi", "tune", "relay", "contrib", "autotvm", "rpc", "support", "version"},
     "__main__": {"tvmc"},
 }  # fmt: skip
 # A package inside a room: which of its neighbours it may import.

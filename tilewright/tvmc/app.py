@@ -163,9 +163,9 @@ def _command(group: typer.Typer, name: str, work: str) -> Callable[[type[_Settin
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
+        from ..version import VERSION
 
-        typer.echo(f"tilewright {version('tilewright')}")
+        typer.echo(VERSION)
         raise typer.Exit
 
 
