@@ -480,3 +480,16 @@ def test_completion_and_whole_sentences_in_the_list_of_commands() -> None:
         text = call(*command, "--help").stdout
         assert "..." not in text.partition("Commands:")[2]
     assert "--install-completion" in call("--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("llvm -mcpu=foo", "LLVM knows no CPU 'foo' for "),
+        ("llvm -mtriple=x86_64-pc-windows-msvc", "there are no packages for Windows: "),
+    ],
+)
+def test_targets_are_refused_before_the_import(model: Path, tmp_path: Path, target: str, said: str) -> None:
+    result = call("compile", model, "--target", target, "-o", tmp_path / "net.tar")
+    assert result.exit_code == 1
+    assert said in result.stderr and "importing" not in result.stderr
