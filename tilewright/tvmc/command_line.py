@@ -231,7 +231,7 @@ def run_command(desk: Desk, given: Run) -> None:
     if given.outputs is not None:
         result.save(given.outputs)
         desk.note(f"results written to {given.outputs}")
-    if given.profile_output is not None:
+    if given.profile_output is not None and result.profile is not None:
         result.profile.save(given.profile_output)
         desk.note(f"profile written to {given.profile_output}")
     data, text = _results(result, given.top)

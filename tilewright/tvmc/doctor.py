@@ -140,15 +140,17 @@ def _run_graph() -> None:
     """Compile a layer, run it on the graph executor, and compare the result with NumPy's."""
     import numpy as np
 
-    from .. import relay
     from ..ir.module import IRModule
+    from ..relay.build_module import build
+    from ..relay.expr import Function, const, var
+    from ..relay.op import nn
     from ..runtime.graph_module import GraphModule
 
     rng = np.random.default_rng(1)
     x, w = rng.standard_normal((4, 16)).astype("float32"), rng.standard_normal((8, 16)).astype("float32")
-    data = relay.var("data", shape=x.shape)
-    layer = relay.nn.relu(relay.nn.dense(data, relay.const(w)))
-    run = GraphModule(relay.build(IRModule.from_expr(relay.Function([data], layer)), "llvm"))
+    data = var("data", shape=x.shape)
+    layer = nn.relu(nn.dense(data, const(w)))
+    run = GraphModule(build(IRModule.from_expr(Function([data], layer)), "llvm"))
     run.run(data=x)
     _same(run.get_output(0).numpy(), np.maximum(x @ w.T, 0))
 

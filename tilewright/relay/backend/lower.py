@@ -227,7 +227,7 @@ def scheduled_by_user(
         raise BuildError(
             f"{at.op.name}: the schedule of {chosen.name} returns {type(sch).__name__} and must return a te.Schedule"
         )
-    params = [*inputs, *outputs, *scalar_sizes(fn)]
+    params: list[Any] = [*inputs, *outputs, *scalar_sizes(fn)]
     func = sch.to_prim_func(params, symbol)
     names = _names_of(func, constants)
     func, labels = _constants_last(func, names)

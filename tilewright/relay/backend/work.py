@@ -38,11 +38,11 @@ def nodes_of(fn: Function) -> list[str]:
     """The nodes of the source that a fused function computes: first the node of its least regular operator, which
     takes the time, then the others in order."""
     calls = [e for e in inner_order(fn) if isinstance(e, Call) and isinstance(e.op, RelayOp)]
-    known = [c for c in calls if c.span is not None]
+    known = [(c.op.pattern, c.span.name) for c in calls if c.span is not None]
     if not known:
         return []
-    anchor = max(known, key=lambda c: c.op.pattern)
-    return list(dict.fromkeys(c.span.name for c in (anchor, *known)))
+    anchor = max(known, key=lambda row: row[0])
+    return list(dict.fromkeys(name for _, name in (anchor, *known)))
 
 
 def roof_of(target: Target) -> dict[str, Any] | None:
