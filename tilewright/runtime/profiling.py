@@ -64,7 +64,7 @@ def parse_roof(data: Any) -> Roof | None:
         for size, one, every in data["levels"]
     )
     rates = {str(dtype): float(rate) for dtype, rate in data["gflops"].items()}
-    if not levels or levels[-1][0] != float("inf") or min(one for _, one, _ in levels) <= 0:
+    if not levels or levels[-1][0] != float("inf") or min(min(one, every) for _, one, every in levels) <= 0:
         raise ValueError("the roof has no memory")
     return Roof(str(data["name"]), str(data["source"]), int(data["cores"]), rates, levels)
 
@@ -128,6 +128,14 @@ class Profile:
     def total(self) -> float:
         """The seconds of all kernels."""
         return sum(k.seconds for k in self.kernels)
+
+    @property
+    def call_seconds(self) -> float:
+        """About what the clock and the call from Python add to each kernel, by the time of a run as a whole."""
+        calls = sum(k.calls for k in self.kernels)
+        if self.run_seconds is None or not calls:
+            return 0.0
+        return max(0.0, self.total - self.run_seconds) / calls
 
     # -- as data ---------------------------------------------------------------------------------
     def rows(self) -> list[dict[str, Any]]:
@@ -248,6 +256,10 @@ class Profile:
         if self.run_seconds is not None:
             told.append(f"a run takes {self.run_seconds * 1e6:,.2f} us")
         out = [f"{'; '.join(told)}; {threads}"]
+        if self.call_seconds > 0.02 * self.total:
+            out.append(
+                f"each kernel is timed with its call from Python, about {self.call_seconds * 1e6:.2f} us"
+            )
         if any(k.roof is not None for k in self.kernels) and self.roof is not None:
             out.append(f"roof: the peak of {self.roof.text}")
         return out
