@@ -131,7 +131,7 @@ class Profile:
 
     @property
     def call_seconds(self) -> float:
-        """About what the clock and the call from Python add to each kernel, by the time of a run as a whole."""
+        """About what a kernel takes longer one by one than in a run as a whole: its call from Python, and the clock."""
         calls = sum(k.calls for k in self.kernels)
         if self.run_seconds is None or not calls:
             return 0.0
@@ -257,8 +257,9 @@ class Profile:
             told.append(f"a run takes {self.run_seconds * 1e6:,.2f} us")
         out = [f"{'; '.join(told)}; {threads}"]
         if self.call_seconds > 0.02 * self.total:
+            more = f"{self.call_seconds * 1e6:.2f} us"
             out.append(
-                f"each kernel is timed with its call from Python, about {self.call_seconds * 1e6:.2f} us"
+                f"one by one, a kernel takes about {more} longer than in a run: its call, and threads that wake"
             )
         if any(k.roof is not None for k in self.kernels) and self.roof is not None:
             out.append(f"roof: the peak of {self.roof.text}")
