@@ -467,7 +467,9 @@ class Database:
                 },
             )
             for kind in ("nodes", "names"):
-                line[kind] += [n for n in map(str, r.extra.get(kind) or ()) if n not in line[kind]]
+                known = r.extra.get(kind)
+                if isinstance(known, list):  # of a file, which may hold anything
+                    line[kind] += [n for n in map(str, known) if n not in line[kind]]
             line["records"] += 1
             line["ok"] += r.ok
             line["best"] = min(line["best"], r.time)
