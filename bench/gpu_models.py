@@ -198,7 +198,7 @@ def measure(name: str, net_of: Callable[[], Any], x: Any, half: bool, options: A
         for peer, run in peers.items():
             times[peer].append(seconds(run))
     if options.profile:
-        rows = sorted(GraphModuleDebug(ours.module).profile(number=5).rows, key=lambda r: -r.seconds)
+        rows = sorted(GraphModuleDebug(ours.module).profile(number=5).kernels, key=lambda r: -r.seconds)
         for r in rows[: options.profile]:
             print(f"  {r.seconds * 1e6:9.1f} us  {r.name}  {r.shapes}")
     return {

@@ -16,6 +16,8 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
+from .cpus import usable_cpus
+
 __all__ = [
     "Knob",
     "cache",
@@ -167,13 +169,6 @@ def _default_config() -> Path:
     return Path(base).expanduser() / "tilewright"
 
 
-def _usable_cores() -> int:
-    try:
-        return len(os.sched_getaffinity(0)) or 1
-    except (AttributeError, OSError):
-        return os.cpu_count() or 1
-
-
 dump: Final[Knob[Path | None]] = Knob(
     "dump",
     "TILEWRIGHT_DUMP",
@@ -208,7 +203,7 @@ check: Final[Knob[bool]] = Knob(
 num_threads: Final[Knob[int]] = Knob(
     "num_threads",
     "TILEWRIGHT_NUM_THREADS",
-    _usable_cores,
+    usable_cpus,
     _whole(1, None),
     "how many threads a parallel loop runs on",
 )

@@ -199,8 +199,8 @@ def model_steps(dev: Any) -> str:
     debug = debug_executor.create(lib.get_graph_json(), lib, dev)
     debug.set_input("x", image(mod))
     report = debug.profile(number=10)
-    assert all(0 < r.seconds < 1e-2 for r in report.rows)
-    return f"{len(report.rows)} steps, {report.total * 1e6:.0f} us one by one"
+    assert all(0 < r.seconds < 1e-2 for r in report.kernels)
+    return f"{len(report.kernels)} steps, {report.total * 1e6:.0f} us one by one"
 
 
 @of_models

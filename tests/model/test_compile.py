@@ -115,6 +115,14 @@ def test_explanations_of_all_kernels() -> None:
     assert "fused_nn_dense_nn_relu" in text and "predicted" in text
 
 
+@pytest.mark.parametrize("size", [64, relay.Any()], ids=["fixed", "dynamic"])
+def test_a_profile_of_the_kernels(size: Any) -> None:
+    fn, params = graph(size, 4)
+    found = tilewright.compile(fn, params=params).profile(floats(64, 4), repeat=2)
+    (row,) = [r for r in found.rows() if "dense" in r["name"]]
+    assert row["flops"] >= 2 * 64 * 4 * 3 and row["seconds"] > 0
+
+
 @pytest.mark.slow
 def test_trials_are_kept_in_a_file(tmp_path: Path) -> None:
     fn, params = graph(64, 4)

@@ -242,4 +242,6 @@ def test_an_installation_describes_itself(capsys: pytest.CaptureFixture[str]) ->
 
     tvm.support.describe()
     told = capsys.readouterr().out
-    assert f"NUMPY: {numpy.__version__}" in told and "USE_OPENCL: O" in told
+    assert f"numpy {numpy.__version__}" in told and "threads " in told
+    info = tvm.support.libinfo()
+    assert info["NUMPY"] == numpy.__version__ and info["USE_OPENCL"] in ("ON", "OFF")

@@ -15,11 +15,12 @@ import tilewright
 PACKAGE = Path(tilewright.__file__).parent
 
 # A room is a folder or file directly under the package. "room" allows all of a room, "room.module" one module of it.
-_BASE = {"homes", "config", "forks", "files", "absent"}
+_BASE = {"homes", "config", "cpus", "forks", "files", "absent"}
 _MACHINE = {"ir", "arith", "tir", "target", "codegen", "runtime", "backends", "compiler"}
 LAYERS: dict[str, set[str]] = {
     "version": set(),
-    "config": set(),
+    "cpus": set(),
+    "config": {"cpus"},
     "forks": set(),
     "files": set(),
     # modules that have a classic name beside their own
@@ -30,7 +31,7 @@ LAYERS: dict[str, set[str]] = {
     "absent_names": set(),
     "absent": {"absent_names", "runtime.errors"},
     # what runs a compiled model needs nothing of the compiler
-    "runtime": {"config", "forks", "files", "homes"},
+    "runtime": {"config", "cpus", "forks", "files", "homes"},
     "ir": {
         *_BASE, "runtime.errors", "runtime.recursion", "runtime.json_reader", "runtime.registry",
         "runtime.object_path",
@@ -48,7 +49,7 @@ LAYERS: dict[str, set[str]] = {
     "codegen": {"ir", "arith", "runtime", "config", "forks", "files", "version"},
     # this machine is measured with loops that are compiled and run here, and its figures are kept
     "target": {
-        "ir", "absent", "homes", "config", "files", "version", "codegen.llvm.engine", "runtime.jit", "runtime.host",
+        "ir", "absent", "homes", "config", "cpus", "files", "version", "codegen.llvm.engine", "runtime.jit", "runtime.host",
     },
     # one file for each kind of target: how programs are lowered for it, and what makes its code
     "backends": {"ir", "arith", "homes", "tir", "target", "codegen", "runtime"},
@@ -71,12 +72,16 @@ LAYERS: dict[str, set[str]] = {
     "driver": {"compiler"},
     "error": {"ir.errors"},
     "exec": {"rpc"},
-    "support": {"runtime.devices"},
+    # the facts of an installation
+    "support": {"config", "cpus", "version", "runtime.devices", "runtime.link", "target", "codegen.llvm.engine"},
     "testing": {"absent", "runtime", "target", "backends", "contrib", "te", "topi", "autotvm", "auto_scheduler"},
     # a model as a function: whatever it comes as, compiled, saved and called
     "model": {*_MACHINE, *_BASE, "te", "tune", "relay"},
     # the steps of a model one by one, and the command line
-    "tvmc": {*_MACHINE, *_BASE, "te", "topi", "tune", "relay", "contrib", "autotvm", "rpc", "model"},
+    "tvmc": {
+        *_MACHINE, *_BASE, "te", "topi", "tune", "relay", "contrib", "autotvm", "rpc", "model", "support",
+        "version",
+    },
     "__main__": {"tvmc"},
 }  # fmt: skip
 # A package inside a room: which of its neighbours it may import.

@@ -199,7 +199,7 @@ def test_the_debugger(lib: Any, tmp_path: Path) -> None:
     classic.run(x=X, y=Y)
     check(classic)
     report = m.profile(number=2)
-    assert [r.name for r in report.rows] == names and report.total > 0
+    assert [r.name for r in report.kernels] == names and report.total > 0
     assert "fused_nn_softmax" in str(report) and "total" in str(report)
     saved = relay.load_param_dict((tmp_path / "dump" / "output_tensors.params").read_bytes())
     assert set(saved) == {f"{n}:0" for n in names}

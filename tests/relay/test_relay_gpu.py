@@ -340,8 +340,8 @@ def test_steps_one_by_one(small: Any) -> None:
     debug = debug_executor.create(small.get_graph_json(), small, DEV)
     debug.set_input(**given)
     report = debug.profile()
-    assert [r.name for r in report.rows] == [s.name for s in small.model.steps]
-    assert all(r.seconds > 0 for r in report.rows)
+    assert [r.name for r in report.kernels] == [s.name for s in small.model.steps]
+    assert all(r.seconds > 0 for r in report.kernels)
     hidden = debug.debug_get_output(0).numpy()
     assert hidden.shape == (3, 32) and (hidden >= 0).all() and hidden.any()
 

@@ -93,7 +93,7 @@ def test_what_is_around_the_loop_is_computed_once() -> None:
     mod, _ = relay.frontend.from_onnx(model_of(COUNTED))
     profiler = VirtualMachineProfiler(relay.vm.compile(mod, "llvm"), tvm.cpu())
     report = profiler.profile(*counted(10).values())
-    calls = sorted(r.calls for r in report.rows if r.shapes == "float32[3]")
+    calls = sorted(r.calls for r in report.kernels if r.shapes == "float32[3]")
     assert calls == [1, 10, 10] or calls == [
         1,
         10,

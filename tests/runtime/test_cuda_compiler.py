@@ -97,7 +97,7 @@ class Nvrtc(SimpleNamespace):
 def nvrtc(monkeypatch: pytest.MonkeyPatch) -> Any:
     made = Nvrtc()
     monkeypatch.setattr(cuda_compiler, "_nvrtc", lambda: (made, (13, 0)))
-    monkeypatch.setattr(cuda_compiler, "_cores", lambda: 2)
+    monkeypatch.setattr(cuda_compiler, "usable_cpus", lambda: 2)
     with using(cache=False):
         yield made
 

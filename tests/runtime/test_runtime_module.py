@@ -533,7 +533,7 @@ class TestRoom:
             for node in ast.walk(ast.parse(file.read_text())):
                 if isinstance(node, ast.ImportFrom):
                     names = {alias.name for alias in node.names}
-                    plain = node.module in ("files", "forks", "homes") or (node.module, names) == (
+                    plain = node.module in ("cpus", "files", "forks", "homes") or (node.module, names) == (
                         None,
                         {"config"},
                     )
@@ -547,7 +547,7 @@ class TestRoom:
             "own = lambda: {m for m in sys.modules if m.startswith('tilewright.')}\n"
             "before = own()\n"
             "[getattr(r, name) for name in r.__all__]\n"
-            "rooms = tuple(f'tilewright.{name}' for name in ('runtime', 'config', 'files', 'forks'))\n"
+            "rooms = tuple(f'tilewright.{name}' for name in ('runtime', 'config', 'cpus', 'files', 'forks'))\n"
             "more = {m for m in own() - before if not m.startswith(rooms)}\n"
             "assert not more, more\n"
         )

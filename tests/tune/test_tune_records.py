@@ -236,7 +236,7 @@ def test_the_table(task: Task) -> None:
         db.add(record(task, 1e-3), task)
         db.add(replace(record(task, 1e-3), status="crash", seconds=()), task)
         head, line = db.show().splitlines()
-        assert head.split() == ["name", "workload", "target", "machine", "records", "ok", "best"]
+        assert head.split() == ["name", "workload", "target", "machine", "records", "ok", "best", "nodes"]
         assert line.split()[0] == "main" and line.split()[-4:] == ["2", "1", "1000.0", "us"]
 
 
@@ -324,3 +324,18 @@ with Database(sys.argv[1]) as db:
     assert [p.wait() for p in several] == [0, 0, 0]
     with Database(path) as db:
         assert sorted(r.seed for r in db.records("w")) == sorted([*range(200)] * 3)
+
+
+def test_names_in_a_model(task: Task) -> None:
+    named = replace(task, nodes=("fc1",), names=("fc1", "act1", "fused_nn_dense_1"))
+    assert named == task and named.workload == task.workload
+    assert named.title == f"{task.name} (fc1)" and task.title == task.name
+    assert named.is_called("act1") and named.is_called(task.workload[:8]) and not named.is_called("fc2")
+    with Database(":memory:") as db:
+        made = record(task, 1e-3)
+        db.add(replace(made, uid="", extra={"nodes": ["fc1"], "names": list(named.names)}), named)
+        db.add(
+            replace(made, uid="", extra={"nodes": 3, "names": None}), named
+        )  # a damaged file is no error here
+        (line,) = db.tasks()
+        assert line["nodes"] == ["fc1"] and line["names"] == list(named.names)

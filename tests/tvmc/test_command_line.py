@@ -130,6 +130,18 @@ def test_show_every_operator_and_the_text(model: Path) -> None:
     assert call("show", model, "--text").stdout.startswith("def @main(%data: ")
 
 
+def test_show_a_node(model: Path) -> None:
+    every = call("show", model, "--all").stdout
+    assert "node" in every and "bend" in every
+    told = json.loads(call("show", model, "--node", "bend", "--json").stdout)
+    assert [k["operators"] for k in told["operators"]] == [["nn.relu"]]
+    assert [k["nodes"] for k in told["groups"]] == [["conv", "bend"]]
+    kernel = json.loads(call("show", model, "--node", "fused_nn_conv2d_nn_relu", "--json").stdout)
+    assert [k["nodes"] for k in kernel["groups"]] == [["conv", "bend"]]
+    result = call("show", model, "--node", "lstm")
+    assert result.exit_code == 1 and "--node lstm: no node or operator of " in result.stderr
+
+
 def test_show_a_model_of_open_sizes(tmp_path: Path) -> None:
     path = write_small(tmp_path / "open.onnx", batch="n")
     told = json.loads(call("show", path, "--json").stdout)
@@ -279,7 +291,7 @@ def test_each_command_gives_its_settings_to_its_work() -> None:
         *app.registered_commands,
         *(c for g in app.registered_groups for c in g.typer_instance.registered_commands),
     ]
-    assert len(commands) == 15
+    assert len(commands) == 16
     for command in commands:
         held = inspect.getclosurevars(command.callback).nonlocals
         module, _, function = held["work"].partition(".")
@@ -441,3 +453,42 @@ def test_code_beside_a_package_needs_a_package_with_a_place(model: Path) -> None
     assert (
         "dump_code=… writes beside the package: give the name of the package, package_path=" in result.stderr
     )
+
+
+# -- profiles ---------------------------------------------------------------------------------------
+def test_profiles(package: Path, tmp_path: Path) -> None:
+    text = call("run", package, "--profile", "-q").stdout
+    assert "GFLOP/s" in text and "conv +1" in text and "roof: the peak of " in text
+    trace, table = tmp_path / "run.trace.json", tmp_path / "run.csv"
+    result = call("run", package, "--profile-output", trace, "--json")
+    assert result.exit_code == 0, result.output
+    assert f"profile written to {trace}" in result.stderr
+    rows = json.loads(result.stdout)["profile"]
+    assert [r["node"] for r in rows] == ["conv", "p", "fc"] and all(r["seconds"] > 0 for r in rows)
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert [e["name"] for e in events if e["ph"] == "X"] == ["conv", "p", "fc"]
+    call("run", package, "--profile-output", table)
+    assert table.read_text().startswith("node,nodes,name,kernel,")
+    result = call("run", package, "--profile-output", tmp_path / "run.txt")
+    assert result.exit_code == 1
+    assert f"{tmp_path}/run.txt: a profile is written to a file named *.csv, *.json (data)" in result.stderr
+
+
+def test_completion_and_whole_sentences_in_the_list_of_commands() -> None:
+    for command in ((), ("db",)):
+        text = call(*command, "--help").stdout
+        assert "..." not in text.partition("Commands:")[2]
+    assert "--install-completion" in call("--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("llvm -mcpu=foo", "LLVM knows no CPU 'foo' for "),
+        ("llvm -mtriple=x86_64-pc-windows-msvc", "there are no packages for Windows: "),
+    ],
+)
+def test_targets_are_refused_before_the_import(model: Path, tmp_path: Path, target: str, said: str) -> None:
+    result = call("compile", model, "--target", target, "-o", tmp_path / "net.tar")
+    assert result.exit_code == 1
+    assert said in result.stderr and "importing" not in result.stderr

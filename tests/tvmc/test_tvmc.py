@@ -142,7 +142,7 @@ def test_times_and_profile(package: tvmc.TVMCPackage) -> None:
     assert result.times is not None and len(result.times.results) == 3
     assert "mean" in result.format_times()
     assert result.profile is not None
-    assert result.profile.rows[0].name.startswith("fused_nn_conv2d")
+    assert result.profile.kernels[0].name.startswith("fused_nn_conv2d")
     text = str(result)
     assert text.startswith("y: float32[1, 5], from ")
     assert "fused_nn_conv2d" in text

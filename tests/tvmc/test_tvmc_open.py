@@ -86,7 +86,7 @@ def test_refusals(options: dict[str, Any], reason: str, package: tvmc.TVMCPackag
 def test_the_time_of_every_kernel(package: tvmc.TVMCPackage) -> None:
     result = tvmc.run(package, inputs={"data": np.repeat(image(), 3, 0)}, profile=True, number=2)
     assert result.profile is not None
-    rows = result.profile.rows
+    rows = result.profile.kernels
     assert any("conv2d" in r.name for r in rows) and all(r.seconds > 0 and r.calls == 1 for r in rows)
     assert any(r.shapes == "float32[3, 5]" for r in rows)
     told = call("run", package.package_path, "--profile", "--shapes", "data:[2,3,8,8]", "--json")

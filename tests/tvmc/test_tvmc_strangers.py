@@ -202,3 +202,23 @@ def test_lambdas_in_keras_files_run_nothing(tmp_path: Path) -> None:
     with pytest.raises(TVMError, match=r"evil\.keras"):
         tvmc.load(tmp_path / "evil.keras")
     assert not mark.exists()
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_files_of_torch_save_have_no_program(tmp_path: Path, whole: bool) -> None:
+    """They are named, whether shapes are given or not, and nothing in them is executed."""
+    path = tmp_path / "net.pt"
+    net = torch.nn.Linear(3, 4)
+    torch.save(net if whole else net.state_dict(), path)
+    kind = "a pickled module" if whole else "a state_dict, the weights of a module without its code"
+    load = (
+        "torch.load(path, weights_only=False)" if whole else "Net(); model.load_state_dict(torch.load(path))"
+    )
+    for shapes in (None, {"x": [1, 3]}):
+        with pytest.raises(tvmc.TVMCException) as caught:
+            tvmc.load(path, shape_dict=shapes)
+        assert str(caught.value) == (
+            f"{path}: this is {kind}, as torch.save writes it, and has no program; export it in Python:\n"
+            f"  model = {load}\n"
+            "  torch.export.save(torch.export.export(model.eval(), (x,)), 'net.pt2')"
+        )

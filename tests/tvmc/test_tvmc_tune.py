@@ -112,7 +112,7 @@ def test_what_is_said(model: Path, tmp_path: Path, fake: Callable[..., Fake]) ->
     assert result.exit_code == 0, result.output
     lines = result.stderr.splitlines()
     assert lines[:2] == [f"importing {model}", f"tuning 3 tasks of small for llvm into {db}"]
-    assert lines[2].startswith(f"4/12  {CONV}  best ") and "times as fast as untuned" in lines[2]
+    assert lines[2].startswith(f"4/12  {CONV} (conv)  best ") and "times as fast as untuned" in lines[2]
     assert re.search(
         r"model \d\.\d\d ms \(untuned 6\.00 ms\)  \d+\.\d trials/s, at most 0 s left$", lines[-1]
     )
@@ -235,10 +235,10 @@ def test_tasks_are_listed_and_chosen(model: Path, tmp_path: Path, fake: Callable
     fake()
     result = call("tune", model, "--tasks", "list", "--db", tmp_path / "never.db")
     assert result.stdout.splitlines()[0] == "small: 3 tasks"
-    assert [line.split()[:3] for line in result.stdout.splitlines()[1:]] == [
-        ["0", CONV, "1"],
-        ["1", POOL, "1"],
-        ["2", DENSE, "1"],
+    assert [line.split()[:4] for line in result.stdout.splitlines()[1:]] == [
+        ["0", CONV, "(conv)", "1"],
+        ["1", POOL, "(p)", "1"],
+        ["2", DENSE, "(fc)", "1"],
     ]
     assert not (tmp_path / "never.db").exists()
     told = json.loads(tuned(model, tmp_path / "tune.db", 2, "--tasks", "conv2d", "--json").stdout)
@@ -248,6 +248,60 @@ def test_tasks_are_listed_and_chosen(model: Path, tmp_path: Path, fake: Callable
     assert result.stderr.splitlines()[-1] == (
         "error: --tasks 0,lstm: 'lstm' selects none of the 3 tasks; `--tasks list` shows them"
     )
+
+
+def test_tasks_are_known_by_the_nodes_of_the_model(
+    model: Path, tmp_path: Path, fake: Callable[..., Fake]
+) -> None:
+    fake()
+    db = tmp_path / "tune.db"
+    listed = json.loads(call("tune", model, "--tasks", "list", "--json").stdout)["tasks"]
+    assert {t["name"]: t["nodes"] for t in listed} == {CONV: ["conv"], POOL: ["p"], DENSE: ["fc"]}
+    (conv,) = (t for t in listed if t["name"] == CONV)
+    assert {"conv", "bend", CONV} < set(conv["names"])
+    assert conv["shapes"] == "float32[1, 3, 8, 8], float32[4, 3, 3, 3], float32[1, 4, 8, 8]"
+    for name in ("bend", next(n for n in conv["names"] if n.startswith("tvmgen_")), conv["workload"][:8]):
+        told = json.loads(tuned(model, db, 2, "--tasks", name, "--json").stdout)
+        assert [t["name"] for t in told["tasks"]] == [CONV] and told["tasks"][0]["nodes"] == ["conv"]
+    assert f"{CONV} (conv)" in tuned(model, db, 3, "--tasks", "conv").stdout
+    # The records keep the names, through files too.
+    lines = tmp_path / "lines.json"
+    call("db", "export", db, lines)
+    for file in (db, lines):
+        shown = json.loads(call("db", "show", file, "--task", "bend", "--json").stdout)
+        assert shown["records"] and call("db", "show", file).stdout.splitlines()[1].endswith("  conv")
+
+
+def test_a_name_of_several_tasks_is_refused(tmp_path: Path, fake: Callable[..., Fake]) -> None:
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    fake()
+    weights = {"a": np.ones((4, 3, 3, 3), "float32"), "b": np.ones((5, 4, 3, 3), "float32")}
+    nodes = [
+        helper.make_node("Conv", ["data", "a"], ["x"], name="first"),
+        helper.make_node("Relu", ["x"], ["r"], name="middle"),
+        helper.make_node("Conv", ["r", "b"], ["z"], name="second"),
+        helper.make_node("Relu", ["z"], ["y"], name="last"),
+    ]
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes, "two", [info("data", TensorProto.FLOAT, [1, 3, 8, 8])], [info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(w, n) for n, w in weights.items()],
+    )  # fmt: skip
+    path, db = tmp_path / "two.onnx", tmp_path / "two.db"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    tuned(path, db, 8)
+    result = call("replay", CONV, "--db", db)
+    assert result.exit_code == 1
+    head, *rows = result.stderr.splitlines()
+    assert head == f"error: {db}: 2 tasks are named {CONV!r}; give the node or the key of one:"
+    assert {row.split()[-1] for row in rows} == {"first", "second"}
+    # Each is found by its node, and by the name of its step in a profile.
+    found = model_tasks(tvmc.load(path), "llvm")
+    assert [t.nodes for t, _ in chosen_tasks("second", found)] == [("second",)]
+    assert [t.nodes for t, _ in chosen_tasks(f"{CONV}_1", found)] == [("second",)]
+    assert len(chosen_tasks(CONV, found)) == 2
 
 
 def test_ranges_of_tasks(model: Path) -> None:
@@ -450,7 +504,7 @@ def database(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_db_show_and_best(database: Path) -> None:
     lines = call("db", "show", database).stdout.splitlines()
-    assert lines[0].split() == ["name", "workload", "target", "machine", "records", "ok", "best"]
+    assert lines[0].split() == ["name", "workload", "target", "machine", "records", "ok", "best", "nodes"]
     assert [line.split()[0] for line in lines[1:4]] == [CONV, POOL, DENSE]
     assert lines[4].startswith("machine ") and lines[4].endswith("(this one)")
     told = json.loads(call("db", "show", database, "--json").stdout)
@@ -523,7 +577,10 @@ def test_a_cost_model_is_trained(
 
 # -- replay -------------------------------------------------------------------------------------------
 def test_which_record_is_meant(database: Path) -> None:
-    assert "there is no record 'zz'; `tilewright db show " in call("replay", "zz", "--db", database).stderr
+    assert (
+        "there is no record 'zz', and no record of a task or node of that name; `tilewright db show "
+        in call("replay", "zz", "--db", database).stderr
+    )
     result = call("replay", "", "--db", database)
     assert re.search(r"\d+ records begin with ''.*; give more of it", result.stderr)
     assert (

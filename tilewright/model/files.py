@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import pickletools
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -96,6 +98,7 @@ def _torch(file: Path, shapes: Shapes | None, options: dict[str, Any]) -> tuple[
     """A scripted or traced module, which has no shapes."""
     import torch
 
+    _refuse_pickle(file)
     if not shapes:
         raise ModelError(
             f"{file}: a traced module has no shapes of inputs: give shape_dict={{'input': [1, 3, 224, 224]}}, in "
@@ -111,6 +114,55 @@ def _torch(file: Path, shapes: Shapes | None, options: dict[str, Any]) -> tuple[
         return (*frontend.from_pytorch(loaded, infos, **options), file.stem)
     except FrontendError as error:
         raise ModelError(f"{file}: {error}") from None
+
+
+# The names in a pickle of tensors and containers alone, by the modules that they are in.
+_STATE_MODULES = (
+    "collections",
+    "torch",
+    "torch._utils",
+    "torch._tensor",
+    "torch.storage",
+    "numpy",
+    "builtins",
+)
+
+
+def _refuse_pickle(file: Path) -> None:
+    """Refuse what torch.save writes: it has no program. The pickle is read, and not executed."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            names = {name.partition("/")[2]: name for name in archive.namelist()}
+            if "constants.pkl" in names or "data.pkl" not in names:
+                return
+            data = archive.read(names["data.pkl"])
+    except (OSError, zipfile.BadZipFile):  # the loader says what is wrong
+        return
+    whole = any(module not in _STATE_MODULES for module in _modules_in(data))
+    what = "a pickled module" if whole else "a state_dict, the weights of a module without its code"
+    load = (
+        "torch.load(path, weights_only=False)" if whole else "Net(); model.load_state_dict(torch.load(path))"
+    )
+    raise ModelError(
+        f"{file}: this is {what}, as torch.save writes it, and has no program; export it in Python:\n"
+        f"  model = {load}\n"
+        "  torch.export.save(torch.export.export(model.eval(), (x,)), 'net.pt2')"
+    )
+
+
+def _modules_in(data: bytes) -> Iterator[str]:
+    """The modules whose classes and functions a pickle names."""
+    texts: list[str] = []
+    try:
+        for opcode, value, _ in pickletools.genops(data):
+            if opcode.name == "GLOBAL":
+                yield str(value).split(" ")[0]
+            elif opcode.name == "STACK_GLOBAL" and len(texts) > 1:
+                yield texts[-2]
+            elif isinstance(value, str):
+                texts.append(value)
+    except ValueError:  # damaged
+        return
 
 
 def _exported(file: Path, shapes: Shapes | None, options: dict[str, Any]) -> tuple[Any, Any, str]:

@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from .ndarray import NDArray, array, empty, from_dlpack, numpyasarray
     from .object_path import ObjectPath
     from .params import load_param_dict, load_param_dict_from_file, save_param_dict, save_param_dict_to_file
+    from .profiler import profile_model
+    from .profiling import Profile
     from .registry import (
         PackedFunc,
         convert,
@@ -77,6 +79,7 @@ __all__ = [
     "NDArray",
     "ObjectPath",
     "PackedFunc",
+    "Profile",
     "ShapeTuple",
     "SharedLibrary",
     "String",
@@ -109,6 +112,7 @@ __all__ = [
     "numpyasarray",
     "opencl",
     "params",
+    "profile_model",
     "register_device_api",
     "register_func",
     "registry",
@@ -136,6 +140,8 @@ _NAMES = {
     "module": "LibraryModule Module enabled load_module",
     "ndarray": "NDArray array empty from_dlpack numpyasarray",
     "params": "load_param_dict load_param_dict_from_file save_param_dict save_param_dict_to_file",
+    "profiler": "profile_model",
+    "profiling": "Profile",
     "registry": "PackedFunc convert get_global_func list_global_func_names register_func remove_global_func",
     "threads": "num_threads",
     "timing": "BenchmarkResult time_evaluator",

@@ -29,6 +29,8 @@ from .model import TensorSpec
 from .module import load_module
 from .ndarray import NDArray, array
 from .package import Package
+from .profiler import ROUNDS, profile_model
+from .profiling import Profile
 from .timing import BenchmarkResult, time_evaluator
 from .vm import VirtualMachine
 
@@ -121,16 +123,19 @@ class CompiledModel:
 
         A model of PyTorch takes and returns what its `forward` does.
         """
-        if self._form is not None:
-            given = self._form.tensors(args, kwargs)
-        elif not kwargs and len(args) == len(self._names):
-            given = list(args)
-        else:
-            given = in_order(self.name, self._names, args, kwargs)
+        given = self._given(args, kwargs)
         made = [_as_given(given, r) for r in self._run(given)]
         if self._form is not None:
             return self._form.result(made)
         return made[0] if len(made) == 1 else Results([t.name for t in self.outputs], made)
+
+    def _given(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+        """The tensors of a call's arguments, in the order of the inputs."""
+        if self._form is not None:
+            return self._form.tensors(args, kwargs)
+        if not kwargs and len(args) == len(self._names):
+            return list(args)
+        return in_order(self.name, self._names, args, kwargs)
 
     def run(self, inputs: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
         """The results by name, for inputs by name or in order."""
@@ -153,6 +158,16 @@ class CompiledModel:
     def benchmark(self, *args: Any, repeat: int = 5, number: int = 5, **kwargs: Any) -> BenchmarkResult:
         """The time of a call with these inputs: `repeat` means of `number` calls each."""
         return time_evaluator(lambda: self(*args, **kwargs), self.device, repeat=repeat, number=number)()
+
+    def profile(self, *args: Any, repeat: int = ROUNDS, **kwargs: Any) -> Profile:
+        """The time and the work of each kernel for these inputs, the median of `repeat` rounds.
+
+        Its lines have GFLOP/s, GB/s, the share of what the machine can do, and the node of the model.
+        """
+        given = self._given(args, kwargs)
+        values = [np.asarray(_on_host(_dense(s, v))) for s, v in zip(self.inputs, given, strict=True)]
+        with self._turn:
+            return profile_model(self.runner, dict(zip(self._names, values, strict=True)), repeat)
 
     def memory_report(self) -> Any:
         """The memory of the model: weights, intermediate tensors, inputs and results."""
@@ -256,6 +271,11 @@ def _dense(spec: TensorSpec, value: Any) -> Any:
     if layout.strides is None and not address % ELEMENTS[spec.dtype].itemsize:
         return value
     return array(value) if layout.device_type == 1 else value.contiguous()
+
+
+def _on_host(value: Any) -> Any:
+    """An array that NumPy can read."""
+    return value.cpu() if _is_of("torch", value) else value
 
 
 def _is_of(package: str, value: Any) -> bool:

@@ -6,13 +6,13 @@ source ──one piece for each kernel──▶ pieces ──equal texts once, f
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any, NamedTuple
 
+from ..cpus import usable_cpus
 from .cache import compiled_code, digest
 from .errors import TVMError
 
@@ -79,7 +79,7 @@ def compiled(source: str, arch: str, ptx: bool) -> dict[str, Image]:
     if not pieces:
         return {"": Image(compile_program(source, arch, ptx), "", waits)}
     texts = sorted({p.text for p in pieces}, key=len, reverse=True)  # long ones first
-    with ThreadPoolExecutor(min(len(texts), _cores()), "nvrtc") as threads:
+    with ThreadPoolExecutor(min(len(texts), usable_cpus()), "nvrtc") as threads:
         # the workers use the configuration of this thread
         waiting = {t: threads.submit(copy_context().run, compile_program, t, arch, ptx) for t in texts}
         made = {t: w.result() for t, w in waiting.items()}
@@ -105,13 +105,6 @@ def _begin(source: str, at: int) -> int:
     body = source[at : source.find("\n}", at)]
     asked = list(_EARLY.finditer(body))
     return at + asked[-1].end() if asked and not _READS.search(body, 0, asked[-1].start()) else at
-
-
-def _cores() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except (AttributeError, OSError):
-        return os.cpu_count() or 1
 
 
 # -- NVRTC -----------------------------------------------------------------------------------------

@@ -332,8 +332,13 @@ def device(dev_type: Any, dev_id: int = 0) -> Device:
         dev_id = int(number)
     mask = Device.STR2MASK.get(words[0]) if words else None
     if mask is None:
-        raise ValueError(f"unknown device {dev_type!r}; known are {', '.join(Device.STR2MASK)}")
+        raise ValueError(f"unknown device {dev_type!r}; known are {', '.join(_known())}")
     return Device(mask, dev_id)
+
+
+def _known() -> list[str]:
+    """The devices with a driver in this package, and those of registered drivers; others have only a name."""
+    return list(dict.fromkeys(Device(mask).kind for mask in (1, *DRIVERS, *_apis)))
 
 
 def cpu(dev_id: int = 0) -> Device:

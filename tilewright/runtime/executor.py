@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +31,7 @@ from .model import (
 from .module import Module
 from .ndarray import NDArray, array, empty, numpyasarray, refuse_masked, zeros
 from .params import load_param_dict
+from .profiling import KernelProfile, Profile, arithmetic_type, text_of
 from .registry import PackedFunc
 from .threads import num_threads
 from .timing import BenchmarkResult, time_evaluator
@@ -444,6 +446,47 @@ class Executor(Turns):
         """A function that measures one of the executor's, such as `run`: see `timing.time_evaluator`."""
         device = self.device if dev is None else dev
         return time_evaluator(self[func_name], device, number=number, repeat=repeat, **options)
+
+    def profile(self, repeat: int = 5, number: int = 1) -> Profile:
+        """The time and the work of each step with the current inputs: the median of `repeat` rounds through all steps,
+        each of which runs `number` times."""
+        self.run()  # caches warm
+        whole = self.benchmark(number=max(1, number), repeat=max(1, repeat)).median
+        steps = list(self.steps())
+        with self.alone():
+            rounds = [
+                [self.seconds_of(call, max(1, number)) for _, call, _ in steps] for _ in range(max(1, repeat))
+            ]
+        times = [statistics.median(each) for each in zip(*rounds, strict=True)]
+        kernels = tuple(self.profile_of(s, t) for (s, _, _), t in zip(steps, times, strict=True))
+        return self.profile_from(kernels, whole)
+
+    def profile_from(self, kernels: tuple[KernelProfile, ...], whole: float | None = None) -> Profile:
+        """A profile of this executor."""
+        threads = num_threads() if self.info.device == "cpu" else 1
+        return Profile(kernels, self.info.name, str(self.info.device), threads, self.info.roof, whole)
+
+    def profile_of(self, step: StepInfo, seconds: float) -> KernelProfile:
+        """The line of a step in a profile."""
+        outs = [step.args[i] for i in step.outputs]
+        ins = [a for i, a in enumerate(step.args) if i not in step.outputs and a.space != "scratch"]
+        roof, nbytes = self.info.roof, step.accessed
+        if nbytes is None:
+            nbytes = sum(a.nbytes for a in (*ins, *outs))
+        dtype = arithmetic_type([(a.dtype, a.nbytes) for a in (ins or outs)])
+        threads = num_threads() if self.info.device == "cpu" else 1
+        return KernelProfile(
+            step.name,
+            step.kernel,
+            seconds,
+            text_of([(a.dtype, a.shape) for a in outs]),
+            nodes=step.nodes,
+            inputs=text_of([(a.dtype, a.shape) for a in ins]),
+            dtype=dtype,
+            flops=step.flops,
+            nbytes=nbytes,
+            roof_seconds=None if roof is None else roof.seconds(step.flops or 0, nbytes, dtype, threads),
+        )
 
     def seconds_of(self, call: Callable[[], Any], number: int = 1) -> float:
         """The time of a step, the mean of `number` runs."""

@@ -7,6 +7,7 @@ a process has one pool for all libraries.
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import shutil
 import tempfile
@@ -16,6 +17,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from .. import config
+from ..cpus import quota
 from ..forks import new_in_child
 from . import elf, interrupts
 from .errors import BAD_DATA, LoadError, TVMError
@@ -26,8 +28,10 @@ PACKED_CALL = "__tw_packed_call"
 PARALLEL_LAUNCH = "__tw_parallel_launch"
 POOL_LIMIT = "__tw_pool_limit"
 MEMORY = "__tw_memory"
+QUOTA = "__tw_quota"
 LAST_ERROR = "__tw_last_error"
 OUT_OF_MEMORY, OVERLAP, INTERRUPTED = 4, 7, 8
+_UNLIMITED = 1 << 30  # CPUs of a process without a quota
 
 _LastError = ctypes.CFUNCTYPE(ctypes.c_char_p)
 _Memory = ctypes.c_void_p * 2  # the functions that allocate and free memory
@@ -63,15 +67,18 @@ class _Pool:
         cls.launch, cls.owner = launch, owner
         slot = owner.address(MEMORY)
         cls.memory = list(_Memory.from_address(slot)) if slot else []
+        slot, limit = owner.address(QUOTA), quota()
+        if slot:
+            ctypes.c_int64.from_address(slot).value = _UNLIMITED if limit is None else math.ceil(limit)
         address = owner.address(POOL_LIMIT)
         if not address:
             return  # a library from before there were limits
-        limit = _PoolLimit(address)
+        set_limit = _PoolLimit(address)
         lock = new_in_child(threading.Lock())
 
         def changed(thread: int, number: int | None) -> None:
             with lock:
-                full = limit(thread, number or 0)
+                full = set_limit(thread, number or 0)
             if full:
                 raise TVMError("config.num_threads: too many threads hold it at once (at most 64 may)")
 

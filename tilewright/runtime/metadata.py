@@ -224,9 +224,9 @@ def _param(data: dict[str, Any], here: str) -> BufferParam | ScalarParam:
         return ScalarParam(name, data["dtype"])
     if kind != "buffer":
         raise LoadError(f"{here}: parameter {name!r} has the unknown kind {kind!r}")
-    shape = tuple(_dim(dim, here) for dim in data["shape"])
+    shape = tuple(parse_dim(dim, here) for dim in data["shape"])
     given = data.get("strides")
-    strides = None if given is None else tuple(_dim(dim, here) for dim in given)
+    strides = None if given is None else tuple(parse_dim(dim, here) for dim in given)
     if strides is not None and len(strides) != len(shape):
         raise LoadError(f"{here}: parameter {name!r} has {len(shape)} dimensions but {len(strides)} strides")
     align = int(data.get("align", 1))
@@ -244,9 +244,10 @@ def _known_dtype(dtype: str, here: str) -> None:
         raise LoadError(f"{here}: data type {dtype!r} is unknown to this runtime")
 
 
-def _dim(data: Any, here: str) -> Dim:
+def parse_dim(data: Any, here: str) -> Dim:
+    """A dimension in metadata."""
     if isinstance(data, (int, str)) and not isinstance(data, bool):
         return data
     if isinstance(data, (list, tuple)) and len(data) == 3 and data[0] in _OPERATIONS:
-        return (data[0], _dim(data[1], here), _dim(data[2], here))
+        return (data[0], parse_dim(data[1], here), parse_dim(data[2], here))
     raise LoadError(f"{here}: {data!r} is not a dimension")

@@ -15,6 +15,7 @@ from typing import Any
 
 from .dtypes import ELEMENTS
 from .errors import LoadError
+from .profiling import Roof, parse_roof
 
 MODEL = "model"  # the key in a library's metadata
 LAUNCHES = "launches"  # in a device's model: the functions that launch its kernels
@@ -96,6 +97,10 @@ class StepInfo:
     args: tuple[PlaceInfo, ...]
     outputs: tuple[int, ...]
     ahead: tuple[int, ...] = ()
+    # of the source: the node that takes the time, then the others
+    nodes: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    flops: int | None = field(default=None, compare=False, repr=False)
+    accessed: int | None = field(default=None, compare=False, repr=False)  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +118,7 @@ class ModelInfo:
     inside: int = 0  # most bytes that each thread of a kernel allocates in addition
     device: str = "cpu"  # the kind of device that runs it
     on_host: Mapping[str, str] = field(default_factory=dict)  # kernels that run on the host instead, and why
+    roof: Roof | None = None  # the peak of the machine that it is compiled for
 
     @property
     def weights_symbol(self) -> str:
@@ -151,17 +157,31 @@ def parse_model(data: Any, where: str) -> ModelInfo:
                     tuple(_place(a, where) for a in args),
                     tuple(map(_whole, outs)),
                     tuple(_whole(n) for each in ahead for n in each),
+                    *_work(work),
                 )
-                for name, kernel, args, outs, *ahead in data["steps"]
+                for (name, kernel, args, outs, *ahead), work in zip(data["steps"], _works(data), strict=True)
             ),
             inside=_whole(data["inside"]),
             device=str(data.get("device", "cpu")),
             on_host={str(k): str(why) for k, why in data.get("on_host", {}).items()},
+            roof=parse_roof(data.get("roof")),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise LoadError(f"{where}: the description of the model is damaged: {error!r}") from error
     _check_places(info, where)
     return info
+
+
+def _works(data: Any) -> Any:
+    """The figures of the steps; a library from before there were any has none."""
+    return data.get("work", [[(), None]] * len(data["steps"]))
+
+
+def _work(data: Any) -> tuple[tuple[str, ...], int | None, int | None]:
+    """The source nodes of a step, its operations and its bytes."""
+    nodes, counts = data
+    flops, nbytes = (None, None) if counts is None else map(_whole, counts)
+    return tuple(map(str, nodes)), flops, nbytes
 
 
 def _whole(value: Any) -> int:

@@ -28,13 +28,14 @@ library's metadata.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from .dtypes import ELEMENTS
 from .metadata import Dim, FunctionInfo, dim_text
 from .model import TensorSpec
+from .profiling import Roof, roof_data
 
 FORMAT = 1
 
@@ -76,6 +77,10 @@ class Program:
     kernels: list[str]
     constants: list[tuple[str, tuple[int, ...]]]
     interface: Interface = ((), ())  # of `main`
+    # For profiles: the source nodes of calls by `site_of`, the work of each kernel, the peak of the machine.
+    nodes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    work: Sequence[tuple[Dim, Dim] | None] = ()
+    roof: Roof | None = None
     tests: Tests | None = None  # conditions that were not proved; None before the program is verified
 
     def data(self) -> dict[str, Any]:
@@ -86,6 +91,9 @@ class Program:
             "functions": [f.data() for f in self.functions],
             "kernels": self.kernels,
             "constants": [[d, list(s)] for d, s in self.constants],
+            "nodes": {site: list(nodes) for site, nodes in self.nodes.items()},
+            "work": [None if each is None else list(each) for each in self.work],
+            "roof": None if self.roof is None else roof_data(self.roof),
         }
 
     def named(self, name: str) -> FunctionCode:
@@ -94,6 +102,11 @@ class Program:
                 return f
         known = ", ".join(f.name for f in self.functions if not f.captures and f.name)
         raise ValueError(f"the program has no function {name!r}; it has: {known}")
+
+
+def site_of(function: int, outs: Sequence[Any]) -> str:
+    """The name of a call of a kernel: the function that it is in, and its first result."""
+    return f"{function}:{outs[0][0]}" if outs else f"{function}:"
 
 
 # ---------------------------------------------------------------------------- as Python
@@ -196,8 +209,11 @@ class _Text:
             self.put(depth, "t = clock()")
         self.put(depth, f"e = k{kernel}({', '.join(given)})")
         if self.timed:
+            inputs = "".join(f"{operand_text(a)}, " for a in args if not isinstance(a, list))
             results = "".join(f"r{r}, " for r, _, _ in outs)
-            self.put(depth, f"took({kernel}, clock() - t, ({results}))")
+            sizes = "".join(f"{size_text(s)}, " for s in symbols)
+            site = site_of(self.index, outs)
+            self.put(depth, f"took({kernel}, {site!r}, clock() - t, ({inputs}), ({results}), ({sizes}))")
         self.put(depth, f"if e: fail({kernel}, e)")
 
     def on_shapes(self, depth: int, sizes: Any, name: str, attrs: Any, xs: Any) -> None:

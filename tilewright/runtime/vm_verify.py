@@ -22,10 +22,10 @@ from typing import Any, Final
 
 from .dtypes import ELEMENTS
 from .errors import LoadError
-from .metadata import BufferParam, FunctionInfo, dim_text
-from .metadata import _dim as parse_dim
+from .metadata import BufferParam, Dim, FunctionInfo, dim_text, parse_dim
 from .model import TensorSpec
 from .ndarray import ALIGNMENT
+from .profiling import parse_roof
 from .shape_functions import SHAPE_FUNCTIONS
 from .vm_code import FORMAT, FunctionCode, Program, Tests, ValueType, block_ends, operand_text, size_text
 from .vm_sizes import LARGEST, Poly, Sizes, constant, known
@@ -95,6 +95,9 @@ def parse_program(data: Any, where: str, kernels: dict[str, FunctionInfo]) -> Pr
             [_one_of(k, kernels) for k in data["kernels"]],
             [(_one_of(d, ELEMENTS), tuple(map(_number, s))) for d, s in data["constants"]],
             tuple(tuple(_spec(*t) for t in side) for side in data.get("interface", ((), ()))),  # type: ignore[arg-type]
+            {_text(site): tuple(map(_text, nodes)) for site, nodes in data.get("nodes", {}).items()},
+            [None if w is None else parse_work(w, where) for w in data.get("work", ())],
+            parse_roof(data.get("roof")),
         )
         if len(program.interface) != 2:
             raise ValueError("the interface is not a pair of inputs and results")
@@ -104,6 +107,12 @@ def parse_program(data: Any, where: str, kernels: dict[str, FunctionInfo]) -> Pr
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, LoadError) as error:
         raise LoadError(f"{where}: the program is damaged: {error}") from error
     return program
+
+
+def parse_work(data: Any, where: str) -> tuple[Dim, Dim]:
+    """The operations and bytes of a kernel."""
+    flops, nbytes = (parse_dim(each, where) for each in data)
+    return flops, nbytes
 
 
 def _number(value: Any) -> int:

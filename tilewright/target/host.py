@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from ..cpus import usable_cpus
 from ..runtime.host import feature_map
 from ..runtime.host import host_features as host_features
 
@@ -49,10 +50,7 @@ def host_feature_string() -> str:
 
 def host_cores() -> int:
     """The cores that this process may use: no more than TILEWRIGHT_NUM_THREADS, if that is set."""
-    try:
-        cores = len(os.sched_getaffinity(0)) or 1
-    except (AttributeError, OSError):
-        cores = os.cpu_count() or 1
+    cores = usable_cpus()
     wanted = os.environ.get("TILEWRIGHT_NUM_THREADS", "")
     return min(cores, int(wanted)) if wanted.isdigit() and int(wanted) else cores
 

@@ -236,7 +236,24 @@ def is_host_cpu(target: Target) -> bool:
     if target.attrs.get("mcpu", "native") != "native":
         return False
     triple = target.attrs.get("mtriple")
-    return triple is None or architecture_of_triple(triple) == host_architecture()
+    return triple is None or (
+        architecture_of_triple(triple) == host_architecture() and is_host_system(triple)
+    )
+
+
+_SYSTEMS = {"darwin": "darwin", "macos": "darwin", "ios": "darwin"} | {
+    name: name for name in ("linux", "windows", "wasi", "freebsd")
+}
+
+
+def is_host_system(triple: str) -> bool:
+    """Whether code for a triple is for the operating system of this process, or names none: its files are of another
+    format elsewhere."""
+
+    def system(text: str) -> str:
+        return next((known for name, known in _SYSTEMS.items() if name in text), "")
+
+    return system(triple) in ("", system(host_triple()))
 
 
 def target_architecture(target: Target) -> str:
@@ -273,7 +290,7 @@ def llvm_settings(target: Target) -> LlvmSettings:
     if arch == "riscv64" and "mattr" not in attrs and cpu.startswith("generic"):
         asked, abi = "+m,+a,+f,+d,+c", abi or "lp64d"
     # Code for a named processor runs here if this one has all that it needs.
-    runs = arch == host_architecture() and cpu_features(target) <= host_features()
+    runs = arch == host_architecture() and is_host_system(triple) and cpu_features(target) <= host_features()
     return LlvmSettings(triple, cpu, asked, abi, runs)
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
+from ..cpus import affinity, usable_cpus
 from ..ir.errors import UnsupportedError
 from .target import Target
 
@@ -228,7 +229,7 @@ class Probes:
         cpu, said = target.cpu, target.llvm
         self.fused = cpu.fma
         self.widths = [bits for bits in (128, 256, 512) if bits <= max(128, cpu.vector_bits)]
-        self.cores = _allowed_cores()
+        self.cores = affinity()[: usable_cpus()]
         texts = [_clock_text(), _chase_text(), _launch_text(), _meet_text()]
         names = ["clock", "chase", "launches", "meet"]
         for bits in self.widths:
@@ -348,9 +349,3 @@ def probes() -> Probes:
         return Probes()
     except RuntimeError as error:
         raise UnsupportedError(f"this machine cannot be measured: {error}") from error
-
-
-def _allowed_cores() -> list[int]:
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))

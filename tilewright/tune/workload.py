@@ -47,6 +47,9 @@ class Task:
     inputs: Mapping[str, Any] = field(default_factory=dict)
     reference: Callable[..., Any] | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
+    # In a model: the node of each call of the program, and all names by which it can be found.
+    nodes: tuple[str, ...] = field(default=(), compare=False)
+    names: tuple[str, ...] = field(default=(), compare=False)
 
     def __reduce__(self) -> Any:
         # For another process, which reads the data from files: programs are sent as JSON.
@@ -66,6 +69,23 @@ class Task:
         """The name of the function."""
         (gv,) = self.mod.functions
         return gv.name_hint
+
+    @property
+    def title(self) -> str:
+        """The name with the node of the model that the program comes from: tasks of one model may share a name."""
+        more = f" +{len(self.nodes) - 1}" if len(self.nodes) > 1 else ""
+        return f"{self.name} ({self.nodes[0]}{more})" if self.nodes else self.name
+
+    @property
+    def shapes(self) -> str:
+        """The types and shapes of the parameters."""
+        return ", ".join(
+            f"{b.dtype}[{', '.join(str(d).replace('T.', '') for d in b.shape)}]" for _, b in self.buffers
+        )
+
+    def is_called(self, name: str) -> bool:
+        """Whether it has this name in its model: of a node, a step of the profile, a kernel, or its key's beginning."""
+        return name in (self.name, *self.names) or (len(name) >= 6 and self.workload.startswith(name))
 
     @cached_property
     def workload(self) -> str:

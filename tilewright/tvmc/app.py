@@ -19,7 +19,6 @@ import typer
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -155,7 +154,8 @@ def _command(group: typer.Typer, name: str, work: str) -> Callable[[type[_Settin
         run.__doc__ = settings.__doc__
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {p.name: p.annotation for p in parameters}
-        group.command(name)(run)
+        first = re.split(r"(?<=[.])\s", inspect.cleandoc(settings.__doc__ or ""), maxsplit=1)[0]
+        group.command(name, short_help=" ".join(first.split()))(run)
         return settings
 
     return declare
@@ -163,9 +163,9 @@ def _command(group: typer.Typer, name: str, work: str) -> Callable[[type[_Settin
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
+        from ..version import VERSION
 
-        typer.echo(f"tilewright {version('tilewright')}")
+        typer.echo(VERSION)
         raise typer.Exit
 
 
@@ -264,7 +264,14 @@ class Run(_Worked):
     end_to_end: bool = _option(
         False, "--end-to-end", help="Include the copies of inputs and results in the times."
     )
-    profile: bool = _option(False, "--profile", help="Print the time of every kernel.")
+    profile: bool = _option(
+        False, "--profile", help="Print the time, GFLOP/s, GB/s and source node of every kernel."
+    )
+    profile_output: Path | None = _option(
+        None,
+        "--profile-output",
+        help="A file for the profile: *.csv, *.json, or *.trace.json for ui.perfetto.dev.",
+    )
     repeat: int = _option(10, "--repeat", min=1, help="The number of measurements.")
     number: int = _option(10, "--number", min=1, help="Runs in one measurement.")
     top: int = _option(0, "--print-top", min=0, help="Print the greatest values.")
@@ -321,7 +328,12 @@ class Show(_Worked):
     target: str = _target()
     shapes: str = _shapes()
     model_format: str = _format()
-    every: bool = _option(False, "--all", "-a", help="A row for each operator, in order.")
+    every: bool = _option(False, "--all", "-a", help="A row for each operator, in order, with its node.")
+    node: str = _option(
+        "",
+        "--node",
+        help="Only the operators and kernels of nodes with this in their names (or of operators).",
+    )
     text: bool = _option(False, "--text", help="Print the program as text.")
     fuse: bool = _option(True, "--fuse/--no-fuse", help="Show the kernels after fusion.")
 
@@ -375,7 +387,8 @@ class Tune(_Graph, _Worked):
     tasks: str = _option(
         "all",
         "--tasks",
-        help='The tasks to tune: all, list (prints them), numbers "0,3-5", or parts of names.',
+        help='The tasks to tune: all, list (prints them), numbers "0,3-5", or (parts of) names of tasks, nodes of the '
+        "model, or steps of a profile.",
     )
     limit: float = _option(
         math.inf, "--time-limit", min=1, help="Approximate time limit for the whole search, in seconds."
@@ -441,7 +454,7 @@ records = typer.Typer(
     rich_markup_mode=None,
     help="Show, merge and convert tuning records, and train cost models on them.",
 )
-app.add_typer(records, name="db")
+app.add_typer(records, name="db", short_help=records.info.help)
 
 
 def _records() -> Any:
@@ -449,7 +462,9 @@ def _records() -> Any:
 
 
 def _task() -> Any:
-    return _option("", "--task", "-t", help="The name of a task, or the beginning of its key.")
+    return _option(
+        "", "--task", "-t", help="A task: its name, a node of its model, or the beginning of its key."
+    )
 
 
 @_command(records, "show", "db_commands.show_command")
@@ -536,7 +551,8 @@ class Replay(_Worked):
 
     wanted: str = _argument(
         metavar="RECORD",
-        help="The beginning of a record's id, a task (its best), or the record as a line of JSON (-: stdin).",
+        help="The beginning of a record's id; a task, by its name or key or a node of the model (its best record); or "
+        "the record as a line of JSON (-: stdin).",
     )
     path: Path = _option(Path("tune.db"), "--db", help="The file that contains the record and its program.")
     timeout: float = _option(10.0, "--timeout", min=0.1, help="Time limit for the run, in seconds.")
@@ -557,6 +573,19 @@ class Calibrate(_Worked):
     rounds: int = _option(25, "--rounds", min=1, help="Attempts for each figure; the best one counts.")
     show: bool = _option(False, "--show", help="Print the stored figures.")
     remove: bool = _option(False, "--remove", help="Remove the stored figures.")
+
+
+@_command(app, "doctor", "doctor.doctor_command")
+class Doctor(_Printed):
+    """Say what this installation has (CPU and threads, LLVM, C compiler, GPUs, caches), test it, and say how to get
+    what is missing. The exit code is 1 if a test fails.
+
+    \b
+    tilewright doctor
+    tilewright doctor --json > doctor.json      for a report of a bug
+    """
+
+    skip_test: bool = _option(False, "--skip-test", help="Only the facts: compile and run nothing.")
 
 
 def with_target_options(given: Sequence[str]) -> list[str]:

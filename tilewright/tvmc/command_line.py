@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..files import is_stream
 from ..ir.errors import InternalError, TVMError
+from ..support import size_text
 
 if TYPE_CHECKING:
     from .app import Compile, Run, Show
@@ -175,10 +176,10 @@ def _lines(data: dict[str, Any]) -> list[str]:
     """A package as lines of text."""
     machine = " on the virtual machine" if data["executor"] == "vm" else ""
     lines = [
-        f"{data['package']}: {_bytes(data['bytes'])}, {data['steps']} kernels{machine} for {data['target']}"
+        f"{data['package']}: {size_text(data['bytes'])}, {data['steps']} kernels{machine} for {data['target']}"
     ]
     lines += [f"  {word}{_tensor(t)}" for word, kind in _KINDS for t in data[kind] or ()]
-    memory = ", ".join(f"{name} {_bytes(size)}" for name, size in (data["memory"] or {}).items())
+    memory = ", ".join(f"{name} {size_text(size)}" for name, size in (data["memory"] or {}).items())
     return [*lines, f"  memory: {memory}"]
 
 
@@ -187,14 +188,6 @@ _KINDS = (("input ", "inputs"), ("", "outputs"))
 
 def _tensor(t: dict[str, Any]) -> str:
     return f"{t['name']}: {t['dtype']}[{', '.join(map(str, t['shape']))}]"
-
-
-def _bytes(size: float) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.2f} GiB"
 
 
 # -- run ----------------------------------------------------------------------------------------
@@ -212,6 +205,8 @@ def run_command(desk: Desk, given: Run) -> None:
             "is no C runtime for them; compile the model to a library with a C header (--dump-code h) for a board"
         )
     shapes = parse_shape_string(given.shapes) if given.shapes else None
+    if given.profile_output is not None:
+        _check_profile(given.profile_output)
     if package.suffix in SUFFIXES and package.suffix != ".tar" and package.is_file():
         desk.note(f"compiling {package}")
         opened = compile(load(package, shape_dict=shapes), target=given.device.replace("cpu", "llvm"))
@@ -226,7 +221,7 @@ def run_command(desk: Desk, given: Run) -> None:
             benchmark=given.print_time,
             repeat=given.repeat,
             number=given.number,
-            profile=given.profile,
+            profile=given.profile or given.profile_output is not None,
             end_to_end=given.end_to_end,
             shape_dict=shapes,
             **_other_machine(given.tracker, given.key),
@@ -236,9 +231,25 @@ def run_command(desk: Desk, given: Run) -> None:
     if given.outputs is not None:
         result.save(given.outputs)
         desk.note(f"results written to {given.outputs}")
+    if given.profile_output is not None and result.profile is not None:
+        result.profile.save(given.profile_output)
+        desk.note(f"profile written to {given.profile_output}")
     data, text = _results(result, given.top)
     written = str(given.outputs) if given.outputs is not None else None
     desk.result({"package": str(package), "written": written, **data}, text)
+
+
+def _check_profile(path: Path) -> None:
+    """Refuse a file for a profile before the model runs."""
+    from ..runtime.profiling import writer_of
+    from .compiler import check_path
+    from .errors import TVMCException
+
+    try:
+        writer_of(path)
+    except ValueError as error:
+        raise TVMCException(str(error)) from None
+    check_path(path)
 
 
 def _other_machine(address: str, key: str) -> dict[str, Any]:
@@ -257,7 +268,7 @@ def _results(result: Any, top: int) -> tuple[dict[str, Any], str]:
         "filled": list(result.filled),
         "outputs": {n: {"dtype": str(a.dtype), "shape": list(a.shape)} for n, a in result.outputs.items()},
     }
-    text = str(result)
+    text = result.text(_profile_text(result.profile))
     if top:
         best = {n: _top(a, top) for n, a in result.outputs.items()}
         for n, rows in best.items():
@@ -268,11 +279,20 @@ def _results(result: Any, top: int) -> tuple[dict[str, Any], str]:
         figures = ("mean", "median", "min", "max", "std", "results")
         data["seconds"] = {name: getattr(result.times, name) for name in figures}
     if result.profile is not None:
-        data["profile"] = [
-            {"name": r.name, "kernel": r.kernel, "seconds": r.seconds, "results": r.shapes}
-            for r in result.profile.rows
-        ]
+        data["profile"] = result.profile.rows()
     return data, text
+
+
+def _profile_text(profile: Any) -> str:
+    """A profile as text; on a terminal it is as wide as the terminal."""
+    if profile is None or not sys.stdout.isatty():
+        return "" if profile is None else str(profile)
+    from rich.console import Console
+
+    console = Console()
+    with console.capture() as printed:
+        console.print(profile)
+    return str(printed.get())
 
 
 def _plain(value: float) -> float | str:
@@ -291,7 +311,7 @@ def _top(values: Any, count: int) -> list[tuple[int, float]]:
 def show_command(desk: Desk, given: Show) -> None:
     """Show the contents of a model."""
     from ..runtime.archive import PACKAGE, read_metadata
-    from . import load
+    from . import TVMCException, load
     from .report import describe
     from .shape_parser import parse_shape_string
 
@@ -310,10 +330,16 @@ def show_command(desk: Desk, given: Show) -> None:
     if given.fuse:
         desk.note(f"fusing for {given.target}")
     report = describe(loaded, given.target, given.fuse)
+    if given.node:
+        report = report.only(given.node)
+        if not report.operators and not report.groups:
+            raise TVMCException(
+                f"--node {given.node}: no node or operator of {model} has this in its name; --all lists them"
+            )
     if desk.as_json:
         desk.result(report.plain(), "")
     else:
-        _show(report, given.every)
+        _show(report, given.every or bool(given.node))
 
 
 def _show_package(desk: Desk, path: Path) -> None:
@@ -338,7 +364,7 @@ def _show(report: Any, every: bool) -> None:
         say(f"  input {name}: {kind}")
     for name, kind in report.outputs.items():
         say(f"  {name}: {kind}")
-    count, size = report.parameters, _bytes(report.parameter_bytes)
+    count, size = report.parameters, size_text(report.parameter_bytes)
     say(f"  {count:,} parameter{'' if count == 1 else 's'}, {size}; {_flops(report.flops)} a run")
     console.print(_table(report.operators, report.flops, "operator", every))
     if report.groups:
@@ -362,6 +388,9 @@ def _table(kernels: Sequence[Any], whole: float | None, title: str, every: bool)
     table.add_column("FLOPs", justify="right", no_wrap=True)
     table.add_column("%", justify="right")
     table.add_column("results", overflow="fold")
+    with_nodes = every and any(k.nodes for k in kernels)
+    if with_nodes:
+        table.add_column("node", overflow="fold")
     if every:
         rows = [([k], ", ".join(k.outputs)) for k in kernels]
     else:
@@ -374,7 +403,8 @@ def _table(kernels: Sequence[Any], whole: float | None, title: str, every: bool)
         flops = total(group)
         share = f"{100 * flops / whole:.1f}" if flops is not None and whole else ""
         # As texts: in a string, [n, 3] would be markup.
-        table.add_row(*map(Text, (group[0].name, str(len(group)), _flops(flops), share, shapes)))
+        cells = [group[0].name, str(len(group)), _flops(flops), share, shapes]
+        table.add_row(*map(Text, [*cells, ", ".join(group[0].nodes)] if with_nodes else cells))
     return table
 
 

@@ -8,6 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from ..codegen.llvm.engine import Machine
 from ..contrib.cc import cross_compiler
 from ..files import is_stream, write_whole
 from ..ir.instrument import PassInstrument, PassPrintingInstrument, PassTimingInstrument
@@ -139,7 +140,22 @@ def compile_model(
 def target_of(
     target: Any, host: Any = None, additional: Mapping[str, Mapping[str, Any]] | None = None
 ) -> tuple[Target, list[dict[str, Any]]]:
-    """The target, and the code generators that are named before it."""
+    """The target, and the code generators that are named before it. A processor that LLVM does not know is refused."""
+    chosen, extra = _parsed_target(target, host, additional)
+    if chosen.is_cpu:
+        settings = chosen.llvm
+        Machine(settings.triple, settings.cpu, settings.features)
+        if "windows" in settings.triple:
+            raise TVMCException(
+                f"--target {chosen}: there are no packages for Windows: the thread pool of compiled models is made for "
+                "POSIX threads; compile for Linux and run the package in WSL"
+            )
+    return chosen, extra
+
+
+def _parsed_target(
+    target: Any, host: Any, additional: Mapping[str, Mapping[str, Any]] | None
+) -> tuple[Target, list[dict[str, Any]]]:
     if not isinstance(target, str):
         return as_target(target, host), []
     if target.split(" ")[0].rstrip(",") == "c":

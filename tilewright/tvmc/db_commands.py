@@ -112,12 +112,16 @@ def _machines(machines: Any) -> list[str]:
 
 
 def _of_task(path: Path, tasks: Sequence[dict[str, Any]], wanted: str) -> list[dict[str, Any]]:
-    """The entries of a task, by its name or the beginning of its key."""
-    found = [t for t in tasks if t["name"] == wanted or t["workload"].startswith(wanted)]
+    """The entries of a task, by its name, one of its names in a model, or the beginning of its key."""
+    found = [t for t in tasks if _is_called(t, wanted)]
     if not found:
         known = ", ".join(sorted({t["name"] for t in tasks})[:8])
         raise TVMCException(f"{path}: there is no task {wanted!r}; there are: {known}")
     return found
+
+
+def _is_called(line: dict[str, Any], name: str) -> bool:
+    return name in (line["name"], *line["names"]) or bool(name and line["workload"].startswith(name))
 
 
 def _show_records(desk: Desk, database: Database, lines: Sequence[dict[str, Any]], limit: int) -> None:
@@ -260,12 +264,20 @@ def _named(name: str, path: Path) -> tuple[Database, Record]:
     records = database.records()
     found = [r for r in records if r.uid.startswith(name)]
     if not found:
-        names = {t["workload"]: t["name"] for t in database.tasks()}
-        best = best_of([r for r in records if names.get(r.workload) == name])
+        lines = {t["workload"]: t for t in database.tasks() if _is_called(t, name)}
+        if len(lines) > 1:
+            some = "\n".join(
+                f"  {key[:12]}  {t['name']}  {', '.join(t['nodes'])}".rstrip() for key, t in lines.items()
+            )
+            raise TVMCException(
+                f"{path}: {len(lines)} tasks are named {name!r}; give the node or the key of one:\n{some}"
+            )
+        best = best_of([r for r in records if r.workload in lines])
         found = [] if best is None else [best]
     if not found:
         raise TVMCException(
-            f"{path}: there is no record {name!r}; `tilewright db show {path} --task NAME` lists their ids"
+            f"{path}: there is no record {name!r}, and no record of a task or node of that name; "
+            f"`tilewright db show {path}` lists the tasks, and with `--task NAME` the ids of their records"
         )
     if len(found) > 1:
         some = ", ".join(r.uid[:12] for r in found[:4])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ..runtime.devices import Device
     from ..runtime.graph_module import GraphModule
-    from ..runtime.profiling import Report
+    from ..runtime.profiling import Profile
     from ..runtime.vm import VirtualMachine
 
 
@@ -133,7 +133,7 @@ class TVMCResult:
         self,
         outputs: Mapping[str, np.ndarray[Any, Any]] | None,
         times: BenchmarkResult | None = None,
-        profile: Report | None = None,
+        profile: Profile | None = None,
         filled: tuple[str, ...] = (),
     ) -> None:
         self.outputs, self.profile, self.filled = _Results(outputs or {}), profile, filled
@@ -162,13 +162,17 @@ class TVMCResult:
             return "no times were measured; run with benchmark=True"
         return str(self.times)
 
-    def __str__(self) -> str:
+    def text(self, profile: str = "") -> str:
+        """The results, the times, and a text for the profile."""
         lines = [f"{n}: {a.dtype}{list(a.shape)}{_extent(a)}" for n, a in self.outputs.items()]
         if self.times:
             lines += ["", self.format_times()]
-        if self.profile is not None:
-            lines += ["", str(self.profile)]
+        if profile:
+            lines += ["", profile]
         return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.text("" if self.profile is None else str(self.profile))
 
 
 def _extent(a: np.ndarray[Any, Any]) -> str:

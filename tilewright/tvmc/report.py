@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import prod
 from typing import Any
 
@@ -14,6 +14,7 @@ from ..relay.analysis import post_order
 from ..relay.backend.graph_form import graph_form
 from ..relay.backend.lower import inner_order, te_of
 from ..relay.backend.program import _is_view
+from ..relay.backend.work import nodes_of
 from ..relay.build_module import as_target, optimize
 from ..relay.expr import Call, Constant, Function
 from ..relay.interface import output_names
@@ -34,10 +35,20 @@ class Kernel:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     flops: float | None
+    nodes: tuple[str, ...] = ()  # of the source: the one that takes the time, then the others
 
     @property
     def name(self) -> str:
         return " + ".join(self.operators)
+
+    def has(self, text: str) -> bool:
+        """Whether a text is a part of the name of one of its nodes or operators."""
+        return any(text in name for name in (*self.nodes, *self.operators, self.label))
+
+    @property
+    def label(self) -> str:
+        """The name of its kernel and of its tuning task, without a number."""
+        return "fused_" + "_".join(name.replace(".", "_") for name in self.operators)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +67,11 @@ class ModelReport:
     @property
     def flops(self) -> float | None:
         return total(self.operators)
+
+    def only(self, text: str) -> ModelReport:
+        """The report of the operators and kernels whose nodes or operators have a text in their names."""
+        kept = [tuple(k for k in kernels if k.has(text)) for kernels in (self.operators, self.groups)]
+        return replace(self, operators=kept[0], groups=kept[1])
 
     def plain(self) -> dict[str, Any]:
         """The report as data."""
@@ -135,7 +151,7 @@ class _Counter:
         inner = [e for e in inner_order(fn) if isinstance(e, Call) and isinstance(e.op, RelayOp)]
         ins = tuple(_text(t) for p in fn.params for t in tensor_fields(p.checked_type))
         outs = tuple(_text(t) for t in tensor_fields(call.checked_type))
-        return Kernel(tuple(e.op.name for e in inner), ins, outs, self.flops(fn))
+        return Kernel(tuple(e.op.name for e in inner), ins, outs, self.flops(fn), tuple(nodes_of(fn)))
 
     def flops(self, fn: Function) -> float | None:
         key = str(fn)

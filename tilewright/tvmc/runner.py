@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from ..contrib.debugger.debug_executor import GraphModuleDebug
 from ..contrib.graph_executor import GraphModule
 from ..rpc.base import RPCError
 from ..rpc.client import connect, request_remote
 from ..runtime.devices import Device, device_api
 from ..runtime.devices import device as device_of
 from ..runtime.dtypes import ELEMENTS
-from ..runtime.profiler_vm import VirtualMachineProfiler
+from ..runtime.profiler import profile_model
 from .errors import TVMCException
 from .model import TVMCPackage, TVMCResult
 
@@ -130,7 +129,7 @@ def _run_graph(package: TVMCPackage, device: Device, request: _Request, timing: 
     made.run()
     outputs = {t.name: made.get_output(i).numpy() for i, t in enumerate(made.module.info.outputs)}
     times = made.benchmark(device, **timing.options()) if timing.benchmark else None
-    report = GraphModuleDebug(made.module).profile(number=timing.number) if timing.profile else None
+    report = profile_model(made, number=timing.number) if timing.profile else None
     return TVMCResult(outputs, times, report, filled)
 
 
@@ -187,7 +186,7 @@ def _run_machine(package: TVMCPackage, device: Device, request: _Request, timing
     times = machine.benchmark(device, **timing.options(), **values) if timing.benchmark else None
     report = None
     if timing.profile:
-        report = VirtualMachineProfiler(machine.exe, device).profile(number=timing.number, **values)
+        report = profile_model(machine, values, timing.number)
     return TVMCResult(outputs, times, report, filled)
 
 

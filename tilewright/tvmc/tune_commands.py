@@ -159,14 +159,23 @@ def _list(desk: Desk, name: str, found: Found) -> None:
     from ..tune.search.search import flop_of
 
     data: list[dict[str, Any]] = [
-        {"number": i, "name": t.name, "workload": t.workload, "weight": w, "flop": flop_of(t)}
+        {
+            "number": i,
+            "name": t.name,
+            "nodes": list(t.nodes),
+            "names": list(t.names),
+            "shapes": t.shapes,
+            "workload": t.workload,
+            "weight": w,
+            "flop": flop_of(t),
+        }
         for i, (t, w) in enumerate(found)
     ]
-    widest = max((len(t.name) for t, _ in found), default=0)
+    widest = max((len(t.title) for t, _ in found), default=0)
     lines = [f"{name}: {len(found)} tasks"]
     lines += [
-        f"{d['number']:4d}  {d['name']:{widest}}  {d['weight']} x {d['flop'] / 1e6:.2f} MFLOP  {d['workload'][:12]}"
-        for d in data
+        f"{i:4d}  {t.title:{widest}}  {w} x {flop_of(t) / 1e6:.2f} MFLOP  {t.workload[:12]}  {t.shapes}"
+        for i, (t, w) in enumerate(found)
     ]
     desk.result({"model": name, "tasks": data}, "\n".join(lines))
 
@@ -181,7 +190,7 @@ def _account(outcome: Outcome) -> list[str]:
         what = "its kernels" if some == len(outcome.tasks) else f"{some} of its {len(outcome.tasks)} kernels"
         head += f"; {what} take {time_text(after)}, untuned {time_text(before)}: {before / after:.2f} times as fast"
     lines = [head]
-    widest = max(len(t.name) for t in outcome.tasks)
+    widest = max(len(t.title) for t in outcome.tasks)
     for t in sorted(outcome.tasks, key=lambda t: -t.weight * t.best if math.isfinite(t.best) else 1.0):
         speed = "nothing measured"
         if math.isfinite(t.best):
@@ -190,7 +199,7 @@ def _account(outcome: Outcome) -> list[str]:
             )
         failed = ", ".join(f"{status} {n}" for status, n in sorted(t.failures.items()))
         why = t.error.splitlines()[0] if t.error else failed
-        lines.append(f"  {t.name:{widest}}  {t.weight:3d} x {speed}  {t.trials} trials  {why}".rstrip())
+        lines.append(f"  {t.title:{widest}}  {t.weight:3d} x {speed}  {t.trials} trials  {why}".rstrip())
     return lines
 
 

@@ -70,12 +70,13 @@ class ModelDisplay(Display):
 
     def _line(self, shares: Sequence[Allocation], p: Progress) -> str:
         done = sum(len(s.tuner.trials) for s in shares)
-        return "  ".join([f"{done}/{p.wanted}", p.task.name, speed_text(p), *self._state(shares, p.wanted)])
+        return "  ".join([f"{done}/{p.wanted}", p.task.title, speed_text(p), *self._state(shares, p.wanted)])
 
     def _table(self, shares: Sequence[Allocation]) -> Any:
         """The tasks that take the most of the model's time, as many as there is room for."""
         from rich import box
         from rich.table import Table
+        from rich.text import Text
 
         done, wanted = sum(len(s.tuner.trials) for s in shares), max(p.wanted for p in self._rows.values())
         room = max(3, self._screen.console.size.height - 8)
@@ -88,7 +89,7 @@ class ModelDisplay(Display):
         for key, p in weighted[:room]:
             calls, part = str(self._weights.get(key, 1)), f"{100 * p.trials / max(1, done):.0f}%"
             failed = failures_text(p.statuses)
-            table.add_row(p.task.name, calls, str(p.trials), part, speed_text(p), failed)
+            table.add_row(Text(p.task.title), calls, str(p.trials), part, speed_text(p), failed)
         if len(weighted) > room:
             table.add_row(f"and {len(weighted) - room} others")
         return table

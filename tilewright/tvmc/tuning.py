@@ -83,7 +83,8 @@ def model_tasks(
 
 
 def chosen_tasks(wanted: str, found: Found) -> Found:
-    """The tasks that are selected by number ("0,3-5") or by a part of the name ("conv2d,softmax"), or "all"."""
+    """The tasks that are selected by number ("0,3-5"), by a part of the name or of a node's name ("conv2d,layer1"), by
+    the name of a step in a profile, by the beginning of a key, or "all"."""
     if wanted.strip() in ("", "all"):
         return found
     picked: set[int] = set()
@@ -93,7 +94,11 @@ def chosen_tasks(wanted: str, found: Found) -> Found:
             first, last = int(numbers[1]), int(numbers[2] or numbers[1])
             mine = [i for i in range(first, last + 1) if i < len(found)]
         else:
-            mine = [i for i, (task, _) in enumerate(found) if part and part in task.name]
+            # A step of a profile or a node is one task; as a part of a name it may be many.
+            mine = [i for i, (task, _) in enumerate(found) if part != task.name and task.is_called(part)]
+            mine = mine or [
+                i for i, (t, _) in enumerate(found) if part and any(part in n for n in (t.name, *t.names))
+            ]
         if not mine:
             raise TVMCException(
                 f"--tasks {wanted}: {part!r} selects none of the {len(found)} tasks; `--tasks list` shows them"
@@ -122,6 +127,9 @@ class TaskAccount:
     record: str = ""
     failures: dict[str, int] = field(default_factory=dict)
     error: str = ""
+    nodes: tuple[str, ...] = ()
+    shapes: str = ""
+    title: str = ""
 
     @property
     def speedup(self) -> float:
@@ -183,6 +191,7 @@ def _account(
     task: Task, weight: int, share: Allocation | None, database: Database, machine: str
 ) -> TaskAccount:
     out = TaskAccount(task.name, task.workload, weight, flop=flop_of(task))
+    out.nodes, out.shapes, out.title = task.nodes, task.shapes, task.title
     record = database.best(task, machine)
     if record is not None:
         out.best, out.record = record.time, record.uid

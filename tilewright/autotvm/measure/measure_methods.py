@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ...cpus import usable_cpus
 from ...ir.errors import UnsupportedError
 from ...rpc.client import request_remote, servers_here
 from ...tune.errors import TuneError
@@ -24,7 +25,6 @@ from ...tune.measure.machines import cache_flush_bytes, fingerprint
 from ...tune.measure.measurer import MeasureInput as EngineInput
 from ...tune.measure.measurer import MeasureOptions, Measurer
 from ...tune.measure.measurer import MeasureResult as EngineResult
-from ...tune.measure.pool import usable_cores
 from ...tune.measure.running import Timing
 from ..task.space import InstantiationError
 from .measure import Builder, BuildResult, MeasureInput, MeasureResult, Runner
@@ -63,7 +63,7 @@ class LocalBuilder(Builder):
     ) -> None:
         super().__init__(timeout, n_parallel)
         self.user_build_kwargs = dict(build_kwargs or {})
-        self.workers = n_parallel or len(usable_cores())
+        self.workers = n_parallel or usable_cpus()
         self.n_parallel = max(_BATCH, self.workers)
         self.build_func = _build_name(build_func)
         self.do_fork, self.runtime = do_fork, runtime

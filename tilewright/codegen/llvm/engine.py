@@ -18,7 +18,7 @@ from ...runtime.jit import lock as _lock
 
 linking = new_in_child(threading.RLock())  # lazily generated code is generated once
 _POOL = Path(__file__).with_name("threadpool.ll")
-POOL_SYMBOLS = ("__tw_parallel_launch", "__tw_pool_limit", "__tw_memory")
+POOL_SYMBOLS = ("__tw_parallel_launch", "__tw_pool_limit", "__tw_memory", "__tw_quota")
 
 
 def llvm_version() -> tuple[str, ...]:

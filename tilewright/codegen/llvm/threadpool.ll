@@ -20,6 +20,11 @@
 ; memory for temporaries, which is kept for the next call when it is given back: fresh pages from the system cost
 ; more than many a kernel. Any thread may call these at any time.
 ;
+;   i64 __tw_quota
+;
+; how many CPUs the control groups of the process get at a time; 0 is not known yet, and read from the files of a
+; container's group when the pool starts. Python, which knows groups inside of groups, writes it before.
+;
 ; Lines that begin with ;@x86, ;@arm64, ;@linux or ;@other are for those targets only.
 
 @__tw_parallel_launch = global ptr @__tw_pool_launch
@@ -51,7 +56,11 @@
 @tw.home = internal global i32 -1                 ; the CPU that the workers were sent away from
 @tw.kept = internal global [16 x ptr] zeroinitializer, align 64  ; blocks that nobody uses
 @tw.held = internal global i64 0, align 64        ; bytes of these
+@__tw_quota = global i64 0
 @tw.variable = internal constant [23 x i8] c"TILEWRIGHT_NUM_THREADS\00"
+;@linux @tw.max = internal constant [23 x i8] c"/sys/fs/cgroup/cpu.max\00"
+;@linux @tw.share_of_cpu = internal constant [36 x i8] c"/sys/fs/cgroup/cpu/cpu.cfs_quota_us\00"
+;@linux @tw.period = internal constant [37 x i8] c"/sys/fs/cgroup/cpu/cpu.cfs_period_us\00"
 
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_detach(ptr)
@@ -70,6 +79,9 @@ declare noalias ptr @aligned_alloc(i64, i64)
 declare void @free(ptr)
 ;@linux declare i32 @sched_getaffinity(i32, i64, ptr)
 ;@linux declare i32 @sched_getcpu()
+;@linux declare i32 @open(ptr, i32, ...)
+;@linux declare i64 @read(i32, ptr, i64)
+;@linux declare i32 @close(i32)
 ;@linux declare i32 @pthread_setaffinity_np(ptr, i64, ptr)
 ;@other declare i64 @sysconf(i32)
 ;@x86 declare void @llvm.x86.sse2.pause()
@@ -104,7 +116,69 @@ entry:
   ret i64 %cpus
 }
 
-; How many threads: the environment's word, else one for each CPU.
+;@linux ; The text of a small file, which ends with 0; empty if there is no such file.
+;@linux define internal void @tw.text(ptr %path, ptr %text) nounwind {
+;@linux entry:
+;@linux   store i8 0, ptr %text
+;@linux   %file = call i32 (ptr, i32, ...) @open(ptr %path, i32 0)
+;@linux   %none = icmp slt i32 %file, 0
+;@linux   br i1 %none, label %done, label %look
+;@linux look:
+;@linux   %n = call i64 @read(i32 %file, ptr %text, i64 63)
+;@linux   %c = call i32 @close(i32 %file)
+;@linux   %some = icmp sgt i64 %n, 0
+;@linux   %size = select i1 %some, i64 %n, i64 0
+;@linux   %end = getelementptr inbounds i8, ptr %text, i64 %size
+;@linux   store i8 0, ptr %end
+;@linux   br label %done
+;@linux done:
+;@linux   ret void
+;@linux }
+
+; How many CPUs the process gets at a time, rounded up; 256 without a limit.
+define internal i64 @tw.quota() nounwind {
+entry:
+  %told = load i64, ptr @__tw_quota
+  %known = icmp sgt i64 %told, 0
+  br i1 %known, label %use, label %ask
+use:
+  ret i64 %told
+ask:
+;@linux   %text = alloca [64 x i8], align 8
+;@linux   %rest = alloca ptr, align 8
+;@linux   call void @tw.text(ptr @tw.max, ptr %text)
+;@linux   %first = load i8, ptr %text
+;@linux   %older = icmp eq i8 %first, 0
+;@linux   br i1 %older, label %groups, label %both
+;@linux both:
+;@linux   %share2 = call i64 @strtol(ptr %text, ptr %rest, i32 10)
+;@linux   %second = load ptr, ptr %rest
+;@linux   %period2 = call i64 @strtol(ptr %second, ptr null, i32 10)
+;@linux   br label %divide
+;@linux groups:
+;@linux   call void @tw.text(ptr @tw.share_of_cpu, ptr %text)
+;@linux   %share1 = call i64 @strtol(ptr %text, ptr null, i32 10)
+;@linux   call void @tw.text(ptr @tw.period, ptr %text)
+;@linux   %period1 = call i64 @strtol(ptr %text, ptr null, i32 10)
+;@linux   br label %divide
+;@linux divide:
+;@linux   %share = phi i64 [ %share2, %both ], [ %share1, %groups ]
+;@linux   %period = phi i64 [ %period2, %both ], [ %period1, %groups ]
+;@linux   %limited = icmp sgt i64 %share, 0
+;@linux   %timed = icmp sgt i64 %period, 0
+;@linux   %is_limit = and i1 %limited, %timed
+;@linux   br i1 %is_limit, label %limit, label %free
+;@linux limit:
+;@linux   %less = sub i64 %share, 1
+;@linux   %whole = udiv i64 %less, %period
+;@linux   %up = add i64 %whole, 1
+;@linux   ret i64 %up
+;@other   br label %free
+free:
+  ret i64 256
+}
+
+; How many threads: the environment's word, else one for each CPU that the process gets at a time.
 define internal i64 @tw.count(i64 %cpus) nounwind {
 entry:
   %text = call ptr @getenv(ptr @tw.variable)
@@ -119,7 +193,10 @@ use:
   %limited = select i1 %few, i64 %said, i64 256
   ret i64 %limited
 ask:
-  ret i64 %cpus
+  %quota = call i64 @tw.quota()
+  %fewer = icmp slt i64 %quota, %cpus
+  %both = select i1 %fewer, i64 %quota, i64 %cpus
+  ret i64 %both
 }
 
 ; A sleeping worker is often woken on the CPU of the one who wakes it, which is busy, and stays there for

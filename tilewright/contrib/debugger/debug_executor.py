@@ -11,19 +11,16 @@ A step is a kernel; its name is made of the operators in it.
 from __future__ import annotations
 
 import os
-import statistics
 from pathlib import Path
 from typing import Any
 
 from ...runtime.devices import Device
 from ...runtime.graph_module import GraphModule, executor_of
-from ...runtime.model import StepInfo
 from ...runtime.ndarray import NDArray, array
 from ...runtime.params import save_param_dict
-from ...runtime.profiling import Report, Row
+from ...runtime.profiler import ROUNDS, profile_model
+from ...runtime.profiling import KernelProfile, Profile
 from ...runtime.timing import BenchmarkResult, time_evaluator
-
-_ROUNDS = 5
 
 
 def create(
@@ -31,11 +28,6 @@ def create(
 ) -> GraphModuleDebug:
     """A debug executor for a graph and its library; the tensors of each run are written to the folder `dump_root`."""
     return GraphModuleDebug(executor_of(graph_json_str, libmod, device), device, graph_json_str, dump_root)
-
-
-def _row(step: StepInfo, seconds: float, outs: list[NDArray]) -> Row:
-    shapes = ", ".join(f"{o.dtype}{list(o.shape)}" for o in outs)
-    return Row(step.name, step.kernel, seconds, shapes)
 
 
 class GraphModuleDebug(GraphModule):
@@ -47,7 +39,7 @@ class GraphModuleDebug(GraphModule):
         super().__init__(module)
         self._dump_root = None if dump_root is None else Path(dump_root)
         self._kept: dict[str, list[NDArray]] = {}
-        self._times: list[Row] = []
+        self._times: list[KernelProfile] = []
 
     def run(self, number: int = 1, repeat: int = 1, **input_dict: Any) -> None:
         """Run step by step, each `number` times; results are kept, times are in `get_debug_result()`."""
@@ -58,7 +50,7 @@ class GraphModuleDebug(GraphModule):
             for step, call, outs in self.module.steps():
                 seconds = self.module.seconds_of(call, max(1, number))
                 self._kept[step.name] = [array(o) for o in outs]
-                self._times.append(_row(step, seconds, outs))
+                self._times.append(self.module.profile_of(step, seconds))
         if self._dump_root is not None:
             self._dump(self._dump_root)
 
@@ -66,23 +58,17 @@ class GraphModuleDebug(GraphModule):
         """Run the model in one piece, as without a debugger."""
         self.module.run()
 
-    def profile(self, collectors: Any = None, number: int = 1, **input_dict: Any) -> Report:
-        """Run and report the time of each step, in the median of some rounds through all of them.
+    def profile(
+        self, collectors: Any = None, number: int = 1, repeat: int = ROUNDS, **input_dict: Any
+    ) -> Profile:
+        """Run and report the time of each step, in the median of `repeat` rounds through all of them.
 
         Nothing is kept meanwhile: a copy between two steps would cool the caches, and let threads fall asleep.
         """
-        if input_dict:
-            self.set_input(**input_dict)
         self._kept = {}
-        self.module.run()  # caches warm
-        steps = list(self.module.steps())
-        with self.module.alone():
-            rounds = [
-                [self.module.seconds_of(call, max(1, number)) for _, call, _ in steps] for _ in range(_ROUNDS)
-            ]
-        times = [statistics.median(each) for each in zip(*rounds, strict=True)]
-        self._times = [_row(step, t, outs) for (step, _, outs), t in zip(steps, times, strict=True)]
-        return Report(tuple(self._times))
+        made = profile_model(self, input_dict, repeat, number)
+        self._times = list(made.kernels)
+        return made
 
     def run_individual(self, number: int, repeat: int = 1, *limits: Any, **options: Any) -> list[list[float]]:
         """The seconds that each step takes by itself, in order: `repeat` times the mean of `number` runs."""
@@ -135,7 +121,7 @@ class GraphModuleDebug(GraphModule):
 
     def get_debug_result(self, sort_by_time: bool = True) -> str:
         """The table of the last run."""
-        return Report(tuple(self._times)).table(sort_by_time)
+        return self.module.profile_from(tuple(self._times)).table(sort_by_time)
 
     def step_names(self) -> list[str]:
         """The names of the steps, in order."""
@@ -145,5 +131,5 @@ class GraphModuleDebug(GraphModule):
         os.makedirs(root, exist_ok=True)
         tensors = {f"{n}:{i}": a for n, each in self._kept.items() for i, a in enumerate(each)}
         (root / "output_tensors.params").write_bytes(save_param_dict(tensors))
-        (root / "times.json").write_text(Report(tuple(self._times)).json())
+        (root / "times.json").write_text(self.module.profile_from(tuple(self._times)).json())
         (root / "graph.json").write_text(self.module.module.get_graph_json())

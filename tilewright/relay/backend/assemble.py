@@ -24,6 +24,7 @@ from .kernel import Kernel
 from .program import Program, Step, Value
 from .scratch import fresh_name
 from .weights import Packers, Weights
+from .work import roof_of
 
 _MOST = 1000  # most arguments of a call from Python, minus weights and workspace
 
@@ -54,6 +55,8 @@ def assemble(
             [s.name, s.kernel, [[a.space, a.at, a.dtype, a.shape] for a in s.args], s.outputs, s.ahead]
             for s in steps
         ],
+        "work": [[s.nodes, kernels[i].work if i in kernels else None] for i, s in enumerate(program.steps)],
+        "roof": roof_of(target),
     }
     externals = [k.external for k in unique.values() if k.external is not None]
     if not target.has("aot_executor"):

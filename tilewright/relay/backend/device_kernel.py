@@ -37,7 +37,7 @@ def device_code(
     """
     own = scheduled_by_user(fn, constants, target, symbol)
     if own is not None:
-        (func, before, labels, names), about = own[0], f"the schedule of {own[1]}"
+        (func, before, labels, names, _), about = own[0], f"the schedule of {own[1]}"
         module = _kernels(func, symbol, target)
     else:
         before, func, labels, names = device_loops(fn, constants, target)

@@ -31,8 +31,9 @@ from ..op.registry import RelayOp
 from ..transform.offload import is_offloaded, why_on_host
 from ..transform.plan_devices import is_on_host
 from .fetch_ahead import FetchAhead
-from .lower import inner_order, lower_function, task_of_function
+from .lower import inner_order, loops_of, lower_function, task_of_function
 from .scratch import Scratch
+from .work import work_data
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,7 @@ class Kernel:
         ""  # the code generator that made it; its constants are then where they are among the inputs
     )
     external: Any = None  # the function of another engine that it calls
+    work: Any = None  # its operations and bytes, as expressions of its sizes: see work.py
 
     @property
     def about(self) -> Any:
@@ -105,7 +107,7 @@ class Kernel:
 
 # The fields of a kernel besides its code, as they are serialized: tuples, and plain values.
 _LISTS = ("labels", "constants", "scratch", "warnings")
-_PLAIN = ("symbol", "inside", "device", "on_host", "slots")
+_PLAIN = ("symbol", "inside", "device", "on_host", "slots", "work")
 
 
 def description(fn: Function) -> str:
@@ -229,6 +231,7 @@ def compile_kernel(job: Job, target: Target) -> Kernel:
         scratch.inside,
         tuple(told),
         slots=fetched.slots,
+        work=None if lowered.plain is None else work_data(lowered.plain),
     )
 
 
@@ -298,7 +301,8 @@ def _for_device(job: Job, target: Target) -> Kernel:
         name, host = f"{job.symbol}_pack", Target("llvm")
         with host:
             unit = unit_of(build(IRModule({name: before.with_attr("global_symbol", name)}), target=host))
-    return Kernel(job.symbol, _NOTHING, unit, labels, names, scratch, 0, tuple(told), code)
+    work = work_data(loops_of(job.fn, job.constants, target)[0])
+    return Kernel(job.symbol, _NOTHING, unit, labels, names, scratch, 0, tuple(told), code, work=work)
 
 
 @contextmanager

@@ -38,6 +38,7 @@ class Lowered(NamedTuple):
     before: PrimFunc | None
     labels: tuple[str, ...]
     constants: tuple[str, ...]  # the names of the constants, in the order of the parameters
+    plain: PrimFunc | None = None  # the loops before they were scheduled, for the figures of profiles
 
 
 def inner_order(fn: Function) -> list[Any]:
@@ -226,10 +227,11 @@ def scheduled_by_user(
         raise BuildError(
             f"{at.op.name}: the schedule of {chosen.name} returns {type(sch).__name__} and must return a te.Schedule"
         )
-    func = sch.to_prim_func([*inputs, *outputs, *scalar_sizes(fn)], symbol)
+    params: list[Any] = [*inputs, *outputs, *scalar_sizes(fn)]
+    func = sch.to_prim_func(params, symbol)
     names = _names_of(func, constants)
     func, labels = _constants_last(func, names)
-    return Lowered(func, None, labels, names), chosen.name
+    return Lowered(func, None, labels, names, te.create_prim_func(params)), chosen.name
 
 
 def _constants_last(func: PrimFunc, names: Sequence[str]) -> tuple[PrimFunc, tuple[str, ...]]:
@@ -286,10 +288,10 @@ def lower_function(
     func, names = loops_of(fn, constants, target)
     func = func.with_attr("global_symbol", symbol)
     if plain:
-        return Lowered(func, None, (), ())
+        return Lowered(func, None, (), (), func)
     with unasked():
         made = auto_schedule(func, target, constants=names, record=record).mod[symbol]
     if not names:
-        return Lowered(made, None, (), ())
+        return Lowered(made, None, (), (), func)
     before, rest, labels = split_constants(made, frozenset(names))
-    return Lowered(rest, before, tuple(labels), names)
+    return Lowered(rest, before, tuple(labels), names, func)

@@ -20,6 +20,7 @@ from .external import is_external
 from .graph_form import USE_MACHINE
 from .lower import field_range, inner_order, lift_constants, missing_computes
 from .memory_plan import ALIGNMENT, Lifetime, arena_peak, plan_arena
+from .work import nodes_of
 
 
 @dataclass(eq=False, slots=True)
@@ -53,6 +54,7 @@ class Step:
     outputs: list[Value]
     name: str = ""
     span: Any = None
+    nodes: list[str] = field(default_factory=list)  # of the source: see work.py
     scratch: list[Storage] = field(default_factory=list)  # workspaces of the kernel
 
     @property
@@ -175,7 +177,7 @@ class _Builder:
         for v in inputs:
             v.storage.last = len(self.steps)
         self.storages += [v.storage for v in outputs]
-        self.steps.append(Step(fn, inputs, outputs, span=e.span))
+        self.steps.append(Step(fn, inputs, outputs, span=e.span, nodes=nodes_of(e.op)))
         return outputs
 
     def results(self, values: list[Value]) -> list[Value]:

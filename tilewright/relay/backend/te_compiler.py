@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...codegen.llvm.objects import cache_of_this_build
+from ...cpus import usable_cpus
 from ...forks import new_in_child
 from ...ir.errors import BuildError, InternalError, TVMError
 from ...target import Target
@@ -103,7 +104,7 @@ def _warned(made: dict[str, Kernel]) -> dict[str, Kernel]:
 def _compiled(
     jobs: list[Job], target: Target, advance: Callable[[Job], None], lenient: bool
 ) -> Iterator[tuple[Job, bytes | TVMError]]:
-    workers = min(_cores(), len(jobs))
+    workers = min(usable_cpus(), len(jobs))
     if workers < 2 or len(jobs) <= _FEW or not _can_fork():
         for job in jobs:
             advance(job)
@@ -189,13 +190,6 @@ def _weight(job: Job) -> int:
     return 10 * len(job.constants) + job.label.count("_")
 
 
-def _cores() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except (AttributeError, OSError):
-        return os.cpu_count() or 1
-
-
 def _can_fork() -> bool:
     return (
         "fork" in multiprocessing.get_all_start_methods()
@@ -211,14 +205,22 @@ def _progress(total: int) -> Iterator[Callable[[Job], None]]:
         yield lambda job: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     columns: list[Any] = [
         TextColumn("compiling"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TextColumn("{task.description}"),
+        TimeRemainingColumn(),
+        TextColumn("left  {task.description}"),
     ]
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=total)

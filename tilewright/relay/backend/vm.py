@@ -27,8 +27,10 @@ from ...runtime.dtypes import ELEMENTS
 from ...runtime.external import attach
 from ...runtime.module import Module
 from ...runtime.ndarray import NDArray, empty
+from ...runtime.profiling import parse_roof
 from ...runtime.vm import VM, Executable
-from ...runtime.vm_code import FunctionCode, Interface, Program
+from ...runtime.vm_code import FunctionCode, Interface, Program, site_of
+from ...runtime.vm_verify import parse_work
 from ...target import Target
 from ..analysis import post_order
 from ..binding import bind
@@ -52,6 +54,7 @@ from .te_compiler import compile_all
 from .vm_emit import Emitter, PendingOpen, PendingRun
 from .vm_tidy import FIELDS, tidy
 from .weights import Packers
+from .work import roof_of
 
 _SMALL = 64  # most elements of a tensor of sizes, which may determine the shape of a result
 
@@ -191,7 +194,10 @@ class _Assembly:
                 FunctionCode(f.name, f.params, f.captures, tidy(self.completed(f.body), f.captures))
             )
         constants = [(c.dtype, c.shape) for c in self.constants]
-        return Program(functions, list(self.order), constants, self.interface)
+        work = [None if k.work is None else parse_work(k.work, k.symbol) for k in self.used()]
+        nodes = {site_of(p.function, p.outs): p.nodes for p in self.emitter.pending if p.nodes}
+        roof = parse_roof(roof_of(self.target))
+        return Program(functions, list(self.order), constants, self.interface, nodes, work, roof)
 
     def used(self) -> list[Kernel]:
         """The kernels that the program calls."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...ir.errors import BuildError, TVMError
-from ...ir.expr import Add, Cast, FloorDiv, FloorMod, IntImm, Max, Min, Mul, PrimExpr, SizeVar, Sub
+from ...ir.expr import PrimExpr, SizeVar
 from ...ir.expr import Var as TirVar
 from ...ir.module import GlobalVar
 from ...runtime.shape_functions import SHAPE_FUNCTIONS
@@ -40,13 +40,14 @@ from ..transform.fuse_ops import is_primitive
 from ..ty import Any as AnySize
 from ..ty import FuncType, TensorType, TupleType, TypeCall, substituted, tensor_fields
 from ..visitor import flow_inputs
+from .dims import dim_of
 from .external import is_external
 from .lower import inner_order
 from .program import _is_view
 from .vm_cases import Case, Check, Site, find_cases, replaced
 from .vm_data import constructor_function, form_of
+from .work import nodes_of
 
-_OPS = {Add: "+", Sub: "-", Mul: "*", FloorDiv: "//", FloorMod: "%", Min: "min", Max: "max"}
 _DEEP = 40  # most nested branches
 
 
@@ -72,6 +73,8 @@ class PendingRun:
     outs: list[Any]
     extras: list[Any]
     name: str
+    function: int = 0  # the number of the function that calls it
+    nodes: list[str] = field(default_factory=list)  # of the source
     group: Any = None  # the kernels that are compiled together at the first call of one of them
 
 
@@ -110,22 +113,6 @@ class _Block:
 
     def size(self, text: str) -> int | None:
         return next((b.sizes[text] for b in self.upward() if text in b.sizes), None)
-
-
-def dim_of(size: Any) -> Any:
-    """A size as a dimension of the program: an integer, `s3`, or an expression as a list."""
-    if isinstance(size, int):
-        return int(size)
-    if isinstance(size, IntImm):
-        return int(size.value)
-    if isinstance(size, TirVar):
-        return size.name
-    if isinstance(size, Cast):
-        return dim_of(size.value)
-    op = _OPS.get(size.__class__)
-    if op is None:
-        raise TVMError(f"a tensor has the size `{size}`, which the virtual machine cannot compute")
-    return [op, dim_of(size.a), dim_of(size.b)]
 
 
 _Place = tuple[list[int], list[TensorType]]  # the registers of a call's tensors, and their types
@@ -672,7 +659,7 @@ class FunctionBuilder:
         rows = [[r, str(t.dtype), [self.dim(d, block) for d in t.shape]] for r, t in outs]
         inputs = [[self.dim(d, block) for d in t.shape] for t in kinds]
         extras = [self.dim(d, block) for d in case.extras]
-        pending = PendingRun(case, args, inputs, rows, extras, _label(e.op))
+        pending = PendingRun(case, args, inputs, rows, extras, _label(e.op), self.number, nodes_of(e.op))
         self.emitter.pending.append(pending)
         block.body.append(["run", pending])
 

@@ -7,6 +7,7 @@ from typing import Any, TypeGuard
 
 from ...ir.module import GlobalVar, IRModule
 from ...ir.op import CallEffectKind, Op
+from ...ir.span import at_span
 from ...ir.transform import ModulePass, Pass, PassContext, PassInfo, register_pass, snake
 from ..adt import Match
 from ..expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var, const, set_checked_type
@@ -182,10 +183,11 @@ def typed_pass(
 
         def work(mod: IRModule, ctx: PassContext) -> IRModule:
             typed = infer_module(mod) if needs_types else mod
-            if whole_module:
-                made: Any = function(typed, *args, **kwargs)
-            else:
-                made = typed.map_functions(one)
+            with at_span(None):
+                if whole_module:
+                    made: Any = function(typed, *args, **kwargs)
+                else:
+                    made = typed.map_functions(one)
             return infer_module(made)
 
         made = ModulePass(work, info)

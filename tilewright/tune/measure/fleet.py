@@ -39,6 +39,7 @@ from importlib import metadata
 from typing import Any
 
 from ...backends import kinds_with
+from ...cpus import usable_cpus
 from ...ir.serialize import load_json, save_json
 from ...runtime.devices import Device
 from ...target import Target
@@ -58,7 +59,6 @@ from .measurer import (
     is_exact,
     with_reproducer,
 )
-from .pool import usable_cores
 
 _CHANCES = 3  # a job is given up when this many workers were lost over it
 _LATE = 900.0  # seconds without an answer after which a worker counts as lost
@@ -97,7 +97,7 @@ def hello(kind: str = "", dask_worker: Any = None) -> dict[str, Any]:
         "fingerprint": fingerprint(machine),
         "versions": versions,
         "resources": tags,
-        "cores": len(usable_cores()),
+        "cores": usable_cpus(),
         "target": str(Target.from_device(Device(Device.STR2MASK[kind], 0))) if there else "",
     }
 

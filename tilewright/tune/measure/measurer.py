@@ -27,6 +27,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ...cpus import affinity, usable_cpus
 from ...ir.expr import BufferLoad, Call
 from ...ir.function import PrimFunc
 from ...ir.functor import pre_order
@@ -42,7 +43,7 @@ from ..workload import Task, stable_key
 from .artifact import Artifact
 from .building import DEFAULT_BUILD, TASKS
 from .checking import make_inputs, tolerance_of
-from .pool import Died, Overdue, Worker, first_ready, usable_cores
+from .pool import Died, Overdue, Worker, first_ready
 from .reproduce import write_reproducer
 from .running import Timing, Value, Values, mapped
 
@@ -201,7 +202,7 @@ class Measurer:
 
     def __init__(self, options: MeasureOptions | None = None) -> None:
         self.options = options or MeasureOptions()
-        count = self.options.builders or len(self.options.cores or usable_cores())
+        count = self.options.builders or len(self.options.cores or ()) or usable_cpus()
         memory = [str(self.options.memory)]
         self._builders = [Worker("build", memory) for _ in range(max(1, count))]
         self._runner: Worker | None = None
@@ -416,7 +417,7 @@ class Measurer:
 
     def _runner_for(self, task: Task) -> Worker:
         """The process that runs, with as many cores as the target of the task and enough memory for its data."""
-        there = usable_cores()
+        there = affinity()
         if not task.target.is_cpu:
             return self._device_runner(task.target.kind.name, self.options.cores or tuple(there))
         cores = self.options.cores or tuple(there[-task.target.num_cores :])

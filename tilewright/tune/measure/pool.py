@@ -26,14 +26,6 @@ _PATIENCE = 8.0  # the limit of wall time, as a multiple of the limit of process
 _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 
-def usable_cores() -> list[int]:
-    """The cores that this process may run on."""
-    try:
-        return sorted(os.sched_getaffinity(0))
-    except (AttributeError, OSError):
-        return list(range(os.cpu_count() or 1))
-
-
 class Died(Exception):
     """A process ended before it answered; the text says how."""
 

@@ -106,7 +106,7 @@ class Record:
             seed=seed,
             origin=origin,
             created=time.time(),
-            extra=dict(extra or {}),
+            extra={**_names_in_model(inp.task), **(extra or {})},
             uid=uuid.uuid4().hex,
             trusted=True,
         )
@@ -135,6 +135,11 @@ class Record:
         return MeasureResult(
             Status(self.status), self.seconds, self.error, self.build_seconds, 0.0, self.ratio, self.trace
         )
+
+
+def _names_in_model(task: Task) -> dict[str, list[str]]:
+    """The names of a task that a record keeps, so that a person finds it by them."""
+    return {"nodes": list(task.nodes), "names": list(task.names)} if task.names else {}
 
 
 def best_of(records: Sequence[Record]) -> Record | None:
@@ -457,8 +462,14 @@ class Database:
                     "records": 0,
                     "ok": 0,
                     "best": math.inf,
+                    "nodes": [],
+                    "names": [],
                 },
             )
+            for kind in ("nodes", "names"):
+                known = r.extra.get(kind)
+                if isinstance(known, list):  # of a file, which may hold anything
+                    line[kind] += [n for n in map(str, known) if n not in line[kind]]
             line["records"] += 1
             line["ok"] += r.ok
             line["best"] = min(line["best"], r.time)
@@ -466,7 +477,7 @@ class Database:
 
     def show(self) -> str:
         """`tasks` as text."""
-        head = ("name", "workload", "target", "machine", "records", "ok", "best")
+        head = ("name", "workload", "target", "machine", "records", "ok", "best", "nodes")
         rows = [head] + [
             (
                 t["name"],
@@ -476,6 +487,7 @@ class Database:
                 str(t["records"]),
                 str(t["ok"]),
                 f"{t['best'] * 1e6:.1f} us" if math.isfinite(t["best"]) else "-",
+                ", ".join(t["nodes"]),
             )
             for t in self.tasks()
         ]

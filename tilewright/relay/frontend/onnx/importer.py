@@ -301,7 +301,7 @@ class Importer:
         inputs = [self.lookup(i, scope, label) if i else None for i in proto.input]
         self.scopes.append(scope)
         try:
-            with at_node(label, self.name):
+            with at_node(label, self.name, proto.name or next(filter(None, proto.output), proto.op_type)):
                 results = self.convert(proto, inputs)
         except (FrontendError, RecursionError) as error:
             raise self.blame(error, label) from error

@@ -397,7 +397,7 @@ class _Importer:
     def blamed(self, node: Any, work: Callable[[], Any]) -> Any:
         """The result of `work`; an error names the call and its location in the model."""
         try:
-            with at_node(f"{_label(node)} in {_where(node)}"):
+            with at_node(f"{_label(node)} in {_where(node)}", path=_path(node)):
                 return work()
         except FrontendError as error:
             if str(error).startswith("aten"):
@@ -476,6 +476,13 @@ def _where(node: Any) -> str:
     path, kind = stack[-1]
     name = kind if isinstance(kind, str) else kind.__qualname__
     return f"{path or 'the model'} ({name.rpartition('.')[2]})"
+
+
+def _path(node: Any) -> str:
+    """The path of the module that a node comes from, or the node's name: `encoder.layer.0.attention.self`."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    path = str(stack[-1][0]) if stack else ""
+    return path.removeprefix("L['self'].") or str(node.name)
 
 
 def _is_number(val: Any) -> bool:
