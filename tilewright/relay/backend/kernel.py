@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -196,12 +197,18 @@ def producer() -> tuple[str, ...]:
     """The versions that determine the code, including a hash of the compiler's own sources."""
     from ...codegen.llvm.engine import llvm_version
 
-    root = Path(__file__).parents[2]
-    found = []
-    for path in sorted(root.rglob("*.py")):
-        stat = path.stat()
-        found.append(f"{path.relative_to(root)} {stat.st_size} {stat.st_mtime_ns}")
-    return (VERSION, *llvm_version(), digest(*found))
+    found: list[str] = []
+    folders = [str(Path(__file__).parents[2])]
+    start = len(folders[0]) + 1
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir():
+                    folders.append(entry.path)
+                elif entry.name.endswith(".py"):
+                    stat = entry.stat()
+                    found.append(f"{entry.path[start:]} {stat.st_size} {stat.st_mtime_ns}")
+    return (VERSION, *llvm_version(), digest(*sorted(found)))
 
 
 def compile_kernel(job: Job, target: Target) -> Kernel:

@@ -23,11 +23,13 @@ from .lower import loops_of, te_of
 from .te_compiler import compile_all
 
 _ready: Final[dict[str, Any]] = {}
+_evaluated: Final[dict[str, Any]] = {}  # by description: the function over NumPy, or None
 
 
 def forget() -> None:
     """Forget the functions that were compiled so far."""
     _ready.clear()
+    _evaluated.clear()
 
 
 @lru_cache(maxsize=1)
@@ -50,8 +52,11 @@ def kernels_of(functions: Sequence[Function]) -> dict[Function, Any]:
     """
     target = Target("llvm")
     with target:
-        found = {fn: _by_numpy(fn) for fn in functions}
-    evaluated = {fn: function for fn, function in found.items() if function is not None}
+        texts = {fn: description(fn) for fn in functions}
+        for fn, text in texts.items():
+            if text not in _evaluated:
+                _evaluated[text] = _by_numpy(fn)
+    evaluated = {fn: _evaluated[text] for fn, text in texts.items() if _evaluated[text] is not None}
     if len(evaluated) == len(functions):
         return evaluated
     jobs = {fn: job_of(fn, (), target, plain=True) for fn in functions if fn not in evaluated}

@@ -27,7 +27,6 @@ from ...runtime.devices import Device, cpu
 from ...runtime.errors import TVMError
 from ...runtime.executor import Executor
 from ...runtime.model import ModelInfo, TensorInfo
-
 from ...runtime.ndarray import NDArray, empty, zeros
 from ...runtime.registry import PackedFunc
 from ...runtime.turns import Turns
