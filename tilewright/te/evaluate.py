@@ -281,10 +281,11 @@ def _summed(a: Any, b: Any, sizes: Sequence[int], n: int, kind: Any) -> Any:
     for at in np.ndindex(*a.shape[n:]):
         x, y = a[(..., *at)], b[(..., *at)]
         if out is None:
-            out = x * y
+            out = np.asarray(x * y)
             place = np.empty_like(out)
         else:
-            np.add(out, np.multiply(x, y, out=place), out=out)
+            np.multiply(x, y, out=place)
+            np.add(out, place, out=out)
     return np.broadcast_to(out, tuple(sizes[:n]))
 
 

@@ -137,7 +137,7 @@ class Workers:
         here = target if target.is_cpu else Target("llvm")
         _ = here.cpu  # detected once, before the fork
         context = multiprocessing.get_context("fork")
-        turn = context.Value("i", 0)
+        turn = self._turn = context.Value("i", 0)  # shared as long as this object holds it
         self.processes: list[Any] = []
         self._sources: list[Any] = []
         for _number in range(min(_cores(), len(self.jobs))):

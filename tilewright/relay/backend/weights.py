@@ -26,18 +26,23 @@ class Packers:
         self.units = [k.before for k in kernels.values() if k.before is not None]
         self._module: Module | None = None
 
-    def run(self, unit: Unit, arrays: Mapping[str, Any], places: Mapping[str, NDArray]) -> None:
-        """Pack constants into `places`, both by name."""
+    def run(
+        self, unit: Unit, arrays: Mapping[str, Any], places: Mapping[str, NDArray] | None = None
+    ) -> dict[str, NDArray]:
+        """The packed constants, by name: in `places` if they have one there, else in new memory."""
         if self._module is None:
             self._module = _module_of(self.units)
         (about,) = unit.functions
-        args = []
+        args, made = [], dict(places or {})
         for p in about["params"]:
             found = arrays.get(p["name"])
             if found is None:
-                found = places.get(p["name"])
-            args.append(zeros(p["shape"], p["dtype"]) if found is None else found)
+                found = made.get(p["name"])
+            if found is None:
+                found = made[p["name"]] = zeros(p["shape"], p["dtype"])
+            args.append(found)
         self._module.get_function(about["name"])(*args)
+        return made
 
 
 def _module_of(units: list[Unit]) -> Module:
