@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -108,6 +109,17 @@ def test_integers_divide_as_compiled_code_does() -> None:
     a = np.array([-7, -2, -1, 0, 3, 7], "int32")
     for f in (te.floordiv, te.floormod, te.truncdiv, te.truncmod):
         both([A], te.compute((6,), lambda i, f=f: f(A[i], 3)), a)
+
+
+def test_erf_of_few_and_of_many() -> None:
+    for n in (5, 5000):
+        A = te.placeholder((n,), name="A")
+        at = np.linspace(-7, 7, n, dtype="float32")
+        at[n // 2 :] *= np.float32(1e-3)
+        found = Evaluation([A], [te.compute((n,), lambda i, A=A: te.erf(A[i]))])([at])[0]
+        want = [math.erf(v) for v in at]
+        assert found.dtype == "float32"
+        np.testing.assert_allclose(found, want, rtol=3e-7)
 
 
 def test_what_is_exact() -> None:
