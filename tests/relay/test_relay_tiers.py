@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from test_relay_build import run, small_net
 import tilewright as tvm
 from tilewright import relay
 from tilewright.contrib import graph_executor
-from tilewright.relay.backend import te_compiler
+from tilewright.relay.backend import te_compiler, tiers
 from tilewright.relay.backend.tiers import TieredExecutor, TieredModule
+from tilewright.te import evaluate
 
 W = np.linspace(-1, 1, 12, dtype="float32").reshape(3, 4)
 X = np.linspace(-1, 1, 8, dtype="float32").reshape(2, 4)
@@ -133,6 +135,39 @@ def test_functions_that_numpy_cannot_evaluate_are_compiled_as_loops(held: Held) 
     lib = built(tvm.IRModule.from_expr(relay.Function([x], relay.nn.relu(x))))
     value = np.array([-1, 0, 2, 3], "float16")
     np.testing.assert_array_equal(run(lib, x=value)[0], np.maximum(value, 0))
+
+
+def test_products_that_numpy_cannot_compute_have_no_first_tier(held: Held) -> None:
+    held.release()
+    x, w = (relay.var(n, shape=(4, 4), dtype="float16") for n in "xw")
+    lib = built(tvm.IRModule.from_expr(relay.Function([x, w], relay.nn.dense(x, w))))
+    assert not isinstance(lib, TieredModule)
+
+
+def test_what_would_take_too_much_memory_waits_for_the_kernels(
+    held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lib = built(dense())
+    module = graph_executor.GraphModule(lib["default"](tvm.cpu(0)))
+    monkeypatch.setattr(evaluate, "_LARGEST", 4)
+    threading.Timer(0.2, held.release).start()
+    module.run(x=X)
+    assert lib.is_final
+    np.testing.assert_allclose(module.get_output(0).numpy(), np.maximum(X @ W.T, 0), rtol=1e-6)
+    module.run(x=-X)
+    np.testing.assert_allclose(module.get_output(0).numpy(), np.maximum(-X @ W.T, 0), rtol=1e-6)
+
+
+def test_threads_have_executors_of_their_own(held: Held) -> None:
+    lib = built(dense())
+    before = tiers._blas()[0]() if tiers._blas() else 0
+    values = [X * k for k in range(1, 5)]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda v: run(lib, x=v)[0], values))
+    for v, got in zip(values, found, strict=True):
+        np.testing.assert_allclose(got, np.maximum(v @ W.T, 0), rtol=1e-6)
+    assert not lib.is_final
+    assert before == (tiers._blas()[0]() if tiers._blas() else 0)
 
 
 def test_unknown_inputs_and_other_devices_are_refused(held: Held) -> None:

@@ -61,7 +61,7 @@ from .tensor import ComputeOp, Operation, PlaceholderOp, Tensor
 
 __all__ = ["Evaluation", "NotEvaluated"]
 
-_LARGEST: Final = 1 << 27  # elements of an array in between
+_LARGEST: Final = 1 << 26  # most elements of an array in between
 _STEPS: Final = (
     128  # a reduction over more points than these is one call of NumPy, whatever memory that takes
 )
@@ -75,7 +75,10 @@ class NotEvaluated(TensorExpressionError):
 
 
 class Evaluation:
-    """The results of tensor expressions as a function of arrays: those of `inputs`, in order."""
+    """The results of tensor expressions as a function of arrays: those of `inputs`, in order.
+
+    What NumPy has no counterpart for is refused here; what would take too much memory, when it is called.
+    """
 
     def __init__(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
@@ -489,7 +492,7 @@ _HANDLERS: Final[dict[type[Any], Callable[[_Part, Any], Any]]] = {
 def _erf_table() -> tuple[Any, Any]:
     """erf at points so close that a straight line between two is off by less than 1e-8."""
     at = np.linspace(-6, 6, 12 * 4096 + 1)
-    return at, np.frompyfunc(math.erf, 1, 1)(at).astype(np.float64)
+    return at, np.array([math.erf(v) for v in at.tolist()])
 
 
 def _erf(x: Any) -> Any:

@@ -155,9 +155,10 @@ class Workers:
         sources = list(self._sources)
         try:
             while left and sources:
-                for source in wait(sources):
+                ready: list[Any] = wait(sources)
+                for source in ready:
                     try:
-                        number, result = source.recv()  # type: ignore[union-attr]
+                        number, result = source.recv()
                     except EOFError:
                         sources.remove(source)
                         continue

@@ -13,15 +13,18 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
+from importlib import import_module
 from typing import Any
 from weakref import WeakSet
 
 import numpy as np
 
+from ...forks import new_in_child
 from ...ir.module import IRModule
 from ...runtime.devices import Device, cpu
 from ...runtime.errors import TVMError
@@ -32,9 +35,10 @@ from ...runtime.registry import PackedFunc
 from ...runtime.turns import Turns
 from ...target import Target
 from ...te.evaluate import Evaluation, NotEvaluated
+from ..op.registry import OpPattern
 from .executor import Executor as ExecutorKind
 from .executor_factory import ExecutorFactoryModule
-from .kernel import Job, Kernel
+from .kernel import Job, Kernel, operators
 from .lower import te_of
 from .program import Program, Step, Storage, Value
 from .te_compiler import Workers, can_fork, from_cache, kept, warned
@@ -51,20 +55,23 @@ def tiered(
     about: tuple[str, IRModule, ExecutorKind],
 ) -> ExecutorFactoryModule | None:
     """A model with a first tier, whose kernels `finish` makes the final model of, under `settings`; None if there is
-    nothing to wait for, or no way to compile meanwhile."""
+    nothing to wait for, no way to compile meanwhile, or a product that NumPy cannot compute."""
     made, missing = from_cache(list(jobs.values()))
     if not missing or not can_fork():
         return None
+    try:
+        first = FirstTier(program, jobs)
+    except NotEvaluated:
+        return None
     # Before NumPy computes: workers must be forked while no thread of its BLAS runs.
     compilation = _Compilation(Workers(missing, target, background=True), made, settings, finish)
-    first = FirstTier(program, jobs)
     compilation.start()
     return TieredModule(first, compilation, about, target)
 
 
 class FirstTier:
-    """A model evaluated by NumPy, a step at a time; functions that NumPy has no counterpart for are compiled as plain
-    loops."""
+    """A model evaluated by NumPy, a step at a time. Functions that NumPy has no counterpart for are compiled as plain
+    loops, unless they are products or reductions, which would take long."""
 
     def __init__(self, program: Program, jobs: Mapping[int, Job]) -> None:
         self.steps, self.outputs, self.names = program.steps, program.outputs, program.output_names
@@ -76,6 +83,8 @@ class FirstTier:
                 try:
                     found[job.key] = Evaluation(*te_of(job.fn))
                 except NotEvaluated:
+                    if any(op.pattern > OpPattern.INJECTIVE for op in operators(job.fn)):
+                        raise
                     plain[job.key] = job.fn
         if plain:
             from .single import kernels_of
@@ -132,11 +141,10 @@ class _Loops:
 @lru_cache(maxsize=1)
 def _blas() -> tuple[Any, Any] | None:
     """The functions that get and set the number of threads of NumPy's BLAS, if it is one that has them."""
-    from numpy._core import _multiarray_umath
-
     try:
-        library = ctypes.CDLL(_multiarray_umath.__file__)
-    except OSError:
+        # the extension that NumPy links with its BLAS
+        library = ctypes.CDLL(str(import_module("numpy._core._multiarray_umath").__file__))
+    except (OSError, ImportError):
         return None
     for name in ("scipy_openblas_{}_num_threads64_", "scipy_openblas_{}_num_threads", "openblas_{}_num_threads64_",
                  "openblas_{}_num_threads"):  # fmt: skip
@@ -147,6 +155,10 @@ def _blas() -> tuple[Any, Any] | None:
     return None
 
 
+_computing: list[int] = []  # for each first tier that runs now, the number of threads before it
+_lock = new_in_child(threading.Lock())
+
+
 @contextmanager
 def _one_thread() -> Iterator[None]:
     """NumPy's BLAS on one thread: the other cores compile, and its threads would spin for them."""
@@ -155,12 +167,18 @@ def _one_thread() -> Iterator[None]:
         yield
         return
     count, use = found
-    before = int(count())
-    use(1)
+    with _lock:
+        _computing.append(int(count()))
+        use(1)
     try:
         yield
     finally:
-        use(before)
+        with _lock:
+            if len(_computing) == 1:
+                use(_computing[0])
+                _computing.clear()
+            else:
+                _computing.pop()
 
 
 class _Compilation:
@@ -177,6 +195,7 @@ class _Compilation:
         self.result: ExecutorFactoryModule | None = None
         self.error: BaseException | None = None
         self.over = threading.Event()
+        self._process = os.getpid()
         self._thread = threading.Thread(target=self._work, name="tilewright-tiers", daemon=True)
         _running.add(self)
 
@@ -196,7 +215,9 @@ class _Compilation:
             self.over.set()
 
     def stop(self) -> None:
-        """End it; for the end of this process."""
+        """End it; for the end of this process. A fork of it leaves the workers alone."""
+        if os.getpid() != self._process:
+            return
         self.workers.kill()
         if self._thread.is_alive():
             self._thread.join(5)
@@ -297,20 +318,23 @@ class TieredExecutor(Executor):
 
     def finish(self) -> None:
         """Change to the compiled model, when it is there."""
-        if self._first is None:
-            return
-        module = self.module.wait()
-        self._change()
         if self._first is not None:
-            inputs, outputs = self._inputs, self._outputs
-            self._attach(module)
-            self._inputs, self._outputs = inputs, outputs
-            self._first = self._made = None
+            self.module.wait()
+            self._change()
+            self._take_over()
+
+    def _take_over(self) -> None:
+        inputs, outputs = self._inputs, self._outputs
+        self._attach(self.module.wait())
+        self._inputs, self._outputs = inputs, outputs
+        self._first = self._made = None
 
     def run(self, **inputs: Any) -> None:
         if self._first is not None and self.module.is_final:
             self.finish()
         super().run(**inputs)
+        if self._first is None and self._made is None:
+            self._change()  # the run itself changed to the compiled model
 
     def _bound(self) -> Callable[[], Any]:
         return super()._bound() if self._first is None else self._answer
@@ -319,7 +343,12 @@ class TieredExecutor(Executor):
         """Run the first tier."""
         first = self._first
         assert first is not None
-        found = first.run([np.asarray(a) for a in self._inputs])
+        try:
+            found = first.run([np.asarray(a) for a in self._inputs])
+        except NotEvaluated:  # too much memory
+            self._take_over()
+            super()._bound()()
+            return
         for place, value in zip(self._outputs, found, strict=True):
             np.asarray(place)[...] = value
 
