@@ -188,7 +188,8 @@ def test_kernels_in_the_cache_leave_nothing_to_wait_for(
     first = built(dense())
     assert isinstance(first, TieredModule)
     first.wait()
-    assert not isinstance(built(dense()), TieredModule)
+    second = built(dense())
+    assert not isinstance(second, TieredModule) and second.is_final and second.wait() is second
 
 
 def test_off_by_default_and_for_other_machines() -> None:
