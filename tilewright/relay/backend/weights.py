@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +21,9 @@ from ..expr import Constant
 from .kernel import Kernel
 from .memory_plan import ALIGNMENT, round_up
 
+_LARGE = 1 << 22  # bytes that are worth threads
+_MOST_THREADS = 4  # memory is no faster with more
+
 
 class Packers:
     """The functions that pack constants, linked into this process at first use."""
@@ -30,8 +36,6 @@ class Packers:
         self, unit: Unit, arrays: Mapping[str, Any], places: Mapping[str, NDArray] | None = None
     ) -> dict[str, NDArray]:
         """The packed constants, by name: in `places` if they have one there, else in new memory."""
-        if self._module is None:
-            self._module = _module_of(self.units)
         (about,) = unit.functions
         args, made = [], dict(places or {})
         for p in about["params"]:
@@ -41,8 +45,16 @@ class Packers:
             if found is None:
                 found = made[p["name"]] = zeros(p["shape"], p["dtype"])
             args.append(found)
-        self._module.get_function(about["name"])(*args)
+        self.link().get_function(about["name"])(*args)
         return made
+
+    def link(self) -> Module:
+        """The functions as a module, each ready to be called."""
+        if self._module is None:
+            self._module = _module_of(self.units)
+            for name in self._module.function_names:
+                self._module.get_function(name)
+        return self._module
 
 
 def _module_of(units: list[Unit]) -> Module:
@@ -116,9 +128,22 @@ class Weights:
             p = self.params[number]
             return view_of(made, p.offset, p.dtype, p.shape)
 
-        for number, values in self._arrays.items():
+        def copy(number: int, values: Any) -> None:
             np.asarray(at(number))[...] = np.asarray(values)
-        for each in self._packings.values():
+
+        def pack(each: _Packing) -> None:
             places = {name: at(number) for name, number in each.results.items()}
             self.packers.run(each.unit, each.arrays, places)
+
+        work: list[Callable[[], None]] = [partial(copy, *item) for item in self._arrays.items()]
+        work += [partial(pack, each) for each in self._packings.values()]
+        threads = min(_MOST_THREADS, os.cpu_count() or 1, len(work))
+        if threads < 2 or self.size < _LARGE:
+            for each in work:
+                each()
+            return made
+        self.packers.link()
+        with ThreadPoolExecutor(threads) as pool:
+            for done in [pool.submit(each) for each in work]:
+                done.result()
         return made
