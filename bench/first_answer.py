@@ -7,7 +7,8 @@ Four ways, each in a process of its own, in turn: tilewright with an empty cache
 (`relay.build`) and with tiers (the option `relay.backend.tiers`); tilewright with the cache that this left;
 onnxruntime. The clock starts when Python has loaded the packages; loading them is a column of its own. CPU seconds are
 those of the process, in brackets those of its workers up to then: on a machine that others use they say more than the
-clock. Memory is the most that the process held. The median over the rounds counts.
+clock. Memory is the most that the process held. The median over the rounds counts. With --realtime the process runs
+ahead of all else on the machine; background workers do not.
 """
 
 from __future__ import annotations
@@ -49,8 +50,11 @@ class Clock:
         self.last = now
 
 
-def answer(way: str, name: str, folder: Path, threads: int) -> dict[str, Any]:
+def answer(way: str, name: str, folder: Path, threads: int, realtime: bool) -> dict[str, Any]:
     """The phases up to the first result, in this process."""
+    if realtime:
+        alone = os.SCHED_RESET_ON_FORK if way == "tiers" else 0
+        os.sched_setscheduler(0, os.SCHED_FIFO | alone, os.sched_param(1))
     inputs = read_inputs(MODELS[name], folder)
     reference = np.load(folder / f"{name}.reference.npy")
     path = str(folder / f"{name}.onnx")
@@ -109,6 +113,7 @@ def measured(name: str, options: argparse.Namespace, folder: Path) -> dict[str, 
                 environment = {**os.environ, "TILEWRIGHT_CACHE_DIR": str(cache), "TILEWRIGHT_CACHE": "1"}
                 environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
                 command = [sys.executable, __file__, "answer", way, name, str(folder), str(options.threads)]
+                command += ["1" if options.realtime else "0"]
                 done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
             out[way].append(json.loads(done.stdout.splitlines()[-1]))
     return out
@@ -136,6 +141,7 @@ def main() -> None:
     parser.add_argument("--only", default="resnet50,mobilenetv2,bert", help="names of models")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--realtime", action="store_true", help="for a machine that others use")
     parser.add_argument(
         "--folder", default="", help="where the models are kept; a temporary folder otherwise"
     )
@@ -155,7 +161,7 @@ def main() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["answer"]:
-        way, name, folder, threads = sys.argv[2:]
-        print(json.dumps(answer(way, name, Path(folder), int(threads))))
+        way, name, folder, threads, realtime = sys.argv[2:]
+        print(json.dumps(answer(way, name, Path(folder), int(threads), realtime == "1")))
     else:
         main()
