@@ -97,6 +97,16 @@ def test_what_protobuf_would_merge_is_left_to_it(tmp_path: Path) -> None:
     np.testing.assert_array_equal(array_of(proto.graph.initializer[0], folder), 0)
 
 
+def test_links_to_a_model(tmp_path: Path) -> None:
+    (tmp_path / "blobs").mkdir()
+    onnx.save(several(), tmp_path / "blobs" / "model.onnx")
+    (tmp_path / "beside.onnx").symlink_to(tmp_path / "blobs" / "model.onnx")
+    (tmp_path / "blobs" / "link.onnx").symlink_to("model.onnx")
+    for path in (tmp_path / "beside.onnx", tmp_path / "blobs" / "link.onnx"):
+        _, params = relay.frontend.from_onnx(path, freeze_params=False)
+        np.testing.assert_array_equal(params["last"].numpy(), LARGE * 2)
+
+
 def test_an_empty_or_missing_file(tmp_path: Path) -> None:
     with pytest.raises(FrontendError, match="cannot be read"):
         relay.frontend.from_onnx(tmp_path / "none.onnx")
