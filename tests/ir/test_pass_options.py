@@ -378,6 +378,17 @@ def mixed() -> None:
     assert kept["main"].ret_type.dtype == "float32" and changed["main"].ret_type.dtype == "float16"
 
 
+def tiers() -> None:
+    from tilewright.relay.backend.tiers import TieredModule
+
+    x = relay.var("x", shape=(4,))
+    mod = tvm.IRModule.from_expr(relay.Function([x], relay.exp(x)))
+    with PassContext(config={"relay.backend.tiers": True, "codegen.cache": False}):
+        lib = relay.build(mod, "llvm")
+    assert isinstance(lib, TieredModule) and not isinstance(relay.build(mod, "llvm"), TieredModule)
+    lib.wait()
+
+
 def auto_scheduler_asked() -> None:
     assert not auto_scheduler.is_auto_scheduler_enabled()
     with PassContext(config={"relay.backend.use_auto_scheduler": True}):
@@ -477,6 +488,7 @@ WORKING: dict[str, Callable[[], None]] = {
     "relay.FuseOps.link_params": fused_with_constants,
     "relay.FuseOps.max_depth": fused,
     "relay.ToMixedPrecision.keep_orig_output_dtype": mixed,
+    "relay.backend.tiers": tiers,
     "relay.backend.use_auto_scheduler": auto_scheduler_asked,
     "relay.backend.use_meta_schedule": meta_schedule_asked,
 }

@@ -1,10 +1,12 @@
-"""`check(outs, {placeholder: array}, expected)`: an operator compiled as plain loops and auto-scheduled.
+"""`check(outs, {placeholder: array}, expected)`: an operator compiled as plain loops and auto-scheduled, and evaluated
+by NumPy if it can be.
 
 Where tables are sampled, the plain loops are compiled for the case alone that leads its table.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +17,7 @@ import sampling
 import tilewright as tvm
 from tilewright import te
 from tilewright.runtime.dtypes import element
+from tilewright.te.evaluate import Evaluation, NotEvaluated
 
 
 def _run(func: Any, build: Callable[[Any], Any], inputs: Sequence[Any], shapes: Any) -> list[Any]:
@@ -45,8 +48,10 @@ def check(request: pytest.FixtureRequest) -> Callable[..., None]:
         assert len(outs) == len(wanted)
         func = te.create_prim_func([*feed, *outs])
         shapes = [(w.shape, element(str(o.dtype)).numpy) for o, w in zip(outs, wanted)]
-        for build in builds:
-            got = _run(func, build, list(feed.values()), shapes)
+        results = [_run(func, build, list(feed.values()), shapes) for build in builds]
+        with contextlib.suppress(NotEvaluated):
+            results.append(Evaluation(list(feed), outs)([np.array(x) for x in feed.values()]))
+        for got in results:
             for g, w in zip(got, wanted, strict=True):
                 if g.dtype.kind in "fV" or str(g.dtype) == "bfloat16":
                     np.testing.assert_allclose(

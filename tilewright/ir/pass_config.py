@@ -372,6 +372,12 @@ _TABLE: Final[tuple[Option, ...]] = (
         "ToMixedPrecision: the results keep their original types",
     ),
     Option(
+        "relay.backend.tiers",
+        bool,
+        False,
+        "relay.build for this machine's CPU returns before the kernels are compiled; NumPy answers until they are",
+    ),
+    Option(
         "relay.backend.use_auto_scheduler",
         bool,
         False,

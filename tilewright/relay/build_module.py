@@ -21,7 +21,7 @@ from .backend.executor_factory import AcceleratorFactoryModule, DeviceFactoryMod
 from .backend.external import CodeGenerators, call_in_place, external_job, is_external
 from .backend.fetch_ahead import wants_fetches
 from .backend.graph_form import graph_form
-from .backend.kernel import Job, job_of, texts_of
+from .backend.kernel import Job, Kernel, job_of, settings_of_now, texts_of
 from .backend.memory_plan import ALIGNMENT, DEVICE_ALIGNMENT, round_up
 from .backend.program import Program, make_program, plan_scratch
 from .backend.te_compiler import compile_all
@@ -129,24 +129,51 @@ def build(
 ) -> ExecutorFactoryModule:
     """Compile a model: passes, fusion, a kernel for each fused function, weights packed, memory planned.
 
-    The result runs through `graph_executor.GraphModule(lib["default"](device))`, and exports as one library.
+    The result runs through `graph_executor.GraphModule(lib["default"](device))`, and exports as one library. With the
+    option `relay.backend.tiers` of the PassContext it returns at once, and answers come from NumPy until other
+    processes have compiled the kernels: see backend/tiers.py.
     """
     if workspace_memory_pools is not None or constant_memory_pools is not None:
         raise BuildError("relay.build: memory pools are not supported; there is one arena")
     if isinstance(executor, str):
         executor = Executor(executor)
     ir_mod, chosen = as_graph_module(ir_mod), as_target(target, target_host)
+    kind, name = executor or Executor("aot"), _name(mod_name)
     with deep_programs(), chosen:
         program, jobs = to_compile(ir_mod, chosen, params)
-        kernels = CodeGenerators().kernels([j for j in jobs.values() if j.external], chosen)
+
+        def finish(kernels: dict[str, Kernel]) -> ExecutorFactoryModule:
+            return _finished(program, jobs, kernels, chosen, (name, ir_mod, kind))
+
+        external = [j for j in jobs.values() if j.external]
+        here = chosen.has("aot_executor") and chosen.llvm.is_host and not external
+        if here and PassContext.current().option("relay.backend.tiers"):
+            from .backend.tiers import tiered
+
+            settings = settings_of_now(chosen)
+            found = tiered(program, jobs, chosen, settings, finish, (name, ir_mod, kind))
+            if found is not None:
+                return found
+        kernels = CodeGenerators().kernels(external, chosen)
         kernels |= compile_all([j for j in jobs.values() if not j.external], chosen)
-        by_step = {i: kernels[job.key] for i, job in jobs.items()}
-        plan_scratch(program, {i: [size for _, size in k.scratch] for i, k in by_step.items()})
-        linked, weights = assemble(program, by_step, chosen, _name(mod_name))
-        if chosen.has("aot_executor"):
-            linked.texts = texts_of((j for j in jobs.values() if not j.external), chosen)
-    made = _FACTORIES[chosen.kind.family]
-    lib = made(linked, weights, ir_mod, chosen, executor or Executor("aot"))
+        return finish(kernels)
+
+
+def _finished(
+    program: Program,
+    jobs: Mapping[int, Job],
+    kernels: Mapping[str, Kernel],
+    target: Target,
+    about: tuple[str, IRModule, Executor],
+) -> ExecutorFactoryModule:
+    """The compiled model of a program and its kernels."""
+    name, ir_mod, executor = about
+    by_step = {i: kernels[job.key] for i, job in jobs.items()}
+    plan_scratch(program, {i: [size for _, size in k.scratch] for i, k in by_step.items()})
+    linked, weights = assemble(program, by_step, target, name)
+    if target.has("aot_executor"):
+        linked.texts = texts_of((j for j in jobs.values() if not j.external), target)
+    lib = _FACTORIES[target.kind.family](linked, weights, ir_mod, target, executor)
     lib.schedules = {k.symbol: k.device["schedule"] for k in kernels.values() if k.device is not None}
     return lib
 

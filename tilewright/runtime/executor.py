@@ -207,7 +207,12 @@ class Executor(Turns):
         super().__init__()
         if device.device_type != 1:
             raise TVMError(f"{module.name} was compiled for the CPU and cannot run on {device}")
-        self.module, self.device, self.info = module, device, module.model
+        self.device = device
+        self._attach(module)
+
+    def _attach(self, module: ModelModule) -> None:
+        """Take the code of a model, and memory for it."""
+        self.module, self.info = module, module.model
         self._function: NativeFunction = module.get_function(self.info.entry)  # type: ignore[assignment]
         self._arena = empty((self.info.arena,), "uint8")
         self._inputs: list[NDArray] = [zeros(t.shape, t.dtype) for t in self.info.inputs]

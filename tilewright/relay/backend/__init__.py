@@ -5,6 +5,7 @@
     te_compiler.py    all kernels of a model, in parallel            weights.py        constants, packed
     aot.py            the function that calls them all               assemble.py       all of it as one module
     deploy.py         the interface for C programs                   vm.py             branches, loops, dynamic shapes
+    tiers.py          answers by NumPy while kernels are compiled    single.py         evaluation at compile time
 
 `relay.build` puts them together.
 """

@@ -31,6 +31,15 @@ class ExecutorFactoryModule(ModelModule):
         self.ir_mod, self.target, self.executor = ir_mod, target, executor
         self.schedules: dict[str, str] = {}  # explanations of the schedules of device kernels
 
+    @property
+    def is_final(self) -> bool:
+        """Whether its kernels are compiled: not at first, if it has tiers (see tiers.py)."""
+        return True
+
+    def wait(self) -> ExecutorFactoryModule:
+        """Return when all kernels are compiled, and answers come from them."""
+        return self
+
     def explain(self) -> str:
         """The device of each step, and the explanation of its schedule if it was recorded."""
         kind, lines = self.model.device, []

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -198,12 +199,18 @@ def producer() -> tuple[str, ...]:
     """The versions that determine the code, including a hash of the compiler's own sources."""
     from ...codegen.llvm.engine import llvm_version
 
-    root = Path(__file__).parents[2]
-    found = []
-    for path in sorted(root.rglob("*.py")):
-        stat = path.stat()
-        found.append(f"{path.relative_to(root)} {stat.st_size} {stat.st_mtime_ns}")
-    return (VERSION, *llvm_version(), digest(*found))
+    found: list[str] = []
+    folders = [str(Path(__file__).parents[2])]
+    start = len(folders[0]) + 1
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir():
+                    folders.append(entry.path)
+                elif entry.name.endswith(".py"):
+                    stat = entry.stat()
+                    found.append(f"{entry.path[start:]} {stat.st_size} {stat.st_mtime_ns}")
+    return (VERSION, *llvm_version(), digest(*sorted(found)))
 
 
 def compile_kernel(job: Job, target: Target) -> Kernel:
@@ -244,12 +251,25 @@ def _built(job: Job, lowered: Any, target: Target, scratch: Scratch, fetched: Fe
         return build(IRModule({job.symbol: func}), target=target)
 
 
+def settings_of_now(target: Target) -> Callable[[], AbstractContextManager[Any]]:
+    """The settings that determine code as they are now, without instruments, as a context for later or another
+    thread."""
+    ctx, knobs = PassContext.current(), {k: v for k, v in config.code_key() if v is not None}
+
+    @contextmanager
+    def again() -> Iterator[None]:
+        same = PassContext(ctx.opt_level, ctx.required_pass, ctx.disabled_pass, config=ctx.config)
+        with deep_programs(), config.using(**knobs), same, target:
+            yield
+
+    return again
+
+
 def texts_of(jobs: Iterable[Job], target: Target) -> Callable[[str], str]:
     """The kernels of jobs as LLVM IR (`ll`) or assembly (`asm`): a function that compiles them again, with the
     settings of now, since the cache has only their object code."""
     by_key = {job.key: job for job in jobs}
-    ctx, knobs = PassContext.current(), {k: v for k, v in config.code_key() if v is not None}
-    again = PassContext(ctx.opt_level, ctx.required_pass, ctx.disabled_pass, config=ctx.config)
+    again = settings_of_now(target)
 
     def text_of(job: Job, fmt: str) -> str:
         lowered = lower_function(job.fn, job.constants, target, job.symbol, job.plain, job.record)
@@ -257,7 +277,7 @@ def texts_of(jobs: Iterable[Job], target: Target) -> Callable[[str], str]:
         return str(_built(job, lowered, target, Scratch(), fetched).get_source(fmt))
 
     def texts(fmt: str) -> str:
-        with deep_programs(), config.using(**knobs), again, target:
+        with again():
             return "\n".join(text_of(job, fmt) for job in by_key.values())
 
     return texts

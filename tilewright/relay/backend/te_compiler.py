@@ -11,10 +11,9 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from typing import Any
+from multiprocessing.connection import wait
+from typing import Any, NamedTuple
 
 from ...codegen.llvm.objects import cache_of_this_build
 from ...cpus import usable_cpus
@@ -27,8 +26,7 @@ from .kernel import Job, Kernel, compile_kernel
 
 _FEW = 3  # up to this many kernels are compiled faster in this process
 
-# The jobs of the workers, which are forks of this process, so that nothing needs to be sent to them.
-_work: tuple[Sequence[Job], Target] | None = None
+_YIELDS = 10  # how much nicer workers are than the model that runs
 _forking = new_in_child(threading.Lock())
 
 
@@ -56,6 +54,21 @@ def compile_all(
     jobs: Sequence[Job], target: Target, failed: dict[str, TVMError] | None = None
 ) -> dict[str, Kernel]:
     """The kernels of all jobs by key; jobs that fail are added to `failed` if it is given."""
+    made, missing = from_cache(jobs)
+    if not missing:
+        return warned(made)
+    with _progress(len(missing)) as advance:
+        for job, result in _compiled(missing, target, advance, failed is not None):
+            if isinstance(result, TVMError):
+                assert failed is not None
+                failed[job.key] = result
+                continue
+            made[job.key] = kept(job, result)
+    return warned(made)
+
+
+def from_cache(jobs: Sequence[Job]) -> tuple[dict[str, Kernel], list[Job]]:
+    """The kernels that are in the cache by key, and the jobs that are left, each once."""
     cache = cache_of_this_build()
     wanted = {job.key: job for job in jobs}
     made: dict[str, Kernel] = {}
@@ -64,19 +77,15 @@ def compile_all(
             data = cache.get(key) if job.cached else None
             if data is not None:
                 made[key] = Kernel.unpacked(data)
-    missing = [job for key, job in wanted.items() if key not in made]
-    if not missing:
-        return _warned(made)
-    with _progress(len(missing)) as advance:
-        for job, result in _compiled(missing, target, advance, failed is not None):
-            if isinstance(result, TVMError):
-                assert failed is not None
-                failed[job.key] = result
-                continue
-            made[job.key] = Kernel.unpacked(result)
-            if cache is not None and job.cached:
-                cache.put(job.key, result)
-    return _warned(made)
+    return made, [job for key, job in wanted.items() if key not in made]
+
+
+def kept(job: Job, result: bytes) -> Kernel:
+    """The kernel that a worker made, which the cache keeps."""
+    cache = cache_of_this_build()
+    if cache is not None and job.cached:
+        cache.put(job.key, result)
+    return Kernel.unpacked(result)
 
 
 class TECompiler:
@@ -94,7 +103,7 @@ def get() -> TECompiler:
     return TECompiler()
 
 
-def _warned(made: dict[str, Kernel]) -> dict[str, Kernel]:
+def warned(made: dict[str, Kernel]) -> dict[str, Kernel]:
     """Repeat the warnings of kernels, from other processes or from the cache."""
     for text in dict.fromkeys(text for kernel in made.values() for text in kernel.warnings):
         warnings.warn(text, RuntimeWarning, stacklevel=3)
@@ -105,49 +114,107 @@ def _compiled(
     jobs: list[Job], target: Target, advance: Callable[[Job], None], lenient: bool
 ) -> Iterator[tuple[Job, bytes | TVMError]]:
     workers = min(usable_cpus(), len(jobs))
-    if workers < 2 or len(jobs) <= _FEW or not _can_fork():
+    if workers < 2 or len(jobs) <= _FEW or not can_fork():
         for job in jobs:
             advance(job)
             yield job, _tried(job, target) if lenient else _compile(job, target)
         return
     with _forking:  # one model at a time has all cores
-        yield from _in_workers(jobs, target, workers, advance, lenient)
+        for job, result in Workers(jobs, target, lenient).results():
+            advance(job)
+            yield job, result
 
 
-def _in_workers(
-    jobs: list[Job], target: Target, workers: int, advance: Callable[[Job], None], lenient: bool
-) -> Iterator[tuple[Job, bytes | TVMError]]:
-    global _work
-    jobs = sorted(jobs, key=_weight, reverse=True)  # longest first, for load balance
-    here = target if target.is_cpu else Target("llvm")
-    _ = here.cpu  # detected once, before the fork
-    _work = (jobs, target)
-    try:
+class Workers:
+    """Forks of this process that compile jobs, each the next one that is left; they end with this process.
+
+    `background` workers have a low priority, so that they yield to the model that runs meanwhile.
+    """
+
+    def __init__(
+        self, jobs: Sequence[Job], target: Target, lenient: bool = False, background: bool = False
+    ) -> None:
+        self.jobs = sorted(jobs, key=_weight, reverse=True)  # longest first, for load balance
+        here = target if target.is_cpu else Target("llvm")
+        _ = here.cpu  # detected once, before the fork
         context = multiprocessing.get_context("fork")
-        with ProcessPoolExecutor(workers, context, _end_with, (os.getpid(),)) as pool:
-            waiting = {pool.submit(_compile_numbered, i, lenient): job for i, job in enumerate(jobs)}
-            workers_of_pool = list(pool._processes.values())
-            try:
-                for done in as_completed(waiting):
-                    advance(waiting[done])
-                    yield waiting[done], done.result()
-            except BrokenProcessPool:
-                left = [
-                    job.label for future, job in waiting.items() if not future.done() or future.exception()
-                ]
+        turn = self._turn = context.Value("i", 0)  # shared as long as this object holds it
+        self.processes: list[Any] = []
+        self._sources: list[Any] = []
+        for _number in range(min(_cores(), len(self.jobs))):
+            source, sink = context.Pipe(duplex=False)
+            given = (os.getpid(), background, turn, sink, self.jobs, target, lenient)
+            process = context.Process(target=_serve, args=given, daemon=True)
+            process.start()
+            sink.close()
+            self.processes.append(process)
+            self._sources.append(source)
+
+    def results(self) -> Iterator[tuple[Job, bytes | TVMError]]:
+        """The jobs as they are done. An error ends all of them."""
+        left = dict(enumerate(self.jobs))
+        sources = list(self._sources)
+        try:
+            while left and sources:
+                ready: list[Any] = wait(sources)
+                for source in ready:
+                    try:
+                        number, result = source.recv()
+                    except EOFError:
+                        sources.remove(source)
+                        continue
+                    job = left.pop(number)
+                    if isinstance(result, _Failed):
+                        raise result.error
+                    yield job, result
+            if left:
+                labels = ", ".join(job.label for job in list(left.values())[: len(self.processes) + 2])
                 raise BuildError(
                     "a compiling process ended by itself (out of memory, or a fault in LLVM), while one of these "
-                    f"was compiled: {', '.join(left[: workers + 2])}"
-                ) from None
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                for (
-                    process
-                ) in workers_of_pool:  # they may be in LLVM for long, and the result is not needed any more
-                    process.kill()
-                raise
-    finally:
-        _work = None
+                    f"was compiled: {labels}"
+                )
+        except BaseException:
+            self.kill()  # they may be in LLVM for long, and the result is not needed any more
+            raise
+        finally:
+            for process in self.processes:
+                process.join()
+            for source in self._sources:
+                source.close()
+
+    def kill(self) -> None:
+        for process in self.processes:
+            process.kill()
+
+
+class _Failed(NamedTuple):
+    """An error that ends the compilation of a model."""
+
+    error: Exception
+
+
+def _serve(
+    parent: int, background: bool, turn: Any, sink: Any, jobs: Sequence[Job], target: Target, lenient: bool
+) -> None:
+    """Be a worker: compile the next job until none is left."""
+    if not background:  # the thread that forks waits
+        _end_with(parent)
+    gc.freeze()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    if background:
+        os.nice(_YIELDS)
+    while True:
+        with turn.get_lock():
+            number = turn.value
+            turn.value = number + 1
+        if number >= len(jobs) or os.getppid() != parent:
+            return
+        result: Any
+        try:
+            result = _tried(jobs[number], target) if lenient else _compile(jobs[number], target)
+        except Exception as error:
+            result = _Failed(error)
+        sink.send((number, result))
 
 
 def _end_with(parent: int) -> None:
@@ -158,12 +225,6 @@ def _end_with(parent: int) -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
         if os.getppid() != parent:  # it was gone before
             os._exit(1)
-
-
-def _compile_numbered(index: int, lenient: bool) -> bytes | TVMError:
-    assert _work is not None
-    jobs, target = _work
-    return _tried(jobs[index], target) if lenient else _compile(jobs[index], target)
 
 
 def _tried(job: Job, target: Target) -> bytes | TVMError:
@@ -190,7 +251,8 @@ def _weight(job: Job) -> int:
     return 10 * len(job.constants) + job.label.count("_")
 
 
-def _can_fork() -> bool:
+def can_fork() -> bool:
+    """Whether workers can be forked here."""
     return (
         "fork" in multiprocessing.get_all_start_methods()
         and sys.platform != "darwin"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +21,9 @@ from ..expr import Constant
 from .kernel import Kernel
 from .memory_plan import ALIGNMENT, round_up
 
+_LARGE = 1 << 22  # bytes that are worth threads
+_MOST_THREADS = 4  # memory is no faster with more
+
 
 class Packers:
     """The functions that pack constants, linked into this process at first use."""
@@ -26,19 +32,29 @@ class Packers:
         self.units = [k.before for k in kernels.values() if k.before is not None]
         self._module: Module | None = None
 
-    def run(self, unit: Unit, arrays: Mapping[str, Any]) -> dict[str, NDArray]:
-        """The packed constants, by name."""
-        if self._module is None:
-            self._module = _module_of(self.units)
+    def run(
+        self, unit: Unit, arrays: Mapping[str, Any], places: Mapping[str, NDArray] | None = None
+    ) -> dict[str, NDArray]:
+        """The packed constants, by name: in `places` if they have one there, else in new memory."""
         (about,) = unit.functions
-        args, made = [], {}
+        args, made = [], dict(places or {})
         for p in about["params"]:
             found = arrays.get(p["name"])
             if found is None:
+                found = made.get(p["name"])
+            if found is None:
                 found = made[p["name"]] = zeros(p["shape"], p["dtype"])
             args.append(found)
-        self._module.get_function(about["name"])(*args)
+        self.link().get_function(about["name"])(*args)
         return made
+
+    def link(self) -> Module:
+        """The functions as a module, each ready to be called."""
+        if self._module is None:
+            self._module = _module_of(self.units)
+            for name in self._module.function_names:
+                self._module.get_function(name)
+        return self._module
 
 
 def _module_of(units: list[Unit]) -> Module:
@@ -49,47 +65,85 @@ def _module_of(units: list[Unit]) -> Module:
     return LinkedModule(units, Machine(process_triple(), "", "", 2), about, native=True, name="packing")
 
 
+class _Packing(NamedTuple):
+    """Constants to be packed, and the numbers of the arrays that result, by name."""
+
+    unit: Unit
+    arrays: dict[str, NDArray]
+    results: dict[str, int]
+
+
 class Weights:
-    """Collects arrays; each gets a name and an offset."""
+    """Collects arrays; each gets a name and an offset. They are packed directly into their places."""
 
     def __init__(self, packers: Packers, alignment: int = ALIGNMENT) -> None:
         self.packers, self.alignment = packers, alignment
         self.params: list[ParamInfo] = []
         self.size = 0
-        self._arrays: list[Any] = []
-        self._places: dict[Any, int] = {}
-        self._packed: dict[Any, dict[str, NDArray]] = {}
+        self._arrays: dict[int, Any] = {}  # those that are not packed, by number
+        self._numbers: dict[Any, int] = {}
+        self._packings: dict[Any, _Packing] = {}
 
     def place(self, constant: Constant) -> int:
         """The offset of an unpacked constant."""
-        return self._add(constant, constant.data)
+        number = self._add(constant, constant.data.dtype, constant.data.shape)
+        self._arrays[number] = constant.data
+        return self.params[number].offset
 
     def places(self, kernel: Kernel, constants: list[Constant]) -> list[int]:
         """The offsets of a kernel's constants."""
         given = dict(zip(kernel.constants, constants, strict=True))
+        if kernel.before is None:
+            return [self.place(given[name]) for name in kernel.labels]
         key = (kernel.symbol, *constants)
-        if kernel.before is not None and key not in self._packed:
+        if key not in self._packings:
             arrays = {name: c.data for name, c in given.items()}
-            self._packed[key] = self.packers.run(kernel.before, arrays)
-        packed = self._packed.get(key, {})
-        return [
-            self._add((key, name), packed[name]) if name in packed else self.place(given[name])
-            for name in kernel.labels
-        ]
+            self._packings[key] = _Packing(kernel.before, arrays, {})
+        results = self._packings[key].results
+        (about,) = kernel.before.functions
+        made = {p["name"]: p for p in about["params"] if p["name"] not in given}
+        offsets = []
+        for name in kernel.labels:
+            if name in made:
+                kind = made[name]
+                results[name] = self._add((key, name), str(kind["dtype"]), tuple(kind["shape"]))
+                offsets.append(self.params[results[name]].offset)
+            else:
+                offsets.append(self.place(given[name]))
+        return offsets
 
-    def _add(self, key: Any, array: NDArray) -> int:
-        found = self._places.get(key)
+    def _add(self, key: Any, dtype: str, shape: tuple[int, ...]) -> int:
+        found = self._numbers.get(key)
         if found is None:
-            found = self._places[key] = self.size
-            self.params.append(ParamInfo(f"p{len(self.params)}", array.dtype, array.shape, found))
-            self._arrays.append(array)
-            self.size += round_up(array.nbytes, self.alignment)
+            found = self._numbers[key] = len(self.params)
+            self.params.append(ParamInfo(f"p{found}", dtype, shape, self.size))
+            self.size += round_up(self.params[-1].nbytes, self.alignment)
         return found
 
     def whole(self) -> NDArray:
         """All weights in one array, for writing to files: zeros in the gaps."""
         made = zeros((max(64, self.size),), "uint8")
-        for p, values in zip(self.params, self._arrays, strict=True):
-            place = np.asarray(view_of(made, p.offset, p.dtype, p.shape))
-            place[...] = np.asarray(values)
+
+        def at(number: int) -> NDArray:
+            p = self.params[number]
+            return view_of(made, p.offset, p.dtype, p.shape)
+
+        def copy(number: int, values: Any) -> None:
+            np.asarray(at(number))[...] = np.asarray(values)
+
+        def pack(each: _Packing) -> None:
+            places = {name: at(number) for name, number in each.results.items()}
+            self.packers.run(each.unit, each.arrays, places)
+
+        work: list[Callable[[], None]] = [partial(copy, *item) for item in self._arrays.items()]
+        work += [partial(pack, each) for each in self._packings.values()]
+        threads = min(_MOST_THREADS, os.cpu_count() or 1, len(work))
+        if threads < 2 or self.size < _LARGE:
+            for each in work:
+                each()
+            return made
+        self.packers.link()
+        with ThreadPoolExecutor(threads) as pool:
+            for done in [pool.submit(each) for each in work]:
+                done.result()
         return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Any, Final
+from weakref import WeakSet
 
 from ...ir.errors import DiagnosticError
 from ...ir.module import GlobalVar, IRModule
@@ -29,6 +30,9 @@ from ..op.shapes import same_size
 from ..ty import Any as AnySize
 from ..ty import FuncType, IncompleteType, RefType, TensorType, TupleType, Type
 from .type_solver import Solver, is_open
+
+# Functions with all types known, which depend on no other function: nodes do not change, so no walk finds more.
+_complete: Final[WeakSet[Function]] = WeakSet()
 
 _VISIT: Final = 0
 _FINISH: Final = 1
@@ -86,6 +90,7 @@ class _Module:
         self.results: dict[GlobalVar, Any] = {}  # results of functions that are visited, and not known yet
         self.solver = Solver()
         self.open: list[Any] = []  # nodes whose types have unknown parts
+        self.asked = False  # whether the type of a function of the module was used
 
     def expr(self, expr: Any, believe: bool = False) -> Any:
         try:
@@ -99,9 +104,16 @@ class _Module:
     def function(self, gv: GlobalVar) -> Function:
         found = self.done.get(gv)
         if found is None:
+            given = self.mod.functions[gv]
+            if given in _complete:
+                self.done[gv] = given
+                gv.checked_type = given.checked_type
+                return given
             self.busy.append(gv)
             try:
-                found = self.done[gv] = _Infer(self).run(self.mod[gv])
+                found = self.done[gv] = _Infer(self).run(given)
+                if not (self.asked or self.open or self.solver.active):
+                    _complete.add(found)
                 if gv in self.results:
                     self.solver.unify(self.results[gv], found.checked_type.ret_type)
                 gv.checked_type = found.checked_type
@@ -116,6 +128,7 @@ class _Module:
         return found
 
     def type_of(self, gv: GlobalVar) -> Any:
+        self.asked = True
         if gv not in self.mod.functions:
             raise RelayTypeError(f"the module has no function {gv}")
         f = self.mod.functions[gv]

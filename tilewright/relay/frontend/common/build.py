@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ....runtime.ndarray import ALIGNMENT, numpyasarray
 from ... import op
 from ...expr import Call, Constant, Expr, Tuple, TupleGetItem, const, set_checked_type
 from ...op.registry import RelayTypeError
@@ -81,6 +82,12 @@ def dtype_of(e: Expr) -> str:
 
 
 # ---------------------------------------------------------------------------- constants and casts
+def adopted(value: Any) -> Constant:
+    """A constant on the memory of an array that nobody else holds; a copy if an NDArray cannot begin there."""
+    fits = value.ctypes.data % ALIGNMENT == 0 and value.flags.c_contiguous and value.flags.writeable
+    return Constant(numpyasarray(value)) if fits else constant(value)
+
+
 def constant(value: Any, dtype: str | None = None) -> Constant:
     """A constant that keeps the element type of an array."""
     return const(np.ascontiguousarray(value) if np.ndim(value) else np.asarray(value), dtype)

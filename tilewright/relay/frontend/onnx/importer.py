@@ -9,6 +9,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,9 @@ from ...expr import Expr, Function, Tuple, TupleWrapper, Var
 from ...expr import var as new_var
 from ...interface import with_output_names
 from ...ty import MOST_DIMENSIONS, TensorType, tensor_fields
+from ..common.build import adopted
 from .bodies import body_of, defaults_of
-from .build import constant, typed
+from .build import typed
 from .context import Misfit, NeedsValue, Node, Refusal, Value, find_converter
 from .fold import fold
 from .load import array_of, load_model, storage_dtype
@@ -232,16 +234,17 @@ class Importer:
         for tensor in graph.initializer:
             found = self.blamed(lambda t=tensor: array_of(t, self.folder), "an initialiser")  # type: ignore[misc]
             elem = tensor.data_type if tensor.data_type in _NARROW else 0
-            later = None
             if top and not self.freeze:
                 later = self.parameter(tensor.name, found)
+            else:
+                later = partial(adopted, found)
             scope[tensor.name] = Value(known=found, later=later, elem=elem)
 
     def parameter(self, name: str, array: Any) -> Callable[[], Expr]:
         """An initialiser, which becomes a parameter if it is read as a tensor."""
 
         def make() -> Expr:
-            made = constant(array)
+            made = adopted(array)
             self.params[name] = made.data
             self.param_vars.append(Var(name, TensorType(made.data.shape, made.data.dtype)))
             return self.param_vars[-1]

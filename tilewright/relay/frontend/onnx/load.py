@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from ....ir.errors import FrontendError
+from ....runtime.ndarray import empty
 from ...ty import MOST_DIMENSIONS
+from .large_tensors import parsed_without_large_tensors
 
 # Element types of ONNX by number, as they are stored here. Narrow ones are widened: an int4 is stored in an int8, a
 # float8 as its byte.
@@ -39,6 +41,7 @@ _STORED = {
     26: "int8",
 }
 _NAMES = {0: "undefined", 8: "string", 14: "complex64", 15: "complex128"}
+_PLAIN = frozenset((1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 13))  # those whose bytes are NumPy's
 _LIMIT = 1 << 40  # most elements of a valid tensor
 
 
@@ -60,6 +63,9 @@ def load_model(model: Any) -> tuple[Any, str, Path | None]:
         return _parse(bytes(model), "model"), "model", None
     if isinstance(model, (str, os.PathLike)):
         path = Path(model)
+        made = onnx.ModelProto()
+        if parsed_without_large_tensors(made, path):
+            return made, str(path), path.parent
         try:
             data = path.read_bytes()
         except OSError as error:
@@ -88,7 +94,7 @@ def array_of(tensor: Any, folder: Path | None) -> np.ndarray[Any, Any]:
     """The values of a TensorProto in the element type they are stored with here."""
     from onnx import TensorProto, numpy_helper
 
-    wanted = np.dtype(storage_dtype(tensor.data_type)) if tensor.data_type != 16 else None
+    wanted: Any = np.dtype(storage_dtype(tensor.data_type)) if tensor.data_type != 16 else None
     count = 1
     if len(tensor.dims) > MOST_DIMENSIONS:
         raise FrontendError(
@@ -101,9 +107,12 @@ def array_of(tensor: Any, folder: Path | None) -> np.ndarray[Any, Any]:
     if count > _LIMIT:
         raise FrontendError(f"tensor {tensor.name!r} of shape {list(tensor.dims)} has {count} elements")
     if tensor.data_location == TensorProto.EXTERNAL:
+        data = _external(tensor, folder, count * wanted.itemsize if tensor.data_type in _PLAIN else -1)
+        if not isinstance(data, bytes):
+            return data.view(wanted).reshape(tuple(tensor.dims))
         made = TensorProto()
         made.CopyFrom(tensor)
-        made.raw_data = _external(tensor, folder)
+        made.raw_data = data
         made.data_location = TensorProto.DEFAULT
         del made.external_data[:]
         tensor = made
@@ -131,8 +140,9 @@ def stored(found: np.ndarray[Any, Any], wanted: Any = None) -> np.ndarray[Any, A
     return found.astype(wanted)
 
 
-def _external(tensor: Any, folder: Path | None) -> bytes:
-    """The bytes of a tensor in an external file, which must be in the model's folder."""
+def _external(tensor: Any, folder: Path | None, wanted: int) -> bytes | np.ndarray[Any, Any]:
+    """The bytes of a tensor in an external file, which must be in the model's folder; in memory of the alignment of
+    NDArrays if they are as many as `wanted`."""
     facts = {e.key: e.value for e in tensor.external_data}
     place = facts.get("location", "")
     if folder is None:
@@ -157,8 +167,17 @@ def _external(tensor: Any, folder: Path | None) -> bytes:
             raise FrontendError(
                 f"tensor {tensor.name!r}: {place!r} has no bytes {offset} to {offset + length}"
             )
-        with path.open("rb") as file:
+        with path.open("rb", buffering=0) as file:
             file.seek(offset)
-            return file.read(length)
+            if length != wanted:
+                return file.read(length)
+            held = np.asarray(empty((length,), "uint8"))
+            view, done = memoryview(held), 0  # type: ignore[arg-type]
+            while done < length:
+                count = file.readinto(view[done:])
+                if not count:
+                    raise OSError("it became shorter while it was read")
+                done += count
+            return held
     except (OSError, ValueError) as error:
         raise FrontendError(f"tensor {tensor.name!r}: its file {place!r} cannot be read: {error}") from None
