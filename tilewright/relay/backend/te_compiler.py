@@ -141,7 +141,7 @@ class Workers:
         turn = self._turn = context.Value("i", 0)  # shared as long as this object holds it
         self.processes: list[Any] = []
         self._sources: list[Any] = []
-        for _number in range(min(_cores(), len(self.jobs))):
+        for _number in range(min(usable_cpus(), len(self.jobs))):
             source, sink = context.Pipe(duplex=False)
             given = (os.getpid(), background, turn, sink, self.jobs, target, lenient)
             process = context.Process(target=_serve, args=given, daemon=True)
