@@ -51,7 +51,7 @@ class Held:
             return real(job, target)
 
         monkeypatch.setattr(te_compiler, "compile_kernel", held)
-        monkeypatch.setattr(te_compiler, "_cores", lambda: 2)
+        monkeypatch.setattr(te_compiler, "usable_cpus", lambda: 2)
 
     def release(self) -> None:
         self.file.touch()

@@ -11,6 +11,7 @@ from typing import Any, Final
 from ..codegen.llvm.objects import VERSION
 from ..ir.errors import BuildError
 from ..ir.module import IRModule
+from ..ir.transform import PassContext
 from ..relay import vm
 from ..relay.backend.evaluate import _needs_machine as needs_machine
 from ..relay.backend.tasks import extract
@@ -28,9 +29,17 @@ from ..tune.auto import auto_schedule, unasked
 
 
 def compiled(
-    mod: IRModule, params: Mapping[str, Any], name: str, target: Target, form: Form | None = None
+    mod: IRModule,
+    params: Mapping[str, Any],
+    name: str,
+    target: Target,
+    form: Form | None = None,
+    early: int | None = 0,
 ) -> CompiledModel:
-    """Compile a model: ahead of time if all sizes are known and it does not branch, else for the virtual machine."""
+    """Compile a model: ahead of time if all sizes are known and it does not branch, else for the virtual machine.
+
+    The first `early` calls (None: any number) may be answered before all kernels are compiled.
+    """
     machine = wants_machine(mod, target, params)
 
     def explain() -> str:
@@ -44,12 +53,15 @@ def compiled(
 
         runner = VirtualMachine(program, cpu(0))
         return CompiledModel(runner, name, str(target), form, save_program, explain)
-    lib = build(mod, target, params=params)
+    context = PassContext.current()
+    with PassContext(context.opt_level, config={**context.config, "relay.backend.tiers": early != 0}):
+        lib = build(mod, target, params=params)
 
     def save_model(path: Path) -> None:
         save(path, lib, {**about_model(lib, name, target), "link_params": True}, lib.get_graph_json())
 
-    return CompiledModel(lib.create(device_of(lib)), name, str(target), form, save_model, explain)
+    runner = lib.create(cpu(0) if target.is_cpu else device_of(lib))
+    return CompiledModel(runner, name, str(target), form, save_model, explain, early)
 
 
 def save(path: Path, code: Any, about: Mapping[str, Any], graph: str | None = None) -> None:

@@ -44,6 +44,7 @@ def compile(
     records: str | os.PathLike[str] | None = None,
     name: str | None = None,
     opt_level: int = 3,
+    wait: bool | None = None,
 ) -> Any:
     """Compile a model to a function of its inputs.
 
@@ -63,6 +64,10 @@ def compile(
     search are applied from there. `target` is this machine's CPU by default. Tensor expressions and loops are compiled
     to a function over arrays, the result among its arguments: there the second argument is the target, and `constants`
     gives the values of parameters by name.
+
+    The first call is answered at once, by NumPy if need be, while kernels are still being compiled, and later calls
+    wait for them; `wait=True` compiles everything before it returns, `wait=False` lets no call wait. Answers before and
+    after differ in the rounding of sums.
     """
     if _is_loops(model):
         return _loops(model, example, target, constants, trials, dynamic=dynamic, dtype=dtype, params=params)
@@ -75,7 +80,8 @@ def compile(
     if params is not None and not is_graph(model):
         raise ArgumentValueError("params are for graphs; other models have their weights")
     chosen = as_target(target)
-    options = _Options(chosen, dtype, trials, records, name, opt_level)
+    early = {None: 1, True: 0, False: None}[wait]
+    options = _Options(chosen, dtype, trials, records, name, opt_level, early)
     if example is None and _is_torch_module(model):
         return _lazy(model, dynamic, options)
     source, form = source_of(model, example, dynamic, params)
@@ -86,14 +92,21 @@ class _Options:
     """The arguments of `compile` that do not depend on the kind of model."""
 
     def __init__(
-        self, target: Target, dtype: str | None, trials: int, records: Any, name: str | None, opt_level: int
+        self,
+        target: Target,
+        dtype: str | None,
+        trials: int,
+        records: Any,
+        name: str | None,
+        opt_level: int,
+        early: int | None = 1,
     ) -> None:
         if dtype not in (None, "float32", *_FLOATS):
             raise ArgumentValueError(
                 f"dtype={dtype!r}: a model is computed in {', '.join(_FLOATS)}, or as it is"
             )
         self.target, self.dtype, self.trials, self.records = target, dtype, trials, records
-        self.name, self.opt_level = name, opt_level
+        self.name, self.opt_level, self.early = name, opt_level, early
 
     def built(self, model: Imported, form: Form | None) -> CompiledModel:
         mod = model.mod if self.dtype not in _FLOATS else self.narrowed(model.mod)
@@ -105,7 +118,7 @@ class _Options:
                 stack.enter_context(History(database))
             elif self.records is not None:
                 stack.enter_context(History(self.records))
-            return compiled(mod, model.params, self.name or model.name, self.target, form)
+            return compiled(mod, model.params, self.name or model.name, self.target, form, self.early)
 
     def narrowed(self, mod: IRModule) -> IRModule:
         """The graph computed in a smaller float type; inputs and results keep their types."""

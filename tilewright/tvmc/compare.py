@@ -90,8 +90,9 @@ def _work(pipe: Any, name: str, path: str, inputs: Arrays, options: Mapping[str,
             start = time.perf_counter()
             engine = _ENGINES[name](path, inputs, options)
             loaded = time.perf_counter() - start
-            results = engine.run(inputs)
-            pipe.send(("ready", loaded, time.perf_counter() - start, results))
+            engine.run(inputs)
+            first = time.perf_counter() - start
+            pipe.send(("ready", loaded, first, engine.run(inputs)))
             while (count := pipe.recv()) is not None:
                 start = time.perf_counter()
                 for _ in range(count):

@@ -30,7 +30,7 @@ from ...runtime.devices import Device, cpu
 from ...runtime.errors import TVMError
 from ...runtime.executor import Executor
 from ...runtime.model import ModelInfo, TensorInfo
-from ...runtime.ndarray import NDArray, empty, zeros
+from ...runtime.ndarray import NDArray, array, empty, from_dlpack, zeros
 from ...runtime.registry import PackedFunc
 from ...runtime.turns import Turns
 from ...target import Target
@@ -351,6 +351,17 @@ class TieredExecutor(Executor):
             return
         for place, value in zip(self._outputs, found, strict=True):
             np.asarray(place)[...] = value
+
+    def compute(self, values: Sequence[Any]) -> list[NDArray]:
+        """The results for arrays in order, as new arrays: of the first tier as long as there is no other."""
+        if self._first is not None and self.module.is_final:
+            self.finish()
+        if self._first is not None:
+            try:
+                return [array(v) for v in self._first.run([np.asarray(from_dlpack(v)) for v in values])]
+            except NotEvaluated:  # too much memory
+                self.finish()
+        return super().compute(values)
 
     # -- what only a compiled model has ----------------------------------------------------------------
     def _set(self, key: int | str, value: Any) -> None:
