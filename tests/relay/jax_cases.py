@@ -143,7 +143,7 @@ def _binary() -> list[Any]:
             lambda v: [v.astype("int32"), v.astype(bool), v.astype("float16"), (v > 0).astype("float32")],
             x,
         ),
-        ("bfloat16", lambda v: (v.astype("bfloat16") * 3).astype("float32"), x),
+        ("bfloat16", lambda v: v.astype("bfloat16") * 3, x),
         ("bitcast", lambda v: lax.bitcast_convert_type(v, jnp.int32), x),
         ("promotion", lambda v, k: [v + k, k / 2, k * 1.5, True + k], x[0], _ints(4)),
     ]

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...codegen.llvm.objects import cache_of_this_build
-from ...forks import new_in_child
+from ...forks import forking, new_in_child
 from ...ir.errors import BuildError, InternalError, TVMError
 from ...target import Target
 from ..op.implementation import OpImplementation, best_implementation, implementations
@@ -124,7 +124,8 @@ def _in_workers(
     try:
         context = multiprocessing.get_context("fork")
         with ProcessPoolExecutor(workers, context, _end_with, (os.getpid(),)) as pool:
-            waiting = {pool.submit(_compile_numbered, i, lenient): job for i, job in enumerate(jobs)}
+            with forking():
+                waiting = {pool.submit(_compile_numbered, i, lenient): job for i, job in enumerate(jobs)}
             workers_of_pool = list(pool._processes.values())
             try:
                 for done in as_completed(waiting):

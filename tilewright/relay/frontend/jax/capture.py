@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,11 +16,15 @@ Dynamic = Mapping[str, Mapping[int, str] | Sequence[str | int | None]]
 
 @dataclass(slots=True)
 class Program:
-    """A closed jaxpr, and a name for each input and each result; an empty name stands for none."""
+    """A closed jaxpr, and a name for each input and each result; an empty name stands for none.
+
+    `weights` has the names of arrays that the function has closed over, by `place_of` each.
+    """
 
     jaxpr: Any
     inputs: list[str]
     results: list[str]
+    weights: dict[Any, str]
 
 
 def load_jax() -> Any:
@@ -51,10 +57,10 @@ def captured(
     _check_leaves(jax, function, examples)
     if dynamic:
         examples = _opened(jax, function, examples, dynamic)
-    return _named(jax.make_jaxpr(function)(*examples[0], **examples[1]))
+    return _named(jax.make_jaxpr(function)(*examples[0], **examples[1]), _bound(jax, function))
 
 
-def _named(closed: Any) -> Program:
+def _named(closed: Any, weights: dict[Any, str] | None = None) -> Program:
     info = getattr(closed.jaxpr, "debug_info", None)
     count = len(closed.jaxpr.invars)
     names = [_plain(n or "") for n in getattr(info, "arg_names", None) or ()]
@@ -64,7 +70,8 @@ def _named(closed: Any) -> Program:
     results = [_result(p or "") for p in paths]
     if len(results) != len(closed.jaxpr.outvars):
         results = []
-    return Program(closed, _distinct([n or f"input_{i}" for i, n in enumerate(names)]), results)
+    given = _distinct([n or f"input_{i}" for i, n in enumerate(names)])
+    return Program(closed, given, results, weights or {})
 
 
 def _plain(path: str) -> str:
@@ -91,33 +98,61 @@ def _distinct(names: Sequence[str]) -> list[str]:
     return out
 
 
+# ---------------------------------------------------------------------------- closed-over arrays
+def place_of(array: Any) -> Any:
+    """Where the elements of an array are: equal for an array and for the constant that JAX makes of it."""
+    import numpy as np
+
+    data = np.asarray(array)
+    return data.__array_interface__["data"][0], data.shape, str(data.dtype)
+
+
+def _bound(jax: Any, function: Any) -> dict[Any, str]:
+    """Names of the arrays that a function reads besides its arguments: bound ones, its closure, globals, its object."""
+    trees: dict[str, Any] = {}
+    while isinstance(function, functools.partial):
+        function, given = function.func, function
+        trees.update(given.keywords)
+        try:
+            trees.update(inspect.signature(function).bind_partial(*given.args).arguments)
+        except (TypeError, ValueError):
+            trees.update({f"arg_{i}": a for i, a in enumerate(given.args)})
+    owner = getattr(function, "__self__", function)
+    try:
+        read = inspect.getclosurevars(inspect.unwrap(function))
+        trees.update({**read.globals, **read.nonlocals})
+    except (TypeError, ValueError):
+        pass
+    if owner is not function or not inspect.isroutine(function):
+        trees[""] = owner
+    names: dict[Any, str] = {}
+    for name, tree in trees.items():
+        for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
+            if hasattr(leaf, "dtype") and hasattr(leaf, "shape") and hasattr(leaf, "__array__"):
+                names.setdefault(place_of(leaf), _plain(name + jax.tree_util.keystr(path)))
+    return names
+
+
 # ---------------------------------------------------------------------------- examples
 def _paths(jax: Any, function: Any, examples: Any) -> list[tuple[str, Any]]:
-    """The leaves of the examples, with their names as the jaxpr has them."""
-    import inspect
-
-    args, kwargs = examples
-    try:
-        given: dict[str, Any] = dict(inspect.signature(function).bind(*args, **kwargs).arguments)
-    except (TypeError, ValueError):
-        given = {**{str(i): a for i, a in enumerate(args)}, **kwargs}
-    for p in _variadic(function):
-        if p.kind is p.VAR_KEYWORD and p.name in given:
-            given.update(given.pop(p.name))
+    """The leaves of the examples, in the order of the pytree, with their names as the jaxpr has them."""
+    names = _argument_names(function, len(examples[0]))
     rows = []
-    for name, value in given.items():
-        for path, leaf in jax.tree_util.tree_flatten_with_path(value)[0]:
-            rows.append((_plain(name + jax.tree_util.keystr(path)), leaf))
+    for (kind, which, *path), leaf in jax.tree_util.tree_flatten_with_path(examples)[0]:
+        first = names[which.idx] if kind.idx == 0 else str(which.key)
+        rows.append((_plain(first + jax.tree_util.keystr(tuple(path))), leaf))
     return rows
 
 
-def _variadic(function: Any) -> list[Any]:
-    import inspect
-
+def _argument_names(function: Any, count: int) -> list[str]:
+    """The names of the first positional arguments; those of `*rest` are `rest[0]`, `rest[1]`, …"""
     try:
-        return [p for p in inspect.signature(function).parameters.values() if p.kind is p.VAR_KEYWORD]
+        given = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
-        return []
+        return [f"args[{i}]" for i in range(count)]
+    names = [p.name for p in given if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    rest = next((p.name for p in given if p.kind is p.VAR_POSITIONAL), "args")
+    return [*names, *(f"{rest}[{i}]" for i in range(count))][:count]
 
 
 def _check_leaves(jax: Any, function: Any, examples: Any) -> None:
@@ -145,15 +180,10 @@ def _opened(jax: Any, function: Any, examples: Any, dynamic: Dynamic) -> Any:
     if unknown:
         raise FrontendError(f"dynamic: there is no input {unknown[0]!r}; the inputs are {', '.join(names)}")
     scope = jax.export.SymbolicScope()
-    by_id: dict[int, Any] = {}
-    for name, leaf in flat:
-        if name in dynamic:
-            by_id[id(leaf)] = _symbolic(jax, name, leaf, dynamic[name], scope)
-
-    def kind(leaf: Any) -> Any:
-        return by_id.get(id(leaf), leaf)
-
-    return jax.tree_util.tree_map(kind, examples)
+    leaves = [
+        _symbolic(jax, name, leaf, dynamic[name], scope) if name in dynamic else leaf for name, leaf in flat
+    ]
+    return jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(examples), leaves)
 
 
 def _symbolic(jax: Any, name: str, leaf: Any, axes: Any, scope: Any) -> Any:

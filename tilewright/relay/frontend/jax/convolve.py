@@ -11,7 +11,7 @@ from ..common.build import R, converted, dtype_of, permute, rank, reshape, stati
 from ..common.matrices import SHORT
 from ..common.pads import padded
 from ..common.windows import Windows
-from .table import Site, primitive
+from .table import Refusal, Site, primitive
 
 _SPACE = {1: "W", 2: "HW", 3: "DHW"}
 
@@ -31,6 +31,7 @@ def convolution(
     batch_group_count: int,
     preferred_element_type: Any = None,
 ) -> Expr:
+    check_padding(padding)
     spec = dimension_numbers
     dims = rank(x) - 2
     kernel = tuple(int(static_shape(weight, "the kernel")[d]) for d in spec.rhs_spec[2:])
@@ -50,6 +51,13 @@ def convolution(
     )
     back = [list(spec.out_spec).index(d) for d in range(rank(x))]
     return converted(permute(made, back), n.dtype)
+
+
+def check_padding(padding: Sequence[tuple[Any, Any]]) -> None:
+    if any(not isinstance(p, int) for pair in padding for p in pair):
+        raise Refusal(
+            "its padding depends on a dynamic size, as SAME does with strides; pad by numbers, or keep the size fixed"
+        )
 
 
 def _layout(spec: Sequence[int], lead: str, dims: int) -> str:

@@ -17,7 +17,7 @@ from ...interface import with_output_names
 from ...transform.infer_type import infer_module
 from ...ty import TensorType
 from ..common.build import constant, converted, typed
-from .capture import Dynamic, captured, load_jax
+from .capture import Dynamic, Program, captured, load_jax, place_of
 from .control import CONTROL, inner_of, jaxprs_in
 from .fold import folded
 from .refused import REFUSED
@@ -40,7 +40,7 @@ def from_jax(
     """The graph of a function of JAX as `main` of a module, and its parameters."""
     load_jax()
     program = captured(function, example_args, example_kwargs, dynamic)
-    return _Importer(program.jaxpr, program.inputs, program.results).run()
+    return _Importer(program).run()
 
 
 def supported_primitives() -> list[str]:
@@ -51,9 +51,10 @@ def supported_primitives() -> list[str]:
 class _Importer:
     """The import of one closed jaxpr into a graph function."""
 
-    def __init__(self, closed: Any, inputs: Sequence[str], results: Sequence[str]) -> None:
+    def __init__(self, program: Program) -> None:
         self.jax = load_jax()
-        self.closed, self.names, self.results = closed, list(inputs), list(results)
+        self.closed, self.names, self.results = program.jaxpr, program.inputs, program.results
+        self.weights = program.weights
         self.literal = self.jax.extend.core.Literal
         self.symbols = Symbols()
         self.params: dict[str, Any] = {}
@@ -114,7 +115,9 @@ class _Importer:
             )
         if array.size == 1 or array.dtype.kind in "iub":
             return Value(known=array)
-        name = f"const_{len(self.params)}"
+        name = self.weights.get(place_of(array), "")
+        if not name or name in self.params or name in self.names:
+            name = f"const_{len(self.params)}"
         data = constant(array).data
         self.params[name] = data
         self.param_vars.append(Var(name, TensorType(data.shape, data.dtype)))

@@ -141,6 +141,10 @@ def gather(
             x = R.strided_slice(x, [0], [slice_sizes[d]], axes=[d])
     batch = shape_of(index)[:-1]
     starts = dict(zip(mapped, _columns(n.values[1], len(mapped)), strict=True))
+    if not batch and all(isinstance(s, np.ndarray) for s in starts.values()) and not fills:
+        return _sliced(n, x, starts, slice_sizes)
+    if any(not isinstance(slice_sizes[d], int) for d in mapped):
+        raise Refusal("a window of a dynamic size at a computed position is not supported")
     widths = {d: int(slice_sizes[d]) for d in sorted(mapped) if slice_sizes[d] != 1}
     kept = [d for d in range(ndim) if d not in dn.collapsed_slice_dims and d not in batching]
     made = _along(n, x, starts, batching, kept, batch, widths)
@@ -158,6 +162,16 @@ def gather(
     for d, size in zip(others, batch, strict=True):
         view[d] = size
     return R.where(reshape(inside, view), made, literal(_fill(fill_value, n.dtype), n.dtype))
+
+
+def _sliced(n: Site, x: Expr, starts: Mapping[int, Any], sizes: Sequence[Any]) -> Expr:
+    """One window at a known position."""
+    for d, start in starts.items():
+        size = shape_of(x)[d]
+        known = isinstance(size, int) and isinstance(sizes[d], int)
+        at = min(max(int(start), 0), size - sizes[d]) if known else int(start)
+        x = R.strided_slice(x, [at], [at + sizes[d]], axes=[d])
+    return reshape(x, n.shape)
 
 
 def _fill(value: Any, dtype: str) -> Any:

@@ -13,6 +13,7 @@ from ..common import windows
 from ..common.build import R, constant, is_float, permute, rank, reshape, scalar, static_shape
 from ..common.windows import Windows
 from .arrange import spread
+from .convolve import check_padding
 from .reduction import greatest, lowest, monoid_of
 from .table import Refusal, Site, primitive
 
@@ -30,6 +31,7 @@ def _pooled(
     base_dilation: Sequence[int],
     dilations: Sequence[int],
 ) -> Expr:
+    check_padding(padding)
     nothing = scalar(_NEUTRAL[how](n.dtype), x)
     for d, inner in enumerate(base_dilation):
         if inner > 1:
