@@ -539,6 +539,81 @@ def _order() -> list[Any]:
     ]
 
 
+@family("numpy")
+def _numpy() -> list[Any]:
+    x, v, image = _rand(4, 6), _rand(9), _rand(2, 6, 8, 3)
+
+    def pooled(a: Any) -> Any:
+        return (lax.reduce_window(a, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID") ** 2).sum()
+
+    return [
+        (
+            "resize",
+            lambda a: [jax.image.resize(a, (2, 12, 4, 3), m) for m in ("nearest", "linear", "cubic")],
+            image,
+        ),
+        ("convolve", lambda a, b: [jnp.convolve(a, b), jnp.correlate(a, b, "same")], v, _rand(3)),
+        ("interp", lambda a: jnp.interp(a, jnp.arange(4.0), jnp.array([0.0, 2.0, 1.0, 5.0])), v),
+        ("nonzero", lambda a: jnp.nonzero(a > 0, size=5, fill_value=-1), v),
+        ("unique", lambda k: jnp.unique(k, size=6, fill_value=0), _ints(9, high=5)),
+        ("histogram", lambda a: jnp.histogram(a, bins=4, range=(-2.0, 2.0))[0], v),
+        ("cov", lambda a: [jnp.cov(a), jnp.corrcoef(a)], x),
+        ("isclose", lambda a: [jnp.isclose(a, a + 1e-9), jnp.allclose(a, a * 2)], v),
+        ("polyval", lambda a: jnp.polyval(jnp.array([1.0, -2.0, 3.0]), a), v),
+        ("glu", lambda a: jax.nn.glu(a), x),
+        ("nanmean", lambda a: [jnp.nanmean(a), jnp.nanmax(a, 0), jnp.average(a, 1, weights=a[0])], x),
+        ("cross", lambda a, b: [jnp.cross(a, b), jnp.vdot(a, b), jnp.inner(a, b)], _rand(3), _rand(3)),
+        ("block", lambda a: jnp.block([[a, a], [a * 2, a]]), x),
+        ("apply_along_axis", lambda a: jnp.apply_along_axis(lambda r: r @ r, 1, a), x),
+        ("sinc", lambda a: [jnp.sinc(a), jnp.logaddexp(a, -a), jnp.deg2rad(a), jnp.heaviside(a, 0.5)], v),
+        ("matrix_power", lambda a: jnp.linalg.matrix_power(a, 3), _rand(3, 3)),
+        ("cumulative_sum", lambda a: jnp.cumulative_sum(a, axis=0), x),
+        ("insert", lambda a: [jnp.insert(a, 2, 5.0), jnp.delete(a, 3), jnp.append(a, a)], v),
+        (
+            "mode",
+            lambda k: [jnp.argwhere(k > 3, size=4), jnp.count_nonzero(k), jnp.flatnonzero(k > 2, size=3)],
+            _ints(3, 4),
+        ),
+        ("select pool gradient", jax.grad(pooled), image),
+        ("same array twice", lambda a: (a, a, a + 1), x),
+        ("l2 normalize", lambda a: a / jnp.linalg.norm(a, axis=-1, keepdims=True), x),
+        ("rms norm", lambda a: a * lax.rsqrt(jnp.mean(a * a, -1, keepdims=True) + 1e-6), x),
+        ("group norm", _group_norm, image),
+        ("rotary", _rotary, _rand(2, 5, 4, 6)),
+        (
+            "losses",
+            lambda a, k: [
+                -jnp.take_along_axis(jax.nn.log_softmax(a), k[:, None], 1).mean(),
+                jnp.mean((a - 1) ** 2),
+            ],
+            x,
+            _ints(4, high=6),
+        ),
+        ("moe", _routed, x, _rand(6, 3), _rand(3, 6, 5)),
+        ("platform", lambda a: lax.platform_dependent(a, cpu=lambda b: b * 2, default=lambda b: b * 3), x),
+    ]
+
+
+def _group_norm(x: Any) -> Any:
+    y = x.reshape(2, 6, 8, 3, 1)
+    mean, variance = (f(y, axis=(1, 2, 4), keepdims=True) for f in (jnp.mean, jnp.var))
+    return ((y - mean) * lax.rsqrt(variance + 1e-5)).reshape(x.shape)
+
+
+def _rotary(x: Any) -> Any:
+    angles = jnp.arange(x.shape[1])[:, None] / 10000 ** (jnp.arange(0, 6, 2) / 6)
+    cos, sin = (f(angles)[None, :, None] for f in (jnp.cos, jnp.sin))
+    a, b = jnp.split(x, 2, -1)
+    return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
+
+
+def _routed(x: Any, router: Any, experts: Any) -> Any:
+    """Each row through its two best experts."""
+    weights, which = lax.top_k(jax.nn.softmax(x @ router), 2)
+    chosen = jnp.einsum("td,tkdf->tkf", x, experts[which])
+    return jnp.einsum("tk,tkf->tf", weights / weights.sum(-1, keepdims=True), chosen)
+
+
 @family("control")
 def _control() -> list[Any]:
     x, w = _rand(5, 4), _rand(4, 4) / 4

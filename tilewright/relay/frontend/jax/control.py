@@ -30,6 +30,8 @@ _CALLS = {
     "custom_jvp_call": "call_jaxpr",
     "custom_vjp_call": "call_jaxpr",
     "custom_vjp_call_jaxpr": "fun_jaxpr",
+    "custom_vmap_call": "call",
+    "composite": "jaxpr",
 }
 
 
@@ -227,4 +229,16 @@ def _chosen(which: Expr, sides: Sequence[list[Expr]], at: int) -> list[Expr]:
     return [TupleGetItem(whole, i) for i in range(len(other))]
 
 
-CONTROL: dict[str, Callable[..., list[Value]]] = {"scan": _scan, "while": _while, "cond": _cond}
+def _platform_index(importer: _Importer, values: list[Value], params: Mapping[str, Any]) -> list[Value]:
+    """Which branch of `lax.platform_dependent` is taken: that for CPUs, or the default, the last."""
+    platforms = params["platforms"]
+    at = next((i for i, names in enumerate(platforms) if names is None or "cpu" in names), len(platforms) - 1)
+    return [Value(known=np.asarray(at, np.int32))]
+
+
+CONTROL: dict[str, Callable[..., list[Value]]] = {
+    "platform_index": _platform_index,
+    "scan": _scan,
+    "while": _while,
+    "cond": _cond,
+}

@@ -41,7 +41,7 @@ rows(
 
 
 @primitive("stop_gradient", "copy", "copy_p", "optimization_barrier", "sharding_constraint", "name",
-           "pvary")  # fmt: skip
+           "pvary", "reshard", "layout_constraint")  # fmt: skip
 def same(n: Site, *xs: Expr) -> list[Value]:
     return n.values
 
@@ -259,8 +259,8 @@ def population_count(n: Site, x: Expr) -> Expr:
     bits = int("".join(c for c in n.dtype if c.isdigit()))
     word = "u" + n.dtype.removeprefix("u")
     at = x if dtype_of(x) == word else R.reinterpret(x, word)
-    one, total = literal(1, word), None
+    total = literal(0, word)
     for i in range(bits):
-        bit = R.bitwise_and(R.right_shift(at, literal(i, word)), one)
-        total = bit if total is None else R.add(total, bit)
+        bit = R.bitwise_and(R.right_shift(at, literal(i, word)), literal(1, word))
+        total = R.add(total, bit)
     return total

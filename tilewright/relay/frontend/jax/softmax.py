@@ -14,7 +14,7 @@ from ..common.build import R, dtype_of, shape_of
 _SAME = ("expand_dims", "reshape", "broadcast_to")
 
 
-def as_softmax(a: Expr, b: Expr) -> Expr | None:
+def as_softmax(a: Any, b: Any) -> Expr | None:
     """a / b as a softmax, if it is one."""
     if not _is(a, "exp"):
         return None
@@ -24,7 +24,7 @@ def as_softmax(a: Expr, b: Expr) -> Expr | None:
     return _softmax(R.nn.softmax, a.args[0], total, b)
 
 
-def as_log_softmax(a: Expr, b: Expr) -> Expr | None:
+def as_log_softmax(a: Any, b: Any) -> Expr | None:
     """a - b as the logarithm of a softmax, if it is one."""
     inner = b
     while _is(inner, *_SAME):

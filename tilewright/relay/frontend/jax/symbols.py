@@ -46,8 +46,8 @@ class Symbols:
             return _PAIRS[e.func.id](*(self._build(a, text) for a in e.args))
         if isinstance(e, ast.BinOp) and type(e.op) in _SIGNS:
             return _SIGNS[type(e.op)](self._build(e.left, text), self._build(e.right, text))
-        if isinstance(e, ast.BinOp) and isinstance(e.op, ast.Pow) and isinstance(e.right, ast.Constant):
-            return self._power(self._build(e.left, text), int(e.right.value))
+        if isinstance(e, ast.BinOp) and isinstance(e.op, ast.Pow):
+            return self._power(self._build(e.left, text), int(ast.literal_eval(e.right)))
         raise Refusal(f"a size is {text}, which is not supported")
 
     @staticmethod
