@@ -461,6 +461,12 @@ def _index() -> list[Any]:
         ),
         ("take_along_axis few", lambda v, k: jnp.take_along_axis(v, k, 1), x, _ints(5, 2, high=4)),
         ("take_along_axis far", lambda v: jnp.take_along_axis(v, jnp.broadcast_to(far, (5, 4)), 1), x),
+        (
+            "take_along_axis clip",
+            lambda v, k: jnp.take_along_axis(v, jnp.broadcast_to(k, (5, 4)), 1, mode="clip"),
+            x,
+            far,
+        ),
         ("vmap index", jax.vmap(lambda v, k: v[k]), x, _ints(5, high=4)),
         ("vmap rows", jax.vmap(lambda v, k: v[k]), big, _ints(3, 2, high=4)),
         (

@@ -388,6 +388,31 @@ def test_dynamic_sizes_have_names() -> None:
     assert inputs[0].shape == ("n", 3) and outputs[0].shape == ("n // 2", 5)
 
 
+def test_sizes_are_read_from_their_text() -> None:
+    from tilewright.relay.frontend.jax.symbols import Symbols
+
+    n, m = jax.export.symbolic_shape("n, m")
+    symbols = Symbols()
+    table = {
+        n: "n",
+        4 * n**2 - 1: "4 * (n * n) - 1",
+        (n + 1) // 2: "(n + 1) // 2",
+        n % 3 + m: "n % 3 + m",
+        jax.core.max_dim(n, m): "T.max(n, m)",
+    }
+    assert [str(symbols.size(size)) for size in table] == list(table.values())
+    assert list(symbols.vars) == ["n", "m"] and symbols.size(np.int64(3)) == 3
+
+
+def test_operators_carry_scopes_and_lines() -> None:
+    def model(x: Any) -> Any:
+        with jax.named_scope("encoder"), jax.named_scope("dense"):
+            return jax.jit(jnp.sin)(x)
+
+    mod, _ = from_jax(model, _rand(3))
+    assert str(mod["main"].body.span).startswith("sin in encoder/dense at ")
+
+
 # ---------------------------------------------------------------------------- refusals
 def test_missing_primitives_are_reported_at_once() -> None:
     def model(x: Any) -> Any:

@@ -32,6 +32,7 @@ for _family in ("arrange", "convolve", "elementwise", "index", "order", "product
 _TYPES = frozenset(
     "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64".split()
 )
+_FEW = 1 << 16  # most elements of a closed-over array of indices or flags, which converters may read
 
 
 def from_jax(
@@ -60,6 +61,7 @@ class _Importer:
         self.params: dict[str, Any] = {}
         self.param_vars: list[Var] = []
         self.line = ""  # where the equation that is converted stands, or the call that it is part of
+        self.path = ""  # the scopes around it: those of `jax.named_scope`, the modules of Flax
         self.constants: dict[int, tuple[Any, Value]] = {}  # the array is kept: its id stays its own
 
     def run(self) -> tuple[IRModule, dict[str, Any]]:
@@ -103,7 +105,7 @@ class _Importer:
         return [read(a) for a in jaxpr.outvars]
 
     def constant(self, array: Any) -> Value:
-        """A closed-over array: a parameter; of one element, or of integers, known at import."""
+        """A closed-over array: a parameter; of one element, or of a few integers, known at import."""
         if id(array) not in self.constants:
             self.constants[id(array)] = (array, self.stored(array_of(array)))
         return self.constants[id(array)][1]
@@ -113,7 +115,7 @@ class _Importer:
             raise FrontendError(
                 f"a closed-over array has elements of type {array.dtype}, which are not supported"
             )
-        if array.size == 1 or array.dtype.kind in "iub":
+        if array.size == 1 or (array.dtype.kind in "iub" and array.size <= _FEW):
             return Value(known=array)
         name = self.weights.get(place_of(array), "")
         if not name or name in self.params or name in self.names:
@@ -195,12 +197,14 @@ class _Importer:
 
     def blamed(self, eqn: Any, work: Callable[[], list[Value]]) -> list[Value]:
         """The result of `work`; an error names the primitive and its source line."""
-        outer = self.line
-        self.line = self.where(eqn) or outer
+        outer = self.line, self.path
+        self.line = self.where(eqn) or self.line
+        self.path = "/".join(filter(None, (self.path, str(eqn.source_info.name_stack))))
+        inside = f" in {self.path}" if self.path else ""
         try:
-            return self.named(f"{eqn.primitive.name} at {self.line}", work)
+            return self.named(f"{eqn.primitive.name}{inside} at {self.line}", work)
         finally:
-            self.line = outer
+            self.line, self.path = outer
 
     def named(self, label: str, work: Callable[[], list[Value]]) -> list[Value]:
         try:

@@ -147,14 +147,15 @@ def gather(
         raise Refusal("a window of a dynamic size at a computed position is not supported")
     widths = {d: int(slice_sizes[d]) for d in sorted(mapped) if slice_sizes[d] != 1}
     kept = [d for d in range(ndim) if d not in dn.collapsed_slice_dims and d not in batching]
-    made = _along(n, x, starts, batching, kept, batch, widths)
-    if made is not None:
-        return made
     inside = _inside(x, starts, widths) if fills else None
     where = {d: _clamped(x, d, s, widths.get(d, 1)) for d, s in starts.items()}
-    where.update({d: _counted(batch, at) for d, at in batching.items()})
-    picked, labels = _picked(x, _Grid(x, batch, widths), where)
-    made = _laid(picked, labels, dn.offset_dims, kept, n.shape)
+    axis = _axis_along(x, starts, batching, kept, batch)
+    if axis is not None:
+        made = R.gather(x, axis, where[axis], negative=False)
+    else:
+        where.update({d: _counted(batch, at) for d, at in batching.items()})
+        picked, labels = _picked(x, _Grid(x, batch, widths), where)
+        made = _laid(picked, labels, dn.offset_dims, kept, n.shape)
     if inside is None:
         return made
     others = [d for d in range(len(n.shape)) if d not in dn.offset_dims]
@@ -183,26 +184,19 @@ def _fill(value: Any, dtype: str) -> Any:
     return True if dtype == "bool" else greatest(dtype) if dtype.startswith("uint") else lowest(dtype)
 
 
-def _along(
-    n: Site,
+def _axis_along(
     x: Expr,
     starts: Mapping[int, Index],
     batching: Mapping[int, int],
     kept: Sequence[int],
     batch: Sequence[Any],
-    widths: Mapping[int, int],
-) -> Expr | None:
-    """`take_along_axis`: all other dimensions of the tensor are dimensions of the indices, in the same order."""
-    if len(starts) != 1 or widths or len(batching) != rank(x) - 1 or len(batch) != rank(x) or kept:
+) -> int | None:
+    """The axis of a `take_along_axis`: the other dimensions of the tensor are those of the indices, in the same order."""
+    plain = len(starts) == 1 and len(batching) == rank(x) - 1 and len(batch) == rank(x) and not kept
+    if not plain or any(batching[d] != d for d in batching):
         return None
     ((axis, start),) = starts.items()
-    if any(batching[d] != d for d in batching) or isinstance(start, np.ndarray):
-        return None
-    made = R.gather(x, axis, _clamped(x, axis, start, 1), negative=False)
-    inside = _inside(x, starts, {})
-    if inside is None:
-        return made
-    return R.where(inside, made, literal(_fill(None, n.dtype), n.dtype))
+    return None if isinstance(start, np.ndarray) else axis
 
 
 def _picked(x: Expr, grid: _Grid, starts: Mapping[int, Index]) -> tuple[Expr, list[tuple[str, int]]]:
