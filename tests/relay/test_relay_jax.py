@@ -63,6 +63,7 @@ def _refusal(function: Any, *args: Any, **more: Any) -> str:
 # ---------------------------------------------------------------------------- primitives
 @pytest.mark.sample(1)
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("family", list(jax_cases.FAMILIES))
 def test_family_agrees_with_jax(family: str) -> None:
     rows = jax_cases.cases(family)
@@ -231,6 +232,17 @@ def test_repeated_elements_are_not_written_out() -> None:
 def test_index_arithmetic_is_done_at_import() -> None:
     assert _operators(lambda v: jnp.tril(v) + jnp.arange(4), _rand(4, 4)) == ["where", "add"]
     assert _operators(lambda v: v.at[1:3].set(0.0), _rand(4, 4)) == ["full", "scatter_nd"]
+
+
+def test_equal_masks_are_one_constant() -> None:
+    def model(x: Any) -> Any:
+        for _ in range(3):
+            x = jnp.sin(jnp.where(jnp.tril(jnp.ones(x.shape, bool)), x, 0.0))
+        return x
+
+    mod, _ = from_jax(model, _rand(300, 300))
+    whole = [e for e in post_order(mod["main"]) if isinstance(e, relay.Constant) and e.data.size > 1]
+    assert len(whole) == 1
 
 
 def test_convolution_keeps_its_layout() -> None:

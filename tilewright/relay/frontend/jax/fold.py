@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from .values import is_uniform
+
 # Most elements of a folded result; one repeated element takes no memory.
 _LIMIT = 1 << 22
 
@@ -95,8 +97,8 @@ _FOLDS: dict[str, Callable[..., Any]] = {
     "reduce_sum": lambda x, axes: np.sum(x, axis=tuple(axes), dtype=x.dtype),
     "reduce_max": lambda x, axes: np.max(x, axis=tuple(axes)),
     "reduce_min": lambda x, axes: np.min(x, axis=tuple(axes)),
-    "reduce_and": lambda x, axes: np.all(x, axis=tuple(axes)),
-    "reduce_or": lambda x, axes: np.any(x, axis=tuple(axes)),
+    "reduce_and": lambda x, axes: np.bitwise_and.reduce(x, axis=tuple(axes)),
+    "reduce_or": lambda x, axes: np.bitwise_or.reduce(x, axis=tuple(axes)),
     "cumsum": lambda x, axis: np.cumsum(x, axis, dtype=x.dtype),
 }
 
@@ -115,14 +117,11 @@ def folded(name: str, arrays: Sequence[Any], params: Mapping[str, Any], kind: An
         return None
     with np.errstate(all="ignore"):
         made = np.asarray(work(*arrays, **taken))
-    wanted = np.dtype(str(kind.dtype)) if str(kind.dtype) != "bfloat16" else made.dtype
-    return _one_element(made.astype(wanted, copy=False), arrays)
+    return _one_element(made.astype(str(kind.dtype), copy=False), arrays)
 
 
 def _one_element(made: Any, arrays: Sequence[Any]) -> Any:
     """An elementwise result of repeated elements as a view of one element."""
-    from .values import is_uniform
-
     if made.ndim and made.size > 1 and not is_uniform(made) and all(is_uniform(a) for a in arrays) and arrays:
         first = made.reshape(-1)[:1]
         if np.array_equal(made, np.broadcast_to(first.reshape([1] * made.ndim), made.shape), equal_nan=False):

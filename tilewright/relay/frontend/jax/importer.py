@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
@@ -23,7 +24,7 @@ from .fold import folded
 from .refused import REFUSED
 from .symbols import Symbols
 from .table import CONVERTERS, Refusal, Site
-from .values import Value, array_of
+from .values import Value, array_of, is_uniform
 
 # The files of converters, one for each family of primitives: importing one fills the table.
 for _family in ("arrange", "convolve", "elementwise", "index", "order", "product", "reduction", "window"):
@@ -60,6 +61,7 @@ class _Importer:
         self.symbols = Symbols()
         self.params: dict[str, Any] = {}
         self.param_vars: list[Var] = []
+        self.folded: dict[Any, Value] = {}
         self.line = ""  # where the equation that is converted stands, or the call that it is part of
         self.path = ""  # the scopes around it: those of `jax.named_scope`, the modules of Flax
         self.constants: dict[int, tuple[Any, Value]] = {}  # the array is kept: its id stays its own
@@ -136,12 +138,19 @@ class _Importer:
         if len(kinds) == 1 and all(v.known is not None for v in values):
             array = folded(name, [v.known for v in values], eqn.params, kinds[0])
             if array is not None:
-                return [Value(known=array)]
+                return [self.shared(array)]
         made = CONVERTERS[name](Site(name, values, kinds), self.plain(eqn.params))
         if isinstance(made, TupleWrapper):
             made = [made[i] for i in range(len(made))]
         found = made if isinstance(made, (list, tuple)) else [made]
         return [self.fitted(e, kind) for e, kind in zip(found, kinds, strict=True)]
+
+    def shared(self, array: Any) -> Value:
+        """An array that is computed at import; equal large ones, such as the mask of each layer, are one constant."""
+        if array.size <= _FEW or is_uniform(array):
+            return Value(known=array)
+        key = (array.shape, str(array.dtype), hashlib.sha256(array.tobytes()).digest())
+        return self.folded.setdefault(key, Value(known=array))
 
     def plain(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Parameters with symbolic sizes as expressions."""

@@ -191,7 +191,7 @@ def _axis_along(
     kept: Sequence[int],
     batch: Sequence[Any],
 ) -> int | None:
-    """The axis of a `take_along_axis`: the other dimensions of the tensor are those of the indices, in the same order."""
+    """The axis of a `take_along_axis`: the other dimensions of the tensor are those of the indices, in their order."""
     plain = len(starts) == 1 and len(batching) == rank(x) - 1 and len(batch) == rank(x) and not kept
     if not plain or any(batching[d] != d for d in batching):
         return None

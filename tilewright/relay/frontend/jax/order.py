@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...expr import Expr
-from ..common.build import R, converted, dtype_of
+from ..common.build import R
+from .reduction import comparable
 from .table import Site, primitive
 
 
@@ -13,24 +14,20 @@ from .table import Site, primitive
 def sort(n: Site, *xs: Expr, dimension: int, num_keys: int) -> Any:
     """Arrays ordered by the first, among equals by the second, … of the keys."""
     if len(xs) == 1:
-        return R.sort(_comparable(xs[0]), dimension)
+        return R.sort(comparable(xs[0]), dimension)
     order: Any = None
     for key in reversed(xs[:num_keys]):  # each sort is stable: the last key first
-        now = _comparable(key) if order is None else R.gather(_comparable(key), dimension, order)
+        now = comparable(key) if order is None else R.gather(comparable(key), dimension, order)
         step = R.argsort(now, dimension)
         order = step if order is None else R.gather(order, dimension, step)
     return [R.gather(x, dimension, order) for x in xs]
 
 
-def _comparable(x: Expr) -> Expr:
-    return converted(x, "int8") if dtype_of(x) == "bool" else x
-
-
 @primitive("top_k")
-def top_k(n: Site, x: Expr, *, k: int, axis: int) -> Any:
+def top_k(n: Site, x: Expr, *, k: int, axis: int = -1) -> Any:
     if k == 0:
         return [R.zeros(kind.shape, str(kind.dtype)) for kind in n.kinds]
-    return R.topk(_comparable(x), int(k), axis, "both", False, "int32")
+    return R.topk(comparable(x), int(k), axis, "both", False, "int32")
 
 
 @primitive("approx_top_k")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...expr import Expr
-from ..common.build import R, converted, is_float, rank, scalar, shape_of, static_shape
+from ..common.build import R, converted, dtype_of, is_float, rank, scalar, static_shape
 from ..common.pads import padded
 from .table import Refusal, Site, primitive, rows
 
@@ -24,28 +24,23 @@ def _as_flags(n: Site, build: Any, x: Expr, axes: Sequence[int]) -> Expr:
     return _over(build, x, axes)
 
 
-def _comparable(n: Site, build: Any, x: Expr, axes: Sequence[int]) -> Expr:
-    return _over(build, converted(x, "int8") if n.dtype == "bool" else x, axes)
+def comparable(x: Expr) -> Expr:
+    """Flags as numbers: operators that compare take these."""
+    return converted(x, "int8") if dtype_of(x) == "bool" else x
 
 
 rows(
     {
         "reduce_sum": lambda n, x, *, axes: _over(R.sum, x, axes),
         "reduce_prod": lambda n, x, *, axes: _over(R.prod, x, axes),
-        "reduce_max": lambda n, x, *, axes: _comparable(n, R.max, x, axes),
-        "reduce_min": lambda n, x, *, axes: _comparable(n, R.min, x, axes),
+        "reduce_max": lambda n, x, *, axes: _over(R.max, comparable(x), axes),
+        "reduce_min": lambda n, x, *, axes: _over(R.min, comparable(x), axes),
         "reduce_and": lambda n, x, *, axes: _as_flags(n, R.all, x, axes),
         "reduce_or": lambda n, x, *, axes: _as_flags(n, R.any, x, axes),
-        "argmax": lambda n, x, *, axes, index_dtype: R.argmax(_plain(x), list(axes), False),
-        "argmin": lambda n, x, *, axes, index_dtype: R.argmin(_plain(x), list(axes), False),
+        "argmax": lambda n, x, *, axes, index_dtype: R.argmax(comparable(x), list(axes), False),
+        "argmin": lambda n, x, *, axes, index_dtype: R.argmin(comparable(x), list(axes), False),
     }
 )
-
-
-def _plain(x: Expr) -> Expr:
-    from ..common.build import dtype_of
-
-    return converted(x, "int8") if dtype_of(x) == "bool" else x
 
 
 _MONOIDS = {"add": R.sum, "mul": R.prod, "max": R.max, "min": R.min, "and": R.all, "or": R.any}
@@ -117,7 +112,3 @@ def _log_add(a: Expr, b: Expr) -> Expr:
     safe = R.where(R.isfinite(top), top, scalar(0, a))
     total = R.add(R.exp(R.subtract(a, safe)), R.exp(R.subtract(b, safe)))
     return R.add(R.log(total), safe)
-
-
-def sizes(x: Expr) -> tuple[Any, ...]:
-    return shape_of(x)

@@ -27,7 +27,7 @@ from .values import Value, compacted
 # Parameters about devices, accuracy, differentiation or compilation, which do not matter here.
 _IRRELEVANT = frozenset(
     "sharding out_sharding precision accuracy indices_are_sorted unique_indices is_stable weak_type unroll "
-    "_split_transpose name cond_nconsts".split()
+    "_split_transpose name".split()
 )
 
 
