@@ -241,7 +241,8 @@ def _laid(
     at = {d: ("window", k) for d, k in zip(offsets, kept, strict=True)}
     wanted = [at[d] if d in at else ("batch", next(batch)) for d in range(len(shape))]
     order = [labels.index(w) for w in wanted if w in labels]
-    return reshape(permute(made, order), shape)
+    singles = [i for i in range(len(labels)) if i not in order]  # collapsed, of size 1
+    return reshape(permute(made, [*order, *singles]), shape)
 
 
 # ---------------------------------------------------------------------------- scatter
@@ -266,8 +267,8 @@ def scatter(
     mapped = list(dn.scatter_dims_to_operand_dims)
     starts = dict(zip(mapped, _columns(n.values[1], len(mapped)), strict=True))
     batch = shape_of(index)[:-1]
-    for d, size in sizes.items():  # a window that is a part of a dimension without a start begins at 0
-        if d not in starts and str(size) != str(shape_of(x)[d]):
+    for d in range(ndim):  # a window that is a part of a dimension without a start begins at 0
+        if d not in starts and d not in batching and str(sizes.get(d, 1)) != str(shape_of(x)[d]):
             starts[d] = np.zeros([1] * len(batch), np.int64)
     widths = {d: int(sizes[d]) for d in sorted(starts) if d in sizes and sizes[d] != 1}
     inside = _inside(x, starts, widths) if "FILL" in str(mode) else None
@@ -309,7 +310,7 @@ def _written(
     """
     rest = [d for d in range(rank(x)) if d not in starts]
     order = [*starts, *rest]
-    laid = [*others, *(spots[d] for d in grid.widths), *(spots[d] for d in rest)]
+    laid = [*others, *(spots[d] for d in grid.widths), *(spots[d] for d in rest if d in spots)]
     singles = [d for d in range(rank(updates)) if d not in laid]
     parts = permute(updates, [*laid, *singles])
     parts = reshape(parts, [*grid.shape, *(shape_of(x)[d] for d in rest)])
