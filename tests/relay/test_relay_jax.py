@@ -298,6 +298,19 @@ def test_closed_over_arrays_are_parameters_with_names() -> None:
         np.testing.assert_allclose(got, dense(weights, x), rtol=1e-5, atol=1e-5)
 
 
+def test_arrays_of_an_object_have_the_names_of_its_attributes() -> None:
+    class Dense:
+        def __init__(self) -> None:
+            self.layers = [{"w": jnp.asarray(_rand(4, 3))}]
+
+        def __call__(self, x: Any) -> Any:
+            return x @ self.layers[0]["w"]
+
+    dense = Dense()
+    for function in (dense, dense.__call__, jax.jit(dense.__call__), jax.vmap(dense)):
+        assert list(from_jax(function, _rand(2, 4))[1]) == ["layers.0.w"]
+
+
 def test_one_array_read_twice_is_one_parameter() -> None:
     w = jnp.asarray(_rand(4, 4))
     assert list(from_jax(lambda x: jax.jit(lambda y: y @ w)(x @ w), _rand(2, 4))[1]) == ["w"]

@@ -110,27 +110,34 @@ def place_of(array: Any) -> Any:
 def _bound(jax: Any, function: Any) -> dict[Any, str]:
     """Names of the arrays that a function reads besides its arguments: bound ones, its closure, globals, its object."""
     trees: dict[str, Any] = {}
-    while isinstance(function, functools.partial):
+    while isinstance(function, functools.partial) or hasattr(function, "__wrapped__"):
+        if not isinstance(function, functools.partial):
+            function = function.__wrapped__  # what `jit`, `vmap` and `checkpoint` were given
+            continue
         function, given = function.func, function
         trees.update(given.keywords)
         try:
             trees.update(inspect.signature(function).bind_partial(*given.args).arguments)
         except (TypeError, ValueError):
             trees.update({f"arg_{i}": a for i, a in enumerate(given.args)})
-    owner = getattr(function, "__self__", function)
-    try:
-        read = inspect.getclosurevars(inspect.unwrap(function))
+    if inspect.isfunction(function):
+        read = inspect.getclosurevars(function)
         trees.update({**read.globals, **read.nonlocals})
-    except (TypeError, ValueError):
-        pass
-    if owner is not function or not inspect.isroutine(function):
-        trees[""] = owner
+    else:
+        trees.update(_attributes(jax, getattr(function, "__self__", function)))
     names: dict[Any, str] = {}
     for name, tree in trees.items():
         for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
             if hasattr(leaf, "dtype") and hasattr(leaf, "shape") and hasattr(leaf, "__array__"):
                 names.setdefault(place_of(leaf), _plain(name + jax.tree_util.keystr(path)))
     return names
+
+
+def _attributes(jax: Any, owner: Any) -> dict[str, Any]:
+    """The arrays of an object: a pytree by its paths, another by its attributes."""
+    if jax.tree_util.all_leaves([owner]):
+        return dict(getattr(owner, "__dict__", {}))
+    return {"": owner}
 
 
 # ---------------------------------------------------------------------------- examples
