@@ -19,7 +19,6 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...expr import Expr
 from ...ty import TensorType
 from ..common.build import Refusal as Refusal
 from .values import Value, compacted
@@ -99,8 +98,3 @@ def rows(converters: Mapping[str, Callable[..., Any]], compact: bool = False) ->
     """Register converters that are one expression each; a key has the names of all primitives of its converter."""
     for names, work in converters.items():
         primitive(*names.split(), compact=compact)(work)
-
-
-def as_expr(value: Any) -> Expr:
-    """A result of a converter as an expression."""
-    return value.expr if isinstance(value, Value) else value
