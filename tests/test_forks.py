@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import warnings
 
 import pytest
 from how_many import examples
@@ -191,3 +192,16 @@ def test_ctrl_c_in_the_midst_of_a_fork(work: str, said: str) -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.stdout == f"{said}\n[True] \n", done.stderr
+
+
+def test_forks_of_the_compiler_give_no_warnings_about_threads() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with forks.forking():
+            warnings.warn(
+                "os.fork() was called. os.fork() is incompatible with JAX", RuntimeWarning, stacklevel=1
+            )
+            with pytest.raises(RuntimeWarning, match="something else"):
+                warnings.warn("something else", RuntimeWarning, stacklevel=1)
+        with pytest.raises(RuntimeWarning, match="was called"):
+            warnings.warn("os.fork() was called", RuntimeWarning, stacklevel=1)

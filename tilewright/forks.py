@@ -16,6 +16,7 @@ import select
 import signal
 import sys
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, Generic, NoReturn, TypeVar, overload
@@ -107,6 +108,16 @@ class cached_property(Generic[_Value]):
         return instance.__dict__.setdefault(self._name, self._compute(instance))  # type: ignore[no-any-return]
 
 
+@contextlib.contextmanager
+def forking() -> Iterator[None]:
+    """Fork without the warnings of JAX and Python about threads: a child here runs the compiler only, and waits for
+    no lock that a thread may have held."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
+        warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+        yield
+
+
 def result_of_child(work: Callable[[], bytes]) -> bytes | int:
     """What a function gives in a child of this process, or the signal or code that the child ended with.
 
@@ -117,7 +128,7 @@ def result_of_child(work: Callable[[], bytes]) -> bytes | int:
     child, status = 0, 0
     with open(reading, "rb") as source, open(writing, "wb") as sink:
         try:
-            with _interrupts_wait():
+            with _interrupts_wait(), forking():
                 child = os.fork()
                 if child == 0:
                     _write_and_exit(work, sink)

@@ -144,6 +144,27 @@ def test_a_smaller_type_to_compute_in() -> None:
     assert 0 < error < 0.05
 
 
+# ---------------------------------------------------------------------------- JAX
+@pytest.mark.slow
+def test_a_function_of_jax() -> None:
+    jax = pytest.importorskip("jax")
+    w = jax.numpy.asarray(floats(4, 3))
+
+    def predict(x: Any) -> dict[str, Any]:
+        return {"probs": jax.nn.softmax(x @ w)}
+
+    x = jax.numpy.asarray(floats(2, 4))
+    net = tilewright.compile(predict, x)
+    assert net.name == "predict" and [t.name for t in net.outputs] == ["probs"]
+    found = net(x)
+    assert isinstance(found, jax.Array)
+    np.testing.assert_allclose(found, predict(x)["probs"], rtol=1e-5, atol=1e-6)
+    named = tilewright.compile(predict, {"x": x}, dynamic={"x": {0: "n"}})
+    assert named(floats(5, 4)).shape == (5, 3)
+    with pytest.raises(ArgumentValueError, match="a JAX function has no shapes: give an example"):
+        tilewright.compile(predict)
+
+
 # ---------------------------------------------------------------------------- tensor expressions
 def test_tensor_expressions_as_before() -> None:
     A = te.placeholder((8,), name="A")

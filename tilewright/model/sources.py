@@ -39,7 +39,7 @@ def source_of(model: Any, example: Any, dynamic: Any, params: Mapping[str, Any] 
             if found is not None:
                 return found
     if callable(model) and "jax" in sys.modules:
-        return _of_jax(model, example)
+        return _of_jax(model, example, dynamic)
     raise ArgumentTypeError(f"tilewright.compile takes {_TAKEN}; not {type(model).__name__}")
 
 
@@ -179,8 +179,17 @@ def _of_keras(keras: Any, model: Any, example: Any, dynamic: Any) -> Source | No
     return _sized(Imported(mod, dict(params), model.name), example, dynamic), None
 
 
-def _of_jax(function: Callable[..., Any], example: Any) -> Source:
-    raise NotImplementedError
+def _of_jax(function: Callable[..., Any], example: Any, dynamic: Any) -> Source:
+    if example is None:
+        raise ArgumentValueError("a JAX function has no shapes: give an example of its inputs")
+    if dynamic is True:
+        raise ArgumentValueError(
+            'dynamic=True: name the dynamic sizes of a JAX function: {"x": {0: "batch"}}'
+        )
+    args = () if isinstance(example, Mapping) else _in_order(example)
+    named = dict(example) if isinstance(example, Mapping) else {}
+    mod, params = frontend.from_jax(function, *args, dynamic=dynamic or None, **named)
+    return Imported(mod, dict(params), getattr(function, "__name__", "model")), None
 
 
 _FRAMEWORKS: dict[str, Callable[[Any, Any, Any, Any], Source | None]] = {

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from ...codegen.llvm.objects import cache_of_this_build
 from ...cpus import usable_cpus
-from ...forks import new_in_child
+from ...forks import forking, new_in_child
 from ...ir.errors import BuildError, InternalError, TVMError
 from ...target import Target
 from ..op.implementation import OpImplementation, best_implementation, implementations
@@ -145,7 +145,8 @@ class Workers:
             source, sink = context.Pipe(duplex=False)
             given = (os.getpid(), background, turn, sink, self.jobs, target, lenient)
             process = context.Process(target=_serve, args=given, daemon=True)
-            process.start()
+            with forking():
+                process.start()
             sink.close()
             self.processes.append(process)
             self._sources.append(source)

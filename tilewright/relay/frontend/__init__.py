@@ -13,7 +13,7 @@ from ...absent import attributes
 if TYPE_CHECKING:
     from ...ir.module import IRModule
 
-__all__ = ["from_exported_program", "from_keras", "from_onnx", "from_pytorch", "from_tensorflow"]
+__all__ = ["from_exported_program", "from_jax", "from_keras", "from_onnx", "from_pytorch", "from_tensorflow"]
 
 
 def from_onnx(
@@ -71,6 +71,25 @@ def from_exported_program(
     from .pytorch import from_exported_program as work
 
     return work(exported_program, custom_convert_map)
+
+
+def from_jax(
+    function: Any,
+    *example_args: Any,
+    dynamic: Mapping[str, Mapping[int, str] | Sequence[str | int | None]] | None = None,
+    **example_kwargs: Any,
+) -> tuple[IRModule, dict[str, Any]]:
+    """The graph of a JAX function, for arguments like the examples, as `main` of a module, and its parameters.
+
+        mod, params = relay.frontend.from_jax(lambda x: model.apply(weights, x), x)
+
+    An example is an array or a `jax.ShapeDtypeStruct`, or a pytree of them; each of its arrays is an input (`x`,
+    `batch.image`). Arrays that the function has closed over or that `functools.partial` binds are parameters. `dynamic`
+    names sizes that stay dynamic: {"x": {0: "n"}}. A closed jaxpr is imported as it is, without examples.
+    """
+    from .jax import from_jax as work
+
+    return work(function, *example_args, dynamic=dynamic, **example_kwargs)
 
 
 def from_keras(

@@ -103,6 +103,34 @@ def cast(e: Expr, dtype: str) -> Expr:
     return e if dtype_of(e) == dtype else R.cast(e, dtype)
 
 
+def is_float(dtype: str) -> bool:
+    return "float" in dtype
+
+
+def is_int(dtype: str) -> bool:
+    return "int" in dtype
+
+
+def literal(value: Any, dtype: str) -> Constant:
+    """One number."""
+    return const(value, dtype)
+
+
+def full(value: Any, shape: Sequence[Any], dtype: str) -> Expr:
+    """A tensor of one number."""
+    return R.full(literal(value, dtype), tuple(shape), dtype)
+
+
+def converted(e: Expr, dtype: str) -> Expr:
+    """The tensor cast to another type; to bool, whether an element is not 0."""
+    have = dtype_of(e)
+    if have == dtype:
+        return e
+    if dtype == "bool":  # a plain cast would keep the lowest bit
+        return R.not_equal(e, literal(0, have))
+    return R.cast(e, dtype)
+
+
 # ---------------------------------------------------------------------------- other shapes
 def reshape(e: Expr, shape: Sequence[Any]) -> Expr:
     """The elements under a shape without codes."""
@@ -121,3 +149,10 @@ def permute(e: Expr, order: Sequence[int]) -> Expr:
 def take_rows(e: Expr, index: Sequence[int], axis: int) -> Expr:
     """The rows of an axis in the order of a list."""
     return R.take(e, constant(np.asarray(list(index), "int32")), axis=axis)
+
+
+def scatter_rows(x: Expr, part: Expr, at: int, index: Expr, how: str, negative: bool = True) -> Expr:
+    """The tensor with slices along a dimension, at indices (1, count), replaced by those of another or combined."""
+    order = [at, *(d for d in range(rank(x)) if d != at)]
+    made = R.scatter_nd(permute(x, order), index, permute(part, order), how, negative)
+    return permute(made, [order.index(d) for d in range(rank(x))])

@@ -64,8 +64,16 @@ def _named(pattern: str, dims: int) -> Any:
 
 
 # ---------------------------------------------------------------------------- convolution
-def convolve(x: Any, weight: Any, w: Windows, groups: int = 1, out_dtype: str = "") -> Any:
-    """A convolution; `weight` is (outputs, inputs of a group, …)."""
+def convolve(
+    x: Any,
+    weight: Any,
+    w: Windows,
+    groups: int = 1,
+    out_dtype: str = "",
+    layouts: tuple[str, str] | None = None,
+) -> Any:
+    """A convolution; `weight` is (outputs, inputs of a group, …), or as `layouts` of the data and the kernel say."""
+    given = {} if layouts is None else {"data_layout": layouts[0], "kernel_layout": layouts[1]}
     return _named("conv{}d", len(w.kernel))(
         x,
         weight,
@@ -73,9 +81,10 @@ def convolve(x: Any, weight: Any, w: Windows, groups: int = 1, out_dtype: str = 
         padding=w.padding,
         dilation=w.dilations,
         groups=groups,
-        channels=static_shape(weight)[0],
+        channels=static_shape(weight)[0 if layouts is None else layouts[1].index("O")],
         kernel_size=w.kernel,
         out_dtype=out_dtype,
+        **given,
     )
 
 

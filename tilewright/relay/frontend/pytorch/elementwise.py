@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ...expr import Expr
-from .build import R, cast, dtype_of, full, is_float, is_int, literal, rank, reshape, shape_of
-from .table import Refusal, Site, aten, rows
+from ..common import formulas
+from .build import R, cast, dtype_of, full, is_float, is_int, literal, rank, reshape
+from .table import Site, aten, rows
 
 
 # ---------------------------------------------------------------------------- one argument
@@ -76,27 +77,13 @@ def convert(n: Site, x: Expr, dtype: Any = None, other: Any = None) -> Expr:
     return cast(x, n.dtype)
 
 
-@aten("expm1", "special_expm1")
-def expm1(n: Site, x: Expr) -> Expr:
-    """tanh(x/2)·(exp(x) + 1), which loses nothing near 0; exp(x) - 1 where that overflows."""
-    x, one = n.to(x), literal(1, n.dtype)
-    grown = R.exp(x)
-    near = R.multiply(R.tanh(R.multiply(x, literal(0.5, n.dtype))), R.add(grown, one))
-    small = R.less(R.abs(x), one)
-    return R.where(small, near, R.subtract(grown, one))
-
-
-@aten("log1p", "special_log1p")
-def log1p(n: Site, x: Expr) -> Expr:
-    """log(u)·x/(u - 1) with u = 1 + x: what was lost in u is lost in u - 1 as well."""
-    x, one = n.to(x), literal(1, n.dtype)
-    u = R.add(x, one)
-    far = R.subtract(u, one)
-    lost = R.equal(far, literal(0, n.dtype))
-    safe = R.where(lost, full(1, n.shape, n.dtype), far)
-    small = R.less(R.abs(x), one)
-    exact = R.where(lost, x, R.divide(R.multiply(R.log(u), x), safe))
-    return R.where(small, exact, R.log(u))
+rows(
+    {
+        "expm1 special_expm1": lambda n, x: formulas.expm1(n.to(x)),
+        "log1p special_log1p": lambda n, x: formulas.log1p(n.to(x)),
+        "atan2 arctan2": lambda n, x, other: formulas.atan2(n.to(x), n.to(other)),
+    }
+)
 
 
 @aten("nan_to_num")
@@ -184,7 +171,7 @@ def pow_(n: Site, x: Any, exponent: Any) -> Expr:
     base = n.to(x)
     if isinstance(exponent, (int, float)):
         if exponent in (1, 2, 3, 4) or (exponent == 0 and is_int(n.dtype)):
-            return _whole_power(n, base, int(exponent))
+            return formulas.whole_power(base, int(exponent))
         if exponent == 0.5:
             return R.sqrt(base)
         if exponent == -0.5:
@@ -192,39 +179,11 @@ def pow_(n: Site, x: Any, exponent: Any) -> Expr:
         if exponent == -1:
             return R.divide(literal(1, n.dtype), base)
         if is_int(n.dtype):
-            return _whole_power(n, base, int(exponent))
+            return formulas.whole_power(base, int(exponent))
     if is_int(n.dtype):
         made = R.power(cast(base, "float64"), cast(n.to(exponent), "float64"))
         return cast(R.round(made), n.dtype)
     return R.power(base, n.to(exponent))
-
-
-def _whole_power(n: Site, base: Expr, count: int) -> Expr:
-    """A power with a small whole exponent by squaring."""
-    if count < 0:
-        raise Refusal("whole numbers have no negative powers")
-    out: Expr | None = None
-    while count:
-        if count & 1:
-            out = base if out is None else R.multiply(out, base)
-        count >>= 1
-        base = R.multiply(base, base) if count else base
-    return full(1, n.shape, n.dtype) if out is None else out
-
-
-@aten("atan2", "arctan2")
-def atan2(n: Site, x: Any, other: Any) -> Expr:
-    """atan(y/x), moved by half a turn where x is negative, and a quarter where it is 0."""
-    y, x = n.to(x), n.to(other)
-    zero, half = literal(0, n.dtype), literal(math.pi, n.dtype)
-    quarter = literal(math.pi / 2, n.dtype)
-    low, up = R.less(x, zero), R.greater_equal(y, zero)
-    flat = R.equal(x, zero)
-    safe = R.where(flat, full(1, shape_of(x), n.dtype), x)
-    angle = R.atan(R.divide(y, safe))
-    moved = R.where(low, R.where(up, R.add(angle, half), R.subtract(angle, half)), angle)
-    steep = R.where(up, R.where(R.equal(y, zero), zero, quarter), R.negative(quarter))
-    return R.where(flat, steep, moved)
 
 
 @aten("hypot")
