@@ -59,7 +59,7 @@ _MODULES = (
 _NAMES = {
     "compiler": "build lower",
     "runtime": "nd cpu cuda opencl rocm metal vulkan ext_dev device Device "
-    "register_func get_global_func convert container "
+    "register_func get_global_func convert container Object "
     "context=device gpu=cuda cl=opencl",  # the names of these in programs of TVM 0.7 and before
     "runtime.dtypes": "DataTypeCode",
     "tune": "auto_schedule",

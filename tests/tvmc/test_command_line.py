@@ -189,7 +189,7 @@ def test_what_is_wrong_at_sight_is_said_before_the_work(model: Path) -> None:
 @pytest.mark.slow
 def test_run_refuses(model: Path, package: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "wide.npz", data=np.ones((1, 3, 8, 9), "float32"))
-    np.savez(tmp_path / "double.npz", data=np.ones(SHAPE))
+    np.savez(tmp_path / "complex.npz", data=np.ones(SHAPE, "complex64"))
     np.savez(tmp_path / "other.npz", image=image())
     np.savez(tmp_path / "good.npz", data=image())
     (tmp_path / "cut.tar").write_bytes(package.read_bytes()[:9000])
@@ -200,7 +200,7 @@ def test_run_refuses(model: Path, package: Path, tmp_path: Path) -> None:
             [package, "-i", tmp_path / "wide.npz"],
             "'data' must have shape (1, 3, 8, 8), and an array of shape (1, 3, 8, 9)",
         ),
-        ([package, "-i", tmp_path / "double.npz"], "must be of type float32"),
+        ([package, "-i", tmp_path / "complex.npz"], "must be of type float32"),
         (
             [package, "-i", tmp_path / "other.npz"],
             "no input 'image'; its inputs are data: float32[1, 3, 8, 8]",

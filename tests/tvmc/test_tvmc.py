@@ -203,7 +203,7 @@ Refused = Callable[[Any, Any], Any]
         ),
         (lambda m, p: tvmc.run(p, inputs={"date": image()}), "no input 'date'; its inputs are data: float32"),
         (lambda m, p: tvmc.run(p, inputs={"data": image()[:, :2]}), "'data' must have shape (1, 3, 8, 8)"),
-        (lambda m, p: tvmc.run(p, inputs={"data": image().astype("float64")}), "must be of type float32"),
+        (lambda m, p: tvmc.run(p, inputs={"data": image().astype("complex64")}), "must be of type float32"),
         (lambda m, p: tvmc.run(p, fill_mode="noise"), "it must be one of random, zeros, ones"),
         (lambda m, p: tvmc.run(p, repeat=0), "repeat=0, number=10: both must be at least 1"),
         (lambda m, p: tvmc.run(m), "tvmc.run takes the TVMCPackage of tvmc.compile, not TVMCModel"),

@@ -143,10 +143,11 @@ _NAMES = {
 
 
 def _of_programs(name: str) -> Any:
-    """The constructor of constants, of which this is a classic home."""
-    if name != "const":
+    """The constructor of constants and the base of nodes, of which this is a classic home."""
+    own = {"const": "const", "Object": "Node"}.get(name)
+    if own is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return home_of("expressions").const
+    return getattr(home_of("expressions"), own)
 
 
 __getattr__ = lazily(

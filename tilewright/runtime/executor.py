@@ -485,8 +485,8 @@ def _checked(info: TensorInfo, value: Any) -> np.ndarray[Any, Any]:
 
 
 def _keeps_values(values: np.ndarray[Any, Any], dtype: str) -> bool:
-    """Whether an array of NumPy has the same values in another type of NumPy: a wider one, or that of integers which
-    it can hold."""
+    """Whether an array of NumPy has the same values in another type of NumPy: floats of any width, which are rounded,
+    and integers that the type can hold."""
     element = np.asarray(empty((0,), dtype)).dtype
     if element.kind not in "iuf" or values.dtype.kind not in "iuf":
         return False
@@ -496,7 +496,7 @@ def _keeps_values(values: np.ndarray[Any, Any], dtype: str) -> bool:
     if values.dtype.kind in "iu" and element.kind == "f":
         exact = 2 ** (np.finfo(element).nmant + 1)
         return not values.size or bool(values.min() >= -exact and values.max() <= exact)
-    return bool(np.can_cast(values.dtype, element, "safe"))
+    return values.dtype.kind == "f" == element.kind
 
 
 def __getattr__(name: str) -> Any:

@@ -26,13 +26,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..absent import absent, attributes
-from ..ir import ops
-from ..ir.errors import TensorExpressionError
-from ..ir.expr import IterVar, PrimExpr, const, const_value
-from ..tir.ir_builder import BufferVar, IRBuilder, create
-from .operation import extern, thread_axis
-from .tensor import Tensor
+from ...absent import absent, attributes
+from ...ir import ops
+from ...ir.errors import TensorExpressionError
+from ...ir.expr import IterVar, PrimExpr, const, const_value
+from ...ir.stmt import AssertStmt
+from ...tir.ir_builder import BufferVar, IRBuilder, create
+from ..operation import extern, thread_axis
+from ..tensor import Tensor
 
 _LOOPS = {
     "range": "serial",
@@ -89,26 +90,11 @@ class _Script:
 
     def _run(self, args: Sequence[Any]) -> Any:
         """The function as Python runs it, with the names of hybrid script."""
-        import numpy as np
+        from .runtime import HYBRID_GLOBALS
 
-        def memory(shape: Any, dtype: str = "float32", scope: str = "global") -> Any:
-            return np.zeros(shape, dtype)
-
-        names: dict[str, Any] = dict.fromkeys((*_LOOPS, "const_range"), range)
-        names |= {"bind": lambda tag, extent: range(extent), "output_tensor": memory, "allocate": memory}
-        names |= {name: getattr(np, name) for name in _MATH if hasattr(np, name)}
-        names |= {name: getattr(np, name) for name in (*_DTYPES[1:], *_FLOATS)}
-        names |= {
-            "likely": lambda condition: condition,
-            "popcount": lambda x: bin(x).count("1"),
-            "ceildiv": lambda a, b: -(-a // b),
-            "rsqrt": lambda x: 1 / np.sqrt(x),
-            "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-            "max_num_threads": lambda allow_none=True: 1024,
-        }
         f = self._function
         own = types.FunctionType(
-            f.__code__, {**f.__globals__, **names}, f.__name__, f.__defaults__, f.__closure__
+            f.__code__, {**f.__globals__, **HYBRID_GLOBALS}, f.__name__, f.__defaults__, f.__closure__
         )
         return own(*args)
 
@@ -222,7 +208,13 @@ class _Operation:
         return
 
     def _do_Assert(self, n: ast.Assert) -> None:
-        if not self._certain(n.test, self._value(n.test)):
+        """A check of what is known now is done now; another one becomes a check of the program."""
+        test = self._value(n.test)
+        known = const_value(test) if isinstance(test, PrimExpr) else test
+        if known is None:
+            said = self._value(n.msg) if n.msg is not None else f"{self.name}: {ast.unparse(n.test)}"
+            self.ib.emit(lambda rest: AssertStmt(test, str(said), rest))
+        elif not known:
             raise self.wrong(n, f"this does not hold: {ast.unparse(n.test)}")
 
     def _certain(self, n: ast.expr, value: Any) -> Any:
@@ -389,7 +381,9 @@ class _Operation:
         if name == "len":
             return len(args[0].shape if isinstance(args[0], _Array) else args[0])
         if name == "max_num_threads":
-            return 1024
+            from .runtime import max_num_threads
+
+            return max_num_threads(*args)
         if name in _DTYPES or name in _FLOATS:
             return ops.cast(name, args[0]) if isinstance(args[0], PrimExpr) else const(args[0], name)
         if name in _MATH and name not in self.names:
