@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 import tilewright as tvm
 from tilewright import relay, te
 from tilewright.relay.op import dyn

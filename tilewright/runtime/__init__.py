@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from .errors import LoadError, TVMError
     from .external import ExternalModule
     from .library import Library, SharedLibrary
-    from .module import LibraryModule, Module, enabled, load_module
+    from .module import LibraryModule, Module, enabled, load_module, system_lib
     from .ndarray import NDArray, array, empty, from_dlpack, numpyasarray
     from .object_path import ObjectPath
     from .params import load_param_dict, load_param_dict_from_file, save_param_dict, save_param_dict_to_file
@@ -116,6 +116,7 @@ __all__ = [
     "rocm",
     "save_param_dict",
     "save_param_dict_to_file",
+    "system_lib",
     "threads",
     "time_evaluator",
     "timing",
@@ -133,7 +134,7 @@ _NAMES = {
     "errors": "LoadError TVMError",
     "external": "ExternalModule",
     "library": "Library SharedLibrary",
-    "module": "LibraryModule Module enabled load_module",
+    "module": "LibraryModule Module enabled load_module system_lib",
     "ndarray": "NDArray array empty from_dlpack numpyasarray",
     "params": "load_param_dict load_param_dict_from_file save_param_dict save_param_dict_to_file",
     "registry": "PackedFunc convert get_global_func list_global_func_names register_func remove_global_func",

@@ -305,9 +305,9 @@ class ModuleEmitter:
 
 
 def metadata_line(metadata: dict[str, Any]) -> str:
-    """The definition of the description that a library carries."""
+    """The definition of the description that a library carries; weak, so that several objects can be linked to one."""
     data = json.dumps(metadata, separators=(",", ":")).encode() + b"\0"
-    return f'@__tw_metadata = constant [{len(data)} x i8] c"{_escaped(data)}"'
+    return f'@__tw_metadata = weak constant [{len(data)} x i8] c"{_escaped(data)}"'
 
 
 def _escaped(data: bytes) -> str:
