@@ -21,7 +21,7 @@ def test_functions_inside_of_functions(monkeypatch: Any) -> None:
     worker.send(inner, [2])
     assert worker.recv() == 7
     monkeypatch.setitem(sys.modules, "cloudpickle", None)
-    with pytest.raises(TypeError, match="inner and its arguments cannot be sent .* pip install cloudpickle"):
+    with pytest.raises(TypeError, match=r"inner and its arguments cannot be sent .* pip install cloudpickle"):
         worker.send(inner, [2])
         worker.recv()
     worker.kill()

@@ -146,7 +146,8 @@ def merged_metadata(objects: Sequence[str]) -> bytes | None:
         for f in table["functions"]:
             if f["name"] in homes:
                 raise TVMError(
-                    f"function {f['name']!r} is in {homes[f['name']]} and in {file}; build one of them with another name="
+                    f"function {f['name']!r} is in {homes[f['name']]} and in {file}; build one of them with another "
+                    "name=…"
                 )
             homes[f["name"]] = file
     functions = [f for table in found.values() for f in table["functions"]]
