@@ -612,3 +612,26 @@ def test_a_tuple_that_both_branches_hand_on() -> None:
         want = [rows(3), np.exp(rows(3))] if flag else [np.exp(rows(3)), rows(3)]
         np.testing.assert_allclose(a.numpy(), want[0], rtol=1e-6)
         np.testing.assert_allclose(b.numpy(), want[1], rtol=1e-6)
+
+
+def test_broadcasts_of_more_relations_than_are_compiled_ahead(tmp_path: Any) -> None:
+    """Four operands of unknown sizes may broadcast in dozens of ways: rare ones are compiled when they occur."""
+    params = [relay.var(n, shape=(relay.Any(), relay.Any())) for n in "abcd"]
+    a, b, c, d = params
+    exe = relay.vm.compile(tvm.IRModule.from_expr(relay.Function(params, (a + b) * (c - d))), "llvm")
+    vm = tvm.runtime.vm.VirtualMachine(exe, tvm.cpu())
+    for sizes in ([(2, 3)] * 4, [(1, 3), (2, 3), (2, 1), (1, 1)], [(1, 3), (4, 3), (1, 3), (4, 3)]):
+        x = [rows(*s) for s in sizes]
+        np.testing.assert_allclose(vm.run(*x).numpy(), (x[0] + x[1]) * (x[2] - x[3]), rtol=1e-6)
+    with pytest.raises(tvm.TVMError, match="3 and 2 do not broadcast"):
+        vm.run(rows(3, 3), rows(2, 3), rows(1, 3), rows(1, 3))
+    path = tmp_path / "saved.so"
+    exe.export_library(str(path))
+    saved = tvm.runtime.vm.VirtualMachine(tvm.runtime.load_module(str(path)), tvm.cpu())
+    same = [rows(2, 3)] * 4
+    np.testing.assert_allclose(saved.run(*same).numpy(), (same[0] * 2) * 0)
+    with pytest.raises(tvm.TVMError, match=r"\(saved for 9 relations of sizes\): .* do not broadcast"):
+        saved.run(rows(1, 3), rows(4, 3), rows(1, 3), rows(4, 3))
+    again = [rows(1, 3), rows(4, 3), rows(1, 3), rows(4, 3)]
+    got = tvm.runtime.vm.VirtualMachine(exe, tvm.cpu()).run(*again).numpy()
+    np.testing.assert_allclose(got, (again[0] + again[1]) * (again[2] - again[3]), rtol=1e-6)
