@@ -181,3 +181,26 @@ def test_the_names_of_hybrid_script_as_python_runs_it() -> None:
     with tvm.target.Target("cuda"):
         assert HYBRID_GLOBALS["max_num_threads"]() == 1024
     assert not HYBRID_GLOBALS.keys() & globals().keys()
+
+
+def test_lists_of_tensors_and_of_numbers() -> None:
+    @te.hybrid.script
+    def weighted(inputs, table):
+        c = output_tensor((4,), "float32")
+        for i in range(4):
+            c[i] = 0.0
+            for j in const_range(len(inputs)):
+                for k in const_range(len(table[0])):
+                    c[i] += inputs[j][i] * float32(table[j, k])
+        return c
+
+    tensors = [te.placeholder((4,), name=f"t{i}") for i in range(2)]
+    table = [[1, 2, 3], [4, 5, 6]]
+    C = weighted(tensors, table)
+    assert [t.op.name for t in C.op.input_tensors] == ["t0", "t1"]
+    f = tvm.build(te.create_schedule(C.op), [*tensors, C])
+    a, b = np.arange(4, dtype="float32"), np.ones(4, "float32")
+    c = tvm.nd.empty((4,))
+    f(tvm.nd.array(a), tvm.nd.array(b), c)
+    np.testing.assert_array_equal(c.numpy(), 6 * a + 15 * b)
+    np.testing.assert_array_equal(weighted([a, b], np.array(table)), 6 * a + 15 * b)

@@ -84,7 +84,7 @@ class _Script:
         self.__name__, self.__doc__ = function.__name__, function.__doc__
 
     def __call__(self, *args: Any) -> Any:
-        if not any(isinstance(a, Tensor) for a in args):
+        if not any(_tensors(a) for a in args):
             return self._run(args)
         return _Operation(self._function, args).made()
 
@@ -130,7 +130,7 @@ class _Operation:
         if len(params) != len(args):
             raise TypeError(f"{self.name}() takes {len(params)} arguments, and {len(args)} are given")
         self.given = dict(zip(params, args, strict=True))
-        self.tensors = [a for a in args if isinstance(a, Tensor)]
+        self.tensors = [t for a in args for t in _tensors(a)]
         targets = [t for n in ast.walk(found) for t in _targets(n)]
         self.assigned = Counter(t.id for t in targets if isinstance(t, ast.Name))
         self.axes: dict[str, IterVar] = {}
@@ -149,7 +149,7 @@ class _Operation:
         values = last.value.elts if isinstance(last.value, ast.Tuple) else [last.value]
         names = [v.id if isinstance(v, ast.Name) else "" for v in values]
         self.names = {
-            n: _Array(t.shape, t.dtype, None) if isinstance(t, Tensor) else t for n, t in self.given.items()
+            n: _each_tensor(t, lambda t: _Array(t.shape, t.dtype, None)) for n, t in self.given.items()
         }
         declared: dict[str, tuple[Any, str]] = {}
         for n in ast.walk(self.tree):
@@ -170,7 +170,7 @@ class _Operation:
             self.ib, self.axes = create(), {}
             buffers = iter(ins)
             self.names = {
-                n: self._array(next(buffers)) if isinstance(t, Tensor) else t for n, t in self.given.items()
+                n: _each_tensor(t, lambda _: self._array(next(buffers))) for n, t in self.given.items()
             }
             self.names |= {n: self._array(b) for n, b in zip(names, outs, strict=True)}
             self._statements(self.tree.body[:-1])
@@ -340,7 +340,9 @@ class _Operation:
         of = self._value(n.value)
         if isinstance(of, _Array):
             return of.memory[self._index(n)]
-        return of[int(self._certain(n.slice, self._value(n.slice)))]
+        for at in self._index(n):
+            of = of[int(self._certain(n.slice, at))]
+        return of
 
     def _of_BinOp(self, n: ast.BinOp) -> Any:
         return _BINARY[type(n.op)](self._value(n.left), self._value(n.right))
@@ -392,6 +394,20 @@ class _Operation:
         if not callable(function):
             raise self.wrong(n, f"{ast.unparse(n.func)} cannot be called")
         return function(*args, **{k.arg: self._value(k.value) for k in n.keywords if k.arg})
+
+
+def _tensors(given: Any) -> list[Tensor]:
+    """The tensors of an argument, which may be a list of them."""
+    if isinstance(given, (list, tuple)):
+        return [t for g in given for t in _tensors(g)]
+    return [given] if isinstance(given, Tensor) else []
+
+
+def _each_tensor(given: Any, f: Callable[[Tensor], Any]) -> Any:
+    """An argument with another value in place of each tensor."""
+    if isinstance(given, (list, tuple)):
+        return [_each_tensor(g, f) for g in given]
+    return f(given) if isinstance(given, Tensor) else given
 
 
 def _targets(n: ast.AST) -> list[ast.expr]:
