@@ -202,7 +202,8 @@ class Constant(Expr):
 
     @property
     def is_scalar(self) -> bool:
-        return not self.data.shape
+        """Whether it is one number, which kernels have in their code; one of a type of the user's is bits."""
+        return not self.data.shape and not self.data.dtype.startswith("custom[")
 
 
 @node
