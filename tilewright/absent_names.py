@@ -409,9 +409,9 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "contrib.torch",
-        "optimize_torch GraphExecutorFactoryWrapper GraphModule VMModule TraceTvmModule pytorch_tvm.* module.*",
+        "GraphModule VMModule TraceTvmModule pytorch_tvm.* module.*",
         "a PyTorch model is compiled by the importer of graphs",
-        "use relay.frontend.from_pytorch and relay.build",
+        "use contrib.torch.optimize_torch, or relay.frontend.from_pytorch and relay.build",
     ),
     (
         "contrib",

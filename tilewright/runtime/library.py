@@ -156,13 +156,13 @@ def libraries_of_process() -> list[str]:
     if not hasattr(ctypes.CDLL(None), "dl_iterate_phdr"):
         raise TVMError("the libraries of a process can be listed on Linux only: use runtime.load_module")
 
-    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Loaded), ctypes.c_size_t, ctypes.c_void_p)
     def note(about: Any, size: int, data: Any) -> int:
         if about.contents.name:
             found.append(os.fsdecode(about.contents.name))
         return 0
 
-    ctypes.CDLL(None).dl_iterate_phdr(note, None)
+    kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Loaded), ctypes.c_size_t, ctypes.c_void_p)
+    ctypes.CDLL(None).dl_iterate_phdr(kind(note), None)
     return [path for path in found if _has_metadata(path)]
 
 

@@ -29,7 +29,7 @@ from typing import Any
 from ...absent import absent, attributes
 from ...ir import ops
 from ...ir.errors import TensorExpressionError
-from ...ir.expr import IterVar, PrimExpr, const, const_value
+from ...ir.expr import IterVar, PrimExpr, StringImm, const, const_value
 from ...ir.stmt import AssertStmt
 from ...tir.ir_builder import BufferVar, IRBuilder, create
 from ..operation import extern, thread_axis
@@ -213,7 +213,7 @@ class _Operation:
         known = const_value(test) if isinstance(test, PrimExpr) else test
         if known is None:
             said = self._value(n.msg) if n.msg is not None else f"{self.name}: {ast.unparse(n.test)}"
-            self.ib.emit(lambda rest: AssertStmt(test, str(said), rest))
+            self.ib.emit(lambda rest: AssertStmt(test, StringImm(str(said)), rest))
         elif not known:
             raise self.wrong(n, f"this does not hold: {ast.unparse(n.test)}")
 
