@@ -93,5 +93,5 @@ def test_a_layout_that_onnx_lacks_is_refused() -> None:
     x = relay.var("x", shape=(1, 6, 6, 4))
     w = relay.const(np.ones((3, 3, 4, 2)))
     y = relay.nn.conv2d(x, w, data_layout="NHWC", kernel_layout="HWIO", kernel_size=(3, 3), channels=2)
-    with pytest.raises(tvm.ir.BuildError, match="nn.conv2d has data_layout='NHWC', and ONNX has 'NCHW'"):
+    with pytest.raises(tvm.ir.BuildError, match=r"nn.conv2d has data_layout='NHWC', and ONNX has 'NCHW'"):
         to_onnx(tvm.IRModule.from_expr(relay.Function([x], y)), None, "net")
