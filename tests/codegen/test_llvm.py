@@ -395,7 +395,7 @@ def test_marks_for_engines_of_an_accelerator_are_refused():
 def test_functions_are_in_the_order_of_their_names() -> None:
     import re
 
-    def calls(name: str) -> Any:
+    def calls(name: str) -> tir.PrimFunc:
         v = te.var("v", "float32")
         body = tir.Evaluate(tir.call_extern("float32", f"{name}_callee", v))
         return tir.PrimFunc([v], body).with_attr("global_symbol", name)
