@@ -33,7 +33,9 @@ declare_homes(
     calibration=f"{__name__}.relay.backend.calibration",
     compiler=f"{__name__}.compiler",
     containers=f"{__name__}.runtime.container",
+    elements=f"{__name__}.runtime.dtypes",
     expressions=f"{__name__}.ir.expr",
+    functions=f"{__name__}.runtime.registry",
     graphs=f"{__name__}.relay",
     libraries=f"{__name__}.contrib.libraries",
     graph_kernels=f"{__name__}.relay.backend.single",
@@ -47,6 +49,7 @@ declare_homes(
     task_inputs=f"{__name__}.auto_scheduler.measure",
     scheduler=f"{__name__}.tune.auto",
     sessions=f"{__name__}.rpc.client",
+    sizes=f"{__name__}.ir.tensor_type",
     sparse_models=f"{__name__}.relay.data_dep_optimization.models",
     programs_of_chips=f"{__name__}.vta.module",
     vta=f"{__name__}.vta.build_module",
@@ -61,7 +64,7 @@ _MODULES = (
 _NAMES = {
     "compiler": "build lower",
     "runtime": "nd cpu cuda opencl rocm metal vulkan ext_dev device Device "
-    "register_func get_global_func convert container "
+    "register_func get_global_func convert container Object "
     "context=device gpu=cuda cl=opencl",  # the names of these in programs of TVM 0.7 and before
     "runtime.dtypes": "DataTypeCode",
     "runtime.compiled": "CompiledModel load",

@@ -93,7 +93,7 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     (
         "tir.transform",
         "AnnotateDeviceRegions CombineContextCall DecorateDeviceScope InstallDebugSpans "
-        "LegalizePackedCalls LowerCustomDatatypes LowerDeviceKernelLaunch LowerDeviceStorageAccessInfo "
+        "LegalizePackedCalls LowerDeviceKernelLaunch LowerDeviceStorageAccessInfo "
         "LowerTVMBuiltin MakePackedAPI MakeUnpackedAPI PointerValueTypeRewrite ExtractPrimFuncConstants",
         _BY_CODEGEN,
         _USE_BUILD,
@@ -364,8 +364,7 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "relay.frontend",
-        "ChangeDatatype from_caffe from_caffe2 from_coreml from_darknet from_mxnet from_oneflow from_paddle "
-        "from_tflite",
+        "from_caffe from_caffe2 from_coreml from_darknet from_mxnet from_oneflow from_paddle from_tflite",
         "models come from ONNX, PyTorch, Keras and TensorFlow",
         _USE_ONNX,
     ),
@@ -410,9 +409,9 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "contrib.torch",
-        "optimize_torch GraphExecutorFactoryWrapper GraphModule VMModule TraceTvmModule pytorch_tvm.* module.*",
+        "GraphModule VMModule TraceTvmModule pytorch_tvm.* module.*",
         "a PyTorch model is compiled by the importer of graphs",
-        "use relay.frontend.from_pytorch and relay.build",
+        "use contrib.torch.optimize_torch, or relay.frontend.from_pytorch and relay.build",
     ),
     (
         "contrib",

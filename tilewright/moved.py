@@ -51,6 +51,8 @@ WITHIN: Final = {
     "autotvm.measure": "executor",
     "ir": "json_compact type type_relation",
     "relay.analysis": "analysis call_graph feature",
+    "relay.op.nn": "nn",
+    "relay.op.vision": "multibox nms rcnn yolo",
     "relay.qnn.op": "canonicalizations layout_conversions qnn",
     "relay.transform": "transform",
     "runtime": "object_generic packed_func support",

@@ -174,7 +174,7 @@ def vit() -> Any:
     rows = relay.transpose(relay.reshape(patches, (768, 196)), (1, 0))
     x = relay.add(relay.concatenate([net.weight(1, 768), rows], 0), net.weight(197, 768))
     x = net.norm(net.layer(x, 197, 768, True, _gelu), 768)
-    return net.finish(net.dense(relay.take(x, relay.const(np.array([0], "int64")), axis=0), 768, 1000))
+    return net.finish(net.dense(relay.take(x, relay.const([0], "int64"), axis=0), 768, 1000))
 
 
 def unet() -> Any:

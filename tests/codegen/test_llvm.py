@@ -390,3 +390,16 @@ def test_marks_for_engines_of_an_accelerator_are_refused():
         "build for an accelerator, such as ext_dev, or leave the mark out",
     ):
         tvm.build(s, [a, b], "llvm")
+
+
+def test_functions_are_in_the_order_of_their_names() -> None:
+    import re
+
+    def calls(name: str) -> tir.PrimFunc:
+        v = te.var("v", "float32")
+        body = tir.Evaluate(tir.call_extern("float32", f"{name}_callee", v))
+        return tir.PrimFunc([v], body).with_attr("global_symbol", name)
+
+    mod = tvm.IRModule({name: calls(name) for name in ("first", "then", "also")})
+    text = tvm.build(mod, target="llvm").get_source("ll")
+    assert re.findall(r"^define[^@]*@(first|then|also)\(", text, re.MULTILINE) == ["also", "first", "then"]

@@ -134,3 +134,11 @@ def test_a_trace_prints(capsys):
     assert capsys.readouterr().out == "[0, 7]\n[1, 8]\n"
     with pytest.raises(ValueError, match="a list of expressions"):
         tir.trace([])
+
+
+def test_sorting_a_part_of_each_row() -> None:
+    f = tvm.get_global_func("tvm.contrib.sort.argsort_nms")
+    data = np.array([[3, 1, 2, 0], [1, 2, 3, 4]], "float32")
+    out = tvm.nd.empty((2, 4), "int32")
+    f(tvm.nd.array(data), tvm.nd.array(np.array([3, 2], "int32")), out, 1, False)
+    np.testing.assert_array_equal(out.numpy(), [[0, 2, 1, 3], [1, 0, 2, 3]])

@@ -139,3 +139,18 @@ def test_with_body_keeps_the_rest() -> None:
     made = f.with_body(For(Var("i"), 0, n, ForKind.SERIAL, Evaluate(n)))
     assert made.params == (n,) and made.attrs == {"a": 1} and made.ret_type == PrimType("int32")
     assert f.map_children(lambda s: s) is f and f.children() == [f.body]
+
+
+def test_update_keeps_the_names_that_functions_call() -> None:
+    from tilewright import relay
+
+    callee, x = relay.GlobalVar("callee"), relay.var("x", shape=(3,))
+    other = IRModule(
+        {callee: relay.Function([x], x + x), relay.GlobalVar("caller"): relay.Function([x], callee(x))}
+    )
+    mod = IRModule({"main": relay.Function([x], x)})
+    mod.update(other)
+    assert mod.get_global_var("callee") is callee
+    relay.transform.InferType()(mod)  # finds what `caller` calls
+    mod.update({relay.GlobalVar("main"): relay.Function([x], x * x)})
+    assert len(mod.functions) == 3 and mod["main"].body.op.name == "multiply"

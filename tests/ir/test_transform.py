@@ -207,8 +207,22 @@ def test_apply_to_some_functions() -> None:
 def test_print_ir(capsys: pytest.CaptureFixture[str]) -> None:
     mod = IRModule({"main": make_module()["main"]})
     assert PrintIR("here")(mod) is mod
-    out = capsys.readouterr().out
-    assert out.startswith("# here\n") and "def main" in out
+    told = capsys.readouterr().err
+    assert told.startswith("PrintIR(here):\n") and "def main" in told
+
+
+def test_an_inner_context_does_not_enter_the_instruments_of_an_outer_one() -> None:
+    """The compiler of a kernel derives a context from the current one, whose instruments must not start again."""
+    log: list[str] = []
+    one = recorder(log, "a")
+    with PassContext(instruments=[one]) as outer:
+        entered = list(log)
+        with PassContext(instruments=outer.instruments):
+            assert log == entered
+        assert log == entered
+        with outer:
+            assert log == entered
+    assert len(log) == 2 * len(entered) == 2
 
 
 # -- sequences and levels -----------------------------------------------------------------------

@@ -87,6 +87,12 @@ def test_multiplications() -> None:
     assert macs(nn.conv2d_transpose(x, var("w", 4, 6, 2, 2), strides=(2, 2))) == 4 * 64 * 6 * 4
     assert macs(nn.relu(nn.dense(var("x", 5, 7), var("w", 3, 7)))) == 5 * 7 * 3
     assert macs(nn.batch_matmul(var("x", 2, 5, 7), var("w", 2, 3, 7))) == 2 * 5 * 7 * 3
+    blocks = var("x", 1, 1, 8, 8, 4)
+    packed = nn.contrib_conv2d_nchwc(
+        blocks, var("w", 2, 1, 3, 3, 4, 3), channels=6, kernel_size=(3, 3), padding=(1, 1),
+        data_layout="NCHW4c", kernel_layout="OIHW4i3o", out_layout="NCHW3c",
+    )  # fmt: skip
+    assert macs(packed) == 6 * 64 * 4 * 9
     with pytest.raises(tvm.TVMError, match="has no types"):
         get_total_mac_number(nn.dense(var("x", 5, 7), var("w", 3, 7)))
 

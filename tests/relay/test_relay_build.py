@@ -219,7 +219,7 @@ def test_constants_inside_fused_functions() -> None:
 
 def test_results_of_all_kinds() -> None:
     x = relay.var("x", shape=(2, 3))
-    k = relay.const(np.arange(4, dtype="int64"))
+    k = relay.const(np.arange(4), "int64")
     a = relay.nn.relu(x)
     body = relay.Tuple([x, a, a, relay.Tuple([k, relay.reshape(x, (3, 2))]), relay.reshape(a, (6,))])
     lib = relay.build(tvm.IRModule.from_expr(relay.Function([x], body)), "llvm")

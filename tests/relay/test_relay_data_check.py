@@ -165,7 +165,7 @@ def test_constants_are_checked_when_they_are_compiled() -> None:
     for index in (np.full((1, 3), 4), np.full((1, 3), -5)):
         with pytest.raises(OutOfBoundsError, match=r"index -?\d at position \[0, 0\] is out of bounds"):
             relay.build(tvm.IRModule.from_expr(relay.gather(x, 0, relay.const(index))), "llvm")
-    sum_of_constants = relay.add(relay.const(np.full((4, 3), 6)), relay.const(1, "int64"))
+    sum_of_constants = relay.add(relay.const(np.full((4, 3), 6)), relay.const(1))
     of_constants = relay.add(x, relay.gather(relay.const(X), 0, sum_of_constants))
     with pytest.raises(OutOfBoundsError, match=r"gather at .*: index 7 at position"):
         relay.build(tvm.IRModule.from_expr(of_constants), "llvm")

@@ -155,8 +155,8 @@ def test_pruning_leaves_functions_without_a_product():
     agree(body, dnnl.partition_for_dnnl)
 
 
-def test_onnx_operators_are_those_that_are_taken():
-    assert set(known_operators()) == set(onnxruntime.OPERATORS)
+def test_operators_that_onnxruntime_takes_are_known():
+    assert set(onnxruntime.OPERATORS) <= set(known_operators())
 
 
 def test_a_type_that_an_engine_lacks_is_not_taken():

@@ -39,7 +39,13 @@ def test_vars_constants_and_operators() -> None:
     assert x.astype("int8").attrs.dtype == "int8"
     assert relay.const(1).data.dtype == "int32" and relay.const(1.5).data.dtype == "float32"
     assert relay.const([1.0, 2.0]).checked_type == relay.TensorType((2,), "float32")
-    assert relay.const(np.zeros(2, "float64")).data.dtype == "float64"
+    # NumPy's own choices of types are those of a model, as in TVM; what is asked for, or would not fit, is kept
+    assert (
+        relay.const(np.zeros(2)).data.dtype == "float32" and relay.const(np.arange(2)).data.dtype == "int32"
+    )
+    assert relay.const(np.zeros(2), "float64").data.dtype == "float64"
+    assert relay.const(np.array([1 << 40])).data.dtype == "int64"
+    assert relay.const(tvm.nd.array(np.zeros(2))).data.dtype == "float64"
     assert relay.var("s", "int32").type_annotation == relay.scalar_type("int32")
     with pytest.raises(ValueError, match="InferType"):
         _ = y.checked_type

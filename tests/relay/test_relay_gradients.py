@@ -67,13 +67,13 @@ REDUCTIONS: dict[str, Case] = {
     },
     "sum all": c(lambda x: relay.sum(x), S),
     "max keepdims exclude": c(lambda x: relay.max(x, axis=1, keepdims=True, exclude=True), (2, 3, 2)),
-    "prod": c(lambda x: relay.prod(x * relay.const(np.array([[1.0, 0, 2]])), axis=1), S),
+    "prod": c(lambda x: relay.prod(x * relay.const([[1.0, 0, 2]], "float64"), axis=1), S),
     "prod two axes": c(lambda x: relay.prod(x, axis=[0, 2]), (2, 3, 2)),
     "variance": c(lambda x: relay.variance(x, axis=1), (2, 4)),
     "variance unbiased": c(lambda x: relay.variance(x, axis=-1, keepdims=True, unbiased=True), (2, 4)),
     "cumsum": c(lambda x: relay.cumsum(x, axis=1), S),
     "cumsum exclusive": c(lambda x: relay.cumsum(x, exclusive=True), S),
-    "cumprod": c(lambda x: relay.cumprod(x * relay.const(np.array([[1.0, 0, 2]])), axis=1), S),
+    "cumprod": c(lambda x: relay.cumprod(x * relay.const([[1.0, 0, 2]], "float64"), axis=1), S),
     "cumprod exclusive": c(lambda x: relay.cumprod(x, axis=0, exclusive=True), (3, 2)),
     "broadcast_to": c(lambda x: relay.broadcast_to(x, (2, 4, 3)), (4, 1)),
     "broadcast_to_like": c(lambda x, y: relay.broadcast_to_like(x, y) * y, (3, 1), (2, 3, 2)),
@@ -328,7 +328,7 @@ def weighted(case: Case) -> tuple[Any, list[Any], list[Any]]:
     made = case.build(*params, *marks)
     made = relay.infer_type(made.astuple() if hasattr(made, "astuple") else made)
     assert not isinstance(made.checked_type, TupleType)
-    weights = relay.const(rng.uniform(0.5, 1.5, made.checked_type.shape))
+    weights = relay.const(rng.uniform(0.5, 1.5, made.checked_type.shape), "float64")
     values = [rng.uniform(case.low, case.high, s) for s in case.shapes]
     return relay.Function([*params, *marks], relay.sum(made * weights)), values, list(case.fixed)
 

@@ -45,7 +45,7 @@ def cases() -> list[tuple[Any, Any]]:
             X.reshape(6, 4),
         ),
         (relay.slice_like(x, relay.const(np.zeros((1, 2, 9), "float32")), axes=(0, 1)), X[:1, :2]),
-        (relay.gather(x, 2, relay.const(np.zeros((2, 3, 1), "int64"))), X[:, :, :1]),
+        (relay.gather(x, 2, relay.const(np.zeros((2, 3, 1)), "int64")), X[:, :, :1]),
         (relay.gather_nd(x, relay.const([[1, 0], [2, 1]])), X[[1, 0], [2, 1]]),
         (relay.collapse_sum_to(x, (3, 1)), X.sum((0, 2), keepdims=True)[0]),
         (relay.arange(1, 7, 2, "int32"), np.arange(1, 7, 2)),

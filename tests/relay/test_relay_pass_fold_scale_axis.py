@@ -161,3 +161,13 @@ def test_products_of_many_matrices(turned):
     y = nn.matmul(x, rand(3, 4), transpose_a=turned) * rand(4, seed=3, positive=True)
     after = check(relay.Function([x], y), [T.FoldScaleAxis(), T.FoldConstant()], rtol=1e-4, atol=1e-4)
     assert _ops(after) == {"nn.matmul": 1}
+
+
+def test_weights_that_are_constants_are_computed() -> None:
+    x = relay.var("x", shape=(1, 3, 6, 6))
+    conv = relay.nn.conv2d(x, relay.const(np.ones((2, 3, 3, 3))))
+    y = relay.multiply(conv, relay.const(np.array([2.0, 3.0]).reshape(2, 1, 1)))
+    with tvm.transform.PassContext(opt_level=3):
+        body = relay.transform.FoldScaleAxis()(tvm.IRModule.from_expr(relay.Function([x], y)))["main"].body
+    assert body.op.name == "nn.conv2d" and isinstance(body.args[1], relay.Constant)
+    np.testing.assert_array_equal(body.args[1].numpy()[:, 0, 0, 0], [2, 3])

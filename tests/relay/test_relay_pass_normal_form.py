@@ -195,9 +195,7 @@ def test_shape_arithmetic_in_steps():
     size = relay.shape_of(x, "int64")
     flat = relay.op.dyn.reshape(
         x,
-        relay.concatenate(
-            [relay.take(size, relay.const(np.array([0]))), relay.const(np.array([12], "int64"))], axis=0
-        ),
+        relay.concatenate([relay.take(size, relay.const(np.array([0]))), relay.const([12], "int64")], axis=0),
     )
     wide = relay.op.dyn.tile(flat, relay.shape_of(flat, "int64"))
     after = apply(relay.Function([x], wide), T.DynamicToStatic())
@@ -212,16 +210,16 @@ def test_other_operators(name):
     dyn, x = relay.op.dyn, relay.var("x", shape=(2, 1, 4))
 
     def c(*values):
-        return relay.const(np.array(values, "int64"))
+        return relay.const(values, "int64")
 
     made = {
         "strided_slice": lambda: dyn.strided_slice(x, c(0, 0, 1), c(2, 1, 4), c(1, 1, 2)),
         "zeros": lambda: dyn.zeros(c(2, 3), "float32"),
         "full": lambda: dyn.full(relay.const(np.float32(2)), c(2, 3), "float32"),
         "broadcast_to": lambda: dyn.broadcast_to(x, c(2, 3, 4)),
-        "expand_dims": lambda: dyn.expand_dims(x, relay.const(np.int64(1)), 1),
+        "expand_dims": lambda: dyn.expand_dims(x, relay.const(1, "int64"), 1),
         "squeeze": lambda: dyn.squeeze(x, c(1)),
-        "topk": lambda: dyn.topk(x, relay.const(np.int64(2)), ret_type="values"),
+        "topk": lambda: dyn.topk(x, relay.const(2, "int64"), ret_type="values"),
     }[name]()
     made = made.astuple() if hasattr(made, "astuple") else made
     after = apply(relay.Function([x], made), T.DynamicToStatic())

@@ -32,7 +32,7 @@ def rows(*shape: int) -> Any:
 
 
 def i64(*values: int) -> Any:
-    return relay.const(np.array(values, "int64"))
+    return relay.const(values, "int64")
 
 
 # ---------------------------------------------------------------------------- sizes
@@ -171,7 +171,7 @@ def test_reshape_needs_sizes_that_divide() -> None:
 # ---------------------------------------------------------------------------- values that decide sizes
 def test_argwhere() -> None:
     x = relay.var("x", shape=(A, A))
-    vm = machine([x], relay.cast(relay.argwhere(x), "int64") + relay.const(np.int64(1)))
+    vm = machine([x], relay.cast(relay.argwhere(x), "int64") + relay.const(1, "int64"))
     for shape in ((3, 4), (1, 1), (5, 2)):
         v = (rows(*shape) > 0.2).astype("float32")
         np.testing.assert_array_equal(vm.run(v).numpy(), np.argwhere(v) + 1)
@@ -194,7 +194,7 @@ def test_non_max_suppression_keeps_as_many_as_there_are() -> None:
     boxes = relay.var("boxes", shape=(1, A, 4))
     scores = relay.var("scores", shape=(1, 1, A))
     made = relay.vision.all_class_non_max_suppression(
-        boxes, scores, relay.const(np.int64(10)), relay.const(np.float32(0.5)), relay.const(np.float32(0.1))
+        boxes, scores, relay.const(10, "int64"), relay.const(np.float32(0.5)), relay.const(np.float32(0.1))
     )
     rows_, count = made[0], made[1]
     kept = dyn.strided_slice(rows_, i64(0), relay.cast(relay.reshape(count, (1,)), "int64"), i64(1))
@@ -223,9 +223,9 @@ DYN: dict[str, tuple[Any, Any]] = {
     ),
     "arange": (
         lambda x: relay.arange(
-            relay.const(np.int64(0)),
+            relay.const(0, "int64"),
             relay.take(relay.cast(relay.shape_of(x), "int64"), relay.const(0)),
-            relay.const(np.int64(1)),
+            relay.const(1, "int64"),
             dtype="int64",
         ),
         lambda v: np.arange(v.shape[0]),
@@ -313,9 +313,9 @@ def test_recursion_that_is_no_loop() -> None:
     mod[f] = relay.Function(
         [n],
         relay.If(
-            relay.equal(n, relay.const(np.int64(0))),
-            relay.const(np.int64(0)),
-            n + relay.Call(f, [n - relay.const(np.int64(1))]),
+            relay.equal(n, relay.const(0, "int64")),
+            relay.const(0, "int64"),
+            n + relay.Call(f, [n - relay.const(1, "int64")]),
         ),
         relay.TensorType((), "int64"),
     )
@@ -568,7 +568,7 @@ def test_shape_arithmetic_becomes_attributes() -> None:
     x = relay.var("x", shape=(A, A, 4))
     sizes = relay.shape_of(x, dtype="int64")
     first = [relay.take(sizes, relay.const(i)) for i in (0, 1)]
-    wanted = relay.stack([first[0] * first[1], relay.const(np.int64(4))], 0)
+    wanted = relay.stack([first[0] * first[1], relay.const(4, "int64")], 0)
     y = relay.reshape(relay.exp(x), wanted)
     z = relay.broadcast_to(relay.sum(y, 0, True), relay.shape_of(y, dtype="int64"))
     vm = machine([x], y + z)
@@ -612,3 +612,26 @@ def test_a_tuple_that_both_branches_hand_on() -> None:
         want = [rows(3), np.exp(rows(3))] if flag else [np.exp(rows(3)), rows(3)]
         np.testing.assert_allclose(a.numpy(), want[0], rtol=1e-6)
         np.testing.assert_allclose(b.numpy(), want[1], rtol=1e-6)
+
+
+def test_broadcasts_of_more_relations_than_are_compiled_ahead(tmp_path: Any) -> None:
+    """Four operands of unknown sizes may broadcast in dozens of ways: rare ones are compiled when they occur."""
+    params = [relay.var(n, shape=(relay.Any(), relay.Any())) for n in "abcd"]
+    a, b, c, d = params
+    exe = relay.vm.compile(tvm.IRModule.from_expr(relay.Function(params, (a + b) * (c - d))), "llvm")
+    vm = tvm.runtime.vm.VirtualMachine(exe, tvm.cpu())
+    for sizes in ([(2, 3)] * 4, [(1, 3), (2, 3), (2, 1), (1, 1)], [(1, 3), (4, 3), (1, 3), (4, 3)]):
+        x = [rows(*s) for s in sizes]
+        np.testing.assert_allclose(vm.run(*x).numpy(), (x[0] + x[1]) * (x[2] - x[3]), rtol=1e-6)
+    with pytest.raises(tvm.TVMError, match="3 and 2 do not broadcast"):
+        vm.run(rows(3, 3), rows(2, 3), rows(1, 3), rows(1, 3))
+    path = tmp_path / "saved.so"
+    exe.export_library(str(path))
+    saved = tvm.runtime.vm.VirtualMachine(tvm.runtime.load_module(str(path)), tvm.cpu())
+    same = [rows(2, 3)] * 4
+    np.testing.assert_allclose(saved.run(*same).numpy(), (same[0] * 2) * 0)
+    with pytest.raises(tvm.TVMError, match=r"\(saved for 9 relations of sizes\): .* do not broadcast"):
+        saved.run(rows(1, 3), rows(4, 3), rows(1, 3), rows(4, 3))
+    again = [rows(1, 3), rows(4, 3), rows(1, 3), rows(4, 3)]
+    got = tvm.runtime.vm.VirtualMachine(exe, tvm.cpu()).run(*again).numpy()
+    np.testing.assert_allclose(got, (again[0] + again[1]) * (again[2] - again[3]), rtol=1e-6)

@@ -71,3 +71,12 @@ def test_convert() -> None:
         assert convert("x") == "x"
     finally:
         _converters.pop()
+
+
+def test_converted_integers_have_a_value() -> None:
+    import tilewright as tvm
+
+    n = tvm.runtime.convert(10)
+    assert n == 10 and n.value == 10 and isinstance(n, int)
+    assert tvm.runtime.convert(lambda x: tvm.runtime.convert(x + n))(11).value == 21
+    assert tvm.runtime.convert(True) is True and tvm.te.placeholder((n, 2)).shape[0].value == 10

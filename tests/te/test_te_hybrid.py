@@ -148,3 +148,59 @@ def test_refusals() -> None:
         outer(A)
     with pytest.raises(NotImplementedError, match="is a text that can be read back"):
         te.hybrid.build(None, [], [])
+
+
+def test_asserts_that_are_known_later_are_checks_of_the_program() -> None:
+    @te.hybrid.script
+    def reciprocal(n, a):
+        c = output_tensor((n,), "float32")
+        for i in range(n):
+            assert a[i] != 0.0, "a division by zero"
+            c[i] = float32(1) / a[i]
+        return c
+
+    n = te.size_var("n")
+    A = te.placeholder((n,), name="A")
+    C = reciprocal(n, A)
+    f = tvm.build(te.create_schedule(C.op), [n, A, C])
+    a, c = np.array([1, 2, 4], "float32"), tvm.nd.empty((3,))
+    f(3, tvm.nd.array(a), c)
+    np.testing.assert_array_equal(c.numpy(), 1 / a)
+    np.testing.assert_array_equal(reciprocal(3, a), 1 / a)
+    a[1] = 0
+    with pytest.raises(Exception, match="a division by zero"):
+        f(3, tvm.nd.array(a), c)
+    with pytest.raises(AssertionError, match="a division by zero"):
+        reciprocal(3, a)
+
+
+def test_the_names_of_hybrid_script_as_python_runs_it() -> None:
+    from tilewright.te.hybrid.runtime import HYBRID_GLOBALS
+
+    assert HYBRID_GLOBALS["popcount"](255) == 8
+    with tvm.target.Target("cuda"):
+        assert HYBRID_GLOBALS["max_num_threads"]() == 1024
+    assert not HYBRID_GLOBALS.keys() & globals().keys()
+
+
+def test_lists_of_tensors_and_of_numbers() -> None:
+    @te.hybrid.script
+    def weighted(inputs, table):
+        c = output_tensor((4,), "float32")
+        for i in range(4):
+            c[i] = 0.0
+            for j in const_range(len(inputs)):
+                for k in const_range(len(table[0])):
+                    c[i] += inputs[j][i] * float32(table[j, k])
+        return c
+
+    tensors = [te.placeholder((4,), name=f"t{i}") for i in range(2)]
+    table = [[1, 2, 3], [4, 5, 6]]
+    C = weighted(tensors, table)
+    assert [t.op.name for t in C.op.input_tensors] == ["t0", "t1"]
+    f = tvm.build(te.create_schedule(C.op), [*tensors, C])
+    a, b = np.arange(4, dtype="float32"), np.ones(4, "float32")
+    c = tvm.nd.empty((4,))
+    f(tvm.nd.array(a), tvm.nd.array(b), c)
+    np.testing.assert_array_equal(c.numpy(), 6 * a + 15 * b)
+    np.testing.assert_array_equal(weighted([a, b], np.array(table)), 6 * a + 15 * b)

@@ -23,6 +23,7 @@ from ..te.schedule import AUTOMATIC
 from ..te.tensor import Tensor
 from ..tir.analysis.inplace import with_inplace_pairs
 from ..tir.analysis.threads import is_hardware_loop
+from ..tir.transform.lower_custom_datatypes import lower_custom_datatypes
 from ..tir.transform.outline_nests import outline_nests
 from ..tir.transform.plan_allocations import plan_buffer_allocation
 
@@ -133,6 +134,7 @@ def _checked_module(
     """The input of lowering, as a module in block form."""
     with deep_programs():
         mod = as_module(inp, args, name, binds)
+        mod = mod.map_functions(lambda f: lower_custom_datatypes(f) if isinstance(f, PrimFunc) else f)
         mod = _scheduled(mod)
         if not PassContext.current().option("tir.noalias"):
             mod = mod.map_functions(_may_alias)

@@ -111,6 +111,18 @@ def argsort(data: Any, out: Any, axis: int = -1, is_ascend: Any = True) -> None:
     _host(out, "sort.argsort")[...] = _order(_host(data, "sort.argsort"), int(axis), is_ascend)
 
 
+@register_func(f"{PREFIX}sort.argsort_nms", override=True)
+def argsort_nms(data: Any, counts: Any, out: Any, axis: int = -1, is_ascend: Any = True) -> None:
+    """As `argsort`, of the first so many elements of each row; the indices of the others stay as they are."""
+    values, axis = _host(data, "sort.argsort_nms"), int(axis) % len(data.shape)
+    rows, some = np.moveaxis(values, axis, -1), _host(counts, "sort.argsort_nms")
+    made = np.broadcast_to(np.arange(rows.shape[-1]), rows.shape).copy()
+    for at in np.ndindex(rows.shape[:-1]):
+        count = min(max(int(some[at]), 0), rows.shape[-1])
+        made[at][:count] = _order(rows[at][:count], 0, is_ascend)
+    _host(out, "sort.argsort_nms")[...] = np.moveaxis(made, -1, axis)
+
+
 @register_func(f"{PREFIX}sort.sort", override=True)
 def sort(data: Any, out: Any, axis: int = -1, is_ascend: Any = True) -> None:
     """Fill an array with `data` sorted along an axis."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import pickle
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -40,8 +41,9 @@ def _answer(pipe: Connection, initializer: Callable[..., Any] | None, initargs: 
     pipe.send("ready")
     with contextlib.suppress(EOFError, OSError):
         while True:
-            fn, args, kwargs = pipe.recv()
+            sent = pipe.recv_bytes()
             try:
+                fn, args, kwargs = pickle.loads(sent)
                 answer = (True, fn(*args, **kwargs))
             except Exception as error:
                 answer = (False, error)
@@ -49,6 +51,22 @@ def _answer(pipe: Connection, initializer: Callable[..., Any] | None, initargs: 
                 pipe.send(answer)
             except Exception as error:  # what cannot be pickled
                 pipe.send((False, RuntimeError(f"the answer cannot be sent: {error}")))
+
+
+def _pickled(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    """A call for another process; that of a function inside of a function needs cloudpickle."""
+    try:
+        return pickle.dumps((fn, args, kwargs))
+    except (AttributeError, TypeError, pickle.PicklingError) as error:
+        try:
+            import cloudpickle  # type: ignore[import-untyped, import-not-found, unused-ignore]
+        except ImportError:
+            name = getattr(fn, "__qualname__", fn)
+            raise TypeError(
+                f"{name} and its arguments cannot be sent to another process: {error}; use a function of a module, or "
+                "pip install cloudpickle"
+            ) from None
+        return bytes(cloudpickle.dumps((fn, args, kwargs)))
 
 
 class _Process:
@@ -65,10 +83,11 @@ class _Process:
     def call(
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], timeout: float | None
     ) -> Any:
+        sent = _pickled(fn, args, kwargs)
         try:
             if self._process is None:
                 self._start()
-            self._pipe.send((fn, args, kwargs))
+            self._pipe.send_bytes(sent)
             if not self._pipe.poll(timeout):
                 self.kill()
                 raise TimeoutError(f"the call has not ended after {timeout} s")

@@ -104,6 +104,8 @@ _ELSEWHERE = {"Array": "containers", "Map": "containers", "RelayExpr": "graphs"}
 
 
 def _of_others(name: str) -> Any:
+    if name == "container":
+        return home_of("containers")
     if name not in _ELSEWHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(home_of(_ELSEWHERE[name]), name)

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 _PATTERN = re.compile(
-    r"(?P<code>float8_e4m3fn|float8_e5m2|bfloat|float|uint|int|custom|bool|handle|void|)"
+    r"(?P<code>float8_e4m3fn|float8_e5m2|bfloat|float|uint|int|custom\[\w+\]|bool|handle|void|)"
     r"(?P<bits>\d*)(?P<lanes>x(?P<scale>vscalex)?(?P<n>\d+))?"
 )
 _TYPE_CODES: Final = {
@@ -36,6 +36,9 @@ _GREATEST: Final = {
 }
 _OTHER_NAMES: Final = {"e4m3_float8": "float8_e4m3fn", "e5m2_float8": "float8_e5m2"}
 _EXAMPLES = "float32, float16, bfloat16, int8 … int64, uint8 … uint64, bool, handle, float32x8"
+_CUSTOM_BITS: Final = (8, 16, 32, 64)
+_FIRST_CUSTOM: Final = 129  # the codes below are those of TVM's and DLPack's own types
+_custom: dict[str, int] = {}  # the names of the user's own types, and their codes
 _cache: dict[str, DataType] = {}
 _wider: dict[tuple[DataType, int], DataType] = {}
 
@@ -43,8 +46,9 @@ _wider: dict[tuple[DataType, int], DataType] = {}
 class DataType(str):
     """A scalar or vector type. It is a `str` (`"float32x8"`), interned, with its parts as attributes.
 
-    `code` is one of int, uint, float, bfloat, float8_e4m3fn, float8_e5m2, bool, handle, void. `lanes` below 0 are
-    those of a scalable vector: -4 means `vscale * 4`, and the type is written "float32xvscalex4".
+    `code` is one of int, uint, float, bfloat, float8_e4m3fn, float8_e5m2, bool, handle, void, or `custom[posit]` for a
+    type that the user has registered as "posit". `lanes` below 0 are those of a scalable vector: -4 means
+    `vscale * 4`, and the type is written "float32xvscalex4".
     """
 
     code: str
@@ -53,6 +57,9 @@ class DataType(str):
     low: int | float  # the least and the greatest finite value
     high: int | float
     element: DataType  # the type of one lane
+    is_custom: (
+        bool  # whether the user has registered it: a type of real numbers, with functions of the user's
+    )
 
     def __new__(cls, text: str | DataType) -> DataType:
         if text.__class__ is DataType:
@@ -82,6 +89,14 @@ class DataType(str):
             bits = 64
         elif code.startswith("float8"):
             bits = 8
+        elif code.startswith("custom"):
+            if code[7:-1] not in _custom:
+                raise ValueError(
+                    f"unknown data type {text!r}: target.datatype.register({code[7:-1]!r}, {_FIRST_CUSTOM}) "
+                    "makes it known"
+                )
+            if bits not in _CUSTOM_BITS:
+                raise ValueError(f"data type {text!r}: a type of the user's has 8, 16, 32 or 64 bits")
         else:
             bits = bits or 32
             if bits not in _KNOWN_BITS.get(code, ()):
@@ -96,6 +111,7 @@ class DataType(str):
             return known
         made = str.__new__(cls, name)
         made.code, made.bits, made.lanes = code, bits, lanes
+        made.is_custom = code.startswith("custom")
         made.element = made if lanes == 1 else DataType(cls._name(code, bits))
         made.high = made._greatest()
         made.low = -made.high if made.is_float else -(1 << (bits - 1)) if code == "int" else 0
@@ -130,7 +146,7 @@ class DataType(str):
 
     @property
     def is_float(self) -> bool:
-        return self.code in ("float", "bfloat", "float8_e4m3fn", "float8_e5m2")
+        return self.code in ("float", "bfloat", "float8_e4m3fn", "float8_e5m2") or self.is_custom
 
     @property
     def is_int(self) -> bool:
@@ -173,7 +189,7 @@ class DataType(str):
     @property
     def type_code(self) -> int:
         """DLPack's code of the type."""
-        return _TYPE_CODES[self.code]
+        return _custom[self.code[7:-1]] if self.is_custom else _TYPE_CODES[self.code]
 
     def with_bits(self, bits: int) -> DataType:
         if bits == self.bits:
@@ -190,9 +206,29 @@ class DataType(str):
         return self.high
 
     def _greatest(self) -> int | float:
+        if self.is_custom:
+            return _GREATEST["float64"]
         if self.is_float:
             return _GREATEST[self._name(self.code, self.bits)]
         return (1 << (self.bits - 1)) - 1 if self.code == "int" else (1 << self.bits) - 1
+
+
+def register_custom(name: str, code: int) -> None:
+    """Make `custom[name]8` to `custom[name]64` types, whose code is `code`."""
+    if not re.fullmatch(r"[A-Za-z_]\w*", name):
+        raise ValueError(f"a data type cannot be named {name!r}: letters, digits and underscores are allowed")
+    if not _FIRST_CUSTOM <= code <= 255:
+        raise ValueError(f"the code of {name!r} is {code} and must be {_FIRST_CUSTOM} to 255")
+    other = next((n for n, c in _custom.items() if c == code and n != name), None)
+    if other is not None or _custom.get(name, code) != code:
+        known = f"{other!r} has this code" if other else f"it is registered with code {_custom[name]}"
+        raise ValueError(f"data type {name!r}, code {code}: {known}")
+    _custom[name] = code
+
+
+def custom_types() -> dict[str, int]:
+    """The user's own types and their codes."""
+    return dict(_custom)
 
 
 INT32: Final = DataType("int32")

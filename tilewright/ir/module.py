@@ -185,7 +185,8 @@ class IRModule:
         for t, data in other.type_definitions.items() if isinstance(other, IRModule) else ():
             self[t] = data
         for gv, func in items.items():
-            self[gv.name_hint if isinstance(gv, GlobalVar) and gv not in self.functions else gv] = func
+            taken = isinstance(gv, GlobalVar) and any(g.name_hint == gv.name_hint for g in self.functions)
+            self[gv.name_hint if taken else gv] = func
         return self
 
     def update_func(self, var: GlobalVar, func: Any) -> None:

@@ -563,7 +563,14 @@ def reinterpret(dtype: str, value: Any, span: Any = None) -> PrimExpr:
 
 def min_value(dtype: str, span: Any = None) -> PrimExpr:
     """The least finite value of a type."""
-    return const(DataType(dtype).min_value(), dtype)
+    kind = DataType(dtype)
+    if kind.is_custom:
+        from ..runtime.registry import get_global_func
+
+        found = get_global_func(f"tvm.datatype.min.{kind.code[7:-1]}", allow_missing=True)
+        if found is not None:
+            return found(kind.bits)  # type: ignore[no-any-return]
+    return const(kind.min_value(), dtype)
 
 
 def max_value(dtype: str, span: Any = None) -> PrimExpr:

@@ -61,7 +61,8 @@ class PassInfo:
 class PassContext:
     """The context of passes: which of them run, with which options and instruments.
 
-    Used as `with PassContext(opt_level=3, config={…}):`; `current()` is the innermost one of this thread.
+    Used as `with PassContext(opt_level=3, config={…}):`; `current()` is the innermost one of this thread. An instrument
+    that an enclosing context has is told once that a context is entered and left, by the outermost one.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class PassContext:
     def __enter__(self) -> PassContext:
         check_pass_names(self.required_pass, "required_pass")
         check_pass_names(self.disabled_pass, "disabled_pass")
-        self._open(self.instruments)
+        self._open(_not_active(self.instruments))
         _contexts.stack.append(self)
         return self
 
@@ -106,7 +107,7 @@ class PassContext:
         if not _contexts.stack or _contexts.stack[-1] is not self:
             raise InternalError("a PassContext is left that is not the innermost one")
         _contexts.stack.pop()
-        self._close(self.instruments)
+        self._close(_not_active(self.instruments))
 
     def override_instruments(self, instruments: Iterable[PassInstrument] | None) -> None:
         """Replace the instruments inside the context."""
@@ -206,6 +207,12 @@ def _level(given: Any, what: str) -> int:
     if level < 0:
         raise ValueError(f"{what}: a level is a whole number, 0 to 3, not {level}")
     return level
+
+
+def _not_active(instruments: tuple[PassInstrument, ...]) -> tuple[PassInstrument, ...]:
+    """The instruments that no context which is entered now has."""
+    active = [one for context in _contexts.stack for one in context.instruments]
+    return tuple(one for one in instruments if not any(one is a for a in active))
 
 
 def _instruments(given: Iterable[PassInstrument] | None) -> tuple[PassInstrument, ...]:
@@ -319,15 +326,14 @@ class Sequential(Pass):
 
 
 class PrintIR(Pass):
-    """Prints the module and returns it unchanged."""
+    """Prints the module to the standard error stream and returns it unchanged."""
 
     def __init__(self, header: str = "", show_meta_data: bool = False) -> None:
         self.header = header
         self.info = PassInfo(0, "PrintIR")
 
     def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        head = f"# {self.header}\n" if self.header else ""
-        sys.stdout.write(f"{head}{program_text(mod)}\n")
+        sys.stderr.write(f"PrintIR({self.header}):\n{program_text(mod)}\n")
         return mod
 
 

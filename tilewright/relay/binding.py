@@ -8,7 +8,7 @@ from typing import Any
 from ..ir.errors import near_matches
 from ..ir.module import IRModule
 from .analysis import post_order
-from .expr import Expr, Function, Var, as_expr, const
+from .expr import Expr, Function, Var, as_expr
 from .visitor import ExprMutator
 
 
@@ -57,7 +57,7 @@ def bind_params_by_name(func: Function, params: Mapping[str, Any] | None) -> Fun
                 raise ValueError(
                     f"several parameters are named {name!r}, so the one to bind is ambiguous; rename them"
                 )
-            values[found] = value if isinstance(value, Expr) else const(value)
+            values[found] = value if isinstance(value, Expr) else as_expr(value)
     return bind(func, values) if values else func  # type: ignore[return-value]
 
 

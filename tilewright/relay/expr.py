@@ -155,8 +155,10 @@ def as_expr(value: Any) -> Any:
         return value.astuple()
     if isinstance(value, (tuple, list)):
         return Tuple([as_expr(v) for v in value])
-    if isinstance(value, (bool, int, float, NDArray)) or hasattr(value, "__array__"):
+    if isinstance(value, (bool, int, float, NDArray)):
         return const(value)
+    if hasattr(value, "__array__"):
+        return Constant(array(value))
     raise TypeError(f"{value!r} ({type(value).__name__}) is neither an expression nor a constant")
 
 
@@ -200,7 +202,8 @@ class Constant(Expr):
 
     @property
     def is_scalar(self) -> bool:
-        return not self.data.shape
+        """Whether it is one number, which kernels have in their code; one of a type of the user's is bits."""
+        return not self.data.shape and not self.data.dtype.startswith("custom[")
 
 
 @node
@@ -486,22 +489,28 @@ def var(
 
 
 def const(value: Any, dtype: str | None = None, span: Span | None = None) -> Constant:
-    """A constant; Python's integers are int32 and its floats float32 unless told otherwise."""
+    """A constant.
+
+    Without a `dtype`, integers are int32 and floats float32: those of Python, and the int64 and float64 of NumPy,
+    which are the types that NumPy chooses where none was asked for. An NDArray keeps its type, and so do integers that
+    need 64 bits.
+    """
     import numpy as np
 
     if isinstance(value, NDArray):
         if dtype is None or value.dtype == dtype:
             return Constant(value, span)
         value = value.numpy()
-    plain = isinstance(value, (bool, int, float, list, tuple)) and not isinstance(value, np.generic)
     from ..runtime.dtypes import element
 
     if isinstance(dtype, TensorType):
         dtype = str(dtype.dtype)
     wanted = None if dtype is None else element(str(dtype)).numpy
     made = np.asarray(value) if wanted is None else np.asarray(value, dtype=wanted)
-    if plain and dtype is None:
+    if dtype is None:
         small = {"int64": "int32", "float64": "float32"}.get(made.dtype.name)
+        if small == "int32" and made.size and (made.max() >= 1 << 31 or made.min() < -(1 << 31)):
+            small = None
         made = made if small is None else made.astype(small)
     if made.dtype == object:
         raise ValueError(f"relay.const: {value!r} is not an array of numbers")

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from .errors import LoadError, TVMError
     from .external import ExternalModule
     from .library import Library, SharedLibrary
-    from .module import LibraryModule, Module, enabled, load_module
+    from .module import LibraryModule, Module, enabled, load_module, system_lib
     from .ndarray import NDArray, array, empty, from_dlpack, numpyasarray
     from .object_path import ObjectPath
     from .params import load_param_dict, load_param_dict_from_file, save_param_dict, save_param_dict_to_file
@@ -120,6 +120,7 @@ __all__ = [
     "rocm",
     "save_param_dict",
     "save_param_dict_to_file",
+    "system_lib",
     "threads",
     "time_evaluator",
     "timing",
@@ -137,7 +138,7 @@ _NAMES = {
     "errors": "LoadError TVMError",
     "external": "ExternalModule",
     "library": "Library SharedLibrary",
-    "module": "LibraryModule Module enabled load_module",
+    "module": "LibraryModule Module enabled load_module system_lib",
     "ndarray": "NDArray array empty from_dlpack numpyasarray",
     "params": "load_param_dict load_param_dict_from_file save_param_dict save_param_dict_to_file",
     "profiler": "profile_model",
@@ -149,10 +150,11 @@ _NAMES = {
 
 
 def _of_programs(name: str) -> Any:
-    """The constructor of constants, of which this is a classic home."""
-    if name != "const":
+    """The constructor of constants and the base of nodes, of which this is a classic home."""
+    own = {"const": "const", "Object": "Node"}.get(name)
+    if own is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return home_of("expressions").const
+    return getattr(home_of("expressions"), own)
 
 
 __getattr__ = lazily(

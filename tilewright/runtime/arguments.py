@@ -15,7 +15,7 @@ import numpy as np
 
 from . import dlpack
 from .devices import Device
-from .dtypes import ELEMENTS
+from .dtypes import ELEMENTS, held_as
 from .errors import ArgumentTypeError, ArgumentValueError
 from .layout import Layout, layout_of
 from .metadata import BufferParam, Dim, FunctionInfo, dim_text, names_in, overlap_text
@@ -256,7 +256,7 @@ class ArgumentErrors:
                 f"{self._where(index)} must be on device {param.device}, got an array on {device}; "
                 f"copy it there first"
             )
-        if layout.dtype != param.dtype:
+        if layout.dtype != param.dtype and held_as(layout.dtype) != param.dtype:
             raise ArgumentTypeError(
                 f"{self._where(index)} must have dtype {param.dtype}, got {layout.dtype}; convert it first"
             )

@@ -6,22 +6,26 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 
-class String(str):
-    """A string. Classic programs wrap names in it; here Python's own serves."""
-
-
-class ShapeTuple(tuple[int, ...]):
-    """A shape: a tuple of integers."""
-
-    def __new__(cls, shape: Iterable[int]) -> ShapeTuple:
-        return super().__new__(cls, (int(extent) for extent in shape))
-
-
 class _OfPython(type):
     """The type of classic containers for which Python's own serve: `isinstance` asks for those."""
 
     def __instancecheck__(cls, value: Any) -> bool:
         return isinstance(value, cls.__dict__["python"])
+
+
+class String(str, metaclass=_OfPython):
+    """A string. Here Python's own serves, and a str is an instance."""
+
+    python = (str,)
+
+
+class ShapeTuple(tuple[int, ...], metaclass=_OfPython):
+    """A shape: a tuple of integers. Here Python's own serves, and a tuple is an instance."""
+
+    python = (tuple,)
+
+    def __new__(cls, shape: Iterable[int]) -> ShapeTuple:
+        return super().__new__(cls, (int(extent) for extent in shape))
 
 
 class Array(list[Any], metaclass=_OfPython):

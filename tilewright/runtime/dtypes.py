@@ -87,6 +87,18 @@ def _table() -> dict[str, Element]:
 ELEMENTS = _table()
 _BY_NUMPY = {entry.numpy: entry.name for entry in ELEMENTS.values()}
 _BY_DLPACK = {(entry.dl_code, entry.bits): entry for entry in ELEMENTS.values()}
+
+
+def register_custom(name: str, code: int) -> None:
+    """Arrays of a type of the user's: of bits, as unsigned integers, whose NumPy type carries the name along."""
+    for bits in (8, 16, 32, 64):
+        held, full = ELEMENTS[f"uint{bits}"], f"custom[{name}]{bits}"
+        kind = np.dtype(held.numpy, metadata={"custom": full})
+        ELEMENTS[full] = _BY_DLPACK[code, bits] = Element(
+            full, kind, held.ctype, held.c_name, code, bits, held.typestr
+        )
+
+
 _SHORT = {"float": "float32", "int": "int32", "uint": "uint32", "bfloat": "bfloat16", "uint1": "bool"}
 
 
@@ -119,7 +131,14 @@ def dtype_name(dtype: Any) -> str:
 
 def name_of_numpy(dtype: np.dtype[Any]) -> str:
     """The name of a NumPy type; foreign byte orders and structures keep NumPy's own text (`>f4`)."""
+    if dtype.metadata is not None and "custom" in dtype.metadata:
+        return str(dtype.metadata["custom"])
     return _BY_NUMPY.get(dtype) or dtype.str
+
+
+def held_as(name: str) -> str:
+    """The type of the values in memory: the bits of a number of a type of the user's are an unsigned integer."""
+    return f"uint{ELEMENTS[name].bits}" if name.startswith("custom[") and name in ELEMENTS else name
 
 
 class DataType(str):

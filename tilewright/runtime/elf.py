@@ -12,6 +12,7 @@ import os
 import platform
 import struct
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .errors import LoadError
@@ -176,12 +177,29 @@ class _Elf:
         """The global symbols of an object file: those that it defines, and those that it needs."""
         if not self.is64:
             raise LoadError(f"{self.path}: object code of 32 bits cannot be linked into this process")
-        sections = [
+        defined: list[str] = []
+        needed: list[str] = []
+        for name, section, _, _ in self._global_symbols(self._sections()):
+            (defined if section else needed).append(name)
+        return defined, needed
+
+    def contents(self, symbol: str) -> bytes | None:
+        """The bytes that an object file of 64 bits defines under a name; None if it does not define it."""
+        sections = self._sections() if self.is64 else []
+        for name, section, at, size in self._global_symbols(sections):
+            if name == symbol and 0 < section < len(sections):
+                start = sections[section][4] + at
+                return bytes(self.data[start : start + size])
+        return None
+
+    def _sections(self) -> list[tuple[int, ...]]:
+        return [
             self._read("IIQQQQIIQQ", self.section_at + i * self.section_size)
             for i in range(self.section_count)
         ]
-        defined: list[str] = []
-        needed: list[str] = []
+
+    def _global_symbols(self, sections: list[tuple[int, ...]]) -> Iterator[tuple[str, int, int, int]]:
+        """The name, section, place and size of each global symbol of an object file."""
         for _, kind, _, _, at, size, link, *_ in sections:
             if kind != _SHT_SYMTAB:
                 continue
@@ -190,11 +208,10 @@ class _Elf:
             names_at, names_size = sections[link][4:6]
             names = bytes(self.data[names_at : names_at + names_size])
             for entry in range(at, at + size - 23, 24):
-                name, info, _, section, _, _ = self._read("IBBHQQ", entry)
+                name, info, _, section, place, length = self._read("IBBHQQ", entry)
                 text = names[name : names.find(b"\0", name)].decode(errors="replace")
                 if info >> 4 != _STB_LOCAL and text:
-                    (defined if section else needed).append(text)
-        return defined, needed
+                    yield text, section, place, length
 
     def dynamic_names(self, found: dict[int, int]) -> bytes:
         """The names of all dynamic symbols."""
@@ -254,6 +271,14 @@ def object_symbols(path: str) -> tuple[list[str], list[str]]:
     """The global symbols that an object file defines, and those that it needs."""
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         return _Elf(path, data).symbols()
+
+
+def object_contents(path: str, symbol: str) -> bytes | None:
+    """The bytes that an object file defines under a name; None if it does not, or is not an ELF file of 64 bits."""
+    if file_kind(path) != "object":
+        return None
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return _Elf(path, data).contents(symbol)
 
 
 def _check(elf: _Elf, symbol: str) -> None:

@@ -14,6 +14,7 @@ from ..forks import held_by_forks
 from . import elf
 from .errors import LoadError
 from .library import METADATA, Library
+from .link import merged_metadata
 
 lock = threading.RLock()
 _BY_LINKER = ("_GLOBAL_OFFSET_TABLE_",)  # symbols that a linker defines
@@ -96,6 +97,25 @@ class JitLibrary:
             raise LoadError(f"the compiled code has no symbol {symbol}") from None
 
 
+def object_of_llvm(file: str, output: str) -> None:
+    """Compile LLVM's text (`.ll`) or bitcode for the machine that it names; its functions name their CPU."""
+    data = Path(file).read_bytes()
+    with lock:
+        binding = llvm()
+        try:
+            if data[:4] in (b"BC\xc0\xde", b"\xde\xc0\x17\x0b"):
+                module = binding.parse_bitcode(data)
+            else:
+                module = binding.parse_assembly(data.decode())
+            module.verify()
+            target = binding.Target.from_triple(module.triple or binding.get_process_triple())
+            machine = target.create_target_machine(opt=3, reloc="pic", codemodel="default")
+            code = machine.emit_object(module)
+        except (RuntimeError, UnicodeDecodeError) as error:
+            raise LoadError(f"{file}: LLVM cannot read it: {error}") from None
+    Path(output).write_bytes(code)
+
+
 class ObjectLibrary(Library):
     """Object files that form a whole library, linked into this process."""
 
@@ -117,10 +137,13 @@ class ObjectLibrary(Library):
                 f"{path}: it calls {', '.join(missing)}, which is not in this process: load the library that has it "
                 "with ctypes.CDLL(path, ctypes.RTLD_GLOBAL) first"
             )
+        self._described = merged_metadata(objects)
         self._linked = JitLibrary([Path(o).read_bytes() for o in objects], exports=tuple(defined))
 
     def address(self, symbol: str) -> int:
         return self._linked.address(symbol) if symbol in self._linked.symbols else 0
 
     def metadata(self) -> bytes:
+        if self._described is not None:
+            return self._described.rstrip(b"\0")
         return ctypes.string_at(self.address(METADATA))

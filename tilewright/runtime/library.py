@@ -157,6 +157,35 @@ class SharedLibrary(Library):
         return ctypes.string_at(self.address(METADATA))
 
 
+def libraries_of_process() -> list[str]:
+    """The paths of the libraries made by tilewright that the dynamic linker has loaded into this process."""
+    found: list[str] = []
+    if not hasattr(ctypes.CDLL(None), "dl_iterate_phdr"):
+        raise TVMError("the libraries of a process can be listed on Linux only: use runtime.load_module")
+
+    def note(about: Any, size: int, data: Any) -> int:
+        if about.contents.name:
+            found.append(os.fsdecode(about.contents.name))
+        return 0
+
+    kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Loaded), ctypes.c_size_t, ctypes.c_void_p)
+    ctypes.CDLL(None).dl_iterate_phdr(kind(note), None)
+    return [path for path in found if _has_metadata(path)]
+
+
+class _Loaded(ctypes.Structure):
+    """The start of what the dynamic linker tells of a library."""
+
+    _fields_ = (("address", ctypes.c_void_p), ("name", ctypes.c_char_p))
+
+
+def _has_metadata(path: str) -> bool:
+    try:
+        return hasattr(ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_LAZY), METADATA)
+    except OSError:  # not a file: the kernel's own library
+        return False
+
+
 _opened: weakref.WeakValueDictionary[str, ctypes.CDLL] = weakref.WeakValueDictionary()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import mmap
 import os
 import shlex
@@ -15,7 +16,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..files import written_whole
+from . import elf
 from .errors import LoadError, TVMError
+from .json_reader import as_table
+from .library import METADATA
 from .seal import check_seal, seal
 
 _END = bytes(1024)  # how a tar archive ends
@@ -111,9 +115,45 @@ def link_shared(
         cc = find_cross_cc(triple)
     if "apple" in triple if triple else sys.platform == "darwin":
         flags += ["-undefined", "dynamic_lookup"]
-    # libraries last: a linker takes from them only symbols that are undefined so far
-    arguments = [*flags, *(os.fspath(file) for file in files), "-lm", "-lpthread"]
-    run_cc(arguments, os.fspath(output), cc, cwd, env, finish=seal)
+    named = [os.fspath(file) for file in files]
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
+        described = merged_metadata([os.path.join(cwd or "", file) for file in named])
+        if described is not None:
+            named.append(os.path.join(folder, "metadata.c"))
+            with open(named[-1], "w") as source:
+                source.write(f"const char {METADATA}[] = {{{','.join(map(str, described))}}};\n")
+        # libraries last: a linker takes from them only symbols that are undefined so far
+        run_cc([*flags, *named, "-lm", "-lpthread"], os.fspath(output), cc, cwd, env, finish=seal)
+
+
+def merged_metadata(objects: Sequence[str]) -> bytes | None:
+    """The description of a library of several object files, with the functions of all; None if at most one has one."""
+    found: dict[str, dict[str, Any]] = {}
+    for file in objects:
+        data = elf.object_contents(file, METADATA) if os.path.isfile(file) else None
+        if data is not None:
+            found[file] = as_table(data.rstrip(b"\0"), file)
+    if len(found) < 2:
+        return None
+    homes: dict[str, str] = {}
+    for file, table in found.items():
+        special = sorted(table.keys() & {"model", "programs", "external"})
+        if special:
+            raise TVMError(
+                f"{file} holds a whole model or kernels of a device ({special[0]}), which is not linked with other "
+                "object files; export_library it by itself"
+            )
+        for f in table["functions"]:
+            if f["name"] in homes:
+                raise TVMError(
+                    f"function {f['name']!r} is in {homes[f['name']]} and in {file}; build one of them with another "
+                    "name=…"
+                )
+            homes[f["name"]] = file
+    functions = [f for table in found.values() for f in table["functions"]]
+    merged = {**next(iter(found.values())), "functions": functions}
+    merged.pop("entry", None)
+    return json.dumps(merged, separators=(",", ":")).encode() + b"\0"
 
 
 def write_library(

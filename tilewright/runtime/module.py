@@ -17,7 +17,7 @@ from .devices import Device
 from .errors import LoadError, TVMError
 from .json_reader import as_table
 from .launcher import NativeFunction
-from .library import Library, SharedLibrary, error_of, join
+from .library import Library, SharedLibrary, error_of, join, libraries_of_process
 from .metadata import LibraryInfo, parse_metadata
 from .registry import PackedFunc
 from .timing import BenchmarkResult, time_evaluator
@@ -25,11 +25,12 @@ from .timing import BenchmarkResult, time_evaluator
 if TYPE_CHECKING:
     from .jit import ObjectLibrary
 
-__all__ = ["BenchmarkResult", "LibraryModule", "Module", "enabled", "load_module"]
+__all__ = ["BenchmarkResult", "LibraryModule", "Module", "enabled", "load_module", "system_lib"]
 
 _ENTRY_NAMES = ("__tvm_main__", "main", "default")
 _LOADABLE = (
-    ".so (a shared library), .o (an object file), .tar (object files), .ptx, .cubin, .cu and .cl (kernels)"
+    ".so (a shared library), .o (an object file), .tar (object files), .ll and .bc (LLVM), .ptx, .cubin, .cu and .cl "
+    "(kernels)"
 )
 _DEVICE_CODE = ("ptx", "cubin", "cu", "cl")
 CHIP_PROGRAM = b"\x89TWVTA\r\n"  # the first bytes of a program for an accelerator
@@ -283,7 +284,7 @@ def load_module(path: str | os.PathLike[str], fmt: str = "") -> Module:
     if _starts_with(file, CHIP_PROGRAM):  # a program for an accelerator, under any name
         loaded: Module = home_of("programs_of_chips").load_program(file)
         return loaded
-    if kind in ("o", "obj", "tar"):
+    if kind in ("o", "obj", "tar", "ll", "bc"):
         return _load_objects(file, kind)
     if kind in _DEVICE_CODE:
         from .device_module import load_device_module
@@ -294,6 +295,23 @@ def load_module(path: str | os.PathLike[str], fmt: str = "") -> Module:
             f"{file}: a file of kind {kind or 'unknown'!r} cannot be loaded; loadable are {_LOADABLE}"
         )
     return _as_model(LibraryModule(SharedLibrary(file)))
+
+
+def system_lib(symbol_prefix: str = "") -> Module:
+    """The functions of all libraries made by tilewright that were loaded into this process, for example by
+    `ctypes.CDLL(path)`, or because the program is linked with them."""
+    if symbol_prefix:
+        raise TVMError(
+            f"system_lib({symbol_prefix!r}): functions have no prefix; system_lib()[name] finds a function by its name"
+        )
+    found = [LibraryModule(SharedLibrary(path)) for path in libraries_of_process()]
+    if not found:
+        raise TVMError(
+            "no library made by tilewright is loaded in this process: ctypes.CDLL(path) loads one, and "
+            "runtime.load_module(path) does without this function"
+        )
+    found[0].beside = tuple(found[1:])
+    return found[0]
 
 
 def _starts_with(file: str, mark: bytes) -> bool:
@@ -328,10 +346,13 @@ def _load_objects(file: str, kind: str) -> Module:
     """Object files, linked into this process by LLVM."""
     import tempfile
 
-    from .jit import ObjectLibrary
+    from .jit import ObjectLibrary, object_of_llvm
 
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
         objects = link.unpack_objects(file, folder) if kind == "tar" else [file]
+        if kind in ("ll", "bc"):
+            objects = [os.path.join(folder, "code.o")]
+            object_of_llvm(file, objects[0])
         try:
             for name in objects:
                 if elf.file_kind(name) != "object":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, Literal, TypeVar, overload
 
-from ..homes import homes_of
+from ..homes import home_of, homes_of
 
 
 class PackedFunc:
@@ -102,11 +102,16 @@ def register_converter(converter: Callable[[Any], Any]) -> None:
 
 
 def convert(value: Any) -> Any:
-    """Convert a Python value to the form that compiled code and the IR take."""
+    """Convert a Python value to the form that compiled code and the IR take.
+
+    A function becomes a PackedFunc; an integer stays one, with the field `value` of a constant of the IR.
+    """
     for converter in _converters:
         found = converter(value)
         if found is not NotImplemented:
             return found
+    if value.__class__ is int:
+        return home_of("sizes").Size(value)
     if callable(value) and not isinstance(value, (PackedFunc, type)):
         return PackedFunc(value)
     return value

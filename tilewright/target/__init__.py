@@ -1,5 +1,6 @@
 """Hardware: targets, their kinds and options, and the figures that cost models use."""
 
+from ..homes import lazily
 from . import codegen, tag
 from .generic_func import GenericFunc, generic_func, get_native_generic_func, override_native_generic_func
 from .host import CacheSizes
@@ -39,3 +40,5 @@ __all__ = [
     "tag",
     "vta",
 ]
+
+__getattr__ = lazily(__name__, {}, "datatype")

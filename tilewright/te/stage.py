@@ -253,6 +253,11 @@ class Stage:
 
     def vectorize(self, var: IterVar) -> None:
         """Run an axis as the lanes of vectors."""
+        if isinstance(var, IterVar) and var.iter_type == IterVar.CommReduce:
+            raise ScheduleError(
+                f"s[{self.op.name}].vectorize: {var.var.name} is a reduction axis, whose steps add to one element; "
+                f"split it and rfactor the inner part, whose loop can be vectorized\n  at {user_span()}"
+            )
         self._mark("vectorize", var)
 
     def parallel(self, var: IterVar) -> None:

@@ -62,6 +62,7 @@ class FunctionEmitter:
         self.module, self.noalias = module, noalias
         self.in_parallel = in_parallel
         self.streaming: frozenset[Var] | None = None  # memory written by streaming stores
+        self.volatile: frozenset[Var] = frozenset()  # memory that others may read and write meanwhile
         self.lines: list[str] = []
         self.entry: list[str] = []  # allocas, which belong into the entry block
         self.values: dict[Var, str] = {}  # "" if `late` has the instruction
@@ -451,8 +452,12 @@ class FunctionEmitter:
         return self.tmp(f"getelementptr inbounds {mem_type(buffer.dtype)}, ptr {base}, i64 {place}")
 
     def load_at(self, pointer: str, kind: DataType, buffer: Buffer) -> str:
-        text = f"load {mem_type(kind)}, ptr {pointer}, align {buffer.dtype.element.nbytes}"
-        value = self.tmp(text, (text, self.epoch, self.writes.get(buffer.data, 0)))
+        how = f"{mem_type(kind)}, ptr {pointer}, align {buffer.dtype.element.nbytes}"
+        if buffer.data in self.volatile:
+            value = self.effect(f"load volatile {how}")
+        else:
+            text = f"load {how}"
+            value = self.tmp(text, (text, self.epoch, self.writes.get(buffer.data, 0)))
         return self.truth(value, kind) if kind.bits == 1 else value
 
     def truth(self, value: str, kind: DataType) -> str:
@@ -553,6 +558,11 @@ class FunctionEmitter:
             )
         if s.attr_key == "pragma_import_llvm" and isinstance(s.value, StringImm):
             self.module.imported[_imported_text(s.value.value)] = None
+        if s.attr_key == "volatile_scope" and isinstance(s.node, Var):
+            before, self.volatile = self.volatile, self.volatile | {s.node}
+            self.stmt(s.body)
+            self.volatile = before
+            return
         if s.attr_key == "pragma_nontemporal" and self.streaming is None and self.module.is_x86:
             memory.streamed(self, s.body)
             return

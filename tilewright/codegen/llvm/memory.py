@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ...arith import Analyzer
 from ...ir.buffer import Buffer
 from ...ir.dtype import INT64
+from ...ir.errors import LoweringError
 from ...ir.expr import Broadcast, BufferLoad, PrimExpr, Ramp, const_value
 from ...ir.functor import pre_order
 from ...ir.stmt import BufferStore, LetStmt, Stmt
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 def load(f: FunctionEmitter, e: BufferLoad) -> str:
     """The value of a load, by the cheapest instructions that its index allows."""
     buffer, index = e.buffer, f.flat(e.buffer, e.indices)
+    _refuse_masked(f, e, "load")
     if e.predicate is not None and index.dtype.is_vector and not private(index, buffer):
         return _masked_load(f, e, index)
     if index.dtype.lanes == 1:
@@ -31,10 +33,19 @@ def load(f: FunctionEmitter, e: BufferLoad) -> str:
         return f.load_at(f.address(buffer, index.base), e.dtype, buffer)
     if index.dtype.is_scalable:
         return _masked_load(f, e, index)
-    if _every_second(index) and not e.dtype.is_bool:
+    if _every_second(index) and not e.dtype.is_bool and buffer.data not in f.volatile:
         return _every_second_load(f, e, index)
     lanes = [f.load_at(p, buffer.dtype, buffer) for p in f.addresses(buffer, index)]
     return f.gathered(lanes, e.dtype)
+
+
+def _refuse_masked(f: FunctionEmitter, access: Any, what: str) -> None:
+    """Refuse a predicate of volatile memory: LLVM has no such instruction."""
+    if access.predicate is not None and access.buffer.data in f.volatile:
+        raise LoweringError(
+            f"a {what} of {access.buffer.name} has a predicate, and {access.buffer.name} is volatile: no masked {what} "
+            "is volatile; write a condition around a scalar access instead of the predicate"
+        )
 
 
 def _every_second_load(f: FunctionEmitter, e: BufferLoad, index: Any) -> str:
@@ -103,6 +114,8 @@ def store(f: FunctionEmitter, s: Any) -> None:
     if kind.bits == 1:
         value = f.tmp(f"zext {reg_type(kind)} {value} to {mem_type(kind)}")
     f.wrote(buffer.data)
+    _refuse_masked(f, s, "store")
+    store = "store volatile" if buffer.data in f.volatile else "store"
     align = buffer.dtype.element.nbytes
     if s.predicate is not None and index.dtype.is_vector:
         if not private(index, buffer):
@@ -118,20 +131,20 @@ def store(f: FunctionEmitter, s: Any) -> None:
         new = f.tmp(f"select {mask}, {text} {value}, {text} {old}")
         f.emit(f"store {text} {new}, ptr {pointer}, align {align}")
     elif index.dtype.lanes == 1:
-        f.emit(f"store {mem_type(kind)} {value}, ptr {f.address(buffer, index)}, align {align}")
+        f.emit(f"{store} {mem_type(kind)} {value}, ptr {f.address(buffer, index)}, align {align}")
     elif contiguous(index):
         pointer = f.address(buffer, index.base)
         past = ""
         if f.streaming and buffer.data in f.streaming and kind.nbytes in (16, 32, 64):
             align, past = kind.nbytes, ", !nontemporal !2"
-        f.emit(f"store {mem_type(kind)} {value}, ptr {pointer}, align {align}{past}")
+        f.emit(f"{store} {mem_type(kind)} {value}, ptr {pointer}, align {align}{past}")
     elif kind.is_scalable:
         _masked_store(f, s, index, value)
     else:
         one = mem_type(buffer.dtype)
         for i, pointer in enumerate(f.addresses(buffer, index)):
             lane = f.tmp(f"extractelement {mem_type(kind)} {value}, i64 {i}")
-            f.emit(f"store {one} {lane}, ptr {pointer}, align {align}")
+            f.emit(f"{store} {one} {lane}, ptr {pointer}, align {align}")
 
 
 def _masked_store(f: FunctionEmitter, s: Any, index: PrimExpr, value: str) -> None:

@@ -197,8 +197,18 @@ class LLVMModule(MachineModule):
             module.link_in(self.machine.parse(_METADATA.sub("", str(other._optimized))))
         if self.uses_parallel or any(m.uses_parallel for m in others):
             pool = self.machine.parse(pool_text(self.machine.triple))
+            shared = [
+                v.name
+                for v in (*pool.functions, *pool.global_variables)
+                if not v.is_declaration and v.linkage.name != "internal"
+            ]
             module.link_in(pool)
             self.machine.optimize(module)
+            # Object files may be linked to one library, which then has one pool: the first one's.
+            for name in shared:
+                held = name in POOL_SYMBOLS and name != "__tw_pool_limit"
+                found = module.get_global_variable(name) if held else module.get_function(name)
+                found.linkage = "weak_any"
         return module
 
     def _standalone(self, others: Sequence[LLVMModule] = ()) -> Compiled:
@@ -207,7 +217,9 @@ class LLVMModule(MachineModule):
         sources = [text for m in modules for text in (*m._sources, "|")]
         if any(m.uses_parallel for m in modules):
             sources.append(pool_text(self.machine.triple))
-        return compiled(self.cache, self.machine, ["whole", *sources], lambda: self._whole(others))
+        return compiled(
+            self.cache, self.machine, ["whole, with a weak pool", *sources], lambda: self._whole(others)
+        )
 
     # -- out -------------------------------------------------------------------------------------
     def get_source(self, fmt: str = "") -> str:

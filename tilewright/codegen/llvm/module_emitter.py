@@ -294,7 +294,7 @@ class ModuleEmitter:
             "\n".join(self.globals),
             "\n".join(self.declared),
             "\n".join(externs),
-            "\n\n".join(self.functions),
+            "\n\n".join(sorted(self.functions, key=_defined_name)),
             "\n".join(
                 f"!{i} = distinct !{{!{i}, {marks}}}" for i, marks in enumerate(self.loops, _FIRST_LOOP + 1)
             ),
@@ -305,9 +305,14 @@ class ModuleEmitter:
 
 
 def metadata_line(metadata: dict[str, Any]) -> str:
-    """The definition of the description that a library carries."""
+    """The definition of the description that a library carries; weak, so that several objects can be linked to one."""
     data = json.dumps(metadata, separators=(",", ":")).encode() + b"\0"
-    return f'@__tw_metadata = constant [{len(data)} x i8] c"{_escaped(data)}"'
+    return f'@__tw_metadata = weak constant [{len(data)} x i8] c"{_escaped(data)}"'
+
+
+def _defined_name(text: str) -> str:
+    """The name of a function: the text does not depend on the order of the functions in the module."""
+    return text[text.index("@") : text.index("(", text.index("@"))]
 
 
 def _escaped(data: bytes) -> str:

@@ -42,7 +42,7 @@ def get_total_mac_number(expr: Any) -> int:
 
 def _macs(at: Call) -> int:
     name = _name(at)
-    convolution = name.startswith("nn.conv") and "weight_transform" not in name
+    convolution = name.startswith(("nn.conv", "nn.contrib_conv")) and "weight_transform" not in name
     if not convolution and name not in _PRODUCTS:
         return 0
     for part in (at, *at.args):
@@ -56,11 +56,10 @@ def _macs(at: Call) -> int:
     if not convolution:
         turned = bool(at.attrs.get("transpose_a"))
         return prod(out) * int(data[-2 if turned else -1])
-    channels = int(prod(n for v, n in zip(at.attrs.kernel_layout, weight, strict=False) if v in "Oo"))
+    letters = [v for v in at.attrs.kernel_layout if v.isalpha()]  # OIHW16i16o: O I H W i o
     if "transpose" in name:  # each element of the data meets the weights of its channel
-        inputs = int(prod(n for v, n in zip(at.attrs.kernel_layout, weight, strict=False) if v in "Ii"))
-        return prod(data) * prod(weight) // inputs
-    return prod(out) * prod(weight) // channels
+        return prod(data) * prod(weight) // prod(n for v, n in zip(letters, weight, strict=True) if v in "Ii")
+    return prod(out) * prod(weight) // prod(n for v, n in zip(letters, weight, strict=True) if v in "Oo")
 
 
 def list_fake_quantized_op_freqs(mod: IRModule) -> dict[str, int]:

@@ -86,6 +86,9 @@ class Executor(_Choice):
 
 
 class Runtime(_Choice):
-    """The runtime of the code; it needs none, so all names are equivalent here."""
+    """The runtime of the code; it needs none, so all names are equivalent here.
+
+    `runtime.system_lib()` finds the functions of every library, so that `system-lib` has nothing to add.
+    """
 
     kinds = {"cpp": {"system-lib": (bool, False)}, "crt": {"system-lib": (bool, False)}}

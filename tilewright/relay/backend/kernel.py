@@ -151,12 +151,13 @@ def job_of(
     ahead: bool = False,
 ) -> Job:
     """The compilation job of a fused function."""
-    ops = operators(fn)
+    ops, text = operators(fn), description(fn)
     key = digest(
         "kernel", *producer(), str(target), repr(_machine(target)), repr(config.code_key()),
-        _settings(), description(fn), repr(tuple(constants)), plain, planned, ahead, is_offloaded(fn), is_on_host(fn),
+        _settings(), text, repr(tuple(constants)), plain, planned, ahead, is_offloaded(fn), is_on_host(fn),
     )  # fmt: skip
-    ours = all(
+    # what numbers of the user's own types become depends on what is registered in this process
+    ours = "custom[" not in text and all(
         (getattr(op.compute, "__module__", "") or "").startswith("tilewright.") and not has_strategy(op)
         for op in ops
     )

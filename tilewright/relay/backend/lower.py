@@ -13,6 +13,7 @@ from ...ir.expr import const_value
 from ...ir.function import PrimFunc
 from ...ir.module import IRModule
 from ...target import Target
+from ...tir.transform.lower_custom_datatypes import lower_custom_datatypes
 from ...tune import auto_schedule
 from ...tune.auto import unasked
 from ...tune.constants import split_constants
@@ -202,7 +203,7 @@ def loops_of(
 ) -> tuple[PrimFunc, tuple[str, ...]]:
     """The unscheduled loops of a fused function, and the names of the parameters at the indices `constants`."""
     inputs, outputs, _ = program_of(fn, target)
-    func = te.create_prim_func([*inputs, *outputs, *scalar_sizes(fn)])
+    func = lower_custom_datatypes(te.create_prim_func([*inputs, *outputs, *scalar_sizes(fn)]))
     return func, _names_of(func, constants)
 
 

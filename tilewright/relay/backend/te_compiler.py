@@ -19,10 +19,13 @@ from ...codegen.llvm.objects import cache_of_this_build
 from ...cpus import usable_cpus
 from ...forks import forking, new_in_child
 from ...ir.errors import BuildError, InternalError, TVMError
+from ...ir.function import PrimFunc
 from ...target import Target
+from ..expr import Function
 from ..op.implementation import OpImplementation, best_implementation, implementations
 from ..op.registry import RelayOp
 from .kernel import Job, Kernel, compile_kernel
+from .lower import loops_of
 
 _FEW = 3  # up to this many kernels are compiled faster in this process
 
@@ -47,6 +50,11 @@ def select_implementation(
     """
     chosen = best_implementation(op, attrs, inputs, out_type, target)
     return chosen, chosen.compute(attrs, inputs, out_type)
+
+
+def lower_to_primfunc(relay_func: Function, target: Any) -> PrimFunc:
+    """The loops of a fused function, not scheduled. Needs: types."""
+    return loops_of(relay_func, (), Target.canon_target(target))[0]
 
 
 # ---------------------------------------------------------------------------- kernels

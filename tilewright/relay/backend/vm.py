@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -184,8 +185,9 @@ class _Assembly:
     def native(self, symbol: str) -> Any:
         return self._modules[symbol].get_function(symbol)
 
-    def program(self) -> Program:
-        """The functions with the compiled kernels."""
+    def program(self, saved: bool = False) -> Program:
+        """The functions with the compiled kernels; a program to save has none that are compiled when it runs."""
+        self.saved = saved
         self.order, self.arrays, self.constants, self.opens = {}, {}, [], []
         functions = []
         for f in self.emitter.functions:
@@ -228,8 +230,10 @@ class _Assembly:
                 )
                 out.append(["if", cond, *(self.completed(side) for side in i[2:])])
             elif i[0] == "switch":
-                rows = [[pairs, self.completed(side)] for pairs, side in i[1]]
-                out.append(["switch", rows, i[2]])
+                kept = [row for row in i[1] if not (self.saved and _is_spare(row[1]))]
+                rows = [[pairs, self.completed(side)] for pairs, side in kept]
+                left_out = f" (saved for {len(rows)} relations of sizes)" if len(rows) < len(i[1]) else ""
+                out.append(["switch", rows, i[2] + left_out])
             else:
                 out.append(self.with_constants(i))
         return out
@@ -300,6 +304,11 @@ class _Assembly:
         return ["open", len(self.opens) - 1, self.operands(p.args), p.outs]
 
 
+def _is_spare(side: list[Any]) -> bool:
+    """Whether a block is for relations of sizes that are rare, which are compiled when they occur."""
+    return len(side) == 1 and side[0][0] == "open" and side[0][1].spare
+
+
 def _source(params: Sequence[Any], name: str, shapes: list[list[Any]]) -> Any:
     """The dimension that gives a kernel's size."""
     for p, dims in zip(params, shapes, strict=False):
@@ -339,15 +348,23 @@ class CompiledExecutable(Executable):
                 program = self.assembly.program()
                 self.constants, self.program = self.assembly.constants, program
 
-    def complete(self) -> None:
-        """Compile all pending kernels, so that the program can be saved."""
+    @contextmanager
+    def _to_save(self) -> Iterator[None]:
+        """With all pending kernels compiled, and none that are compiled when the program runs."""
         self._compile(self.assembly.groups)
-        self.refuse_open()
-        self.lib = self.assembly.library(self.assembly.used())
+        self.program = self.assembly.program(saved=True)
+        self.constants = self.assembly.constants
+        try:
+            self.refuse_open()
+            self.lib = self.assembly.library(self.assembly.used())
+            yield
+        finally:
+            self.program = self.assembly.program()
+            self.constants = self.assembly.constants
 
     def save(self) -> tuple[bytearray, Module]:
-        self.complete()
-        return super().save()
+        with self._to_save():
+            return super().save()
 
     def open_names(self) -> list[str]:
         return sorted({_operators(p.fn) for p in self.opens})
@@ -362,7 +379,10 @@ class CompiledExecutable(Executable):
 
     def export_library(self, file_name: str | os.PathLike[str], **linking: Any) -> str:
         """Write program, kernels, constants and thread pool as one library; see `Module.export_library`."""
-        self.complete()
+        with self._to_save():
+            return self._export(os.fspath(file_name), **linking)
+
+    def _export(self, file_name: str, **linking: Any) -> str:
         offsets, size = [], 0
         for c in self.constants:
             offsets.append(size)
@@ -376,7 +396,7 @@ class CompiledExecutable(Executable):
         about = dict(self.lib.description)
         about[VM] = {"program": self.program.data(), "symbol": symbol, "bytes": size, "offsets": offsets}
         data = {symbol: whole}
-        return self.lib.export_with((), os.fspath(file_name), description=about, data=data, **linking)
+        return self.lib.export_with((), file_name, description=about, data=data, **linking)
 
 
 # ---------------------------------------------------------------------------- compiled for concrete sizes

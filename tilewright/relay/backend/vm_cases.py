@@ -47,6 +47,7 @@ class Case:
     outs: list[TensorType]  # the results; a size that depends on values is Any
     extras: list[Any]  # the values of sizes in its attributes that are not dimensions
     special: bool = False  # a more general case holds for these sizes too
+    more: bool = False  # there are relations of sizes beyond the cases that were found
 
 
 @dataclass(slots=True)
@@ -154,6 +155,7 @@ class _Cases:
     ) -> None:
         """Enumerate the cases under the equalities `equal`."""
         if len(self.found) >= _MOST:
+            self.found[-1].more = True
             return
         kinds = [replaced(k, equal) for k in self.kinds]
         attrs = {s: replaced(v, equal) for s, v in self.attrs.items()}

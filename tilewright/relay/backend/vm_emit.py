@@ -86,6 +86,7 @@ class PendingOpen:
     args: list[Any]
     outs: list[int]
     kinds: list[Any]  # types of the arguments, nested as in the program
+    spare: bool = False  # for rare relations of sizes: a program is saved without it
 
 
 class _Block:
@@ -680,12 +681,17 @@ class FunctionBuilder:
             pairs = [[self.dim(a, block), self.dim(b, block)] for a, b in case.guards]
             self.emitter.pending[-1].group = (self.number, str(pairs), len(general) > 1)
             rows.append([pairs, side.body])
+        more = any(c.more for c in general)
+        if more:
+            rest = PendingOpen(e.op, place[0], registers, [], spare=True)
+            rows.append([[], [["open", rest, list(place[0]), registers]]])
         block.body.append(["switch", rows, name])
         made = []
         for i, r in enumerate(registers):
             shapes = [replaced(c.outs[i], block.equal).shape for c in general]
             dims = [
-                d[0] if all(same_size(d[0], x) for x in d) else AnySize() for d in zip(*shapes, strict=True)
+                d[0] if not more and all(same_size(d[0], x) for x in d) else AnySize()
+                for d in zip(*shapes, strict=True)
             ]
             made.append(self.opened(TensorType(dims, cases[0].outs[i].dtype), r, block))
         return _shaped(e.checked_type, iter(made))

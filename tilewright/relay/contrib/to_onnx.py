@@ -20,6 +20,10 @@ _SAME: Final = {
     "add": "Add", "subtract": "Sub", "multiply": "Mul", "divide": "Div", "power": "Pow", "maximum": "Max",
     "minimum": "Min", "nn.relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "exp": "Exp", "log": "Log",
     "sqrt": "Sqrt", "erf": "Erf", "negative": "Neg", "abs": "Abs", "nn.global_avg_pool2d": "GlobalAveragePool",
+    "nn.global_max_pool2d": "GlobalMaxPool", "round": "Round", "floor": "Floor", "ceil": "Ceil", "sin": "Sin",
+    "cos": "Cos", "tan": "Tan", "greater": "Greater", "less": "Less", "equal": "Equal", "copy": "Identity",
+    "greater_equal": "GreaterOrEqual", "less_equal": "LessOrEqual", "logical_and": "And", "logical_or": "Or",
+    "logical_not": "Not", "where": "Where",
 }  # fmt: skip
 
 
@@ -51,7 +55,7 @@ class _Graph:
         return name
 
 
-Convert = Callable[[_Graph, Call, list[str]], str]
+Convert = Callable[[_Graph, Call, list[str]], str | list[str]]  # the name of a value, or those of a tuple
 _CONVERT: Final[dict[str, Convert]] = {}
 
 
@@ -63,8 +67,29 @@ def _for(*names: str) -> Callable[[Convert], Convert]:
     return register
 
 
+def _need(e: Call, **wanted: str) -> None:
+    """Refuse a layout that ONNX does not have."""
+    for name, layout in wanted.items():
+        if getattr(e.attrs, name) != layout:
+            raise BuildError(
+                f"onnx: {e.op.name} has {name}={getattr(e.attrs, name)!r}, and ONNX has {layout!r}; "
+                "relay.transform.ConvertLayout changes the model"
+            )
+
+
+@_for("nn.conv2d_transpose")
+def _conv_transpose(g: _Graph, e: Call, x: list[str]) -> str:
+    _need(e, data_layout="NCHW", kernel_layout="IOHW")
+    a, kernel = e.attrs, e.args[1].checked_type.shape
+    return g.node(
+        "ConvTranspose", x, strides=list(a.strides), pads=list(a.padding), dilations=list(a.dilation), group=a.groups,
+        kernel_shape=list(kernel[2:]), output_padding=list(a.output_padding),
+    )  # fmt: skip
+
+
 @_for("nn.conv2d")
 def _conv(g: _Graph, e: Call, x: list[str]) -> str:
+    _need(e, data_layout="NCHW", kernel_layout="OIHW")
     a, kernel = e.attrs, e.args[1].checked_type.shape
     return g.node(
         "Conv", x, strides=list(a.strides), pads=list(a.padding), dilations=list(a.dilation), group=a.groups,
@@ -74,6 +99,7 @@ def _conv(g: _Graph, e: Call, x: list[str]) -> str:
 
 @_for("nn.max_pool2d", "nn.avg_pool2d")
 def _pool(g: _Graph, e: Call, x: list[str]) -> str:
+    _need(e, layout="NCHW")
     a = e.attrs
     about = {
         "kernel_shape": list(a.pool_size), "strides": list(a.strides), "pads": list(a.padding),
@@ -143,11 +169,10 @@ def _concat(g: _Graph, e: Call, x: list[str]) -> str:
 
 @_for("mean", "sum", "max", "min")
 def _reduce(g: _Graph, e: Call, x: list[str]) -> str:
-    if e.attrs.exclude:
-        raise BuildError(
-            f"onnx: {e.op.name} with exclude=True has no operator in ONNX; give the axes that it sums over"
-        )
     axes = None if e.attrs.axis is None else [int(a) for a in e.attrs.axis]
+    if e.attrs.exclude:
+        rank = len(e.args[0].checked_type.shape)
+        axes = sorted({*range(rank)} - {a % rank for a in axes or ()})
     keep = int(e.attrs.keepdims)
     if e.op.name == "sum":
         given = [] if axes is None else [g.constant(np.array(axes, np.int64))]
@@ -159,6 +184,102 @@ def _reduce(g: _Graph, e: Call, x: list[str]) -> str:
 @_for("cast")
 def _cast(g: _Graph, e: Call, x: list[str]) -> str:
     return g.node("Cast", x, to=_onnx_type(str(e.checked_type.dtype)))
+
+
+@_for("nn.batch_norm")
+def _batch_norm(g: _Graph, e: Call, x: list[str]) -> list[str]:
+    if e.attrs.axis != 1:
+        raise BuildError(f"onnx: nn.batch_norm has axis={e.attrs.axis}, and ONNX has the channels at axis 1")
+    one = np.ones(e.args[1].checked_type.shape, str(e.args[1].checked_type.dtype))
+    scale = x[1] if e.attrs.scale else g.constant(one)
+    shift = x[2] if e.attrs.center else g.constant(0 * one)
+    return [
+        g.node("BatchNormalization", [x[0], scale, shift, *x[3:]], epsilon=float(e.attrs.epsilon)),
+        *x[3:],
+    ]
+
+
+@_for("nn.dropout")
+def _dropout(g: _Graph, e: Call, x: list[str]) -> list[str]:
+    made = g.node("Identity", x)  # when a model is run
+    return [made] * len(tensor_fields(e.checked_type))
+
+
+@_for("nn.pad")
+def _pad(g: _Graph, e: Call, x: list[str]) -> str:
+    pads = np.array([p[side] for side in (0, 1) for p in e.attrs.pad_width], np.int64)
+    return g.node("Pad", [x[0], g.constant(pads), *x[1:]], mode=str(e.attrs.pad_mode))
+
+
+@_for("nn.lrn")
+def _lrn(g: _Graph, e: Call, x: list[str]) -> str:
+    a = e.attrs
+    if a.axis != 1:
+        raise BuildError(f"onnx: nn.lrn has axis={a.axis}, and ONNX has the channels at axis 1")
+    return g.node("LRN", x, alpha=float(a.alpha), beta=float(a.beta), bias=float(a.bias), size=int(a.size))
+
+
+@_for("not_equal")
+def _not_equal(g: _Graph, e: Call, x: list[str]) -> str:
+    return g.node("Not", [g.node("Equal", x)])
+
+
+@_for("zeros_like", "ones_like")
+def _like(g: _Graph, e: Call, x: list[str]) -> str:
+    make = np.zeros if e.op.name == "zeros_like" else np.ones
+    return g.constant(make(e.checked_type.shape, str(e.checked_type.dtype)))
+
+
+@_for("take")
+def _take(g: _Graph, e: Call, x: list[str]) -> str:
+    if e.attrs.axis is None or e.attrs.batch_dims:
+        raise BuildError("onnx: take of all elements, or of each part of a batch, has no operator in ONNX")
+    if e.attrs.mode != "fast" and not isinstance(e.args[1], Constant):
+        size = e.args[0].checked_type.shape[e.attrs.axis]
+        kind = str(e.args[1].checked_type.dtype)
+        if e.attrs.mode == "wrap":
+            x = [x[0], g.node("Mod", [x[1], g.constant(np.array(size, kind))])]
+        else:
+            x = [x[0], g.node("Clip", [x[1], *(g.constant(np.array(v, kind)) for v in (0, size - 1))])]
+    return g.node("Gather", x, axis=int(e.attrs.axis))
+
+
+@_for("split")
+def _split(g: _Graph, e: Call, x: list[str]) -> list[str]:
+    from onnx import helper
+
+    axis = int(e.attrs.axis)
+    sizes = np.array([f.shape[axis] for f in tensor_fields(e.checked_type)], np.int64)
+    names = [g.fresh() for _ in sizes]
+    g.nodes.append(helper.make_node("Split", [x[0], g.constant(sizes)], names, axis=axis))
+    return names
+
+
+@_for("strided_slice")
+def _slice(g: _Graph, e: Call, x: list[str]) -> str:
+    shape, out, a = e.args[0].checked_type.shape, e.checked_type.shape, e.attrs
+    axes = [int(i) for i in a.axes] if a.axes is not None else list(range(len(a.begin)))
+    steps = [int(s) for s in a.strides or ()] if a.slice_mode != "size" else []
+    rows = []
+    for i, axis in enumerate(axes):
+        step = 1 if not steps else steps[i] if i < len(steps) else steps[0] if len(steps) == 1 else 1
+        begin, size = int(a.begin[i]), int(shape[axis])
+        begin = min(max(begin + size if begin < 0 else begin, 0), size - (step < 0))
+        end = begin + step * int(out[axis])
+        rows.append((begin, end if end >= 0 else -size - 1, axis, step))
+    columns = [g.constant(np.array(c, np.int64)) for c in zip(*rows, strict=True)]
+    return g.node("Slice", [x[0], *columns])
+
+
+@_for("argmax", "argmin")
+def _arg(g: _Graph, e: Call, x: list[str]) -> str:
+    if e.attrs.axis is None or len(e.attrs.axis) != 1 or e.attrs.exclude:
+        raise BuildError(f"onnx: {e.op.name} over several axes has no operator in ONNX")
+    made = g.node(
+        "ArgMax" if e.op.name == "argmax" else "ArgMin", x, axis=int(e.attrs.axis[0]), keepdims=int(e.attrs.keepdims),
+        select_last_index=int(e.attrs.select_last_index),
+    )  # fmt: skip
+    return g.node("Cast", [made], to=_onnx_type(str(e.checked_type.dtype)))
 
 
 def _onnx_type(dtype: str) -> int:
@@ -234,7 +355,8 @@ def _converted(g: _Graph, e: Any) -> list[str]:
     name = e.op.name if isinstance(e, Call) and hasattr(e.op, "name") else type(e).__name__
     given = [n for a in e.args for n in g.names[a]] if isinstance(e, Call) else []
     if name in _CONVERT:
-        return [_CONVERT[name](g, e, given)]
+        made = _CONVERT[name](g, e, given)
+        return [made] if isinstance(made, str) else made
     if name in _SAME:
         return [g.node(_SAME[name], given)]
     raise BuildError(

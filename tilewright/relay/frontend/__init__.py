@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...absent import attributes
+from ...homes import lazily
 
 if TYPE_CHECKING:
     from ...ir.module import IRModule
@@ -120,4 +121,4 @@ def from_tensorflow(
     return work(graph, layout, shape, outputs, convert_config)
 
 
-__getattr__ = attributes(__name__)
+__getattr__ = lazily(__name__, {"change_datatype": "ChangeDatatype"}, otherwise=attributes(__name__))

@@ -1,6 +1,8 @@
 """The classic namespace `relay.nn`: the operators whose names begin with `nn.`, each declared in its family."""
 
 # ruff: noqa: F403
+import sys
+
 from .activation import *
 from .attention import *
 from .backward import *
@@ -27,3 +29,6 @@ from .sparse import sparse_transpose as sparse_transpose
 from .spatial import get_pad_tuple1d as get_pad_tuple1d
 from .spatial import get_pad_tuple2d as get_pad_tuple2d
 from .spatial import get_pad_tuple3d as get_pad_tuple3d
+
+__path__: list[str] = []  # the classic had a package here
+nn = sys.modules[__name__]

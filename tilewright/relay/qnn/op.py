@@ -5,6 +5,7 @@ Scales are float32 and zero points int32, tensors of their own: one number, or o
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -41,6 +42,7 @@ from .parameters import channels_of, check_parameter, check_parameters, need_flo
 from .products import batch_matmul, contrib_dense_pack, conv2d, conv2d_transpose, dense
 
 __path__: list[str] = []  # the classic had a package here
+qnn = sys.modules[__name__]
 __all__ = [
     "abs",
     "add",

@@ -78,7 +78,7 @@ class _Realize(Mutator):
         limit = (1 << attrs.bits - 1) - 1
         kind = "int8" if attrs.bits <= 8 else "int32"
         if isinstance(data, Constant):
-            return Fixed(const(quantized(data.numpy(), attrs.scale, limit).astype(kind)), attrs.scale)
+            return Fixed(const(quantized(data.numpy(), attrs.scale, limit), kind), attrs.scale)
         known = self.fixed.get(data)
         if known is not None:
             return requantized(known, attrs.scale, limit, self.config)
@@ -178,7 +178,7 @@ def _log2(ratio: float) -> int | None:
 
 def _cast(x: Expr, dtype: str) -> Expr:
     if isinstance(x, Constant):
-        return const(x.numpy().astype(dtype))
+        return const(x.numpy(), dtype)
     return R.cast(x, dtype=dtype)  # type: ignore[no-any-return]
 
 

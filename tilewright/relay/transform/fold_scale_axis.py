@@ -11,6 +11,7 @@ from ..analysis import use_counts
 from ..expr import Call, Constant, Expr, Function
 from ..op.expansions import along_axis
 from ..op.traits import traits_of
+from .fold_constant import FoldConstant
 from .rewriting import Mutator, is_call, static_shape, tensor_type, type_of, typed_pass
 from .scaled_ops import channels_of, weight_axes
 
@@ -288,8 +289,9 @@ _INFO: Final = PassInfo(3, "FoldScaleAxis")
 
 
 def FoldScaleAxis() -> Pass:
-    """The pass that folds factors of channels into weights, backward and then forward."""
-    parts: tuple[Callable[[], Pass], ...] = (BackwardFoldScaleAxis, ForwardFoldScaleAxis)
+    """The pass that folds factors of channels into weights, backward and then forward, and computes weights that are
+    constants."""
+    parts: tuple[Callable[[], Pass], ...] = (BackwardFoldScaleAxis, ForwardFoldScaleAxis, FoldConstant)
 
     def work(mod: Any, ctx: PassContext) -> Any:
         for part in parts:

@@ -249,7 +249,7 @@ def _of_groups(w: Expr, groups: int, blocks: Blocks) -> Expr:
     assert count is not None
     row = np.arange(outputs) // each % count
     own = row[:, None] == np.arange(count * inputs) // inputs
-    mask = const(own.astype(_dtype(w)).reshape(outputs, count * inputs, 1, 1))
+    mask = const(own.reshape(outputs, count * inputs, 1, 1), _dtype(w))
     return R.multiply(R.tile(w, reps=(1, count, 1, 1)), mask)
 
 

@@ -55,7 +55,7 @@ def as_convolution(at: Call) -> Any:
     assert kind is not None
     made = R.nn.conv2d(
         at.args[0],
-        const(taken),
+        const(taken, str(taken.dtype)),
         strides=[1, 1],
         padding=[top, left, bottom, right],
         dilation=[1, 1],

@@ -22,6 +22,7 @@ from .hoisted import HoistedConditionals, HoistedLetBindings, hoisted
 
 # name of the pass -> (file, function)
 _PASSES = {
+    "LowerCustomDatatypes": ("lower_custom_datatypes", "lower_custom_datatypes"),
     "BindParallelLoops": ("bind_parallel_loops", "bind_parallel_loops"),
     "UnifyThreadBinding": ("unify_thread_binding", "unify_thread_binding"),
     "LowerCrossThreadReduction": ("lower_cross_thread_reduction", "lower_cross_thread_reduction"),

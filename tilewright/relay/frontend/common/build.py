@@ -90,7 +90,8 @@ def adopted(value: Any) -> Constant:
 
 def constant(value: Any, dtype: str | None = None) -> Constant:
     """A constant that keeps the element type of an array."""
-    return const(np.ascontiguousarray(value) if np.ndim(value) else np.asarray(value), dtype)
+    held = np.ascontiguousarray(value) if np.ndim(value) else np.asarray(value)
+    return const(held, dtype or str(held.dtype))
 
 
 def scalar(value: Any, like: Expr) -> Constant:

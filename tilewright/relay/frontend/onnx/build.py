@@ -28,7 +28,7 @@ def is_float(e: Expr) -> bool:
 
 
 def literal(values: Sequence[Any], dtype: str = "int64") -> Constant:
-    return const(np.asarray(values, dtype))
+    return const(np.asarray(values, dtype), dtype)
 
 
 def as_list(value: Any) -> list[Any]:

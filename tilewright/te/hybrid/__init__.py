@@ -26,13 +26,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..absent import absent, attributes
-from ..ir import ops
-from ..ir.errors import TensorExpressionError
-from ..ir.expr import IterVar, PrimExpr, const, const_value
-from ..tir.ir_builder import BufferVar, IRBuilder, create
-from .operation import extern, thread_axis
-from .tensor import Tensor
+from ...absent import absent, attributes
+from ...ir import ops
+from ...ir.errors import TensorExpressionError
+from ...ir.expr import IterVar, PrimExpr, StringImm, const, const_value
+from ...ir.stmt import AssertStmt
+from ...tir.ir_builder import BufferVar, IRBuilder, create
+from ..operation import extern, thread_axis
+from ..tensor import Tensor
 
 _LOOPS = {
     "range": "serial",
@@ -83,32 +84,17 @@ class _Script:
         self.__name__, self.__doc__ = function.__name__, function.__doc__
 
     def __call__(self, *args: Any) -> Any:
-        if not any(isinstance(a, Tensor) for a in args):
+        if not any(_tensors(a) for a in args):
             return self._run(args)
         return _Operation(self._function, args).made()
 
     def _run(self, args: Sequence[Any]) -> Any:
         """The function as Python runs it, with the names of hybrid script."""
-        import numpy as np
+        from .runtime import HYBRID_GLOBALS
 
-        def memory(shape: Any, dtype: str = "float32", scope: str = "global") -> Any:
-            return np.zeros(shape, dtype)
-
-        names: dict[str, Any] = dict.fromkeys((*_LOOPS, "const_range"), range)
-        names |= {"bind": lambda tag, extent: range(extent), "output_tensor": memory, "allocate": memory}
-        names |= {name: getattr(np, name) for name in _MATH if hasattr(np, name)}
-        names |= {name: getattr(np, name) for name in (*_DTYPES[1:], *_FLOATS)}
-        names |= {
-            "likely": lambda condition: condition,
-            "popcount": lambda x: bin(x).count("1"),
-            "ceildiv": lambda a, b: -(-a // b),
-            "rsqrt": lambda x: 1 / np.sqrt(x),
-            "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-            "max_num_threads": lambda allow_none=True: 1024,
-        }
         f = self._function
         own = types.FunctionType(
-            f.__code__, {**f.__globals__, **names}, f.__name__, f.__defaults__, f.__closure__
+            f.__code__, {**f.__globals__, **HYBRID_GLOBALS}, f.__name__, f.__defaults__, f.__closure__
         )
         return own(*args)
 
@@ -144,7 +130,7 @@ class _Operation:
         if len(params) != len(args):
             raise TypeError(f"{self.name}() takes {len(params)} arguments, and {len(args)} are given")
         self.given = dict(zip(params, args, strict=True))
-        self.tensors = [a for a in args if isinstance(a, Tensor)]
+        self.tensors = [t for a in args for t in _tensors(a)]
         targets = [t for n in ast.walk(found) for t in _targets(n)]
         self.assigned = Counter(t.id for t in targets if isinstance(t, ast.Name))
         self.axes: dict[str, IterVar] = {}
@@ -163,7 +149,7 @@ class _Operation:
         values = last.value.elts if isinstance(last.value, ast.Tuple) else [last.value]
         names = [v.id if isinstance(v, ast.Name) else "" for v in values]
         self.names = {
-            n: _Array(t.shape, t.dtype, None) if isinstance(t, Tensor) else t for n, t in self.given.items()
+            n: _each_tensor(t, lambda t: _Array(t.shape, t.dtype, None)) for n, t in self.given.items()
         }
         declared: dict[str, tuple[Any, str]] = {}
         for n in ast.walk(self.tree):
@@ -184,7 +170,7 @@ class _Operation:
             self.ib, self.axes = create(), {}
             buffers = iter(ins)
             self.names = {
-                n: self._array(next(buffers)) if isinstance(t, Tensor) else t for n, t in self.given.items()
+                n: _each_tensor(t, lambda _: self._array(next(buffers))) for n, t in self.given.items()
             }
             self.names |= {n: self._array(b) for n, b in zip(names, outs, strict=True)}
             self._statements(self.tree.body[:-1])
@@ -222,7 +208,13 @@ class _Operation:
         return
 
     def _do_Assert(self, n: ast.Assert) -> None:
-        if not self._certain(n.test, self._value(n.test)):
+        """A check of what is known now is done now; another one becomes a check of the program."""
+        test = self._value(n.test)
+        known = const_value(test) if isinstance(test, PrimExpr) else test
+        if known is None:
+            said = self._value(n.msg) if n.msg is not None else f"{self.name}: {ast.unparse(n.test)}"
+            self.ib.emit(lambda rest: AssertStmt(test, StringImm(str(said)), rest))
+        elif not known:
             raise self.wrong(n, f"this does not hold: {ast.unparse(n.test)}")
 
     def _certain(self, n: ast.expr, value: Any) -> Any:
@@ -348,7 +340,9 @@ class _Operation:
         of = self._value(n.value)
         if isinstance(of, _Array):
             return of.memory[self._index(n)]
-        return of[int(self._certain(n.slice, self._value(n.slice)))]
+        for at in self._index(n):
+            of = of[int(self._certain(n.slice, at))]
+        return of
 
     def _of_BinOp(self, n: ast.BinOp) -> Any:
         return _BINARY[type(n.op)](self._value(n.left), self._value(n.right))
@@ -389,7 +383,9 @@ class _Operation:
         if name == "len":
             return len(args[0].shape if isinstance(args[0], _Array) else args[0])
         if name == "max_num_threads":
-            return 1024
+            from .runtime import max_num_threads
+
+            return max_num_threads(*args)
         if name in _DTYPES or name in _FLOATS:
             return ops.cast(name, args[0]) if isinstance(args[0], PrimExpr) else const(args[0], name)
         if name in _MATH and name not in self.names:
@@ -398,6 +394,20 @@ class _Operation:
         if not callable(function):
             raise self.wrong(n, f"{ast.unparse(n.func)} cannot be called")
         return function(*args, **{k.arg: self._value(k.value) for k in n.keywords if k.arg})
+
+
+def _tensors(given: Any) -> list[Tensor]:
+    """The tensors of an argument, which may be a list of them."""
+    if isinstance(given, (list, tuple)):
+        return [t for g in given for t in _tensors(g)]
+    return [given] if isinstance(given, Tensor) else []
+
+
+def _each_tensor(given: Any, f: Callable[[Tensor], Any]) -> Any:
+    """An argument with another value in place of each tensor."""
+    if isinstance(given, (list, tuple)):
+        return [_each_tensor(g, f) for g in given]
+    return f(given) if isinstance(given, Tensor) else given
 
 
 def _targets(n: ast.AST) -> list[ast.expr]:
