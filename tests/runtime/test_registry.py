@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
 from tilewright.runtime import (
@@ -14,7 +15,6 @@ from tilewright.runtime import (
     register_func,
     remove_global_func,
 )
-from tilewright.runtime.registry import _converters, register_converter
 
 
 @pytest.fixture(autouse=True)
@@ -64,10 +64,15 @@ def test_convert() -> None:
     assert isinstance(packed, PackedFunc)
     assert packed(4) == 8
     assert convert(packed) is packed
-    assert convert([1, "a"]) == [1, "a"]
-    register_converter(lambda value: ("ir", value) if isinstance(value, int) else NotImplemented)
-    try:
-        assert convert(3) == ("ir", 3)
-        assert convert("x") == "x"
-    finally:
-        _converters.pop()
+    assert convert("x") == "x"
+
+
+def test_convert_of_numbers_gives_constants() -> None:
+    import tilewright as tvm
+
+    for value, dtype in [(1, "int32"), (True, "bool"), (1.5, "float32"), (np.uint8(3), "uint8"), (np.float64(2), "float64")]:
+        made = convert(value)
+        assert isinstance(made, tvm.tir.PrimExpr)
+        assert (made.dtype, made.value) == (dtype, value)
+    shape, table = convert([1, "a"]), convert({"n": 2})
+    assert (shape[0].value, shape[1], table["n"].value) == (1, "a", 2)
