@@ -217,7 +217,9 @@ def test_negation() -> None:
     ("a", "b", "common"),
     [
         ("int32", "int64", "int64"),
-        ("int8", "uint8", "int8"),
+        ("int8", "uint8", "uint8"),
+        ("int8", "uint32", "uint32"),
+        ("int64", "uint32", "int64"),
         ("uint8", "uint32", "uint32"),
         ("int32", "float16", "float16"),
         ("float32", "float64", "float64"),

@@ -70,7 +70,13 @@ def test_convert() -> None:
 def test_convert_of_numbers_gives_constants() -> None:
     import tilewright as tvm
 
-    for value, dtype in [(1, "int32"), (True, "bool"), (1.5, "float32"), (np.uint8(3), "uint8"), (np.float64(2), "float64")]:
+    for value, dtype in [
+        (1, "int32"),
+        (True, "bool"),
+        (1.5, "float32"),
+        (np.uint8(3), "uint8"),
+        (np.float64(2), "float64"),
+    ]:
         made = convert(value)
         assert isinstance(made, tvm.tir.PrimExpr)
         assert (made.dtype, made.value) == (dtype, value)

@@ -106,7 +106,9 @@ def cast(dtype: str, value: Any, span: Any = None) -> PrimExpr:
         raise OperandTypeError(f"cannot cast {value.dtype} to {kind}: the lanes differ")
     cls = value.__class__
     if cls is StringImm:
-        raise OperandTypeError(f"Can't cast a handle to other types: {value} is a text, and {kind} was asked for")
+        raise OperandTypeError(
+            f"Can't cast a handle to other types: {value} is a text, and {kind} was asked for"
+        )
     if cls is IntImm and not kind.is_handle:
         number = value.value  # type: ignore[attr-defined]
         if kind.is_float:

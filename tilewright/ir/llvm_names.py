@@ -9,7 +9,10 @@ from typing import Final
 _OPERANDS: Final = {
     name: count
     for count, names in (
-        (1, "sqrt sin cos tan asin acos atan sinh cosh tanh exp exp2 exp10 log log2 log10 fabs floor ceil trunc"),
+        (
+            1,
+            "sqrt sin cos tan asin acos atan sinh cosh tanh exp exp2 exp10 log log2 log10 fabs floor ceil trunc",
+        ),
         (1, "rint nearbyint round roundeven canonicalize ctpop ctlz cttz bswap bitreverse abs powi"),
         (2, "pow atan2 copysign minnum maxnum minimum maximum smin smax umin umax"),
         (2, "sadd.sat uadd.sat ssub.sat usub.sat sshl.sat ushl.sat"),

@@ -108,6 +108,8 @@ def _params(definition: ast.FunctionDef, parser: StmtParser) -> list[Var]:
 
 def _param(a: ast.arg, value: Any, parser: StmtParser) -> None:
     assert a.annotation is not None
+    if isinstance(value, Buffer):  # made outside of the script
+        value = BufferSpec.of(value)
     if isinstance(value, BufferSpec):
         handle = Var(f"{a.arg}_handle", "handle")
         parser.params.append(handle)

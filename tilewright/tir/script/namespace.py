@@ -104,9 +104,15 @@ class HandleType(Scalar):
 
 
 class BufferForm:
-    """`T.Buffer((8,), "float32")`; the older `T.Buffer[(8,), "float32"]` means the same."""
+    """`T.Buffer((8,), "float32")`; the older `T.Buffer[(8,), "float32"]` means the same.
 
-    def __call__(
+    In a script it describes a buffer, which gets its name from the script; elsewhere it makes one.
+    """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> _BufferNode:
+        return self.spec(*args, **kwargs).build("buffer")
+
+    def spec(
         self,
         shape: Any,
         dtype: Any = "float32",
@@ -125,8 +131,8 @@ class BufferForm:
 
     def __getitem__(self, items: Any) -> BufferSpec:
         if isinstance(items, tuple) and len(items) == 2 and isinstance(items[1], (str, Scalar)):
-            return self(*items)
-        return self(items)
+            return self.spec(*items)
+        return self.spec(items)
 
 
 def dtype_of(value: Any) -> DataType:
@@ -145,7 +151,7 @@ def var(dtype: Any, name: str = "") -> Var:
 
 def alloc_buffer(*args: Any, **kwargs: Any) -> AllocBuffer:
     """A buffer with the lifetime of the enclosing block."""
-    return AllocBuffer(Buffer(*args, **kwargs))
+    return AllocBuffer(Buffer.spec(*args, **kwargs))
 
 
 def match_buffer(source: Any, shape: Any = None, dtype: Any = None, *args: Any, **kwargs: Any) -> MatchSpec:
@@ -153,10 +159,10 @@ def match_buffer(source: Any, shape: Any = None, dtype: Any = None, *args: Any, 
     if isinstance(source, (BufferLoad, BufferRegion, _BufferNode)):
         region = region_of(source)
         shape = [r.extent for r in region.region] if shape is None else shape
-        return MatchSpec(region, Buffer(shape, dtype or region.buffer.dtype, *args, **kwargs))
+        return MatchSpec(region, Buffer.spec(shape, dtype or region.buffer.dtype, *args, **kwargs))
     if shape is None:
         raise TypeError("T.match_buffer of a parameter needs a shape")
-    return MatchSpec(source, Buffer(shape, dtype or "float32", *args, **kwargs))
+    return MatchSpec(source, Buffer.spec(shape, dtype or "float32", *args, **kwargs))
 
 
 def decl_buffer(*args: Any, **kwargs: Any) -> DeclSpec:
@@ -164,7 +170,7 @@ def decl_buffer(*args: Any, **kwargs: Any) -> DeclSpec:
     on."""
     if args and isinstance(args[0], _BufferNode):
         return DeclSpec(None, args[0])
-    return DeclSpec(Buffer(*args, **kwargs))
+    return DeclSpec(Buffer.spec(*args, **kwargs))
 
 
 def allocate(
@@ -496,7 +502,8 @@ _made: dict[str, Any] = {
 }
 _FUNCTIONS = (
     "truncdiv truncmod floordiv floormod ceildiv div indexdiv indexmod all any likely min_value max_value "
-    "infinity isnan isinf isfinite abs fabs power pow if_then_else select logical_and logical_or logical_not"
+    "infinity isnan isinf isfinite abs fabs power pow if_then_else select logical_and logical_or logical_not "
+    "llvm_lookup_intrinsic_id"
 )
 
 
