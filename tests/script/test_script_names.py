@@ -185,6 +185,16 @@ def test_a_buffer_outside_of_a_script() -> None:
     assert_structural_equal(twice, expected.with_attr("global_symbol", "twice"))
     assert [b.name for b in twice.buffer_params()] == ["A", "B", "C"]
 
+    def view(*args, **kwargs):
+        return T.Buffer(*args, **kwargs)
+
+    @T.prim_func
+    def through_a_function(A: view((8,), "float32")):
+        flat = view((4,), "float32", data=A.data)
+        flat[0] = T.float32(1)
+
+    assert "flat = T.Buffer((4,), data=A.data)" in through_a_function.script()
+
 
 def test_llvm_intrinsics_by_number_and_calls_of_functions() -> None:
     """`llvm_lookup_intrinsic_id` names an intrinsic in a script and outside, and `tir.call_tir` calls a function."""

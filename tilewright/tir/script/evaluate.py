@@ -262,8 +262,6 @@ class Evaluator:
                 kwargs[k.arg] = self.eval(k.value)
         if not callable(function):
             raise self.source.error(node, f"`{ast.unparse(node.func)}` is {function!r} and cannot be called")
-        if function is namespace.Buffer:
-            function = function.spec
         if not any(function is f for f in _TAKE_REGIONS):
             args = [load_of(a) for a in args]
             kwargs = {k: load_of(v) for k, v in kwargs.items()}

@@ -5,7 +5,9 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from ...homes import home_of as _home_of
@@ -103,14 +105,28 @@ class HandleType(Scalar):
         return PointerType(PrimType("void"))
 
 
+_parsing: ContextVar[bool] = ContextVar("_parsing", default=False)
+
+
+@contextmanager
+def parsing() -> Iterator[None]:
+    """A script is being parsed: functions that it calls describe buffers for it."""
+    held = _parsing.set(True)
+    try:
+        yield
+    finally:
+        _parsing.reset(held)
+
+
 class BufferForm:
     """`T.Buffer((8,), "float32")`; the older `T.Buffer[(8,), "float32"]` means the same.
 
     In a script it describes a buffer, which gets its name from the script; elsewhere it makes one.
     """
 
-    def __call__(self, *args: Any, **kwargs: Any) -> _BufferNode:
-        return self.spec(*args, **kwargs).build("buffer")
+    def __call__(self, *args: Any, **kwargs: Any) -> BufferSpec | _BufferNode:
+        described = self.spec(*args, **kwargs)
+        return described if _parsing.get() else described.build("buffer")
 
     def spec(
         self,
