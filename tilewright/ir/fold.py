@@ -152,6 +152,15 @@ def _fold(a: PrimExpr, b: PrimExpr, f: Callable[[Any, Any], Any]) -> PrimExpr | 
         # Rounding the float64 result once more gives the float32 result exactly: 53 bits >= 2·24 + 2.
         x, y = rounded(a.value, a.dtype), rounded(b.value, b.dtype)  # type: ignore[attr-defined]
         return FloatImm(a.dtype, rounded(f(x, y), a.dtype))
+    if a.__class__ is FloatImm and b.__class__ is FloatImm:
+        # Machines compute with more digits than a 16-bit type has, so that only an exact result is the same on all.
+        from fractions import Fraction
+
+        x, y = rounded(a.value, a.dtype), rounded(b.value, b.dtype)  # type: ignore[attr-defined]
+        if math.isfinite(x) and math.isfinite(y):
+            value = f(x, y)
+            if rounded(value, a.dtype) == value and f(Fraction(x), Fraction(y)) == value:
+                return FloatImm(a.dtype, value)
     return None
 
 
