@@ -345,3 +345,8 @@ def test_predicates_of_accesses() -> None:
             assert "The access to b has the type int32xvscalex4" in str(bad.value)
     held = BufferLoad(b, [index], Broadcast(IntImm("int1", 0), four)).predicate
     assert held is not None and held.dtype == "boolxvscalex4"
+
+
+def test_a_number_beyond_float32_is_a_float64() -> None:
+    assert const(3.402e39).dtype == "float64" and const(-3.402e39).dtype == "float64"
+    assert const(3.4e38).dtype == "float32" and const(math.inf).dtype == "float32"

@@ -8,7 +8,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 from . import operators
-from .dtype import BOOL, FLOAT32, HANDLE, INT32, INT64, DataType
+from .dtype import BOOL, FLOAT32, FLOAT64, HANDLE, INT32, INT64, DataType
 from .errors import OperandTypeError, OperandValueError
 from .node import BaseExpr, Node, node, register_converter
 from .operators import ExprOp as ExprOp
@@ -102,7 +102,8 @@ def const(value: Any, dtype: str | None = None, span: Any = None) -> PrimExpr:
         elif isinstance(value, int):
             dtype = INT32 if -(1 << 31) <= value < 1 << 31 else INT64
         else:  # a scalar of NumPy's has its own type, also a float64, which is a Python float too
-            dtype = str(getattr(value, "dtype", FLOAT32))
+            large = isinstance(value, float) and math.isfinite(value) and abs(value) > FLOAT32.high
+            dtype = str(getattr(value, "dtype", FLOAT64 if large else FLOAT32))
     kind = DataType(dtype)
     one = kind.element
     made: PrimExpr

@@ -515,6 +515,7 @@ _made: dict[str, Any] = {
     "int": Scalar("int32"),
     "float": Scalar("float32"),
     "boolean": Scalar("bool"),
+    "Ptr": handle,
 }
 _FUNCTIONS = (
     "truncdiv truncmod floordiv floormod ceildiv div indexdiv indexmod all any likely min_value max_value "
