@@ -49,7 +49,6 @@ declare_homes(
     task_inputs=f"{__name__}.auto_scheduler.measure",
     scheduler=f"{__name__}.tune.auto",
     sessions=f"{__name__}.rpc.client",
-    sizes=f"{__name__}.ir.tensor_type",
     sparse_models=f"{__name__}.relay.data_dep_optimization.models",
     programs_of_chips=f"{__name__}.vta.module",
     vta=f"{__name__}.vta.build_module",

@@ -216,6 +216,16 @@ def test_proofs() -> None:
     assert ana.equivalent(x - y, -(y - x))
 
 
+def test_quotients_and_remainders_by_a_size() -> None:
+    """What divides is not 0, so that a size that divides is at least 1."""
+    ana = Analyzer()
+    ana.bind(i, Range(0, n * 32))
+    assert ana.can_prove(i % n < n) and ana.can_prove(i // n < 32) and ana.can_prove(i // n >= 0)
+    assert ana.can_prove((i + n) // n < 33) and ana.can_prove((i + n) // n >= 1)
+    assert not ana.can_prove(i // n < 31) and not ana.can_prove((i - n) // n >= 0)
+    assert not ana.can_prove(i // x < 32) and not ana.can_prove(i % x < x)  # x may be negative
+
+
 def test_a_tiled_convolution_index() -> None:
     names = ["b", "ho", "hi", "wo", "wi", "rw", "co", "ci", "f"]
     extents = [4, 8, 7, 7, 8, 3, 4, 16, 8 * 7 * 4]

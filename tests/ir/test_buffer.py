@@ -6,7 +6,7 @@ import pytest
 
 from tilewright.ir import structural_equal
 from tilewright.ir.buffer import BufferRegion, decl_buffer
-from tilewright.ir.expr import BufferLoad, IntImm, Ramp, Range, Var, const
+from tilewright.ir.expr import BufferLoad, IntImm, Ramp, Range, SizeVar, Var, const
 from tilewright.ir.stmt import BufferStore
 from tilewright.ir.types import PointerType, PrimType
 
@@ -108,6 +108,11 @@ def test_offsets() -> None:
     assert structural_equal(A.offset_of([i, j])[0], i * 16 + j)
     strided = decl_buffer((8, 16), strides=[32, 2], elem_offset=5)
     assert strided.offset_of([1, 3])[0].value == 5 + 32 + 6
+    n = SizeVar("n")
+    late = decl_buffer((Var("m"), n), elem_offset=100)
+    assert (
+        str(late.offset_of([2, 3])[0]) == "n * 2 + 103" and str(late.offset_at([2, 3])) == "100 + 2 * n + 3"
+    )
     with pytest.raises(ValueError):
         A.offset_of([i])
 

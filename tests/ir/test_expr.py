@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 import math
 import operator
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tilewright.ir import structural_equal
+from tilewright.ir import ops, structural_equal
 from tilewright.ir.buffer import decl_buffer
 from tilewright.ir.expr import (
     EQ,
@@ -47,6 +48,7 @@ from tilewright.ir.expr import (
     const_value,
     convert,
 )
+from tilewright.ir.stmt import BufferStore
 from tilewright.ir.types import PointerType, PrimType
 
 i, j = Var("i"), Var("j")
@@ -196,7 +198,9 @@ def test_a_scalar_of_numpy_keeps_its_type() -> None:
 
 
 def test_text_is_not_cast() -> None:
-    with pytest.raises(TypeError, match='cannot cast the text "s" to int32'):
+    with pytest.raises(
+        TypeError, match='Can\'t cast a handle to other types: "s" is a text, and int32 was asked for'
+    ):
         StringImm("s").astype("int32")
 
 
@@ -319,3 +323,30 @@ def test_nodes_are_immutable_under_check() -> None:
     with pytest.raises(AttributeError, match=r"Add is immutable: use replace\(a=…\)"):
         (i + j).a = j  # type: ignore[attr-defined]
     (i + j).span = None
+
+
+def test_predicates_of_accesses() -> None:
+    """A mask has one boolean for each lane; integers of one bit are taken for booleans."""
+    b = decl_buffer((24,), "int32", "b")
+    four, eight = 4 * ops.vscale(), 8 * ops.vscale()
+    index, value = Ramp(0, 1, four), Broadcast(1, four)
+    for mask, reason in [
+        (Broadcast(1, four), "elements must be boolean values, but got int32."),
+        (Broadcast(const(True), 4), "dtype and {} must both be scalable."),
+        (Broadcast(const(True), eight), "with 8 lanes, but trying to {} with 4 lanes."),
+    ]:
+        for make, words in [
+            (lambda m: BufferStore(b, value, [index], m), ("value dtype", "store a value")),
+            (lambda m: BufferLoad(b, [index], m), ("load indices", "load a vector")),
+        ]:
+            told = reason.format(words[0] if "both" in reason else words[1])
+            with pytest.raises(TypeError, match=re.escape(told)) as bad:
+                make(mask)
+            assert "The access to b has the type int32xvscalex4" in str(bad.value)
+    held = BufferLoad(b, [index], Broadcast(IntImm("int1", 0), four)).predicate
+    assert held is not None and held.dtype == "boolxvscalex4"
+
+
+def test_a_number_beyond_float32_is_a_float64() -> None:
+    assert const(3.402e39).dtype == "float64" and const(-3.402e39).dtype == "float64"
+    assert const(3.4e38).dtype == "float32" and const(math.inf).dtype == "float32"

@@ -165,8 +165,15 @@ def test_a_result_of_zero_folds() -> None:
 
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
-def test_narrow_floats_are_left_to_the_machine(kind: str) -> None:
-    assert ops.add(const(1.0, kind), const(2.0, kind)).__class__ is Add
+def test_narrow_floats_are_left_to_the_machine_unless_the_result_is_exact(kind: str) -> None:
+    def of(value: float) -> Any:
+        return const(value, kind)
+
+    assert ops.add(of(1.0), of(2.0)).value == 3.0 and ops.mul(of(0.0), of(0.5)).value == 0.0
+    assert ops.div(of(0.5), of(1.0)).value == 0.5 and ops.sub(of(0.5), of(0.0)).value == 0.5
+    assert ops.add(of(1024.0), of(0.01)).__class__ is Add and ops.div(of(1.0), of(3.0)).__class__ is Div
+    assert ops.mul(of(3e4), of(3e4)).__class__ is Mul or kind == "bfloat16"
+    assert ops.add(of(math.inf), of(1.0)).__class__ is Add
 
 
 def test_rounded() -> None:
@@ -217,7 +224,9 @@ def test_negation() -> None:
     ("a", "b", "common"),
     [
         ("int32", "int64", "int64"),
-        ("int8", "uint8", "int8"),
+        ("int8", "uint8", "uint8"),
+        ("int8", "uint32", "uint32"),
+        ("int64", "uint32", "int64"),
         ("uint8", "uint32", "uint32"),
         ("int32", "float16", "float16"),
         ("float32", "float64", "float64"),

@@ -473,3 +473,14 @@ def test_free_buffer_types() -> None:
         script(Evaluate(b[x]))
         == 'x = T.int32()\nflags = T.Buffer((4,), "bool", scope="local")\nT.evaluate(flags[x])'
     )
+
+
+def test_a_buffer_of_two_attributes_is_declared_once() -> None:
+    """Attributes of several buffers, as `buffer_bind_scope` is, in two loops beside each other."""
+    a, b = decl_buffer((4,), "float32", "a", offset_factor=1), decl_buffer((4,), "float32", "b")
+    used, loops = Evaluate(ops.call("int32", "tir.call_extern", "use", a.data, b.data)), []
+    for name in ("i", "j"):
+        bound = AttrStmt([a, b], "buffer_bind_scope", ops.call("handle", "tir.tvm_tuple", 0, 4), used)
+        loops.append(For(Var(name), 0, 4, ForKind.SERIAL, bound))
+    text = script(PrimFunc([], SeqStmt(loops)))
+    assert text.count("a = T.Buffer(") == text.count("b = T.Buffer(") == 1

@@ -7,6 +7,7 @@ import ast
 import pytest
 import script_programs as programs
 
+import tilewright as tvm
 from tilewright.ir import GlobalVar, IRModule, PrimFunc, assert_structural_equal, decl_buffer
 from tilewright.ir.errors import ScriptError
 from tilewright.ir.expr import Call, Var, const
@@ -162,3 +163,52 @@ def test_flattening_alone(program: PrimFunc) -> None:
 
     mod = FlattenBuffer()(IRModule.from_expr(program))
     assert_structural_equal(mod, from_source(mod.script()))
+
+
+def test_a_buffer_outside_of_a_script() -> None:
+    """`T.Buffer` elsewhere makes a buffer, and a parameter can be declared to be like one."""
+    made = T.Buffer((4, 8), "float16", scope="shared")
+    assert isinstance(made, tvm.tir.Buffer)
+    assert ([int(d) for d in made.shape], made.dtype, made.scope()) == ([4, 8], "float16", "shared")
+    row = T.Buffer((8,), "float32")
+
+    @T.prim_func
+    def twice(A: row, B: row, C: T.Buffer((8,), "float32")):
+        for i in range(8):
+            C[i] = A[i] + B[i]
+
+    @T.prim_func
+    def expected(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
+        for i in range(8):
+            C[i] = A[i] + B[i]
+
+    assert_structural_equal(twice, expected.with_attr("global_symbol", "twice"))
+    assert [b.name for b in twice.buffer_params()] == ["A", "B", "C"]
+
+    def view(*args, **kwargs):
+        return T.Buffer(*args, **kwargs)
+
+    @T.prim_func
+    def through_a_function(A: view((8,), "float32")):
+        flat = view((4,), "float32", data=A.data)
+        flat[0] = T.float32(1)
+
+    assert "flat = T.Buffer((4,), data=A.data)" in through_a_function.script()
+
+
+def test_llvm_intrinsics_by_number_and_calls_of_functions() -> None:
+    """`llvm_lookup_intrinsic_id` names an intrinsic in a script and outside, and `tir.call_tir` calls a function."""
+    x = tvm.tir.Var("x", "float32")
+    number = tvm.target.codegen.llvm_lookup_intrinsic_id("llvm.sqrt")
+    by_number = tvm.tir.call_llvm_pure_intrin("float32", number, tvm.tir.const(1, "uint32"), x)
+    assert str(by_number) == 'T.call_llvm_pure_intrin("float32", "llvm.sqrt", T.uint32(1), x)'
+    with pytest.raises(ValueError, match="0 is the number of no LLVM intrinsic"):
+        tvm.tir.call_llvm_pure_intrin("float32", 0, x)
+
+    @T.prim_func
+    def root(A: T.Buffer((1,), "float32")):
+        A[0] = T.call_llvm_pure_intrin("float32", T.llvm_lookup_intrinsic_id("llvm.sqrt"), T.uint32(1), A[0])
+
+    assert '"llvm.sqrt", T.uint32(1), A[0]' in root.script()
+    called = tvm.ir.GlobalVar("other")
+    assert tvm.tir.call_tir(called, x).op is called

@@ -314,23 +314,13 @@ def test_outputs_of_different_reductions():
     )
 
 
-def test_a_range_that_depends_on_the_point():
-    def triangle(i):
-        j = te.reduce_axis((0, i + 1), "j")
-        return te.sum(V[j], axis=j)
-
-    def ragged(i):
-        j = te.reduce_axis((0, I32[i]), "j")
-        return te.sum(V[j], axis=j)
-
-    hint = "\n  at @\n  hint: let the axis run over the greatest range and say which points count with where="
+def test_a_range_that_depends_on_a_later_axis():
+    k = te.reduce_axis((0, 4), "k")
+    j = te.reduce_axis((0, k.var + 1), "j")
     refused(
-        lambda: te.compute((n,), triangle, name="C"),
-        "te.compute `C`: the range of reduction axis `j` depends on `i`" + hint,
-    )
-    refused(
-        lambda: te.compute((4,), ragged, name="C"),
-        "te.compute `C`: the range of reduction axis `j` depends on `I32`" + hint,
+        lambda: te.compute((n,), lambda i: te.sum(V[j + k], axis=[j, k]), name="C"),
+        "te.compute `C`: the range of reduction axis `j` depends on `k`, which is not an axis before it\n  at @\n"
+        "  hint: list the axes of the reduction in the order in which their ranges depend on each other",
     )
 
 

@@ -49,6 +49,8 @@ class Prover(Bounds):
                 rest = form.without(a)
                 return all(self._search(rest + e.scale(c), depth - 1, fuel, seen) for e in cases)
         for a, c in form.terms.items():
+            if a.kind == SYMDIV and c in (1, -1) and self._search_quotient(form, a, depth, fuel, seen):
+                return True
             for fact in self._facts_on(a):
                 k = fact.terms.get(a, 0)
                 if k * c > 0:
@@ -57,6 +59,22 @@ class Prover(Bounds):
                     if self._search(left, depth - 1, fuel, seen):
                         return True
         return False
+
+    def _search_quotient(self, form: Lin, a: Atom, depth: int, fuel: list[int], seen: set[Any]) -> bool:
+        """Bounds of a quotient by a size, from bounds of what it divides.
+
+        x // n <= g   if   x < (g + 1) * n          -g <= x // n   if   -g * n <= x
+        """
+        x, by = a.args
+        size, rest, c = by.single(), form.without(a), form.terms[a]
+        if size is None or self.bound(by)[0] < 0:  # it divides, so it is not 0
+            return False
+        if any(t.kind == PROD for t in rest.terms):
+            return False
+        need = (
+            self._times_atom(rest.shift(1), size) - x.shift(1) if c < 0 else self._times_atom(rest, size) + x
+        )
+        return self._search(need, depth - 1, fuel, seen)
 
     def _facts_on(self, a: Atom) -> Iterator[Lin]:
         """Forms known not to be negative in which the atom occurs."""
@@ -74,7 +92,7 @@ class Prover(Bounds):
             for e in args:
                 yield (e - of_atom(a)).scale(1 if kind == MIN else -1)
         elif kind == SYMMOD:
-            if self.bound(args[1])[0] > 0:
+            if self.bound(args[1])[0] >= 0:  # it divides, so it is not 0
                 yield (args[1] - of_atom(a)).shift(-1)
                 if self.bound(args[0])[0] >= 0:
                     yield args[0] - of_atom(a)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
+from ..homes import home_of
 from .dtype import HANDLE, INT32, DataType
 from .expr import Add, BufferLoad, IntImm, PrimExpr, Ramp, Range, Sub, Var, const, const_value, convert, whole
 from .node import Node, node
@@ -115,11 +116,15 @@ class Buffer(Node):
         return tuple(reversed(out))
 
     def offset_of(self, indices: Iterable[Any]) -> list[PrimExpr]:
-        """The linear offset of the element at `indices`."""
+        """The linear offset of the element at `indices`, simplified."""
+        return [home_of("arithmetic").Analyzer().simplify(self.offset_at(indices))]
+
+    def offset_at(self, indices: Iterable[Any]) -> PrimExpr:
+        """The linear offset of the element at `indices`, as a sum over the dimensions."""
         total = self.elem_offset
         for i, s in zip(indices, self.dense_strides(), strict=True):
             total = add(total, mul(convert(i), s))
-        return [total]
+        return total
 
     def get_flattened_buffer(self) -> Buffer:
         """This memory as an array of one dimension, or of one for each group of axes between `axis_separators`."""

@@ -167,6 +167,11 @@ class DataType(str):
         return self.code == "bool"
 
     @property
+    def is_predicate(self) -> bool:
+        """bool, or an integer of one bit."""
+        return self.bits == 1 and self.code in ("bool", "int", "uint")
+
+    @property
     def is_handle(self) -> bool:
         return self.code == "handle"
 

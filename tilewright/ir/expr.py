@@ -8,7 +8,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 from . import operators
-from .dtype import BOOL, FLOAT32, HANDLE, INT32, INT64, DataType
+from .dtype import BOOL, FLOAT32, FLOAT64, HANDLE, INT32, INT64, DataType
 from .errors import OperandTypeError, OperandValueError
 from .node import BaseExpr, Node, node, register_converter
 from .operators import ExprOp as ExprOp
@@ -102,7 +102,8 @@ def const(value: Any, dtype: str | None = None, span: Any = None) -> PrimExpr:
         elif isinstance(value, int):
             dtype = INT32 if -(1 << 31) <= value < 1 << 31 else INT64
         else:  # a scalar of NumPy's has its own type, also a float64, which is a Python float too
-            dtype = str(getattr(value, "dtype", FLOAT32))
+            large = isinstance(value, float) and math.isfinite(value) and abs(value) > FLOAT32.high
+            dtype = str(getattr(value, "dtype", FLOAT64 if large else FLOAT32))
     kind = DataType(dtype)
     one = kind.element
     made: PrimExpr
@@ -178,13 +179,28 @@ def _check_same(a: PrimExpr, b: PrimExpr, name: str) -> None:
         )
 
 
-def _checked_predicate(buffer: Buffer, predicate: PrimExpr, kind: DataType) -> PrimExpr | None:
+def _checked_predicate(
+    buffer: Buffer, predicate: PrimExpr, kind: DataType, stored: bool = False
+) -> PrimExpr | None:
     """The predicate of a vector access; None if it holds in all lanes."""
-    if not predicate.dtype.is_bool or predicate.dtype.lanes != kind.lanes:
+    given = predicate.dtype
+    if given.lanes != kind.lanes or not given.is_predicate:
+        if given.is_scalable != kind.is_scalable:
+            other = "value dtype" if stored else "load indices"
+            reason = f"Predicate mask dtype and {other} must both be scalable."
+        elif given.lanes != kind.lanes:
+            what = "store a value" if stored else "load a vector"
+            reason = (
+                f"Got a predicate mask with {abs(given.lanes)} lanes, but trying to {what} with "
+                f"{abs(kind.lanes)} lanes. The number of lanes must match."
+            )
+        else:
+            reason = f"Predicate mask elements must be boolean values, but got {given.element}."
         raise OperandTypeError(
-            f"the predicate of an access to {buffer.name} of type {kind} must be {BOOL.with_lanes(kind.lanes)}, "
-            f"not {predicate.dtype}: `{predicate}`"
+            f"{reason} The access to {buffer.name} has the type {kind}, and its mask `{predicate}` is {given}"
         )
+    if not given.is_bool:
+        predicate = _to_type(BOOL.with_lanes(given.lanes), predicate)
     held = predicate.value if isinstance(predicate, Broadcast) else predicate
     return None if isinstance(held, IntImm) and held.value else predicate
 

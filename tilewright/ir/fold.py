@@ -37,7 +37,8 @@ def _plain_number(value: Any) -> Any:
 
 
 def match(a: Any, b: Any) -> tuple[PrimExpr, PrimExpr]:
-    """Both operands in a common type: vectors over scalars, floats over integers, wide over narrow."""
+    """Both operands in a common type: vectors over scalars, floats over integers, wide over narrow, unsigned over
+    signed."""
     if isinstance(a, PrimExpr) and isinstance(b, PrimExpr) and a.dtype is b.dtype:
         return a, b
     if isinstance(a, PrimExpr):
@@ -88,9 +89,9 @@ def common_type(x: DataType, y: DataType) -> DataType | None:
         return x if x.is_float else y
     if x.is_bool or y.is_bool:
         return y if x.is_bool else x
-    bits = max(x.bits, y.bits)
-    code = x.code if x.code == y.code else "int"
-    return DataType(f"{code}{bits}").with_lanes(x.lanes)
+    if x.bits != y.bits:
+        return x if x.bits > y.bits else y
+    return x if x.is_uint else y  # of one width, unsigned over signed
 
 
 def cast(dtype: str, value: Any, span: Any = None) -> PrimExpr:
@@ -105,7 +106,9 @@ def cast(dtype: str, value: Any, span: Any = None) -> PrimExpr:
         raise OperandTypeError(f"cannot cast {value.dtype} to {kind}: the lanes differ")
     cls = value.__class__
     if cls is StringImm:
-        raise OperandTypeError(f"cannot cast the text {value} to {kind}")
+        raise OperandTypeError(
+            f"Can't cast a handle to other types: {value} is a text, and {kind} was asked for"
+        )
     if cls is IntImm and not kind.is_handle:
         number = value.value  # type: ignore[attr-defined]
         if kind.is_float:
@@ -149,6 +152,15 @@ def _fold(a: PrimExpr, b: PrimExpr, f: Callable[[Any, Any], Any]) -> PrimExpr | 
         # Rounding the float64 result once more gives the float32 result exactly: 53 bits >= 2·24 + 2.
         x, y = rounded(a.value, a.dtype), rounded(b.value, b.dtype)  # type: ignore[attr-defined]
         return FloatImm(a.dtype, rounded(f(x, y), a.dtype))
+    if a.__class__ is FloatImm and b.__class__ is FloatImm:
+        # Machines compute with more digits than a 16-bit type has, so that only an exact result is the same on all.
+        from fractions import Fraction
+
+        x, y = rounded(a.value, a.dtype), rounded(b.value, b.dtype)  # type: ignore[attr-defined]
+        if math.isfinite(x) and math.isfinite(y):
+            value = f(x, y)
+            if rounded(value, a.dtype) == value and f(Fraction(x), Fraction(y)) == value:
+                return FloatImm(a.dtype, value)
     return None
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from functools import reduce
 from typing import Any, Final
 
+from ..homes import home_of
 from . import expr as _expr
 from .dtype import BOOL, FLOAT32, HANDLE, INT32, DataType
 from .errors import DivisionByZeroError, OperandTypeError, OperandValueError
@@ -41,6 +42,7 @@ from .expr import (
     Sub,
     Var,
     const,
+    const_value,
     convert,
 )
 from .fold import cast as cast
@@ -640,14 +642,32 @@ def stack_array(buffer: Any) -> PrimExpr:
     )
 
 
+def _llvm_name(name: Any) -> Any:
+    """The name of an LLVM intrinsic, given by name or by the number of `llvm_lookup_intrinsic_id`."""
+    number = const_value(name) if not isinstance(name, str) else None
+    if not isinstance(number, int):
+        return name
+    return home_of("targets").codegen.llvm_get_intrinsic_name(number)
+
+
+def llvm_lookup_intrinsic_id(name: Any, span: Any = None) -> PrimExpr:
+    """An LLVM intrinsic as the first argument of `call_llvm_intrin`: here its name stands for its number."""
+    return convert(name)
+
+
 def call_llvm_intrin(dtype: str, name: str, *args: Any, span: Any = None) -> PrimExpr:
     """A call of an LLVM intrinsic by name."""
-    return call(dtype, "tir.call_llvm_intrin", name, *args)
+    return call(dtype, "tir.call_llvm_intrin", _llvm_name(name), *args)
 
 
 def call_llvm_pure_intrin(dtype: str, name: str, *args: Any, span: Any = None) -> PrimExpr:
     """A call of an LLVM intrinsic without effects."""
-    return call(dtype, "tir.call_llvm_pure_intrin", name, *args)
+    return call(dtype, "tir.call_llvm_pure_intrin", _llvm_name(name), *args)
+
+
+def call_tir(global_var: Any, *args: Any) -> Any:
+    """A call of a function of the module."""
+    return global_var(*args)
 
 
 def ret(value: Any, span: Any = None) -> PrimExpr:

@@ -564,8 +564,10 @@ def _undeclared(root: Any, declared: Any) -> list[Buffer]:
         if cls in (BufferLoad, BufferStore, BufferRegion, BufferRealize, Prefetch):
             if not around.get(n.buffer):
                 found[n.buffer] = None
-        elif cls is AttrStmt and isinstance(n.node, Buffer) and not around.get(n.node):
-            found[n.node] = None
+        elif cls is AttrStmt:
+            for b in n.node if isinstance(n.node, (tuple, list)) else (n.node,):
+                if isinstance(b, Buffer) and not around.get(b):
+                    found[b] = None
         elif cls is DeclBuffer or cls is Block:
             new = (
                 [n.buffer] if cls is DeclBuffer else [*n.alloc_buffers, *(m.buffer for m in n.match_buffers)]

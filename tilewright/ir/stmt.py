@@ -177,7 +177,7 @@ class BufferStore(Stmt):
                 f"storing a value of type {value.dtype} into {buffer.name}, which takes {expected}: `{value}`"
             )
         if predicate is not None:
-            predicate = _checked_predicate(buffer, convert(predicate), expected)
+            predicate = _checked_predicate(buffer, convert(predicate), expected, True)
         self.buffer, self.value, self.predicate, self.span = buffer, value, predicate, span
 
 

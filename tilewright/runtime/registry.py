@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Real
 from typing import Any, Final, Literal, TypeVar, overload
 
 from ..homes import home_of, homes_of
@@ -90,28 +91,15 @@ def list_global_func_names() -> list[str]:
     return sorted(_functions)
 
 
-_converters: list[Callable[[Any], Any]] = []
-
-
-def register_converter(converter: Callable[[Any], Any]) -> None:
-    """Add a converter to `convert`: the compiler adds the conversion of numbers to IR constants.
-
-    A converter returns `NotImplemented` for values that it does not handle.
-    """
-    _converters.append(converter)
-
-
 def convert(value: Any) -> Any:
-    """Convert a Python value to the form that compiled code and the IR take.
-
-    A function becomes a PackedFunc; an integer stays one, with the field `value` of a constant of the IR.
-    """
-    for converter in _converters:
-        found = converter(value)
-        if found is not NotImplemented:
-            return found
-    if value.__class__ is int:
-        return home_of("sizes").Size(value)
+    """Convert a Python value to the form that compiled code and the IR take: a number to a constant, a function to a
+    packed function, and the items of a list, a tuple or a dict."""
+    if isinstance(value, Real):  # NumPy's scalars are, too
+        return home_of("expressions").const(value)
+    if type(value) in (list, tuple):
+        return type(value)(map(convert, value))
+    if type(value) is dict:
+        return {k: convert(v) for k, v in value.items()}
     if callable(value) and not isinstance(value, (PackedFunc, type)):
         return PackedFunc(value)
     return value

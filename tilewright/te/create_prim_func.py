@@ -51,7 +51,7 @@ class PrimFuncBuilder:
     """Makes one function: a block for each operation, under one loop for each of its iterators.
 
     `block_names` says which block belongs to which operation. The loops around a block stand for the
-    operation's `axis` and then its `reduce_axis`, in order.
+    operation's `axis` and then its `reduce_axis`, in order, without its `inner_axis`, which are loops in the block.
     """
 
     def __init__(
@@ -244,7 +244,7 @@ class PrimFuncBuilder:
     def _axes(self, op: ComputeOp, time: _Axis | None) -> list[_Axis]:
         lower = self._lower({})
         out: list[_Axis] = []
-        for iv in (*op.axis, *op.reduce_axis):
+        for iv in (*op.axis, *op.reduce_axis[: len(op.reduce_axis) - len(op.inner_axis)]):
             if time is not None and not out:
                 # Only what holds the state must be computed step by step; a part of a step fills memory of its own.
                 ordered = self._holds_state(op)
@@ -297,17 +297,27 @@ class PrimFuncBuilder:
                 hint = "make the part that is used often a te.compute of its own"
                 raise refuse(reason, hint, what=f"te.compute `{op.name}`", span=op.span)
         axes = self._axes(op, time)
-        lower = self._lower({a.source: a.block.var for a in axes if a.source is not None})
+        table = {a.source: a.block.var for a in axes if a.source is not None}
+        inner = {
+            iv.var: Var(_identifier(iv.var.name), self._lower({}).index(iv.var).dtype) for iv in op.inner_axis
+        }
+        lower = self._lower({**table, **inner})
         at = [a.block.var for a in axes if a.spatial]
         buffers = into or [self.buffer_of(t) for t in op.outputs]
         init: Stmt | None = None
         first = op.body[0]
         if isinstance(first, Reduce):
             init, body, values = _reduction(first, lower, buffers, at)
+            for iv in reversed(op.inner_axis):
+                low, extent = lower.index(iv.dom.min), lower.index(iv.dom.extent)
+                body = For(inner[iv.var], low, extent, ForKind.SERIAL, body, span=op.span)
+                values += [low, extent]
+            if op.inner_axis and all(a.spatial for a in axes):
+                init, body = None, seq(init, body)
         else:
             values = [lower.visit(v) for v in op.body]
             body = seq(*(BufferStore(b, v, at) for b, v in zip(buffers, values, strict=True)))
-        return self._nest(op, axes, read_regions(values), buffers, at, body, init, time)
+        return self._nest(op, axes, read_regions(values, inner.values()), buffers, at, body, init, time)
 
     def _nest(
         self,

@@ -71,6 +71,13 @@ class _Pullback:
                 what="te.gradient",
                 span=op.span,
             )
+        if op.inner_axis:
+            raise refuse(
+                f"the range of its reduction axis `{op.inner_axis[0].var.name}` depends on the point",
+                "let the axis run over the greatest range and say which points count with where=",
+                what=op.what,
+                span=op.span,
+            )
         self.op, self.output, self.head = op, output, head
         self.front = tuple(Var(f"h{d}", s.dtype) for d, s in enumerate(head.shape[: head.ndim - output.ndim]))
         self.axes: dict[Var, Range] = {iv.var: iv.dom for iv in (*op.axis, *op.reduce_axis)}

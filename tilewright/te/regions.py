@@ -12,14 +12,15 @@ from ..ir.ops import sub
 from .tensor import unique_nodes
 
 
-def read_regions(values: Iterable[PrimExpr]) -> list[BufferRegion]:
-    """The box of each buffer that `values` load from, in the order in which they are met.
+def read_regions(values: Iterable[PrimExpr], inside: Iterable[Var] = ()) -> list[BufferRegion]:
+    """The box of each buffer that `values` load from, in the order in which they are met. `inside` are variables of
+    loops inside of the block.
 
     A[i - 1] + A[i] + A[i + 1]   reads   A[i - 1 : i + 2]
     A[B[i], j]                   reads   A[0 : n, j], B[i]
     """
     accesses: dict[Buffer, list[tuple[PrimExpr, ...]]] = {}
-    inner: set[Var] = set()
+    inner: set[Var] = set(inside)
     for n in unique_nodes(values):
         if isinstance(n, BufferLoad):
             accesses.setdefault(n.buffer, []).append(n.indices)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..ir.expr import IterVar, PrimExpr, ProducerLoad, Var
-from ..ir.functor import rewrite, substitute
+from ..ir.expr import IterVar, PrimExpr, ProducerLoad, Reduce, Var
+from ..ir.functor import rewrite, substitute, uses_var
 from ..ir.ops import add, floordiv, floormod, less, logical_and, mul, sub
 from ..ir.span import Span, user_span
 from .tensor import Tensor
@@ -183,4 +183,9 @@ def reading(body: Sequence[PrimExpr], old: Tensor, new: Tensor) -> tuple[PrimExp
 def at_axes(body: Sequence[PrimExpr], old: Sequence[IterVar], new: Sequence[IterVar]) -> tuple[PrimExpr, ...]:
     """Expressions over the axes `old` as expressions over `new`."""
     table = {a.var: b.var for a, b in zip(old, new, strict=True)}
-    return tuple(substitute(b, table) for b in body)
+    made = tuple(substitute(b, table) for b in body)
+    first = body[0]
+    if not isinstance(first, Reduce) or not any(uses_var(iv.dom, table.__contains__) for iv in first.axis):
+        return made
+    axes = tuple(iv.replace(dom=substitute(iv.dom, table)) for iv in first.axis)
+    return tuple(b.replace(axis=axes) if isinstance(b, Reduce) else b for b in made)

@@ -139,7 +139,7 @@ class Schedule:
         stage.steps, stage.iter_var_attrs = [], {}
         stage.root_iter_vars = list(old.axis)
         stage.all_iter_vars, stage.leaf_iter_vars = list(old.axis), list(old.axis)
-        reduced = len(old.reduce_axis)
+        reduced = len(old.reduce_axis) - len(old.inner_axis)
         if old.num_outputs > 1 or isinstance(old, TensorComputeOp):
             self._staged[stage.origin_op] = scope
 
@@ -169,6 +169,11 @@ class Schedule:
         if axis.iter_type != IterVar.CommReduce:
             raise ScheduleError(
                 f"rfactor({old.name}): `{axis.var.name}` is not a reduction axis of it\n  at {user_span()}"
+            )
+        if stage.inner:
+            raise ScheduleError(
+                f"rfactor({old.name}): the range of its reduction axis `{stage.inner[0].var.name}` depends on the "
+                f"point\n  at {user_span()}"
             )
         steps, kept = _parted(stage)
         roots, leaves = stage.root_iter_vars, list(stage.leaf_iter_vars)

@@ -108,6 +108,8 @@ class Stage:
             axes = [op.scan_axis]
         if isinstance(op, TensorComputeOp):
             axes = [*op.axis[: op.schedulable_ndim], *op.reduce_axis]
+        # The axes that are loops inside of the block: they stay as they are.
+        self.inner: tuple[IterVar, ...] = op.inner_axis if isinstance(op, BaseComputeOp) else ()
         self.root_iter_vars: list[IterVar] = list(axes)
         self.all_iter_vars: list[IterVar] = list(axes)
         self.leaf_iter_vars: list[IterVar] = list(axes)
@@ -123,6 +125,7 @@ class Stage:
         self.tensorized: list[Step] = []  # axes handed to the hardware
         self.settings: list[Step] = []  # about the buffer that it fills
         self.place: Span | None = None  # where it was said where the stage is computed
+        self.inner_placed: Span | None = None  # where inner axes were last reordered
 
     @property
     def relations(self) -> list[Step]:
@@ -142,7 +145,21 @@ class Stage:
                 f"s[{self.op.name}].{call}: axis `{axis.var.name}` is not a loop of this stage ({why})\n"
                 f"  at {user_span()}\n\n  hint: the loops are {names}"
             )
+        if call != "reorder" and self._stays(axis):
+            raise ScheduleError(
+                f"s[{self.op.name}].{call}: the range of reduction axis `{self.inner[0].var.name}` depends on the "
+                f"point, so the loop over `{axis.var.name}` stays as it is\n  at {user_span()}\n\n"
+                "  hint: split, bind and mark the other axes"
+            )
         return axis
+
+    def _stays(self, axis: IterVar) -> bool:
+        return any(axis is iv for iv in self.inner)
+
+    @property
+    def _roots(self) -> list[IterVar]:
+        """The axes that are loops around the block."""
+        return [iv for iv in self.root_iter_vars if not self._stays(iv)]
 
     def _position(self, axis: IterVar) -> int:
         return next(i for i, leaf in enumerate(self.leaf_iter_vars) if leaf is axis)
@@ -226,7 +243,11 @@ class Stage:
         places = sorted(self._position(a) for a in args)
         for place, axis in zip(places, args, strict=True):
             self.leaf_iter_vars[place] = axis
-        self.steps.append(Step("reorder", args))
+        around = tuple(a for a in args if not self._stays(a))
+        if around:
+            self.steps.append(Step("reorder", around))
+        if len(around) != len(args):
+            self.inner_placed = user_span()
 
     def tile(
         self, x_parent: IterVar, y_parent: IterVar, x_factor: Any, y_factor: Any
@@ -440,7 +461,7 @@ class Stage:
             if separators:
                 r.sch.set_axis_separator(block, buffer, separators)
             if self in r.blocks:
-                relayout_loops(r, self, index_map, len(reduced))
+                relayout_loops(r, self, index_map, len(reduced) - len(self.inner))
 
         self.schedule._edits.append((user_span(), edit))
         return axes
@@ -466,15 +487,16 @@ class Stage:
                 self._choose_memory(sch, block, handles[axis])
                 sch.compute_at(block, handles[axis], preserve_unit_loops=True)
             loops = sch.get_loops(block)
-            loops = loops[len(loops) - len(self.root_iter_vars) :]
+            loops = loops[len(loops) - len(self._roots) :]
         else:
             loops = sch.get_loops(block)
-        handles.update(zip(self.root_iter_vars, loops, strict=False))
-        self._note_bounds(sch, self.root_iter_vars, handles)
+        handles.update(zip(self._roots, loops, strict=False))
+        self._note_bounds(sch, self._roots, handles)
+        self._check_inner()
         for step in self.steps:
             with blamed(step.span):
                 if isinstance(step, Singleton):
-                    own = sch.get_loops(block)[-len(self.root_iter_vars) :] if self.root_iter_vars else []
+                    own = sch.get_loops(block)[-len(self._roots) :] if self._roots else []
                     handles[step.iter] = sch.add_unit_loop(own[0] if own else block)
                 else:
                     self._carry_out(sch, step, handles)
@@ -482,6 +504,29 @@ class Stage:
         for step in self.settings:
             with blamed(step.span):
                 getattr(sch, step.kind)(block, *step.args)
+
+    def _check_inner(self) -> None:
+        """Refuse an order in which a loop stands inside of one that stays in the block, unless their order makes no
+        difference: the lanes of a vector, or threads."""
+        at = next((k for k, iv in enumerate(self.leaf_iter_vars) if self._stays(iv)), None)
+        if at is None:
+            return
+        inside = [iv for iv in self.leaf_iter_vars[at:] if not self._stays(iv)]
+        kept = [iv for iv in self.leaf_iter_vars if self._stays(iv)]
+        for iv in inside:
+            mark = self.iter_var_attrs.get(iv)
+            if mark is None or (mark.iter_type != IterVar.Vectorized and mark.bind_thread is None):
+                raise ScheduleError(
+                    f"s[{self.op.name}].reorder: axis `{iv.var.name}` stands inside of `{kept[0].var.name}`, whose "
+                    f"range depends on the point, and is neither vectorized nor bound to threads\n"
+                    f"  at {self.inner_placed}\n\n  hint: vectorize it, or put it outside"
+                )
+        if any(a is not b for a, b in zip(kept, self.inner, strict=True)):
+            names = ", ".join(iv.var.name for iv in self.inner)
+            raise ScheduleError(
+                f"s[{self.op.name}].reorder: the axes {names} keep their order, since the range of one depends on "
+                f"the point\n  at {self.inner_placed}"
+            )
 
     def _note_bounds(self, sch: TirSchedule, axes: Sequence[IterVar], handles: dict[IterVar, LoopRV]) -> None:
         """Keep the ranges of axes for `InferBound`, before other steps take their loops away."""

@@ -188,6 +188,12 @@ class BaseComputeOp(Operation):
     def reduce_axis(self) -> tuple[IterVar, ...]:
         return self._reduce_axis
 
+    @property
+    def inner_axis(self) -> tuple[IterVar, ...]:
+        """The reduction axes that stay inside of the operation's block, where nothing schedules them: from the first on
+        whose range depends on the point, such as that of a row of a sparse matrix."""
+        return ()
+
 
 class ComputeOp(BaseComputeOp):
     """Each element by a rule: `body` at the point `axis`, one expression for each output.
@@ -195,8 +201,9 @@ class ComputeOp(BaseComputeOp):
     Reductions stand at the top of the body only; several outputs share one reduction.
     """
 
-    __slots__ = ("body",)
+    __slots__ = ("_inner", "body")
     kind = "te.compute"
+    _inner: tuple[IterVar, ...]
 
     def __init__(
         self,
@@ -210,8 +217,13 @@ class ComputeOp(BaseComputeOp):
         self._axis, self.body = tuple(axis), _over_boxes(axis, body)
         first = self.body[0]
         self._reduce_axis = first.axis if isinstance(first, Reduce) else ()
+        self._inner = ()
         self._check_reductions()
         self.input_tensors = self._check_parts()
+
+    @property
+    def inner_axis(self) -> tuple[IterVar, ...]:
+        return self._inner
 
     @property
     def num_outputs(self) -> int:
@@ -258,24 +270,31 @@ class ComputeOp(BaseComputeOp):
                 raise self._error(
                     f"output {i} is part {other.value_index} of the reduction; keep their order"
                 )
-        for iv in first.axis:
-            self._check_domain(iv)
+        varied = [self._varies(k) for k in range(len(first.axis))]
+        if True in varied:
+            self._inner = first.axis[varied.index(True) :]
 
-    def _check_domain(self, iv: IterVar) -> None:
+    def _varies(self, k: int) -> bool:
+        """Whether the range of a reduction axis depends on the point, or on an axis before it."""
+        iv, later = self._reduce_axis[k], {a.var for a in self._reduce_axis[k:]}
         own = {a.var for a in (*self._axis, *self._reduce_axis)}
+        found = False
         for n in unique_nodes([iv.dom]):
-            if isinstance(n, ProducerLoad) or (isinstance(n, Var) and n in own):
-                name = n.producer.name if isinstance(n, ProducerLoad) else n.name
+            if isinstance(n, Var) and n in later:
                 raise self._error(
-                    f"the range of reduction axis `{iv.var.name}` depends on `{name}`",
-                    "let the axis run over the greatest range and say which points count with where=",
+                    f"the range of reduction axis `{iv.var.name}` depends on `{n.name}`, which is not an axis "
+                    "before it",
+                    "list the axes of the reduction in the order in which their ranges depend on each other",
                 )
+            found = found or isinstance(n, ProducerLoad) or (isinstance(n, Var) and n in own)
+        return found
 
     def _check_parts(self) -> tuple[Tensor, ...]:
         """Nothing undefined below the top; the tensors that are read."""
         roots: list[PrimExpr] = []
         for b in self.body:
             roots += (*b.source, b.condition, *b.init) if isinstance(b, Reduce) else (b,)
+        roots += [e for iv in self._inner for e in (iv.dom.min, iv.dom.extent)]
         bound = {iv.var for iv in (*self._axis, *self._reduce_axis)}
         inputs: dict[Tensor, None] = {}
         for n in unique_nodes(roots):

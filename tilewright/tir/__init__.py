@@ -37,6 +37,7 @@ from ..ir.ops import (
     call_llvm_pure_intrin,
     call_packed,
     call_pure_extern,
+    call_tir,
     cast,
     ceil,
     ceildiv,

@@ -8,6 +8,7 @@ from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tilewright as tvm
 from tilewright import te, tir
 from tilewright.ir.errors import ScheduleError
 from tilewright.tir import IndexMap
@@ -241,3 +242,10 @@ def test_inverse_undoes_the_map(case):
         assert padded is (place not in seen)
         if not padded:
             assert tuple(int(e) for e in back.map_indices(list(place))) == seen[place]
+
+
+def test_arrays_of_a_device_stay_arrays_of_it():
+    given = np.arange(16).astype("int8")
+    made = tir.IndexMap.from_func(lambda i: [i // 4, i % 4]).map_ndarray(tvm.nd.array(given))
+    assert isinstance(made, tvm.nd.NDArray)
+    np.testing.assert_array_equal(made.numpy(), given.reshape(4, 4))

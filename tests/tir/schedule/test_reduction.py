@@ -77,6 +77,13 @@ def test_init_before_the_reduction_loop(expect):
     same(matmul, sch)
 
 
+def test_init_block_has_the_annotations_of_the_block():
+    sch = tir.Schedule(matmul)
+    sch.annotate("C", "my_note", 3)
+    init = sch.decompose_reduction("C", sch.get_loops("C")[-1])
+    assert dict(sch.get(init).annotations) == dict(sch.get(sch.get_block("C")).annotations) == {"my_note": 3}
+
+
 def test_init_before_the_outermost_loop(expect):
     sch = tir.Schedule(matmul)
     i, j, k = sch.get_loops("C")

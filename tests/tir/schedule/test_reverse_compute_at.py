@@ -541,3 +541,31 @@ def test_refuse_accesses_whose_elements_are_made_in_different_iterations(expect,
           hint: choose an outer loop, or bring the producer to it with compute_at
         """,
     )
+
+
+def test_a_fused_loop_of_unknown_extent():
+    """The parts of `f < n * 32` reach all of the 32 rows of n, so that nothing is left out, and nothing is to check."""
+
+    @T.prim_func
+    def partial_sums(a: T.handle, c: T.handle):
+        n = T.int32()
+        A = T.match_buffer(a, (32, n, 16))
+        C = T.match_buffer(c, (32, n))
+        parts = T.alloc_buffer((16, 32, n))
+        for f, p in T.grid(n * 32, 16):
+            with T.block("parts"):
+                vp, v0, v1 = T.axis.spatial(16, p), T.axis.spatial(32, f // n), T.axis.spatial(n, f % n)
+                parts[vp, v0, v1] = A[v0, v1, vp] * T.float32(2)
+        for f, p in T.grid(n * 32, 16):
+            with T.block("C"):
+                vp, v0, v1 = T.axis.reduce(16, p), T.axis.spatial(32, f // n), T.axis.spatial(n, f % n)
+                with T.init():
+                    C[v0, v1] = T.float32(0)
+                C[v0, v1] = C[v0, v1] + parts[vp, v0, v1]
+
+    sch = tir.Schedule(partial_sums)
+    sch.reverse_compute_at("C", sch.get_loops("parts")[0])
+    made = sch.mod["main"].script()
+    assert "T.where" not in made
+    assert "v0 = T.axis.spatial(32, f // n)" in made and "v1 = T.axis.spatial(n, f % n)" in made
+    assert sch.verify()

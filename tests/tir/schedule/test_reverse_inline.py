@@ -107,6 +107,29 @@ def test_another_order_of_some_elements(size):
     assert ("T.where" in sch.mod.script()) == (size < 32)
 
 
+@pytest.mark.parametrize("size", [29, 32])
+def test_tiles_read_row_by_row(size):
+    """A reader by `//` and `%`, also where the last tile is not read as a whole."""
+
+    @T.prim_func
+    def untiled(A: T.Buffer((32, 4), "float32"), D: T.Buffer((size, 4), "float32")):
+        C = T.alloc_buffer((4, 8, 4))
+        for i, j, k in T.grid(4, 8, 4):
+            with T.block("C"):
+                vi, vj, vk = T.axis.remap("SSS", [i, j, k])
+                C[vi, vj, vk] = A[vi * 8 + vj, vk] * T.float32(2)
+        for i, j in T.grid(size, 4):
+            with T.block("D"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                D[vi, vj] = C[vi // 8, vi % 8, vj] + T.float32(1)
+
+    sch = tir.Schedule(untiled)
+    sch.reverse_compute_inline("D")
+    sch.verify()
+    assert ("T.where(i * 8 + j < 29)" in sch.mod.script()) == (size == 29)
+    assert "T.where" not in sch.mod.script() or size == 29
+
+
 def test_a_consumer_of_fewer_elements_becomes_a_condition(expect):
     sch = tir.Schedule(front)
     sch.reverse_compute_inline("C")

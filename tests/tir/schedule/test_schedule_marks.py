@@ -95,19 +95,6 @@ def test_the_marks_of_one_loop_exclude_each_other(expect, refused):
         """,
     )
     expect(
-        refused(sch, lambda: sch.unroll(j)),
-        """
-        unroll(j): loop `j` is already marked vectorize
-          at test_schedule_marks.py:LINE
-
-          | …
-          |         for j in T.vectorized(12):    # <-- here
-          | …
-
-          hint: a loop is run in one manner
-        """,
-    )
-    expect(
         refused(sch, lambda: sch.bind(j, "threadIdx.x")),
         """
         bind(j, thread_axis='threadIdx.x'): loop `j` is already marked vectorize
@@ -120,6 +107,17 @@ def test_the_marks_of_one_loop_exclude_each_other(expect, refused):
           hint: a loop is run in one manner
         """,
     )
+
+
+@pytest.mark.parametrize("mark", ["vectorize", "parallel", "bind"])
+def test_unroll_replaces_another_mark(mark):
+    """An unrolled loop runs in order, as a loop without a mark does."""
+    sch, (_i, j) = loops_of(copy2d, "B")
+    getattr(sch, mark)(j, *(["threadIdx.x"] if mark == "bind" else []))
+    sch.unroll(j)
+    plain, (_i, other) = loops_of(copy2d, "B")
+    plain.unroll(other)
+    assert_structural_equal(sch.mod, plain.mod)
 
 
 def test_reduction_loops_are_refused_with_a_hint(expect, refused):

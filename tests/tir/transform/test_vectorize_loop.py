@@ -479,6 +479,33 @@ def test_calls_and_casts(expect, check):
     check(before, a, data(8)[0], c)
 
 
+def test_intrinsics_of_llvm_that_work_on_each_lane(expect, check):
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((9,), "float32"), B: T.Buffer((9,), "float32"), C: T.Buffer((8,), "int32")):
+        for i in T.vectorized(8):
+            A[i] = T.call_llvm_pure_intrin("float32", "llvm.sqrt", T.uint32(1), B[i])
+        for i in T.vectorized(8):
+            B[i] = T.call_llvm_pure_intrin("float32", "llvm.fma.f32", A[i], T.float32(2), B[i])
+        for i in T.vectorized(8):
+            C[i] = T.call_llvm_pure_intrin("int32", "llvm.ctlz.i32", T.uint32(1), C[i], T.bool(False))
+        A[8] = T.call_llvm_pure_intrin("float32", "llvm.sqrt", T.uint32(1), B[8])
+
+    made, loops = vectorized(before)
+    assert loops == 0
+    expect(
+        made,
+        """
+        @T.prim_func(private=True)
+        def main(A: T.Buffer((9,), "float32"), B: T.Buffer((9,), "float32"), C: T.Buffer((8,), "int32")):
+            A[0:8] = T.call_llvm_pure_intrin("float32x8", "llvm.sqrt", T.uint32(1), B[0:8])
+            B[0:8] = T.call_llvm_pure_intrin("float32x8", "llvm.fma", A[0:8], T.Broadcast(T.float32(2), 8), B[0:8])
+            C[0:8] = T.call_llvm_pure_intrin("int32x8", "llvm.ctlz", T.uint32(1), C[0:8], T.bool(False))
+            A[8] = T.call_llvm_pure_intrin("float32", "llvm.sqrt", T.uint32(1), B[8])
+        """,
+    )
+    check(before, *(np.abs(x).astype("float32") for x in data(9, 9)), data(8)[0])
+
+
 def test_calls_that_are_not_for_vectors_stay_loops(expect):
     @T.prim_func(private=True)
     def before(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...ir.dtype import FLOAT32, INT64, DataType
 from ...ir.errors import LoweringError
 from ...ir.expr import Call, IntImm, Ramp, StringImm, const_value
+from ...ir.llvm_names import elementwise
 from ...ir.op import Op
 from .checks import checked, failed
 from .half import from_float, to_float
@@ -366,12 +367,14 @@ def _llvm_intrin(f: FunctionEmitter, e: Call) -> str:
         rest = rest[1:]
     kinds = [reg_type(a.dtype) for a in rest]
     text = "void" if e.dtype.code == "void" else reg_type(e.dtype)
-    f.module.declare_extern(name.value, text, kinds)
+    known = elementwise(name.value)
+    symbol = name.value if known is None else f"{known[0]}.{suffix(e.dtype)}"
+    f.module.declare_extern(symbol, text, kinds)
     args = ", ".join(f"{k} {f.expr(a)}" for k, a in zip(kinds, rest, strict=True))
     if text == "void":
-        f.emit(f"call void @{name.value}({args})")
+        f.emit(f"call void @{symbol}({args})")
         return "0"
-    return f.effect(f"call {text} @{name.value}({args})")
+    return f.effect(f"call {text} @{symbol}({args})")
 
 
 # DLPack's and the classic packed call's codes for argument types.

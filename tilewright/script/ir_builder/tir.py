@@ -83,7 +83,7 @@ def arg(name: str, obj: Any) -> Any:
 def Buffer(shape: Any, dtype: Any = "float32", *args: Any, **kwargs: Any) -> _Buffer:
     """A buffer."""
     name = kwargs.pop("buffer_name", "") or "buffer"
-    return _script.Buffer(shape, dtype, *args, **kwargs).build(name)
+    return _script.Buffer.spec(shape, dtype, *args, **kwargs).build(name)
 
 
 def match_buffer(param: Any, shape: Any = None, dtype: Any = "float32", *args: Any, **kwargs: Any) -> _Buffer:

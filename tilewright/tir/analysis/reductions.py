@@ -76,9 +76,12 @@ def _views_of_init(block: Block) -> list[MatchBufferRegion] | None:
     return out
 
 
-def init_nest(realize: BlockRealize, around: list[For], start: int, *, pragmas: bool = False) -> Stmt | None:
+def init_nest(
+    realize: BlockRealize, around: list[For], start: int, *, pragmas: bool = False, annotated: bool = False
+) -> Stmt | None:
     """The block's `init` under copies of the loops from `around[start]` on that it needs, with `pragmas` or without.
 
+    The block of the init has the annotations of the block that are about its init, or all of them if `annotated`.
     None if the init cannot be separated: a loop drives both spatial and reduction iterators, the bounds of a spatial
     loop depend on a reduction loop, or the init itself uses a reduction iterator.
     """
@@ -125,7 +128,7 @@ def init_nest(realize: BlockRealize, around: list[For], start: int, *, pragmas: 
         f"{block.name_hint}_init",
         block.init,
         match_buffers=views,
-        annotations={k: v for k, v in block.annotations.items() if k.startswith("tir.init")},
+        annotations={k: v for k, v in block.annotations.items() if annotated or k.startswith("tir.init")},
         span=block.span,
     )
     reads, _ = get_block_read_write_region(stand_alone, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
-from ...arith import Analyzer, detect_linear_equation, int_set
+from ...arith import Analyzer, ConstIntBound, detect_linear_equation, int_set
 from ...ir.buffer import Buffer, BufferRegion
 from ...ir.expr import FloorDiv, IntImm, IterVar, PrimExpr, Range, Var, const, const_value
 from ...ir.functor import vars_used
@@ -379,7 +379,11 @@ def _exactly(
 
 
 def _inside_loop(sch: Schedule, target: For) -> Analyzer:
+    """An analyzer that knows the loops around, and that the sizes of arguments are not negative."""
     ana = sch.state.analyzer_at(target)
+    for d in (d for b in sch.state.func.buffer_map.values() for d in b.shape):
+        if isinstance(d, Var):
+            ana.update(d, ConstIntBound(0, ConstIntBound.POS_INF))
     ana.bind_loop(target.loop_var, target.min, target.extent)
     return ana
 

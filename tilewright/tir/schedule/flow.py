@@ -271,17 +271,22 @@ def covers_domain(sch: Schedule, me: BlockRealize) -> bool:
         return False  # it may skip points, as `i % 2 == 0` does
     doms = {x.loop_var: x.dom for x in loops_around(sch, me)}
     ana = Analyzer()
-    one = const(1, "int32")
+
+    def reaches(low: PrimExpr, high: PrimExpr, iv: IterVar) -> bool:
+        end = sub(add(iv.dom.min, iv.dom.extent), const(1, "int32"))
+        return ana.can_prove(less_equal(low, iv.dom.min)) and ana.can_prove(less_equal(end, high))
+
     for iv, value in me.bindings:
         (found,) = relax_region(
             [Range.from_min_extent(value, const(1, value.dtype))], doms, me.predicate, analyzer=ana
         )
-        if not (found.has_lower_bound() and found.has_upper_bound()):
-            return False  # nothing is known of where the loops lead
-        end = sub(add(iv.dom.min, iv.dom.extent), one)
-        if not ana.can_prove(less_equal(found.min_value, iv.dom.min)) or not ana.can_prove(
-            less_equal(end, found.max_value)
-        ):
+        known = found.has_lower_bound() and found.has_upper_bound()
+        if known and reaches(found.min_value, found.max_value, iv):
+            continue
+        # Of a fused loop of unknown size, `f // n` for f from 0 to 32 * n, the iteration map knows more.
+        own = {v: doms[v] for v in vars_used(value) & doms.keys()}
+        box = None if own.keys() & vars_used(me.predicate) else mapped_box([value], own, const(True, "bool"))
+        if box is None or not reaches(*box[0], iv):
             return False
     return True
 

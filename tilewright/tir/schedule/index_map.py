@@ -15,6 +15,7 @@ from ...arith import (
     eval_set,
     inverse_affine_iter_map,
 )
+from ...homes import home_of
 from ...ir.dtype import DataType
 from ...ir.errors import ScheduleError
 from ...ir.expr import (
@@ -166,15 +167,16 @@ class IndexMap:
         return [ana.simplify(add(r.min, r.extent)) for r in boxes]
 
     def map_ndarray(self, arr_src: Any) -> Any:
-        """The array (NumPy's) in the other layout; padding is zero."""
+        """The array in the other layout, NumPy's or on the device it is on; padding is zero."""
         import numpy as np
 
+        on_device = isinstance(arr_src, home_of("arrays").NDArray)
         source = np.asarray(arr_src.numpy() if hasattr(arr_src, "numpy") else arr_src)
         out = np.zeros([int(const_value(d) or 0) for d in self.map_shape(source.shape)], source.dtype)
         places = dict(zip(self.initial_indices, np.indices(source.shape), strict=True))
         index = tuple(np.broadcast_to(evaluated(e, places), source.shape) for e in self.final_indices)
         out[index] = source
-        return out
+        return home_of("arrays").array(out, arr_src.device) if on_device else out
 
     def is_equivalent_to(self, other_map: IndexMap) -> bool:
         """Whether both map all indices to the same."""

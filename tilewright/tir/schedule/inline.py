@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...arith import (
@@ -15,9 +16,9 @@ from ...arith import (
 )
 from ...ir.buffer import Buffer
 from ...ir.equal import structural_equal
-from ...ir.expr import BufferLoad, IntImm, PrimExpr, Range, Var, const
+from ...ir.expr import BufferLoad, FloorDiv, FloorMod, IntImm, PrimExpr, Range, Var, const, const_value
 from ...ir.functor import Mutator, pre_order, substitute, vars_used
-from ...ir.ops import add, cast, greater_equal, is_one, less, less_equal, logical_and
+from ...ir.ops import add, cast, greater_equal, is_one, is_zero, less, less_equal, logical_and
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, SeqStmt, Stmt, stmt_list
 from .blocks import (
     check_dominant,
@@ -239,7 +240,7 @@ def reverse_compute_inline(sch: Schedule, block: BlockRV | str) -> None:
     B[i] = A[i] * 2                 C[i] = A[i] * 2 + 1
     C[i] = B[i] + 1         ->
 
-    The block may read the elements in another order, if it reads each once:
+    The block may read the elements in another order, if it reads none twice:
 
     B[i] = A[i] * 2                 C[i // 8, i % 8] = A[i] * 2
     C[j, k] = B[j * 8 + k]  ->
@@ -282,7 +283,8 @@ def reverse_compute_inline(sch: Schedule, block: BlockRV | str) -> None:
     table = places.iterators(made.indices, maker)
     value = _Replace(made.buffer, made.value).visit(store.value)
     fused = BufferStore(store.buffer, substitute(value, table), [substitute(i, table) for i in store.indices])
-    inside = _inside(sch, maker, list(zip(made.indices, places.domains, strict=True)))
+    limits = [(table[v], dom) for v, dom in places.limits.items()]
+    inside = _inside(sch, maker, [*zip(made.indices, places.domains, strict=True), *limits])
     _check_reached(me, maker, made, places)
     if not covers_domain(sch, me):
         refuse(
@@ -333,12 +335,13 @@ def _check_updates_once(sch: Schedule, me: BlockRealize, maker: BlockRealize, bu
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """The elements of a buffer that a block reads, each once: variables for their indices, the domains of these, and
-    the iterators of the block in terms of them."""
+    """The elements of a buffer that a block reads, each once: variables for their indices, the domains of these, the
+    iterators of the block in terms of them, and those that may leave their domains there."""
 
     indices: list[Var]
     domains: list[Range]
     back: dict[Var, PrimExpr]
+    limits: dict[Var, Range] = field(default_factory=dict)
 
     def iterators(self, indices: Sequence[PrimExpr], maker: BlockRealize) -> dict[Var, PrimExpr]:
         """The iterators of the block at the element with these indices, which `maker` writes."""
@@ -380,7 +383,12 @@ def _reordered(me: BlockRealize, indices: Sequence[PrimExpr]) -> _Places | None:
     as_they_are = len(indices) == len(doms) and all(i.__class__ is Var for i in indices)
     if as_they_are or not used <= set(doms):
         return None
+    limits: dict[Var, Range] = {}
     sums = detect_iter_map(indices, doms, check_level=IterMapLevel.Bijective).indices
+    if not sums:
+        whole = _whole_tiles(indices, doms)
+        limits = {v: dom for v, dom in doms.items() if whole[v] is not dom}
+        sums = detect_iter_map(indices, whole, check_level=IterMapLevel.Bijective).indices
     if len(sums) != len(indices) or any(len(s.args) > 1 for s in sums):
         return None
     places = [Var(str(i), i.dtype) for i in indices]  # the names are for messages
@@ -396,7 +404,28 @@ def _reordered(me: BlockRealize, indices: Sequence[PrimExpr]) -> _Places | None:
             if not is_one(dom.extent):
                 return None
             back[v] = dom.min
-    return _Places(places, domains, back)
+    return _Places(places, domains, back, limits)
+
+
+def _whole_tiles(indices: Sequence[PrimExpr], doms: Mapping[Var, Range]) -> dict[Var, Range]:
+    """Domains rounded up to multiples of what their iterators are divided by: `v // 16` and `v % 16` for v up to 127
+    are those of v up to 128."""
+    tiles = dict.fromkeys(doms, 1)
+    for n in (n for i in indices for n in pre_order(i)):
+        if (
+            isinstance(n, (FloorDiv, FloorMod))
+            and isinstance(n.a, Var)
+            and isinstance(n.b, IntImm)
+            and n.b.value > 0
+        ):
+            tiles[n.a] = math.lcm(tiles[n.a], n.b.value)
+    out = dict(doms)
+    for v, dom in doms.items():
+        size = const_value(dom.extent)
+        if size is not None and is_zero(dom.min) and size % tiles[v]:
+            whole = -(-int(size) // tiles[v]) * tiles[v]
+            out[v] = Range.from_min_extent(dom.min, const(whole, dom.extent.dtype))
+    return out
 
 
 class _Replace(Mutator):

@@ -24,7 +24,8 @@ _THREADS = ("blockIdx", "threadIdx", "clusterCtaIdx", "vthread", "cthread")
 
 def _mark(sch: Schedule, loop: LoopRV, kind: ForKind, word: str, thread: str = "") -> None:
     n = sch.loop(loop)
-    if n.kind is not ForKind.SERIAL and n.kind is not kind:
+    # An unrolled loop runs in order, which is right whatever the loop was marked.
+    if n.kind is not ForKind.SERIAL and n.kind is not kind and kind is not ForKind.UNROLLED:
         old = {1: "parallel", 2: "vectorize", 3: "unroll", 4: "bind"}[int(n.kind)]
         refuse(f"loop `{n.loop_var.name}` is already marked {old}", at=n, hint="a loop is run in one manner")
     if kind is not ForKind.UNROLLED and const_value(n.extent) != 1:
@@ -193,7 +194,7 @@ def vectorize(sch: Schedule, loop: LoopRV) -> None:
 
 @primitive
 def unroll(sch: Schedule, loop: LoopRV) -> None:
-    """Unroll a loop: repeat its body for each iteration.
+    """Unroll a loop: repeat its body for each iteration. Another mark of the loop is replaced.
 
     for i in range(4):        ->        for i in unroll(4):
     """

@@ -90,7 +90,7 @@ def decompose_reduction(sch: Schedule, block: BlockRV | str, loop: LoopRV) -> Bl
             hint=f"decompose at `{(reducing[0] if reducing else nest[-1]).loop_var.name}`",
         )
     _check_init_moves(sch, me, before, nest[at:], reducing)
-    made = init_nest(me, nest, at)
+    made = init_nest(me, nest, at, annotated=True)
     if made is None:
         refuse(
             f"a loop drives both spatial and reduction iterators of block {name}",

@@ -543,7 +543,7 @@ def _check_view(
             at=here,
             hint="take a copy of it with cache_read or cache_write, which is aligned",
         )
-    offset = source.offset_of([r.min for r in region.region])[0]
+    offset = source.offset_at([r.min for r in region.region])
     if not ana.can_prove_equal(
         floormod(offset, const(view.offset_factor, offset.dtype)), const(0, offset.dtype)
     ):

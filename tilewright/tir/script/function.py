@@ -25,7 +25,7 @@ from ...ir.serialize import check_kinds
 from ...ir.stmt import Block, BlockRealize, Stmt
 from ...ir.types import TupleType, Type
 from .evaluate import Evaluator
-from .namespace import lookup
+from .namespace import lookup, parsing
 from .parser import BlockFrame, Macro, StmtParser, macro_of, type_of
 from .reach import Namespace, Reach
 from .source import Source, class_source, decorator_name, function_source, text_source
@@ -49,7 +49,7 @@ def parse_function(source: Source, outside: Mapping[str, Any], options: Options 
     parser = StmtParser(source, outside)
     root = BlockFrame("root")
     parser.frames.append(root)
-    with deep_programs():
+    with deep_programs(), parsing():
         params = _params(definition, parser)
         ret_type = _return_type(definition, parser)
         body = parser.suite(definition.body)
@@ -108,6 +108,8 @@ def _params(definition: ast.FunctionDef, parser: StmtParser) -> list[Var]:
 
 def _param(a: ast.arg, value: Any, parser: StmtParser) -> None:
     assert a.annotation is not None
+    if isinstance(value, Buffer):  # made outside of the script
+        value = BufferSpec.of(value)
     if isinstance(value, BufferSpec):
         handle = Var(f"{a.arg}_handle", "handle")
         parser.params.append(handle)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from ...homes import home_of as _home_of
@@ -103,10 +105,30 @@ class HandleType(Scalar):
         return PointerType(PrimType("void"))
 
 
-class BufferForm:
-    """`T.Buffer((8,), "float32")`; the older `T.Buffer[(8,), "float32"]` means the same."""
+_parsing: ContextVar[bool] = ContextVar("_parsing", default=False)
 
-    def __call__(
+
+@contextmanager
+def parsing() -> Iterator[None]:
+    """A script is being parsed: functions that it calls describe buffers for it."""
+    held = _parsing.set(True)
+    try:
+        yield
+    finally:
+        _parsing.reset(held)
+
+
+class BufferForm:
+    """`T.Buffer((8,), "float32")`; the older `T.Buffer[(8,), "float32"]` means the same.
+
+    In a script it describes a buffer, which gets its name from the script; elsewhere it makes one.
+    """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> BufferSpec | _BufferNode:
+        described = self.spec(*args, **kwargs)
+        return described if _parsing.get() else described.build("buffer")
+
+    def spec(
         self,
         shape: Any,
         dtype: Any = "float32",
@@ -125,8 +147,8 @@ class BufferForm:
 
     def __getitem__(self, items: Any) -> BufferSpec:
         if isinstance(items, tuple) and len(items) == 2 and isinstance(items[1], (str, Scalar)):
-            return self(*items)
-        return self(items)
+            return self.spec(*items)
+        return self.spec(items)
 
 
 def dtype_of(value: Any) -> DataType:
@@ -145,7 +167,7 @@ def var(dtype: Any, name: str = "") -> Var:
 
 def alloc_buffer(*args: Any, **kwargs: Any) -> AllocBuffer:
     """A buffer with the lifetime of the enclosing block."""
-    return AllocBuffer(Buffer(*args, **kwargs))
+    return AllocBuffer(Buffer.spec(*args, **kwargs))
 
 
 def match_buffer(source: Any, shape: Any = None, dtype: Any = None, *args: Any, **kwargs: Any) -> MatchSpec:
@@ -153,10 +175,10 @@ def match_buffer(source: Any, shape: Any = None, dtype: Any = None, *args: Any, 
     if isinstance(source, (BufferLoad, BufferRegion, _BufferNode)):
         region = region_of(source)
         shape = [r.extent for r in region.region] if shape is None else shape
-        return MatchSpec(region, Buffer(shape, dtype or region.buffer.dtype, *args, **kwargs))
+        return MatchSpec(region, Buffer.spec(shape, dtype or region.buffer.dtype, *args, **kwargs))
     if shape is None:
         raise TypeError("T.match_buffer of a parameter needs a shape")
-    return MatchSpec(source, Buffer(shape, dtype or "float32", *args, **kwargs))
+    return MatchSpec(source, Buffer.spec(shape, dtype or "float32", *args, **kwargs))
 
 
 def decl_buffer(*args: Any, **kwargs: Any) -> DeclSpec:
@@ -164,7 +186,7 @@ def decl_buffer(*args: Any, **kwargs: Any) -> DeclSpec:
     on."""
     if args and isinstance(args[0], _BufferNode):
         return DeclSpec(None, args[0])
-    return DeclSpec(Buffer(*args, **kwargs))
+    return DeclSpec(Buffer.spec(*args, **kwargs))
 
 
 def allocate(
@@ -493,10 +515,12 @@ _made: dict[str, Any] = {
     "int": Scalar("int32"),
     "float": Scalar("float32"),
     "boolean": Scalar("bool"),
+    "Ptr": handle,
 }
 _FUNCTIONS = (
     "truncdiv truncmod floordiv floormod ceildiv div indexdiv indexmod all any likely min_value max_value "
-    "infinity isnan isinf isfinite abs fabs power pow if_then_else select logical_and logical_or logical_not"
+    "infinity isnan isinf isfinite abs fabs power pow if_then_else select logical_and logical_or logical_not "
+    "llvm_lookup_intrinsic_id"
 )
 
 

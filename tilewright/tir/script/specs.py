@@ -57,6 +57,23 @@ class BufferSpec:
     offset_factor: int = 0
     axis_separators: Any = None
 
+    @classmethod
+    def of(cls, b: Buffer) -> BufferSpec:
+        """The description of another buffer like `b`, which has its own memory."""
+        offset = None if isinstance(b.elem_offset, Var) else b.elem_offset
+        align, factor = b.data_alignment, b.offset_factor
+        return cls(
+            b.shape,
+            b.dtype,
+            None,
+            b.strides or None,
+            offset,
+            b.scope(),
+            align,
+            factor,
+            b.axis_separators or None,
+        )
+
     def build(self, name: str, symbols: dict[str, Var] | None = None) -> Buffer:
         """The buffer, called `name`. Sizes given as text are variables, the same for the same text."""
         table: dict[str, Var] = {} if symbols is None else symbols

@@ -152,8 +152,8 @@ def find_view(body: Any, point: Sequence[tuple[Var, Range]], sizes: Sequence[int
     if source.dtype is not view.dtype:
         return "its elements have the type of its source"
     if not conditions and ana.can_prove_equal(
-        source.offset_of(load.indices)[0],
-        add(view.offset_of(body.indices)[0], source.elem_offset),
+        source.offset_at(load.indices),
+        add(view.offset_at(body.indices), source.elem_offset),
     ):
         return View(view, source, None)
     joined = _joined(ana, load, conditions, point[-1][0])

@@ -243,7 +243,7 @@ class _Copy:
                 "are several"
             )
         tensor = self.tensor_map([*sizes[:-1], line])
-        base = self.target.offset_of([self.start(e) for e in self.to])[0]
+        base = self.target.offset_at([self.start(e) for e in self.to])
         places = [self.start(e) for e in self.places]
         out = []
         for p in range(pieces):
@@ -272,7 +272,7 @@ class _Copy:
         low, high = w.corners([int(const_value(d) or 0) for d in self.source.shape[1:-1]])
         numbers = [wide, rows, *reversed(low), *reversed(high), *reversed(w.steps)]
         tensor = self.tensor_map(list(reversed(numbers)))
-        base = self.target.offset_of([self.start(e) for e in self.to])[0]
+        base = self.target.offset_at([self.start(e) for e in self.to])
         pointer = access_ptr(self.target.data, self.target.dtype, base, rows * wide, 2)
         image, *spatial = w.first(self.ana, self.start(m))
         given = [self.start(channel), *reversed(spatial), image, StringImm(WINDOWS), *reversed(offsets)]

@@ -50,7 +50,7 @@ class _LowerMatch(Mutator):
             if isinstance(var, Var):
                 self.values[var] = value
         if isinstance(view.elem_offset, Var):
-            self.values[view.elem_offset] = source.buffer.offset_of(starts)[0]
+            self.values[view.elem_offset] = source.buffer.offset_at(starts)
         dims = [r.extent for r in source.region][len(source.region) - len(view.shape) :]
         for var, value in zip(view.shape, dims, strict=True):
             if isinstance(var, Var):

@@ -20,6 +20,7 @@ from ...ir.expr import (
     BufferLoad,
     Call,
     Cast,
+    IntImm,
     Let,
     Max,
     Min,
@@ -29,6 +30,7 @@ from ...ir.expr import (
     Ramp,
     Select,
     Shuffle,
+    StringImm,
     Var,
     const,
     const_value,
@@ -36,6 +38,7 @@ from ...ir.expr import (
 )
 from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, pre_order, renew_defs_in, substitute, uses_var, vars_used
+from ...ir.llvm_names import elementwise
 from ...ir.op import Op
 from ...ir.ops import BINARY, add, cast, conjuncts, logical_not, logical_or, mul, sub
 from ...ir.ops import all as all_of
@@ -63,6 +66,7 @@ LANES = "reduce_lanes"
 _COMBINES = (Add, Mul, Min, Max)
 _LONGEST = 64  # lanes that are enumerated
 _IF, _LIKELY = Op.get("tir.if_then_else"), Op.get("tir.likely")
+_LLVM = Op.get("tir.call_llvm_pure_intrin")
 _CHECKED, _ACTIVE = Op.get("tir.checked"), Op.get("tir.get_active_lane_mask")
 
 
@@ -590,12 +594,32 @@ class _Lanes(Mutator):
             return inner if inner.dtype.lanes != 1 else Call(inner.dtype, op, (inner,))
         if op is _CHECKED:
             return self.checked(n)
+        if op is _LLVM:
+            return self.llvm(n)
         if not (isinstance(op, Op) and op.vectorizable):
             raise _Scalar
         args = [self.visit(a) for a in n.args]
         lanes = _lanes(*args)
         wide = [self.widen(a, lanes) for a in args]
         return Call(n.dtype.with_lanes(lanes), op, wide)
+
+    def llvm(self, n: Call) -> PrimExpr:
+        """An intrinsic of LLVM, of vectors if it works on each lane alone and only its vectors differ between lanes."""
+        name, *rest = n.args
+        known = elementwise(name.value) if isinstance(name, StringImm) else None
+        if known is None:
+            raise _Scalar
+        count = known[1]
+        # The classic form gives the number of arguments that take part in overloading first.
+        at = int(bool(rest) and isinstance(rest[0], IntImm) and rest[0].dtype == "uint32")
+        vectors, scalars = rest[at : at + count], rest[at + count :]
+        if len(vectors) != count or any(map(self.varies, scalars)):
+            raise _Scalar
+        args = [self.visit(a) for a in vectors]
+        lanes = _lanes(*args)
+        wide = [self.widen(a, lanes) for a in args]
+        named = StringImm(known[0])  # without the type of one lane, which the name may end with
+        return Call(n.dtype.with_lanes(lanes), _LLVM, (named, *rest[:at], *wide, *scalars))
 
     def checked(self, n: Call) -> PrimExpr:
         """A check of each active lane; the others may have any value."""

@@ -124,7 +124,7 @@ class Access:
         many, lane, ana = Var("many", axis.var.dtype), Var("lane", axis.var.dtype), Analyzer()
         ana.bind_loop(many, const(0, many.dtype), const(max(1, axis.extent // count), many.dtype))
         ana.bind_loop(lane, const(0, many.dtype), const(max(1, count - 1), many.dtype))
-        (place,) = self.buffer.offset_of(self.indices)
+        place = self.buffer.offset_at(self.indices)
         first = add(mul(many, const(count, many.dtype)), lane)
         here = substitute(place, {axis.var: first})
         after = substitute(place, {axis.var: add(first, const(1, many.dtype))})
@@ -227,7 +227,7 @@ def _strides(
     used = set().union(*[vars_used(i) for i in indices])
     if not any(a.var in used for a in axes):
         return {}
-    (place,) = buffer.offset_of(indices)
+    place = buffer.offset_at(indices)
     out: dict[Var, int | None] = {}
     for a in axes:
         if a.var not in used:
