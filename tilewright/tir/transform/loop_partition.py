@@ -150,6 +150,10 @@ class _Partition(AnalyzedMutator):
         if found is None:
             return None
         (low, high), end = found, add(n.min, n.extent)
+        if n.kind is ForKind.UNROLLED and any(
+            const_value(self.ana.simplify(sub(b, a))) is None for a, b in ((n.min, low), (low, high), (high, end))
+        ):
+            return None  # copies with predicates stay in registers; loops of unknown extent would not
         cost = sum(1 for _ in pre_order(n.body))
         if cost * 2 > self.budget:
             return None
@@ -173,8 +177,6 @@ class _Partition(AnalyzedMutator):
         if const_value(size) is not None and int(const_value(size) or 0) <= 0:
             return None
         kind = n.kind
-        if kind in (ForKind.VECTORIZED, ForKind.UNROLLED) and const_value(size) is None:
-            kind = ForKind.SERIAL
         body = _Assume(known).visit(n.body) if known else n.body
         moved = renew_defs_in(For(n.loop_var, begin, size, kind, body, None, n.annotations, span=n.span))
         # Each loop is partitioned once: the parts are visited but not partitioned again.
