@@ -43,7 +43,7 @@ from ..visitor import flow_inputs
 from .external import is_external
 from .lower import inner_order
 from .program import _is_view
-from .vm_cases import Case, Check, Site, find_cases, replaced
+from .vm_cases import Case, Check, Site, find_cases, replaced, solution
 from .vm_data import constructor_function, form_of
 
 _OPS = {Add: "+", Sub: "-", Mul: "*", FloorDiv: "//", FloorMod: "%", Min: "min", Max: "max"}
@@ -647,11 +647,11 @@ class FunctionBuilder:
                 block.body.append(["least", self.dim(a, block), self.dim(b, block), f"{name}: {check.least}"])
             return
         block.body.append(["same", self.dim(a, block), self.dim(b, block), name])
-        for x, y in ((a, b), (b, a)):
-            if isinstance(x, TirVar) and x not in sizes_in(y):
-                block.equal = {v: replaced(e, {x: y}) for v, e in block.equal.items()}
-                block.equal[x] = y
-                return
+        found = solution(a, b)
+        if found is not None:
+            x, y = found
+            block.equal = {v: replaced(e, {x: y}) for v, e in block.equal.items()}
+            block.equal[x] = y
 
     def view(self, kind: TensorType, operand: int, block: _Block) -> Value:
         r = self.register()
@@ -670,7 +670,8 @@ class FunctionBuilder:
         ]
         args = [x if c is None else c for x, c in zip(leaves, given, strict=True)]
         rows = [[r, str(t.dtype), [self.dim(d, block) for d in t.shape]] for r, t in outs]
-        inputs = [[self.dim(d, block) for d in t.shape] for t in kinds]
+        seen = kinds if case.inputs is None else case.inputs
+        inputs = [[self.dim(d, block) for d in t.shape] for t in seen]
         extras = [self.dim(d, block) for d in case.extras]
         pending = PendingRun(case, args, inputs, rows, extras, _label(e.op))
         self.emitter.pending.append(pending)

@@ -67,6 +67,7 @@ class _Partition(AnalyzedMutator):
         self.constant = constant  # whether loops of constant extent are partitioned
         self.budget = _GROWTH
         self.threads: dict[Var, Range] = {}
+        self.loops: set[Var] = set()
 
     def visit_AttrStmt(self, n: AttrStmt) -> Stmt:
         held = self.threads
@@ -83,6 +84,7 @@ class _Partition(AnalyzedMutator):
     visit_BufferStore = visit_Evaluate = visit_leaf
 
     def visit_For(self, n: For) -> Stmt:
+        self.loops.add(n.loop_var)
         if n in self.plain:
             return n
         # A vector stays whole: its last lanes are masked.
@@ -150,10 +152,8 @@ class _Partition(AnalyzedMutator):
         if found is None:
             return None
         (low, high), end = found, add(n.min, n.extent)
-        if n.kind is ForKind.UNROLLED and any(
-            const_value(self.ana.simplify(sub(b, a))) is None for a, b in ((n.min, low), (low, high), (high, end))
-        ):
-            return None  # copies with predicates stay in registers; loops of unknown extent would not
+        if n.kind is ForKind.UNROLLED and self.dynamic((n.min, low), (low, high), (high, end)):
+            return None  # copies with predicates stay in registers; loops of dynamic extent would not
         cost = sum(1 for _ in pre_order(n.body))
         if cost * 2 > self.budget:
             return None
@@ -172,13 +172,21 @@ class _Partition(AnalyzedMutator):
         ]
         return seq(*[p for p in parts if p is not None])
 
+    def dynamic(self, *parts: tuple[PrimExpr, PrimExpr]) -> bool:
+        """Whether the size of some part depends on a dynamic size, and not only on loops."""
+        sizes = [self.ana.simplify(sub(end, begin)) for begin, end in parts]
+        return any(v not in self.loops for size in sizes for v in vars_used(size))
+
     def part(self, n: For, begin: PrimExpr, end: PrimExpr, known: Mapping[PrimExpr, bool]) -> Stmt | None:
         size = self.ana.simplify(sub(end, begin))
         if const_value(size) is not None and int(const_value(size) or 0) <= 0:
             return None
         kind = n.kind
+        if kind in (ForKind.VECTORIZED, ForKind.UNROLLED) and const_value(size) is None:
+            kind = ForKind.SERIAL
         body = _Assume(known).visit(n.body) if known else n.body
         moved = renew_defs_in(For(n.loop_var, begin, size, kind, body, None, n.annotations, span=n.span))
+        self.loops.add(moved.loop_var)
         # Each loop is partitioned once: the parts are visited but not partitioned again.
         made = super().visit_For(moved)
         return None if _nothing(made) else made
