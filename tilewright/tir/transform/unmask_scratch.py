@@ -9,9 +9,24 @@ import numpy as np
 
 from ...arith import Analyzer, detect_linear_equation, eval_set
 from ...ir.equal import structural_equal
-from ...ir.expr import LT, Broadcast, BufferLoad, Let, PrimExpr, Ramp, Range, Var, const_value
+from ...ir.expr import (
+    LT,
+    Broadcast,
+    BufferLoad,
+    FloorDiv,
+    IntImm,
+    Let,
+    PrimExpr,
+    Ramp,
+    Range,
+    SizeVar,
+    Var,
+    const,
+    const_value,
+)
 from ...ir.function import PrimFunc
-from ...ir.functor import LeafKeeper, Mutator, pre_order, vars_used
+from ...ir.functor import LeafKeeper, Mutator, pre_order, substitute, vars_used
+from ...ir.ops import add, less, mul, sub
 from ...ir.stmt import Allocate, BufferStore, DeclBuffer, For, IfThenElse, LetStmt, Stmt
 
 Access = BufferLoad | BufferStore
@@ -39,15 +54,19 @@ def unmask_scratch(func: PrimFunc) -> PrimFunc:
     """
     masked: set[Var] = set()
     whole: set[Var] = set()
+    loaded: set[Var] = set()
     for m in pre_order(func.body):
         if m.__class__ in _ACCESSES:
             (whole if m.predicate is None else masked).add(m.buffer.data)
-    return _Unmask(masked - whole).run(func) if masked - whole else func
+            if m.predicate is not None and isinstance(m, BufferLoad):
+                loaded.add(m.buffer.data)
+    return _Unmask(masked - whole, loaded).run(func) if masked - whole or loaded else func
 
 
 class _Unmask(LeafKeeper):
-    def __init__(self, masked: Set[Var]) -> None:
+    def __init__(self, masked: Set[Var], loaded: Set[Var]) -> None:
         self.masked = masked  # allocations that are accessed under predicates only
+        self.loaded = loaded  # memory that is loaded under predicates
         self.loops: dict[Var, Range] = {}
 
     def visit_For(self, n: For) -> Stmt:
@@ -56,9 +75,76 @@ class _Unmask(LeafKeeper):
 
     def visit_Allocate(self, n: Allocate) -> Stmt:
         made = n.map_children(self.visit)
-        if n.buffer_var not in self.masked or not _masked_alike(made):
-            return made
-        return made.replace(body=_Whole(made.buffer_var, self.loops).visit(made.body))
+        if n.buffer_var in self.masked and _masked_alike(made):
+            return made.replace(body=_Whole(made.buffer_var, self.loops).visit(made.body))
+        if n.buffer_var in self.loaded and len(n.extents) == 1 and const_value(n.extents[0]) is None:
+            return self.with_slack(made)
+        return made
+
+    def with_slack(self, n: Allocate) -> Allocate:
+        """An allocation of dynamic size that vectors may be loaded from beyond its end, without predicates."""
+        loads = _Loads(n.buffer_var, self.loops)
+        body = loads.visit(n.body)
+        if not loads.slack:
+            return n
+        (size,) = n.extents
+        return n.replace(body=body, extents=(add(size, const(loads.slack, size.dtype)),))
+
+
+class _Loads(Mutator):
+    """Loads of some memory without predicates, where they end at most `slack` elements behind active lanes."""
+
+    def __init__(self, data: Var, loops: dict[Var, Range]) -> None:
+        self.data, self.loops = data, loops
+        self.slack = 0
+
+    def visit_BufferLoad(self, n: BufferLoad) -> Any:
+        if n.buffer.data is not self.data or n.predicate is None or not n.dtype.is_float:
+            return n.map_children(self.visit)
+        reach = self.reach(n)
+        self.slack = max(self.slack, reach or 0)
+        return n if reach is None else n.replace(predicate=None)
+
+    def reach(self, n: BufferLoad) -> int | None:
+        """The elements from the first lane of the first vector of a tile, which is active, to the last of the last."""
+        parts, index = _ramp_below(n.predicate), n.indices[0]
+        if parts is None or not isinstance(index, Ramp) or const_value(index.stride) != 1 or index.lanes < 0:
+            return None
+        base, limit = parts
+        # The loops over the vectors of a tile have constant extents.
+        inner = {
+            v: (int(const_value(r.min) or 0), int(const_value(r.extent) or 0))
+            for v, r in self.loops.items()
+            if v in vars_used(base) and const_value(r.min) is not None and const_value(r.extent) is not None
+        }
+        used = list(inner)
+        here, there = _linear(index.base, used), _linear(base, used)
+        if here is None or there is None or not np.array_equal(here[0], there[0]) or np.any(there[0] < 0):
+            return None
+        first = there[1] + sum(int(c) * inner[v][0] for c, v in zip(there[0], used, strict=True))
+        if not self.active(first, limit):
+            return None
+        span = sum(int(c) * (inner[v][1] - 1) for c, v in zip(there[0], used, strict=True))
+        return span + index.lanes
+
+    def active(self, first: PrimExpr, limit: PrimExpr) -> bool:
+        """Whether the first lane of a tile is always active."""
+        ana = Analyzer()
+        for v, r in self.loops.items():
+            ana.bind_loop(v, r.min, r.extent)
+        condition = less(first, limit)
+        if ana.can_prove(condition):
+            return True
+        # The last tile of `n` begins at n // 32 and ends before n // 32 + (n % 32 + 31) // 32: with n = q * 32 + r,
+        # these are q and q + (r + 31) // 32.
+        last = {v: sub(add(r.min, r.extent), const(1, v.dtype)) for v, r in self.loops.items()}
+        condition = less(substitute(first, {v: last[v] for v in vars_used(first) if v in last}), limit)
+        for m in pre_order(condition):
+            if isinstance(m, FloorDiv) and isinstance(m.a, SizeVar) and isinstance(m.b, IntImm):
+                q, r = SizeVar("q", m.a.dtype), Var("r", m.a.dtype)
+                ana.bind_loop(r, const(0, r.dtype), m.b)
+                return bool(ana.can_prove(substitute(condition, {m.a: add(mul(q, m.b), r)})))
+        return False
 
 
 class _Whole(Mutator):
