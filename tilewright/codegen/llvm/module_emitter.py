@@ -317,9 +317,9 @@ class ModuleEmitter:
 def _once_for_all(loop: For) -> tuple[list[LetStmt | Allocate], For]:
     """The allocations of dynamic size that all iterations of a thread can share, and the loop without them.
 
-        for i in parallel(64):                            row = allocate(n + 2)         (in each thread)
-            row = allocate(n + 2)              ->         for i in its part of 64:
-            …                                                 …
+    for i in parallel(64):                            row = allocate(n + 2)         (in each thread)
+        row = allocate(n + 2)              ->         for i in its part of 64:
+        …                                                 …
     """
     kept: list[LetStmt | Allocate] = []
     inside: list[LetStmt | Allocate] = []

@@ -49,7 +49,9 @@ class Case:
     outs: list[TensorType]  # the results; a size that depends on values is Any
     extras: list[Any]  # the values of sizes in its attributes that are not dimensions
     special: bool = False  # a more general case holds for these sizes too
-    inputs: list[TensorType] | None = None  # the types of the arguments as the kernel sees them, if they differ
+    inputs: list[TensorType] | None = (
+        None  # the types of the arguments as the kernel sees them, if they differ
+    )
 
 
 @dataclass(slots=True)

@@ -2,8 +2,8 @@
 
     conv2d(x: (1, 8, h, w), weights of 1 x 1), relu     ->     over x: (1, 8, 1, h * w)
 
-A row of h * w pixels is cut into full vectors and one tail, instead of a tail for each of h rows, and the kernel has one
-dynamic size instead of two. The data is the same.
+A row of h * w pixels is cut into full vectors and one tail, instead of a tail for each of h rows, and the kernel has
+one dynamic size instead of two. The data is the same.
 """
 
 from __future__ import annotations

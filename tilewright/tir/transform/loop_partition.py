@@ -226,9 +226,9 @@ class _Partition(AnalyzedMutator):
 def _by_width(tile: Var, body: Stmt) -> Stmt:
     """The body of a partial tile of dynamic size, with a branch for each number of vectors that it may need.
 
-        for v in unroll(4):                                  if n - tile * 64 <= 16: …      (one vector)
-            if tile * 64 + v * 16 + lane < n:        ->      elif n - tile * 64 <= 32: …    (two)
-                …                                            else: …                        (four)
+    for v in unroll(4):                                  if n - tile * 64 <= 16: …      (one vector)
+        if tile * 64 + v * 16 + lane < n:        ->      elif n - tile * 64 <= 32: …    (two)
+            …                                            else: …                        (four)
     """
     widths: dict[For, tuple[int, PrimExpr]] = {}
     for m in pre_order(body):

@@ -284,7 +284,11 @@ def _grid(ranges: list[Range]) -> Any:
         if count > _MOST:
             return None
         axes.append(np.arange(int(low), int(low) + int(extent)))
-    return np.stack([x.ravel() for x in np.meshgrid(*axes, indexing="ij")]) if axes else np.zeros((0, 1), np.int64)
+    return (
+        np.stack([x.ravel() for x in np.meshgrid(*axes, indexing="ij")])
+        if axes
+        else np.zeros((0, 1), np.int64)
+    )
 
 
 def _linear(e: PrimExpr, loops: list[Var]) -> tuple[Any, PrimExpr] | None:
