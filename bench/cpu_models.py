@@ -4,6 +4,7 @@
     python bench/cpu_models.py --only "resnet,bert"             those with one of these texts in their name
     python bench/cpu_models.py --threads 1 --peers onnxruntime,torch --rounds 9
     python bench/cpu_models.py --quick --json out.json --md out.md
+    python bench/cpu_models.py --only dynamic --peers onnxruntime,tilewright.fixed      dynamic shapes
 
 One image or one sequence at a time. In each round everybody gives one sample in turn, so that drift of the machine
 hits all alike; the order rotates; the median over the rounds counts. Each peer has a process of its own for each
@@ -271,7 +272,7 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--only", default="", help="texts of which a model's name must have one")
     parser.add_argument("--threads", default="1,2", help="thread counts, with commas between")
-    parser.add_argument("--peers", default=",".join(p for p in MODEL_PEERS if p != OURS))
+    parser.add_argument("--peers", default=",".join(p for p in MODEL_PEERS if not p.startswith(OURS)))
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--ms", type=float, default=50.0, help="milliseconds of a sample, at least")
     parser.add_argument("--cap", type=float, default=5.0, help="seconds of samples of one model by one peer")

@@ -88,11 +88,19 @@ def _peak() -> int:
 
 # -- tilewright ---------------------------------------------------------------------------------
 def tilewright(m: Model, folder: Path, x: dict[str, Array], threads: int) -> Made:
+    return _dynamic(m, folder, x, threads) if m.shape else _static(m, folder, x, threads)
+
+
+def _static(m: Model, folder: Path, x: dict[str, Array], threads: int) -> Made:
     with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as name:
         environment = {**os.environ, "TILEWRIGHT_CACHE_DIR": str(Path(name) / "cache")}
         library, params = Path(name) / "model.so", Path(name) / "model.params"
         command = [sys.executable, __file__, "compile", str(folder / f"{m.name}.onnx"), str(library)]
-        command += [str(params), str(threads)]
+        command += [
+            str(params),
+            str(threads),
+            json.dumps({k: v.shape for k, v in x.items()} if m.shape else {}),
+        ]
         cold = _compiled(command, environment)
         warm = _compiled(command, environment)
         from tilewright.runtime import cpu, load_module
@@ -107,6 +115,61 @@ def tilewright(m: Model, folder: Path, x: dict[str, Array], threads: int) -> Mad
     return Made(prepared, cold["seconds"], warm["seconds"], cold["memory"])
 
 
+def _dynamic(m: Model, folder: Path, x: dict[str, Array], threads: int) -> Made:
+    """A model for inputs of any size. Compiling ends with the first result, since kernels are compiled when a size
+    first needs them; then this process takes them from the cache."""
+    source, inputs = str(folder / f"{m.name}.onnx"), str(folder / f"{m.name}.inputs.npz")
+    with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as name:
+        environment = {**os.environ, "TILEWRIGHT_CACHE_DIR": str(Path(name) / "cache")}
+        command = [sys.executable, __file__, "first", source, inputs, str(threads)]
+        cold = _compiled(command, environment)
+        warm = _compiled(command, environment)
+        os.environ["TILEWRIGHT_CACHE_DIR"] = environment["TILEWRIGHT_CACHE_DIR"]
+        run, result = _virtual_machine(source, x, threads)
+        run()
+    return Made(Prepared(run, result), cold["seconds"], warm["seconds"], cold["memory"])
+
+
+def _virtual_machine(
+    source: str, x: dict[str, Array], threads: int
+) -> tuple[Callable[[], Any], Callable[[], Array]]:
+    import tilewright as tvm
+    from tilewright import relay
+
+    mod, weights = relay.frontend.from_onnx(source)
+    exe = relay.vm.compile(mod, target=f"llvm -num-cores={threads}", params=weights)
+    machine = relay.vm.VirtualMachine(exe, tvm.cpu())
+    given, last = [tvm.nd.array(v) for v in x.values()], [None]
+
+    def run() -> None:
+        last[0] = machine.invoke("main", *given)
+
+    def result() -> Array:
+        made: Any = last[0]
+        return np.asarray((made if hasattr(made, "numpy") else made[0]).numpy())
+
+    return run, result
+
+
+def first_result(source: str, inputs: str, threads: str) -> dict[str, Any]:
+    """Import and compile a model for any size, up to its first result."""
+    from tilewright import relay
+
+    _ = relay.build  # loads the compiler
+    with np.load(inputs) as file:
+        x = {name: file[name] for name in file.files}
+    start = time.perf_counter()
+    run, _ = _virtual_machine(source, x, int(threads))
+    run()
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {"seconds": time.perf_counter() - start, "memory": memory}
+
+
+def fixed(m: Model, folder: Path, x: dict[str, Array], threads: int) -> Made:
+    """tilewright with all sizes known, beside a model of dynamic size."""
+    return _static(m, folder, x, threads)
+
+
 def _compiled(command: list[str], environment: dict[str, str]) -> dict[str, Any]:
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
     told = json.loads(done.stdout.splitlines()[-1]) if done.stdout.strip() else {}
@@ -115,14 +178,14 @@ def _compiled(command: list[str], environment: dict[str, str]) -> dict[str, Any]
     return dict(told)
 
 
-def compile_here(source: str, library: str, params: str, threads: str) -> dict[str, Any]:
+def compile_here(source: str, library: str, params: str, threads: str, shapes: str) -> dict[str, Any]:
     """Import and compile a model; the clock starts when Python has loaded tilewright."""
     from tilewright import relay
     from tilewright.runtime.params import save_param_dict_to_file
 
     _ = relay.build  # loads the compiler
     start = time.perf_counter()
-    mod, weights = relay.frontend.from_onnx(source)
+    mod, weights = relay.frontend.from_onnx(source, shape=json.loads(shapes) or None)
     imported = time.perf_counter()
     lib = relay.build(mod, target=f"llvm -num-cores={threads}", params=weights)
     done = time.perf_counter()
@@ -189,6 +252,7 @@ def _torch_made(module: Any, inputs: list[Any], built: float) -> Made:
 
 MODEL_PEERS: dict[str, Callable[[Model, Path, dict[str, Array], int], Made]] = {
     "tilewright": tilewright,
+    "tilewright.fixed": fixed,
     "onnxruntime": onnxruntime,
     "torch": torch,
     "torch.compile": torch_compile,
@@ -196,11 +260,11 @@ MODEL_PEERS: dict[str, Callable[[Model, Path, dict[str, Array], int], Made]] = {
 
 
 def _main() -> None:
-    if sys.argv[1] != "compile":
+    if sys.argv[1] not in ("compile", "first"):
         serve(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4] == "1", ModelStage)
         return
     try:
-        told = compile_here(*sys.argv[2:])
+        told = (compile_here if sys.argv[1] == "compile" else first_result)(*sys.argv[2:])
     except Exception as error:
         first = (str(error).strip().splitlines() or [""])[0]
         told = {"failed": f"{type(error).__name__}: {first}"[:300]}

@@ -3,6 +3,8 @@
 resnet50, squeezenet    the structure of the light models in the onnx package, weights from a fixed seed
 mobilenetv2             written here in PyTorch, and exported
 bert, gpt2              BERT-base at 128 tokens and GPT-2 small at 64, written here in PyTorch, and exported
+dynamic-ocr-…           the networks of the package rapidocr_onnxruntime, with batch, height and width left dynamic
+dynamic-mobilenetv2     MobileNetV2 with batch, height and width left dynamic
 """
 
 from __future__ import annotations
@@ -21,13 +23,17 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Model:
-    """A model by name. `light` is its structure in the onnx package, if it comes from there."""
+    """A model by name. `light` is its structure in the onnx package, if it comes from there; `file` is a file of an
+    installed package. A model with a `shape` is compiled for any size of its input, and runs at this one."""
 
     name: str
     title: str
     light: str = ""
+    file: str = ""
+    shape: tuple[int, ...] = ()
 
 
+_OCR = "rapidocr_onnxruntime/models/{}_infer.onnx"
 MODELS = {
     m.name: m
     for m in (
@@ -36,6 +42,25 @@ MODELS = {
         Model("squeezenet", "SqueezeNet, 224 x 224", "light_squeezenet.onnx"),
         Model("bert", "BERT-base encoder, 128 tokens"),
         Model("gpt2", "GPT-2 small, 64 tokens"),
+        Model(
+            "dynamic-ocr-cls",
+            "OCR classification, dynamic, 48 x 192",
+            file=_OCR.format("ch_ppocr_mobile_v2.0_cls"),
+            shape=(1, 3, 48, 192),
+        ),
+        Model(
+            "dynamic-ocr-det",
+            "OCR detection, dynamic, 352 x 480",
+            file=_OCR.format("ch_PP-OCRv4_det"),
+            shape=(1, 3, 352, 480),
+        ),
+        Model(
+            "dynamic-ocr-rec",
+            "OCR recognition, dynamic, 48 x 320",
+            file=_OCR.format("ch_PP-OCRv4_rec"),
+            shape=(1, 3, 48, 320),
+        ),
+        Model("dynamic-mobilenetv2", "MobileNetV2, dynamic, 192 x 256", shape=(1, 3, 192, 256)),
     )
 }
 
@@ -47,9 +72,11 @@ def write_model(m: Model, folder: Path) -> None:
         return
     if m.light:
         inputs = _fill_light(m, path)
+    elif m.file:
+        inputs = _copy_file(m, path)
     else:
         module, inputs = _torch_defined(m)
-        _export(module, inputs, path)
+        _export(module, inputs, path, bool(m.shape))
     np.savez(folder / f"{m.name}.inputs.npz", **inputs)  # type: ignore[arg-type]
     np.save(folder / f"{m.name}.reference.npy", _reference(path, inputs))
 
@@ -61,6 +88,8 @@ def read_inputs(m: Model, folder: Path) -> dict[str, Array]:
 
 def torch_module(m: Model, folder: Path) -> Any:
     """The model for PyTorch, with the weights of the file."""
+    if m.file:
+        raise ValueError("its package has it as ONNX only")
     if m.light:
         return _as_torch(folder / f"{m.name}.onnx")
     return _torch_defined(m)[0]
@@ -82,6 +111,22 @@ def _reference(path: Path, inputs: dict[str, Array]) -> Array:
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     return np.asarray(session.run(None, inputs)[0])
+
+
+def _copy_file(m: Model, path: Path) -> dict[str, Array]:
+    """Write a model out of an installed package; gives inputs."""
+    from importlib.util import find_spec
+
+    import onnx
+
+    package, _, rest = m.file.partition("/")
+    found = find_spec(package)
+    if found is None or found.origin is None:
+        raise ValueError(f"the package {package} is not installed")
+    model = onnx.load(Path(found.origin).parent / rest)
+    onnx.save(model, path)
+    rng = np.random.default_rng(zlib.crc32(m.name.encode()))
+    return {model.graph.input[0].name: rng.standard_normal(m.shape, dtype=np.float32)}
 
 
 # -- the light models of the onnx package -----------------------------------------------------------
@@ -243,22 +288,26 @@ def _torch_defined(m: Model) -> tuple[Any, dict[str, Array]]:
 
     torch.manual_seed(zlib.crc32(m.name.encode()))
     rng = np.random.default_rng(1)
-    if m.name == "mobilenetv2":
-        return _mobilenet().eval(), {"data": rng.standard_normal((1, 3, 224, 224), dtype=np.float32)}
+    if m.name.endswith("mobilenetv2"):
+        shape = m.shape or (1, 3, 224, 224)
+        return _mobilenet().eval(), {"data": rng.standard_normal(shape, dtype=np.float32)}
     if m.name == "bert":
         made = _transformer(30522, 512, causal=False)
         return made.eval(), {"input_ids": rng.integers(0, 30522, (1, 128))}
     return _transformer(50257, 1024, causal=True).eval(), {"input_ids": rng.integers(0, 50257, (1, 64))}
 
 
-def _export(module: Any, inputs: dict[str, Array], path: Path) -> None:
-    """As ONNX; by the newer exporter of PyTorch where its package is installed."""
+def _export(module: Any, inputs: dict[str, Array], path: Path, dynamic: bool = False) -> None:
+    """As ONNX; by the newer exporter of PyTorch where its package is installed. If `dynamic`, batch, height and width
+    of images are left open."""
     from importlib.util import find_spec
 
     import torch
 
     newer = find_spec("onnxscript") is not None
-    options: dict[str, Any] = {"dynamo": newer, "opset_version": 18 if newer else 17}
+    options: dict[str, Any] = {"dynamo": newer and not dynamic, "opset_version": 18 if newer else 17}
+    if dynamic:
+        options["dynamic_axes"] = {name: {0: "batch", 2: "height", 3: "width"} for name in inputs}
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 
 import tilewright as tvm
 from tilewright import te, tir
+from tilewright.ir.expr import IntImm
 from tilewright.ir.functor import pre_order
-from tilewright.ir.stmt import For, IfThenElse
+from tilewright.ir.stmt import For, ForKind, IfThenElse
 from tilewright.script import tir as T
 from tilewright.tir.analysis import verify_ssa
 from tilewright.tir.transform.loop_partition import loop_partition
@@ -279,7 +280,7 @@ def test_vectorised_parts(expect, agree):
     agree(before, made, *data(30))
 
 
-def test_unrolled_parts_of_unknown_size_become_serial(agree):
+def test_unrolled_loops_are_not_partitioned_at_dynamic_sizes(agree):
     @T.prim_func(private=True)
     def before(A: T.Buffer((16,), "int32"), n: T.int32):
         for i in T.unroll(8):
@@ -287,9 +288,42 @@ def test_unrolled_parts_of_unknown_size_become_serial(agree):
                 A[i] = i
 
     made = cut(before)
-    assert all(int(m.kind) == 0 for m in pre_order(made.body) if isinstance(m, For))
+    assert [m.kind for m in pre_order(made.body) if isinstance(m, For)] == [ForKind.UNROLLED]
     for n in (-1, 0, 3, 8, 12):
         agree(before, made, *data(16), n)
+
+
+def test_unrolled_parts_that_depend_on_loops_become_serial(agree):
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((16,), "int32")):
+        for j in range(12):
+            for i in T.unroll(8):
+                if i < j:
+                    A[i] = j
+
+    made = cut(before)
+    inner = [m for m in pre_order(made.body) if isinstance(m, For) and m.loop_var.name.startswith("i")]
+    assert {m.kind for m in inner if not isinstance(m.extent, IntImm)} == {ForKind.SERIAL}
+    agree(before, made, *data(16))
+
+
+def test_a_partial_tile_has_a_version_for_each_number_of_vectors(agree):
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((200,), "int32"), n: T.int32):
+        for t in range((n + 63) // 64):
+            for v in T.unroll(4):
+                for lane in T.vectorized(16):
+                    if t * 64 + v * 16 + lane < n:
+                        A[t * 64 + v * 16 + lane] = t
+
+    made = simple(before)
+    counts = [
+        m.extent.value for m in pre_order(made.body) if isinstance(m, For) and m.kind is ForKind.UNROLLED
+    ]
+    # a tile of one vector has no loop, and full tiles have four vectors as well
+    assert sorted(counts) == [2, 4, 4]
+    for n in (0, 1, 16, 17, 33, 63, 64, 65, 150, 192, 199):
+        agree(before, made, *data(200), n)
 
 
 def test_loops_that_start_elsewhere(agree):

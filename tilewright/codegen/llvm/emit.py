@@ -704,11 +704,18 @@ class FunctionEmitter:
         size = const_value(s.extents[0]) if len(s.extents) == 1 else None
         if len(s.extents) > 1:
             raise LoweringError(f"allocation of {s.buffer_var.name} still has {len(s.extents)} dimensions")
-        text, nbytes = mem_type(s.dtype), s.dtype.nbytes
-        if size is not None and int(size) * nbytes <= _STACK_BYTES:
+        text = mem_type(s.dtype)
+        if size is not None and int(size) * s.dtype.nbytes <= _STACK_BYTES:
             self.bind(s.buffer_var, self.alloca(text, max(1, int(size))))
             self.stmt(s.body)
             return
+        with self.allocated(s):
+            self.stmt(s.body)
+
+    @contextmanager
+    def allocated(self, s: Any) -> Iterator[None]:
+        """The memory of an allocation on the heap while its body is emitted."""
+        nbytes = s.dtype.nbytes
         room = self.tmp(f"mul i64 {self.index64(s.extents[0])}, {nbytes}")
         padded = self.tmp(f"add i64 {room}, 127")  # aligned_alloc takes multiples of the alignment
         whole = self.tmp(f"and i64 {padded}, -64")
@@ -723,7 +730,7 @@ class FunctionEmitter:
         self.start(good)
         self.heap.append(pointer)
         self.bind(s.buffer_var, pointer)
-        self.stmt(s.body)
+        yield
         self.heap.pop()
         self.emit(f"call void @__tw_give(ptr {pointer})")
 

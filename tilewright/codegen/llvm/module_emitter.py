@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from ...ir.dtype import DataType
 from ...ir.errors import BuildError
-from ...ir.expr import Var
+from ...ir.expr import Var, const_value
 from ...ir.function import PrimFunc
+from ...ir.functor import vars_used
+from ...ir.stmt import Allocate, For, LetStmt
 from . import polls
-from .emit import FunctionEmitter
+from .emit import FunctionEmitter, may_trap
 from .guards import refuse_overlaps
 from .lanes import unmasked
 from .memory import fence
@@ -259,7 +262,14 @@ class ModuleEmitter:
             args.append(f"{fields[i]} %v{i}")
         body.streaming, body.noalias = parent.streaming, parent.noalias
         body.watched, body.polls = parent.watched, parent.polls
-        body.loop(loop, "%begin", "%end")
+        kept, loop = _once_for_all(loop)
+        with ExitStack() as held:
+            for s in kept:
+                if isinstance(s, LetStmt):
+                    body.let_value(s)
+                else:
+                    held.enter_context(body.allocated(s))
+            body.loop(loop, "%begin", "%end")
         fence(body)
         body.ret("0")
         # The pointers are arguments of a function of their own, so that they may be marked noalias.
@@ -302,6 +312,32 @@ class ModuleEmitter:
             f"attributes #0 = {{ {attributes} }}",
         ]
         return "\n".join(p for p in parts if p) + "\n"
+
+
+def _once_for_all(loop: For) -> tuple[list[LetStmt | Allocate], For]:
+    """The allocations of dynamic size that all iterations of a thread can share, and the loop without them.
+
+    for i in parallel(64):                            row = allocate(n + 2)         (in each thread)
+        row = allocate(n + 2)              ->         for i in its part of 64:
+        …                                                 …
+    """
+    kept: list[LetStmt | Allocate] = []
+    inside: list[LetStmt | Allocate] = []
+    own = {loop.loop_var}
+    at = loop.body
+    while isinstance(at, (LetStmt, Allocate)):
+        if isinstance(at, LetStmt):
+            shared = not vars_used(at.value) & own and not may_trap(at.value)
+            own |= set() if shared else {at.var}
+        else:
+            shared = const_value(at.extents[0]) is None and not any(vars_used(e) & own for e in at.extents)
+        (kept if shared else inside).append(at)
+        at = at.body
+    if not any(isinstance(s, Allocate) for s in kept):
+        return [], loop
+    for s in reversed(inside):
+        at = s.replace(body=at)
+    return kept, loop.replace(body=at)
 
 
 def metadata_line(metadata: dict[str, Any]) -> str:

@@ -13,17 +13,19 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ...arith import Analyzer
+from ...arith import Analyzer, detect_linear_equation
 from ...ir.errors import TVMError
-from ...ir.expr import IntImm, PrimExpr, SizeVar
+from ...ir.expr import IntImm, PrimExpr, SizeVar, const_value
 from ...ir.expr import Var as TirVar
 from ...ir.functor import substitute
 from ..expr import Constant, Function
-from ..op.shapes import Assumption, assumptions, same_size
+from ..op.shapes import Assumption, assumptions, floordiv, mul, same_size
+from ..op.shapes import sub as size_sub
 from ..sizes import free_sizes, retyped, sizes_in
 from ..transform.infer_type import infer_type
 from ..ty import TensorType, TupleType, tensor_fields
 from .lower import lift_constants, scalar_sizes
+from .vm_planes import plane_of
 
 _MOST = 9  # most cases of one call
 
@@ -48,6 +50,9 @@ class Case:
     extras: list[Any]  # the values of sizes in its attributes that are not dimensions
     special: bool = False  # a more general case holds for these sizes too
     more: bool = False  # there are relations of sizes beyond the cases that were found
+    inputs: list[TensorType] | None = (
+        None  # the types of the arguments as the kernel sees them, if they differ
+    )
 
 
 @dataclass(slots=True)
@@ -128,6 +133,18 @@ def _text(case: Case) -> list[str]:
 
 
 def _found(site: Site, guards: Sequence[tuple[Any, Any]] = ()) -> list[Case]:
+    plane = None if "Compiler" in site.fn.attrs else plane_of(site.fn, site.kinds)
+    if plane is None:
+        return _enumerated(site, guards)
+    flat = Site(site.fn, [plane.flat(k) for k in site.kinds], site.symbols)
+    found = _enumerated(flat, guards)
+    for case in found:
+        case.outs = [plane.whole(t) for t in case.outs]
+        case.inputs = [t for k in flat.kinds for t in tensor_fields(k)]
+    return found
+
+
+def _enumerated(site: Site, guards: Sequence[tuple[Any, Any]]) -> list[Case]:
     names = _Names()
     kinds = [names.kind(k) for k in site.kinds]
     attrs: dict[Any, Any] = {}
@@ -178,7 +195,7 @@ class _Cases:
                 raise TVMError(f"the sizes {mine.a} and {mine.b} must be the same")
             if not same:
                 checks = [*checks, mine]
-            solved = _solved(a.a, a.b)
+            solved = solution(a.a, a.b)
             if solved is not None:
                 self.explore(_extended(equal, *solved), guards, checks, taken)
                 return
@@ -190,13 +207,13 @@ class _Cases:
         """A broadcast of two sizes: they are equal, or one of them is 1."""
         mine = self.outer(a.a), self.outer(a.b)
         if same_size(*mine):
-            solved = _solved(a.a, a.b)
+            solved = solution(a.a, a.b)
             self.explore(equal if solved is None else _extended(equal, *solved), guards, checks, taken)
             return
         for left, right in ((a.a, a.b), (a.a, 1), (a.b, 1)):
             if same_size(left, right) is False:
                 continue
-            solved = _solved(left, right)
+            solved = solution(left, right)
             if solved is None:
                 continue
             guard = (self.outer(left), self.outer(right))
@@ -218,11 +235,27 @@ class _Cases:
         self.found.append(Case(fn, arrays, guards, checks, outs, extras))
 
 
-def _solved(a: Any, b: Any) -> tuple[Any, Any] | None:
-    """A variable and the value for which two sizes are equal, or None."""
+def solution(a: Any, b: Any) -> tuple[Any, Any] | None:
+    """A variable and the value for which two sizes are equal, or None.
+
+    n = m * 2:  n, m * 2        n * 4 = m * 8:  n, m * 2        n * 4 = m * 6:  none
+    """
     for x, y in ((a, b), (b, a)):
         if isinstance(x, TirVar) and x not in sizes_in(y):
             return x, y
+    if not isinstance(a, PrimExpr) and not isinstance(b, PrimExpr):
+        return None
+    rest = size_sub(a, b)
+    for x in sizes_in(rest):
+        linear = detect_linear_equation(rest, [x])
+        factor = const_value(linear[0]) if linear else None
+        if not factor:
+            continue
+        # factor * x + others = 0
+        others = size_sub(0, linear[1])
+        value = floordiv(others, int(factor))
+        if same_size(mul(value, int(factor)), others):
+            return (x, value) if not isinstance(value, int) or value > 0 else None
     return None
 
 

@@ -44,7 +44,7 @@ from .dims import dim_of
 from .external import is_external
 from .lower import inner_order
 from .program import _is_view
-from .vm_cases import Case, Check, Site, find_cases, replaced
+from .vm_cases import Case, Check, Site, find_cases, replaced, solution
 from .vm_data import constructor_function, form_of
 from .work import nodes_of
 
@@ -635,11 +635,11 @@ class FunctionBuilder:
                 block.body.append(["least", self.dim(a, block), self.dim(b, block), f"{name}: {check.least}"])
             return
         block.body.append(["same", self.dim(a, block), self.dim(b, block), name])
-        for x, y in ((a, b), (b, a)):
-            if isinstance(x, TirVar) and x not in sizes_in(y):
-                block.equal = {v: replaced(e, {x: y}) for v, e in block.equal.items()}
-                block.equal[x] = y
-                return
+        found = solution(a, b)
+        if found is not None:
+            x, y = found
+            block.equal = {v: replaced(e, {x: y}) for v, e in block.equal.items()}
+            block.equal[x] = y
 
     def view(self, kind: TensorType, operand: int, block: _Block) -> Value:
         r = self.register()
@@ -658,7 +658,8 @@ class FunctionBuilder:
         ]
         args = [x if c is None else c for x, c in zip(leaves, given, strict=True)]
         rows = [[r, str(t.dtype), [self.dim(d, block) for d in t.shape]] for r, t in outs]
-        inputs = [[self.dim(d, block) for d in t.shape] for t in kinds]
+        seen = kinds if case.inputs is None else case.inputs
+        inputs = [[self.dim(d, block) for d in t.shape] for t in seen]
         extras = [self.dim(d, block) for d in case.extras]
         pending = PendingRun(case, args, inputs, rows, extras, _label(e.op), self.number, nodes_of(e.op))
         self.emitter.pending.append(pending)

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
-from ...arith import detect_linear_equation, eval_set
+from ...arith import Analyzer, detect_linear_equation, eval_set
+from ...ir.equal import structural_equal
 from ...ir.expr import GE, GT, LE, LT, Call, IntImm, IterVar, Let, PrimExpr, Range, Var, const, const_value
 from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, pre_order, renew_defs_in, substitute, vars_used
@@ -21,6 +22,7 @@ from ...ir.ops import (
     logical_and,
     max_of,
     min_of,
+    mul,
     neg,
     sub,
 )
@@ -67,6 +69,7 @@ class _Partition(AnalyzedMutator):
         self.constant = constant  # whether loops of constant extent are partitioned
         self.budget = _GROWTH
         self.threads: dict[Var, Range] = {}
+        self.loops: set[Var] = set()
 
     def visit_AttrStmt(self, n: AttrStmt) -> Stmt:
         held = self.threads
@@ -83,6 +86,7 @@ class _Partition(AnalyzedMutator):
     visit_BufferStore = visit_Evaluate = visit_leaf
 
     def visit_For(self, n: For) -> Stmt:
+        self.loops.add(n.loop_var)
         if n in self.plain:
             return n
         # A vector stays whole: its last lanes are masked.
@@ -150,6 +154,8 @@ class _Partition(AnalyzedMutator):
         if found is None:
             return None
         (low, high), end = found, add(n.min, n.extent)
+        if n.kind is ForKind.UNROLLED and self.dynamic((n.min, low), (low, high), (high, end)):
+            return None  # copies with predicates stay in registers; loops of dynamic extent would not
         cost = sum(1 for _ in pre_order(n.body))
         if cost * 2 > self.budget:
             return None
@@ -168,6 +174,11 @@ class _Partition(AnalyzedMutator):
         ]
         return seq(*[p for p in parts if p is not None])
 
+    def dynamic(self, *parts: tuple[PrimExpr, PrimExpr]) -> bool:
+        """Whether the size of some part depends on a dynamic size, and not only on loops."""
+        sizes = [self.ana.simplify(sub(end, begin)) for begin, end in parts]
+        return any(v not in self.loops for size in sizes for v in vars_used(size))
+
     def part(self, n: For, begin: PrimExpr, end: PrimExpr, known: Mapping[PrimExpr, bool]) -> Stmt | None:
         size = self.ana.simplify(sub(end, begin))
         if const_value(size) is not None and int(const_value(size) or 0) <= 0:
@@ -176,7 +187,10 @@ class _Partition(AnalyzedMutator):
         if kind in (ForKind.VECTORIZED, ForKind.UNROLLED) and const_value(size) is None:
             kind = ForKind.SERIAL
         body = _Assume(known).visit(n.body) if known else n.body
+        if kind is ForKind.SERIAL and any(v not in self.loops for v in vars_used(size)):
+            body = _by_width(n.loop_var, body)
         moved = renew_defs_in(For(n.loop_var, begin, size, kind, body, None, n.annotations, span=n.span))
+        self.loops.add(moved.loop_var)
         # Each loop is partitioned once: the parts are visited but not partitioned again.
         made = super().visit_For(moved)
         return None if _nothing(made) else made
@@ -207,6 +221,68 @@ class _Partition(AnalyzedMutator):
         inside = logical_and(greater_equal(n.loop_var, begin), less(n.loop_var, end))
         with self.ana.constraint_scope(self.ana.simplify(inside)):
             return self.visit(body)
+
+
+def _by_width(tile: Var, body: Stmt) -> Stmt:
+    """The body of a partial tile of dynamic size, with a branch for each number of vectors that it may need.
+
+    for v in unroll(4):                                  if n - tile * 64 <= 16: …      (one vector)
+        if tile * 64 + v * 16 + lane < n:        ->      elif n - tile * 64 <= 32: …    (two)
+            …                                            else: …                        (four)
+    """
+    widths: dict[For, tuple[int, PrimExpr]] = {}
+    for m in pre_order(body):
+        if isinstance(m, For) and m.kind is ForKind.UNROLLED and const_value(m.min) == 0:
+            found = _room(tile, m)
+            if found is not None:
+                widths[m] = found
+    if not widths:
+        return body
+    (count, (step, room)), *others = ((int(const_value(u.extent) or 0), w) for u, w in widths.items())
+    if any(c != count or w[0] != step or not structural_equal(w[1], room) for c, w in others):
+        return body
+    made, ana = body, Analyzer()
+    while count > 1:
+        count = count - 2 if count > 4 else (count + 1) // 2
+        narrow = renew_defs_in(_Narrow(widths, count).visit(body))
+        fits = less_equal(ana.simplify(room), const(count * step, room.dtype))
+        made = IfThenElse(fits, narrow, made)
+    return made
+
+
+def _room(tile: Var, u: For) -> tuple[int, PrimExpr] | None:
+    """The elements of a vector in an unrolled loop over the vectors of a tile, and the elements from the beginning of
+    the tile on; None if some statement in the loop is not guarded by them."""
+    at: Stmt = u.body
+    lanes: dict[Var, PrimExpr] = {}
+    while isinstance(at, For):
+        lanes[at.loop_var] = at.min
+        at = at.body
+    if not isinstance(at, IfThenElse) or at.else_case is not None:
+        return None
+    for c in conjuncts(_unlikely(at.condition)):
+        if not isinstance(c, LT):
+            continue
+        linear = detect_linear_equation(sub(c.a, c.b), [tile, u.loop_var])
+        if not linear:
+            continue
+        whole, step, extent = const_value(linear[0]), const_value(linear[1]), const_value(u.extent)
+        if not whole or not step or not extent or whole != step * extent or extent < 2:
+            continue
+        room = sub(neg(substitute(linear[2], lanes)), mul(tile, const(int(whole), tile.dtype)))
+        return int(step), room
+    return None
+
+
+class _Narrow(Mutator):
+    """Unrolled loops with fewer iterations."""
+
+    def __init__(self, loops: Mapping[For, Any], count: int) -> None:
+        self.loops, self.count = loops, count
+
+    def visit_For(self, n: For) -> Stmt:
+        made = n.map_children(self.visit)
+        return made.replace(extent=const(self.count, n.extent.dtype)) if n in self.loops else made
 
 
 class _Assume(Mutator):

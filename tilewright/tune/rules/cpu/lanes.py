@@ -70,3 +70,13 @@ def in_lanes(sch: Schedule, partial: BlockRV, final: BlockRV) -> Refusal | None:
 
 def fused(sch: Schedule, loops: list[LoopRV]) -> LoopRV:
     return sch.fuse(*loops) if len(loops) > 1 else loops[0]
+
+
+def fused_ends(sch: Schedule, loops: list[LoopRV]) -> tuple[LoopRV, LoopRV]:
+    """The outermost and the innermost of some loops, of which as many are fused as possible without an index that is
+    divided by a dynamic extent."""
+    count = 1
+    while count < len(loops) and extent_of(sch, loops[count]) is not None:
+        count += 1
+    first = fused(sch, loops[:count])
+    return first, first if count == len(loops) else loops[-1]

@@ -21,7 +21,7 @@ from ...program.facts import Facts, facts_of
 from ...program.patterns import can_be_fused, contiguous_axis, reuses
 from ...program.stages import Stage
 from ..rule import Applied, Match, Refusal, Row
-from .lanes import CHAINS, fused, lanes_of, place_lanes, vector_reduction
+from .lanes import CHAINS, fused, fused_ends, lanes_of, place_lanes, vector_reduction
 from .simple import Way, Work, bytes_of, left_beside, row_end, simple_table, way_of
 
 __all__ = ["RowParts", "Rows", "along_line", "reduce_rows"]
@@ -79,8 +79,8 @@ def reduce_rows(sch: Schedule, f: Facts, way: Way, chains: int = CHAINS) -> Refu
     partial, final = vector_reduction(sch, f, way, chains)
     loops = sch.get_loops(final)
     around = loops[: len(f.spatial)]
-    first = fused(sch, around) if around else sch.add_unit_loop(loops[0])
-    no = place_lanes(sch, partial, final, first)
+    first, last = fused_ends(sch, around) if around else [sch.add_unit_loop(loops[0])] * 2
+    no = place_lanes(sch, partial, final, last)
     if no is None and way.parallel and around:
         sch.parallel(first)
     return no
