@@ -158,10 +158,12 @@ def test_loops_are_shorter_inside_others() -> None:
     assert [int(it.range.extent) for it in known[C].iters] == [2, 2, 16, 16]  # type: ignore[union-attr]
     assert known == s
     right(dag, s)
+    with pytest.raises(ScheduleError, match="k is a reduction axis"):
+        s.vectorize(C, s[C].iters[3])
     # steps that do not go together are said when they are carried out; what is there can be printed
-    s.vectorize(C, s[C].iters[3])  # lanes of a sum
+    s.parallel(C, s[C].iters[3])  # threads that add to one element
     assert "for i.0 (0,8)" in str(s)
-    with pytest.raises(ScheduleError, match="vectorize"):
+    with pytest.raises(ScheduleError, match="parallel"):
         s.schedule  # noqa: B018
 
 

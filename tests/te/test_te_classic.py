@@ -327,3 +327,14 @@ def test_the_type_of_indices_may_stand_behind_the_tensors():
     A, _B, C = chain(4)
     assert te.create_prim_func([A, C], None).buffer_params()[0].shape[0].dtype == "int32"
     assert te.create_prim_func([A, C], "int64").buffer_params()[0].shape[0].dtype == "int64"
+
+
+def test_a_vectorized_reduction_axis_is_refused_where_it_is_written() -> None:
+    V = te.placeholder((128,), name="V")
+    k = te.reduce_axis((0, 128), name="k")
+    total = te.compute((1,), lambda _: te.sum(V[k], axis=k), name="total")
+    s = te.create_schedule(total.op)
+    _, inner = s[total].split(k, 8)
+    for axis in (inner,):
+        with pytest.raises(RuntimeError, match=r"s\[total\].vectorize: k.inner is a reduction axis"):
+            s[total].vectorize(axis)
