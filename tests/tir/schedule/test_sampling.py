@@ -392,3 +392,14 @@ def test_the_same_decisions_give_the_same_program():
     again = tir.Schedule(copy2d, seed=99)
     sch.trace.apply_to_schedule(again)
     assert_structural_equal(sch.mod, again.mod)
+
+
+def test_decisions_by_the_step_that_made_them():
+    sch = tir.Schedule(copy2d, seed=1)
+    sch.sample_categorical([5, 6, 7], [0.2, 0.3, 0.5])
+    step, other = sch.trace.insts[-1], tir.Schedule(copy2d).trace
+    assert sch.trace.decisions[step] == sch.trace.decisions[0] == step.decision
+    sch.parallel(sch.get_loops("B")[0])
+    with pytest.raises(KeyError):
+        sch.trace.decisions[sch.trace.insts[-1]]
+    assert not other.decisions

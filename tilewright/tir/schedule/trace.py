@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FORMAT = "tilewright-trace-1"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Instruction:
     """One step: the primitive, its arguments, what it gave, and the program after it.
 
@@ -35,6 +35,19 @@ class Instruction:
     decision: Any = None
     span: Span | None = None
     after: IRModule | None = None
+
+
+class Decisions(dict[int, Any]):
+    """Decisions by the number of the step, or by the step itself: `trace.decisions[trace.insts[3]]`."""
+
+    def __init__(self, insts: Sequence[Instruction]) -> None:
+        super().__init__((i, x.decision) for i, x in enumerate(insts) if x.decision is not None)
+        self._numbers = {x: i for i, x in enumerate(insts)}
+
+    def __missing__(self, step: Any) -> Any:
+        if isinstance(step, Instruction) and self._numbers.get(step) in self:
+            return self[self._numbers[step]]
+        raise KeyError(step)
 
 
 class Trace:
@@ -66,9 +79,9 @@ class Trace:
         self.insts.append(Instruction(kind, tuple(items), outputs, decision, span, after))
 
     @property
-    def decisions(self) -> dict[int, Any]:
+    def decisions(self) -> Decisions:
         """The decisions of the sampling steps, by the number of the step."""
-        return {i: inst.decision for i, inst in enumerate(self.insts) if inst.decision is not None}
+        return Decisions(self.insts)
 
     def with_decision(self, step: int, decision: Any) -> Trace:
         """The trace with another choice at one step."""
