@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from .buffer import Buffer, BufferRegion, MatchBufferRegion
 from .dtype import DataType
@@ -189,6 +189,10 @@ class BufferRealize(Stmt):
     bounds: tuple[Range, ...]
     condition: PrimExpr
     body: Stmt
+
+
+# Of an allocation: as many elements behind its end may be loaded in lanes whose predicate does not hold.
+SLACK: Final = "slack"
 
 
 @node

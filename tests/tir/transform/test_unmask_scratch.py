@@ -9,7 +9,7 @@ import tilewright as tvm
 from tilewright import te, topi
 from tilewright.ir.expr import BufferLoad
 from tilewright.ir.functor import pre_order
-from tilewright.ir.stmt import BufferStore
+from tilewright.ir.stmt import SLACK, Allocate, BufferStore
 from tilewright.script import tir as T
 from tilewright.tir.transform.unmask_scratch import unmask_scratch
 
@@ -103,3 +103,22 @@ def test_softmax_along_the_middle(shape):
     run(tvm.nd.array(x), out)
     e = np.exp(x - x.max(1, keepdims=True))
     np.testing.assert_allclose(out.numpy(), e / e.sum(1, keepdims=True), rtol=1e-5)
+
+
+def test_padded_scratch_of_dynamic_size_is_loaded_without_masks():
+    high, wide = te.size_var("high"), te.size_var("wide")
+    A, W = te.placeholder((1, 4, high, wide), name="A"), te.placeholder((4, 1, 3, 3), name="W")
+    func = te.create_prim_func([A, W, topi.nn.depthwise_conv2d_nchw(A, W, 1, 1, 1)])
+    target = tvm.target.Target("llvm -mcpu=x86-64-v4")
+    with target:
+        made = tvm.lower(tvm.auto_schedule(func, target, trials=0).mod["main"])["main"]
+    marked = [m for m in pre_order(made.body) if isinstance(m, Allocate) and SLACK in m.annotations]
+    assert [m.buffer_var.name for m in marked] == ["pad_temp"]
+    rng = np.random.default_rng(0)
+    for size in ((1, 1), (3, 20), (2, 33)):
+        a = rng.integers(-4, 5, (1, 4, *size)).astype("float32")
+        w = rng.integers(-4, 5, (4, 1, 3, 3)).astype("float32")
+        found, expected = (np.zeros((1, 4, *size), "float32") for _ in range(2))
+        tvm.tir.interpret(made, a, w, found)
+        tvm.tir.interpret(func, a, w, expected)
+        np.testing.assert_array_equal(found, expected)

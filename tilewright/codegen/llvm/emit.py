@@ -24,7 +24,7 @@ from ...ir.functor import pre_order, undefined_vars
 from ...ir.module import GlobalVar
 from ...ir.op import Op
 from ...ir.ops import sub
-from ...ir.stmt import ForKind, LetStmt, Stmt
+from ...ir.stmt import SLACK, ForKind, LetStmt, Stmt
 from . import loop_hints, memory, polls
 from .checks import Waiting, greatest_place
 from .half import from_float, to_float
@@ -717,7 +717,11 @@ class FunctionEmitter:
         """The memory of an allocation on the heap while its body is emitted."""
         nbytes = s.dtype.nbytes
         room = self.tmp(f"mul i64 {self.index64(s.extents[0])}, {nbytes}")
-        padded = self.tmp(f"add i64 {room}, 127")  # aligned_alloc takes multiples of the alignment
+        slack = int(s.annotations.get(SLACK, 0))
+        if slack:
+            self.module.slack.add(s.buffer_var)
+        # aligned_alloc takes multiples of the alignment
+        padded = self.tmp(f"add i64 {room}, {127 + slack * nbytes}")
         whole = self.tmp(f"and i64 {padded}, -64")
         size_type = self.module.size_type
         if size_type != "i64":

@@ -83,6 +83,8 @@ def _masked_load(f: FunctionEmitter, e: BufferLoad, index: PrimExpr) -> str:
         return _every_second_load(f, e, index)
     text, kind = mem_type(e.dtype), e.dtype
     bits, align = vector_type("i1", kind.lanes), e.buffer.dtype.element.nbytes
+    if e.buffer.data in f.module.slack and contiguous(index):
+        return f.effect(f"load {text}, ptr {f.address(e.buffer, index.base)}, align {align}")
     mask = f"{bits} {'splat (i1 true)' if e.predicate is None else f.expr(e.predicate)}"
     if contiguous(index):
         name = f"llvm.masked.load.{suffix(kind)}.p0"

@@ -151,6 +151,7 @@ class ModuleEmitter:
         self.declared: dict[str, None] = {}
         self.loops: list[str] = []  # metadata of loops with disabled transformations
         self.unmasked: frozenset[Var] = frozenset()  # memory whose vectors need no mask
+        self.slack: set[Var] = set()  # memory whose vectors may be loaded beyond its end, without a mask
         self.externs: dict[str, str] = {}
         self.defined: set[str] = set()
         self.globals: list[str] = []

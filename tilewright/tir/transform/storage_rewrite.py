@@ -12,6 +12,7 @@ from ...ir.function import PrimFunc
 from ...ir.functor import Visitor, uses_var
 from ...ir.op import Op
 from ...ir.stmt import (
+    SLACK,
     Allocate,
     AllocateConst,
     AssertStmt,
@@ -380,10 +381,21 @@ class _Rewrite(Substituter):
             opening.append(body)
             body = body.body  # type: ignore[attr-defined]
         for e in sorted(entries, key=lambda e: e.members[0].first, reverse=True):
-            body = e.leader.replace(extents=e.extents(), body=body)
+            notes = _shared_notes(e.leader, [m.stmt for m in e.members])
+            body = e.leader.replace(extents=e.extents(), body=body, annotations=notes)
         for s in reversed(opening):
             body = s.replace(body=body)
         return body
+
+
+def _shared_notes(leader: Allocate, members: list[Allocate]) -> dict[str, Any]:
+    """The annotations of memory that several allocations share: loads reach beyond its end only if those of all may."""
+    if SLACK not in leader.annotations and not any(SLACK in m.annotations for m in members):
+        return leader.annotations
+    notes = {k: v for k, v in leader.annotations.items() if k != SLACK}
+    if all(SLACK in m.annotations for m in members):
+        notes[SLACK] = max(int(m.annotations[SLACK]) for m in members)
+    return notes
 
 
 def _is_axis(n: Stmt) -> bool:

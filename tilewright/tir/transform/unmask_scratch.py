@@ -27,7 +27,7 @@ from ...ir.expr import (
 from ...ir.function import PrimFunc
 from ...ir.functor import LeafKeeper, Mutator, pre_order, substitute, vars_used
 from ...ir.ops import add, less, mul, sub
-from ...ir.stmt import Allocate, BufferStore, DeclBuffer, For, IfThenElse, LetStmt, Stmt
+from ...ir.stmt import SLACK, Allocate, BufferStore, DeclBuffer, For, IfThenElse, LetStmt, Stmt
 
 Access = BufferLoad | BufferStore
 _ACCESSES: frozenset[Any] = frozenset((BufferLoad, BufferStore))
@@ -82,28 +82,24 @@ class _Unmask(LeafKeeper):
         return made
 
     def with_slack(self, n: Allocate) -> Allocate:
-        """An allocation of dynamic size that vectors may be loaded from beyond its end, without predicates."""
-        loads = _Loads(n.buffer_var, self.loops)
-        body = loads.visit(n.body)
-        if not loads.slack:
+        """An allocation of dynamic size, marked with how far vectors without predicates reach behind its end."""
+        loads = _Loads(self.loops)
+        reaches = [
+            loads.reach(m)
+            for m in pre_order(n.body)
+            if isinstance(m, BufferLoad) and m.buffer.data is n.buffer_var and m.predicate is not None
+        ]
+        known = [r for r in reaches if r is not None]
+        if len(known) < len(reaches) or not n.dtype.is_float:
             return n
-        (size,) = n.extents
-        return n.replace(body=body, extents=(add(size, const(loads.slack, size.dtype)),))
+        return n.replace(annotations={**n.annotations, SLACK: max(known)})
 
 
-class _Loads(Mutator):
-    """Loads of some memory without predicates, where they end at most `slack` elements behind active lanes."""
+class _Loads:
+    """Loads under predicates, and how far they would reach without."""
 
-    def __init__(self, data: Var, loops: dict[Var, Range]) -> None:
-        self.data, self.loops = data, loops
-        self.slack = 0
-
-    def visit_BufferLoad(self, n: BufferLoad) -> Any:
-        if n.buffer.data is not self.data or n.predicate is None or not n.dtype.is_float:
-            return n.map_children(self.visit)
-        reach = self.reach(n)
-        self.slack = max(self.slack, reach or 0)
-        return n if reach is None else n.replace(predicate=None)
+    def __init__(self, loops: dict[Var, Range]) -> None:
+        self.loops = loops
 
     def reach(self, n: BufferLoad) -> int | None:
         """The elements from the first lane of the first vector of a tile, which is active, to the last of the last."""
@@ -141,9 +137,9 @@ class _Loads(Mutator):
         condition = less(substitute(first, {v: last[v] for v in vars_used(first) if v in last}), limit)
         for m in pre_order(condition):
             if isinstance(m, FloorDiv) and isinstance(m.a, SizeVar) and isinstance(m.b, IntImm):
-                q, r = SizeVar("q", m.a.dtype), Var("r", m.a.dtype)
-                ana.bind_loop(r, const(0, r.dtype), m.b)
-                return bool(ana.can_prove(substitute(condition, {m.a: add(mul(q, m.b), r)})))
+                whole, rest = SizeVar("q", m.a.dtype), Var("r", m.a.dtype)
+                ana.bind_loop(rest, const(0, rest.dtype), m.b)
+                return bool(ana.can_prove(substitute(condition, {m.a: add(mul(whole, m.b), rest)})))
         return False
 
 
