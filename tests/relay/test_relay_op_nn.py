@@ -145,6 +145,21 @@ def test_refusals(build: Any, reason: str) -> None:
     assert reason in str(caught.value)
 
 
+def test_grouped_matmul(run_graph: Any, rng: Any) -> None:
+    data, weights = (rng.standard_normal(s).astype("float32") for s in ((5, 4), (3, 4, 6)))
+    x, w = relay.var("x", shape=data.shape), relay.var("w", shape=weights.shape)
+    ends = relay.var("ends", shape=(3,), dtype="int32")
+    made = run_graph(
+        relay.nn.grouped_matmul(x, w, ends), x=data, w=weights, ends=np.array([1, 1, 4], "int32")
+    )
+    want = np.concatenate([data[:1] @ weights[0], data[1:4] @ weights[2], np.zeros((1, 6), "float32")])
+    np.testing.assert_allclose(made, want, rtol=1e-4, atol=1e-5)
+    with pytest.raises(relay.RelayTypeError, match="weight has 3 groups"):
+        run_infer_type(relay.nn.grouped_matmul(x, w, relay.var("ends", shape=(2,), dtype="int32")))
+    with pytest.raises(relay.RelayTypeError, match="offsets: must hold integers"):
+        run_infer_type(relay.nn.grouped_matmul(x, w, relay.var("ends", shape=(3,))))
+
+
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_rotary_embedding(run_graph: Any, rng: Any, interleaved: bool) -> None:
     x = rng.standard_normal((2, 3, 4, 10)).astype("float32")
