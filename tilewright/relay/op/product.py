@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..expr import Call
@@ -112,9 +113,22 @@ def _batch_matmul_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType((batch, rows, columns), attrs.out_dtype or a.dtype)
 
 
+def _single_rows(types: Sequence[Any], attrs: Any) -> tuple[int, ...]:
+    """Matrices that are multiplied by one row each, as keys and values are when one token is decoded."""
+    a, b = types
+    rows = a.shape[2 if attrs.transpose_a else 1]
+    return (1,) if rows == 1 and not differ(a.shape[0], b.shape[0]) else ()
+
+
 @operator(
     "nn.batch_matmul",
-    traits=Traits(product=True, precision=SMALL, quantised="qnn.batch_matmul", gradient=grads.batch_matmul),
+    traits=Traits(
+        product=True,
+        precision=SMALL,
+        quantised="qnn.batch_matmul",
+        gradient=grads.batch_matmul,
+        reads_once=_single_rows,
+    ),
     rel=_batch_matmul_rel,
     compute="nn.batch_matmul",
     pattern=FUSABLE,

@@ -20,10 +20,11 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ....ir.expr import PrimExpr
 from ...expr import Expr
 from ...ty import TensorType
 from ..common.build import Refusal as Refusal
-from .build import cast, dtype_name, dtype_of, literal, rank, torch_dtype
+from .build import R, cast, dtype_name, dtype_of, full, literal, rank, torch_dtype
 
 # Arguments about memory layout, devices or accuracy, which do not matter here.
 _IRRELEVANT = frozenset(
@@ -62,6 +63,8 @@ class Site:
         wanted = dtype or self.dtype
         if isinstance(value, Expr):
             return cast(value, wanted)
+        if isinstance(value, PrimExpr) and "int" in str(value.dtype):  # a size, as the number of elements it counts
+            return cast(R.ndarray_size(full(0, (value,), "int8"), "int64"), wanted)
         if not isinstance(value, (bool, int, float)):
             raise Refusal(f"a number that depends on sizes ({value}) is used as a value")
         return literal(value, wanted)
