@@ -160,6 +160,17 @@ def test_grouped_matmul(run_graph: Any, rng: Any) -> None:
         run_infer_type(relay.nn.grouped_matmul(x, w, relay.var("ends", shape=(3,))))
 
 
+def test_cache_update(run_graph: Any, rng: Any) -> None:
+    held, new = (rng.standard_normal(s).astype("float32") for s in ((5, 2, 3), (2, 2, 3)))
+    cache, rows = relay.var("cache", shape=held.shape), relay.var("rows", shape=new.shape)
+    made = run_graph(relay.nn.cache_update(cache, rows), cache=held, rows=new)
+    np.testing.assert_array_equal(made, np.concatenate([held[:3], new]))
+    with pytest.raises(relay.RelayTypeError, match="rows: has 5 rows and the cache 2"):
+        run_infer_type(relay.nn.cache_update(rows, cache))
+    with pytest.raises(relay.RelayTypeError, match="the rows of the cache are"):
+        run_infer_type(relay.nn.cache_update(cache, relay.var("rows", shape=(1, 2, 4))))
+
+
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_rotary_embedding(run_graph: Any, rng: Any, interleaved: bool) -> None:
     x = rng.standard_normal((2, 3, 4, 10)).astype("float32")

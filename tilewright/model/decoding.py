@@ -60,7 +60,7 @@ class Decoder:
         self._names = [t.name for t in self.model.inputs if t.name not in self.buffers]
 
     def start(self, past: Any = ()) -> None:
-        """Begin after a past, with its keys and values: by name, or in the order of the inputs. None is an empty past."""
+        """Begin after a past, given by its keys and values: by name, or in the order of the inputs."""
         names = [t.name for t in self.model.inputs if t.name in self.buffers]
         given = dict(past) if isinstance(past, Mapping) else dict(zip(names, past, strict=bool(len(past))))
         if given and set(given) != set(names):

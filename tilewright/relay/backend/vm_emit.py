@@ -614,7 +614,7 @@ class FunctionBuilder:
         place = leaves, [t for k in kinds for t in tensor_fields(k)]
         named = {s: self.symbol(s) for s in free_sizes(e.op)}
         external = is_external(e.op)
-        often_one = [] if external else self.often_one
+        often_one = [] if external else [*dict.fromkeys(replaced(d, block.equal) for d in self.often_one)]
         site = Site(e.op, kinds, {s: v for s, v in named.items() if v is not None}, often_one)
         name = str(e.op.attrs["global_symbol"]) if external else _label(e.op)
         try:
@@ -681,7 +681,7 @@ class FunctionBuilder:
     def updated(self, cache: Value, rows: Value, block: _Block) -> Value:
         """A tensor of the caller's, into which rows are written."""
         for a, b in zip(cache.kind.shape[1:], rows.kind.shape[1:], strict=True):
-            self.check(Check(a, b), "nn.cache_update", block)
+            self.check(Check(a, b), "the rows of a KV cache", block)
         r = self.register()
         block.body.append(["update", r, self.operand(cache, block), self.operand(rows, block)])
         return Value(cache.kind, r)

@@ -63,7 +63,9 @@ class Site:
         wanted = dtype or self.dtype
         if isinstance(value, Expr):
             return cast(value, wanted)
-        if isinstance(value, PrimExpr) and "int" in str(value.dtype):  # a size, as the number of elements it counts
+        if isinstance(value, PrimExpr) and "int" in str(
+            value.dtype
+        ):  # a size, as the number of elements it counts
             return cast(R.ndarray_size(full(0, (value,), "int8"), "int64"), wanted)
         if not isinstance(value, (bool, int, float)):
             raise Refusal(f"a number that depends on sizes ({value}) is used as a value")
