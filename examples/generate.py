@@ -189,7 +189,7 @@ class Prefill(nn.Module):
 
 def exported(net: Any) -> Any:
     """A step of the network, whose past has a dynamic length."""
-    n = torch.export.Dim("past", min=2, max=1 << 16)
+    n = torch.export.Dim.AUTO
     shapes = (None, [({2: n}, {2: n}) for _ in net.blocks])
     return torch.export.export(
         net, (torch.zeros(1, 1, dtype=torch.int64), past_of(net, 8)), dynamic_shapes=shapes

@@ -164,3 +164,29 @@ def test_a_network_of_torch() -> None:
             torch.testing.assert_close(decoder(ids), want, rtol=1e-4, atol=1e-5)
             ids = want.argmax(-1, keepdim=True)
     np.testing.assert_allclose(decoder.cache("past_1"), past[1].numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_network_of_onnx(rng: Any) -> None:
+    onnx = pytest.importorskip("onnx")
+    make, kind = onnx.helper.make_tensor_value_info, onnx.TensorProto.FLOAT
+    nodes = [
+        onnx.helper.make_node("Concat", ["past", "k"], ["present"], axis=2),
+        onnx.helper.make_node("Transpose", ["present"], ["turned"], perm=[0, 1, 3, 2]),
+        onnx.helper.make_node("MatMul", ["q", "turned"], ["scores"]),
+    ]
+    one = [make(name, kind, [1, 2, 1, 4]) for name in "qk"]
+    graph = onnx.helper.make_graph(
+        nodes,
+        "step",
+        [*one, make("past", kind, [1, 2, "n", 4])],
+        [make("scores", kind, [1, 2, 1, "all"]), make("present", kind, [1, 2, "all", 4])],
+    )
+    decoder = Decoder(onnx.helper.make_model(graph), max_length=8)
+    assert [c.result for c in decoder.caches] == ["present"]
+    keys = rng.standard_normal((1, 2, 3, 4)).astype("float32")
+    decoder.start({"past": keys})
+    q, k = (rng.standard_normal((1, 2, 1, 4)).astype("float32") for _ in "qk")
+    keys = np.concatenate([keys, k], 2)
+    np.testing.assert_allclose(decoder(q=q, k=k), q @ keys.transpose(0, 1, 3, 2), rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(decoder.cache("past"), keys)

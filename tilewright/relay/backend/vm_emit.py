@@ -608,7 +608,7 @@ class FunctionBuilder:
     def kernel(self, e: Call, block: _Block) -> Value:
         args = [self.value(a, block) for a in e.args]
         if self.updates_argument(e):
-            return self.updated(*args, block=block)
+            return self.updated(args[0], args[1], block)
         kinds = [replaced(a.kind, block.equal) if block.equal else a.kind for a in args]
         leaves = [x for a in args for x in self.leaves(a, block)]
         place = leaves, [t for k in kinds for t in tensor_fields(k)]

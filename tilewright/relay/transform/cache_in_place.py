@@ -45,7 +45,7 @@ def caches_in_place(func: Function) -> tuple[Function, list[Cache]]:
     Its rows are contiguous, so that the first rows of a larger array can be passed.
     Needs: types. Gives: types.
     """
-    results = list(func.body.fields) if isinstance(func.body, Tuple) else [func.body]
+    results: list[Any] = list(func.body.fields) if isinstance(func.body, Tuple) else [func.body]
     names = output_names(func, len(results))
     found = {i: e for i, e in enumerate(results) if _is_extended(e, func.params)}
     if not found:
@@ -57,7 +57,9 @@ def caches_in_place(func: Function) -> tuple[Function, list[Cache]]:
         size, more = past.checked_type.shape[at], new.checked_type.shape[at]
         if sizes.setdefault(size, more) != more:
             raise BuildError(f"caches of {size} rows grow by {sizes[size]} and by {more} rows")
-    whole = {n: SizeVar(f"{n.name}_{m}", n.dtype) for n, m in sizes.items()}
+    # Caches that grow by as many rows have as many, even where the model gives their lengths different names.
+    totals: dict[Any, SizeVar] = {}
+    whole = {n: totals.setdefault(m, SizeVar(f"{n.name}_{m}", n.dtype)) for n, m in sizes.items()}
     caches = []
     for i, e in found.items():
         past, at = e.args[0].fields[0], axis_of(e.attrs.axis, len(e.checked_type.shape))
@@ -122,7 +124,8 @@ class _InPlace(ExprMutator):
         if call not in self.caches:
             return super().visit_call(call)
         cache, _ = self.caches[call]
-        past, new = call.args[0].fields
+        joined: Any = call.args[0]
+        past, new = joined.fields
         rows = R.transpose(self.visit(new), cache.order)
         back = [cache.order.index(d) for d in range(len(cache.order))]
         return R.transpose(R.nn.cache_update(self.params[past], rows), back)
