@@ -15,6 +15,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 SHORTER = {
     "accelerator": ["--layers", "C11", "--size", "32", "--widths", "16,32", "--out", "pictures"],
     "auto_schedule": ["--size", "64", "--pixels", "14", "--rounds", "1"],
+    "generate": ["--width", "64", "--layers", "2", "--vocabulary", "64", "--tokens", "6", "--prompt", "5"],
     "matmul": ["--size", "64", "--rounds", "1"],
     "read_text": ["--rounds", "1"],
     "train": ["--steps", "12"],
@@ -24,6 +25,12 @@ PROMISES = {
     "auto_schedule": ["register tile", "64 × 64 × 64", "winograd", "it computes what NumPy does"],
     "custom_pass": ["doubling_as_addition", "<-- changed", "and it computes what it should"],
     "deploy_c": ["int32_t saxpy(float a,", "from C, with 2 threads: z[0] = 0.5", "loaded by Python: Module("],
+    "generate": [
+        "a network like GPT: ",
+        "a network like Llama: ",
+        "the tokens of PyTorch are the same",
+        "tokens/s",
+    ],
     "gpu_schedules": ["convolution  ", "2 barriers", "C_local["],
     "gpu_tensor_cores": ["T_matmul_NT: tensor cores", "lines of CUDA"],
     "matmul": ["64 × 64 × 64", "registers", "NumPy"],
@@ -59,6 +66,8 @@ QUICK = {"vector_add"}
 def test_example_runs(name: str, tmp_path: Path) -> None:
     if name == "deploy_c":
         needs.skip_without("linker")
+    if name == "generate":
+        pytest.importorskip("torch")
     if name == "read_text":
         pytest.importorskip("PIL")
         pytest.importorskip("onnxruntime")

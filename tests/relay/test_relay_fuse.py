@@ -69,6 +69,24 @@ def test_what_is_before_a_convolution_stays_outside() -> None:
     assert groups(made) == [["exp"], ["nn.conv2d"]]
 
 
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_product_with_one_row_reads_a_matrix_where_it_is(rows: int) -> None:
+    x, keys = var("x", (4, rows, 8)), var("keys", (5, 4, 8))
+    product = relay.nn.batch_matmul(x, relay.reshape(relay.transpose(keys, (1, 0, 2)), (4, 5, 8)))
+    apart = groups(fuse(relay.Function([x, keys], relay.nn.relu(product))))
+    if rows == 1:  # as attention in decoding: each key is read once
+        assert apart == [["transpose", "reshape", "nn.batch_matmul", "nn.relu"]]
+    else:  # each is read for every row: it is transposed once
+        assert apart == [["transpose", "reshape"], ["nn.batch_matmul", "nn.relu"]]
+
+
+def test_a_matrix_with_another_use_is_not_computed_in_a_product() -> None:
+    x, keys = var("x", (4, 1, 8)), var("keys", (5, 4, 8))
+    moved = relay.transpose(keys, (1, 0, 2))
+    body = relay.Tuple([relay.nn.batch_matmul(x, moved), moved])
+    assert groups(fuse(relay.Function([x, keys], body))) == [["transpose"], ["nn.batch_matmul"]]
+
+
 def test_a_diamond_is_one_kernel() -> None:
     x = var("x")
     a = relay.exp(x)

@@ -145,6 +145,32 @@ def test_refusals(build: Any, reason: str) -> None:
     assert reason in str(caught.value)
 
 
+def test_grouped_matmul(run_graph: Any, rng: Any) -> None:
+    data, weights = (rng.standard_normal(s).astype("float32") for s in ((5, 4), (3, 4, 6)))
+    x, w = relay.var("x", shape=data.shape), relay.var("w", shape=weights.shape)
+    ends = relay.var("ends", shape=(3,), dtype="int32")
+    made = run_graph(
+        relay.nn.grouped_matmul(x, w, ends), x=data, w=weights, ends=np.array([1, 1, 4], "int32")
+    )
+    want = np.concatenate([data[:1] @ weights[0], data[1:4] @ weights[2], np.zeros((1, 6), "float32")])
+    np.testing.assert_allclose(made, want, rtol=1e-4, atol=1e-5)
+    with pytest.raises(relay.RelayTypeError, match="weight has 3 groups"):
+        run_infer_type(relay.nn.grouped_matmul(x, w, relay.var("ends", shape=(2,), dtype="int32")))
+    with pytest.raises(relay.RelayTypeError, match="offsets: must hold integers"):
+        run_infer_type(relay.nn.grouped_matmul(x, w, relay.var("ends", shape=(3,))))
+
+
+def test_cache_update(run_graph: Any, rng: Any) -> None:
+    held, new = (rng.standard_normal(s).astype("float32") for s in ((5, 2, 3), (2, 2, 3)))
+    cache, rows = relay.var("cache", shape=held.shape), relay.var("rows", shape=new.shape)
+    made = run_graph(relay.nn.cache_update(cache, rows), cache=held, rows=new)
+    np.testing.assert_array_equal(made, np.concatenate([held[:3], new]))
+    with pytest.raises(relay.RelayTypeError, match="rows: has 5 rows and the cache 2"):
+        run_infer_type(relay.nn.cache_update(rows, cache))
+    with pytest.raises(relay.RelayTypeError, match="the rows of the cache are"):
+        run_infer_type(relay.nn.cache_update(cache, relay.var("rows", shape=(1, 2, 4))))
+
+
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_rotary_embedding(run_graph: Any, rng: Any, interleaved: bool) -> None:
     x = rng.standard_normal((2, 3, 4, 10)).astype("float32")

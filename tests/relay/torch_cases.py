@@ -228,6 +228,8 @@ def _reduction() -> list[Any]:
         ("trace", torch.trace, x[0]),
         ("cosine_similarity", lambda v, w: F.cosine_similarity(v, w, 1), x, x.flip(2)),
         ("pairwise_distance", F.pairwise_distance, x[0], x[1]),
+        ("histc", lambda v: torch.histc(v, 5, -1.0, 1.0), x),
+        ("histc of its range", lambda v: (torch.histc(v, 4), torch.histc(torch.ones_like(v), 3)), x),
         ("cdist", torch.cdist, x, x.flip(1)),
         ("cdist 1", lambda v, w: torch.cdist(v, w, 1), x, x.flip(1)),
         ("mse", F.mse_loss, x, x.flip(0)),

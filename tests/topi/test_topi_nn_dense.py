@@ -91,6 +91,17 @@ def test_batch_matmul_of_bytes_transposes_the_second(check) -> None:
     check(topi.nn.batch_matmul(ta, tb, out_dtype="int32"), {ta: a, tb: b}, wanted)
 
 
+@pytest.mark.parametrize("offsets", [[2, 2, 7], [0, 5, 6], [0, 0, 0]])
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_grouped_matmul(check, offsets, dtype) -> None:
+    x, w, ends = draw((7, 6)), draw((3, 6, 5)), np.array(offsets, dtype)
+    wanted = np.zeros((7, 5), "float32")
+    for group, (start, end) in enumerate(zip([0, *offsets], offsets)):
+        wanted[start:end] = x[start:end] @ w[group]
+    tx, tw, to = tensor(x, "x"), tensor(w, "w"), tensor(ends, "ends")
+    check(topi.nn.grouped_matmul(tx, tw, to), {tx: x, tw: w, to: ends}, wanted, 1e-4, 1e-4)
+
+
 def test_dense_pack(check) -> None:
     x, w = draw((3, 5)), draw((8, 5))
     packed = np.ascontiguousarray(w.reshape(2, 4, 5).transpose(0, 2, 1))
@@ -155,6 +166,14 @@ def test_symbolic_sizes() -> None:
         (
             lambda t, u: topi.nn.batch_matmul(te.placeholder((2, 3, 4)), te.placeholder((3, 5, 4))),
             "the batches 2 and 3 differ",
+        ),
+        (
+            lambda t, u: topi.nn.grouped_matmul(t, te.placeholder((2, 3, 4)), te.placeholder((3,), "int32")),
+            "offsets has 3 elements and weight 2 groups",
+        ),
+        (
+            lambda t, u: topi.nn.grouped_matmul(t, te.placeholder((2, 3, 4)), te.placeholder((2,))),
+            "offsets is of float32 and must be of int32 or int64",
         ),
         (lambda t, u: topi.nn.bias_add(t, te.placeholder((2,))), "bias has 2 elements and dimension 1"),
         (lambda t, u: topi.nn.fifo_buffer(t, u, 0), "dimension 1 of data is 3 and that of buffer is 2"),

@@ -326,7 +326,7 @@ class VirtualMachine:
             Tail=Tail, truth=ctypes.c_uint8.from_address, shapes=_shapes, differ=_differ, small=_small,
             negative=_negative, no_case=_no_case, no_clause=_no_clause, Data=Data, Cell=Cell,
             too_large=_too_large, fits=_fits, misfit=_misfit, prod=math.prod,
-            open_kernel=self._open, missing=_missing, **self._noted(),
+            open_kernel=self._open, missing=_missing, update=_update, **self._noted(),
         )  # fmt: skip
         exec(compile(self.source, "<virtual machine>", "exec"), scope)
         self._program = exe.program
@@ -567,6 +567,20 @@ def _shapes(name: str, attrs: dict[str, Any], tensors: tuple[Tensor, ...], count
     if sizes and not 0 <= min(sizes) <= max(sizes) < LARGEST:
         _negative(min(sizes) if min(sizes) < 0 else max(sizes))
     return sizes
+
+
+def _update(cache: Tensor, rows: Tensor) -> None:
+    """Overwrite the last elements of an argument with those of another tensor."""
+    address, shape, dtype, owner = cache
+    value = owner[0] if owner.__class__ is tuple else None  # the caller's array, which was not copied
+    if value is None or (isinstance(value, np.ndarray) and not value.flags.writeable):
+        raise ArgumentValueError(
+            f"a KV cache of shape {shape} is written in place: it must be a contiguous array that may be written"
+        )
+    size, new = (math.prod(s) * ELEMENTS[dtype].itemsize for s in (shape, rows[1]))
+    if rows[2] != dtype or new > size:
+        raise TVMError(f"a KV cache of {dtype} and shape {shape} cannot take rows of {rows[2]}: {rows[1]}")
+    ctypes.memmove(address + size - new, rows[0], new)
 
 
 def _missing(number: int) -> NoReturn:

@@ -12,6 +12,7 @@ library's metadata.
     ["shapes", [s, …], name, attrs, xs]  sizes that depend on values, from a shape function
     ["switch", [[pairs, block], …], text] the first block whose pairs of dimensions are equal
     ["view", r, x, dims]                 the same memory under another shape
+    ["update", r, x, y]                  an argument of the caller's whose last elements are overwritten by those of y
     ["tuple", r, xs]  ["get", r, x, i]  ["move", r, x]  ["kill", [r, …]]
     ["closure", r, f, [["r", x] | ["s", dim] | ["self"], …]]
     ["call", r, f, captured, xs]  ["apply", r, x, xs]  ["recur", r, xs]      a function, a closure, itself
@@ -234,6 +235,10 @@ class _Text:
     def on_view(self, depth: int, r: int, x: int, dims: Any) -> None:
         name = operand_text(x)
         self.put(depth, f"r{r} = ({name}[0], {self.shape(dims)}, {name}[2], {name}[3])")
+
+    def on_update(self, depth: int, r: int, x: int, y: int) -> None:
+        self.put(depth, f"update({operand_text(x)}, {operand_text(y)})")
+        self.put(depth, f"r{r} = {operand_text(x)}")
 
     def on_tuple(self, depth: int, r: int, xs: Any) -> None:
         self.put(depth, f"r{r} = [{self.all(xs)}]")

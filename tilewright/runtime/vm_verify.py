@@ -527,6 +527,11 @@ class _Check:
         self.holds(state, kind, self.sizes.product(shape), test)
         self.put(state, r, self.kind(state, x) if kind is None else Tensor(kind.dtype, tuple(shape)))
 
+    def on_update(self, state: State, r: Any, x: Any, y: Any) -> None:
+        self.tensor(state, y)  # types and sizes, and whose memory it is, are checked at run time
+        self.tensor(state, x)
+        self.put(state, r, self.kind(state, x))
+
     def on_tuple(self, state: State, r: Any, xs: Any) -> None:
         self.put(state, r, Tuple(tuple(self.kind(state, x) for x in _list(xs))))
 

@@ -7,6 +7,7 @@ fn (%x: Tensor[(?, 4), float32]) { %k(%x) }      s0 = size of r0 along 0
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,7 @@ from ...ir.module import GlobalVar
 from ...runtime.shape_functions import SHAPE_FUNCTIONS
 from ...runtime.vm_code import FunctionCode
 from ..adt import Constructor, Match, PatternConstructor, PatternTuple, PatternVar, PatternWildcard
+from ..analysis.walks import use_counts
 from ..expr import (
     Call,
     Constant,
@@ -32,11 +34,13 @@ from ..expr import (
     Var,
     set_checked_type,
 )
+from ..op.attention import cache_update
 from ..op.registry import RelayOp
 from ..op.shapes import least, same_size
 from ..op.traits import traits_of
 from ..sizes import free_sizes, sizes_in
 from ..transform.fuse_ops import is_primitive
+from ..transform.rewriting import is_call
 from ..ty import Any as AnySize
 from ..ty import FuncType, TensorType, TupleType, TypeCall, substituted, tensor_fields
 from ..visitor import flow_inputs
@@ -591,12 +595,14 @@ class FunctionBuilder:
     # -- kernels -------------------------------------------------------------------------------------
     def kernel(self, e: Call, block: _Block) -> Value:
         args = [self.value(a, block) for a in e.args]
+        if self.updates_argument(e):
+            return self.updated(args[0], args[1], block)
         kinds = [replaced(a.kind, block.equal) if block.equal else a.kind for a in args]
         leaves = [x for a in args for x in self.leaves(a, block)]
         place = leaves, [t for k in kinds for t in tensor_fields(k)]
         named = {s: self.symbol(s) for s in free_sizes(e.op)}
         external = is_external(e.op)
-        often_one = [] if external else self.often_one
+        often_one = [] if external else [*dict.fromkeys(replaced(d, block.equal) for d in self.often_one)]
         site = Site(e.op, kinds, {s: v for s, v in named.items() if v is not None}, often_one)
         name = str(e.op.attrs["global_symbol"]) if external else _label(e.op)
         try:
@@ -645,6 +651,28 @@ class FunctionBuilder:
         r = self.register()
         block.body.append(["view", r, operand, [self.dim(d, block) for d in kind.shape]])
         return Value(kind, r)
+
+    def updates_argument(self, e: Call) -> bool:
+        """Whether a kernel only replaces rows of an argument of the program that has no other use."""
+        if self.outer is not None or self.name != "main":
+            return False
+        calls = [c for c in inner_order(e.op) if isinstance(c, Call)]
+        if len(calls) != 1 or not is_call(calls[0], cache_update) or calls[0].args != e.op.params:
+            return False
+        cache = e.args[0]
+        return any(cache is p for p in self.fn.params) and self.uses[cache] == 1
+
+    @functools.cached_property
+    def uses(self) -> dict[Any, int]:
+        return use_counts(self.fn.body)
+
+    def updated(self, cache: Value, rows: Value, block: _Block) -> Value:
+        """A tensor of the caller's, into which rows are written."""
+        for a, b in zip(cache.kind.shape[1:], rows.kind.shape[1:], strict=True):
+            self.check(Check(a, b), "the rows of a KV cache", block)
+        r = self.register()
+        block.body.append(["update", r, self.operand(cache, block), self.operand(rows, block)])
+        return Value(cache.kind, r)
 
     def run(
         self, e: Call, case: Case, site: _Place, outs: list[tuple[int, TensorType]], block: _Block

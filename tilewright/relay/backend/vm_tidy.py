@@ -51,6 +51,7 @@ _FIELDS = {
     "least": "d d -",
     "shapes": "Ss - - xs",
     "view": "R x ds",
+    "update": "R x x",
     "tuple": "R xs",
     "get": "R x -",
     "move": "R x",

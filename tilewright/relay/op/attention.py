@@ -6,12 +6,40 @@ from typing import Any
 
 from ..expr import Call
 from ..ty import TensorType, Type
+from .computes import topi
 from .gradients import nn as grads
 from .registry import FUSABLE, INJECTIVE, Ints, Tensor, operator, refuse
-from .shapes import broadcast, differ, floordiv, is_known, mul, need_dtype, need_rank
+from .shapes import broadcast, differ, floordiv, is_known, mul, need_dtype, need_rank, sub
 from .traits import Traits
 
-__all__ = ["rotary_embedding", "scaled_dot_product_attention"]
+__all__ = ["cache_update", "rotary_embedding", "scaled_dot_product_attention"]
+
+
+def _cache_rel(types: list[Any], attrs: Any) -> Type:
+    cache, rows = types
+    need_rank(rows, len(cache.shape), "rows")
+    need_dtype(rows, cache.dtype, "rows")
+    if not cache.shape or any(map(differ, cache.shape[1:], rows.shape[1:])):
+        raise refuse(f"is {rows} and the rows of the cache are {cache}", "rows")
+    if all(isinstance(k.shape[0], int) for k in types) and rows.shape[0] > cache.shape[0]:
+        raise refuse(f"has {rows.shape[0]} rows and the cache {cache.shape[0]}", "rows")
+    return cache
+
+
+def _cache_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
+    cache, rows = ins
+    old = sub(cache.shape[0], rows.shape[0])
+    kept = topi.strided_slice(cache, [0], [old], [1], [0])
+    return [topi.concatenate([kept, rows], 0)]
+
+
+@operator("nn.cache_update", rel=_cache_rel, compute=_cache_compute)
+def cache_update(cache: Tensor, rows: Tensor) -> Call:
+    """A KV cache whose last rows, along its first dimension, are replaced by new ones.
+
+    The virtual machine writes into the memory of the cache if that is an argument of the program with no other use:
+    the caller's array then holds the new rows.
+    """
 
 
 def _attention_rel(types: list[Any], attrs: Any) -> Type:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..expr import Call
@@ -9,11 +10,21 @@ from ..ty import TensorType, Type
 from . import layouts
 from .computes import topi
 from .gradients import product as grads
-from .registry import BROADCAST, FUSABLE, Dtype, Tensor, Tensors, operator, refuse
-from .shapes import axis_of, differ, need_dtype, need_rank, need_vectors, same_size, unify, vectors
+from .registry import BROADCAST, FUSABLE, Dtype, Place, Tensor, Tensors, operator, refuse
+from .shapes import (
+    axis_of,
+    differ,
+    need_dtype,
+    need_integers,
+    need_rank,
+    need_vectors,
+    same_size,
+    unify,
+    vectors,
+)
 from .traits import SMALL, Traits
 
-__all__ = ["batch_matmul", "bias_add", "contrib_dense_pack", "dense", "matmul"]
+__all__ = ["batch_matmul", "bias_add", "contrib_dense_pack", "dense", "grouped_matmul", "matmul"]
 
 
 def _dense_rel(types: list[Any], attrs: Any) -> Type:
@@ -102,9 +113,22 @@ def _batch_matmul_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType((batch, rows, columns), attrs.out_dtype or a.dtype)
 
 
+def _single_rows(types: Sequence[Any], attrs: Any) -> tuple[int, ...]:
+    """Matrices that are multiplied by one row each, as keys and values are when one token is decoded."""
+    a, b = types
+    rows = a.shape[2 if attrs.transpose_a else 1]
+    return (1,) if rows == 1 and not differ(a.shape[0], b.shape[0]) else ()
+
+
 @operator(
     "nn.batch_matmul",
-    traits=Traits(product=True, precision=SMALL, quantised="qnn.batch_matmul", gradient=grads.batch_matmul),
+    traits=Traits(
+        product=True,
+        precision=SMALL,
+        quantised="qnn.batch_matmul",
+        gradient=grads.batch_matmul,
+        reads_once=_single_rows,
+    ),
     rel=_batch_matmul_rel,
     compute="nn.batch_matmul",
     pattern=FUSABLE,
@@ -117,6 +141,31 @@ def batch_matmul(
     transpose_b: bool = True,
 ) -> Call:
     """The products of pairs of matrices; the second is transposed unless told otherwise."""
+
+
+def _grouped_rel(types: list[Any], attrs: Any) -> Type:
+    data, weight, offsets = types
+    need_rank(data, 2, "data")
+    need_rank(weight, 3, "weight")
+    need_rank(offsets, 1, "offsets")
+    need_integers(offsets, "offsets")
+    if differ(data.shape[1], weight.shape[1]):
+        raise refuse(f"is {weight} and data is {data}: {data.shape[1]} against {weight.shape[1]}", "weight")
+    if differ(offsets.shape[0], weight.shape[0]):
+        raise refuse(f"is {offsets} and weight has {weight.shape[0]} groups", "offsets")
+    return TensorType((data.shape[0], weight.shape[2]), attrs.out_dtype or data.dtype)
+
+
+@operator(
+    "nn.grouped_matmul",
+    traits=Traits(precision=SMALL),
+    rel=_grouped_rel,
+    compute="nn.grouped_matmul",
+    pattern=FUSABLE,
+    places=lambda types, attrs: [Place(2, "length", 0, (0,))],
+)
+def grouped_matmul(data: Tensor, weight: Tensor, offsets: Tensor, out_dtype: Dtype = "") -> Call:
+    """Each row times the weight of its group: group g ends before row `offsets[g]`; rows of no group give 0."""
 
 
 def _bias_rel(types: list[Any], attrs: Any) -> Type:

@@ -24,6 +24,9 @@ class Traits:
     view: bool = False
     # Indices of the result are split or merged to compute the index that is read (FuseOps).
     rearranges: bool = False
+    # FuseOps: (types of the arguments, attributes) -> the numbers of arguments whose elements are read at most once,
+    # which may be computed where they are read.
+    reads_once: Callable[[Sequence[Any], Any], tuple[int, ...]] | None = None
     # A product with weights, or of matrices: FoldScaleAxis, FakeQuantizationToInteger, UseTensorCores, DelayReshape.
     product: bool = False
     # Another layout (ConvertLayout): "axis" one axis that an attribute names; "attribute" an attribute `layout`;

@@ -175,13 +175,24 @@ def _reads(n: _Node) -> Iterable[tuple[Any, int]]:
         for child in expr.children():
             yield child, min(n.pattern, _INJECTIVE) if n.pattern != _OPAQUE else _OPAQUE
         return
+    once = _read_once(expr)
     for child in expr.children():
         way = n.pattern
-        if (way == _BROADCAST and child._checked_type == expr._checked_type) or (
+        if any(child is e for e in once):
+            way = _INJECTIVE
+        elif (way == _BROADCAST and child._checked_type == expr._checked_type) or (
             way == _BROADCAST and _same_shape(child._checked_type, expr._checked_type)
         ):
             way = _ELEMWISE
         yield child, way
+
+
+def _read_once(expr: Any) -> list[Any]:
+    """The operands whose elements an operator reads at most once."""
+    found = traits_of(expr).reads_once
+    if found is None or any(not isinstance(a._checked_type, TensorType) for a in expr.args):
+        return []
+    return [expr.args[i] for i in found([a._checked_type for a in expr.args], expr.attrs)]
 
 
 class _Rows(NamedTuple):
@@ -316,7 +327,12 @@ class _Groups:
         if own == to or self.pattern[to] == _TUPLE or self.held[to]:
             return
         if self.pattern[own] in (_INJECTIVE, _TUPLE) and n.path <= _INJECTIVE:
-            self.join(n, n.parent, lambda k, last: k <= _INJECTIVE or (k == _TUPLE and not last))
+            most = (
+                _FUSABLE if n.parent.pattern == _FUSABLE else _INJECTIVE
+            )  # only from operands that are read once
+            self.join(
+                n, n.parent, lambda k, last: k <= (most if last else _INJECTIVE) or (k == _TUPLE and not last)
+            )
 
     def join_fields(self, n: _Node, own: int, to: int) -> None:
         """Fuse fields of a tuple that was fused with its consumer."""

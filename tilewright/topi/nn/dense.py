@@ -13,6 +13,7 @@ from ..reduction import accumulator
 from ..utils import (
     broadcast_indices,
     broadcast_shape,
+    clamped,
     dtype_of,
     fail,
     get_const_tuple,
@@ -34,6 +35,7 @@ __all__ = [
     "dense_pack",
     "fifo_buffer",
     "flatten",
+    "grouped_matmul",
     "matmul",
 ]
 
@@ -197,6 +199,49 @@ def batch_matmul(
 
     form = f"{'T' if transpose_a else 'N'}{'T' if transpose_b else 'N'}"
     return _finished(what, te.compute(shape, element, f"T_batch_matmul_{form}", "batch_matmul"), None, kind)
+
+
+def grouped_matmul(
+    data: te.Tensor, weight: te.Tensor, offsets: te.Tensor, out_dtype: str | None = None
+) -> te.Tensor:
+    """The product of each row of a matrix with the weight of its group, as a mixture of experts computes it.
+
+    The rows of a group are neighbours: group g has the rows from `offsets[g - 1]` (0 for the first) to `offsets[g]`,
+    which do not decrease. Rows from the last offset on are in no group, and their results are 0.
+
+        out[i, j] = sum(data[i, k] * weight[group(i), k, j] for k)
+    """
+    what = "nn.grouped_matmul"
+    x, w = _check_ndim(what, data, "data", 2), _check_ndim(what, weight, "weight", 3)
+    ends = _check_ndim(what, offsets, "offsets", 1)
+    (rows, inner), (groups, depth, columns) = get_const_tuple(x.shape), get_const_tuple(w.shape)
+    _check_inner(what, x, w, inner, depth)
+    if not same_size(ends.shape[0], groups):
+        raise fail(what, f"offsets has {ends.shape[0]} elements and weight {groups} groups")
+    if ends.dtype not in ("int32", "int64"):
+        raise fail(what, f"offsets is of {ends.dtype} and must be of int32 or int64")
+    kind = dtype_of(what, x.dtype if out_dtype is None else out_dtype)
+    held, k, g = accumulator(kind), te.reduce_axis((0, inner), "k"), te.reduce_axis((0, groups), "g")
+
+    def before(i: Any) -> Any:
+        """The number of groups that end at row i or before it."""
+        ended = ops.less_equal(ends(g.var), ops.cast(ends.dtype, i))
+        return te.sum(ops.cast("int32", ended), axis=g)
+
+    group = te.compute((rows,), before, "T_group")
+
+    def element(i: Any, j: Any) -> Any:
+        mine = clamped(group(i), groups)
+        return te.sum(ops.mul(ops.cast(held, x(i, k.var)), ops.cast(held, w(mine, k.var, j))), axis=k)
+
+    made = te.compute((rows, columns), element, "T_grouped_matmul", "grouped_matmul")
+
+    def inside(i: Any, j: Any) -> Any:
+        return ops.if_then_else(ops.less(group(i), groups), made(i, j), te.const(0, made.dtype))
+
+    return _finished(
+        what, injective(what, made.shape, inside, _tag.INJECTIVE, "T_grouped_matmul_rows"), None, kind
+    )
 
 
 def bias_add(data: te.Tensor, bias: te.Tensor, axis: int = 1) -> te.Tensor:

@@ -77,6 +77,29 @@ def bilinear(n: Site, input1: Expr, input2: Expr, weight: Expr, bias: Expr | Non
     return reshape(made, n.shape)
 
 
+# ---------------------------------------------------------------------------- mixtures of experts
+@aten("transformers::grouped_mm_fallback")
+def grouped_mm_fallback(n: Site, x: Expr, weight: Expr, offs: Expr) -> Expr:
+    """The custom operator for experts that `transformers` registers."""
+    return NN.grouped_matmul(x, weight, offs)
+
+
+@aten("_grouped_mm", "grouped_mm")
+def grouped_mm(
+    n: Site, x: Expr, mat2: Expr, offs: Expr | None = None, bias: Expr | None = None, out_dtype: Any = None
+) -> Expr:
+    if bias is not None:
+        raise Refusal("a bias is not supported; add it to the result")
+    if offs is None and (rank(x), rank(mat2)) == (3, 3):
+        return NN.batch_matmul(x, mat2, transpose_b=False)
+    if offs is None or (rank(x), rank(mat2)) != (2, 3):
+        raise Refusal(
+            f"groups are of rows of a matrix, with a weight each (2 and 3 dimensions), not of operands with {rank(x)} "
+            f"and {rank(mat2)} dimensions"
+        )
+    return NN.grouped_matmul(x, mat2, offs)
+
+
 @aten("onnx::RotaryEmbedding")
 def rotary_embedding(
     n: Site,

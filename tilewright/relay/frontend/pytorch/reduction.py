@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ...expr import Expr
-from .build import R, cast, dtype_of, full, is_float, literal, rank, reshape, shape_of, sizes_of
+from ...op.shapes import product
+from .build import R, cast, constant, dtype_of, full, is_float, literal, rank, reshape, shape_of, sizes_of
 from .table import Refusal, Site, aten, rows
 
 
@@ -45,6 +48,25 @@ def amax(n: Site, x: Expr, dim: Any = None, keepdim: bool = False) -> Expr:
 @aten("amin", "min")
 def amin(n: Site, x: Expr, dim: Any = None, keepdim: bool = False) -> Expr:
     return _over(R.min, _comparable(x), dim, keepdim)
+
+
+@aten("histc")
+def histc(n: Site, x: Expr, bins: int = 100, min: Any = 0, max: Any = 0) -> Expr:
+    """How many elements are in each of `bins` equal parts of a range; without a range, of the range of the elements."""
+    flat = reshape(x, (product(shape_of(x)),))
+    if min == max:
+        low, high = R.min(flat), R.max(flat)
+        same = R.equal(low, high)
+        one = literal(1, n.dtype)
+        low, high = R.where(same, R.subtract(low, one), low), R.where(same, R.add(high, one), high)
+    else:
+        low, high = literal(min, n.dtype), literal(max, n.dtype)
+    part = R.divide(R.multiply(R.subtract(flat, low), literal(bins, n.dtype)), R.subtract(high, low))
+    place = R.minimum(cast(part, "int32"), literal(bins - 1, "int32"))  # the last part includes its end
+    inside = R.logical_and(R.greater_equal(flat, low), R.less_equal(flat, high))
+    place = R.where(inside, place, literal(-1, "int32"))
+    hit = R.equal(R.expand_dims(place, 0), constant(np.arange(bins, dtype="int32")[:, None]))
+    return R.sum(cast(hit, n.dtype), [1], False)
 
 
 def _comparable(x: Expr) -> Expr:
@@ -142,8 +164,12 @@ def topk(n: Site, x: Expr, k: int, dim: int = -1, largest: bool = True, sorted: 
 def sort(n: Site, x: Expr, dim: int = -1, descending: bool = False) -> Any:
     if not rank(x):
         return [x, literal(0, "int64")]
-    size = sizes_of(x, "sorting")[dim]
-    return R.topk(x, size, dim % rank(x), "both", not descending, "int32")
+    at = dim % rank(x)
+    size = shape_of(x)[at]
+    if isinstance(size, int):
+        return R.topk(x, size, at, "both", not descending, "int32")
+    order = R.argsort(x, at, not descending, "int32")
+    return [R.gather(x, at, order, negative=False), order]
 
 
 @aten("argsort")

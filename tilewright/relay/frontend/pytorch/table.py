@@ -6,11 +6,12 @@
 
     rows({"relu6": lambda n, x: R.clip(x, 0.0, 6.0)})      # the same for a converter that is one expression
 
-Names are those of ATen: `"max"` is every form of an operator that has no row of its own, `"max.dim"` one form. The
-parameters after `n` are those of ATen's signature that the converter wants, by name (`self` and `input` are `x`):
-tensors come as expressions, lists as lists, element types by their names. An argument that a converter does not take
-must have its default value. The converter returns an expression, or a list of them for several results (None for an
-unsupported one). `n` has the types of the results in torch; the importer converts to them.
+Names are those of ATen: `"max"` is every form of an operator that has no row of its own, `"max.dim"` one form. An
+operator of another namespace has its whole name: `"onnx::RotaryEmbedding"`. The parameters after `n` are those of
+the operator's signature that the converter wants, by name (`self` and `input` are `x`): tensors come as
+expressions, lists as lists, element types by their names. An argument that a converter does not take must have its
+default value. The converter returns an expression, or a list of them for several results (None for an unsupported
+one). `n` has the types of the results in torch; the importer converts to them.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ....ir.expr import PrimExpr
 from ...expr import Expr
 from ...ty import TensorType
 from ..common.build import Refusal as Refusal
-from .build import cast, dtype_name, dtype_of, literal, rank, torch_dtype
+from .build import R, cast, dtype_name, dtype_of, full, literal, rank, torch_dtype
 
 # Arguments about memory layout, devices or accuracy, which do not matter here.
 _IRRELEVANT = frozenset(
@@ -61,6 +63,10 @@ class Site:
         wanted = dtype or self.dtype
         if isinstance(value, Expr):
             return cast(value, wanted)
+        if isinstance(value, PrimExpr) and "int" in str(
+            value.dtype
+        ):  # a size, as the number of elements it counts
+            return cast(R.ndarray_size(full(0, (value,), "int8"), "int64"), wanted)
         if not isinstance(value, (bool, int, float)):
             raise Refusal(f"a number that depends on sizes ({value}) is used as a value")
         return literal(value, wanted)
@@ -136,8 +142,6 @@ def rows(converters: Mapping[str, Callable[..., Any]]) -> None:
 def find(target: Any) -> Row | None:
     """The converter of an overload of an operator."""
     space, _, packet = getattr(getattr(target, "_schema", None), "name", "").partition("::")
-    if space == "onnx":  # those of `torch.onnx.ops`
-        return CONVERTERS.get(f"onnx::{packet}")
-    if space != "aten":
-        return None
+    if space != "aten":  # those of `torch.onnx.ops`, or that a package registers with torch.library
+        return CONVERTERS.get(f"{space}::{packet}")
     return CONVERTERS.get(f"{packet}.{target._overloadname}") or CONVERTERS.get(packet)
