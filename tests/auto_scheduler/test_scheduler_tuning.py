@@ -278,9 +278,9 @@ def test_states_by_hand_are_built_and_run() -> None:
     C = task.compute_dag.tensors[2]
     good, bad = task.compute_dag.get_init_state(), task.compute_dag.get_init_state()
     good.vectorize(C, good.split(C, good[C].iters[1], [8])[1])
-    bad.vectorize(C, bad[C].iters[2])  # lanes of a sum
     inputs = [auto_scheduler.MeasureInput(task, good)]
     with pytest.raises(tvm.TVMError, match="vectorize"):
+        bad.vectorize(C, bad[C].iters[2])  # lanes of a sum
         auto_scheduler.MeasureInput(task, bad).candidate  # noqa: B018 - it is scheduled when it is asked for
     built = auto_scheduler.LocalBuilder().build(inputs)
     assert [b.error_no for b in built] == [0] and built[0].time_cost > 0

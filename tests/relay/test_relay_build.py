@@ -127,7 +127,7 @@ def test_equal_kernels_are_compiled_once(monkeypatch: pytest.MonkeyPatch, rng: n
 
 @pytest.mark.slow
 def test_kernels_compiled_in_processes(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
-    monkeypatch.setattr(te_compiler, "_cores", lambda: 2)
+    monkeypatch.setattr(te_compiler, "usable_cpus", lambda: 2)
     monkeypatch.setattr(te_compiler, "_FEW", 1)
     x = y = relay.var("x", shape=(4, 16))
     for i in range(4):

@@ -17,11 +17,11 @@ import pytest
 import tilewright as tvm
 from tilewright import relay, te, tvmc
 from tilewright.contrib import graph_executor
+from tilewright.runtime import archive
 from tilewright.runtime.device_module import DeviceModule
 from tilewright.runtime.errors import LoadError
 from tilewright.runtime.link import find_cc
 from tilewright.runtime.seal import MARK, check_seal, seal, sealed
-from tilewright.tvmc import archive
 
 SEAL = len(sealed(b""))
 
@@ -192,7 +192,7 @@ def test_deep_json_is_refused_everywhere(files: Path, tmp_path: Path) -> None:
         Executable.load_exec(b"TWVM\1\0\0\0" + struct.pack("<Q", len(DEEP)) + DEEP, library)
     model = tvmc.TVMCPackage(files / "package.tar")
     with pytest.raises(tvm.TVMError, match=r"not the JSON of a compiled model: .*nested more"):
-        graph_executor.create(DEEP.decode(), model._library(), tvm.cpu())
+        graph_executor.create(DEEP.decode(), model.inner.library(), tvm.cpu())
     path = tmp_path / "package.tar"
     with tarfile.open(path, "w") as tar:
         entry = tarfile.TarInfo("metadata.json")

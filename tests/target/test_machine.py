@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.ir.errors import TargetError
+from tilewright.runtime import host as runtime_host
 from tilewright.target import CacheSizes, Target, codegen, host, machine
 from tilewright.target.cpu_fit import FIT, FITTED
 from tilewright.target.cpus import _SAME, _TABLE, architecture_of_cpu, architecture_of_triple, cpu_named
@@ -27,7 +28,8 @@ def test_host_features_come_with_the_name() -> None:
 def test_a_machine_that_hides_features(monkeypatch: pytest.MonkeyPatch) -> None:
     """A virtual machine that says znver4 and has no AVX-512: the name alone would be illegal."""
     features = {"avx2": True, "avx": True, "fma": True, "avx512f": False, "sse2": True}
-    monkeypatch.setattr(host, "feature_map", lambda: features)
+    for module in (host, runtime_host):
+        monkeypatch.setattr(module, "feature_map", lambda: features)
     said, have = host.host_feature_string.__wrapped__, host.host_features.__wrapped__
     for module in (host, machine):
         monkeypatch.setattr(module, "host_cpu_name", lambda: "znver4")

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from .. import op as R
 from ..expr import Call, Function
 from ..op.registry import OpPattern, RelayOp
 from ..op.shapes import mul, same_size
 from ..sizes import free_sizes, sizes_in
+from ..transform.rewriting import is_call
 from ..ty import TensorType, TupleType, tensor_fields
 from .lower import inner_order
-
-_POOLS = ("nn.global_avg_pool2d", "nn.global_max_pool2d")
 
 
 class Plane:
@@ -84,13 +84,13 @@ def _keeps_pixels(call: Call, plane: Plane) -> bool:
         return not sizes_in(kind)
     if not isinstance(op, RelayOp):
         return False
-    if op.name == "nn.conv2d":
+    if is_call(call, R.nn.conv2d):
         return planes == [True, False] and plane.of(kind) and _is_pixelwise(call)
-    if op.name in _POOLS:
+    if is_call(call, R.nn.global_avg_pool2d) or is_call(call, R.nn.global_max_pool2d):
         return str(call.attrs["layout"]) == "NCHW"
-    if op.name == "concatenate":
+    if is_call(call, R.concatenate):
         return all(planes) and plane.of(kind) and int(call.attrs["axis"]) % 4 < 2
-    if op.name == "nn.bias_add":
+    if is_call(call, R.nn.bias_add):
         return planes[0] and int(call.attrs["axis"]) % 4 == 1
     if op.pattern > OpPattern.BROADCAST:
         return False
