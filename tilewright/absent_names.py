@@ -377,7 +377,7 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "testing",
-        "ErrorTest FrontendTestModule device_test echo identity_cpp nop object_use_count run_check_signal "
+        "ErrorTest FrontendTestModule identity_cpp object_use_count run_check_signal "
         "test_check_eq_callback test_raise_error_callback test_wrap_callback",
         "values do not cross a border to C++ when functions are called",
         "leave the call out",

@@ -196,65 +196,10 @@ def test_gradients_are_left_to_torch(fresh: None) -> None:
     assert own.weight.grad is not None
 
 
-def test_unknown_options_are_refused(fresh: None) -> None:
-    with pytest.raises(Exception, match="there is no option 'speed'; known are target, dtype"):
-        torch.compile(lambda x: x + 1, backend=backend, options={"speed": 1})(images(2))
-
-
-# ---------------------------------------------------------------------------- mixtures of experts
-class Experts(torch.nn.Module):
-    """Each row goes to the two experts with the greatest scores: rows sorted by expert, products by group."""
-
-    def __init__(self, product: Any) -> None:
-        super().__init__()
-        generator = torch.Generator().manual_seed(2)
-        self.product, self.route = product, torch.nn.Linear(8, 4, bias=False)
-        self.weight = torch.nn.Parameter(torch.randn(4, 16, 8, generator=generator))
-
-    def forward(self, x: Any) -> Any:
-        scores, chosen = torch.topk(torch.softmax(self.route(x), -1), 2, -1)
-        order = torch.argsort(chosen.reshape(-1))
-        experts = chosen.reshape(-1)[order]
-        ends = torch.histc(experts.float(), bins=4, min=0, max=3).cumsum(0).to(torch.int32)
-        made = self.product(x.repeat_interleave(2, 0)[order], self.weight.transpose(1, 2), ends)
-        return (made[torch.argsort(order)] * scores.reshape(-1, 1)).reshape(-1, 2, 16).sum(1)
-
-
-@pytest.fixture
-def grouped_mm_fallback() -> Any:
-    """The operator as `transformers` registers it; if that is imported, its own."""
-    if not hasattr(torch.ops.transformers, "grouped_mm_fallback"):
-        library = torch.library.Library("transformers", "FRAGMENT")
-        library.define("grouped_mm_fallback(Tensor input, Tensor weight, Tensor offs) -> Tensor")
-        library.impl(
-            "grouped_mm_fallback", lambda x, w, ends: torch.nn.functional.grouped_mm(x, w, offs=ends), "CPU"
-        )
-        library.impl("grouped_mm_fallback", lambda x, w, ends: x.new_empty(x.shape[0], w.shape[2]), "Meta")
-        yield torch.ops.transformers.grouped_mm_fallback
-        library._destroy()
-    else:
-        yield torch.ops.transformers.grouped_mm_fallback
-
-
-def test_mixture_of_experts(grouped_mm_fallback: Any) -> None:
-    def narrow(x: Any, w: Any, ends: Any) -> Any:  # torch exports its own operator for this type alone
-        return torch.nn.functional.grouped_mm(x.bfloat16(), w.bfloat16(), offs=ends).float()
-
-    x = torch.randn(9, 8, generator=torch.Generator().manual_seed(3))
-    with torch.no_grad():
-        net = Experts(grouped_mm_fallback).eval()
-        close(tilewright.compile(net, x)(x), net(x))
-        net = Experts(narrow).eval()
-        torch.testing.assert_close(tilewright.compile(net, x)(x), net(x), rtol=2e-2, atol=2e-2)
-
-
-def test_sorting_along_a_dynamic_size() -> None:
-    class Sorted(torch.nn.Module):
-        def forward(self, x: Any) -> Any:
-            return torch.sort(x, descending=True)
-
-    made = tilewright.compile(Sorted(), torch.randn(2, 5), dynamic=True)
-    for shape in ((2, 5), (3, 40)):
-        x = torch.randn(*shape)
-        for found, wanted in zip(made(x), torch.sort(x, descending=True), strict=True):
-            assert torch.equal(found, wanted)
+def test_unknown_options_are_refused() -> None:
+    # Not by way of torch.compile: torch 2.13 leaves its frame evaluator installed where a backend raises.
+    graph = torch.fx.symbolic_trace(lambda x: x + 1)
+    with pytest.raises(ValueError, match="there is no option 'speed'; known are target, dtype"):
+        backend(graph, [images(2)], options={"speed": 1})
+    with pytest.raises(ValueError, match=r"mode='fast'.*there is one mode"):
+        backend(graph, [images(2)], mode="fast")

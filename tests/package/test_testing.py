@@ -141,3 +141,14 @@ def test_a_file_of_tests_runs_itself(tmp_path: Path) -> None:
 def test_parameters_must_be_of_one_length() -> None:
     with pytest.raises(ValueError, match="tuples of the same length"):
         tvm.testing.parameters((1, 2), (3,))
+
+
+def test_calls_that_give_their_arguments_back() -> None:
+    import numpy as np
+
+    from tilewright import testing
+
+    assert testing.echo(np.int64((1 << 63) - 1)) == (1 << 63) - 1 and testing.nop(1, "a") is None
+    assert testing.device_test(tilewright.opencl(3), 4, 3) == tilewright.opencl(3)
+    with pytest.raises(ValueError, match="is not device 2 of type 4"):
+        testing.device_test(tilewright.opencl(3), 4, 2)

@@ -6,10 +6,21 @@ import sys
 from ..absent import attributes
 from . import targets
 from .arrays import assert_allclose, check_numerical_grads
+from .calls import device_test, echo, nop
 from .parameters import fixture, main, parameter, parameters
 from .targets import *
 
-__all__ = ["assert_allclose", "check_numerical_grads", "fixture", "main", "parameter", "parameters"]
+__all__ = [
+    "assert_allclose",
+    "check_numerical_grads",
+    "device_test",
+    "echo",
+    "fixture",
+    "main",
+    "nop",
+    "parameter",
+    "parameters",
+]
 __all__ += targets.__all__
 
 utils = sys.modules[__name__]  # the classic module of these names, which programs use without importing it
