@@ -51,8 +51,7 @@ def compiled(
         def save_program(path: Path) -> None:
             save(path, program, about_program(program, name, target))
 
-        runner = VirtualMachine(program, cpu(0))
-        return CompiledModel(runner, name, str(target), form, save_program, explain)
+        return CompiledModel(VirtualMachine(program, cpu(0)), name, str(target), form, save_program, explain)
     context = PassContext.current()
     with PassContext(context.opt_level, config={**context.config, "relay.backend.tiers": early != 0}):
         lib = build(mod, target, params=params)
