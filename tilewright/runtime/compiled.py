@@ -93,10 +93,12 @@ class CompiledModel:
         save: Callable[[Path], None] | None = None,
         explain: Callable[[], str] | None = None,
         early: int | None = 0,
+        package: Package | None = None,
     ) -> None:
         self.runner, self.name, self.target = runner, name, target
         self._form, self._save, self._explain = form, save, explain
         self._early = early  # calls that may be answered before all kernels are compiled; None for any number
+        self._package = package  # the owner of the folder with the library
         self._turn = threading.Lock()
         self.inputs: tuple[TensorSpec, ...]
         self.outputs: tuple[TensorSpec, ...]
@@ -234,14 +236,12 @@ def load(path: str | os.PathLike[str], device: Device | None = None) -> Compiled
         if to.resolve() != file.resolve():
             shutil.copyfile(file, to)
 
+    runner: Executor | VirtualMachine
     if package.executor_type == "vm":
-        made = CompiledModel(package.machine(device or cpu(0)), name, package.target, save=save)
+        runner = package.machine(device or cpu(0))
     else:
-        library = package.library()
-        runner = package.executor(device or device_of(library)).module
-        made = CompiledModel(runner, name, package.target, save=save)
-    made._package = package  # type: ignore[attr-defined]  # its folder has the library
-    return made
+        runner = package.executor(device or device_of(package.library())).module
+    return CompiledModel(runner, name, package.target, save=save, package=package)
 
 
 def device_of(library: Any) -> Device:
