@@ -27,6 +27,9 @@ WIDTH, LAYERS, HEAD, VOCABULARY = 768, 12, 64, 50257
 def work(pipe: Any, engine: str, kind: str, threads: int, longest: int) -> None:
     """The process of an engine: it answers with the seconds of one step after a past, and the likeliest token."""
     os.environ["TILEWRIGHT_NUM_THREADS"] = str(threads)
+    os.sched_setaffinity(
+        0, sorted(os.sched_getaffinity(0))[:threads]
+    )  # the number of threads of every engine
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
     import warnings
 
@@ -50,7 +53,7 @@ def work(pipe: Any, engine: str, kind: str, threads: int, longest: int) -> None:
                 return decoder
 
         elif engine == "onnxruntime":
-            _, started = generate.by_onnxruntime(net)
+            _, started = generate.by_onnxruntime(net, threads)
         else:
             _, started = generate.by_torch(net)
         pipe.send(weights)

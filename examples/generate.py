@@ -239,7 +239,7 @@ def by_tilewright(net: Any, prompt: Any, room: int) -> Any:
     return prefill, started
 
 
-def by_onnxruntime(net: Any) -> Any:
+def by_onnxruntime(net: Any, threads: int = 0) -> Any:
     """A step in onnxruntime, with the past as inputs and outputs; PyTorch reads the prompt."""
     import onnxruntime
 
@@ -257,7 +257,9 @@ def by_onnxruntime(net: Any) -> Any:
         opset_version=17,
         dynamo=False,
     )
-    session = onnxruntime.InferenceSession(file.getvalue(), providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads  # 0: as many as it thinks right
+    session = onnxruntime.InferenceSession(file.getvalue(), options, providers=["CPUExecutionProvider"])
 
     def started(past: Any) -> Step:
         held = [e.numpy() for layer in past for e in layer]
