@@ -330,32 +330,28 @@ class Normalizer(Logic):
         return e if value is e.value and body is e.body else Let(e.var, value, body)
 
     def simp_select(self, e: Any) -> PrimExpr:
-        condition = self.simp(e.condition)
-        if condition.__class__ is IntImm:
-            return self.simp(e.true_value if condition.value else e.false_value)  # type: ignore[no-any-return]
-        with nullcontext() if _reads(e.true_value) else self.assuming(condition):
-            a = self.simp(e.true_value)
-        with nullcontext() if _reads(e.false_value) else self.assuming(condition, False):
-            b = self.simp(e.false_value)
-        if same(a, b):
-            return a  # type: ignore[no-any-return]
-        if condition is e.condition and a is e.true_value and b is e.false_value:
-            return e  # type: ignore[no-any-return]
-        return Select(condition, a, b)
+        return self._simp_choice(e, (e.condition, e.true_value, e.false_value), Select, _reads)
 
     def _simp_ite(self, e: Any) -> PrimExpr:
-        condition = self.simp(e.args[0])
+        return self._simp_choice(e, e.args, if_then_else, lambda value: False)
+
+    def _simp_choice(
+        self, e: Any, parts: Any, make: Callable[..., PrimExpr], always: Callable[[Any], bool]
+    ) -> PrimExpr:
+        """A choice of two values by a condition; a value is evaluated in any case where `always` holds for it."""
+        given, yes, no = parts
+        condition = self.simp(given)
         if condition.__class__ is IntImm:
-            return self.simp(e.args[1] if condition.value else e.args[2])  # type: ignore[no-any-return]
-        with self.assuming(condition):
-            a = self.simp(e.args[1])
-        with self.assuming(condition, False):
-            b = self.simp(e.args[2])
+            return self.simp(yes if condition.value else no)  # type: ignore[no-any-return]
+        with nullcontext() if always(yes) else self.assuming(condition):
+            a = self.simp(yes)
+        with nullcontext() if always(no) else self.assuming(condition, False):
+            b = self.simp(no)
         if same(a, b):
             return a  # type: ignore[no-any-return]
-        if condition is e.args[0] and a is e.args[1] and b is e.args[2]:
+        if condition is given and a is yes and b is no:
             return e  # type: ignore[no-any-return]
-        return if_then_else(condition, a, b)
+        return make(condition, a, b)
 
     def simp_call(self, e: Any) -> PrimExpr:
         name = _callee(e)

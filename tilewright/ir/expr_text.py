@@ -30,6 +30,7 @@ from .expr import (
     PrimExpr,
     Sub,
 )
+from .node import methods_of_nodes
 
 UNARY: Final = 20
 ATOM: Final = 30
@@ -103,11 +104,7 @@ class ExprText:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        table = dict(cls._table)
-        for name, value in cls.__dict__.items():
-            if name.startswith("text_"):
-                table[name[5:]] = value
-        cls._table = table
+        cls._table = methods_of_nodes(cls, "text_")
 
     def piece(self, e: Any) -> Piece:
         """The text of `e` and its level."""

@@ -44,12 +44,6 @@ class BaseFunc(Node):
 
         return script(self, **options)
 
-    def show(self, *args: Any, **options: Any) -> None:
-        """Print the script, coloured on a terminal."""
-        from .printer import show
-
-        show(self, *args, **options)
-
     def __repr__(self) -> str:
         return self.script()
 

@@ -42,15 +42,19 @@ def _dispatch_table(cls: type) -> dict[str, Callable[[Any, Any], Any]]:
     return table
 
 
-class Visitor:
-    """Reads a program. A subclass handles a node type by a method `visit_For(self, node)`;
-    other nodes are passed through to their children."""
+class _Dispatching:
+    """Finds the handlers of a class when the class is made."""
 
     _table: ClassVar[dict[str, Callable[[Any, Any], Any]]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls._table = _dispatch_table(cls)
+
+
+class Visitor(_Dispatching):
+    """Reads a program. A subclass handles a node type by a method `visit_For(self, node)`;
+    other nodes are passed through to their children."""
 
     def visit(self, n: Any) -> Any:
         handler = self._table.get(n.__class__.__name__)
@@ -65,15 +69,9 @@ class Visitor:
             self.visit(child)
 
 
-class Mutator:
+class Mutator(_Dispatching):
     """Rewrites a program. A subclass handles a node type by a method `visit_For(self, node)` that
     returns the new node; other nodes are rebuilt only if a child changed."""
-
-    _table: ClassVar[dict[str, Callable[[Any, Any], Any]]] = {}
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        cls._table = _dispatch_table(cls)
 
     def visit(self, n: Any) -> Any:
         handler = self._table.get(n.__class__.__name__)
@@ -492,16 +490,22 @@ def buffers_accessed(n: Any) -> dict[Buffer, None]:
     return {m.buffer: None for m in distinct(n) if isinstance(m, (BufferLoad, BufferStore))}
 
 
-class _Renew(Substitution):
-    """Replaces every variable, buffer and block that the program defines by a new one."""
-
-    def __init__(self) -> None:
-        super().__init__({})
-        self.table: dict[Any, Any] = {}
+class Renaming(Substitution):
+    """A substitution that adds a new variable for each definition to its table."""
 
     def fresh(self, v: Var) -> Var:
         self.table[v] = made = v.__class__(v.name, v.type_annotation)
         return made
+
+    def visit_LetStmt(self, n: Any) -> Any:
+        value = self.visit(n.value)
+        return n.replace(value=value, var=self.fresh(n.var), body=self.visit(n.body))
+
+    visit_Let = visit_LetStmt
+
+
+class _Renew(Renaming):
+    """Replaces every variable, buffer and block that the program defines by a new one."""
 
     def fresh_iter(self, iv: IterVar) -> IterVar:
         dom = None if iv.dom is None else self.visit(iv.dom)
@@ -531,12 +535,6 @@ class _Renew(Substitution):
     def visit_BufferRealize(self, n: BufferRealize) -> BufferRealize:
         buffer = self.renew_buffer(n.buffer)
         return n.map_children(self.visit).replace(buffer=buffer)
-
-    def visit_LetStmt(self, n: LetStmt) -> LetStmt:
-        value = self.visit(n.value)
-        return n.replace(value=value, var=self.fresh(n.var), body=self.visit(n.body))
-
-    visit_Let = visit_LetStmt
 
     def visit_Allocate(self, n: Allocate) -> Allocate:
         self.fresh(n.buffer_var)
@@ -584,7 +582,7 @@ class _Renew(Substitution):
 
 def renew_defs(func: PrimFunc) -> PrimFunc:
     """The same function with new variables for all definitions, so that it shares none with `func`."""
-    renew = _Renew()
+    renew = _Renew({})
     for p in func.params:
         renew.fresh(p)
     for b in func.buffer_map.values():
@@ -624,4 +622,4 @@ def vars_used(n: Any) -> set[Var]:
 
 def renew_defs_in(stmt: _N) -> _N:
     """A statement with new variables for all definitions inside it; free variables are unchanged."""
-    return _Renew().visit(stmt)
+    return _Renew({}).visit(stmt)

@@ -27,6 +27,11 @@ def register_converter(name: str, value: Any) -> None:
     _converters[name] = value
 
 
+def methods_of_nodes(cls: type, prefix: str) -> dict[str, Callable[..., Any]]:
+    """The methods of a class whose names begin with `prefix`, by the rest of their names: the classes of nodes."""
+    return {name.removeprefix(prefix): getattr(cls, name) for name in dir(cls) if name.startswith(prefix)}
+
+
 class Node:
     """The base of everything in a program.
 
@@ -145,6 +150,8 @@ def _kind(annotation: str) -> str:
         "tuple[BufferRegion,...]": "nodes",
         "tuple[IterVar,...]": "nodes",
         "tuple[MatchBufferRegion,...]": "nodes",
+        "Expr": "node",  # of graphs
+        "tuple[Expr,...]": "nodes",
         "DataType": "dtype",
         "Def[Var]": "def",
         "tuple[Def[Var],...]": "defs",

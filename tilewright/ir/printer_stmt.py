@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any, Final
 
 from .buffer import Buffer, BufferRegion
 from .equal import structural_equal
 from .expr import BufferLoad, Call, IntImm, IterVar, Let, PrimExpr, Reduce, StringImm, Var
 from .expr_text import float_text, quoted
 from .functor import _buffer_vars, pre_order, statements, undefined_vars, uses_var
+from .node import methods_of_nodes
 from .ops import is_zero
 from .printer_expr import ScriptExpr
 from .stmt import (
@@ -89,8 +90,6 @@ def _holds(condition: PrimExpr) -> bool:
 
 class ScriptStmt(ScriptExpr):
     """Prints statements line by line."""
-
-    _stmts: ClassVar[dict[type, Callable[[Any, Any, bool], None]]] = {}
 
     def __init__(
         self, prefix: str = "T", target: Any = None, indent_spaces: int = 4, sugar: bool = True
@@ -194,7 +193,7 @@ class ScriptStmt(ScriptExpr):
     # -- statements --------------------------------------------------------------------------
     def stmt(self, s: Any, last: bool = True) -> None:
         """One statement. If it is the `last` of its suite, a definition is valid to the end and needs no `with`."""
-        handler = self._stmts.get(s.__class__)
+        handler = _STMTS.get(s.__class__.__name__)
         if handler is None:
             raise TypeError(f"no script form for a statement of type {type(s).__name__}")
         handler(self, s, last)
@@ -251,16 +250,16 @@ class ScriptStmt(ScriptExpr):
             with self.inner(header, s):
                 self.body(inner)
 
-    def s_SeqStmt(self, s: SeqStmt, last: bool) -> None:
+    def stmt_SeqStmt(self, s: SeqStmt, last: bool) -> None:
         for i, one in enumerate(s.seq):
             self.stmt(one, last and i == len(s.seq) - 1)
 
-    def s_Evaluate(self, s: Evaluate, last: bool) -> None:
+    def stmt_Evaluate(self, s: Evaluate, last: bool) -> None:
         self.before(s.value)
         text = self.expr(s.value)
         self.emit(text if s.value.__class__ is Call else f"{self.t}.evaluate({text})", s)
 
-    def s_BufferStore(self, s: BufferStore, last: bool) -> None:
+    def stmt_BufferStore(self, s: BufferStore, last: bool) -> None:
         self.before(s.value, *s.indices)
         if s.predicate is not None:
             self.before(s.predicate)
@@ -270,7 +269,7 @@ class ScriptStmt(ScriptExpr):
             return
         self.emit(f"{self.name_of(s.buffer)}[{self.indices(s.indices)}] = {self.expr(s.value)}", s)
 
-    def s_LetStmt(self, s: LetStmt, last: bool) -> None:
+    def stmt_LetStmt(self, s: LetStmt, last: bool) -> None:
         self.before(s.value)
         value, kind = self.expr(s.value), self.type_text(s.var.type_annotation)
         known = s.var in self.names
@@ -290,14 +289,14 @@ class ScriptStmt(ScriptExpr):
             with self.inner(f"with {self.t}.LetStmt({with_args}) as {self.marked(s.var, name)}:", s):
                 self.body(s.body)
 
-    def s_AssertStmt(self, s: AssertStmt, last: bool) -> None:
+    def stmt_AssertStmt(self, s: AssertStmt, last: bool) -> None:
         self.before(s.condition, s.message)
         condition, message = self.expr(s.condition), self.expr(s.message)
         self.scoped(
             s, last, f"assert {condition}, {message}", f"with {self.t}.Assert({condition}, {message}):"
         )
 
-    def s_AttrStmt(self, s: AttrStmt, last: bool) -> None:
+    def stmt_AttrStmt(self, s: AttrStmt, last: bool) -> None:
         self.before(s.value)
         node, value = s.node, self.expr(s.value)
         if isinstance(node, IterVar) and s.attr_key == launch_key(node.thread_tag):
@@ -329,7 +328,7 @@ class ScriptStmt(ScriptExpr):
             name = self.marked(var, self.names.define(var, var.name))
             self.scoped(s, last, f"{name} = {text}", f"with {text} as {name}:")
 
-    def s_Allocate(self, s: Allocate, last: bool) -> None:
+    def stmt_Allocate(self, s: Allocate, last: bool) -> None:
         if self.sugar and self._declares_its_own(s):
             self._declare_allocated(s, last)
             return
@@ -366,7 +365,7 @@ class ScriptStmt(ScriptExpr):
             with self.inner(f"with {text} as {name}:", s, s.body):
                 self.body(s.body.body)
 
-    def s_AllocateConst(self, s: AllocateConst, last: bool) -> None:
+    def stmt_AllocateConst(self, s: AllocateConst, last: bool) -> None:
         data = s.data.numpy() if hasattr(s.data, "numpy") else s.data
         flat = data.reshape(-1).tolist() if hasattr(data, "reshape") else list(data)
         items = ", ".join(_number_text(x) for x in flat)
@@ -381,7 +380,7 @@ class ScriptStmt(ScriptExpr):
             name = self.marked(s.buffer_var, self.names.define(s.buffer_var, s.buffer_var.name))
             self.scoped(s, last, f"{name} = {text}", f"with {text} as {name}:")
 
-    def s_DeclBuffer(self, s: DeclBuffer, last: bool) -> None:
+    def stmt_DeclBuffer(self, s: DeclBuffer, last: bool) -> None:
         if any(s.buffer is view for view, _ in self.views) and s.buffer in self.names:
             text = f"{self.t}.decl_buffer({self.name_of(s.buffer)})"
             self.scoped(s, last, text, f"with {text}:")
@@ -391,7 +390,7 @@ class ScriptStmt(ScriptExpr):
             name = self.define_buffer(s.buffer)
             self.scoped(s, last, f"{name} = {text}", f"with {text} as {name}:")
 
-    def s_BufferRealize(self, s: BufferRealize, last: bool) -> None:
+    def stmt_BufferRealize(self, s: BufferRealize, last: bool) -> None:
         self._realize(s, last, quoted(s.buffer.scope_name), s)
 
     def _realize(self, s: BufferRealize, last: bool, scope: str, whole: Any) -> None:
@@ -405,10 +404,10 @@ class ScriptStmt(ScriptExpr):
         text = f"{self.t}.realize({', '.join(args)})"
         self.scoped(s, last, text, f"with {text}:")
 
-    def s_Prefetch(self, s: Prefetch, last: bool) -> None:
+    def stmt_Prefetch(self, s: Prefetch, last: bool) -> None:
         self.emit(f"{self.t}.prefetch({self.name_of(s.buffer)}, [{self.listed(s.bounds)}])", s)
 
-    def s_IfThenElse(self, s: IfThenElse, last: bool) -> None:
+    def stmt_IfThenElse(self, s: IfThenElse, last: bool) -> None:
         self.before(s.condition)
         with self.inner(f"if {self.expr(s.condition)}:", s):
             self.body(s.then_case)
@@ -416,13 +415,13 @@ class ScriptStmt(ScriptExpr):
             with self.inner("else:"):
                 self.body(s.else_case)
 
-    def s_While(self, s: While, last: bool) -> None:
+    def stmt_While(self, s: While, last: bool) -> None:
         self.before(s.condition)
         with self.inner(f"while {self.expr(s.condition)}:", s):
             self.body(s.body)
 
     # -- loops -------------------------------------------------------------------------------
-    def s_For(self, s: For, last: bool) -> None:
+    def stmt_For(self, s: For, last: bool) -> None:
         nest = self._grid(s)
         with self.names.scope():
             if len(nest) > 1:
@@ -467,10 +466,10 @@ class ScriptStmt(ScriptExpr):
             nest.append(inner)
 
     # -- blocks ------------------------------------------------------------------------------
-    def s_BlockRealize(self, s: BlockRealize, last: bool) -> None:
+    def stmt_BlockRealize(self, s: BlockRealize, last: bool) -> None:
         self._block(s.block, s, s.iter_values, s.predicate)
 
-    def s_Block(self, s: Block, last: bool) -> None:
+    def stmt_Block(self, s: Block, last: bool) -> None:
         self._block(s, s, None, None)
 
     def _block(self, b: Block, owner: Stmt, values: Any, predicate: PrimExpr | None) -> None:
@@ -602,24 +601,4 @@ def _number_text(x: Any) -> str:
     return f"float({float_text(x)})" if not math.isfinite(x) else repr(x)
 
 
-ScriptStmt._stmts = {
-    cls: getattr(ScriptStmt, f"s_{cls.__name__}")
-    for cls in (
-        Allocate,
-        AllocateConst,
-        AssertStmt,
-        AttrStmt,
-        Block,
-        BlockRealize,
-        BufferRealize,
-        BufferStore,
-        DeclBuffer,
-        Evaluate,
-        For,
-        IfThenElse,
-        LetStmt,
-        Prefetch,
-        SeqStmt,
-        While,
-    )
-}
+_STMTS: Final = methods_of_nodes(ScriptStmt, "stmt_")
