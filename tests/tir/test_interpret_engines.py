@@ -63,7 +63,7 @@ def test_faults(expect):
     expect(
         fault(stuck),
         """
-        deadlock: no engine can go on
+        deadlock: no engine can continue
           engine 1 waits for a token of engine 2 at: T.coproc_dep_pop(2, 1)
           engine 2 waits for a token of engine 1 at: T.coproc_dep_pop(1, 2)
           function: main

@@ -2,61 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..ir import ops
 from ..ir.expr import (
-    EQ,
-    GE,
-    GT,
-    LE,
-    LT,
-    NE,
     Add,
-    And,
     Call,
     Cast,
-    Div,
     FloatImm,
-    FloorDiv,
-    FloorMod,
     IntImm,
-    Let,
-    Max,
-    Min,
-    Mod,
     Mul,
     Not,
-    Or,
     PrimExpr,
     Select,
     Sub,
     Var,
 )
-from ..ir.functor import Substitution
+from ..ir.functor import Renaming, Substitution
 from ..ir.op import Op
-from ..ir.stmt import Allocate, AllocateConst, DeclBuffer, For, LetStmt, Stmt
+from ..ir.stmt import Allocate, AllocateConst, DeclBuffer, For, Stmt
 
-_FOLDS: dict[type, Callable[[Any, Any], PrimExpr]] = {
-    Add: ops.add,
-    Sub: ops.sub,
-    Mul: ops.mul,
-    Div: ops.div,
-    Mod: ops.truncmod,
-    FloorDiv: ops.floordiv,
-    FloorMod: ops.floormod,
-    Min: ops.min_of,
-    Max: ops.max_of,
-    EQ: ops.equal,
-    NE: ops.not_equal,
-    LT: ops.less,
-    LE: ops.less_equal,
-    GT: ops.greater,
-    GE: ops.greater_equal,
-    And: ops.logical_and,
-    Or: ops.logical_or,
-}
 _SUMS, _NUMBERS = frozenset((Add, Sub, Mul)), frozenset((IntImm, FloatImm))
 _IF_THEN_ELSE, _LIKELY = Op.get("tir.if_then_else"), Op.get("tir.likely")
 
@@ -67,7 +33,7 @@ def folded(e: Any) -> Any:
     if cls in _SUMS and e.a.__class__ not in _NUMBERS:
         if e.b.__class__ is not IntImm or not 0 <= e.b.value <= 1:
             return e  # as most are
-    fold = _FOLDS.get(cls)
+    fold = ops.BINARY.get(cls)
     try:
         if fold is not None:
             made = fold(e.a, e.b)
@@ -105,25 +71,15 @@ class Substituter(Substitution):
         return made if made is n else folded(made)
 
 
-class Renewer(Substituter):
+class Renewer(Substituter, Renaming):
     """A copy in which every variable that the statement defines is a new one.
 
     Hardware axes (`thread_extent`) are not: every mention of one means the same axis.
     """
 
-    def fresh(self, v: Var) -> Var:
-        self.table[v] = made = v.__class__(v.name, v.type_annotation)
-        return made
-
     def visit_For(self, n: For) -> For:
         low, extent = self.visit(n.min), self.visit(n.extent)
         return n.replace(loop_var=self.fresh(n.loop_var), min=low, extent=extent, body=self.visit(n.body))
-
-    def visit_LetStmt(self, n: LetStmt | Let) -> LetStmt | Let:
-        value = self.visit(n.value)
-        return n.replace(value=value, var=self.fresh(n.var), body=self.visit(n.body))
-
-    visit_Let = visit_LetStmt
 
     def visit_Allocate(self, n: Allocate | AllocateConst) -> Allocate | AllocateConst:
         extents = tuple([self.visit(e) for e in n.extents])

@@ -529,6 +529,7 @@ def test_growth_is_bounded():
     assert sum(1 for _ in pre_order(made.body)) < 200_000
 
 
+@pytest.mark.slow
 def test_a_condition_that_cannot_be_cut_off_does_not_loop_forever():
     n, m, k = (te.var(x) for x in "nmk")
     A = te.placeholder((n, m, k), "int32", name="A")

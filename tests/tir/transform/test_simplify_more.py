@@ -300,6 +300,7 @@ def _indented(lines):
 
 @settings(max_examples=examples(60), deadline=None, derandomize=True)
 @given(_lines())
+@pytest.mark.slow
 def test_meaning_of_programs_with_much_known(lines):
     head = "@T.prim_func\ndef f(A: T.Buffer((5,), 'int32'), B: T.Buffer((5,), 'int32'), n: T.int32):\n"
     func = tvm.script.from_source(head + "\n".join(_indented(lines)))

@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "gpu"))
 
-from tensor_core_programs import HOPPER, attention, by_warpgroups, convolution
+from tensor_core_programs import HOPPER, attention, by_warpgroups, convolution, scheduled
 
 import tilewright as tvm
 from tilewright import te, tir
@@ -144,7 +144,7 @@ def test_only_the_end_of_the_tensor_may_be_asked_for(edge: int, told: str) -> No
 # ---------------------------------------------------------------------------- views
 def copies_of(args: list[te.Tensor]) -> list[str]:
     """The copies of the kernel that a convolution becomes by rules."""
-    text = until(tvm.auto_schedule(args, HOPPER).mod, "LowerBulkCopies").script()
+    text = until(scheduled(args, HOPPER, "wgmma").mod, "LowerBulkCopies").script()
     assert "tilewright.view" not in text
     return [line.strip() for line in text.splitlines() if "ptx_cp_async_bulk_tensor" in line]
 

@@ -7,6 +7,7 @@ import pytest
 from tilewright import te, tir
 from tilewright.compiler.lower import lower_kernels
 from tilewright.ir.errors import LoweringError
+from tilewright.script import tir as T
 from tilewright.tir.transform.plan_allocations import plan_buffer_allocation
 from tilewright.tir.transform.thread_memory import place_thread_memory
 from tilewright.tir.transform.unify_thread_binding import unify_thread_binding
@@ -151,3 +152,55 @@ def test_an_output_that_the_same_thread_reads():
     sch.bind(sch.get_loops("C")[-1], "threadIdx.x")
     assert sch.verify().kernels == "agree"
     assert "storage_sync" not in lower_kernels(sch.mod).script()
+
+
+def test_reads_under_the_condition_of_the_write():
+    """The rest of a row that vectors do not divide: a block reads, under a condition inside it, what its thread has
+    written under the same one."""
+
+    @T.prim_func
+    def func(A: T.Buffer((4, 22), "float32"), C: T.Buffer((4, 8, 4), "float32")) -> None:
+        B = T.alloc_buffer((4, 8, 4), scope="local")
+        for row in T.thread_binding(4, thread="threadIdx.y"):
+            for quad in T.thread_binding(8, thread="threadIdx.x"):
+                for lane in range(4):
+                    with T.block("B"):
+                        v, q, e = T.axis.remap("SSS", [row, quad, lane])
+                        T.where(quad * 4 + lane < 20)
+                        B[v, q, e] = A[v, q * 4 + e]
+            for quad in T.thread_binding(8, thread="threadIdx.x"):
+                for lane in range(4):
+                    with T.block("C"):
+                        v, q, e = T.axis.remap("SSS", [row, quad, lane])
+                        C[v, q, e] = T.float32(0)
+                        if q < 5:
+                            C[v, q, e] = B[v, q, e]
+
+    (text,) = [line for line in str(placed(tir.Schedule(func))).splitlines() if "alloc_buffer" in line]
+    assert text.startswith(" " * 16)  # inside all loops over threads
+
+
+def test_refuse_reads_beyond_the_condition_of_the_write(expect):
+    @T.prim_func
+    def func(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")) -> None:
+        B = T.alloc_buffer((8,), scope="local")
+        for i in T.thread_binding(8, thread="threadIdx.x"):
+            with T.block("B"):
+                v = T.axis.spatial(8, i)
+                T.where(i < 4)
+                B[v] = A[v]
+        for i in T.thread_binding(8, thread="threadIdx.x"):
+            with T.block("C"):
+                v = T.axis.spatial(8, i)
+                C[v] = T.float32(0)
+                if v < 5:
+                    C[v] = B[v]
+
+    with pytest.raises(LoweringError) as caught:
+        placed(tir.Schedule(func))
+    expect(
+        str(caught.value),
+        """
+        B is in local memory, which is private to a thread, and a thread of threadIdx.x reads elements that another one wrote; set_scope(B, 'shared'), or 'global' if it is in another block
+        """,
+    )

@@ -105,6 +105,7 @@ def test_softmax_along_the_middle(shape):
     np.testing.assert_allclose(out.numpy(), e / e.sum(1, keepdims=True), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_padded_scratch_of_dynamic_size_is_loaded_without_masks():
     high, wide = te.size_var("high"), te.size_var("wide")
     A, W = te.placeholder((1, 4, high, wide), name="A"), te.placeholder((4, 1, 3, 3), name="W")

@@ -261,11 +261,51 @@ def reads_are_covered(loop: For, uses: list[Use], ana: Analyzer) -> bool:
         for use in uses:
             # A reduction reads its accumulator, unless all its steps are inside one iteration.
             reads = not use.write or (_reduces(use.block) and not (_within(use) and _starts(use)))
-            if reads and not any(_covers(w, use, ana) for w in written):
-                if not _cover_jointly(written, use, ana):
-                    return False
+            if reads and not _is_covered(written, use if use.write else _guarded(use), ana):
+                return False
             written += _stores(use) if use.write else []
     return True
+
+
+def _is_covered(written: list[Use], read: Use, ana: Analyzer) -> bool:
+    return any(_covers(w, read, ana) for w in written) or _cover_jointly(written, read, ana)
+
+
+def _guarded(read: Use) -> Use:
+    """The read under the conditions that all loads inside its block have in common."""
+    buffer, at = (
+        read.region.buffer,
+        dict(zip((iv.var for iv in read.block.iter_vars), read.values, strict=True)),
+    )
+    each: list[list[PrimExpr]] = []  # the conditions of each load
+    stack: list[tuple[Any, list[PrimExpr]]] = [
+        (part, []) for part in (read.block.init, read.block.body) if part
+    ]
+    while stack:
+        n, conditions = stack.pop()
+        if isinstance(n, BufferLoad) and n.buffer is buffer:
+            each.append(conditions)
+        if isinstance(n, IfThenElse):
+            met = substitute(n.condition, at)
+            stack.append((n.condition, conditions))
+            stack.append((n.then_case, [*conditions, *conjuncts(met)]))
+            if n.else_case is not None:
+                stack.append((n.else_case, [*conditions, logical_not(met)]))
+            continue
+        stack.extend((c, conditions) for c in n.children() if isinstance(c, (Stmt, Block, PrimExpr)))
+    # Only loops around the block give them a meaning outside of it, and memory may have changed since the write.
+    around = {v for value in read.values for v in vars_used(value)} | read.inner.keys()
+    common = [c for c in (each[0] if each else []) if vars_used(c) <= around and not _reads_memory(c)]
+    common = [c for c in common if all(any(structural_equal(c, d) for d in other) for other in each[1:])]
+    if not common:
+        return read
+    made = copy(read)
+    made.conditions, made.boxes = [*read.conditions, *common], {}
+    return made
+
+
+def _reads_memory(e: PrimExpr) -> bool:
+    return any(isinstance(m, BufferLoad) for m in pre_order(e))
 
 
 def _stores(use: Use) -> list[Use]:

@@ -94,8 +94,6 @@ class _BlockScope(Visitor):
                 "bind a block iterator to it instead"
             )
 
-    visit_SizeVar = visit_Var
-
     def visit_For(self, n: For) -> None:
         self.visit(n.min)
         self.visit(n.extent)

@@ -144,4 +144,4 @@ def _deadlock(clock: Clock, live: Sequence[Engine], waiting: dict[int, Any]) -> 
         request = waiting[e.number]
         where = statement_text(clock.sites[request.site])
         notes.append(f"engine {e.number} waits for a token of engine {request.data} at: {where}")
-    return InterpreterError("deadlock", "deadlock: no engine can go on", notes)
+    return InterpreterError("deadlock", "deadlock: no engine can continue", notes)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from ...ir import expr as E
 from ...ir.buffer import Buffer
 from ...ir.dtype import DataType
 from ...ir.expr import PrimExpr, Var, const_value
 from ...ir.function import PrimFunc
+from ...ir.node import methods_of_nodes
 from . import access, scalars
 from .access import Regions, View
 from .facts import Facts
@@ -217,6 +217,8 @@ class ExprTranslator:
             text, depth = f"({text} if {mask.text} else {zero.text})", depth + mask.depth
         return self.full(kind, text, depth)
 
+    expr_BufferLoad = load
+
     def lane_indices(
         self, b: Buffer, indices: tuple[PrimExpr, ...], lane: str | None
     ) -> tuple[list[Code], str | None]:
@@ -229,11 +231,13 @@ class ExprTranslator:
         return [self.lane(i, outer) for i in indices], sub
 
     # -- leaves ------------------------------------------------------------------------------
-    def _var(self, e: Var, lane: str | None) -> Code:
+    def expr_Var(self, e: Var, lane: str | None) -> Code:
         code = self.lookup(e)
         return code if lane is None else self.full(e.dtype.element, f"{code.text}[{lane}]", 1)
 
-    def _int(self, e: E.IntImm, lane: str | None) -> Code:
+    expr_SizeVar = expr_Var
+
+    def expr_IntImm(self, e: E.IntImm, lane: str | None) -> Code:
         if e.dtype.is_bool:
             return Code("True" if e.value else "False")
         value = scalars.wrap_to(e.dtype, e.value) if e.dtype.is_integral else e.value
@@ -241,11 +245,11 @@ class ExprTranslator:
             return Code("None" if value == 0 else str(value))
         return Code(str(value) if value >= 0 else f"({value})", value, value)
 
-    def _float(self, e: E.FloatImm, lane: str | None) -> Code:
+    def expr_FloatImm(self, e: E.FloatImm, lane: str | None) -> Code:
         value = scalars.rounding(e.dtype)(e.value)
         return Code(self.constant(value, ("float", e.dtype, repr(float(value)))))
 
-    def _string(self, e: E.StringImm, lane: str | None) -> Code:
+    def expr_StringImm(self, e: E.StringImm, lane: str | None) -> Code:
         return Code(repr(e.value))
 
     # -- operators ---------------------------------------------------------------------------
@@ -253,7 +257,7 @@ class ExprTranslator:
         a, b = self.lane(e.a, lane), self.lane(e.b, lane)
         return a, b, 1 + max(a.depth, b.depth)
 
-    def _add(self, e: E.BinaryOp, lane: str | None) -> Code:
+    def expr_Add(self, e: E.BinaryOp, lane: str | None) -> Code:
         a, b, depth = self._operands(e, lane)
         kind, sign = e.dtype.element, {E.Add: "+", E.Sub: "-", E.Mul: "*"}[type(e)]
         text = f"({a.text} {sign} {b.text})"
@@ -268,7 +272,9 @@ class ExprTranslator:
         corners = [x * y for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
         return self.fit(kind, text, min(corners), max(corners), depth)
 
-    def _div(self, e: E.BinaryOp, lane: str | None) -> Code:
+    expr_Sub = expr_Mul = expr_Add
+
+    def expr_Div(self, e: E.BinaryOp, lane: str | None) -> Code:
         a, b, depth = self._operands(e, lane)
         kind = e.dtype.element
         if kind.is_float:
@@ -293,6 +299,8 @@ class ExprTranslator:
         most = max(abs(b.lo), abs(b.hi)) - 1
         return self.fit(kind, f"trunc_mod({a.text}, {b.text})", max(-most, min(a.lo, 0)), most, depth)
 
+    expr_Mod = expr_FloorDiv = expr_FloorMod = expr_Div
+
     def _float_div(self, cls: type, kind: DataType, a: Code, b: Code, depth: int) -> Code:
         quotient = f"divide({a.text}, {b.text})" if kind.bits == 64 else f"({a.text} / {b.text})"
         if cls is E.Div:
@@ -304,7 +312,7 @@ class ExprTranslator:
             return floor
         return Code(f"({a.text} - {floor.text} * {b.text})", depth=depth + 1)
 
-    def _min(self, e: E.BinaryOp, lane: str | None) -> Code:
+    def expr_Min(self, e: E.BinaryOp, lane: str | None) -> Code:
         a, b, depth = self._operands(e, lane)
         least = isinstance(e, E.Min)
         if e.dtype.element.is_bool:
@@ -319,6 +327,8 @@ class ExprTranslator:
         choose = min if least else max
         return Code(text, choose(a.lo, b.lo), choose(a.hi, b.hi), depth)
 
+    expr_Max = expr_Min
+
     def named(self, code: Code) -> tuple[str, str]:
         """The source for the first use of a value and for the later ones."""
         if code.atom:
@@ -326,20 +336,24 @@ class ExprTranslator:
         name = self.fresh("t")
         return f"({name} := {code.text})", name
 
-    def _compare(self, e: E.CmpOp, lane: str | None) -> Code:
+    def expr_EQ(self, e: E.CmpOp, lane: str | None) -> Code:
         a, b, depth = self._operands(e, lane)
         sign = _COMPARE[type(e)]
         return Code(f"({a.text} {sign} {b.text})", depth=depth)
 
-    def _and(self, e: E.BinaryOp, lane: str | None) -> Code:
+    expr_NE = expr_LT = expr_LE = expr_GT = expr_GE = expr_EQ
+
+    def expr_And(self, e: E.BinaryOp, lane: str | None) -> Code:
         a, b, depth = self._operands(e, lane)
         return Code(f"({a.text} {'and' if isinstance(e, E.And) else 'or'} {b.text})", depth=depth)
 
-    def _not(self, e: E.Not, lane: str | None) -> Code:
+    expr_Or = expr_And
+
+    def expr_Not(self, e: E.Not, lane: str | None) -> Code:
         a = self.lane(e.a, lane)
         return Code(f"(not {a.text})", depth=a.depth + 1)
 
-    def _cast(self, e: E.Cast, lane: str | None) -> Code:
+    def expr_Cast(self, e: E.Cast, lane: str | None) -> Code:
         v = self.lane(e.value, lane)
         return self.converted(v, e.value.dtype.element, e.dtype.element)
 
@@ -377,10 +391,10 @@ class ExprTranslator:
             return Code(text, depth=depth)
         return Code(text, min(a.lo, b.lo), max(a.hi, b.hi), depth)
 
-    def _select(self, e: E.Select, lane: str | None) -> Code:
+    def expr_Select(self, e: E.Select, lane: str | None) -> Code:
         return self.choice(e.condition, e.true_value, e.false_value, lane)
 
-    def _let(self, e: E.Let, lane: str | None) -> Code:
+    def expr_Let(self, e: E.Let, lane: str | None) -> Code:
         value = self.value(e.value)
         name = self.fresh(e.var.name)
         self.frame.lets.append(name)
@@ -395,7 +409,7 @@ class ExprTranslator:
         return Code(text, body.lo, body.hi, 2 + max(value.depth, body.depth))
 
     # -- vectors -----------------------------------------------------------------------------
-    def _ramp(self, e: E.Ramp, lane: str | None) -> Code:
+    def expr_Ramp(self, e: E.Ramp, lane: str | None) -> Code:
         self._check_lanes(e)
         inner = e.base.dtype.lanes
         outer, within = (lane, None) if inner == 1 else (f"({lane} // {inner})", f"({lane} % {inner})")
@@ -411,12 +425,12 @@ class ExprTranslator:
         if e.dtype.is_scalable:
             raise self.refuse(f"`{e}` is a scalable vector, whose length only the hardware knows")
 
-    def _broadcast(self, e: E.Broadcast, lane: str | None) -> Code:
+    def expr_Broadcast(self, e: E.Broadcast, lane: str | None) -> Code:
         self._check_lanes(e)
         inner = e.value.dtype.lanes
         return self.scalar(e.value, None if inner == 1 else f"({lane} % {inner})")
 
-    def _shuffle(self, e: E.Shuffle, lane: str | None) -> Code:
+    def expr_Shuffle(self, e: E.Shuffle, lane: str | None) -> Code:
         parts = []
         for v in e.vectors:
             code = self.value(v).text
@@ -425,7 +439,7 @@ class ExprTranslator:
         index = picks[0] if lane is None else f"({', '.join(picks)},)[{lane}]"
         return self.full(e.dtype.element, f"({' + '.join(parts)})[{index}]", 3)
 
-    def _call(self, e: E.Call, lane: str | None) -> Code:
+    def expr_Call(self, e: E.Call, lane: str | None) -> Code:
         from .calls import translate_call
 
         return translate_call(self, e, lane)
@@ -433,37 +447,5 @@ class ExprTranslator:
 
 _COMPARE = {E.EQ: "==", E.NE: "!=", E.LT: "<", E.LE: "<=", E.GT: ">", E.GE: ">="}
 
-_T = ExprTranslator
-_HANDLERS: dict[str, Callable[[Any, Any, str | None], Code]] = {
-    "Var": _T._var,
-    "SizeVar": _T._var,
-    "IntImm": _T._int,
-    "FloatImm": _T._float,
-    "StringImm": _T._string,
-    "Add": _T._add,
-    "Sub": _T._add,
-    "Mul": _T._add,
-    "Div": _T._div,
-    "Mod": _T._div,
-    "FloorDiv": _T._div,
-    "FloorMod": _T._div,
-    "Min": _T._min,
-    "Max": _T._min,
-    "EQ": _T._compare,
-    "NE": _T._compare,
-    "LT": _T._compare,
-    "LE": _T._compare,
-    "GT": _T._compare,
-    "GE": _T._compare,
-    "And": _T._and,
-    "Or": _T._and,
-    "Not": _T._not,
-    "Cast": _T._cast,
-    "Select": _T._select,
-    "Let": _T._let,
-    "Ramp": _T._ramp,
-    "Broadcast": _T._broadcast,
-    "Shuffle": _T._shuffle,
-    "BufferLoad": _T.load,
-    "Call": _T._call,
-}
+
+_HANDLERS: Final = methods_of_nodes(ExprTranslator, "expr_")

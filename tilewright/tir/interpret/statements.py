@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from ...ir import stmt as S
 from ...ir.buffer import Buffer, MatchBufferRegion
@@ -11,6 +11,7 @@ from ...ir.dtype import DataType
 from ...ir.expr import BufferLoad, Call, CommReducer, IterVar, PrimExpr, StringImm, Var, const, const_value
 from ...ir.function import PrimFunc
 from ...ir.functor import undefined_vars
+from ...ir.node import methods_of_nodes
 from ...ir.op import Op
 from . import access
 from .access import Regions, View
@@ -140,7 +141,7 @@ class StmtTranslator(ExprTranslator):
         outer.defs.append(frame)
 
     # -- loops -------------------------------------------------------------------------------
-    def _for(self, s: S.For) -> None:
+    def stmt_For(self, s: S.For) -> None:
         axis = thread_axis(s)
         if axis is not None and not self.facts.blocks:
             tag = axis[0]
@@ -221,7 +222,7 @@ class StmtTranslator(ExprTranslator):
         found = self.fresh("step")
         self.emit(f"{found} = 0")
         self._find_step(steps.reducing, steps.condition, found)
-        self.inside(f"if not {found}", lambda: self._block_realize(steps.start))
+        self.inside(f"if not {found}", lambda: self.stmt_BlockRealize(steps.start))
 
     def _find_step(self, loops: list[S.For], condition: PrimExpr, found: str) -> None:
         if not loops:
@@ -234,11 +235,11 @@ class StmtTranslator(ExprTranslator):
 
         self._loop(loops[0].loop_var, loops[0].min, loops[0].extent, run)
 
-    def _while(self, s: S.While) -> None:
+    def stmt_While(self, s: S.While) -> None:
         head = f"while {self.value(s.condition).text}"
         self._shallow(lambda: self.inside(head, lambda: self.stmt(s.body), loop=True))
 
-    def _if(self, s: S.IfThenElse) -> None:
+    def stmt_IfThenElse(self, s: S.IfThenElse) -> None:
         self._shallow(lambda: self._branches(s))
 
     def _branches(self, s: S.IfThenElse) -> None:
@@ -247,7 +248,7 @@ class StmtTranslator(ExprTranslator):
             other = s.else_case
             self.inside("else", lambda: self.stmt(other))
 
-    def _seq(self, s: S.SeqStmt) -> None:
+    def stmt_SeqStmt(self, s: S.SeqStmt) -> None:
         for one in s.seq:
             self.stmt(one)
 
@@ -334,7 +335,7 @@ class StmtTranslator(ExprTranslator):
         self.frame.generator = True
         self.emit(f"yield from lockstep([{frame.name}({lo.text} + i) for i in range({n.text})])")
 
-    def _attr(self, s: S.AttrStmt) -> Any:
+    def stmt_AttrStmt(self, s: S.AttrStmt) -> Any:
         axis = thread_axis(s)
         if axis is not None:
             tag = axis[0]
@@ -392,7 +393,7 @@ class StmtTranslator(ExprTranslator):
         return frame.name, identity
 
     # -- memory ------------------------------------------------------------------------------
-    def _store(self, s: S.BufferStore) -> None:
+    def stmt_BufferStore(self, s: S.BufferStore) -> None:
         if s.value.dtype.lanes == 1:
             self._store_scalar(s.buffer, s.indices, None, self.value(s.value).text)
             return
@@ -450,7 +451,7 @@ class StmtTranslator(ExprTranslator):
         else:
             self.bind_pointer(v, held, f"rt.allocate({args})")
 
-    def _allocate(self, s: S.Allocate) -> Any:
+    def stmt_Allocate(self, s: S.Allocate) -> Any:
         scope = pointer_scope(s.buffer_var)
         if scope != "global" and not self.in_kernel and not self.facts.blocks and thread_axes(s.body):
             return self._launch(s)  # memory of threads: each thread, or block, allocates its own
@@ -481,14 +482,14 @@ class StmtTranslator(ExprTranslator):
         self.new_memory(b.data, b.dtype, shape, count, b.scope_name, b.name)
         self.owners.add(b)
 
-    def _allocate_const(self, s: S.AllocateConst) -> Any:
+    def stmt_AllocateConst(self, s: S.AllocateConst) -> Any:
         kind = self.constant(s.dtype, ("type", s.dtype))
         shape = "".join(f"{self.number(e)}, " for e in s.extents)
         text = f"rt.constant({s.buffer_var.name!r}, {kind}, ({shape}), {self.constant(s.data)})"
         self.bind_pointer(s.buffer_var, self.fresh(s.buffer_var.name), text)
         return s.body
 
-    def _realize(self, s: S.BufferRealize) -> Any:
+    def stmt_BufferRealize(self, s: S.BufferRealize) -> Any:
         """Memory for the box `bounds` of a buffer, whose indices keep their meaning."""
         b = s.buffer
         lows = [self.value(r.min) for r in s.bounds]
@@ -557,7 +558,7 @@ class StmtTranslator(ExprTranslator):
         return code
 
     # -- blocks ------------------------------------------------------------------------------
-    def _block_realize(self, s: S.BlockRealize) -> None:
+    def stmt_BlockRealize(self, s: S.BlockRealize) -> None:
         if const_value(s.predicate):
             self._block(s)
         else:
@@ -638,7 +639,7 @@ class StmtTranslator(ExprTranslator):
         return made
 
     # -- the rest ----------------------------------------------------------------------------
-    def _let_stmt(self, s: S.LetStmt) -> Any:
+    def stmt_LetStmt(self, s: S.LetStmt) -> Any:
         value = self.value(s.value)
         name = self.fresh(s.var.name)
         if s.var.dtype.is_handle and s.var in self.facts.kinds:
@@ -648,12 +649,12 @@ class StmtTranslator(ExprTranslator):
             self.bind(s.var, Code(name, value.lo, value.hi), show=not s.var.dtype.is_handle)
         return s.body
 
-    def _assert(self, s: S.AssertStmt) -> Any:
+    def stmt_AssertStmt(self, s: S.AssertStmt) -> Any:
         message = s.message.value if isinstance(s.message, StringImm) else str(s.message)
         self.emit(f"if not {self.value(s.condition).text}: failed_assert({message!r})")
         return s.body
 
-    def _evaluate(self, s: S.Evaluate) -> None:
+    def stmt_Evaluate(self, s: S.Evaluate) -> None:
         e = s.value
         if const_value(e) is not None:
             return
@@ -672,28 +673,11 @@ class StmtTranslator(ExprTranslator):
                 return
         self.emit(self.value(e).text)
 
-    def _body(self, s: Any) -> Any:
+    def stmt_DeclBuffer(self, s: Any) -> Any:
         return s.body
 
-    def _nothing(self, s: Any) -> None:
+    def stmt_Prefetch(self, s: Any) -> None:
         return None
 
 
-_T = StmtTranslator
-_HANDLERS: dict[str, Callable[[Any, Any], Any]] = {
-    "For": _T._for,
-    "While": _T._while,
-    "IfThenElse": _T._if,
-    "SeqStmt": _T._seq,
-    "AttrStmt": _T._attr,
-    "BufferStore": _T._store,
-    "Allocate": _T._allocate,
-    "AllocateConst": _T._allocate_const,
-    "BufferRealize": _T._realize,
-    "DeclBuffer": _T._body,
-    "BlockRealize": _T._block_realize,
-    "LetStmt": _T._let_stmt,
-    "AssertStmt": _T._assert,
-    "Evaluate": _T._evaluate,
-    "Prefetch": _T._nothing,
-}
+_HANDLERS: Final = methods_of_nodes(StmtTranslator, "stmt_")
