@@ -28,8 +28,8 @@ def block_map(sch: Schedule, block: BlockRV, function: Any) -> IndexMap:
         return IndexMap.from_func(function, count, index_dtype="int32")
 
 
-@primitive
-def transform_block_layout(sch: Schedule, block: BlockRV | str, index_map: IndexMap) -> None:
+@primitive(index_map=block_map)
+def transform_block_layout(sch: Schedule, block: BlockRV | str, index_map: Any) -> None:
     """Replace the iterators of a block by `index_map` of them (`lambda i, j: (i * 16 + j,)`), with new loops.
 
     for i, j in grid(16, 16):                 for ax0 in range(256):

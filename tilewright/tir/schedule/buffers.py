@@ -9,7 +9,7 @@ from ...ir.expr import BufferLoad, Call
 from ...ir.functor import pre_order, substitute
 from ...ir.op import Op
 from ...ir.stmt import Block, BlockRealize, BufferStore
-from .primitive import refuse
+from .primitive import Form, refuse
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -53,6 +53,20 @@ def named_buffer(sch: Schedule, block: Any, which: Any) -> Any:
             if r.buffer is which:
                 return side, i
     return which.name
+
+
+def position_among(side: str) -> Form:
+    """The form of a buffer given as itself: its position among the `reads` or the `writes` of the block."""
+
+    def position(sch: Schedule, block: Any, which: Any) -> Any:
+        found = sch.state.index.blocks.get(block.key)
+        if isinstance(which, Buffer) and found is not None:
+            for i, region in enumerate(getattr(found.block, side)):
+                if region.buffer is which:
+                    return i
+        return which
+
+    return position
 
 
 def holder_of(sch: Schedule, buffer: Buffer) -> Block | None:

@@ -37,7 +37,7 @@ from .blocks import (
     producers_of,
     scope_buffers,
 )
-from .buffers import holder_of, swap_buffer
+from .buffers import holder_of, position_among, swap_buffer
 from .dependence import recheck_uses
 from .flow import covered, covers_domain, may_read_unwritten, must_write_box, shared_loop
 from .nests import loop_nest
@@ -457,7 +457,7 @@ def redirect(sch: Schedule, scope: Block, keys: Container[object], old: Buffer, 
     recheck_uses(sch, new)
 
 
-@primitive
+@primitive(buffer_index=position_among("writes"))
 def set_scope(
     sch: Schedule, block: BlockRV | str, buffer_index: int | str | Buffer, storage_scope: str
 ) -> None:

@@ -11,7 +11,7 @@ from ...ir.equal import structural_equal
 from ...ir.expr import IterVar, PrimExpr, Range, Var, const, const_value
 from ...ir.functor import pre_order, substitute, vars_used
 from ...ir.ops import add, is_one, less_equal
-from ...ir.stmt import Block, BlockRealize, BufferStore, For, Stmt
+from ...ir.stmt import Allocate, Block, BlockRealize, BufferStore, For, Stmt
 from ..analysis.carried import Use, is_disjoint, reads_are_covered, uses_under
 from ..analysis.combiner import steps_commute
 from ..analysis.elements import determined_iterators, loops_injective
@@ -49,15 +49,14 @@ def check_concurrent(sch: Schedule, loop: For, hint: str, only: Buffer | None = 
 
 
 def _reduced_together(sch: Schedule, loop: For, uses: list[Use]) -> bool:
-    """Whether the iterations of a loop are steps of a reduction whose result another block reads."""
+    """Whether the iterations of a loop are steps of a reduction whose result is used behind the loop, or nowhere (as
+    that of a program is which leaves its result out of the arguments)."""
     for r in {u.realize: None for u in uses if u.write}:
         if any(iv.is_reduction for iv in _driven(loop.loop_var, r)):
             made = [w.buffer for w in r.block.writes]
             readers = sch.state.index.readers(made)
-            if any(x is not r for x in sch.state.index.blocks_under(loop) if x in readers):
-                return False  # it reads the partial result
-            if any(not lives_inside(sch, b, loop) for b in made) or any(x is not r for x in readers):
-                return True
+            # one inside would read the partial result
+            return all(x is r for x in sch.state.index.blocks_under(loop) if x in readers)
     return False
 
 
@@ -355,6 +354,8 @@ def lives_inside(sch: Schedule, buffer: Buffer, loop: For) -> bool:
 
 
 def _refuse_bare(buffer: Buffer, loop: For) -> None:
+    if any(isinstance(m, Allocate) and m.buffer_var is buffer.data for m in pre_order(loop)):
+        return  # each iteration has its own
     if any(isinstance(m, BufferStore) and m.buffer is buffer for m in pre_order(loop)):
         refuse(
             f"{buffer.name} is used outside of blocks inside loop `{loop.loop_var.name}`, "

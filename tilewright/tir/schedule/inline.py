@@ -376,8 +376,8 @@ def _places_read(me: BlockRealize, store: BufferStore, buffer: Buffer) -> _Place
 
 
 def _reordered(me: BlockRealize, indices: Sequence[PrimExpr]) -> _Places | None:
-    """The places of a block that reads at each of its points another element, in an order that can be turned around;
-    None if it reads at its iterators as they are, or if the order cannot be turned around."""
+    """The places of a block that reads at each of its points another element, in an order that can be inverted;
+    None if it reads at its iterators as they are, or if the order cannot be inverted."""
     doms = {iv.var: iv.dom for iv in me.block.iter_vars}
     used = {v for i in indices for v in vars_used(i)}
     as_they_are = len(indices) == len(doms) and all(i.__class__ is Var for i in indices)

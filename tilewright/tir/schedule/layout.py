@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...arith import Analyzer, eval_set
+from ...arith import eval_set
 from ...ir.buffer import Buffer, BufferRegion
 from ...ir.dtype import DataType
 from ...ir.expr import BufferLoad, IterVar, PrimExpr, Range, Var, const, const_value
@@ -19,7 +19,7 @@ from .buffers import check_plain_accesses, chosen_buffer, holder_of, named_buffe
 from .cache import _name
 from .dependence import recheck_uses
 from .index_map import IndexMap
-from .nests import loop_nest
+from .nests import Ranged, loop_nest
 from .primitive import BlockRV, Refusal, primitive, refuse
 
 if TYPE_CHECKING:
@@ -160,22 +160,15 @@ def _check_symbols(sch: Schedule, me: BlockRealize, old: Buffer, new: Buffer) ->
             )
 
 
-class _Relayout(Mutator):
+class _Relayout(Ranged):
     """Accesses of one buffer at mapped indices, simplified with what the loops say."""
 
     def __init__(self, old: Buffer, new: Buffer, index_map: IndexMap) -> None:
+        super().__init__()
         self.old, self.new, self.map = old, new, index_map
-        self.ana = Analyzer()
-
-    def visit_For(self, n: For) -> Stmt:
-        with self.ana.scope():
-            self.ana.bind_loop(n.loop_var, n.min, n.extent)
-            return n.map_children(self.visit)
 
     def visit_Block(self, n: Block) -> Block:
-        with self.ana.scope():
-            self.ana.bind_ranges({iv.var: iv.dom for iv in n.iter_vars})
-            made = n.map_children(self.visit)
+        made = super().visit_Block(n)
         if not any(b is self.old for b in made.alloc_buffers):
             return made
         return made.replace(alloc_buffers=tuple(self.new if b is self.old else b for b in made.alloc_buffers))
@@ -254,7 +247,7 @@ def _pad_nest(
 
 
 # ---------------------------------------------------------------------------- attributes
-@primitive
+@primitive(buffer=named_buffer)
 def set_axis_separator(
     sch: Schedule, block: BlockRV | str, buffer: Any, axis_separators: Sequence[int] | None
 ) -> None:

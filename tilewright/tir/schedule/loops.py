@@ -56,8 +56,6 @@ class _Rebind(Mutator):
     def visit_Var(self, n: Var) -> PrimExpr:
         return self.table.get(n, n)
 
-    visit_SizeVar = visit_Var
-
     def visit_For(self, n: For) -> Stmt:
         low, size = self.visit(n.min), self.visit(n.extent)
         with self.ana.scope():

@@ -309,8 +309,6 @@ class _Recast(Mutator):
     def visit_Var(self, n: Var) -> PrimExpr:
         return cast(self.kind, self.table.get(n, n))
 
-    visit_SizeVar = visit_Var
-
     def visit_IntImm(self, n: IntImm) -> PrimExpr:
         return const(n.value, self.kind)
 

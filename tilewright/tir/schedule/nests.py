@@ -87,11 +87,25 @@ def _same_range(x: For, iv: IterVar, ana: Analyzer) -> bool:
     return ana.can_prove_equal(x.min, iv.dom.min) and ana.can_prove_equal(x.extent, iv.dom.extent)
 
 
-class _Simplify(Mutator):
-    """Indices, bounds and conditions in normal form."""
+class Ranged(Mutator):
+    """A mutator whose analyzer knows the ranges of the loops and of the block iterators around a node."""
 
-    def __init__(self, ana: Analyzer) -> None:
-        self.ana = ana
+    def __init__(self) -> None:
+        self.ana = Analyzer()
+
+    def visit_For(self, n: For) -> Stmt:
+        with self.ana.scope():
+            self.ana.bind_loop(n.loop_var, n.min, n.extent)
+            return n.map_children(self.visit)
+
+    def visit_Block(self, n: Block) -> Block:
+        with self.ana.scope():
+            self.ana.bind_ranges({iv.var: iv.dom for iv in n.iter_vars})
+            return n.map_children(self.visit)
+
+
+class _Simplify(Ranged):
+    """Indices, bounds and conditions in normal form."""
 
     def access(self, n: Any) -> Any:
         made = n.map_children(self.visit)
@@ -109,17 +123,7 @@ class _Simplify(Mutator):
         made = n.map_children(self.visit)
         return made.updated(condition=self.ana.simplify(made.condition))
 
-    def visit_For(self, n: For) -> Stmt:
-        with self.ana.scope():
-            self.ana.bind_loop(n.loop_var, n.min, n.extent)
-            return n.map_children(self.visit)
-
-    def visit_Block(self, n: Block) -> Block:
-        with self.ana.scope():
-            self.ana.bind_ranges({iv.var: iv.dom for iv in n.iter_vars})
-            return n.map_children(self.visit)
-
 
 def simplified(block: Block) -> Block:
     """A block with its indices in normal form, as its iterators' domains allow."""
-    return _Simplify(Analyzer()).visit(block)  # type: ignore[no-any-return]
+    return _Simplify().visit(block)  # type: ignore[no-any-return]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar, overload
 
 from ...ir.deep import deeply
 from ...ir.errors import ScheduleError
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from .schedule import Schedule
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+# From the schedule, the block of a step and an argument to the argument in the form that a trace records.
+Form = Callable[["Schedule", Any, Any], Any]
 
 
 class Primitive(NamedTuple):
@@ -143,12 +145,27 @@ def _found(sch: Schedule, block: Any) -> Any:
     return [_found(sch, b) for b in block] if isinstance(block, (list, tuple)) else block
 
 
-def primitive(function: _F) -> _F:
+@overload
+def primitive(function: _F, /) -> _F: ...
+
+
+@overload
+def primitive(**forms: Form) -> Callable[[_F], _F]: ...
+
+
+def primitive(function: Any = None, /, **forms: Form) -> Any:
     """Make a function over a schedule a primitive: recorded in the trace, undone if it refuses.
 
     Where it takes a block, the name of a block will do, which is looked up by a step of its own.
     The annotation of its result says whether it gives a list, which a printed trace takes apart.
+    `forms` are by the names of parameters: each brings an argument into the form that a trace records.
     """
+    if function is None:
+        return functools.partial(_primitive, forms=forms)
+    return _primitive(function, forms)
+
+
+def _primitive(function: _F, forms: Mapping[str, Form]) -> _F:
     signature = inspect.signature(function)
     blocks = {name for name, p in signature.parameters.items() if "BlockRV" in str(p.annotation)}
     places = {i - 1 for i, name in enumerate(signature.parameters) if name in blocks}
@@ -160,6 +177,11 @@ def primitive(function: _F) -> _F:
     def run(sch: Schedule, *args: Any, **kwargs: Any) -> Any:
         args = tuple(_found(sch, a) if i in places else a for i, a in enumerate(args))
         kwargs = {k: _found(sch, v) if k in blocks else v for k, v in kwargs.items()}
+        if forms:
+            given = signature.bind(sch, *args, **kwargs)
+            for name in forms.keys() & given.arguments.keys():
+                given.arguments[name] = forms[name](sch, given.arguments["block"], given.arguments[name])
+            args, kwargs = given.args[1:], given.kwargs
         if sch.busy:  # a step of a larger step
             return function(sch, *args, **kwargs)
         before, sch.busy = sch.state.mod, True

@@ -12,6 +12,7 @@ from ...ir.expr import BufferLoad, IterVar, PrimExpr, Range, const, const_value
 from ...ir.functor import Mutator, pre_order, substitute, vars_used
 from ...ir.ops import add, conjuncts, greater_equal, is_zero, less, logical_and, sub
 from ...ir.stmt import Block, BlockRealize, BufferStore, Stmt
+from .block_iters import block_map
 from .blocks import (
     check_dominant,
     check_no_pointer,
@@ -24,7 +25,7 @@ from .blocks import (
     producers_of,
     top_level,
 )
-from .buffers import chosen_buffer, holder_of
+from .buffers import chosen_buffer, holder_of, named_buffer
 from .cache import (
     _cached,
     _check_scope,
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from .schedule import Schedule
 
 
-@primitive
+@primitive(buffer=named_buffer)
 def reindex(sch: Schedule, block: BlockRV | str, buffer: Any) -> BlockRV:
     """Stage an operand or result of a block in a buffer whose indices are the block's iterators.
 
@@ -69,9 +70,9 @@ def reindex(sch: Schedule, block: BlockRV | str, buffer: Any) -> BlockRV:
     return _stage(sch, me, side, old, new, indices, used, place)
 
 
-@primitive
+@primitive(index_map=block_map)
 def reindex_cache_read(
-    sch: Schedule, block: BlockRV | str, read_buffer_index: int, storage_scope: str, index_map: IndexMap
+    sch: Schedule, block: BlockRV | str, read_buffer_index: int, storage_scope: str, index_map: Any
 ) -> BlockRV:
     """Copy an operand of a block into memory of `storage_scope`, at `index_map` of its iterators.
 
@@ -83,9 +84,9 @@ def reindex_cache_read(
     return _reindex_cache(sch, block, "read", read_buffer_index, storage_scope, index_map)
 
 
-@primitive
+@primitive(index_map=block_map)
 def reindex_cache_write(
-    sch: Schedule, block: BlockRV | str, write_buffer_index: int, storage_scope: str, index_map: IndexMap
+    sch: Schedule, block: BlockRV | str, write_buffer_index: int, storage_scope: str, index_map: Any
 ) -> BlockRV:
     """Let a block write to memory of `storage_scope`, at `index_map` of its iterators, and copy the result from there.
 
@@ -192,7 +193,7 @@ def _stage(
     used: list[IterVar],
     place: Sequence[PrimExpr],
 ) -> BlockRV:
-    """Put `new` between a block and `old`: a copy over the iterators, and the accesses turned to it."""
+    """Put `new` between a block and `old`: a copy over the iterators, and accesses redirected to it."""
     scope = enclosing_block(sch, me)
     assert scope is not None
     if side == "read":
@@ -213,7 +214,7 @@ def _stage(
     anchor = top_level(sch, me, scope)
     insert_beside(sch, anchor, nest, before=side == "read")
     found = sch.state.index.blocks[scope.key].block
-    body = _Turn(me.block.key, old, new, place).visit(found.body)
+    body = _Redirect(me.block.key, old, new, place).visit(found.body)
     sch.state.replace(found, found.replace(body=body, alloc_buffers=(*found.alloc_buffers, new)))
     if side == "read":
         declare_reads(sch, scope.key, old)
@@ -222,8 +223,8 @@ def _stage(
     return BlockRV(made.key, made.name_hint)
 
 
-class _Turn(Mutator):
-    """Accesses of one buffer in one block turned to another, at one place."""
+class _Redirect(Mutator):
+    """Redirects the accesses of one block from one buffer to another, at one place."""
 
     def __init__(self, key: object, old: Buffer, new: Buffer, place: Sequence[PrimExpr]) -> None:
         self.key, self.old, self.new, self.place = key, old, new, tuple(place)
@@ -361,7 +362,7 @@ def _check_covered(sch: Schedule, me: BlockRealize, used: list[IterVar], why: st
 
 
 # ---------------------------------------------------------------------------- in place
-@primitive
+@primitive(read_buffer_index=named_buffer)
 def cache_inplace(
     sch: Schedule, block: BlockRV | str, read_buffer_index: int | str | Buffer, storage_scope: str
 ) -> list[BlockRV]:

@@ -66,7 +66,7 @@ def _given(n: For, decision: Sequence[Any], parts: int, extent: int) -> list[int
 
 
 # ---------------------------------------------------------------------------- factorisations
-def _factors(n: int) -> list[int]:
+def divisors(n: int) -> list[int]:
     """The divisors of a number, least first."""
     low = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
     return low + [n // d for d in reversed(low) if d * d != n]
@@ -92,7 +92,7 @@ def _drawn(rng: Any, n: int, parts: int, last: Sequence[int] | None = None) -> l
     """A product of so many numbers, each with the same chance; the last one is one of `last`."""
     out: list[int] = []
     while parts:
-        allowed = [d for d in _factors(n) if last is None or d in last]
+        allowed = [d for d in divisors(n) if last is None or d in last]
         (chosen,) = rng.choices(allowed, [_ways(n // d, parts - 1) for d in allowed])
         out.insert(0, chosen)
         n, parts, last = n // chosen, parts - 1, None
@@ -120,7 +120,7 @@ def sample_perfect_tile(
     elif n == 1:
         sizes = [extent]
     else:
-        last = [d for d in _factors(extent) if max_innermost_factor < 0 or d <= max_innermost_factor]
+        last = [d for d in divisors(extent) if max_innermost_factor < 0 or d <= max_innermost_factor]
         if not last:
             refuse(f"max_innermost_factor={max_innermost_factor}: no tile is that small", at=at)
         sizes = _drawn(sch.rng, extent, n, last)
@@ -155,7 +155,7 @@ def sample_partitioned_tile(
         sizes = _drawn(sch.rng, extent, n)
     else:
         outer, inner = partition_pos, n - partition_pos
-        extra = _factors(extent // innerpart_factor)
+        extra = divisors(extent // innerpart_factor)
         weights = [
             _ways(extent // innerpart_factor // d, outer) * _ways(d * innerpart_factor, inner) for d in extra
         ]

@@ -24,14 +24,14 @@ from . import (
     padding,
     partition,
     reduction,
-    reindex,
     rolling,
     sampling,
 )
 from . import compute_at as moving
+from . import reindex as staging
 from . import tensorize as hardware
 from .blocks import consumers_of, producers_of
-from .buffers import named_buffer
+from .buffers import position_among
 from .index_map import IndexMap
 from .library import rebase as rebasing
 from .library import stream as streaming
@@ -400,7 +400,7 @@ class Schedule:
     ) -> BlockRV:
         readers = None if consumer_blocks is None else [self._block(b) for b in consumer_blocks]
         me = self._block(block)
-        which = self._position(me, read_buffer_index, "reads")
+        which = position_among("reads")(self, me, read_buffer_index)
         return cache.cache_read(self, me, which, storage_scope, readers)
 
     def cache_write(
@@ -412,22 +412,10 @@ class Schedule:
     ) -> BlockRV:
         readers = None if consumer_blocks is None else [self._block(b) for b in consumer_blocks]
         me = self._block(block)
-        which = self._position(me, write_buffer_index, "writes")
+        which = position_among("writes")(self, me, write_buffer_index)
         return cache.cache_write(self, me, which, storage_scope, readers)
 
-    def set_scope(self, block: BlockRV | str, buffer_index: int | str | Buffer, storage_scope: str) -> None:
-        me = self._block(block)
-        cache.set_scope(self, me, self._position(me, buffer_index, "writes"), storage_scope)
-
-    def _position(self, block: BlockRV, which: int | str | Buffer, among: str) -> int | str | Buffer:
-        """A buffer by its position among those of a block, as a trace can tell it."""
-        found = self.state.index.blocks.get(block.key)
-        if isinstance(which, Buffer) and found is not None:
-            for i, region in enumerate(getattr(found.block, among)):
-                if region.buffer is which:
-                    return i
-        return which
-
+    set_scope = cache.set_scope
     storage_align = cache.storage_align
 
     def transform_layout(
@@ -442,62 +430,20 @@ class Schedule:
         found = self._block(block)
         layout.relayout(self, found, buffer, index_map, pad_value, assume_injective_transform)
 
-    def set_axis_separator(
-        self,
-        block: BlockRV | str,
-        buffer: tuple[str, int] | str | int | Buffer,
-        axis_separators: Sequence[int] | None,
-    ) -> None:
-        found = self._block(block)
-        layout.set_axis_separator(self, found, named_buffer(self, found, buffer), axis_separators)
-
+    set_axis_separator = layout.set_axis_separator
     unsafe_set_dtype = layout.unsafe_set_dtype
 
     # -- hardware ------------------------------------------------------------------------------
     blockize = hardware.blockize
     tensorize = hardware.tensorize
-
-    def reindex(self, block: BlockRV | str, buffer: tuple[str, int] | str | Buffer) -> BlockRV:
-        found = self._block(block)
-        return reindex.reindex(self, found, named_buffer(self, found, buffer))
-
-    def reindex_cache_read(
-        self,
-        block: BlockRV | str,
-        read_buffer_index: int,
-        storage_scope: str,
-        index_map: IndexMap | Callable[..., Any],
-    ) -> BlockRV:
-        found = self._block(block)
-        made = block_iters.block_map(self, found, index_map)
-        return reindex.reindex_cache_read(self, found, read_buffer_index, storage_scope, made)
-
-    def reindex_cache_write(
-        self,
-        block: BlockRV | str,
-        write_buffer_index: int,
-        storage_scope: str,
-        index_map: IndexMap | Callable[..., Any],
-    ) -> BlockRV:
-        found = self._block(block)
-        made = block_iters.block_map(self, found, index_map)
-        return reindex.reindex_cache_write(self, found, write_buffer_index, storage_scope, made)
-
-    def cache_inplace(
-        self, block: BlockRV | str, read_buffer_index: int | str | Buffer, storage_scope: str
-    ) -> list[BlockRV]:
-        found = self._block(block)
-        which = named_buffer(self, found, read_buffer_index)
-        return reindex.cache_inplace(self, found, which, storage_scope)
-
+    reindex = staging.reindex
+    reindex_cache_read = staging.reindex_cache_read
+    reindex_cache_write = staging.reindex_cache_write
+    cache_inplace = staging.cache_inplace
     loop_partition = partition.loop_partition
     merge = partition.merge
     reorder_block_iter_var = block_iters.reorder_block_iter_var
-
-    def transform_block_layout(self, block: BlockRV | str, index_map: IndexMap | Callable[..., Any]) -> None:
-        found = self._block(block)
-        block_iters.transform_block_layout(self, found, block_iters.block_map(self, found, index_map))
-
+    transform_block_layout = block_iters.transform_block_layout
     decompose_padding = padding.decompose_padding
     can_decompose_padding = padding.can_decompose_padding
     pad_einsum = padding.pad_einsum

@@ -114,9 +114,9 @@ def _ldmatrix(kind: str, which: str, trans: bool, scope: str) -> _Pair:
         at = f"s0 * 8 * (tx // 16) + s0 * (tx % 8) + {line} * (tx % 16 // 8)"
     else:
         at = f"s0 * (tx % 16) + {line} * (tx // 16)"
-    turned = trans if which == "a" else not trans
+    transposed = trans if which == "a" else not trans
     impl = (
-        f'T.evaluate(T.ptx_ldmatrix(T.bool({turned}), 4, ".b16", W.data, W.elem_offset + {size} * tx, '
+        f'T.evaluate(T.ptx_ldmatrix(T.bool({transposed}), 4, ".b16", W.data, W.elem_offset + {size} * tx, '
         f'S.access_ptr("r"), {at}, dtype="{kind}"))'
     )
     return _pair(held, "W", "S", desc, impl)

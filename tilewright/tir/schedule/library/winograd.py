@@ -247,12 +247,7 @@ class _Stages:
 
             return self._chosen(a, self.G, tap)
 
-        def columns(at: dict[Var, PrimExpr], small: list[Var]) -> PrimExpr:
-            a, b = small
-            here = [at[v] for v in names]
-            return self._chosen(
-                b, self.G, lambda k: BufferLoad(half, (*here[:-1], a, self._int(k), here[-1]))
-            )
+        columns = self._columns(names, half, self.G)
 
         taps = self.c.weight.indices.index(self.c.window[0])
 
@@ -272,6 +267,20 @@ class _Stages:
         )
         return [(first, half), (second, whole)], whole
 
+    def _columns(
+        self, names: Sequence[Var], half: Buffer, matrix: Matrix
+    ) -> Callable[[dict[Var, PrimExpr], list[Var]], PrimExpr]:
+        """The second transform of a tile, along its columns, from the result `half` of the first."""
+
+        def columns(at: dict[Var, PrimExpr], small: list[Var]) -> PrimExpr:
+            row, column = small
+            here = [at[v] for v in names]
+            return self._chosen(
+                column, matrix, lambda k: BufferLoad(half, (*here[:-1], row, self._int(k), here[-1]))
+            )
+
+        return columns
+
     # -- the data ------------------------------------------------------------------------------
     def _data(self) -> tuple[list[Made], Buffer]:
         y, x = (Var(n, "int32") for n in "yx")
@@ -285,15 +294,10 @@ class _Stages:
         def rows(at: dict[Var, PrimExpr], small: list[Var]) -> PrimExpr:
             a, j = small
             return self._chosen(
-                a, _turned(self.B), lambda k: self._element(at, at[y], at[x], self._int(k), j)
+                a, _transposed(self.B), lambda k: self._element(at, at[y], at[x], self._int(k), j)
             )
 
-        def columns(at: dict[Var, PrimExpr], small: list[Var]) -> PrimExpr:
-            a, b = small
-            here = [at[v] for v in names]
-            return self._chosen(
-                b, _turned(self.B), lambda k: BufferLoad(half, (*here[:-1], a, self._int(k), here[-1]))
-            )
+        columns = self._columns(names, half, _transposed(self.B))
 
         def window(at: dict[Var, PrimExpr], small: list[Var]) -> BufferRegion:
             load = self._load(at, at[y], at[x], self._int(0), small[1])
@@ -366,14 +370,9 @@ class _Stages:
                 point = self._point([self._int(k), b])
                 return BufferLoad(M, tuple(self._tile_place(point, here, len(self.outputs))))
 
-            return self._chosen(p, _turned(self.A), value)
+            return self._chosen(p, _transposed(self.A), value)
 
-        def columns(at: dict[Var, PrimExpr], small: list[Var]) -> PrimExpr:
-            p, q = small
-            here = [at[v] for v in names]
-            return self._chosen(
-                q, _turned(self.A), lambda k: BufferLoad(half, (*here[:-1], p, self._int(k), here[-1]))
-            )
+        columns = self._columns(names, half, _transposed(self.A))
 
         def points(at: dict[Var, PrimExpr], small: list[Var]) -> BufferRegion:
             here = [at[v] for v in names]
@@ -499,7 +498,7 @@ def _before_last(axes: list[PrimExpr], small: list[PrimExpr]) -> list[PrimExpr]:
     return [*axes[:-1], *small, axes[-1]]
 
 
-def _turned(matrix: Matrix) -> Matrix:
+def _transposed(matrix: Matrix) -> Matrix:
     return [list(row) for row in zip(*matrix, strict=True)]
 
 
