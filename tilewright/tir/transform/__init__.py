@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,68 +21,36 @@ from ...ir.transform import (
 )
 from .hoisted import HoistedConditionals, HoistedLetBindings, hoisted
 
-# name of the pass -> (file, function)
+
+def _snake_case(name: str) -> str:
+    """The name of the function of a pass: inject_ptx_async_copy for InjectPTXAsyncCopy."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+# Name of the pass -> (file, function). `UnrollLoop` is the function `unroll_loop` in the file of that name; the rows at
+# the end are exceptions.
 _PASSES = {
-    "LowerCustomDatatypes": ("lower_custom_datatypes", "lower_custom_datatypes"),
-    "BindParallelLoops": ("bind_parallel_loops", "bind_parallel_loops"),
-    "UnifyThreadBinding": ("unify_thread_binding", "unify_thread_binding"),
-    "LowerCrossThreadReduction": ("lower_cross_thread_reduction", "lower_cross_thread_reduction"),
-    "LowerInitBlock": ("lower_init_block", "lower_init_block"),
-    "PlanAndUpdateBufferAllocationLocation": (
-        "plan_allocations",
-        "plan_buffer_allocation",
-    ),
+    **{
+        name: (_snake_case(name), _snake_case(name))
+        for name in """
+            LowerCustomDatatypes BindParallelLoops UnifyThreadBinding LowerCrossThreadReduction
+            LowerInitBlock ConvertBlocksToOpaque CompactBufferAllocation AlignStorage LowerMatchBuffer
+            InjectPermutedLayout LowerOpaqueBlock LowerBulkCopies SpecializeWarps LowerFragments
+            LowerWarpMemory FlattenBuffer WidenIndices Simplify LoopPartition InjectPrefetch
+            InjectSoftwarePipeline InjectPTXAsyncCopy VectorizeLoop UnmaskScratch InjectVirtualThread
+            InjectDoubleBuffer StorageRewrite RunBackAndForth UnrollLoop CheckFirst FetchEarly RemoveNoOp
+            RewriteUnsafeSelect HoistIfThenElse HoistExpression ConvertSSA NarrowDataType LiftAttrScope
+            InjectCopyIntrin VersionBuffers DMACommands VectorCommands FoldUopLoop PlaceScopes
+            ConvertForLoopsToSerial ThreadSync SkipAssert InstrumentBoundCheckers LowerIntrin RemoveAssume
+            RemoveStoreUndef
+        """.split()
+    },
+    "PlanAndUpdateBufferAllocationLocation": ("plan_allocations", "plan_buffer_allocation"),
     "PlaceThreadMemory": ("thread_memory", "place_thread_memory"),
-    "ConvertBlocksToOpaque": ("convert_blocks_to_opaque", "convert_blocks_to_opaque"),
-    "CompactBufferAllocation": ("compact_buffer_allocation", "compact_buffer_allocation"),
-    "AlignStorage": ("align_storage", "align_storage"),
-    "LowerMatchBuffer": ("lower_match_buffer", "lower_match_buffer"),
-    "InjectPermutedLayout": ("inject_permuted_layout", "inject_permuted_layout"),
-    "LowerOpaqueBlock": ("lower_opaque_block", "lower_opaque_block"),
-    "LowerBulkCopies": ("lower_bulk_copies", "lower_bulk_copies"),
-    "SpecializeWarps": ("specialize_warps", "specialize_warps"),
-    "LowerFragments": ("lower_fragments", "lower_fragments"),
-    "LowerWarpMemory": ("lower_warp_memory", "lower_warp_memory"),
-    "FlattenBuffer": ("flatten_buffer", "flatten_buffer"),
     "StorageFlatten": ("flatten_buffer", "flatten_buffer"),
-    "WidenIndices": ("widen_indices", "widen_indices"),
-    "Simplify": ("simplify", "simplify"),
-    "LoopPartition": ("loop_partition", "loop_partition"),
-    "InjectPrefetch": ("inject_prefetch", "inject_prefetch"),
-    "InjectSoftwarePipeline": ("inject_software_pipeline", "inject_software_pipeline"),
-    "InjectPTXAsyncCopy": ("inject_ptx_async_copy", "inject_ptx_async_copy"),
-    "VectorizeLoop": ("vectorize_loop", "vectorize_loop"),
-    "UnmaskScratch": ("unmask_scratch", "unmask_scratch"),
-    "InjectVirtualThread": ("inject_virtual_thread", "inject_virtual_thread"),
-    "InjectDoubleBuffer": ("inject_double_buffer", "inject_double_buffer"),
-    "StorageRewrite": ("storage_rewrite", "storage_rewrite"),
-    "RunBackAndForth": ("run_back_and_forth", "run_back_and_forth"),
-    "UnrollLoop": ("unroll_loop", "unroll_loop"),
-    "CheckFirst": ("check_first", "check_first"),
-    "FetchEarly": ("fetch_early", "fetch_early"),
-    "RemoveNoOp": ("remove_no_op", "remove_no_op"),
-    "RewriteUnsafeSelect": ("rewrite_unsafe_select", "rewrite_unsafe_select"),
-    "HoistIfThenElse": ("hoist_if_then_else", "hoist_if_then_else"),
-    "HoistExpression": ("hoist_expression", "hoist_expression"),
     "CommonSubexprElimTIR": ("common_subexpr_elim", "common_subexpr_elim"),
-    "ConvertSSA": ("convert_ssa", "convert_ssa"),
-    "NarrowDataType": ("narrow_data_type", "narrow_data_type"),
     "ForceNarrowIndexToInt32": ("narrow_data_type", "force_narrow_index_to_int32"),
-    "LiftAttrScope": ("lift_attr_scope", "lift_attr_scope"),
-    "InjectCopyIntrin": ("inject_copy_intrin", "inject_copy_intrin"),
-    "VersionBuffers": ("version_buffers", "version_buffers"),
-    "DMACommands": ("dma_commands", "dma_commands"),
-    "VectorCommands": ("vector_commands", "vector_commands"),
-    "FoldUopLoop": ("fold_uop_loop", "fold_uop_loop"),
-    "PlaceScopes": ("place_scopes", "place_scopes"),
     "CoProcSync": ("coproc_sync", "coproc_sync"),
-    "ConvertForLoopsToSerial": ("convert_for_loops_to_serial", "convert_for_loops_to_serial"),
-    "ThreadSync": ("thread_sync", "thread_sync"),
-    "SkipAssert": ("skip_assert", "skip_assert"),
-    "InstrumentBoundCheckers": ("instrument_bound_checkers", "instrument_bound_checkers"),
-    "LowerIntrin": ("lower_intrin", "lower_intrin"),
-    "RemoveAssume": ("remove_assume", "remove_assume"),
-    "RemoveStoreUndef": ("remove_store_undef", "remove_store_undef"),
 }
 # passes over whole modules: name of the pass -> (file, function); the arguments of the pass are those of the function
 _MODULE_PASSES = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ...ir.errors import LoweringError
-from ...ir.expr import PrimExpr, Var
 from ...ir.function import PrimFunc
 from ...ir.functor import Substitution
 from ...ir.stmt import Block, BlockRealize
@@ -19,14 +18,10 @@ def convert_blocks_to_opaque(func: PrimFunc) -> PrimFunc:
 
     Needs: no `init`. Gives: blocks with no iterators.
     """
-    return func.updated(body=_Opaque().visit(func.body))
+    return func.updated(body=_Opaque({}).visit(func.body))
 
 
 class _Opaque(Substitution):
-    def __init__(self) -> None:
-        super().__init__({})
-        self.table: dict[Var, PrimExpr] = {}
-
     def visit_BlockRealize(self, n: BlockRealize) -> BlockRealize:
         block = n.block
         if block.init is not None:

@@ -64,8 +64,6 @@ class _Convert(Mutator):
     def visit_Var(self, n: Var) -> PrimExpr:
         return self.names.get(n, n)  # type: ignore[no-any-return]
 
-    visit_SizeVar = visit_Var
-
     def visit_buffer(self, b: Buffer) -> Buffer:
         if not self.names:
             return b

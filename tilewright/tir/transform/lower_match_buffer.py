@@ -74,8 +74,6 @@ class _LowerMatch(Mutator):
     def visit_Var(self, n: Var) -> PrimExpr:
         return self.values.get(n, n)
 
-    visit_SizeVar = visit_Var
-
     def access(self, n: Any) -> Any:
         made = n.map_children(self.visit)
         found = self.views.get(made.buffer)

@@ -76,8 +76,6 @@ class _Remove(Mutator):
         self.uses[n] += 1
         return n
 
-    visit_SizeVar = visit_Var
-
     def use_buffer(self, b: Buffer) -> None:
         found = self.held.get(b)
         if found is None:
@@ -88,15 +86,11 @@ class _Remove(Mutator):
         for v in found:
             self.uses[v] += 1
 
-    def visit_BufferLoad(self, n: BufferLoad) -> BufferLoad:
+    def _using(self, n: Any) -> Any:
         self.use_buffer(n.buffer)
         return self.visit_children(n)
 
-    def visit_generic_buffer(self, n: Any) -> Any:
-        self.use_buffer(n.buffer)
-        return self.visit_children(n)
-
-    visit_BufferRegion = visit_Prefetch = visit_BufferRealize = visit_generic_buffer
+    visit_BufferLoad = visit_BufferRegion = visit_Prefetch = visit_BufferRealize = _using
 
     # -- definitions -----------------------------------------------------------------------
     def visit_LetStmt(self, n: LetStmt) -> Stmt:

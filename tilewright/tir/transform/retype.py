@@ -48,8 +48,6 @@ class Retyper(Mutator):
     def visit_Var(self, n: Var) -> Var:
         return self.table.get(n, n)
 
-    visit_SizeVar = visit_Var
-
     def define(self, v: Var, dtype: DataType) -> Var:
         """The variable of this type that replaces `v` from here on; shapes of buffers keep their type.
 

@@ -520,20 +520,20 @@ class _Placed(Mutator):
             args = [*made.args]
             for i in (i for i, p in enumerate(args) if _is_pointer(p)):
                 args[i], args[i + 1] = (
-                    self.turned(args[i], self.lines(args[i], args[i + 1])),
+                    self.in_ring(args[i], self.lines(args[i], args[i + 1])),
                     self.high(args[i], args[i + 1]),
                 )
             return made.replace(args=tuple(args))
         if n.op is _COPY and self.barrier is not None:
             to: Any = made.args[0]
             return made.replace(
-                args=(self.turned(to, to.args[2]), made.args[1], self.barrier, *made.args[3:])
+                args=(self.in_ring(to, to.args[2]), made.args[1], self.barrier, *made.args[3:])
             )
         if _is_pointer(n) and n.args[1] in self.rings:
             return made.replace(args=(made.args[0], self.rings[n.args[1]][0].var, *made.args[2:]))  # type: ignore[index]
         return made
 
-    def turned(self, pointer: Any, offset: PrimExpr) -> PrimExpr:
+    def in_ring(self, pointer: Any, offset: PrimExpr) -> PrimExpr:
         """A pointer into the current version of its ring."""
         ring, slot = self.made[pointer.args[1]]
         at = add(mul(slot, const(ring.size)), offset)

@@ -490,8 +490,6 @@ class _Lanes(Mutator):
             return self.ramp
         return self.lets.get(n, n)
 
-    visit_SizeVar = visit_Var
-
     def binary(self, n: Any) -> PrimExpr:
         a, b = self.visit(n.a), self.visit(n.b)
         if a is n.a and b is n.b:
