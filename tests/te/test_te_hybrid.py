@@ -9,7 +9,7 @@ import pytest
 
 import tilewright as tvm
 from tilewright import te
-from tilewright.ir.errors import TensorExpressionError
+from tilewright.ir.errors import ScheduleError, TensorExpressionError
 
 MORE = 5
 # ruff: noqa: F821  (the names of hybrid script are those of no module)
@@ -204,3 +204,111 @@ def test_lists_of_tensors_and_of_numbers() -> None:
     f(tvm.nd.array(a), tvm.nd.array(b), c)
     np.testing.assert_array_equal(c.numpy(), 6 * a + 15 * b)
     np.testing.assert_array_equal(weighted([a, b], np.array(table)), 6 * a + 15 * b)
+
+
+# -- schedules --------------------------------------------------------------------------------------------
+@te.hybrid.script
+def products(a, b):
+    c = output_tensor((24, 20), "float32")
+    for i in range(24):
+        for j in range(20):
+            c[i, j] = a[i] * b[j]
+    return c
+
+
+@te.hybrid.script
+def row_sums(a):
+    c = output_tensor((7,), "float32")
+    for i in range(7):
+        c[i] = 0.0
+        for k in range(9):
+            c[i] += a[i, k]
+    return c
+
+
+@te.hybrid.script
+def running(a):
+    c = output_tensor((16,), "float32")
+    for i in range(16):
+        c[i] = a[i] + (c[i - 1] if i > 0 else 0.0)
+    return c
+
+
+def scheduled(s: Any, args: list[Any], *given: Any) -> Any:
+    out = tvm.nd.empty(tuple(int(n) for n in args[-1].shape))
+    tvm.build(s, args, "llvm")(*map(tvm.nd.array, given), out)
+    return out.numpy()
+
+
+def test_the_loops_of_a_script_are_scheduled() -> None:
+    a, b = te.placeholder((24,), name="a"), te.placeholder((20,), name="b")
+    c = products(a, b)
+    assert isinstance(c.op, te.HybridOp) and [iv.var.name for iv in c.op.axis] == ["i", "j"]
+    s = te.create_schedule(c.op)
+    i, j = c.op.axis
+    io, ii = s[c].split(i, 5)
+    jo, ji = s[c].split(j, 4)
+    s[c].reorder(ii, jo, io, ji)
+    s[c].parallel(ii)
+    s[c].vectorize(ji)
+    text = tvm.lower(s, [a, b, c]).script()
+    assert text.index("i_inner in T.parallel(5)") < text.index("j_outer, i_outer in T.grid(5, 5)")
+    x, y = (np.random.default_rng(0).random(n, dtype="float32") for n in (24, 20))
+    np.testing.assert_allclose(scheduled(s, [a, b, c], x, y), np.outer(x, y))
+    s = te.create_schedule(c.op)
+    s[c].fuse(*c.op.axis)
+    assert "i_j_fused in range(480)" in tvm.lower(s, [a, b, c]).script()
+    np.testing.assert_allclose(scheduled(s, [a, b, c], x, y), np.outer(x, y))
+
+
+def test_a_script_with_loops_further_in_and_stages_around_it() -> None:
+    """Only the loops around all statements are axes; a producer is computed at one of them."""
+    a = te.placeholder((7, 9), name="a")
+    doubled = te.compute((7, 9), lambda i, j: a[i, j] * 2.0, name="doubled")
+    c = row_sums(doubled)
+    (i,) = c.op.axis
+    s = te.create_schedule(c.op)
+    io, ii = s[c].split(i, 3)
+    s[doubled].compute_at(s[c], io)
+    s[c].parallel(io)
+    assert "for i_outer in T.parallel(3)" in tvm.lower(s, [a, c]).script()
+    x = np.random.default_rng(1).random((7, 9), dtype="float32")
+    np.testing.assert_allclose(scheduled(s, [a, c], x), 2 * x.sum(1), rtol=1e-5)
+    c = row_sums(a)
+    s = te.create_schedule(c.op)
+    s[c].bind(c.op.axis[0], te.thread_axis("threadIdx.x"))
+    assert 'launch_thread("threadIdx.x", 7)' in tvm.lower(s, [a, c]).script()
+
+
+def test_iterations_that_read_each_other_keep_their_order() -> None:
+    a = te.placeholder((16,), name="a")
+    c = running(a)
+    (i,) = c.op.axis
+    s = te.create_schedule(c.op)
+    s[c].split(i, 4)
+    x = np.random.default_rng(2).random(16, dtype="float32")
+    np.testing.assert_allclose(scheduled(s, [a, c], x), np.cumsum(x), rtol=1e-5)
+    s = te.create_schedule(c.op)
+    s[c].parallel(i)
+    with pytest.raises(ScheduleError, match="must run in order"):
+        tvm.lower(s, [a, c])
+
+
+@te.hybrid.script
+def clipped_sums(a):
+    c = output_tensor((6,), "float32")
+    for i in range(6):
+        total = 0.0
+        for k in range(9):
+            total += a[i, k]
+        c[i] = total if total < 4.0 else 4.0
+    return c
+
+
+def test_memory_of_a_script_inside_of_its_axes() -> None:
+    a = te.placeholder((6, 9), name="a")
+    c = clipped_sums(a)
+    s = te.create_schedule(c.op)
+    s[c].parallel(c.op.axis[0])
+    x = np.random.default_rng(3).random((6, 9), dtype="float32")
+    np.testing.assert_allclose(scheduled(s, [a, c], x), np.minimum(x.sum(1), 4), rtol=1e-5)

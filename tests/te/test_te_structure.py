@@ -409,19 +409,6 @@ def test_thread_axes():
     assert bx.dom.extent.value == 32 and bx.var.name == "bx"
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    {
-        "HybridOp": "te.HybridOp is not part of tilewright: a hybrid script becomes a te.ExternOp; use te.hybrid.script",
-    }.items(),
-    ids=lambda value: value if value.isidentifier() else "",
-)
-def test_names_that_are_not_supported_say_so_when_called(name, text):
-    with pytest.raises(NotImplementedError) as caught:
-        getattr(te, name)()
-    assert str(caught.value) == text
-
-
 def test_the_classic_names_are_there():
     classic = (
         "placeholder compute var reduce_axis sum size_var thread_axis max create_prim_func min scan "

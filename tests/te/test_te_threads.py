@@ -401,3 +401,15 @@ def test_refuse_groups(expect, told):
           at test_te_threads.py:LINE
         """,
     )
+
+
+def test_a_reduction_over_threads_whose_result_is_no_argument() -> None:
+    """`lower(s, [A])` of a program whose result is left out, as a look at the loops: the result is dead, not shared."""
+    A = te.placeholder((128,), name="A")
+    k = te.reduce_axis((0, 128), "k")
+    B = te.compute((), lambda: te.sum(A[k], axis=k), name="B")
+    s = te.create_schedule(B.op)
+    _, inner = s[B].split(B.op.reduce_axis[0], 32)
+    s.rfactor(B, inner)
+    s[B].bind(s[B].op.reduce_axis[0], te.thread_axis("threadIdx.x"))
+    assert 'launch_thread("threadIdx.x", 32)' in tvm.lower(s, [A]).script()

@@ -17,6 +17,7 @@ from ..ir.ops import cast, if_then_else, is_one
 from ..ir.sharing import too_shared
 from ..ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, LetStmt, Stmt, seq
 from ..tir.analysis.combiner import ANY_ORDER, steps_commute
+from ..tir.analysis.regions import get_block_read_write_region
 from .errors import refuse, shown
 from .graph import OpGraph
 from .lower_expr import LowerExpr
@@ -24,6 +25,7 @@ from .regions import read_regions
 from .tensor import (
     ComputeOp,
     ExternOp,
+    HybridOp,
     Operation,
     PlaceholderOp,
     ScanOp,
@@ -403,6 +405,8 @@ class PrimFuncBuilder:
                     table[old] = cast(old.dtype, new)
         body = substitute(op.body, table, buffers)
         name = self._block_name(op)
+        if isinstance(op, HybridOp) and op.axis:
+            return self._hybrid(op, body, name, {actual for _, actual in pairs})
         block = Block(
             (),
             [BufferRegion.full(b) for _, b in pairs[: len(op.inputs)]],
@@ -413,6 +417,23 @@ class PrimFuncBuilder:
             span=op.span,
         )
         return BlockRealize((), True, block, span=op.span)
+
+    def _hybrid(self, op: HybridOp, body: Stmt, name: str, tensors: set[Buffer]) -> Stmt:
+        """The loops of a script around a block of what is in them, where memory of its own may be."""
+        axes: list[_Axis] = []
+        for iv in op.axis:
+            assert isinstance(body, For)
+            axes.append(_axis(body.loop_var, body.dom, body.loop_var.name, iv.iter_type))
+            body = body.body
+        body = substitute(body, {a.source: a.block.var for a in axes if a.source is not None})
+        block = Block([a.block for a in axes], (), (), name, body, annotations=dict(op.attrs), span=op.span)
+        reads, writes = (
+            [r for r in each if r.buffer in tensors] for each in get_block_read_write_region(block)
+        )
+        realize = BlockRealize(
+            [a.loop for a in axes], True, block.replace(reads=reads, writes=writes), span=op.span
+        )
+        return _loops(axes, realize, op)
 
     def _scan(self, op: ScanOp) -> Stmt:
         """First the steps that are given, then one step after the other.

@@ -269,8 +269,8 @@ def _as_matrix(value: Any, *groups: list[int]) -> Any:
         raise NotEvaluated(f"an operand of a product of {math.prod(value.shape)} elements")
     kept = [i for g in groups for i in g]
     others = [i for i in range(value.ndim) if i not in kept]
-    turned = value.transpose(kept + others)
-    return turned.reshape([math.prod(value.shape[i] for i in g) for g in groups])
+    transposed = value.transpose(kept + others)
+    return transposed.reshape([math.prod(value.shape[i] for i in g) for g in groups])
 
 
 def _summed(a: Any, b: Any, sizes: Sequence[int], n: int, kind: Any) -> Any:

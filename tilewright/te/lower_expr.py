@@ -59,8 +59,6 @@ class LowerExpr(Mutator):
         found = self.table.get(n, n)
         return found if found.dtype is n.dtype else ops.cast(n.dtype, found)
 
-    visit_SizeVar = visit_Var
-
     def visit_ProducerLoad(self, n: ProducerLoad) -> PrimExpr:
         return BufferLoad(self.buffer_of(n.producer), tuple([self.index(i) for i in n.indices]))
 

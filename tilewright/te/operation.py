@@ -22,6 +22,7 @@ from .errors import blame, building, refuse, shape_text, shown
 from .tensor import (
     ComputeOp,
     ExternOp,
+    HybridOp,
     PlaceholderOp,
     ScanOp,
     Tensor,
@@ -367,6 +368,9 @@ def _check_buffers(what: str, buffers: list[Buffer], shapes: list[Any], kinds: l
             raise refuse(f"{what}: {b} stands for a tensor of shape {shape_text(shape)} and type {kind}")
 
 
+HYBRID = "hybrid"  # the tag of a hybrid script
+
+
 def extern(
     shape: Any,
     inputs: Any,
@@ -408,7 +412,8 @@ def extern(
                 f"the function returned {shown(body)} and must return a statement or an expression",
                 "return tir.call_packed(…) or the .get() of a tir.ir_builder",
             )
-        op = ExternOp(name, _current_tag(tag), attrs, given, ins, outs, body, shapes)
+        kind = HybridOp if tag == HYBRID else ExternOp
+        op = kind(name, _current_tag(tag), attrs, given, ins, outs, body, shapes)
     return op.output(0) if op.num_outputs == 1 else op.outputs
 
 

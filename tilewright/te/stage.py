@@ -19,7 +19,7 @@ from ..tir.schedule.index_map import IndexMap
 from ..tir.schedule.marks import thread_of
 from ..tir.schedule.tensorize import tensorize_declared
 from .relations import MARKS, Fuse, IterVarAttr, Singleton, Split, Step, follow
-from .tensor import BaseComputeOp, ComputeOp, Operation, ScanOp, Tensor, TensorComputeOp
+from .tensor import BaseComputeOp, ComputeOp, HybridOp, Operation, ScanOp, Tensor, TensorComputeOp
 from .tensor_intrin import TensorIntrin
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Stage:
     def __init__(self, schedule: Schedule, op: Operation, is_output: bool) -> None:
         self.op = self.origin_op = op
         self.schedule, self.is_output = schedule, is_output
-        axes = [*op.axis, *op.reduce_axis] if isinstance(op, BaseComputeOp) else []
+        axes = [*op.axis, *op.reduce_axis] if isinstance(op, (BaseComputeOp, HybridOp)) else []
         if isinstance(op, ScanOp):
             axes = [op.scan_axis]
         if isinstance(op, TensorComputeOp):

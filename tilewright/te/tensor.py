@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
-from ..absent import absent
 from ..arith import Analyzer
 from ..ir import ops
 from ..ir.dtype import DataType
@@ -27,7 +26,9 @@ from ..ir.expr import (
 )
 from ..ir.functor import substitute
 from ..ir.span import Span, user_span
-from ..ir.stmt import Stmt
+from ..ir.stmt import Block, For, ForKind, Stmt
+from ..tir.analysis.elements import determined_iterators
+from ..tir.analysis.regions import get_block_read_write_region
 from .broadcast import broadcast_indices, broadcast_shape
 from .errors import blame, building, refuse, shown
 
@@ -194,6 +195,9 @@ class BaseComputeOp(Operation):
         whose range depends on the point, such as that of a row of a sparse matrix."""
         return ()
 
+    def output_shape(self, index: int) -> tuple[PrimExpr, ...]:
+        return tuple(iv.dom.extent for iv in self._axis)
+
 
 class ComputeOp(BaseComputeOp):
     """Each element by a rule: `body` at the point `axis`, one expression for each output.
@@ -228,9 +232,6 @@ class ComputeOp(BaseComputeOp):
     @property
     def num_outputs(self) -> int:
         return len(self.body)
-
-    def output_shape(self, index: int) -> tuple[PrimExpr, ...]:
-        return tuple(iv.dom.extent for iv in self._axis)
 
     def output_dtype(self, index: int) -> DataType:
         return self.body[index].dtype
@@ -400,6 +401,43 @@ class ExternOp(Operation):
         return self.output_placeholders[index].dtype  # type: ignore[no-any-return]
 
 
+class HybridOp(ExternOp):
+    """The loops of a hybrid script. Those around all that it does, as they are written, are its axes:
+
+    for i in range(n):                          axis = i, j: a schedule may split, reorder, fuse and mark them
+        for j in range(m):
+            c[i, j] = a[i] * b[j]
+
+    An axis is spatial if each of its iterations writes elements of its own; the iterations of another one keep their
+    order.
+    """
+
+    __slots__ = ("_axis",)
+    kind = "te.hybrid"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        loops, body = list[For](), self.body
+        while isinstance(body, For) and body.kind is ForKind.SERIAL:
+            loops.append(body)
+            body = body.body
+        iters = [IterVar(n.dom, n.loop_var, IterVar.DataPar) for n in loops]
+        block = Block(iters, (), (), self.name, body)
+        reads, writes = (
+            [r for r in each if r.buffer in self.output_placeholders]
+            for each in get_block_read_write_region(block)
+        )
+        own = set.intersection({n.loop_var for n in loops}, *(determined_iterators(block, r) for r in writes))
+        before = {r.buffer: r for r in reads}
+        if any(w.buffer in before and not structural_equal(before[w.buffer], w) for w in writes):
+            own = set()  # it reads what other iterations may write
+        self._axis = tuple(iv if iv.var in own else IterVar(iv.dom, iv.var, IterVar.Ordered) for iv in iters)
+
+    @property
+    def axis(self) -> tuple[IterVar, ...]:
+        return self._axis
+
+
 class ScanOp(Operation):
     """Tensors whose first dimension is time: `init` at the start, then `update` from what came before."""
 
@@ -477,18 +515,8 @@ class TensorComputeOp(BaseComputeOp):
     def num_outputs(self) -> int:
         return len(self.intrin.buffers) - len(self.intrin.inputs)
 
-    def output_shape(self, index: int) -> tuple[PrimExpr, ...]:
-        return tuple(iv.dom.extent for iv in self._axis)
-
     def output_dtype(self, index: int) -> DataType:
         return self.intrin.buffers[len(self.intrin.inputs) + index].dtype  # type: ignore[no-any-return]
-
-
-class HybridOp(Operation):
-    """An operation written as a hybrid script."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        absent("te.HybridOp")()
 
 
 class TensorSlice(ExprOp):

@@ -12,7 +12,8 @@
     outer(numpy_a, numpy_b)              # arrays: run as Python runs it
 
 Loops are `range`, `parallel`, `vectorize`, `unroll`, `const_range` (written out) and `bind("threadIdx.x", n)`, memory
-is `output_tensor` and `allocate`. The loops are as they are written: the stage of such an operation has no axes.
+is `output_tensor` and `allocate`. The loops over a range around all that the script does are the axes of its stage,
+which a schedule splits, reorders, fuses and marks; loops further in are as they are written.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from ...ir.errors import TensorExpressionError
 from ...ir.expr import IterVar, PrimExpr, StringImm, const, const_value
 from ...ir.stmt import AssertStmt
 from ...tir.ir_builder import BufferVar, IRBuilder, create
-from ..operation import extern, thread_axis
+from ...tir.script.budget import OPERATORS
+from ..operation import HYBRID, extern, thread_axis
 from ..tensor import Tensor
 
 _LOOPS = {
@@ -43,18 +45,7 @@ _LOOPS = {
     "unroll": "unroll",
 }
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
-    ast.BitAnd: operator.and_,
-    ast.BitOr: operator.or_,
-    ast.BitXor: operator.xor,
-    ast.LShift: operator.lshift,
-    ast.RShift: operator.rshift,
+    **OPERATORS,
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
@@ -114,7 +105,7 @@ class _Array:
 
 
 class _Operation:
-    """A function and what it is called with, on the way to an operation."""
+    """A function and its arguments, from which an operation is made."""
 
     def __init__(self, function: Callable[..., Any], args: Sequence[Any]) -> None:
         self.name = function.__name__
@@ -176,7 +167,7 @@ class _Operation:
             self._statements(self.tree.body[:-1])
             return self.ib.get()
 
-        return extern(shapes, self.tensors, body, name=self.name, dtype=dtypes, tag="hybrid")
+        return extern(shapes, self.tensors, body, name=self.name, dtype=dtypes, tag=HYBRID)
 
     def _array(self, buffer: Any) -> _Array:
         return _Array(buffer.shape, buffer.dtype, self.ib.buffer_ptr(buffer))
