@@ -81,6 +81,7 @@ def vector_add() -> list[Any]:
 
 
 @pytest.mark.parametrize("args", [vector_add, convolution])
+@pytest.mark.slow
 def test_c_for_vta_is_simulated_to_the_same_result(args: Any) -> None:
     func = te.create_prim_func(args())
     sch = tvm.auto_schedule(func, "ext_dev")

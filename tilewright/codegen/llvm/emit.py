@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ...ir.buffer import Buffer
 from ...ir.dtype import BOOL, FLOAT32, INT64, DataType
@@ -22,6 +22,7 @@ from ...ir.expr import (
 )
 from ...ir.functor import pre_order, undefined_vars
 from ...ir.module import GlobalVar
+from ...ir.node import methods_of_nodes
 from ...ir.op import Op
 from ...ir.ops import sub
 from ...ir.stmt import SLACK, ForKind, LetStmt, Stmt
@@ -85,7 +86,7 @@ class FunctionEmitter:
     @property
     def watch(self) -> str:
         assert self.watched is not None
-        return self.var(self.watched)
+        return self.expr_Var(self.watched)
 
     # -- text --------------------------------------------------------------------------------
     def emit(self, text: str) -> None:
@@ -189,11 +190,13 @@ class FunctionEmitter:
             self.late[var] = f"{how} i64 {wide} to {reg_type(var.dtype)}"
         self.wide[var] = wide
 
-    def var(self, e: Var) -> str:
+    def expr_Var(self, e: Var) -> str:
         found = self.values.get(e)
         if found is None:
             raise LoweringError(f"variable `{e.name}` is used where it is not defined")
         return found or self.tmp(self.late[e])
+
+    expr_SizeVar = expr_Var
 
     def index64(self, e: PrimExpr) -> str:
         """An index as a 64-bit integer: sums and products are computed wide, so they cannot overflow."""
@@ -203,7 +206,7 @@ class FunctionEmitter:
         if isinstance(e, Var):
             found = self.wide.get(e)
             if found is None:
-                value = self.var(e)
+                value = self.expr_Var(e)
                 found = value if e.dtype.bits == 64 else self.extend(value, e.dtype)
                 # Cache it only where the register dominates: loops fill `wide` themselves.
             return found
@@ -223,16 +226,21 @@ class FunctionEmitter:
         wide = INT64.with_lanes(kind.lanes)
         return self.tmp(f"{how} {reg_type(kind)} {value} to {reg_type(wide)}")
 
-    def imm(self, e: Any) -> str:
+    def expr_IntImm(self, e: Any) -> str:
         return constant(e.dtype, e.value)
 
-    def string(self, e: StringImm) -> str:
+    expr_FloatImm = expr_IntImm
+
+    def expr_StringImm(self, e: StringImm) -> str:
         return self.module.string(e.value)
 
     # arithmetic
-    def arithmetic(self, e: Any) -> str:
+    def expr_Add(self, e: Any) -> str:
         kind, a, b = e.dtype, self.expr(e.a), self.expr(e.b)
         return self.binary(e.__class__.__name__, kind, a, b)
+
+    expr_Sub = expr_Mul = expr_Div = expr_Mod = expr_FloorDiv = expr_Add
+    expr_FloorMod = expr_Min = expr_Max = expr_Add
 
     def binary(self, name: str, kind: DataType, a: str, b: str) -> str:
         if is_small_float(kind):
@@ -278,7 +286,7 @@ class FunctionEmitter:
         less = self.tmp(f"add {text} {quotient}, {constant(kind, -1)}")
         return self.tmp(f"select {mask} {fix}, {text} {less}, {text} {quotient}")
 
-    def comparison(self, e: Any) -> str:
+    def expr_EQ(self, e: Any) -> str:
         kind, name = e.a.dtype, e.__class__.__name__
         if kind.is_int and kind.lanes == 1 and _is_index(e.a) and _is_index(e.b):
             kind, a, b = INT64, self.index64(e.a), self.index64(e.b)
@@ -296,7 +304,9 @@ class FunctionEmitter:
             order = ("s" if kind.is_int else "u") + order
         return self.tmp(f"icmp {order} {text} {a}, {b}")
 
-    def logic(self, e: Any) -> str:
+    expr_NE = expr_LT = expr_LE = expr_GT = expr_GE = expr_EQ
+
+    def expr_And(self, e: Any) -> str:
         conj = e.__class__.__name__ == "And"
         a = self.expr(e.a)
         if e.dtype.is_vector or not may_trap(e.b):
@@ -305,6 +315,8 @@ class FunctionEmitter:
         return self.choice(
             a, (lambda: self.expr(e.b)) if conj else None, None if conj else e.b, "i1", decided
         )
+
+    expr_Or = expr_And
 
     def choice(
         self, condition: str, then: Callable[[], str] | None, other: PrimExpr | None, text: str, fixed: str
@@ -325,20 +337,20 @@ class FunctionEmitter:
         self.start(done)
         return self.effect(f"phi {text} [ {a}, %{from_a} ], [ {b}, %{from_b} ]")
 
-    def negation(self, e: Any) -> str:
+    def expr_Not(self, e: Any) -> str:
         return self.tmp(f"xor {reg_type(e.dtype)} {self.expr(e.a)}, {constant(e.dtype, 1)}")
 
-    def select(self, e: Any) -> str:
+    def expr_Select(self, e: Any) -> str:
         condition, a, b = self.expr(e.condition), self.expr(e.true_value), self.expr(e.false_value)
         text = reg_type(e.dtype)
         return self.tmp(f"select {reg_type(e.condition.dtype)} {condition}, {text} {a}, {text} {b}")
 
-    def let(self, e: Any) -> str:
+    def expr_Let(self, e: Any) -> str:
         self.bind(e.var, self.expr(e.value))
         self.noalias &= not e.var.dtype.is_handle  # an alias of another pointer
         return self.expr(e.body)
 
-    def cast(self, e: Any) -> str:
+    def expr_Cast(self, e: Any) -> str:
         return self.narrowed(self.expr(e.value), e)
 
     def narrowed(self, value: str, e: Any) -> str:
@@ -375,7 +387,7 @@ class FunctionEmitter:
         return self.tmp(f"{how} {a} {value} to {b}")
 
     # vectors
-    def broadcast(self, e: Broadcast) -> str:
+    def expr_Broadcast(self, e: Broadcast) -> str:
         known = const_value(e.value)
         if known is not None:
             return constant(e.dtype, known)
@@ -389,7 +401,7 @@ class FunctionEmitter:
         zeros = f"{vector_type('i32', lanes)} zeroinitializer"
         return self.tmp(f"shufflevector {text} {one}, {text} poison, {zeros}")
 
-    def ramp(self, e: Ramp) -> str:
+    def expr_Ramp(self, e: Ramp) -> str:
         kind, text = e.base.dtype, reg_type(e.dtype)
         base = self.splat(self.expr(e.base), kind, e.dtype.lanes)
         step = const_value(e.stride)
@@ -407,7 +419,7 @@ class FunctionEmitter:
         scaled = self.tmp(f"mul {text} {stride}, <{lanes}>")
         return self.tmp(f"add {text} {base}, {scaled}")
 
-    def shuffle(self, e: Any) -> str:
+    def expr_Shuffle(self, e: Any) -> str:
         kind = e.vectors[0].dtype
         for v in e.vectors:
             refuse_by_lane(v.dtype, "a choice of single lanes", e)
@@ -494,7 +506,7 @@ class FunctionEmitter:
         return [self.tmp(f"getelementptr inbounds {text}, ptr {base}, i64 {p}") for p in picks]
 
     # -- calls -----------------------------------------------------------------------------------
-    def call(self, e: Call) -> str:
+    def expr_Call(self, e: Call) -> str:
         if isinstance(e.op, GlobalVar):
             args = ", ".join(f"{reg_type(a.dtype)} {self.expr(a)}" for a in e.args)
             symbol = self.module.symbol(e.op.name_hint)
@@ -514,6 +526,8 @@ class FunctionEmitter:
         self.epoch += not e.op.is_pure
         return made
 
+    expr_BufferLoad = memory.load
+
     # -- statements ------------------------------------------------------------------------------
     def stmt(self, s: Stmt) -> None:
         handler = _STMT.get(s.__class__.__name__)
@@ -521,11 +535,11 @@ class FunctionEmitter:
             raise LoweringError(f"no code for {s.__class__.__name__}; lower the function first")
         handler(self, s)
 
-    def seq(self, s: Any) -> None:
+    def stmt_SeqStmt(self, s: Any) -> None:
         for one in s.seq:
             self.stmt(one)
 
-    def let_stmt(self, s: Any) -> None:
+    def stmt_LetStmt(self, s: Any) -> None:
         waiting = Waiting(self)
         while True:
             if not waiting.takes(s):
@@ -544,7 +558,7 @@ class FunctionEmitter:
             self.bind(s.var, self.expr(s.value))
             self.noalias &= not s.var.dtype.is_handle
 
-    def attr(self, s: Any) -> None:
+    def stmt_AttrStmt(self, s: Any) -> None:
         if s.attr_key == "thread_extent":
             raise LoweringError(
                 f"a loop is bound to {s.node.thread_tag}, which a CPU target does not have: "
@@ -568,7 +582,7 @@ class FunctionEmitter:
             return
         self.stmt(s.body)
 
-    def assert_stmt(self, s: Any) -> None:
+    def stmt_AssertStmt(self, s: Any) -> None:
         good, bad = self.label("holds"), self.label("fails")
         self.branch_if(self.expr(s.condition), good, bad, ", !prof !1")
         self.start(bad)
@@ -577,7 +591,7 @@ class FunctionEmitter:
         self.start(good)
         self.stmt(s.body)
 
-    def if_stmt(self, s: Any) -> None:
+    def stmt_IfThenElse(self, s: Any) -> None:
         condition = self.expr(s.condition)
         yes, done = self.label("if"), self.label("endif")
         no = done if s.else_case is None else self.label("else")
@@ -593,7 +607,7 @@ class FunctionEmitter:
             self.branch(done)
         self.start(done)
 
-    def for_stmt(self, s: Any) -> None:
+    def stmt_For(self, s: Any) -> None:
         if s.kind is ForKind.PARALLEL and not self.in_parallel:
             self.parallel(s)
         elif s.kind is ForKind.THREAD_BINDING:
@@ -678,7 +692,7 @@ class FunctionEmitter:
         struct_text = "{ " + ", ".join(fields) + " }"
         for i, v in enumerate(captured):
             slot = self.tmp(f"getelementptr inbounds {struct_text}, ptr {environment}, i32 0, i32 {i}")
-            self.emit(f"store {fields[i]} {self.var(v)}, ptr {slot}")
+            self.emit(f"store {fields[i]} {self.expr_Var(v)}, ptr {slot}")
         begin = self.index64(s.min)
         end = self.wide_sum("Add", begin, self.index64(s.extent))
         launch = self.effect("load ptr, ptr @__tw_parallel_launch")
@@ -686,7 +700,7 @@ class FunctionEmitter:
         code = self.effect(f"call i32 {launch}(ptr @{entry}, ptr {environment}, i64 {begin}, i64 {end})")
         self.propagate(code)
 
-    def while_stmt(self, s: Any) -> None:
+    def stmt_While(self, s: Any) -> None:
         head, body, done = self.label("while"), self.label("do"), self.label("done")
         self.branch(head)
         self.start(head)
@@ -700,7 +714,9 @@ class FunctionEmitter:
         self.branch(head)
         self.start(done)
 
-    def allocate(self, s: Any) -> None:
+    stmt_BufferStore = memory.store
+
+    def stmt_Allocate(self, s: Any) -> None:
         size = const_value(s.extents[0]) if len(s.extents) == 1 else None
         if len(s.extents) > 1:
             raise LoweringError(f"allocation of {s.buffer_var.name} still has {len(s.extents)} dimensions")
@@ -738,18 +754,18 @@ class FunctionEmitter:
         self.heap.pop()
         self.emit(f"call void @__tw_give(ptr {pointer})")
 
-    def allocate_const(self, s: Any) -> None:
+    def stmt_AllocateConst(self, s: Any) -> None:
         self.bind(s.buffer_var, self.module.constant_array(s.data, s.dtype))
         self.stmt(s.body)
 
-    def declare_buffer(self, s: Any) -> None:
+    def stmt_DeclBuffer(self, s: Any) -> None:
         self.stmt(s.body)
 
-    def evaluate(self, s: Any) -> None:
+    def stmt_Evaluate(self, s: Any) -> None:
         if not isinstance(s.value, IntImm):
             self.expr(s.value)
 
-    def prefetch(self, s: Any) -> None:
+    def stmt_Prefetch(self, s: Any) -> None:
         index = sub(s.bounds[0].min, IntImm(s.bounds[0].min.dtype, 0))
         self.emit(f"call void @llvm.prefetch.p0(ptr {self.address(s.buffer, index)}, i32 0, i32 3, i32 1)")
 
@@ -781,36 +797,5 @@ _FLOAT_OPS = {"Add": "fadd", "Sub": "fsub", "Mul": "fmul", "Div": "fdiv", "Mod":
 # Integers in data wrap as NumPy's do; only addresses may assume that they do not overflow.
 _INT_OPS = {"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "sdiv", "Mod": "srem"}
 _UINT_OPS = {"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "udiv", "Mod": "urem"}
-_F = FunctionEmitter
-_EXPR: dict[str, Callable[[FunctionEmitter, Any], str]] = {
-    **dict.fromkeys(("Var", "SizeVar"), _F.var),
-    **dict.fromkeys(("IntImm", "FloatImm"), _F.imm),
-    **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Mod", "FloorDiv", "FloorMod", "Min", "Max"), _F.arithmetic),
-    **dict.fromkeys(("EQ", "NE", "LT", "LE", "GT", "GE"), _F.comparison),
-    **dict.fromkeys(("And", "Or"), _F.logic),
-    "StringImm": _F.string,
-    "Not": _F.negation,
-    "Cast": _F.cast,
-    "Select": _F.select,
-    "Let": _F.let,
-    "Ramp": _F.ramp,
-    "Broadcast": _F.broadcast,
-    "Shuffle": _F.shuffle,
-    "BufferLoad": memory.load,
-    "Call": _F.call,
-}
-_STMT: dict[str, Callable[[FunctionEmitter, Any], None]] = {
-    "SeqStmt": _F.seq,
-    "LetStmt": _F.let_stmt,
-    "AttrStmt": _F.attr,
-    "AssertStmt": _F.assert_stmt,
-    "IfThenElse": _F.if_stmt,
-    "For": _F.for_stmt,
-    "While": _F.while_stmt,
-    "BufferStore": memory.store,
-    "Allocate": _F.allocate,
-    "AllocateConst": _F.allocate_const,
-    "DeclBuffer": _F.declare_buffer,
-    "Evaluate": _F.evaluate,
-    "Prefetch": _F.prefetch,
-}
+_EXPR: Final = methods_of_nodes(FunctionEmitter, "expr_")
+_STMT: Final = methods_of_nodes(FunctionEmitter, "stmt_")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from ...ir.buffer import Buffer
 from ...ir.dtype import INT32, INT64, DataType
@@ -14,6 +14,7 @@ from ...ir.expr import Add, BufferLoad, Call, FloatImm, IntImm, IterVar, PrimExp
 from ...ir.expr_text import UNARY, Piece
 from ...ir.function import PrimFunc
 from ...ir.functor import pre_order, vars_used
+from ...ir.node import methods_of_nodes
 from ...ir.op import Op
 from ...ir.ops import add
 from ...ir.stmt import BufferStore, ForKind, Stmt
@@ -182,11 +183,11 @@ class SourceWriter(Vectors):
         self.depth -= 1
         self.failures = before
 
-    def seq(self, s: Any) -> None:
+    def stmt_SeqStmt(self, s: Any) -> None:
         for one in s.seq:
             self.stmt(one)
 
-    def let(self, s: Any) -> None:
+    def stmt_LetStmt(self, s: Any) -> None:
         if isinstance(s.value, Add) and any(v in self.unrolled for v in vars_used(s.value)):
             self.sums[s.var] = s.value
         var, value = s.var, s.value
@@ -220,7 +221,7 @@ class SourceWriter(Vectors):
             for m in pre_order(e)
         )
 
-    def attr(self, s: Any) -> None:
+    def stmt_AttrStmt(self, s: Any) -> None:
         if s.attr_key == "thread_extent" and isinstance(s.node, IterVar):
             self.thread(s)
         elif s.attr_key == "pragma_import_c" and isinstance(s.value, StringImm):
@@ -245,12 +246,12 @@ class SourceWriter(Vectors):
             index = "0"
         self.emit(f"const {kind} {self.define(var)} = {index};")
 
-    def assertion(self, s: Any) -> None:
+    def stmt_AssertStmt(self, s: Any) -> None:
         if self.dialect.is_host:  # a kernel cannot report it
             self.emit(f"if (!{self.at(UNARY, s.condition)}) return 1;")
         self.stmt(s.body)
 
-    def branch(self, s: Any) -> None:
+    def stmt_IfThenElse(self, s: Any) -> None:
         self.emit(f"if ({self.expr(s.condition)}) {{")
         self.block(s.then_case)
         if s.else_case is not None:
@@ -258,7 +259,7 @@ class SourceWriter(Vectors):
             self.block(s.else_case)
         self.emit("}")
 
-    def loop(self, s: Any) -> None:
+    def stmt_For(self, s: Any) -> None:
         if s.kind is ForKind.THREAD_BINDING:
             raise LoweringError(f"loop `{s.loop_var}` is still bound to a thread: lower the function first")
         kind = self.dialect.type(s.loop_var.dtype)
@@ -298,7 +299,7 @@ class SourceWriter(Vectors):
         held = self.memory.get(data)
         return data.dtype.is_handle and (held[1] if held is not None else pointer_scope(data)) == "local"
 
-    def while_loop(self, s: Any) -> None:
+    def stmt_While(self, s: Any) -> None:
         count = len(self.failures)
         with self.aside() as lines:
             condition = self.at(UNARY, s.condition)
@@ -312,7 +313,7 @@ class SourceWriter(Vectors):
         self.block(s.body)
         self.emit("}")
 
-    def allocate(self, s: Any) -> None:
+    def stmt_Allocate(self, s: Any) -> None:
         nbytes = _bytes(s)
         if self.dialect.is_host and (nbytes is None or nbytes > _STACK_BYTES):
             self.from_heap(s)
@@ -363,7 +364,7 @@ class SourceWriter(Vectors):
             out *= int(size or 0)
         return max(1, out)
 
-    def constant(self, s: Any) -> None:
+    def stmt_AllocateConst(self, s: Any) -> None:
         import numpy as np
 
         data = np.ascontiguousarray(s.data.numpy() if hasattr(s.data, "numpy") else s.data).reshape(-1)
@@ -374,17 +375,17 @@ class SourceWriter(Vectors):
         self.memory[s.buffer_var] = (kind, "constant")
         self.stmt(s.body)
 
-    def declare(self, s: Any) -> None:
+    def stmt_DeclBuffer(self, s: Any) -> None:
         self.stmt(s.body)
 
-    def evaluate(self, s: Any) -> None:
+    def stmt_Evaluate(self, s: Any) -> None:
         if isinstance(s.value, IntImm):
             return
         text = self.expr(s.value)
         if isinstance(s.value, Call) and isinstance(s.value.op, Op) and text != "0":
             self.emit(f"{text};")
 
-    def nothing(self, s: Any) -> None:
+    def stmt_Prefetch(self, s: Any) -> None:
         return
 
 
@@ -443,19 +444,4 @@ def _kinds(func: PrimFunc) -> Sequence[DataType]:
     return [m.dtype for m in pre_order(func.body) if isinstance(m, PrimExpr)]
 
 
-_W = SourceWriter
-_STMT: dict[str, Callable[[SourceWriter, Any], None]] = {
-    "SeqStmt": _W.seq,
-    "LetStmt": _W.let,
-    "AttrStmt": _W.attr,
-    "AssertStmt": _W.assertion,
-    "IfThenElse": _W.branch,
-    "For": _W.loop,
-    "While": _W.while_loop,
-    "BufferStore": _W.store,
-    "Allocate": _W.allocate,
-    "AllocateConst": _W.constant,
-    "DeclBuffer": _W.declare,
-    "Evaluate": _W.evaluate,
-    "Prefetch": _W.nothing,
-}
+_STMT: Final = methods_of_nodes(SourceWriter, "stmt_")

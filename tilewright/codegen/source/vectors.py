@@ -299,7 +299,7 @@ class Vectors(Expressions):
         return held[1] if held is not None else buffer.scope_name
 
     # -- stores --------------------------------------------------------------------------------
-    def store(self, s: BufferStore) -> None:
+    def stmt_BufferStore(self, s: BufferStore) -> None:
         """An element, or the lanes of a vector."""
         if s.value.dtype.lanes == 1 and s.predicate is None:
             value = self.expr(s.value)
