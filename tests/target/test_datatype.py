@@ -109,6 +109,7 @@ def test_arrays_hold_the_bits() -> None:
         f(p, tvm.nd.empty((4,)))
 
 
+@pytest.mark.slow
 def test_a_model() -> None:
     """A graph is changed to the type and computes nearly the same; the least value comes from its function."""
     rng = np.random.default_rng(1)

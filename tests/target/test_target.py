@@ -28,6 +28,7 @@ from tilewright.target import (
     vta,
 )
 from tilewright.target import target as target_module
+from tilewright.target.gpus import GPUS
 
 
 def refusal(given: object, **more: object) -> str:
@@ -356,6 +357,28 @@ def test_a_device_tells_its_bandwidth(told: int | None, want: int) -> None:
     made = Target.from_device(device)
     assert made.gpu.bandwidth == want and Target(str(made)).gpu == made.gpu
     assert Target("cuda -model=h200").gpu.bandwidth == 4800
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA A100-SXM4-40GB", "a100"),
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA H100 PCIe", "h100"),
+        ("NVIDIA GeForce RTX 4090", "4090"),
+        ("NVIDIA GeForce RTX 3080 Ti", ""),
+        ("Tesla T4", "t4"),
+        ("NVIDIA Graphics Device", ""),
+    ],
+)
+def test_a_device_with_a_known_name_has_the_figures_of_its_model(name: str, model: str) -> None:
+    device = FakeDevice(2)
+    device.device_name = name  # type: ignore[attr-defined]
+    made = Target.from_device(device)
+    assert made.attrs.get("model", "") == model
+    assert made.gpu.multiprocessors == 7 and made.arch == "sm_86"  # the device's own answers come first
+    assert not model or made.gpu.clock == GPUS[model].clock
 
 
 def test_from_device(monkeypatch: pytest.MonkeyPatch) -> None:

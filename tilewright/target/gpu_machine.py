@@ -37,7 +37,8 @@ class SmLimits:
 
 @dataclass(frozen=True, slots=True)
 class KernelFigures:
-    """What every kernel for products pays beside its steps."""
+    """What every kernel for products pays beside its steps. Launches were fitted to kernels that follow each other in a
+    graph, as those of a network do (`bench/gpu_fit.py`); one that the host launches alone takes longer."""
 
     launch: float  # from the launch to the first step, and from the last result to the end
     dram_launch: float  # the same for a kernel that only reads its operands from DRAM
@@ -53,7 +54,7 @@ class KernelFigures:
 class WgmmaFigures:
     """Products by `wgmma` with TMA copies (tune/rules/gpu/wgmma.py); fitted on an H200."""
 
-    kernel: KernelFigures = KernelFigures(3500, 4000, 0.85, 3.5, 4000, 1.0)
+    kernel: KernelFigures = KernelFigures(600, 2500, 0.85, 3.5, 4000, 1.0)
     cycles_per_column: float = 0.5  # of a `wgmma` of 64 rows and 32 bytes along the reduction
     operand_cycles: float = 16  # until the rows of the left operand are out of shared memory …
     operand_cycles_per_column: float = 0.25  # … and a column of the right one
@@ -70,16 +71,13 @@ class WgmmaFigures:
     long_row: int = 128
     busy_sms: float = 0.8  # fraction of the SMs that must load to reach the DRAM bandwidth
     reserved_shared: int = 2048  # bytes of shared memory for mbarriers and for the driver
-    # Time with which it competes, relative to the predicted one. Not measured yet: the largest with which it keeps
-    # products of eight rows that `mma` is predicted to compute as fast.
-    prior: float = 0.93
 
 
 @dataclass(frozen=True, slots=True)
 class MmaFigures:
     """Products by `mma`, whose warps copy by themselves (tune/rules/gpu/mma.py); fitted on an H200."""
 
-    kernel: KernelFigures = KernelFigures(5800, 3000, 0.8, 3.0, 5000, 1.5)
+    kernel: KernelFigures = KernelFigures(400, 1900, 0.8, 3.0, 5000, 1.5)
     product: float = 0.94  # of the time that the tensor cores need at their peak
     # of the time that shared memory needs at its peak, which does not overlap with products
     shared: float = 0.24
@@ -99,10 +97,6 @@ class MmaFigures:
     other_registers: int = 50  # registers of a thread for addresses and counters
     registers_per_thread: int = 262  # a few more than a thread can have: their spills cost little
     stages: int = 6  # of the pipeline, at most
-    # Time with which it competes where there is no `wgmma`, relative to the predicted one: estimates of small kernels
-    # are too high. Measured on an H200 with code for sm_80: seven products and convolutions in tf32, of 64 x 64 x 64
-    # to 512 x 512 x 512, take 0.5 to 0.7 of the time that SIMT takes for them. Integers compete as predicted.
-    prior: float = 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +114,9 @@ class SimtFigures:
     step: float = 40  # barriers and counters of a step
     store_rate: float = 32  # results that are stored in a cycle
     store: float = 1500  # to begin with the results of a tile
-    least_results: int = 4096  # of a product that is worth register tiles
+    least_results: int = 512  # of a product that is worth register tiles
     least_side: int = 8  # rows, and columns, of such a product
-    least_depth: int = 32  # steps of its reduction
+    least_depth: int = 8  # steps of its reduction
     large_tile: int = 128 * 128  # results of a tile from which `stages_of_large` is better than `stages`
     stages: int = 3
     stages_of_large: int = 4
@@ -167,8 +161,9 @@ class TmaSimtFigures:
 class Dp4aFigures:
     """int8 products by `dp4a` (tune/rules/gpu/dp4a.py)."""
 
-    # over float32: `dp4a` does four multiply-adds, and half of that is lost to other instructions
-    speedup: float = 2.0
+    # over float32: `dp4a` does four multiply-adds; measured on 23 products of up to 3200 x 2880 on an H200, other
+    # instructions take as long as three of them
+    speedup: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

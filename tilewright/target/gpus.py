@@ -142,12 +142,16 @@ def gpu_of(model: str, arch: str) -> Gpu:
     return _named(model) or figures_of_arch(arch)
 
 
+def model_of(device_name: str) -> str:
+    """The model whose figures are known, from the name that a driver gives its device; empty if it is none of them."""
+    found = _named(re.sub(r"[\s-](sxm\d*|pcie|nvl|hbm\w*|\d+gb)\b.*$", "", device_name.lower()))
+    return next((key for key, gpu in GPUS.items() if gpu is found), "")
+
+
 def _named(model: str) -> Gpu | None:
-    """The GPU of a name, however it is written: `RTX 3090`, `tx2`, `nvidia-a100`."""
+    """The GPU of a name, however it is written: `RTX 3090`, `tx2`, `nvidia-a100`, `NVIDIA GeForce RTX 4090`."""
     name = re.sub(r"[\s_]+", "-", model.lower())
-    short = re.sub(
-        r"^(nvidia|tesla|geforce|jetson)-|^(rtx|gtx)-?", "", re.sub(r"^(nvidia|geforce)-", "", name)
-    )
+    short = re.sub(r"^((nvidia|tesla|geforce|jetson)-|(rtx|gtx)-?)+", "", name)
     for key in (name, short, f"jetson-{short}", short.replace("-", "")):
         if key in GPUS:
             return GPUS[key]

@@ -12,6 +12,7 @@ from ..ir.errors import TargetError, UnsupportedError
 from .accelerator import Accelerator
 from .capabilities import capabilities_of
 from .gpu_machine import checked_gpu_figures
+from .gpus import model_of
 from .host import CacheSizes
 from .kinds import TargetKind, kind_named, kind_names
 from .machine import (
@@ -540,6 +541,8 @@ def _from_device(device: Any) -> Target:
         # from Hopper on there are instructions that only code for this very architecture may use
         data["arch"] = f"sm_{str(version).replace('.', '')}{'a' if float(version) >= 9 else ''}"
         data["max_num_threads"] = data.get("max_threads_per_block", 1024)
+    if known.name == "cuda" and (model := model_of(str(getattr(device, "device_name", "") or ""))):
+        data["model"] = model
     return Target(data)
 
 
