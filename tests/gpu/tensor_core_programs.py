@@ -200,10 +200,18 @@ def _program(make: Callable[..., tir.Schedule], *sizes: int, **facts: Any) -> Ca
 
 
 def scheduled(args: list[Any], target: str, rule: str = "") -> Any:
-    """The zero-trial schedule, or that of a rule for the first stage, which another one may win."""
+    """The zero-trial schedule; or that in which a rule takes the first stage that it matches, whichever rule would win:
+    `wgmma` is `im2col wgmma` for convolutions."""
     if not rule:
         return tvm.auto_schedule(args, target)
-    return plan_of(te.create_prim_func(args), tvm.target.Target(target), forced={0: rule}).sch
+    func, on = te.create_prim_func(args), tvm.target.Target(target)
+    plan = plan_of(func, on)
+    for number, choice in enumerate(plan.choices):
+        offers = [o for o in (choice.winner, *choice.rivals) if f" {o.rule.name}".endswith(f" {rule}")]
+        if offers:
+            least = min(offers, key=lambda o: o.least)
+            return plan_of(func, on, forced={number: least.rule.name}).sch
+    raise ValueError(f"no stage for the rule {rule!r}:\n{plan.sch.explain()}")
 
 
 def _by_rules(
@@ -213,7 +221,8 @@ def _by_rules(
         args = product(*sizes, **facts)
         ways = {k: v for k, v in facts.items() if k.startswith("trans")}
         given, result = arrays(args, **ways)
-        sch = scheduled(args, target, rule)
+        tensor_cores = "wgmma" if target.startswith(HOPPER) else "mma"
+        sch = scheduled(args, target, rule or (tensor_cores if sketch == "tensor cores" else ""))
         assert any(r["sketch"] == sketch for r in sch.explanation.records), sch.explain()
         return Program(sch.mod, None, given, result, 1e-2, 1e-2 * sizes[2] ** 0.5)
 
@@ -297,7 +306,8 @@ def _convolution(
         args = convolution(*sizes, **facts)
         given = [random(*map(int, t.shape), dtype=t.dtype, seed=i) for i, t in enumerate(args[:-1])]
         result = convolved(given, **facts).astype("int32" if given[0].dtype == "int8" else given[0].dtype)
-        sch = scheduled(args, target, rule)
+        rules = {"wgmma": "wgmma", "wmma": "mma", "s8s8s32": "mma"}
+        sch = scheduled(args, target, rule or rules.get(instructions, ""))
         assert any(instructions in r.get("instructions", "") for r in sch.explanation.records), sch.explain()
         depth = given[1].size / given[1].shape[0 if facts.get("turned") else -1]
         return Program(sch.mod, None, given, result, 1e-2, 2e-2 * depth**0.5)

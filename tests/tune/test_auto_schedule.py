@@ -143,7 +143,7 @@ def test_constant_weights_lie_in_panels_before_the_program_runs() -> None:
     bound = tvm.compile(func, constants={"B": b})
     bound(a, got)
     np.testing.assert_allclose(got, a @ b, rtol=1e-5)
-    with pytest.raises(TypeError, match="takes 2 arguments, not 3: its constants were given"):
+    with pytest.raises(TypeError, match="takes 2 arguments, not 3: its constants were bound by compile"):
         bound(a, b, got)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gpu"))
 
-from tensor_core_programs import AMPERE, convolution, product
+from tensor_core_programs import AMPERE, convolution, product, scheduled
 
 import tilewright as tvm
 from tilewright import te
@@ -27,14 +27,14 @@ def window(**facts: Any) -> list[te.Tensor]:
     return convolution((1, 4, 3, 12), 24, (2, 2), padding=1, kind="int8", **facts)
 
 
-def record(args: list[te.Tensor], target: str) -> dict[str, Any]:
-    records = tvm.auto_schedule(args, target).explanation.records
+def record(args: list[te.Tensor], target: str, rule: str = "") -> dict[str, Any]:
+    records = scheduled(args, target, rule).explanation.records
     return next(r for r in records if "instructions" in r)
 
 
 @pytest.mark.parametrize("target", [TURING, AMPERE])
 def test_tensor_cores_take_32_of_the_reduction(target: str) -> None:
-    made = record(of_bytes(128, 64, 96, trans_b=True), target)
+    made = record(of_bytes(128, 64, 96, trans_b=True), target, "mma")
     assert made["sketch"] == "tensor cores" and "transposed" not in made
     assert made["instructions"] == "wmma_sync_16x16x32_s8s8s32_trans"
 
@@ -68,7 +68,7 @@ CASES = {
     [*((n, AMPERE) for n in CASES), ("ragged", PASCAL), ("convolution, HWIO", PASCAL)],
 )
 def test_schedules_mean_the_same(name: str, target: str) -> None:
-    sch = tvm.auto_schedule(CASES[name], target)
+    sch = scheduled(CASES[name], target, "dp4a" if target == PASCAL else "mma")
     wanted = "dp4a_s8s8s32" if target == PASCAL else "wmma_sync_16x16x32_s8s8s32_trans"
     assert wanted in [r.get("instructions") for r in sch.explanation.records]
     assert sch.verify()

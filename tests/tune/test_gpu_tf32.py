@@ -24,6 +24,7 @@ from tensor_core_programs import (
     by_warpgroups,
     convolution,
     product,
+    scheduled,
 )
 
 import tilewright as tvm
@@ -40,8 +41,8 @@ ALLOWED = {"tilewright.tf32": True}
 STEM = convolution((1, 30, 36, 4), 64, (7, 7), strides=2, padding=(3, 0), kind="float32", turned=True)
 
 
-def sketch(args: list[te.Tensor], target: str) -> dict[str, Any]:
-    records = tvm.auto_schedule(args, target).explanation.records
+def sketch(args: list[te.Tensor], target: str, rule: str = "") -> dict[str, Any]:
+    records = scheduled(args, target, rule).explanation.records
     return next(r for r in records if r["sketch"] != "inline")
 
 
@@ -56,9 +57,11 @@ def test_nothing_is_rounded_unasked() -> None:
 
 
 def test_a_target_or_a_context_allows_it() -> None:
-    assert sketch(small(), TF32)["instructions"] == "wgmma_64x64x32_tf32tf32f32_trans"
+    large = product(1024, 1024, 1024, "float32", trans_b=True)
+    wanted = "wgmma_64x64x32_tf32tf32f32_trans"
+    assert sketch(large, TF32)["instructions"] == wanted
     with tvm.transform.PassContext(config=ALLOWED):
-        assert sketch(small(), HOPPER)["instructions"] == "wgmma_64x64x32_tf32tf32f32_trans"
+        assert sketch(large, HOPPER)["instructions"] == wanted
         assert present(tvm.target.Target(HOPPER)) == tvm.target.Target(TF32)
         assert present(tvm.target.Target("llvm")) == tvm.target.Target("llvm")
 
@@ -118,7 +121,7 @@ def test_a_record_rounds_only_where_the_target_allows_it(target: str, asked: str
 )
 @pytest.mark.parametrize("target", [TF32, AMPERE_TF32])
 def test_schedules_mean_the_same(args: list[te.Tensor], target: str) -> None:
-    sch = tvm.auto_schedule(args, target)
+    sch = scheduled(args, target, "wgmma" if target == TF32 and args is not STEM else "mma")
     assert "tf32" in next(r for r in sch.explanation.records if r["sketch"] != "inline")["instructions"]
     assert sch.verify()
 
@@ -141,7 +144,7 @@ def test_weights_are_turned_and_few_channels_are_padded(channels: int) -> None:
 
 
 def test_the_engine_rounds_on_the_way() -> None:
-    sch = tvm.auto_schedule(small(), TF32)
+    sch = scheduled(small(), TF32, "wgmma")
     program = tvm.build(sch.mod, target=TF32)
     told = str(program.description)
     assert told.count("'tf32'") == 2, told
@@ -151,7 +154,7 @@ def test_the_engine_rounds_on_the_way() -> None:
 
 @pytest.mark.parametrize(("columns", "wide"), [(72, "float4*"), (70, "float2*")])
 def test_sums_are_turned_so_that_four_results_go_at_once(columns: int, wide: str) -> None:
-    sch = tvm.auto_schedule(product(100, columns, 64, "float32", trans_b=True, bias=True), TF32)
+    sch = scheduled(product(100, columns, 64, "float32", trans_b=True, bias=True), TF32, "wgmma")
     text = tvm.build(sch.mod, target=TF32).imported_modules[0].get_source()
     assert ("tw_turn_pairs<64>" in text) == (columns % 4 == 0)
     stores = [line.strip() for line in text.splitlines() if "(D + " in line]

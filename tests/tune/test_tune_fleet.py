@@ -273,6 +273,7 @@ def test_if_all_leave_it_says_so(made: Any, inputs: list[MeasureInput]) -> None:
     )
 
 
+@pytest.mark.slow
 def test_once_all_have_left_nobody_waits_again(made: Any, inputs: list[MeasureInput]) -> None:
     """Not for each task of a search: the first has waited; who comes later is used."""
     cluster = Cluster(1)

@@ -193,7 +193,6 @@ def _tiled(rule: ProductRule, figure: str, tensors: list[Any], p: Product, tile:
 
 
 def _mma_probes(target: Target) -> Iterator[Probe]:
-    yield _probe(Mma(), target, "mma.kernel.launch", (64, 64, 64), "float16")
     # One small tile for each SM, and one step ahead: the latency of copies is not hidden.
     stages = 3 if target.has("cp.async") else 2
     small = {"rows": 64, "columns": 64, "stages": stages, "parts": 1, "depth": 32}
@@ -204,7 +203,6 @@ def _mma_probes(target: Target) -> Iterator[Probe]:
 
 def _wgmma_probes(target: Target) -> Iterator[Probe]:
     small = {"rows": 64, "columns": 64, "stages": 2, "parts": 1, "per_processor": 1}
-    yield _probe(Wgmma(), target, "wgmma.kernel.launch", (64, 64, 64), "float16", small)
     sizes = (512, 64 * (target.gpu.multiprocessors // 8), 8192)
     yield _probe(Wgmma(), target, "wgmma.latency", sizes, "float16", small)
     yield _probe(Wgmma(), target, "wgmma.rate", (4096, 4096, 4096), "float16")

@@ -531,7 +531,7 @@ class Measurer:
             return
         failures: list[MeasureResult] = []
         built: dict[int, dict[str, Any]] = {}
-        for plain in references(task):
+        for plain in self._references(task):
             built = self._build([plain], lambda i, result: failures.append(result))
             if built:
                 break
@@ -548,6 +548,10 @@ class Measurer:
                 f"tuning {task.name}: the program as it is written does not run ({answer['status']}): "
                 f"{answer['error']}; give reference=, or inputs= that it accepts"
             )
+
+    def _references(self, task: Task) -> list[MeasureInput]:
+        """The candidates that compute the reference."""
+        return references(task)
 
     def _refuse_full(self, task: Task, error: str) -> None:
         """Raise MachineError if the disk is full, which is then the cause of a failure."""

@@ -166,7 +166,7 @@ class History:
     # -- asking ----------------------------------------------------------------------------------
     def find(self, task: Task) -> Record | None:
         """The record of this machine to build a task from: the last winner, else the fastest."""
-        wanted = self._machine or fingerprint(target=task.target)
+        wanted = self._machine or ("any" if _abroad(task.target) else fingerprint(target=task.target))
         found: list[Record] = []
         # whoever names a machine also takes its records for other numbers of threads
         for loosely in (False, True) if self._machine is not None else (False,):
@@ -216,6 +216,11 @@ class History:
         missing = ", ".join(sorted(set(self.missed.values())))
         rest = f"; without one: {missing[:200]}" if self.missed else ""
         return f"{len(self.used)} of {total} programs were built by their records{rest}"
+
+
+def _abroad(target: Target) -> bool:
+    """Whether a target is for another machine, so that its records were measured there."""
+    return target.is_cpu and not target.llvm.is_host
 
 
 def _outside() -> int:

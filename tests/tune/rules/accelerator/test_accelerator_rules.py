@@ -87,6 +87,7 @@ def test_products_are_the_matrix_units() -> None:
     assert choice.choices[0].winner.rule.name == "matrix"
 
 
+@pytest.mark.slow
 def test_a_product_of_single_elements() -> None:
     check_rows(product((1, 16, 16), ("int8", "int32")), lambda stage: range(len(stage)))
 
@@ -117,6 +118,7 @@ def check_rows(args: list[Any], rows: Any) -> None:
         assert counted.cycles > 0
 
 
+@pytest.mark.slow
 def test_every_row_of_a_small_product_is_right() -> None:
     check_rows(programs.matmul(2, 2, 2), lambda stage: range(len(stage)))
 
@@ -126,6 +128,7 @@ def test_every_row_of_a_small_product_is_right() -> None:
     [programs.conv(4, 2, 2, 3, 1), programs.conv(8, 2, 4, 1, 2), programs.residual(4)],
     ids=["3x3", "1x1 stride 2", "residual"],
 )
+@pytest.mark.slow
 def test_rows_are_right(args: list[Any]) -> None:
     check_rows(args, lambda stage: np.random.default_rng(0).choice(len(stage), 24, replace=False))
 
@@ -148,6 +151,7 @@ def test_the_compute_engine_is_busy(name: str, least: float) -> None:
     assert counted.busy["compute"] / counted.cycles > least
 
 
+@pytest.mark.slow
 def test_the_choice_is_hardly_beaten_by_others() -> None:
     args = LAYERS["1x1 stride 2"]
     made, arrays = programs.sketches(args), programs.arrays_of(args)

@@ -54,6 +54,7 @@ def run(script: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 # ---------------------------------------------------------------------------- one run, exact
+@pytest.mark.slow
 def test_a_trial_is_one_exact_run(measurer: Measurer) -> None:
     mine = task()
     zero = MeasureInput.of(mine)
@@ -104,6 +105,7 @@ def test_the_configuration_travels_with_the_target(measurer: Measurer) -> None:
         ("unlike", Status.BUILD_ERROR, "the code generator of the chip makes a object"),
     ],
 )
+@pytest.mark.slow
 def test_faults_are_statuses(fault: str, status: Status, why: str) -> None:
     options = MeasureOptions(builders=1, run_limit=1.0, build=f"faulty_chip_build:{fault}")
     with Measurer(options) as measurer:
@@ -113,6 +115,7 @@ def test_faults_are_statuses(fault: str, status: Status, why: str) -> None:
 
 
 @pytest.mark.parametrize("target", [programs.CHIP, "outside_chip"])
+@pytest.mark.slow
 def test_a_wrong_result_has_a_script(target: str, tmp_path: Path) -> None:
     options = MeasureOptions(builders=1, build="faulty_chip_build:silent", reproducers=str(tmp_path))
     with Measurer(options) as measurer:
@@ -123,6 +126,7 @@ def test_a_wrong_result_has_a_script(target: str, tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------------- search, records, replay
+@pytest.mark.slow
 def test_a_search_finds_what_is_best_and_its_record_replays(tmp_path: Path) -> None:
     path, func = tmp_path / "chip.db", te.create_prim_func(ARGS)
     zero = cycles(tvm.auto_schedule(func, "ext_dev").mod)
@@ -146,6 +150,7 @@ def test_a_search_finds_what_is_best_and_its_record_replays(tmp_path: Path) -> N
     tvm.ir.assert_structural_equal(tune_task(func, "ext_dev", 12, path, options=options).mod, made.mod)
 
 
+@pytest.mark.slow
 def test_a_record_of_decisions_is_applied(tmp_path: Path) -> None:
     made = programs.sketches(ARGS)
     (stage,) = made.space.stages
@@ -169,6 +174,7 @@ def test_records_are_of_a_chip(tmp_path: Path) -> None:
     assert "cpu" not in here and "cores" not in here
 
 
+@pytest.mark.slow
 def test_other_steps_in_a_record_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "chip.db"
     tune_task(te.create_prim_func(ARGS), "ext_dev", 2, path)
@@ -183,6 +189,7 @@ def test_other_steps_in_a_record_are_refused(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------------- chips from outside
+@pytest.mark.slow
 def test_a_chip_from_outside(measurer: Measurer) -> None:
     assert module_of_kind("outside_chip") == "outside_chip" and not module_of_kind("ext_dev")
     mine = task("outside_chip")

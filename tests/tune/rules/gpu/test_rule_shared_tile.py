@@ -10,7 +10,7 @@ class TestSharedTile(RuleTests):
     rule = "shared tile"
     program = product(32, 32, 32), OPENCL
     rows = 1
-    wins = [(product(512, 512, 512), OPENCL), (product(512, 512, 512), T4), (product(32, 32, 32), A100)]
+    wins = [(product(512, 512, 512), OPENCL), (product(512, 512, 512), T4), (product(32, 8, 32), A100)]
     loses = [(product(512, 512, 512), A100, "SIMT"), (depthwise(), A100, "windows")]
     refuses = [
         (softmax(64, 64), A100, "no element is reused for several results"),

@@ -13,6 +13,6 @@ class TestSIMT(SlowRuleTests):
     loses = [(product(512, 512, 512), H200, "SIMT with TMA")]
     refuses = [
         (product(512, 512, 512), T4, "the target has no cp.async"),
-        (product(32, 32, 32), A100, "there are too few results for tiles in registers"),
+        (product(32, 8, 32), A100, "there are too few results for tiles in registers"),
         (product(512, 512, 512, "int8"), A100, "it does not multiply int8"),
     ]

@@ -9,7 +9,8 @@ from gpu_rule_programs import A100, H200, product, softmax
 class TestWgmma(SlowRuleTests):
     rule = "wgmma"
     program = product(64, 64, 64, "float16"), H200
-    wins = [(product(512, 512, 512, "float16"), H200), (product(8, 512, 512, "float16"), H200)]
+    wins = [(product(512, 512, 512, "float16"), H200), (product(128, 2048, 512, "float16"), H200)]
+    loses = [(product(8, 512, 512, "float16"), H200, "mma")]
     refuses = [
         (product(512, 512, 512, "float16"), A100, "the target has no tma, wgmma"),
         (product(512, 512, 512), H200, "the target has no `wgmma` for float32"),

@@ -67,10 +67,6 @@ class Dp4a(ProductRule):
     def steps(self, *given: Any) -> Sketch:
         return Dots(*given)
 
-    def margins(self, p: Product, target: Target) -> dict[str, float]:
-        # Where tensor cores need transposed operands too, the launches that transpose them decide.
-        return {} if across(p) else {"margin": target.gpu.tile.margin}
-
 
 def _largest(p: Product, gpu: GpuMachine) -> DotTile:
     """The largest tile that leaves at least one for each SM."""

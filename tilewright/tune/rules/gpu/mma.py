@@ -184,9 +184,6 @@ class Mma(ProductRule):
     def steps(self, *given: Any) -> Sketch:
         return Warps(*given)
 
-    def margins(self, p: Product, target: Target) -> dict[str, float]:
-        return {} if target.has("wgmma") or p.kind == "int8" else {"prior": target.gpu.mma.prior}
-
 
 # ---------------------------------------------------------------------------- the sketch
 class Warps(Sketch):

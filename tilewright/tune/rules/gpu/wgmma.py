@@ -59,9 +59,6 @@ class Wgmma(ProductRule):
     def steps(self, *given: Any) -> Sketch:
         return Warpgroups(*given)
 
-    def margins(self, p: Product, target: Target) -> dict[str, float]:
-        return {"prior": target.gpu.wgmma.prior}
-
 
 def possible_tiles(p: Product, gpu: GpuMachine, fewer_stages: bool = False) -> list[Tile]:
     """The tiles of warpgroups that fit, with as many pipeline stages as there is room for, or with fewer too."""
