@@ -105,7 +105,7 @@ def test_what_is_wrong_is_told(remote: rpc.RPCSession, library: Path) -> None:
     with pytest.raises((tvm.TVMError, AttributeError), match="has no function 'sub'; it has: add"):
         module["sub"]
     here = [tvm.nd.array(np.zeros(8, "float32"))] * 3
-    with pytest.raises(ValueError, match=r"make it there: tvm.nd.array\(values, remote.cpu\(\)\)"):
+    with pytest.raises(ValueError, match=r"create it there: tvm.nd.array\(values, remote.cpu\(\)\)"):
         module(*here)
     with pytest.raises((tvm.TVMError, ValueError, TypeError)):
         module(*[tvm.nd.array(np.zeros(5, "float32"), remote.cpu())] * 3)
@@ -182,7 +182,7 @@ def test_a_session_that_dies_takes_nothing_along(tracker: rpc.Tracker, server: r
 
 def test_a_server_ends_with_its_session() -> None:
     with rpc.Server(port=9500, port_end=9900, key="own") as made:
-        with pytest.raises(tvm.TVMError, match="the key is not that of this server"):
+        with pytest.raises(tvm.TVMError, match="the key does not match this server"):
             rpc.connect("127.0.0.1", made.port, key="another")
         session = rpc.connect("127.0.0.1", made.port, key="own")
         os.kill(made._process.pid, signal.SIGTERM)
@@ -218,7 +218,7 @@ def test_strangers_are_not_listened_to() -> None:
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         port = stranger.getsockname()[1]
         threading.Thread(target=lambda: stranger.accept()[0].sendall(b"HTTP/1.1 400 Bad Request\r\n")).start()
-        with pytest.raises(tvm.TVMError, match="what answers there is not tilewright's"):
+        with pytest.raises(tvm.TVMError, match="the other side does not use tilewright's protocol"):
             rpc.connect("127.0.0.1", port)
     assert not servers_here("board", "10.0.0.7", 9190)
 

@@ -53,7 +53,10 @@ def test_who_has_the_secret_is_served(tracker: rpc.Tracker, monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        (OPEN, "it requires a secret; set TILEWRIGHT_RPC_SECRET_FILE to its file"),
+        (
+            OPEN,
+            "the other side requires a secret; set TILEWRIGHT_RPC_SECRET_FILE to the file that contains it",
+        ),
         (OTHER, "there has another secret, and so may be an impostor; start it with the same --secret-file"),
     ],
 )
@@ -211,7 +214,7 @@ def test_commands_refuse_in_a_sentence() -> None:
         ),
         (
             ("tilewright.exec.rpc_tracker", "--tls-cert", "c.pem"),
-            "rpc_tracker: a certificate and its key are",
+            "rpc_tracker: TLS needs a certificate and its key",
         ),
         (
             ("tilewright.exec.query_rpc_tracker", "--port", "1"),

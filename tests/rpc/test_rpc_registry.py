@@ -20,15 +20,15 @@ def put(
         "busy": busy,
         "host": None,
     }
-    return registry.heard(peer, "10.0.0.1", {**message, **more}, now)
+    return registry.handle(peer, "10.0.0.1", {**message, **more}, now)
 
 
 def request(registry: Registry, peer: str, now: float = 0.0, **more: object):
-    return registry.heard(peer, "10.0.0.2", {"do": "request", "key": "k", **more}, now)
+    return registry.handle(peer, "10.0.0.2", {"do": "request", "key": "k", **more}, now)
 
 
 def queue(registry: Registry, now: float) -> dict[str, int]:
-    ((_, answer),) = registry.heard("asks", "10.0.0.2", {"do": "summary"}, now)
+    ((_, answer),) = registry.handle("asks", "10.0.0.2", {"do": "summary"}, now)
     return answer["ok"]["queue_info"]["k"]
 
 
@@ -51,9 +51,9 @@ def test_a_client_that_is_gone_gets_nothing_and_keeps_nothing() -> None:
     request(registry, "holds")
     request(registry, "waits")
     request(registry, "waits too")
-    assert registry.gone("waits", 1.0) == []
-    assert registry.gone("holds", 1.0) == [("waits too", PLACE)]
-    assert registry.gone("waits too", 1.0) == []
+    assert registry.disconnected("waits", 1.0) == []
+    assert registry.disconnected("holds", 1.0) == [("waits too", PLACE)]
+    assert registry.disconnected("waits too", 1.0) == []
     assert queue(registry, 1.0) == {"free": 1, "pending": 0}
 
 
@@ -61,8 +61,8 @@ def test_a_server_that_is_taken_stays_so_without_the_client() -> None:
     registry = Registry()
     put(registry, "server")
     request(registry, "client")
-    registry.heard("client", "", {"do": "settle", "match": "m", "taken": True}, 0.1)
-    registry.gone("client", 0.2)
+    registry.handle("client", "", {"do": "settle", "match": "m", "taken": True}, 0.1)
+    registry.disconnected("client", 0.2)
     assert queue(registry, 0.3)["free"] == 0
     put(registry, "server", busy=True, now=0.4)
     registry.tick(2 * LEASE)
@@ -77,7 +77,7 @@ def test_a_server_that_was_not_reached_comes_last() -> None:
     put(registry, "sound", match="s")
     ((_, first),) = request(registry, "client")
     assert first["ok"]["match"] == "b"
-    registry.heard("client", "", {"do": "settle", "match": "b", "taken": False}, 0.1)
+    registry.handle("client", "", {"do": "settle", "match": "b", "taken": False}, 0.1)
     ((_, second),) = request(registry, "client")
     assert second["ok"]["match"] == "s"
 
@@ -88,7 +88,7 @@ def test_a_server_is_known_once() -> None:
         put(registry, "server")
     put(registry, "server again", name="server")  # over another connection
     assert queue(registry, 0.0) == {"free": 1, "pending": 0}
-    registry.gone("server", 1.0)  # the end of the first is seen late
+    registry.disconnected("server", 1.0)  # the end of the first is seen late
     assert queue(registry, 0.0) == {"free": 1, "pending": 0}
 
 
@@ -147,8 +147,8 @@ def test_who_waits_is_told_when_there_is_no_hope() -> None:
 def test_what_is_not_a_request_is_refused_by_name(message: dict[str, object], why: str) -> None:
     registry = Registry()
     with pytest.raises(ProtocolError, match=why):
-        registry.heard("peer", "10.0.0.1", message, 0.0)
-    assert registry.heard("peer", "", {"do": "summary"}, 0.0)[0][1]["ok"]["server_info"] == []
+        registry.handle("peer", "10.0.0.1", message, 0.0)
+    assert registry.handle("peer", "", {"do": "summary"}, 0.0)[0][1]["ok"]["server_info"] == []
 
 
 def test_one_request_at_a_time() -> None:

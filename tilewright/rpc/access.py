@@ -62,7 +62,7 @@ class Access:
                 'make one: python -c "import secrets; print(secrets.token_hex(32))"'
             )
         if bool(self.tls_cert) != bool(self.tls_key):
-            raise RPCError("a certificate and its key are given together: --tls-cert and --tls-key")
+            raise RPCError("TLS needs a certificate and its key: give both --tls-cert and --tls-key")
 
     @staticmethod
     def of(given: argparse.Namespace | None = None) -> Access:
@@ -185,7 +185,9 @@ def greeted(connection: Connection, access: Access, service: str, **what: Any) -
                 f"{connection.name}: the other side is not tilewright, or has another version"
             )
         if not access.secret and "proof" in answer:
-            raise RPCError(f"{connection.name}: it requires a secret; set {_SECRET_FILE} to its file")
+            raise RPCError(
+                f"{connection.name}: the other side requires a secret; set {_SECRET_FILE} to the file that contains it"
+            )
         if access.secret:
             if not access.proves(answer.get("proof"), "server", service, mine, theirs):
                 how = "has another secret" if "proof" in answer else "has no secret"
@@ -205,7 +207,7 @@ def answered(answer: dict[str, Any], name: str) -> Any:
     """The answer of the other side; raises the error that it reports."""
     failed(answer, name)
     if "ok" not in answer:
-        raise ProtocolError(f"{name}: its reply is not an answer")
+        raise ProtocolError(f"{name}: its reply is not a valid answer")
     return answer["ok"]
 
 
@@ -222,7 +224,7 @@ def failed(answer: dict[str, Any], name: str) -> None:
 def add_listening_options(parser: argparse.ArgumentParser) -> None:
     """The options of everything that listens."""
     parser.add_argument("--greeting-limit", type=seconds, default=PATIENCE, help="seconds for a greeting")
-    parser.add_argument("--silent", action="store_true", help="do not print who is refused")
+    parser.add_argument("--silent", action="store_true", help="do not print refused connections")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     add_options(parser)
 
@@ -285,4 +287,6 @@ def listening_address(
             probe.connect(tracker)
             return str(probe.getsockname()[0])
     except OSError as error:
-        raise RPCError(f"--tracker {tracker[0]}:{tracker[1]}: it cannot be reached ({error})") from None
+        raise RPCError(
+            f"--tracker {tracker[0]}:{tracker[1]}: the tracker cannot be reached ({error})"
+        ) from None

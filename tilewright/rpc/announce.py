@@ -23,7 +23,7 @@ from .access import Access, failed, greeted
 from .base import BrokenError, Connection, RPCError
 from .children import Child
 
-_FIRST, _LONGEST = 0.1, 5.0  # seconds between attempts to reach a tracker: twice as long each time
+_FIRST, _LONGEST = 0.1, 5.0  # seconds between attempts to reach a tracker, doubled each time
 _ANSWER = 10.0  # timeout of an answer of the tracker, in seconds
 
 
@@ -49,14 +49,14 @@ class Announcer:
                 os._exit(1)
         theirs.close()
 
-    def tell(self, match: str, busy: bool) -> None:
+    def announce(self, match: str, busy: bool) -> None:
         """Announce that the server is free, or busy with a session."""
         line = json.dumps({"match": match, "busy": busy}) + "\n"
         with contextlib.suppress(OSError):  # it has ended, and another is started
             self._orders.sendall(line.encode())
 
     def close(self, child: bool = False) -> None:
-        """End it: the tracker sees that the server is gone. A `child` of the server only lets go of it."""
+        """End the announcer, so that the tracker drops the server. A `child` of the server only closes its copies."""
         self._orders.close()
         if not child:
             self.child.end()
@@ -66,7 +66,7 @@ class Announcer:
         """Tell the tracker the latest state, until the server is gone."""
         woken, wakes = socket.socketpair()
         wakes.setblocking(False)
-        threading.Thread(target=self._obey, args=(orders, wakes), daemon=True).start()
+        threading.Thread(target=self._read_orders, args=(orders, wakes), daemon=True).start()
         link: Connection | None = None
         pause, why = _FIRST, ""
         while True:
@@ -88,9 +88,9 @@ class Announcer:
                 if link is not None:
                     link.close()
                 link, pause = None, min(2 * pause, _LONGEST)
-                why = self._complain(str(error), why, isinstance(error, BrokenError))
+                why = self._print_reason(str(error), why, isinstance(error, BrokenError))
 
-    def _obey(self, orders: socket.socket, wakes: socket.socket) -> None:
+    def _read_orders(self, orders: socket.socket, wakes: socket.socket) -> None:
         """Read the server's messages, also while waiting for a tracker; end with the server."""
         held = b""
         while more := orders.recv(1 << 16):
@@ -107,7 +107,7 @@ class Announcer:
         link.most = 1 << 20
         return link
 
-    def _complain(self, why: str, before: str, again: bool) -> str:
+    def _print_reason(self, why: str, before: str, again: bool) -> str:
         """Print once why the server cannot be announced."""
         if why != before:
             what = "cannot be reached, and is tried again" if again else "refuses this server"

@@ -39,7 +39,7 @@ class RPCError(TVMError):
 
 
 class ProtocolError(RPCError):
-    """Bytes that are not a message of this protocol, or a message that is larger than this side takes."""
+    """Bytes that are not a message of this protocol, or a message that exceeds the limit of this side."""
 
 
 class BrokenError(RPCError):
@@ -78,8 +78,8 @@ def decoded(head: bytes, text: bytes | None, most: int) -> tuple[int, dict[str, 
     return length, message, sizes
 
 
-def told(error: BaseException) -> dict[str, Any]:
-    """An error in the form that is sent to the other side."""
+def error_description(error: BaseException) -> dict[str, Any]:
+    """The description of an error for the other side."""
     return {"error": {"kind": type(error).__name__, "text": str(error)}}
 
 
@@ -117,7 +117,9 @@ class Connection:
             length, _, _ = decoded(head, None, self.most)
             _, message, sizes = decoded(head, self._exactly(length, until), self.most)
         except ProtocolError as error:
-            raise ProtocolError(f"{self.name}: what answers there is not tilewright's: {error}") from None
+            raise ProtocolError(
+                f"{self.name}: the other side does not use tilewright's protocol: {error}"
+            ) from None
         return message, [self._exactly(n, until) for n in sizes]
 
     def _exactly(self, count: int, until: float | None) -> bytes:

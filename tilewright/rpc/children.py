@@ -20,14 +20,14 @@ class Child:
         return self._wait(os.WNOHANG)
 
     def kill(self) -> None:
-        """Kill it with its group, which may outlive the child."""
+        """Kill the child with its group, which may outlive it."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         if not self.ended():
             os.kill(self.pid, signal.SIGKILL)
 
     def end(self) -> int:
-        """Kill it, and wait for it; returns its exit status, or the negative number of the signal that ended it."""
+        """Kill and reap the child; returns its exit status, or the negative number of the signal that ended it."""
         self.kill()
         self._wait(0)
         return self._status or 0

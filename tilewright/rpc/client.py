@@ -9,6 +9,8 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partialmethod
 from typing import Any
 
 import numpy as np
@@ -36,7 +38,7 @@ class RPCSession:
         global _sessions
         with _lock:
             self._index, _sessions = _sessions, _sessions + 1
-        self._asked, self.name, self._close = ask, name, close
+        self._send, self.name, self._close = ask, name, close
         self._dropped: list[
             int
         ] = []  # sent with the next request: the garbage collector may run in the middle of one
@@ -46,7 +48,7 @@ class RPCSession:
         """Send a request, and wait for its answer."""
         with self._lock:
             dropped, self._dropped = self._dropped, []
-            return self._asked({"do": do, "drop": dropped, **what}, parts)
+            return self._send({"do": do, "drop": dropped, **what}, parts)
 
     def close(self) -> None:
         """End the session; the server deletes its files and arrays."""
@@ -84,12 +86,12 @@ class RPCSession:
 
     # -- functions -------------------------------------------------------------------------
     def load_module(self, path: str) -> RemoteModule:
-        """Load a library that was sent: .so, .o, .tar."""
+        """Load an uploaded library: a .so, .o or .tar file."""
         about = self.ask("load", name=path)[0]
         return RemoteModule(self, about["object"], about["name"], about["entry"])
 
     def get_function(self, name: str) -> PackedFunc:
-        """A function that is registered there."""
+        """A function that is registered on the other side, by its name."""
         made = RemoteObject(self, self.ask("global", name=name)[0]["object"])
         return PackedFunc(lambda *args: made._call(None, args), name)
 
@@ -107,36 +109,20 @@ class RPCSession:
             _apis[mask] = _RemoteMemory(self, kind)
         return Device(mask, dev_id)
 
-    context = device  # the old name
+    context = device  # the older name
 
-    def cpu(self, dev_id: int = 0) -> Device:
-        return self.device("cpu", dev_id)
-
-    def cuda(self, dev_id: int = 0) -> Device:
-        return self.device("cuda", dev_id)
-
-    gpu = cuda
-
-    def cl(self, dev_id: int = 0) -> Device:
-        return self.device("opencl", dev_id)
-
-    opencl = cl
-
-    def vulkan(self, dev_id: int = 0) -> Device:
-        return self.device("vulkan", dev_id)
-
-    def metal(self, dev_id: int = 0) -> Device:
-        return self.device("metal", dev_id)
-
-    def rocm(self, dev_id: int = 0) -> Device:
-        return self.device("rocm", dev_id)
-
-    def ext_dev(self, dev_id: int = 0) -> Device:
-        return self.device("ext_dev", dev_id)
+    # Each takes the number of the device, by default 0.
+    cpu = partialmethod(device, "cpu")
+    cuda = gpu = partialmethod(device, "cuda")
+    cl = opencl = partialmethod(device, "opencl")
+    vulkan = partialmethod(device, "vulkan")
+    metal = partialmethod(device, "metal")
+    rocm = partialmethod(device, "rocm")
+    ext_dev = partialmethod(device, "ext_dev")
 
     # -- values ----------------------------------------------------------------------------
     def described(self, value: Any, parts: list[Any], copies: bool) -> Any:
-        """A value in the form that is sent. Local arrays can be sent only as read-only arguments."""
+        """The description of a value for the other side. Local arrays can be sent only as read-only arguments."""
         if value is None or isinstance(value, (bool, int, float, str)):
             return value
         of_numpy = isinstance(value, np.ndarray)
@@ -146,7 +132,7 @@ class RPCSession:
                 return {"array": value.data_ptr, "shape": list(layout.shape), "dtype": layout.dtype}
             if not copies:
                 raise ValueError(
-                    f"the array on {value.device} is not on {self.name}; make it there: "
+                    f"the array on {value.device} is not on {self.name}; create it there: "
                     "tvm.nd.array(values, remote.cpu())"
                 )
             value = value.numpy()
@@ -333,7 +319,7 @@ class RemoteModule(RemoteObject):
         self.name, self._entry = name, entry
 
     def get_function(self, name: str, query_imports: bool = False) -> PackedFunc:
-        """A function of it."""
+        """A function of the module, by its name."""
         member = self._entry if name == self.entry_name and self._entry else name
         made = RemoteObject(
             self._session, self._session.ask("member", object=self._number, member=member)[0]["object"]
@@ -392,7 +378,7 @@ def connect(
     except LateError:
         connection.close()
         raise LateError(
-            f"{connection.name}: the server is busy with another client, for {wait:g} s now"
+            f"{connection.name}: the server has been busy with another client for {wait:g} s"
         ) from None
     except BaseException:
         connection.close()
@@ -570,6 +556,28 @@ def request_remote(
     return connect_tracker(where, number).request(device_key, priority, timeout)
 
 
+@dataclass(frozen=True)
+class Leases:
+    """Sessions with the servers of a key, one after the other, from the tracker at `host` and `port`."""
+
+    host: str
+    port: int
+    key: str
+
+    def session(self, seconds: float) -> RPCSession:
+        """A session with one of them, which ends after so many seconds."""
+        tracker = connect_tracker(self.host, self.port)
+        try:
+            return tracker.request(self.key, session_timeout=math.ceil(seconds))
+        finally:
+            tracker.close()
+
+    @property
+    def there(self) -> bool:
+        """Whether a tracker answers that has a server of the key."""
+        return bool(_servers_of(self.key, self.host, self.port))
+
+
 _HERE = ("127.0.0.1", "localhost", "0.0.0.0", "::1")
 
 
@@ -577,6 +585,12 @@ def servers_here(device_key: str, host: str, port: int) -> bool:
     """Whether a tracker listens at an address of this machine and its servers of a key run here too."""
     if host not in _HERE:
         return False
+    hosts = _servers_of(device_key, host, port)
+    return bool(hosts) and all(h in _HERE for h in hosts)
+
+
+def _servers_of(device_key: str, host: str, port: int) -> list[str]:
+    """The machines of a tracker's servers of a key; none without a tracker."""
     try:
         # Another program may listen there, and never answer.
         session = TrackerSession(host, port, patience=2.0)
@@ -584,7 +598,6 @@ def servers_here(device_key: str, host: str, port: int) -> bool:
             known = session.summary()["server_info"]
         finally:
             session.close()
-    except RPCError:
-        return False
-    hosts = [s["addr"].rpartition(":")[0] for s in known if s["key"] == f"server:{device_key}"]
-    return bool(hosts) and all(h in _HERE for h in hosts)
+    except (RPCError, OSError):
+        return []
+    return [s["addr"].rpartition(":")[0] for s in known if s["key"] == f"server:{device_key}"]

@@ -20,12 +20,12 @@ from collections.abc import Callable
 from typing import Any
 
 from .access import Access, is_nonce, new_nonce
-from .base import GREETING, PROTOCOL, ProtocolError, RPCError, decoded, encoded, keep_alive, told
+from .base import GREETING, PROTOCOL, ProtocolError, RPCError, decoded, encoded, error_description, keep_alive
 
 _GREETING = 256  # connections in their greeting at once; a new one evicts the oldest
-_ACCEPTED = 64  # connections that are accepted in one turn
+_ACCEPTED = 64  # connections that are accepted in one step
 _UNSENT = 1 << 22  # bytes that may wait for a peer that does not read
-_SPARE = 64  # files that the process needs for other things
+_SPARE = 64  # file descriptors that the process needs for other purposes
 _LINES = 10  # refusals that are printed in a minute
 
 Told = Callable[["Peer", dict[str, Any]], None]
@@ -54,7 +54,7 @@ class Peer:
         del self.unread[: 4 + length]
         _, message, sizes = decoded(head, text, GREETING)
         if sizes:
-            raise ProtocolError("no bytes are taken with this message")
+            raise ProtocolError("this message must not contain binary parts")
         return message
 
 
@@ -84,10 +84,10 @@ class Hub:
         self._selector.register(listening, selectors.EVENT_READ)
 
     def watch(self, thing: Any, ready: Callable[[], None]) -> None:
-        """Call a function when something else can be read from."""
+        """Call a function when another file descriptor is readable."""
         self._selector.register(thing, selectors.EVENT_READ, ready)
 
-    def turn(self, wait: float) -> None:
+    def step(self, wait: float) -> None:
         """Wait for events, with a timeout, and handle them."""
         if self._greeting:
             wait = min(wait, max(0.0, next(iter(self._greeting)).until - time.monotonic()))
@@ -140,10 +140,10 @@ class Hub:
         return oldest is not None
 
     def _serve(self, peer: Peer) -> None:
-        if peer.sock.fileno() < 0:  # evicted in this turn
+        if peer.sock.fileno() < 0:  # evicted in this step
             return
         try:
-            if peer.stage == "tls" and not self._shake(peer):
+            if peer.stage == "tls" and not self._handshake(peer):
                 return
             self._flush(peer)
             data = _received(peer.sock)
@@ -151,7 +151,7 @@ class Hub:
                 return self.drop(peer)
             peer.unread += data or b""
             while (peer in self._greeting or peer in self.peers) and (message := peer.message()) is not None:
-                self._hear(peer, message)
+                self._handle(peer, message)
         except RPCError as error:
             self.refuse(peer, error)
         except OSError:
@@ -160,7 +160,7 @@ class Hub:
             traceback.print_exc()
             self.drop(peer)
 
-    def _shake(self, peer: Peer) -> bool:
+    def _handshake(self, peer: Peer) -> bool:
         """Continue the TLS handshake; returns True when it is complete."""
         import ssl
 
@@ -175,7 +175,7 @@ class Hub:
             self._await(peer, selectors.EVENT_READ)
         return peer.stage != "tls"
 
-    def _hear(self, peer: Peer, message: dict[str, Any]) -> None:
+    def _handle(self, peer: Peer, message: dict[str, Any]) -> None:
         if peer.stage == "hello":
             self._hello(peer, message)
         elif peer.stage == "proof":
@@ -233,7 +233,7 @@ class Hub:
     def refuse(self, peer: Peer, why: RPCError) -> None:
         """Send a peer the reason of a refusal, and close its connection."""
         self._print(f"{peer.name} is refused: {why}")
-        self.send(peer, told(why))
+        self.send(peer, error_description(why))
         self.drop(peer)
 
     def _print(self, line: str) -> None:

@@ -31,7 +31,7 @@ class Process:
         host, _, port = self._process.stdout.readline().strip().partition(" ")
         if not port.isdigit():
             self.terminate()
-            raise RPCError(f"{module}: it did not start; its output is above")
+            raise RPCError(f"{module}: the process did not start; its output is above")
         self.host, self.port = host, int(port)
         atexit.register(self.terminate)
 

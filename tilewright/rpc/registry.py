@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .base import ProtocolError, RPCError, told
+from .base import ProtocolError, RPCError, error_description
 
 LEASE = 10.0  # seconds in which a client must use its lease
 ABSENT = 30.0  # seconds after which a key that no server has is an error
@@ -61,7 +61,7 @@ class Registry:
         self._waiting: dict[Any, _Waiting] = {}
         self._turn = 0
 
-    def heard(self, peer: Any, host: str, message: dict[str, Any], now: float) -> list[Answer]:
+    def handle(self, peer: Any, host: str, message: dict[str, Any], now: float) -> list[Answer]:
         """Handle a request; returns the answers for this peer and others."""
         asks: dict[Any, Callable[..., list[Answer]]] = {
             "put": self._put,
@@ -75,16 +75,16 @@ class Registry:
             raise ProtocolError(f"a tracker has no request {str(do)[:40]!r}; it has: {', '.join(asks)}")
         if peer in self._waiting:
             raise ProtocolError("one request at a time: the last one still waits for a server")
-        return ask(peer, host, message, now) + self._hand_out(now)
+        return ask(peer, host, message, now) + self._assign(now)
 
-    def gone(self, peer: Any, now: float) -> list[Answer]:
+    def disconnected(self, peer: Any, now: float) -> list[Answer]:
         """Handle the end of a connection: remove the server or waiting client, and end its leases."""
         self._servers.pop(peer, None)
         self._waiting.pop(peer, None)
         for server in self._servers.values():
             if server.client is peer:
                 server.client, server.until = None, 0.0
-        return self._hand_out(now)
+        return self._assign(now)
 
     def role(self, peer: Any) -> str:
         """The role of a peer for `Hub`: an "idle" one may be closed if there are too many."""
@@ -96,7 +96,7 @@ class Registry:
         for server in self._servers.values():
             if server.client is not None and server.until <= now:
                 server.client = None
-        answers = self._hand_out(now)
+        answers = self._assign(now)
         for waiting in list(self._waiting.values()):
             if any(s.key == waiting.key for s in self._servers.values()):
                 waiting.absent = now
@@ -113,7 +113,7 @@ class Registry:
     def _put(self, peer: Any, host: str, message: dict[str, Any], now: float) -> list[Answer]:
         """Register a server with its address, and whether it is free; repeated registrations update it."""
         name, key, match = (_text(message, field) for field in ("name", "key", "match"))
-        told_host = host if message.get("host") is None else _text(message, "host")
+        stated_host = host if message.get("host") is None else _text(message, "host")
         port, busy = message.get("port"), message.get("busy")
         if type(port) is not int or not 0 < port < 1 << 16:
             raise ProtocolError("put: `port` is not the number of a port")
@@ -122,7 +122,7 @@ class Registry:
         for other in [p for p, s in self._servers.items() if s.name == name and p is not peer]:
             del self._servers[other]  # it reconnected before the end of its last connection was detected
         before = self._servers.get(peer)
-        made = _Server(peer, name, key, told_host, port, match, busy)
+        made = _Server(peer, name, key, stated_host, port, match, busy)
         if before is not None and before.match == match and not busy:
             made.client, made.until = before.client, before.until
         self._servers[peer] = made
@@ -160,7 +160,7 @@ class Registry:
         return [(peer, {"ok": {"queue_info": queues, "server_info": about}})]
 
     # -- assignment ------------------------------------------------------------------------------
-    def _hand_out(self, now: float) -> list[Answer]:
+    def _assign(self, now: float) -> list[Answer]:
         """Assign free servers to waiting clients, the most urgent first."""
         answers: list[Answer] = []
         if not self._waiting:
@@ -182,7 +182,7 @@ class Registry:
 
     def _give_up(self, waiting: _Waiting, why: str) -> Answer:
         del self._waiting[waiting.peer]
-        return waiting.peer, told(RPCError(why))
+        return waiting.peer, error_description(RPCError(why))
 
     def _nobody(self, key: str) -> str:
         there = ", ".join(sorted({repr(s.key) for s in self._servers.values()})) or "none"

@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 
 from .access import Access, add_listening_options, count, listening_address, seconds
 from .announce import Announcer
-from .base import MESSAGE, PATIENCE, Connection, ProtocolError, RPCError, listen, told
+from .base import MESSAGE, PATIENCE, Connection, ProtocolError, RPCError, error_description, listen
 from .children import Child, die_with_parent
 from .folders import Folder, remove_leftovers
 from .hub import Hub, Peer
@@ -33,7 +33,7 @@ SESSION = 4 * 3600.0  # seconds that a session may last, unless the server is st
 _QUEUE = 16  # clients that may wait for a session
 _MOST = 512  # connections at once
 _WATCH = 0.1  # seconds between two checks of the client of a session
-_TURN = 60.0  # seconds after which the loop turns when nothing happens
+_LONGEST_WAIT = 60.0  # longest wait of the loop for an event, in seconds
 
 
 class Server(Process):
@@ -143,8 +143,8 @@ class _Serving:
         try:
             self._offer()
             while not self._over:
-                told = self._tracker is None or self._announcer is not None
-                self._hub.turn(_TURN if told and self._session is None else _WATCH)
+                announced = self._tracker is None or self._announcer is not None
+                self._hub.step(_LONGEST_WAIT if announced and self._session is None else _WATCH)
                 self._attend()
         finally:
             if self._session is not None:
@@ -195,7 +195,7 @@ class _Serving:
                 self._announcer = Announcer(self._tracker, self._access, about, self._alone)
             except OSError:  # no more processes: retried later
                 return
-        self._announcer.tell(self._match, busy)
+        self._announcer.announce(self._match, busy)
 
     # -- clients ---------------------------------------------------------------------------------
     def _opened(self, peer: Peer, message: dict[str, Any]) -> None:
@@ -204,12 +204,12 @@ class _Serving:
             raise ProtocolError("`timeout` is not a number of seconds")
         if key != self._match:
             raise RPCError(
-                "the key is not that of this server, or its tracker has assigned it to another client since"
+                "the key does not match this server, or the tracker has since assigned the server to another client"
             )
         if self._tracker is not None and (self._session is not None or self._queue):
             raise RPCError("another client is using this server now")
         if len(self._queue) >= _QUEUE:
-            raise RPCError(f"the server is busy, and {_QUEUE} clients wait already; try again later")
+            raise RPCError(f"the server is busy, and {_QUEUE} clients are waiting already; try again later")
         peer.stage = "waiting"
         self._queue[peer] = min(timeout or math.inf, self._given.session_limit)
 
@@ -298,7 +298,7 @@ def _serve(connection: Connection, folder: str, limit: float) -> int:
             _answer(connection, worker)
     except ProtocolError as error:
         with contextlib.suppress(RPCError):
-            connection.send(told(error))
+            connection.send(error_description(error))
     except RPCError:  # the other side has gone
         pass
     return 0
@@ -310,25 +310,28 @@ def _answer(connection: Connection, worker: Worker) -> None:
         result, back = worker.answer(message, parts)
         connection.send({"ok": result}, back)
     except Exception as error:  # any error is an answer to the request
-        connection.send(told(error))
+        connection.send(error_description(error))
 
 
 def main(argv: list[str] | None = None) -> None:
     """The command line of a server."""
-    parser = argparse.ArgumentParser("rpc_server", description="Run what is sent from other machines.")
+    parser = argparse.ArgumentParser("rpc_server", description="Run programs that other machines send.")
     parser.add_argument(
-        "--host", help="where to listen (default: loopback; with --tracker, where it is reached)"
+        "--host",
+        help="the address to listen on (default: loopback; with --tracker, the one that clients can reach)",
     )
     parser.add_argument("--port", type=int, default=9090)
     parser.add_argument("--port-end", type=int, default=9199)
-    parser.add_argument("--tracker", help="HOST:PORT of the tracker that hands this server out")
-    parser.add_argument("--key", default="", help="what sort of machine this is, for the tracker")
-    parser.add_argument("--custom-addr", help="under which name others reach this machine")
-    parser.add_argument("--load-library", help="libraries to load first, with colons between")
+    parser.add_argument("--tracker", help="HOST:PORT of the tracker that assigns this server to clients")
     parser.add_argument(
-        "--session-limit", type=seconds, default=SESSION, help="seconds that a session may last"
+        "--key", default="", help="the key under which clients request this kind of machine from the tracker"
     )
-    parser.add_argument("--max-message", type=count, default=MESSAGE, help="bytes that may be sent at once")
+    parser.add_argument("--custom-addr", help="the address at which other machines reach this one")
+    parser.add_argument("--load-library", help="libraries to load first, separated by colons")
+    parser.add_argument(
+        "--session-limit", type=seconds, default=SESSION, help="the time limit of a session, in seconds"
+    )
+    parser.add_argument("--max-message", type=count, default=MESSAGE, help="the largest message, in bytes")
     add_listening_options(parser)
     given = parser.parse_args(argv)
     for file in (given.load_library or "").split(":"):

@@ -15,8 +15,8 @@ from .hub import Hub, Peer
 from .process import Process, started
 from .registry import Answer, Registry
 
-_MOST = 4096  # connections: servers, clients that wait, clients that may ask again
-_TURN = 60.0  # seconds after which the loop turns when nothing happens
+_MOST = 4096  # connections: servers, waiting clients, and clients that may send another request
+_LONGEST_WAIT = 60.0  # longest wait of the loop for an event, in seconds
 
 
 class Tracker(Process):
@@ -56,8 +56,8 @@ class _Tracking:
         """Serve until the parent process is gone."""
         while not self._over:
             answers, wait = self._registry.tick(time.monotonic())
-            self._tell(answers)
-            self._hub.turn(min(wait, _TURN))
+            self._send_answers(answers)
+            self._hub.step(min(wait, _LONGEST_WAIT))
 
     def _end(self) -> None:
         self._over = True
@@ -66,13 +66,13 @@ class _Tracking:
         self._hub.send(peer, {"ok": None})
 
     def _heard(self, peer: Peer, message: dict[str, Any]) -> None:
-        self._tell(self._registry.heard(peer, peer.host, message, time.monotonic()))
+        self._send_answers(self._registry.handle(peer, peer.host, message, time.monotonic()))
         peer.stage = self._registry.role(peer)
 
     def _gone(self, peer: Peer) -> None:
-        self._tell(self._registry.gone(peer, time.monotonic()))
+        self._send_answers(self._registry.disconnected(peer, time.monotonic()))
 
-    def _tell(self, answers: list[Answer]) -> None:
+    def _send_answers(self, answers: list[Answer]) -> None:
         for peer, answer in answers:
             peer.stage = self._registry.role(peer)
             self._hub.send(peer, answer)
@@ -80,8 +80,12 @@ class _Tracking:
 
 def main(argv: list[str] | None = None) -> None:
     """The command line of a tracker."""
-    parser = argparse.ArgumentParser("rpc_tracker", description="Hand servers out to those who ask.")
-    parser.add_argument("--host", default="127.0.0.1", help="where to listen; 0.0.0.0 is everywhere")
+    parser = argparse.ArgumentParser(
+        "rpc_tracker", description="Assign servers to the clients that request them."
+    )
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="the address to listen on; 0.0.0.0 means all addresses"
+    )
     parser.add_argument("--port", type=int, default=9190)
     parser.add_argument("--port-end", type=int, default=9299)
     add_listening_options(parser)
