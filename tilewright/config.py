@@ -88,6 +88,12 @@ class Knob(Generic[_T]):
             self._override.reset(token)
             self._hold(me, before)
 
+    def keep(self, value: Any) -> None:
+        """Hold the knob at `value` in this thread from now on; None gives it back."""
+        checked = None if value is None else self._checked(value, f"config.{self.name}")
+        self._override.set(_UNSET if checked is None else checked)
+        self._hold(threading.get_ident(), checked)
+
     def watch(self, changed: Callable[[int, _T | None], None]) -> None:
         """Call `changed(thread, value)` when a `with` form of a thread begins, and with what held before it
         (None for nothing) when it ends; at once for those that are open now.

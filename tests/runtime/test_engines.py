@@ -116,7 +116,7 @@ def test_a_deadlock_says_who_waits_for_whom() -> None:
         Work(2, "gemm", pops=(1,), pushes=(1,)),
     ]
     assert refusal(works) == (
-        "deadlock in cycle 6: no engine can go on\n"
+        "deadlock in cycle 6: no engine can continue\n"
         "  load: instruction 1 (load.wgt) waits for a token from compute since cycle 6\n"
         "  compute: instruction 2 (gemm) waits for a token from load since cycle 3\n"
         "  store: idle since cycle 0, its queue is empty\n"
@@ -131,7 +131,7 @@ def test_a_deadlock_by_full_queues() -> None:
         Work(2, "c", pushes=(1,)),
     ]
     assert refusal(works, MODEL._replace(command_queue_depth=1)) == (
-        "deadlock in cycle 1: no engine can go on\n"
+        "deadlock in cycle 1: no engine can continue\n"
         "  load: instruction 0 (a) waits for a token from compute since cycle 1\n"
         "  compute: idle since cycle 0, its queue is empty\n"
         "  store: idle since cycle 0, its queue is empty\n"
@@ -142,8 +142,8 @@ def test_a_deadlock_by_full_queues() -> None:
         [Work(1, "a", cycles=2, pushes=(2,)), Work(1, "b", cycles=2, pushes=(2,))],
         MODEL._replace(token_queue_depth=1),
     ) == (
-        "deadlock in cycle 5: no engine can go on\n"
-        "  load: instruction 1 (b) is done since cycle 5, and its token does not fit the full token queue to compute (depth 1)\n"
+        "deadlock in cycle 5: no engine can continue\n"
+        "  load: instruction 1 (b) has been done since cycle 5, and its token does not fit the full token queue to compute (depth 1)\n"
         "  compute: idle since cycle 0, its queue is empty\n"
         "  store: idle since cycle 0, its queue is empty\n"
         f"  {HINT}"

@@ -74,6 +74,7 @@ def test_the_virtual_machine() -> None:
     _check(profile_model(machine.exe, {"x": X}))
 
 
+@pytest.mark.slow
 def test_dynamic_sizes_have_the_work_of_the_run() -> None:
     exe = relay.vm.compile(_module(relay.Any()), "llvm")
     found = profile_model(exe, {"x": X})
@@ -83,6 +84,7 @@ def test_dynamic_sizes_have_the_work_of_the_run() -> None:
     assert larger.flops == pytest.approx(8 * (found.kernels[0].flops or 0), abs=1024)
 
 
+@pytest.mark.slow
 def test_saved_programs_have_it_too(tmp_path: Path) -> None:
     lib = relay.build(_module(), "llvm")
     lib.export_library(tmp_path / "net.so")

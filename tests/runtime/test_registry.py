@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from tilewright import te
 from tilewright.runtime import (
     PackedFunc,
     convert,
@@ -65,6 +66,8 @@ def test_convert() -> None:
     assert packed(4) == 8
     assert convert(packed) is packed
     assert convert("x") == "x"
+    tensor = te.placeholder((2,))  # it can be called, as a function of its indices
+    assert convert([tensor])[0] is tensor
 
 
 def test_convert_of_numbers_gives_constants() -> None:

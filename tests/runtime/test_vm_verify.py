@@ -113,7 +113,7 @@ def test_a_kernel_with_other_arguments(honest: tuple[Any, Any]) -> None:
         body = [size, bad, ["ret", outs[0][0]]]
         if reason is None:  # known only when it runs
             machine = with_body(honest, *body)
-            with pytest.raises(tvm.TVMError, match="should have enough memory, and does not"):
+            with pytest.raises(tvm.TVMError, match="does not have enough memory"):
                 machine.run(X, X[0])
         else:
             with pytest.raises(LoadError, match=reason):

@@ -46,7 +46,7 @@ class AcceleratorModelModule(DeviceModelModule):
             try:
                 data = base64.b64decode(text, validate=True)
             except (TypeError, ValueError, binascii.Error):
-                raise LoadError(f"{where}: damaged: the program of {name} is not one") from None
+                raise LoadError(f"{where}: damaged: the program of {name} cannot be read") from None
             self.programs[name] = api.program(0, data)
             self.import_module(self.programs[name])
         self._uploaded: dict[Device, NDArray] = {}

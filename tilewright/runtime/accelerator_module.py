@@ -67,7 +67,8 @@ class AcceleratorModule(Module):
             names = ", ".join(a.name for a in wanted)
             raise ArgumentTypeError(f"{name} takes {len(wanted)} arguments ({names}), not {len(args)}")
         arrays = [
-            self._there(name, i, a, given) for i, (a, given) in enumerate(zip(wanted, args, strict=True), 1)
+            self._on_device(name, i, a, given)
+            for i, (a, given) in enumerate(zip(wanted, args, strict=True), 1)
         ]
         seconds = self._run(name, arrays)
         for a, given, there in zip(wanted, args, arrays, strict=True):
@@ -78,7 +79,7 @@ class AcceleratorModule(Module):
                     given.copyfrom(there)
         return seconds
 
-    def _there(self, name: str, number: int, a: Argument, given: Any) -> NDArray:
+    def _on_device(self, name: str, number: int, a: Argument, given: Any) -> NDArray:
         """An argument in the memory of the device."""
         if not isinstance(given, (NDArray, np.ndarray)):
             raise ArgumentTypeError(
@@ -106,7 +107,7 @@ class AcceleratorModule(Module):
 
     def encoded(self) -> bytes:
         """The program as data, from which `DeviceApi.program` makes a module again."""
-        raise TVMError(f"module {self.name!r} ({self.type_key}) has no form as data")
+        raise TVMError(f"module {self.name!r} ({self.type_key}) cannot be serialized")
 
     def __repr__(self) -> str:
         functions = ", ".join(f"{n}({', '.join(a.name for a in args)})" for n, args in self.functions.items())

@@ -59,11 +59,11 @@ def unpack(path: Path, folder: Path, kind: str, names: Collection[str]) -> dict[
             for member in tar:
                 if not member.isfile() or member.issparse() or member.name not in {METADATA, *names}:
                     raise LoadError(
-                        f"{path}: the member {member.name!r} does not belong into a {kind}, "
+                        f"{path}: the member {member.name!r} does not belong in a {kind}, "
                         f"which has {', '.join(sorted(names))}"
                     )
                 if member.name in seen:
-                    raise LoadError(f"{path}: damaged: {member.name!r} is there twice")
+                    raise LoadError(f"{path}: damaged: {member.name!r} appears twice")
                 seen.add(member.name)
                 source = tar.extractfile(member)
                 assert source is not None  # it is a file

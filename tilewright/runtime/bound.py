@@ -19,7 +19,7 @@ class BoundModule:
     def __call__(self, *args: Any) -> Any:
         if len(args) != self._takes:
             raise TypeError(
-                f"{self.name} takes {self._takes} arguments, not {len(args)}: its constants were given to compile"
+                f"{self.name} takes {self._takes} arguments, not {len(args)}: its constants were bound by compile"
             )
         return self._function(*args, *self.constants)
 

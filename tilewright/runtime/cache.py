@@ -97,7 +97,7 @@ class DiskCache:
                 _remove(Path(scratch))
                 raise
         except OSError as error:
-            self._complain(error)
+            self._warn_once(error)
             return
         with self._lock:
             self._written += len(data)
@@ -160,7 +160,7 @@ class DiskCache:
         for entry in _entries(self.folder):
             _remove(Path(entry.path))
 
-    def _complain(self, error: OSError) -> None:
+    def _warn_once(self, error: OSError) -> None:
         if not self._warned:
             self._warned = True
             warnings.warn(

@@ -33,6 +33,7 @@ from .profiler import ROUNDS, profile_model
 from .profiling import Profile
 from .timing import BenchmarkResult, time_evaluator
 from .vm import VirtualMachine
+from .words import Numbering, Words
 
 
 class Form(Protocol):
@@ -94,10 +95,12 @@ class CompiledModel:
         explain: Callable[[], str] | None = None,
         early: int | None = 0,
         package: Package | None = None,
+        words: Words | None = None,
     ) -> None:
         self.runner, self.name, self.target = runner, name, target
         self._form, self._save, self._explain = form, save, explain
         self._early = early  # calls that may be answered before all kernels are compiled; None for any number
+        self._words = words
         self._package = package  # the owner of the folder with the library
         self._turn = threading.Lock()
         self.inputs: tuple[TensorSpec, ...]
@@ -127,8 +130,7 @@ class CompiledModel:
 
         A model of PyTorch takes and returns what its `forward` does.
         """
-        given = self._given(args, kwargs)
-        made = [_as_given(given, r) for r in self._run(given)]
+        made = self._made(self._given(args, kwargs))
         if self._form is not None:
             return self._form.result(made)
         return made[0] if len(made) == 1 else Results([t.name for t in self.outputs], made)
@@ -147,8 +149,27 @@ class CompiledModel:
             given = in_order(self.name, self._names, (), inputs)
         else:
             given = in_order(self.name, self._names, inputs, {})
+        return dict(zip([t.name for t in self.outputs], self._made(given), strict=True))
+
+    def _made(self, given: list[Any]) -> list[Any]:
+        """The results in the form of the inputs; strings are numbered before and written out after the run."""
+        if self._words is None:
+            return [_as_given(given, r) for r in self._run(given)]
+        words = Numbering(self._words.known)
+        given = [
+            words.encoded(v) if t.name in self._words.inputs else v
+            for t, v in zip(self.inputs, given, strict=True)
+        ]
         made = [_as_given(given, r) for r in self._run(given)]
-        return dict(zip([t.name for t in self.outputs], made, strict=True))
+        return [
+            words.decoded(v) if t.name in self._words.outputs else v
+            for t, v in zip(self.outputs, made, strict=True)
+        ]
+
+    @property
+    def strings(self) -> frozenset[str]:
+        """The inputs and results that are strings; the model itself computes with numbers of them."""
+        return frozenset() if self._words is None else self._words.inputs | self._words.outputs
 
     def _run(self, given: Sequence[Any]) -> list[NDArray]:
         runner = self.runner
@@ -208,7 +229,7 @@ class CompiledModel:
         """Write the model to one file, a package, which `tilewright.load` and `tilewright run` read."""
         if self._save is None:
             raise ArgumentValueError(
-                f"{self.name}: it came from a library; copy that file instead of saving the model"
+                f"{self.name}: it was loaded from a library; copy that file instead of saving the model"
             )
         self._save(Path(path))
 
@@ -225,7 +246,7 @@ def load(path: str | os.PathLike[str], device: Device | None = None) -> Compiled
         raise LoadError(f"{file}: there is no such file" if not file.exists() else f"{file}: is a folder")
     if file.suffix in (".onnx", ".pt2", ".pt", ".pth", ".keras", ".h5", ".tflite"):
         raise LoadError(
-            f"{file}: is a model that is not compiled yet; tilewright.compile({str(path)!r}) does it"
+            f"{file}: is a model that is not compiled yet: compile it with tilewright.compile({str(path)!r})"
         )
     if file.suffix in (".so", ".dylib", ".dll"):
         return _of_library(load_module(str(file)), file.stem, "", device)
@@ -241,7 +262,8 @@ def load(path: str | os.PathLike[str], device: Device | None = None) -> Compiled
         runner = package.machine(device or cpu(0))
     else:
         runner = package.executor(device or device_of(package.library())).module
-    return CompiledModel(runner, name, package.target, save=save, package=package)
+    words = Words.of(package.about.get("strings"))
+    return CompiledModel(runner, name, package.target, save=save, package=package, words=words)
 
 
 def device_of(library: Any) -> Device:
@@ -292,7 +314,7 @@ def _dense(spec: TensorSpec, value: Any) -> Any:
 
 
 def _on_host(value: Any) -> Any:
-    """An array that NumPy can read."""
+    """An array in host memory, which NumPy can read."""
     return value.cpu() if _is_of("torch", value) else value
 
 
@@ -301,7 +323,7 @@ def _is_of(package: str, value: Any) -> bool:
 
 
 def _as_given(given: Sequence[Any], made: NDArray) -> Any:
-    """A result in the form that the inputs have, in the same memory."""
+    """A result as an array of the same package as the inputs, in the same memory."""
     if tensors := [v for v in given if _is_of("torch", v)]:
         if all(t.device.type == "cpu" for t in tensors) and made.device.device_type != 1:
             made = made.copyto(cpu(0))

@@ -7,20 +7,20 @@ from typing import Any
 
 
 class _OfPython(type):
-    """The type of classic containers for which Python's own serve: `isinstance` asks for those."""
+    """The metaclass of classic containers that Python's types replace: `isinstance` tests for those."""
 
     def __instancecheck__(cls, value: Any) -> bool:
         return isinstance(value, cls.__dict__["python"])
 
 
 class String(str, metaclass=_OfPython):
-    """A string. Here Python's own serves, and a str is an instance."""
+    """A string; every str is an instance."""
 
     python = (str,)
 
 
 class ShapeTuple(tuple[int, ...], metaclass=_OfPython):
-    """A shape: a tuple of integers. Here Python's own serves, and a tuple is an instance."""
+    """A shape, a tuple of integers; every tuple is an instance."""
 
     python = (tuple,)
 
@@ -29,13 +29,13 @@ class ShapeTuple(tuple[int, ...], metaclass=_OfPython):
 
 
 class Array(list[Any], metaclass=_OfPython):
-    """A list. Here Python's own serve, and a tuple or a list is an instance."""
+    """A list; every tuple and list is an instance."""
 
     python = (list, tuple)
 
 
 class Map(dict[Any, Any], metaclass=_OfPython):
-    """A table. Here Python's own serves, and a dict is an instance."""
+    """A table; every dict is an instance."""
 
     python = (dict,)
 
@@ -66,7 +66,7 @@ class ADT:
 
 
 class RefValue:
-    """A reference at run time: `value` is what was written last."""
+    """A reference at run time: `value` is the last written value."""
 
     def __init__(self, value: Any) -> None:
         self.value = value

@@ -34,7 +34,7 @@ class Piece(NamedTuple):
 
 
 class CompilerMissing(TVMError):
-    """NVRTC is not installed here."""
+    """NVRTC is not installed on this machine."""
 
 
 class Image(NamedTuple):
@@ -118,7 +118,7 @@ def compile_program(source: str, arch: str, ptx: bool) -> bytes:
         return found
     code, program = nvrtc.nvrtcCreateProgram(source.encode(), b"kernels.cu", 0, [], [])
     if int(code) != 0:
-        raise TVMError(f"NVRTC cannot take a program: {nvrtc.nvrtcGetErrorString(code)[1].decode()}")
+        raise TVMError(f"NVRTC cannot read a program: {nvrtc.nvrtcGetErrorString(code)[1].decode()}")
     options = [f"--gpu-architecture={arch}".encode(), b"--std=c++17", b"--extra-device-vectorization"]
     (code,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
     if int(code) != 0:
@@ -147,7 +147,7 @@ def _nvrtc() -> tuple[Any, tuple[int, ...]]:
         return nvrtc, tuple(int(v) for v in nvrtc.nvrtcVersion()[1:])
     except RuntimeError as error:
         raise CompilerMissing(
-            f"NVRTC is not there: {error}; install it: pip install nvidia-cuda-nvrtc"
+            f"NVRTC was not found: {error}; install it: pip install nvidia-cuda-nvrtc"
         ) from error
 
 
@@ -169,7 +169,7 @@ def _refused(nvrtc: Any, version: tuple[int, ...], program: Any, arch: str, sour
 
 
 def supported() -> list[int]:
-    """The architectures that NVRTC compiles for; empty if it does not say."""
+    """The architectures that NVRTC compiles for; empty if they are unknown."""
     nvrtc, _ = _nvrtc()
     ask = getattr(nvrtc, "nvrtcGetSupportedArchs", None)
     code, *found = ask() if ask is not None else (1,)

@@ -191,7 +191,7 @@ class CudaApi(DeviceApi):
                 self._free.setdefault((index, size), []).append(address)
 
     def trim(self, index: int) -> None:
-        """Give memory that was released back to the driver."""
+        """Return released memory to the driver."""
         self.sync(index)
         with self._lock:
             kept = [a for (i, _), held in self._free.items() if i == index for a in held]
@@ -229,11 +229,11 @@ class CudaApi(DeviceApi):
     def create_stream(self, index: int) -> int:
         self.enter(index)
         flags = int(_driver().CUstream_flags.CU_STREAM_NON_BLOCKING)
-        return int(_ok(_driver().cuStreamCreate(flags), f"cuda({index}): a new stream"))
+        return int(_ok(_driver().cuStreamCreate(flags), f"cuda({index}): creating a stream"))
 
     def free_stream(self, index: int, stream: int) -> None:
         self.enter(index)
-        _ok(_driver().cuStreamDestroy(stream), f"cuda({index}): giving a stream back")
+        _ok(_driver().cuStreamDestroy(stream), f"cuda({index}): freeing a stream")
 
     def set_stream(self, index: int, stream: int) -> None:
         self._thread.streams[index] = stream
@@ -354,7 +354,7 @@ def _free_block(api: CudaApi, index: int, host: int, address: int) -> None:
         # kernels that use it may still run, on any stream
         _ok(_driver().cuCtxSynchronize(), "waiting for the device")
         api.release(index, address)
-        _ok(_driver().cuMemFreeHost(host), "giving memory back")
+        _ok(_driver().cuMemFreeHost(host), "freeing memory")
 
 
 class _Launcher:
@@ -535,7 +535,7 @@ def _unload(api: CudaApi, index: int, modules: dict[bytes, Any], kept: dict[int,
         for address, _ in kept.values():
             api.release(index, address)
         for module in modules.values():
-            _ok(_driver().cuModuleUnload(module), "giving kernels back")
+            _ok(_driver().cuModuleUnload(module), "unloading kernels")
 
 
 def _forget(api: CudaApi, graph: Any) -> None:
@@ -582,10 +582,10 @@ class CudaGraph:
         self.api.enter(self.index)
         for report in self._reports:
             report.expect()
-        _ok(_driver().cuGraphLaunch(self._graph, self.api.stream(self.index)), "running a graph of launches")
+        _ok(_driver().cuGraphLaunch(self._graph, self.api.stream(self.index)), "launching a CUDA graph")
 
     def _finish(self, recorded: Any) -> None:
-        self._graph = _ok(_driver().cuGraphInstantiate(recorded, 0), "making a graph of launches")
+        self._graph = _ok(_driver().cuGraphInstantiate(recorded, 0), "creating a CUDA graph")
         _driver().cuGraphDestroy(recorded)
         self._reports = list(dict.fromkeys(k for k in self._kernels if isinstance(k, Report)))
         # not at exit: the driver may be gone by then

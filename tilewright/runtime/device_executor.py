@@ -115,7 +115,7 @@ class DeviceExecutor(Executor):
         self._index = {t.name: i for i, t in enumerate(self.info.inputs)}
         self._param_index = {p.name: p for p in self.info.params}
         self._parts: dict[PlaceInfo, NDArray] = {}
-        self._work: list[tuple[bool, list[Work]]] | None = None  # (whether the host does it, the steps)
+        self._work: list[tuple[bool, list[Work]]] | None = None  # (whether they run on the host, the steps)
         self._graphs: list[Work] | None = None
         self._report = module.new_report(device)  # for kernels that check their data
         self.records = device_api(
@@ -137,14 +137,14 @@ class DeviceExecutor(Executor):
             return
         i = self._input(key)
         info = self.info.inputs[i]
-        there = self._there(info, value)
+        there = self._on_device(info, value)
         if not self._inputs[i]._tw_layout.writeable:
             self._inputs[i] = empty(info.shape, info.dtype, self.device)
             self._changed()
         self._inputs[i].copyfrom(_checked(info, value) if there is None else there)
         self._was_set(i)
 
-    def _there(self, info: TensorInfo, value: Any) -> NDArray | None:
+    def _on_device(self, info: TensorInfo, value: Any) -> NDArray | None:
         """The value as an array on this device, ours or another package's; None if it is not one."""
         if not isinstance(value, NDArray):
             asked = getattr(value, "__dlpack_device__", None)
@@ -196,7 +196,7 @@ class DeviceExecutor(Executor):
         self._changed()
 
     def _own(self, info: TensorInfo, value: Any) -> NDArray:
-        taken = self._there(info, value)
+        taken = self._on_device(info, value)
         if taken is None:
             raise ValueError(
                 f"{info.name!r} must be an array on {self.device} to be used without a copy; copy it there first: "
@@ -242,7 +242,7 @@ class DeviceExecutor(Executor):
 
     def _do_steps(self) -> None:
         if self._report is not None:
-            self._report.glance()  # of a run whose results were not read
+            self._report.check_visible()  # of a run whose results were not read
         if self._graphs is None and self._work is not None and self.records:
             self._graphs = self._recorded(self._work)  # everything has run once
         if self._graphs is not None:
@@ -345,13 +345,13 @@ class DeviceExecutor(Executor):
 
     # -- time ------------------------------------------------------------------------------------------
     def benchmark(self, **options: Any) -> BenchmarkResult:
-        """How long `run` takes on the device, with the inputs as they are."""
+        """The time of `run` on the device with the current inputs."""
         with self.alone() as call:
             call()
             return time_evaluator(call, self.device, **options)()
 
     def seconds_of(self, call: Work, number: int = 1) -> float:
-        """How long a step takes on the device, the mean of `number` runs."""
+        """The time of a step on the device, the mean of `number` runs."""
         return float(time_evaluator(call, self.device, number=number)().mean)
 
 

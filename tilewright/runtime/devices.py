@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Generic, TypeVar
 
-from .reports import DeviceBlock, ReportBlock, look
+from .reports import DeviceBlock, ReportBlock, check_reports
 
 
 class DeviceApi(ABC):
@@ -128,7 +128,7 @@ class DriverMissing(RuntimeError):
 _T = TypeVar("_T")
 
 
-class _Told(Generic[_T]):
+class _Reported(Generic[_T]):
     """The value that a device reports for the attribute of this name; None if it reports none."""
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -225,12 +225,12 @@ class Device:
         before = api.stream(self.device_id)
         if not stream or int(stream) == before:
             api.sync(self.device_id)
-            look(api, self.device_id)
+            check_reports(api, self.device_id)
             return
         api.set_stream(self.device_id, int(stream))
         try:
             api.sync(self.device_id)
-            look(api, self.device_id)
+            check_reports(api, self.device_id)
         finally:
             api.set_stream(self.device_id, before)
 
@@ -243,22 +243,22 @@ class Device:
             else api.attribute(self.device_id, name)
         )
 
-    max_threads_per_block = _Told[int]()
-    warp_size = _Told[int]()
-    max_shared_memory_per_block = _Told[int]()
-    max_dynamic_shared_memory_per_block = _Told[int]()  # the most of a launch, in bytes
-    compute_version = _Told[str]()  # the compute capability: `9.0`
-    device_name = _Told[str]()
-    max_clock_rate = _Told[int]()  # in kHz
-    multi_processor_count = _Told[int]()
-    max_thread_dimensions = _Told[list[int]]()
-    registers_per_block = _Told[int]()
-    l2_cache_size_bytes = _Told[int]()
-    memory_bandwidth = _Told[int]()  # in GB/s, of the bus; programs reach about 90 % of it
-    total_global_memory = _Told[int]()
-    available_global_memory = _Told[int]()
-    api_version = _Told[int | str]()
-    driver_version = _Told[str]()
+    max_threads_per_block = _Reported[int]()
+    warp_size = _Reported[int]()
+    max_shared_memory_per_block = _Reported[int]()
+    max_dynamic_shared_memory_per_block = _Reported[int]()  # the most of a launch, in bytes
+    compute_version = _Reported[str]()  # the compute capability: `9.0`
+    device_name = _Reported[str]()
+    max_clock_rate = _Reported[int]()  # in kHz
+    multi_processor_count = _Reported[int]()
+    max_thread_dimensions = _Reported[list[int]]()
+    registers_per_block = _Reported[int]()
+    l2_cache_size_bytes = _Reported[int]()
+    memory_bandwidth = _Reported[int]()  # in GB/s, of the bus; programs reach about 90 % of it
+    total_global_memory = _Reported[int]()
+    available_global_memory = _Reported[int]()
+    api_version = _Reported[int | str]()
+    driver_version = _Reported[str]()
 
     # -- streams ---------------------------------------------------------------------------
     def create_raw_stream(self) -> int:

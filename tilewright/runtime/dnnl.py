@@ -55,7 +55,7 @@ class _Library:
         except OSError as error:
             raise TVMError(f"oneDNN: the system cannot load {path}: {error}") from error
         if not hasattr(self.dll, "dnnl_matmul_primitive_desc_create"):
-            raise TVMError(f"oneDNN: {path} has another interface than version 3; {INSTALL}")
+            raise TVMError(f"oneDNN: {path} does not have the interface of version 3; {INSTALL}")
         self.engine = self.new("engine_create", _CPU, ctypes.c_size_t(0))
         self.stream = self.new("stream_create", self.engine, 1)
 
@@ -81,7 +81,7 @@ class _Library:
         return self.new("memory_desc_create_with_tag", len(shape), _Dims(*shape), _F32, _ANY)
 
     def memory(self, about: ctypes.c_void_p, array: np.ndarray[Any, Any] | None) -> ctypes.c_void_p:
-        """An array as the library takes it; None lets it allocate one."""
+        """The memory object of an array; None lets the library allocate one."""
         address = ctypes.c_void_p(-1 if array is None else array.ctypes.data)
         return self.new("memory_create", about, self.engine, address)
 
@@ -143,7 +143,7 @@ Shapes = Sequence[Sequence[int]]
 
 
 def _attributes(lib: _Library, node: Node) -> ctypes.c_void_p | None:
-    """The operators that follow, applied before the result is stored."""
+    """The attributes of the epilogue: operators that are applied before the result is stored."""
     if not node.get("post"):
         return None
     ops, made = lib.new("post_ops_create"), lib.new("primitive_attr_create")
@@ -161,7 +161,7 @@ def _attributes(lib: _Library, node: Node) -> ctypes.c_void_p | None:
 def _product(
     lib: _Library, node: Node, weights: Any, create: Callable[..., Any], src: Any, bias: Any, dst: Any
 ) -> _Primitive:
-    """A primitive with weights: constant ones are packed as the library likes them."""
+    """A primitive with weights: constant weights are packed in the layout that the library prefers."""
     ins = node["inputs"]
     shape, strides, constant = weights
     given = lib.plain(shape, strides)
@@ -201,7 +201,7 @@ def _matmul(lib: _Library, node: Node, shapes: Shapes, constant: Any) -> _Primit
     if len(b) == 2 and len(a) != 2:
         a, out = [math.prod(a[:-1]), a[-1]], [math.prod(out[:-1]), out[-1]]
 
-    def turned(shape: list[int], swap: bool) -> tuple[list[int], list[int]]:
+    def transposed(shape: list[int], swap: bool) -> tuple[list[int], list[int]]:
         strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
         if swap:
             shape, strides = [*shape[:-2], shape[-1], shape[-2]], [*strides[:-2], strides[-1], strides[-2]]
@@ -210,8 +210,8 @@ def _matmul(lib: _Library, node: Node, shapes: Shapes, constant: Any) -> _Primit
     def create(src: Any, kernel: Any, bias: Any, dst: Any, attr: Any) -> Any:
         return lib.new("matmul_primitive_desc_create", lib.engine, src, kernel, bias, dst, attr)
 
-    src, dst = lib.plain(*turned(a, node["transpose_a"])), lib.plain(out)
-    weights = turned(b, node["transpose_b"])
+    src, dst = lib.plain(*transposed(a, node["transpose_a"])), lib.plain(out)
+    weights = transposed(b, node["transpose_b"])
     bias = lib.plain([*(1 for _ in out[:-1]), out[-1]]) if node["bias"] else None
     return _product(lib, node, (*weights, constant), create, src, bias, dst)
 

@@ -90,7 +90,7 @@ _BY_DLPACK = {(entry.dl_code, entry.bits): entry for entry in ELEMENTS.values()}
 
 
 def register_custom(name: str, code: int) -> None:
-    """Arrays of a type of the user's: of bits, as unsigned integers, whose NumPy type carries the name along."""
+    """Register a custom type: arrays hold its bits as unsigned integers, and their NumPy type carries its name."""
     for bits in (8, 16, 32, 64):
         held, full = ELEMENTS[f"uint{bits}"], f"custom[{name}]{bits}"
         kind = np.dtype(held.numpy, metadata={"custom": full})
@@ -137,7 +137,7 @@ def name_of_numpy(dtype: np.dtype[Any]) -> str:
 
 
 def held_as(name: str) -> str:
-    """The type of the values in memory: the bits of a number of a type of the user's are an unsigned integer."""
+    """The type of values in memory: for a custom type, the unsigned integer of its bits."""
     return f"uint{ELEMENTS[name].bits}" if name.startswith("custom[") and name in ELEMENTS else name
 
 

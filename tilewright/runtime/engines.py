@@ -32,7 +32,7 @@ DRAM_PORT: Final = "DRAM port"
 
 
 class DeadlockError(TVMError):
-    """A program whose engines wait for tokens that nobody sends."""
+    """A program whose engines wait for tokens that no engine sends."""
 
 
 class Work(NamedTuple):
@@ -247,14 +247,14 @@ class _Run:
         return True
 
     def _deadlock(self, now: int) -> str:
-        """The report of a halt: which engine waits for whose token, since when and before which instruction."""
+        """The report of a deadlock: which engine waits for whose token, since when and before which instruction."""
         names, lines = self.model.names, []
         for number, engine in self.engines.items():
             if engine.current >= 0:
                 lines.append(
-                    f"{names[number]}: instruction {engine.current} ({self.works[engine.current].label}) is done since "
-                    f"cycle {engine.end}, and its token does not fit the full token queue to {names[engine.blocked]} "
-                    f"(depth {self.model.token_queue_depth})"
+                    f"{names[number]}: instruction {engine.current} ({self.works[engine.current].label}) has been done "
+                    f"since cycle {engine.end}, and its token does not fit the full token queue to "
+                    f"{names[engine.blocked]} (depth {self.model.token_queue_depth})"
                 )
             elif engine.queue:
                 index, arrival = engine.queue[0]
@@ -278,4 +278,4 @@ class _Run:
             "each token that an instruction waits for must be sent by an instruction that can run before it; look for "
             "a push that is missing, or for two engines that wait for each other"
         )
-        return "\n  ".join([f"deadlock in cycle {now}: no engine can go on", *lines])
+        return "\n  ".join([f"deadlock in cycle {now}: no engine can continue", *lines])

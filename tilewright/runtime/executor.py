@@ -211,7 +211,7 @@ class Executor(Turns):
         self._attach(module)
 
     def _attach(self, module: ModelModule) -> None:
-        """Take the code of a model, and memory for it."""
+        """Connect to the code of a model, and allocate its memory."""
         self.module, self.info = module, module.model
         self._function: NativeFunction = module.get_function(self.info.entry)  # type: ignore[assignment]
         self._arena = empty((self.info.arena,), "uint8")

@@ -124,7 +124,7 @@ class External:
     constants: Mapping[str, NDArray] = field(default_factory=dict)
 
     def named(self) -> External:
-        """With a name that no other function has: equal data give equal names."""
+        """The function under a unique name; equal data give equal names."""
         data = _bytes_of(self.module)
         held = save_param_dict(self.constants) if self.constants else b""
         key = uuid.uuid4().hex if data is None else digest(self.module.type_key, data, held)
@@ -174,7 +174,7 @@ def described(externals: Sequence[External]) -> tuple[Any, dict[str, Any]]:
         if data is None:
             names = ", ".join(e.symbol for e in externals if e.module is module)
             raise TVMError(
-                f"export_library: {names} is computed by {module!r}, which has no form as data: its code generator "
+                f"export_library: {names} is computed by {module!r}, which cannot be serialized: its code generator "
                 "must return a module that is_binary_serializable, such as ExternalModule(…, type_key=, data=)"
             )
         symbol = f"tvmgen_external_{i}"

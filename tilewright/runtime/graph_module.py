@@ -126,7 +126,7 @@ class GraphModule:
 
 def create(graph_json_str: str, libmod: Any, device: Device | list[Device]) -> GraphModule:
     """An executor for a graph and the library that was compiled with it."""
-    if getattr(libmod, "is_remote", False):  # on another machine, which has the graph in the library
+    if getattr(libmod, "is_remote", False):  # a remote library, which contains the graph
         return GraphModule(libmod["default"](device[0] if isinstance(device, (list, tuple)) else device))
     return GraphModule(executor_of(graph_json_str, libmod, device))
 

@@ -80,7 +80,7 @@ class _Pool:
             with lock:
                 full = set_limit(thread, number or 0)
             if full:
-                raise TVMError("config.num_threads: too many threads hold it at once (at most 64 may)")
+                raise TVMError("config.num_threads: too many threads hold it at once; at most 64 can")
 
         config.num_threads.watch(changed)
 
@@ -174,7 +174,7 @@ def libraries_of_process() -> list[str]:
 
 
 class _Loaded(ctypes.Structure):
-    """The start of what the dynamic linker tells of a library."""
+    """The first fields of the dynamic linker's description of a library (`struct link_map`)."""
 
     _fields_ = (("address", ctypes.c_void_p), ("name", ctypes.c_char_p))
 

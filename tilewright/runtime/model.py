@@ -58,17 +58,10 @@ class TensorSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class ParamInfo:
+class ParamInfo(TensorInfo):
     """A parameter: a tensor at an offset in the weights."""
 
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
     offset: int
-
-    @property
-    def nbytes(self) -> int:
-        return _bytes(self.dtype, self.shape)
 
 
 @dataclass(frozen=True, slots=True)

@@ -238,17 +238,9 @@ class Module:
     ) -> Callable[..., BenchmarkResult]:
         """A function that measures one of this module's: see `timing.time_evaluator`."""
         return time_evaluator(
-            self.get_function(func_name, query_imports=True),
-            dev,
-            number=number,
-            repeat=repeat,
-            min_repeat_ms=min_repeat_ms,
-            limit_zero_time_iterations=limit_zero_time_iterations,
-            cooldown_interval_ms=cooldown_interval_ms,
-            repeats_to_cooldown=repeats_to_cooldown,
-            cache_flush_bytes=cache_flush_bytes,
-            f_preproc=f_preproc,
-        )
+            self.get_function(func_name, query_imports=True), dev, number, repeat, min_repeat_ms,
+            limit_zero_time_iterations, cooldown_interval_ms, repeats_to_cooldown, cache_flush_bytes, f_preproc,
+        )  # fmt: skip
 
 
 class LibraryModule(Module):

@@ -25,7 +25,7 @@ from .devices import vulkan as vulkan
 from .devices import webgpu as webgpu
 from .dtypes import ELEMENTS, Element, element, name_of_numpy
 from .layout import Layout, layout_of
-from .reports import look
+from .reports import check_reports
 
 _SHAREABLE = (2,)  # kinds of devices whose addresses are valid in other packages: CUDA
 ALIGNMENT = 64  # a cache line, and the widest vector register
@@ -107,7 +107,7 @@ class NDArray:
             self._check_dense()
             api, index = device_api(self.device), self._tw_layout.device_id
             api.download(index, self._tw_ptr, out.ctypes.data, out.nbytes)
-            look(api, index)
+            check_reports(api, index)
         return out
 
     def _check_dense(self) -> None:
@@ -270,7 +270,7 @@ class NDArray:
         values = self._values()
         if dtype is not None and np.dtype(dtype) != values.dtype:
             if copy is False:
-                raise ValueError(f"an array of {self.dtype} becomes {np.dtype(dtype)} only by copying")
+                raise ValueError(f"an array of {self.dtype} cannot become {np.dtype(dtype)} without a copy")
             return values.astype(dtype)
         return values.copy() if copy else values
 
@@ -291,7 +291,7 @@ class NDArray:
                 api.stream(index) or dlpack.DEFAULT_STREAM
             ):
                 api.sync(index)  # the consumer works on another stream
-                look(api, index)
+                check_reports(api, index)
             return dlpack.export_device(self._tw_ptr, self._tw_layout, ELEMENTS[self.dtype], self)
         options = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
         return dlpack.export_host(self._host, ELEMENTS[self.dtype], options)

@@ -17,7 +17,7 @@ class ObjectPath:
     def __init__(self, steps: Iterable[tuple[str, Any]] = ()) -> None:
         self.steps: tuple[tuple[str, Any], ...] = tuple(steps)
 
-    # -- making ------------------------------------------------------------------------------------
+    # -- construction ------------------------------------------------------------------------------------
     @staticmethod
     def root(root_name: str | None = None) -> ObjectPath:
         """The root path."""
@@ -59,7 +59,7 @@ class ObjectPath:
     def missing_map_entry(self) -> ObjectPath:
         return self._then("no key", None)
 
-    # -- asking ------------------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------------------
     @property
     def parent(self) -> ObjectPath | None:
         return ObjectPath(self.steps[:-1]) if self.steps else None

@@ -39,7 +39,7 @@ class Package:
             str(self.about.get("executor", "graph")),
         )
         if self.executor_type not in ("graph", "vm"):
-            raise LoadError(f"{path}: it is for the executor {self.executor_type!r}, which is unknown")
+            raise LoadError(f"{path}: it requires the executor {self.executor_type!r}, which is unknown")
         parts = (GRAPH, PARAMS) if self.executor_type == "graph" else ()
         wanted = (self.lib_name, *parts)
         missing = [n for n in wanted if n not in (*LIBRARIES, *parts) or not (place / n).is_file()]

@@ -38,7 +38,7 @@ def profile_model(
             func_name=func_name, number=max(1, repeat) * max(1, number), **given
         )
     if getattr(inner, "is_remote", False):
-        raise TypeError("profile_model: the model is on a remote machine; profile it there")
+        raise TypeError("profile_model: the model is on a remote machine; call profile_model on that machine")
     raise TypeError(
         f"profile_model takes a GraphModule, an executor, or a VirtualMachine, not {type(executor).__name__}"
     )

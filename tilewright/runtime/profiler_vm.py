@@ -42,7 +42,7 @@ class VirtualMachineProfiler(VirtualMachine):
         made._inputs = dict(machine._inputs)
         return made
 
-    def _noted(self) -> dict[str, Any]:
+    def _timing_callbacks(self) -> dict[str, Any]:
         self._calls: list[Call] = []
         self._work = cache(self._work_of)
         return {"clock": time.perf_counter, "took": self._took}

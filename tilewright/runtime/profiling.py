@@ -1,4 +1,4 @@
-"""Profiles: the kernels of a compiled model with their times, work, source nodes, and how near they are to the peak.
+"""Profiles: the kernels of a compiled model with their times, work, source nodes, and their share of the peak.
 
     profile = profile_model(executor, {"data": image})
     print(profile)                               a table, the longest first
@@ -131,7 +131,7 @@ class Profile:
 
     @property
     def call_seconds(self) -> float:
-        """About what a kernel takes longer one by one than in a run as a whole: its call from Python, and the clock."""
+        """The approximate overhead of timing kernels one by one: the call from Python, and the clock."""
         calls = sum(k.calls for k in self.kernels)
         if self.run_seconds is None or not calls:
             return 0.0
@@ -230,7 +230,7 @@ class Profile:
         write = writer_of(place)
         place.write_text(write(self), encoding="utf-8")
 
-    # -- for people ------------------------------------------------------------------------------
+    # -- text and tables ------------------------------------------------------------------------------
     def table(self, sort: bool = True) -> str:
         """The profile as text, the longest kernels first unless `sort` is False."""
         columns = list(self._columns(sort))

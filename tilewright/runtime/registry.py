@@ -28,7 +28,12 @@ class PackedFunc:
 _Callable = TypeVar("_Callable", bound=Callable[..., Any])
 _functions: dict[str, PackedFunc] = {}
 # The functions of libraries, which are loaded when the first of them is asked for.
-_LIBRARIES: Final = ("tvm.contrib.", "tvm.default_trace_action")
+_LIBRARIES: Final = (
+    "tvm.contrib.",
+    "tvm.default_trace_action",
+    "runtime.config_threadpool",
+    "runtime.NumThreads",
+)
 
 
 @overload
@@ -100,6 +105,9 @@ def convert(value: Any) -> Any:
         return type(value)(map(convert, value))
     if type(value) is dict:
         return {k: convert(v) for k, v in value.items()}
-    if callable(value) and not isinstance(value, (PackedFunc, type)):
+    own = (
+        type(value).__module__.partition(".")[0] == __name__.partition(".")[0]
+    )  # as tensors, which are called too
+    if callable(value) and not own and not isinstance(value, type):
         return PackedFunc(value)
     return value

@@ -32,7 +32,7 @@ class ReportBlock(Protocol):
     visible: bool  # whether the host can read it without a copy
 
     def read(self) -> Sequence[int]:
-        """The numbers in it, of all completed kernels."""
+        """The numbers that completed kernels have written."""
 
     def clear(self) -> None:
         """Reset it for another report."""
@@ -103,12 +103,12 @@ class Report:
         else:
             _thread.pending[self, self._api.stream(self._index)] = None
 
-    def glance(self) -> None:
+    def check_visible(self) -> None:
         """Raise the reported error, if it is visible without waiting."""
         if self._block.visible:
-            self.look()
+            self.check()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Raise the reported error."""
         number, *values = self._block.read()
         if not number:
@@ -122,7 +122,7 @@ class Report:
         return self._api is api and self._index == index
 
 
-def look(api: Any, index: int) -> None:
+def check_reports(api: Any, index: int) -> None:
     """Raise the errors of the kernels that this thread launched on its stream of a device, after waiting for it."""
     if not _thread.pending:
         return
@@ -131,7 +131,7 @@ def look(api: Any, index: int) -> None:
     for key in found:
         del _thread.pending[key]
     for report, _ in found:
-        report.look()
+        report.check()
 
 
 def within(report: Report, work: Callable[[], Any]) -> Callable[[], None]:

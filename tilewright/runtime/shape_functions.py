@@ -20,7 +20,7 @@ ShapeFunction = Callable[[Any, list[Any]], list[Shape]]
 
 
 class ShapeError(TVMError, ValueError):
-    """Values that do not give a shape."""
+    """Values from which no shape can be computed."""
 
     def __init__(self, reason: str, argument: str) -> None:
         super().__init__(f"{argument}: {reason}")
@@ -49,7 +49,7 @@ def _reshape(attrs: Any, values: list[Any]) -> list[Shape]:
 
 
 def _reshaped(shape: Shape, codes: list[int], allowzero: bool) -> Shape:
-    """0 keeps a dimension, -1 is inferred, -2 keeps all that follow, -3 merges two, -4 splits one in two."""
+    """0 keeps a dimension, -1 is inferred, -2 keeps all remaining ones, -3 merges two, -4 splits one in two."""
     out: list[int] = []
     rest = -1
     at, i = 0, 0

@@ -148,7 +148,7 @@ def _runner(function: Callable[..., Any], args: tuple[Any, ...], device: Device)
 
 
 class _Flush:
-    """Flush the caches by writing as many bytes."""
+    """Flushes the caches by writing `nbytes` bytes."""
 
     def __init__(self, nbytes: int) -> None:
         import numpy as np
@@ -166,4 +166,4 @@ def _flush_weights(*args: Any) -> None:
         _Flush(_LAST_LEVEL)()
         first = args[0]
         if getattr(first, "_host", None) is not None:
-            first._host.sum()  # load it again
+            first._host.sum()  # bring it back into the caches

@@ -71,7 +71,7 @@ class Data:
 
 
 class Cell:
-    """A reference: a place for a value."""
+    """A mutable reference to a value."""
 
     __slots__ = ("value",)
 
@@ -80,7 +80,7 @@ class Cell:
 
 
 class Tail:
-    """A tail call: the caller makes it, so that loops use no stack."""
+    """A tail call, which the caller makes, so that loops use no stack."""
 
     __slots__ = ("args", "function")
 
@@ -138,7 +138,7 @@ class Executable:
         """Compile kernels at their first use."""
         raise TVMError("the program calls a kernel that it does not contain")
 
-    # -- what is in it -------------------------------------------------------------------------
+    # -- contents -------------------------------------------------------------------------
     @property
     def globals(self) -> list[str]:
         """The names of the functions that can be called."""
@@ -168,7 +168,7 @@ class Executable:
 
     @property
     def stats(self) -> str:
-        """How large it is, in words."""
+        """The size of the program, in words."""
         size = sum(c.nbytes for c in self.constants)
         count = sum(_count(f.body) for f in self.program.functions)
         return (
@@ -326,7 +326,7 @@ class VirtualMachine:
             Tail=Tail, truth=ctypes.c_uint8.from_address, shapes=_shapes, differ=_differ, small=_small,
             negative=_negative, no_case=_no_case, no_clause=_no_clause, Data=Data, Cell=Cell,
             too_large=_too_large, fits=_fits, misfit=_misfit, prod=math.prod,
-            open_kernel=self._open, missing=_missing, update=_update, **self._noted(),
+            open_kernel=self._open, missing=_missing, update=_update, put=_put, **self._timing_callbacks(),
         )  # fmt: skip
         exec(compile(self.source, "<virtual machine>", "exec"), scope)
         self._program = exe.program
@@ -334,7 +334,7 @@ class VirtualMachine:
         self._functions = [scope[f"f{i}"] for i in range(len(exe.program.functions))]
         return self._functions
 
-    def _noted(self) -> dict[str, Any]:
+    def _timing_callbacks(self) -> dict[str, Any]:
         """The callback of functions that record times."""
         return {}
 
@@ -571,6 +571,35 @@ def _shapes(name: str, attrs: dict[str, Any], tensors: tuple[Tensor, ...], count
 
 def _update(cache: Tensor, rows: Tensor) -> None:
     """Overwrite the last elements of an argument with those of another tensor."""
+    address, size, new = _writable(cache, rows)
+    ctypes.memmove(address + size - new, rows[0], new)
+
+
+def _put(cache: Tensor, rows: Tensor, positions: Tensor) -> None:
+    """Overwrite rows of an argument; a negative position counts from its end."""
+    address, size, new = _writable(cache, rows)
+    kind, count = positions[2], math.prod(positions[1])
+    if (
+        kind not in ("int32", "int64")
+        or not cache[1]
+        or rows[1][:1] != (count,)
+        or cache[1][1:] != rows[1][1:]
+    ):
+        raise TVMError(
+            f"a KV cache of shape {cache[1]} cannot take rows {rows[1]} at {count} positions of {kind}"
+        )
+    number = ctypes.c_int32 if kind == "int32" else ctypes.c_int64
+    room = cache[1][0]
+    places = list((number * count).from_address(positions[0])) if count else []
+    for at in places:
+        if not -room <= at < room:
+            raise ArgumentValueError(f"a KV cache of {room} rows has no row {at}")
+    for i, at in enumerate(places):
+        ctypes.memmove(address + at % room * (size // room), rows[0] + i * (new // count), new // count)
+
+
+def _writable(cache: Tensor, rows: Tensor) -> tuple[int, int, int]:
+    """The address of an argument that is written, its bytes, and those of the rows that it takes."""
     address, shape, dtype, owner = cache
     value = owner[0] if owner.__class__ is tuple else None  # the caller's array, which was not copied
     if value is None or (isinstance(value, np.ndarray) and not value.flags.writeable):
@@ -580,7 +609,7 @@ def _update(cache: Tensor, rows: Tensor) -> None:
     size, new = (math.prod(s) * ELEMENTS[dtype].itemsize for s in (shape, rows[1]))
     if rows[2] != dtype or new > size:
         raise TVMError(f"a KV cache of {dtype} and shape {shape} cannot take rows of {rows[2]}: {rows[1]}")
-    ctypes.memmove(address + size - new, rows[0], new)
+    return address, size, new
 
 
 def _missing(number: int) -> NoReturn:
@@ -592,7 +621,7 @@ def _differ(a: int, b: int, text: str) -> NoReturn:
 
 
 def _small(size: int, least: int, text: str) -> NoReturn:
-    raise TVMError(f"{text} does not fit into a size of {size}, which must be {least} at the least")
+    raise TVMError(f"{text} does not fit into a size of {size}, which must be at least {least}")
 
 
 def _negative(size: int) -> NoReturn:
@@ -601,12 +630,12 @@ def _negative(size: int) -> NoReturn:
 
 
 def _too_large(size: int, kernel: str) -> NoReturn:
-    raise TVMError(f"a tensor has a size of {size}, and the kernel {kernel} takes smaller ones only")
+    raise TVMError(f"a tensor has a size of {size}, and the kernel {kernel} takes only smaller sizes")
 
 
 def _misfit(operand: int, wanted: str) -> NoReturn:
     where = f"register {operand}" if operand >= 0 else "an instruction"
-    raise TVMError(f"the program is damaged: {where} should have {wanted}, and does not")
+    raise TVMError(f"the program is damaged: {where} does not have {wanted}")
 
 
 def _fits(value: Any, kind: Any) -> None:

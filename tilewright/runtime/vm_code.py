@@ -13,6 +13,7 @@ library's metadata.
     ["switch", [[pairs, block], …], text] the first block whose pairs of dimensions are equal
     ["view", r, x, dims]                 the same memory under another shape
     ["update", r, x, y]                  an argument of the caller's whose last elements are overwritten by those of y
+    ["put", r, x, y, z]                  the same with the rows whose numbers are in z
     ["tuple", r, xs]  ["get", r, x, i]  ["move", r, x]  ["kill", [r, …]]
     ["closure", r, f, [["r", x] | ["s", dim] | ["self"], …]]
     ["call", r, f, captured, xs]  ["apply", r, x, xs]  ["recur", r, xs]      a function, a closure, itself
@@ -31,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from .dtypes import ELEMENTS
 from .metadata import Dim, FunctionInfo, dim_text
@@ -154,13 +155,14 @@ class _Text:
         for instr in body:
             for line in self.tests.before.get(id(instr), ()):
                 self.put(depth, line)
-            getattr(self, f"on_{instr[0]}")(depth, *instr[1:])
+            line_of = _LINES.get(instr[0])
+            if line_of is not None:
+                self.put(depth, line_of(*instr[1:]))
+            else:
+                getattr(self, f"on_{instr[0]}")(depth, *instr[1:])
 
     def put(self, depth: int, line: str) -> None:
         self.lines.append(" " * depth + line)
-
-    def all(self, xs: Sequence[int]) -> str:
-        return ", ".join(map(operand_text, xs))
 
     def shape(self, dims: Sequence[Any]) -> str:
         return f"({''.join(f'{size_text(d)}, ' for d in dims)})"
@@ -174,9 +176,6 @@ class _Text:
             else:
                 names.append(size_text(d))
         return " * ".join([*names, str(known)])
-
-    def on_size(self, depth: int, s: int, x: int, axis: int) -> None:
-        self.put(depth, f"s{s} = {operand_text(x)}[1][{axis}]")
 
     def on_let(self, depth: int, s: int, d: Any) -> None:
         self.put(depth, f"s{s} = {dim_text(_dims(d))}")
@@ -240,13 +239,8 @@ class _Text:
         self.put(depth, f"update({operand_text(x)}, {operand_text(y)})")
         self.put(depth, f"r{r} = {operand_text(x)}")
 
-    def on_tuple(self, depth: int, r: int, xs: Any) -> None:
-        self.put(depth, f"r{r} = [{self.all(xs)}]")
-
-    def on_get(self, depth: int, r: int, x: int, i: int) -> None:
-        self.put(depth, f"r{r} = {operand_text(x)}[{i}]")
-
-    def on_move(self, depth: int, r: int, x: int) -> None:
+    def on_put(self, depth: int, r: int, x: int, y: int, z: int) -> None:
+        self.put(depth, f"put({operand_text(x)}, {operand_text(y)}, {operand_text(z)})")
         self.put(depth, f"r{r} = {operand_text(x)}")
 
     def on_kill(self, depth: int, registers: Any) -> None:
@@ -267,14 +261,14 @@ class _Text:
         return "".join(f"{k}{r}, " for k, r in self.code.captures)
 
     def on_call(self, depth: int, r: int, f: int, captured: Any, xs: Any) -> None:
-        self.put(depth, f"r{r} = called(f{f}({self.captured(captured)}{self.all(xs)}))")
+        self.put(depth, f"r{r} = called(f{f}({self.captured(captured)}{operands_text(xs)}))")
 
     def on_apply(self, depth: int, r: int, x: int, xs: Any) -> None:
         name = operand_text(x)
-        self.put(depth, f"r{r} = called({name}.function(*{name}.captured, {self.all(xs)}))")
+        self.put(depth, f"r{r} = called({name}.function(*{name}.captured, {operands_text(xs)}))")
 
     def on_recur(self, depth: int, r: int, xs: Any) -> None:
-        self.put(depth, f"r{r} = called(f{self.index}({self.own()}{self.all(xs)}))")
+        self.put(depth, f"r{r} = called(f{self.index}({self.own()}{operands_text(xs)}))")
 
     def on_tail(self, depth: int, f: int, captured: Any, xs: Any) -> None:
         self.put(
@@ -284,7 +278,7 @@ class _Text:
 
     def on_jump(self, depth: int, x: int, xs: Any) -> None:
         name = operand_text(x)
-        self.put(depth, f"return Tail({name}.function, (*{name}.captured, {self.all(xs)}))")
+        self.put(depth, f"return Tail({name}.function, (*{name}.captured, {operands_text(xs)}))")
 
     def on_again(self, depth: int, xs: Any) -> None:
         targets = [f"r{r}" for _, r, _ in self.code.params]
@@ -292,24 +286,6 @@ class _Text:
         if pairs:
             self.put(depth, f"{', '.join(t for t, _ in pairs)} = {', '.join(v for _, v in pairs)}")
         self.put(depth, "continue")
-
-    def on_data(self, depth: int, r: int, tag: int, xs: Any) -> None:
-        self.put(depth, f"r{r} = Data({tag}, [{self.all(xs)}])")
-
-    def on_field(self, depth: int, r: int, x: int, i: int) -> None:
-        self.put(depth, f"r{r} = {operand_text(x)}.fields[{i}]")
-
-    def on_ref(self, depth: int, r: int, x: int) -> None:
-        self.put(depth, f"r{r} = Cell({operand_text(x)})")
-
-    def on_read(self, depth: int, r: int, x: int) -> None:
-        self.put(depth, f"r{r} = {operand_text(x)}.value")
-
-    def on_write(self, depth: int, x: int, value: int) -> None:
-        self.put(depth, f"{operand_text(x)}.value = {operand_text(value)}")
-
-    def on_fail(self, depth: int, text: str) -> None:
-        self.put(depth, f"no_clause({text!r})")
 
     def on_if(self, depth: int, x: Any, yes: Any, no: Any) -> None:
         if isinstance(x, (list, tuple)):
@@ -323,15 +299,9 @@ class _Text:
             self.put(depth, "else:")
             self.block(no, depth + 1)
 
-    def on_ret(self, depth: int, x: int) -> None:
-        self.put(depth, f"return {operand_text(x)}")
-
     def on_open(self, depth: int, number: int, xs: Any, outs: Any) -> None:
         made = "".join(f"r{r}, " for r in outs)
         self.put(depth, f"({made}) = open_kernel({number}, ({''.join(f'{operand_text(x)}, ' for x in xs)}))")
-
-    def on_missing(self, depth: int, number: int, outs: Any) -> None:
-        self.put(depth, f"missing({number})")
 
 
 def _dims(d: Any) -> Dim:
@@ -360,9 +330,31 @@ def operand_text(x: int) -> str:
     return f"r{x}" if x >= 0 else f"c{-x - 1}"
 
 
+def operands_text(xs: Sequence[int]) -> str:
+    """Operands as Python text, with commas between them."""
+    return ", ".join(map(operand_text, xs))
+
+
 def size_text(d: Any) -> str:
     """A dimension as Python text."""
     return dim_text(_dims(d), str, True)
+
+
+# Instructions that are a single line of Python: the line of their fields.
+_LINES: Final[dict[str, Callable[..., str]]] = {
+    "size": lambda s, x, axis: f"s{s} = {operand_text(x)}[1][{axis}]",
+    "tuple": lambda r, xs: f"r{r} = [{operands_text(xs)}]",
+    "get": lambda r, x, i: f"r{r} = {operand_text(x)}[{i}]",
+    "move": lambda r, x: f"r{r} = {operand_text(x)}",
+    "data": lambda r, tag, xs: f"r{r} = Data({tag}, [{operands_text(xs)}])",
+    "field": lambda r, x, i: f"r{r} = {operand_text(x)}.fields[{i}]",
+    "ref": lambda r, x: f"r{r} = Cell({operand_text(x)})",
+    "read": lambda r, x: f"r{r} = {operand_text(x)}.value",
+    "write": lambda x, value: f"{operand_text(x)}.value = {operand_text(value)}",
+    "fail": lambda text: f"no_clause({text!r})",
+    "ret": lambda x: f"return {operand_text(x)}",
+    "missing": lambda number, outs: f"missing({number})",
+}
 
 
 def _multiplies(d: Any) -> bool:

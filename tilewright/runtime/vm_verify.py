@@ -532,6 +532,10 @@ class _Check:
         self.tensor(state, x)
         self.put(state, r, self.kind(state, x))
 
+    def on_put(self, state: State, r: Any, x: Any, y: Any, z: Any) -> None:
+        self.tensor(state, z)
+        self.on_update(state, r, x, y)
+
     def on_tuple(self, state: State, r: Any, xs: Any) -> None:
         self.put(state, r, Tuple(tuple(self.kind(state, x) for x in _list(xs))))
 
