@@ -133,8 +133,8 @@ def test_a_program_that_is_not_registered(tmp_path: Path) -> None:
     ("steps", "why"),
     [
         ([["XX", 1]], "there is no step 'XX'"),
-        ([["PR", 2, 0, "import_c$1"]], "is none that a search writes"),
-        ([["AN", 2, 0, 99]], "there is no annotation 99"),
+        ([["PR", 2, 0, "import_c$1"]], "is not one that a search writes"),
+        ([["AN", 2, 0, 99]], "the annotation 99 of a loop cannot be applied"),
         ([["SP", 2]], "TypeError"),
     ],
 )

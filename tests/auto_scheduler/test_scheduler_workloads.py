@@ -120,7 +120,7 @@ def test_hardware_params_are_those_of_the_target() -> None:
     assert (gpu.max_threads_per_block, gpu.warp_size) == (1024, 16)
     given = auto_scheduler.HardwareParams(num_cores=2, vector_unit_bytes=32, cache_line_bytes=64)
     with pytest.warns(
-        RuntimeWarning, match="hardware_params say 2 cores.*write them there: llvm -num-cores=2"
+        RuntimeWarning, match="hardware_params say 2 cores.*give them in the target: llvm -num-cores=2"
     ):
         task = auto_scheduler.SearchTask(
             func=programs.matmul_auto_scheduler_test, args=(8, 8, 8), target=TARGET, hardware_params=given

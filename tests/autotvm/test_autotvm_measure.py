@@ -153,7 +153,7 @@ def test_a_template_that_does_not_come_to_an_end() -> None:
     made, late = builder.build(inputs)
     assert made.error is None and made.candidate is not None
     assert late.error_no == MeasureErrorNo.BUILD_TIMEOUT
-    assert str(late.costs[0]) == "the template worked for more than 0.5 s"
+    assert str(late.costs[0]) == "the template ran for more than its limit of 0.5 s"
     assert signal.getitimer(signal.ITIMER_PROF) == (0, 0)
     found: list[Any] = []
     thread = threading.Thread(target=lambda: found.extend(builder.build(inputs[:1])))

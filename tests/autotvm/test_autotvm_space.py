@@ -118,7 +118,7 @@ def test_a_length_must_be_known() -> None:
     B = te.compute((n,), lambda i: A[i] + 1, name="B")
     with pytest.raises(InstantiationError, match=r"the axis i has the extent `n`.*cfg\.axis\(n\)"):
         ConfigSpace().define_split("tile", B.op.axis[0], num_outputs=2)
-    with pytest.raises(TypeError, match="a knob is about an axis"):
+    with pytest.raises(TypeError, match="a knob needs an axis, which is a te loop or a length"):
         ConfigSpace().define_split("tile", "i", num_outputs=2)
 
 
@@ -164,7 +164,7 @@ def test_orders() -> None:
     }
     with pytest.raises(ValueError, match="there is no policy 'any'"):
         cfg.define_reorder("x", axes, policy="any")
-    with pytest.raises(ValueError, match="none of the axes"):
+    with pytest.raises(ValueError, match="is not one of the axes to reorder"):
         cfg.define_reorder("x", axes[:2], policy="candidate", candidate=[[axes[2], axes[0]]])
 
 
@@ -185,7 +185,7 @@ def test_an_order_is_applied() -> None:
     y, x = s[C].op.axis
     assert ReorderEntity([1, 0]).apply(s, C, [y, x]) == [x, y]
     assert s[C].leaf_iter_vars[:2] == [x, y]
-    with pytest.raises(InstantiationError, match="an order of 3 loops was given 2"):
+    with pytest.raises(InstantiationError, match="the order is for 3 loops, and 2 were given"):
         ReorderEntity([1, 0, 2]).apply(s, C, [y, x])
 
 
@@ -208,7 +208,7 @@ def test_annotations(policy: str, axes: int, anns: list[list[str]]) -> None:
 
 def test_annotations_that_cannot_be() -> None:
     cfg = ConfigSpace()
-    with pytest.raises(ValueError, match=r"there is no policy 'try_parallel' \(what is 'parallel'\?\)"):
+    with pytest.raises(ValueError, match=r"there is no policy 'try_parallel': 'parallel' is not one of"):
         cfg.define_annotate("a", [cfg.axis(4)], policy="try_parallel")
     with pytest.raises(ValueError, match="1 axes are too few to bind"):
         cfg.define_annotate("a", [cfg.axis(4)], policy="bind_gpu")
@@ -224,11 +224,14 @@ def test_annotations_are_applied() -> None:
     AnnotateEntity(["unroll", "vec"]).apply(
         s, C, [r, x], axis_lens=[8, 24], max_unroll=4, vec_size=[8], cfg=config
     )
-    assert config.errors == ["unrolling 8 times is more than 4", "vectors of 24 are none of [8]"]
+    assert config.errors == [
+        "a loop of 8 iterations exceeds the limit of 4 for unrolling",
+        "vectors of 24 elements are not among the sizes [8]",
+    ]
     assert not config.valid()
     text = tvm.driver.build_module.schedule_to_module(s, args).script()
     assert "T.unroll(8)" in text and "T.vectorized(24)" in text
-    with pytest.raises(InstantiationError, match="unrolling 24 times"):
+    with pytest.raises(InstantiationError, match="a loop of 24 iterations exceeds the limit of 4"):
         AnnotateEntity(["unroll"]).apply(s, C, [x], axis_lens=[24], max_unroll=4)
 
 

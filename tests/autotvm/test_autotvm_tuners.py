@@ -236,9 +236,9 @@ def test_models_of_all_kinds(kwargs: dict[str, Any]) -> None:
 def test_what_a_model_does_not_know() -> None:
     task = Synthetic()
     for kwargs, told in (
-        ({"feature_type": "loops"}, "feature_type='loops' is none of knob, itervar, curve"),
-        ({"loss_type": "square"}, "loss_type='square' is none of reg, rank, rank-binary"),
-        ({"optimizer": "reg"}, "optimizer='reg': it is \"sa\", or a ModelOptimizer"),
+        ({"feature_type": "loops"}, "feature_type='loops' must be one of knob, itervar, curve"),
+        ({"loss_type": "square"}, "loss_type='square' must be one of reg, rank, rank-binary"),
+        ({"optimizer": "reg"}, "optimizer='reg' must be \"sa\" or a ModelOptimizer"),
         ({"diversity_filter_ratio": 0.5}, "diversity_filter_ratio=0.5 must be 1 or more"),
     ):
         with pytest.raises(ValueError, match=told):

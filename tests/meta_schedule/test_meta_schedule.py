@@ -192,6 +192,7 @@ def test_a_function_of_your_own_is_a_space(tmp_path: Path) -> None:
     np.testing.assert_allclose(c.numpy(), data[0] @ data[1], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_search_with_callbacks_and_a_runner_of_your_own(tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
 
@@ -233,6 +234,7 @@ def test_rules_of_your_own_beside_the_plan(tmp_path: Path) -> None:
     assert db.query_schedule(matmul(), TARGET) is not None
 
 
+@pytest.mark.slow
 def test_a_model_is_tuned_and_compiled(tmp_path: Path) -> None:
     x, w = relay.var("x", shape=(4, 16)), relay.var("w", shape=(8, 16))
     mod = tvm.IRModule.from_expr(relay.Function([x, w], relay.nn.relu(relay.nn.dense(x, w))))

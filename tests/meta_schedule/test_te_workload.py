@@ -37,6 +37,7 @@ def test_products() -> None:
     assert [t.dtype for t in w.matmul_fp16(4, 4, 4)] == ["float16", "float16", "float32"]
 
 
+@pytest.mark.slow
 def test_convolutions() -> None:
     (x, k), y = run(w.conv2d_nhwc(1, 7, 6, 4, 6, 3, 2, 1, 1, 2))
     nchw = reference.conv2d_nchw_python(

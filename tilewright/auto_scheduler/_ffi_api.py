@@ -25,7 +25,7 @@ def _readers(state: State, op: Any) -> list[int]:
 
 
 class _Map(dict[int, int]):
-    """A dict whose items are a list, as those of classic maps are."""
+    """A dict whose `items()` is a list, as in classic maps."""
 
     def items(self) -> Any:
         return list(super().items())

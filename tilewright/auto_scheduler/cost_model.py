@@ -116,7 +116,7 @@ class XGBModel(_Engines):
     def save(self, file_name: str) -> None:
         """Save the trained model."""
         if not isinstance(self._model, TreeModel):
-            raise TuneError(f"{file_name}: there is nothing to save, as the model was not trained yet")
+            raise TuneError(f"{file_name}: the model has not been trained yet, so there is nothing to save")
         with _any_name():
             self._model.save(file_name)
 
@@ -147,7 +147,7 @@ class PythonBasedModel(CostModel):
 
 
 class Watched:
-    """The adapter of a `PythonBasedModel` for the engine: it gives the model states instead of features."""
+    """The adapter of a `PythonBasedModel` for the engine: it passes states to the model instead of features."""
 
     name = "python"
 

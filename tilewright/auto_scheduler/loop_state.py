@@ -31,6 +31,7 @@ from ..te.schedule import create_schedule
 from ..te.stage import Stage as TeStage
 from ..te.tensor import BaseComputeOp, Operation, PlaceholderOp, Tensor
 from ..tir.schedule import Schedule
+from ..tir.schedule.sampling import divisors
 
 if TYPE_CHECKING:
     from .compute_dag import ComputeDAG
@@ -604,8 +605,8 @@ def _drawn(rng: Any, extent: Any, lengths: Sequence[int | None]) -> tuple[int, .
     out = []
     for size in lengths:
         if size is None:
-            divisors = [d for d in range(1, left + 1) if left % d == 0]
-            size = divisors[int(rng.integers(len(divisors)))]
+            sizes = divisors(left)
+            size = sizes[int(rng.integers(len(sizes)))]
             left //= size
         out.append(int(size))
     return tuple(out)

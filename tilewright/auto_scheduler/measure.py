@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..ir.errors import UnsupportedError
-from ..rpc.client import servers_here
+from ..rpc.client import Leases, servers_here
 from ..tune.errors import TuneError
 from ..tune.measure import measurer as engine
 from ..tune.measure.building import DEFAULT_BUILD
 from ..tune.measure.error_numbers import NUMBERS, STATUSES, MeasureErrorNo
 from ..tune.measure.machines import cache_flush_bytes
 from ..tune.measure.measurer import Measurer, Measures, Status
+from ..tune.measure.remote import Remote
 from .loop_state import State
 
 if TYPE_CHECKING:
@@ -218,11 +219,10 @@ class LocalRunner(ProgramRunner):
 
 
 class RPCRunner(ProgramRunner):
-    """Runs on other machines: the workers, tagged with the device `key`, of the Dask cluster whose scheduler is at
-    `host` and `port` (see `tune.measure.fleet`).
+    """Runs on other machines: servers of the device `key` of the `rpc.Tracker` at `host` and `port`, or the workers,
+    tagged with the key, of the Dask cluster whose scheduler is there (see `tune.measure.fleet`).
 
-    If an `rpc.Tracker` listens there and its servers of the key are on this machine, this machine measures. `priority`
-    and `n_parallel` change nothing."""
+    If the servers of the key are on this machine, this machine measures. `priority` and `n_parallel` change nothing."""
 
     def __init__(
         self,
@@ -248,6 +248,9 @@ class RPCRunner(ProgramRunner):
     def open(self, builder: ProgramBuilder, options: engine.MeasureOptions) -> Measures:
         if servers_here(self.key, self.host, self.port):
             return super().open(builder, options)
+        boards = Leases(self.host, self.port, self.key)
+        if boards.there:
+            return Remote(boards.session, self.key, self.change(builder.change(options)))
         try:
             from ..tune.measure.fleet import Fleet, scheduler_at  # which loads Dask
         except ImportError as error:

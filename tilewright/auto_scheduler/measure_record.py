@@ -417,7 +417,7 @@ class Journal(Database):
                 count += 1
         return count
 
-    def tell(self, policy: Any) -> None:
+    def notify(self, policy: Any) -> None:
         """Call callbacks with the measurements since the last call."""
         waiting, self._waiting = self._waiting, []
         if not waiting or not self._others:

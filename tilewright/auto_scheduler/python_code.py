@@ -61,8 +61,10 @@ class _Writer:
 
     def _call(self, step: Step, stage: str, named: Sequence[str]) -> None:
         """A method of the stage with the same name and arguments."""
-        arguments = ", ".join([*named, *map(repr, step.more)])
-        self.lines.append(f"s[{stage}].{step.kind}({arguments})")
+        self._written(step, f"s[{stage}].{step.kind}({', '.join([*named, *map(repr, step.more)])})")
+
+    def _written(self, step: Step, line: str) -> None:
+        self.lines.append(line)
         self.now._do(step)
 
     # -- loops -----------------------------------------------------------------------------------------
@@ -97,8 +99,7 @@ class _Writer:
 
     def _fuse(self, step: Step, stage: str, named: Sequence[str]) -> None:
         made = "_".join([named[0], *(n.removeprefix(f"{stage}_") for n in named[1:]), "fused"])
-        self.lines.append(f"{made} = s[{stage}].fuse({', '.join(named)})")
-        self.now._do(step)
+        self._written(step, f"{made} = s[{stage}].fuse({', '.join(named)})")
         first = min(step.iters)
         kept = [n for i, n in enumerate(self.loops[step.stage]) if i not in step.iters]
         self.loops[step.stage] = [*kept[:first], made, *kept[first:]]
@@ -108,23 +109,19 @@ class _Writer:
         self.loops[step.stage] = list(named)
 
     def _bind(self, step: Step, stage: str, named: Sequence[str]) -> None:
-        self.lines.append(f's[{stage}].bind({named[0]}, te.thread_axis("{step.more[0]}"))')
-        self.now._do(step)
+        self._written(step, f's[{stage}].bind({named[0]}, te.thread_axis("{step.more[0]}"))')
 
     def _pragma(self, step: Step, stage: str, named: Sequence[str]) -> None:
         kind, _, value = step.more[0].partition("$")
-        self.lines.append(f's[{stage}].pragma({named[0]}, "{kind}"{f", {value}" if value else ""})')
-        self.now._do(step)
+        self._written(step, f's[{stage}].pragma({named[0]}, "{kind}"{f", {value}" if value else ""})')
 
     def _tensorize(self, step: Step, stage: str, named: Sequence[str]) -> None:
-        self.lines.append(f's[{stage}].tensorize({named[0]}, tvm.get_global_func("{step.more[0]}")())')
-        self.now._do(step)
+        self._written(step, f's[{stage}].tensorize({named[0]}, tvm.get_global_func("{step.more[0]}")())')
 
     # -- stages ----------------------------------------------------------------------------------------
     def _compute_at(self, step: Step, stage: str, named: Sequence[str]) -> None:
         at, place = step.more
-        self.lines.append(f"s[{stage}].compute_at(s[{self._stage(at)}], {self.loops[at][place]})")
-        self.now._do(step)
+        self._written(step, f"s[{stage}].compute_at(s[{self._stage(at)}], {self.loops[at][place]})")
 
     def _cache_read(self, step: Step, stage: str, named: Sequence[str]) -> None:
         scope, readers = step.more

@@ -99,7 +99,7 @@ class SearchPolicy:
                 try:
                     found = self._search(options, measures, journal)
                 finally:
-                    journal.tell(self)
+                    journal.notify(self)
             self.best_record = journal.best(task.task, fingerprint(machine_of(measures, task.target)))
         return found
 
@@ -199,7 +199,7 @@ class SketchPolicy(SearchPolicy):
         with Display() if verbose else nullcontext() as display:
             own, only = self._measure_rules(options, measures, journal, tuner)
             wanted -= len(own)
-            self._go_on(tuner, 1 if only and own else max(1, wanted), journal, display)
+            self._measure_until(tuner, 1 if only and own else max(1, wanted), journal, display)
         return self._finish(tuner, own, measures, journal)
 
     def _tuner(self, options: TuningOptions, measures: Measures, journal: Journal) -> Tuner:
@@ -214,13 +214,13 @@ class SketchPolicy(SearchPolicy):
             model.watch(task, tuner.sketches)
         return tuner
 
-    def _go_on(self, tuner: Tuner, wanted: int, journal: Journal, display: Any) -> None:
+    def _measure_until(self, tuner: Tuner, wanted: int, journal: Journal, display: Any) -> None:
         """Measure until there are `wanted` trials, with display and callbacks after each round."""
         began, before = time.monotonic(), len(tuner.trials)
         while len(tuner.trials) < wanted and not tuner.should_stop:
             if not tuner.step(wanted - len(tuner.trials)):
                 break
-            journal.tell(self)
+            journal.notify(self)
             if display is not None:
                 display(tuner.progress(wanted, began, before))
         if display is not None and len(tuner.trials) < wanted:
@@ -269,7 +269,7 @@ class SketchPolicy(SearchPolicy):
 
         if inputs:
             measures.measure(inputs, None, each)
-            journal.tell(self)
+            journal.notify(self)
         return out, only
 
     def _rule_states(self) -> tuple[list[State], bool]:

@@ -195,7 +195,7 @@ class SearchTask:
             return
         warnings.warn(
             f"hardware_params say {given.num_cores} cores, and the search uses the {self.target.cpu.num_cores} cores "
-            f"of the target; write them there: {self.target.kind.name} -num-cores={given.num_cores}",
+            f"of the target; give them in the target: {self.target.kind.name} -num-cores={given.num_cores}",
             RuntimeWarning,
             stacklevel=3,
         )

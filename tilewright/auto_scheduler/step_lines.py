@@ -91,12 +91,12 @@ def _annotation(stage: int, loop: int, mark: int) -> Step:
         return Step(name, stage, (int(loop),))
     if name == "vthread" or "Idx." in name:
         return Step("bind", stage, (int(loop),), (name,))
-    raise ValueError(f"there is no annotation {mark} of a loop that can be applied")
+    raise ValueError(f"the annotation {mark} of a loop cannot be applied")
 
 
 def _pragma(stage: int, loop: int, text: str) -> Step:
     if text.partition("$")[0] not in _PRAGMAS:
-        raise ValueError(f"the pragma {text!r} is none that a search writes")
+        raise ValueError(f"the pragma {text!r} is not one that a search writes")
     return Step("pragma", stage, (int(loop),), (text,))
 
 

@@ -183,7 +183,7 @@ class TaskScheduler:
                 except ScheduleError as error:
                     raise cannot_tune("these tasks", self.tasks[0].target, error) from None
                 finally:
-                    journal.tell(self)
+                    journal.notify(self)
         for i, share in enumerate(shares):
             if share.error:
                 self.dead_tasks.add(i)
@@ -244,7 +244,7 @@ class TaskScheduler:
         self.task_cts[number] += 1
         self.ct = sum(self.task_trials) - before
         self._note(shares)
-        journal.tell(self)
+        journal.notify(self)
         self._call("post_tune", number)
         waiting = next((i for i, s in enumerate(shares) if not s.tuner.trials and not s.error), None)
         if waiting is not None:

@@ -54,7 +54,7 @@ def measure_str_key(inp: MeasureInput, include_config: bool = True) -> str:
 
 
 def encode(inp: MeasureInput, result: MeasureResult, protocol: str = "json") -> str:
-    """A record as a line."""
+    """A record as a line of JSON; `protocol` must be "json"."""
     _check_protocol(protocol)
     costs = [float(c) for c in result.costs] if result.error_no == 0 else [_FAILED]
     row = {
@@ -102,7 +102,7 @@ def decode(row: str, protocol: str = "json") -> tuple[MeasureInput, MeasureResul
     try:
         data = read_json(row, "the line", ValueError)
         if data.get("v", 0.2) < 0.2 or data.get("version", 0.2) < 0.2:
-            logger.warning("a record of a version before 0.2 is left out")
+            logger.warning("a record of a version before 0.2 is ignored")
             return None
         target, name, args, kwargs = data["input"]
         task = Task(str(name), _tuples(args))

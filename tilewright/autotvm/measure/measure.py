@@ -88,16 +88,16 @@ class Runner:
 
 
 def measure_option(builder: Any, runner: Any) -> dict[str, Any]:
-    """The options of a measurement: a builder and a runner; "local" is the default of either."""
+    """The options of a measurement: a builder and a runner, or "local" for the default ones."""
     from .measure_methods import LocalBuilder, LocalRunner  # which derive from the classes above
 
     if isinstance(builder, str):
         if builder != "local":
-            raise ValueError(f"there is no builder {builder!r}; there is 'local', or autotvm.LocalBuilder(…)")
+            raise ValueError(f"there is no builder {builder!r}; use 'local' or autotvm.LocalBuilder(…)")
         builder = LocalBuilder()
     if isinstance(runner, str):
         if runner != "local":
-            raise ValueError(f"there is no runner {runner!r}; there is 'local', or autotvm.LocalRunner(…)")
+            raise ValueError(f"there is no runner {runner!r}; use 'local' or autotvm.LocalRunner(…)")
         runner = LocalRunner()
     return {"builder": builder, "runner": runner}
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from ...cpus import usable_cpus
 from ...ir.errors import UnsupportedError
-from ...rpc.client import request_remote, servers_here
+from ...rpc.client import Leases, request_remote, servers_here
 from ...tune.errors import TuneError
 from ...tune.measure.building import DEFAULT_BUILD
 from ...tune.measure.error_numbers import NUMBERS, MeasureErrorNo
@@ -25,6 +25,7 @@ from ...tune.measure.machines import cache_flush_bytes, fingerprint
 from ...tune.measure.measurer import MeasureInput as EngineInput
 from ...tune.measure.measurer import MeasureOptions, Measurer
 from ...tune.measure.measurer import MeasureResult as EngineResult
+from ...tune.measure.remote import Remote
 from ...tune.measure.running import Timing
 from ..task.space import InstantiationError
 from .measure import Builder, BuildResult, MeasureInput, MeasureResult, Runner
@@ -49,7 +50,7 @@ class LocalBuilder(Builder):
 
     The template runs in this process; lowering and code generation, which take longer, run in `n_parallel` processes.
     `timeout` is the limit of each in seconds. `build_func` is "default", or a function that the processes can import:
-    it is called as `build_func(mod, target=target)`.
+    it is called as `build_func(mod, target=target)`. `build_kwargs`, `do_fork` and `runtime` change nothing.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ def _limited(seconds: float) -> Iterator[None]:
         return
 
     def late(*_: Any) -> None:
-        raise _Late(f"the template worked for more than {seconds:g} s")
+        raise _Late(f"the template ran for more than its limit of {seconds:g} s")
 
     before = signal.signal(signal.SIGPROF, late)
     signal.setitimer(signal.ITIMER_PROF, seconds)
@@ -138,8 +139,8 @@ def _failed(error: Any, number: MeasureErrorNo, spent: float) -> MeasureResult:
 class LocalRunner(Runner):
     """Runs on this machine, one configuration at a time, in a process that may die.
 
-    The result of every configuration is compared with that of the unscheduled program before it is timed; if it
-    differs, the error is `MeasureErrorNo.WRONG_ANSWER`. There are at least `repeat` samples of at least `min_repeat_ms`
+    The result of every configuration is compared with that of the unscheduled program before it is timed; if they
+    differ, the error is `MeasureErrorNo.WRONG_ANSWER`. There are at least `repeat` samples of at least `min_repeat_ms`
     (2 ms if it is 0). `timeout` is the limit of a configuration in seconds, `memory` its limit in MiB.
     `cooldown_interval` is a pause before each sample in seconds. `number` and `check_correctness` change nothing: the
     engine chooses the number of runs in a sample, and always checks.
@@ -262,11 +263,11 @@ def _result(result: EngineResult, spent: float, incumbent: float) -> tuple[Measu
 
 
 class RPCRunner(LocalRunner):
-    """Runs on other machines: the workers, tagged with the device `key`, of the Dask cluster whose scheduler is at
-    `host` and `port` (see `tune.measure.fleet`). The workers also build, with the settings of the builder.
+    """Runs on other machines: servers of the device `key` of the `rpc.Tracker` at `host` and `port`, or the workers,
+    tagged with the key, of the Dask cluster whose scheduler is there (see `tune.measure.fleet`). Those workers also
+    build, with the settings of the builder.
 
-    If an `rpc.Tracker` listens there and its servers of the key are on this machine, this machine measures. `priority`
-    changes nothing."""
+    If the servers of the key are on this machine, this machine measures. `priority` changes nothing."""
 
     def __init__(
         self,
@@ -293,7 +294,10 @@ class RPCRunner(LocalRunner):
     def _open(self) -> Any:
         if servers_here(self.key, self.host, self.port):
             return super()._open()
-        from ...tune.measure import fleet  # which needs dask.distributed
+        boards = Leases(self.host, self.port, self.key)
+        if boards.there:
+            return Remote(boards.session, self.key, self._options)
+        from ...tune.measure import fleet  # it needs dask.distributed
 
         return fleet.Fleet(fleet.scheduler_at(self.host, self.port), self.key, self._options)
 
@@ -306,7 +310,7 @@ class RPCRunner(LocalRunner):
 
 
 def set_cuda_target_arch(arch: Any) -> None:
-    """Set the GPU to generate code for: an error, as the target names it."""
+    """Always an error: the target names the GPU to generate code for."""
     raise UnsupportedError(
         f"set_cuda_target_arch({arch!r}): name the architecture in the target: tvm.target.Target('cuda -arch=sm_90')"
     )

@@ -47,7 +47,7 @@ class DispatchContext:
 
     def update(self, target: Target, workload: Workload, cfg: Any) -> None:
         """Set the configuration for a workload."""
-        raise TVMError(f"{type(self).__name__} keeps no configurations: use ApplyHistoryBest([])")
+        raise TVMError(f"{type(self).__name__} does not store configurations; use ApplyHistoryBest([])")
 
     def _query_inside(self, target: Target | None, workload: Workload | None) -> Any:
         raise NotImplementedError
@@ -120,12 +120,12 @@ def _pairs(records: Any) -> Iterable[tuple[Any, Any]]:
 
 
 def _is_pair(given: Any) -> bool:
-    """Whether it is an input and its result, not a file or several."""
+    """Whether it is one input with its result, and not a file or a collection."""
     return isinstance(given, (tuple, list)) and len(given) == 2 and hasattr(given[1], "costs")
 
 
 def _names(target: Target) -> list[str]:
-    """The names that records of a target are found by: its model, if known, then its keys."""
+    """The names under which records of a target are found: its model, if known, then its keys."""
     return [*([target.model] if target.model != "unknown" else []), *target.keys]
 
 

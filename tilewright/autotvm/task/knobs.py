@@ -5,7 +5,6 @@ space of a knob (SplitSpace, …)  ──[i]──▶  entity (SplitEntity, …)
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import combinations, permutations, product
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 from ...ir.errors import TVMError
 from ...ir.expr import FloatImm, IntImm, IterVar, const_value
 from ...te import thread_axis
+from ...tir.schedule.sampling import divisors
 
 
 class InstantiationError(TVMError, ValueError):
@@ -45,7 +45,7 @@ class VirtualAxis:
         elif isinstance(var, (int, IntImm)):
             length = int(var)
         else:
-            raise TypeError(f"a knob is about an axis (a te loop, or a length), not {type(var).__name__}")
+            raise TypeError(f"a knob needs an axis, which is a te loop or a length, not {type(var).__name__}")
         self.length: int = int(length)
         self.name = name or f"axis_{VirtualAxis._count}"
         VirtualAxis._count += 1
@@ -54,10 +54,7 @@ class VirtualAxis:
         return f"vaxis({self.name})"
 
 
-def get_factors(n: int) -> list[int]:
-    """The divisors of a number, in order."""
-    low = [i for i in range(1, math.isqrt(n) + 1) if n % i == 0]
-    return low + [n // i for i in reversed(low) if i * i != n]
+get_factors = divisors  # the classic name
 
 
 def get_pow2s(n: int) -> list[int]:
@@ -222,7 +219,7 @@ def _position(axes: Sequence[Any], wanted: Any) -> int:
     for i, a in enumerate(axes):
         if a is wanted or (isinstance(a, Axis) and a == wanted):
             return i
-    raise ValueError(f"define_reorder: {wanted!r} is none of the axes that are to be reordered")
+    raise ValueError(f"define_reorder: {wanted!r} is not one of the axes to reorder")
 
 
 _BLOCKS = ("blockIdx.z", "blockIdx.y", "blockIdx.x")
@@ -254,7 +251,10 @@ class AnnotateSpace(TransformSpace):
             words = str(policy).replace("try", "none").split("_")
             wrong = next((w for w in words if w not in ("none", "unroll", "vec")), None)
             if wrong is not None:
-                raise ValueError(f"define_annotate: there is no policy {policy!r} (what is {wrong!r}?)")
+                raise ValueError(
+                    f"define_annotate: there is no policy {policy!r}: {wrong!r} is not one of 'try', "
+                    "'none', 'unroll' and 'vec'"
+                )
             found = (anns for anns in product(words, repeat=n) if anns.count("vec") <= 1)
         self.entities = [AnnotateEntity(list(anns)) for anns in found]
 
@@ -263,7 +263,7 @@ class AnnotateSpace(TransformSpace):
 
 
 def _bound(axes: int, virtual: bool) -> list[str]:
-    """Blocks, (virtual) threads of as many dimensions as the number of axes allows; the outer axes are fused."""
+    """Blocks and (virtual) threads, in as many dimensions as the axes allow; the outer axes are fused."""
     kinds = 3 if virtual else 2
     dims = min(3, axes // kinds)
     if dims == 0:
@@ -311,7 +311,7 @@ class ReorderEntity:
     def apply(self, sch: Any, op: Any, axes: Sequence[Any]) -> list[Any]:
         """Reorder loops of a stage. Returns them in their new order."""
         if len(axes) != len(self.perm):
-            raise InstantiationError(f"an order of {len(self.perm)} loops was given {len(axes)} of them")
+            raise InstantiationError(f"the order is for {len(self.perm)} loops, and {len(axes)} were given")
         ordered = [axes[i] for i in self.perm]
         sch[op].reorder(*ordered)
         return ordered
@@ -352,11 +352,13 @@ class AnnotateEntity:
             length = axis_lens[i] if axis_lens is not None else 0
             if ann == "unroll":
                 if max_unroll and length > max_unroll:
-                    _refuse(cfg, f"unrolling {length} times is more than {max_unroll}")
+                    _refuse(
+                        cfg, f"a loop of {length} iterations exceeds the limit of {max_unroll} for unrolling"
+                    )
                 sch[op].unroll(loops[i])
             elif ann == "vec":
                 if vec_size and length not in vec_size:
-                    _refuse(cfg, f"vectors of {length} are none of {list(vec_size)}")
+                    _refuse(cfg, f"vectors of {length} elements are not among the sizes {list(vec_size)}")
                 sch[op].vectorize(loops[i])
             elif ann == "fuse":
                 loops[i + 1] = sch[op].fuse(loops[i], loops[i + 1])

@@ -142,7 +142,7 @@ def extract_from_program(
     target_host: Any = None,
     ops: Sequence[Any] | None = None,
 ) -> list[Task]:
-    """The tasks of a model; with `ops`, those with at least one of these operators."""
+    """The tasks of a model; with `ops`, only those with one of these operators. `target_host` changes nothing."""
     return extract_from_multiple_program([mod], [params], target, target_host, ops)
 
 

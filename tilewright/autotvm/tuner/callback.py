@@ -24,7 +24,7 @@ Results = Sequence[MeasureResult]
 
 
 def log_to_file(file_out: Any, protocol: str = "json") -> Callable[[Any, Inputs, Results], None]:
-    """Append every record to a file, given by its path or open, at once."""
+    """A callback that appends each record at once to a file, which is given by its path or open."""
     if isinstance(file_out, (str, os.PathLike)):
         Path(file_out).parent.mkdir(parents=True, exist_ok=True)
 
@@ -40,7 +40,7 @@ def log_to_file(file_out: Any, protocol: str = "json") -> Callable[[Any, Inputs,
 
 
 def log_to_database(db: Any) -> Callable[[Any, Inputs, Results], None]:
-    """Save every record to an autotvm.database.Database."""
+    """A callback that saves each record to an autotvm.database.Database."""
 
     def save(tuner: Any, inputs: Inputs, results: Results) -> None:
         for inp, result in zip(inputs, results, strict=True):
@@ -117,5 +117,9 @@ class _Progress:
 
 
 def progress_bar(total: int, prefix: str = "", si_prefix: str = "G", file: Any = None) -> _Progress:
-    """Show the speed of the last trial and of the best, and the numbers of trials (of `total`) and of failures."""
+    """A callback that shows the speeds of the last and the best trial, and the numbers of trials and of failures.
+
+    `total` is the number of all trials, `prefix` the beginning of the line, `si_prefix` the prefix of the unit of
+    speeds (G for GFLOPS), and `file` the stream to write to, by default stdout.
+    """
     return _Progress(total, prefix, si_prefix, file)

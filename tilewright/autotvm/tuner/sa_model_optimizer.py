@@ -26,7 +26,7 @@ class SimulatedAnnealingOptimizer(ModelOptimizer):
     """Makes `parallel_size` walks of `n_iter` steps, with a temperature that falls from `temp[0]` to `temp[1]`.
 
     If `persistent`, walks continue where the last ones ended. They end early after `early_stop` steps without a change
-    of the best configurations.
+    of the best configurations. `log_interval` changes nothing.
     """
 
     def __init__(

@@ -29,7 +29,7 @@ class XGBoostCostModel(CostModel):
     """Trees that are trained anew on all measurements each time.
 
     `loss_type` is what they predict: reg, the logarithm of the time; rank, the rank among all; rank-binary, whether a
-    configuration is in the fastest quarter. `num_threads` and `log_interval` change nothing.
+    configuration is in the fastest quarter. `num_threads`, `log_interval` and `upper_model` change nothing.
     """
 
     def __init__(
@@ -43,9 +43,9 @@ class XGBoostCostModel(CostModel):
         seed: int = 0,
     ) -> None:
         if feature_type not in _FEATURES:
-            raise ValueError(f"feature_type={feature_type!r} is none of {', '.join(_FEATURES)}")
+            raise ValueError(f"feature_type={feature_type!r} must be one of {', '.join(_FEATURES)}")
         if loss_type not in _LOSSES:
-            raise ValueError(f"loss_type={loss_type!r} is none of {', '.join(_LOSSES)}")
+            raise ValueError(f"loss_type={loss_type!r} must be one of {', '.join(_LOSSES)}")
         self.task, self.space = task, task.config_space
         # The space of a program of the graph compiler has its own features, the first of them the analytical model's.
         self.own = type(self.space) is not ConfigSpace

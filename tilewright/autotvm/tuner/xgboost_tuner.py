@@ -12,7 +12,8 @@ from .xgboost_cost_model import XGBoostCostModel
 class XGBTuner(ModelBasedTuner):
     """Plans of `plan_size` configurations, by simulated annealing (`optimizer`) on a model of trees.
 
-    `feature_type` and `loss_type` are those of `XGBoostCostModel`. With features of loops (itervar, curve), which
+    `feature_type` and `loss_type` are those of `XGBoostCostModel`, and `diversity_filter_ratio` is that of
+    `ModelBasedTuner`; `num_threads` and `log_interval` change nothing. With features of loops (itervar, curve), which
     require an instantiation of each configuration, annealing is shorter.
     """
 
@@ -35,5 +36,5 @@ class XGBTuner(ModelBasedTuner):
             )
             optimizer = SimulatedAnnealingOptimizer(task, log_interval=log_interval, seed=seed, **few)
         if not isinstance(optimizer, ModelOptimizer):
-            raise ValueError(f'optimizer={optimizer!r}: it is "sa", or a ModelOptimizer')
+            raise ValueError(f'optimizer={optimizer!r} must be "sa" or a ModelOptimizer')
         super().__init__(task, model, optimizer, plan_size, diversity_filter_ratio, seed)

@@ -196,14 +196,16 @@ def conv2d_nhwc_bn_relu(
     in_dtype: str = "float32", out_dtype: str = "float32",
 ) -> Tensors:  # fmt: skip
     """A convolution, a bias, the scale and offset of a batch norm, and the rectifier."""
-    data, kernel, conv = conv2d_nhwc(
-        N, H, W, CI, CO, kernel_size, strides, padding, dilation, 1, in_dtype, out_dtype
-    )
-    bias, scale, offset = (
-        te.placeholder((CO,), name=name, dtype=out_dtype) for name in ("bias", "bn_scale", "bn_offset")
-    )
-    out = topi.nn.relu(topi.add(topi.multiply(topi.add(conv, bias), scale), offset))
-    return data, kernel, bias, offset, scale, out
+    conv = conv2d_nhwc(N, H, W, CI, CO, kernel_size, strides, padding, dilation, 1, in_dtype, out_dtype)
+    return _normalised(conv, "bias", (CO,), out_dtype)
+
+
+def _normalised(layer: Tensors, bias: str, shape: tuple[int, ...], dtype: str) -> Tensors:
+    """The result of a layer with a bias, the scale and offset of a batch norm, and the rectifier behind it."""
+    names = (bias, "bn_scale", "bn_offset")
+    own, scale, offset = (te.placeholder(shape, name=name, dtype=dtype) for name in names)
+    out = topi.nn.relu(topi.add(topi.multiply(topi.add(layer[-1], own), scale), offset))
+    return *layer[:-1], own, offset, scale, out
 
 
 def conv2d_nchw(
@@ -221,12 +223,8 @@ def conv2d_nchw_bias_bn_relu(
     in_dtype: str = "float32", out_dtype: str = "float32",
 ) -> Tensors:  # fmt: skip
     """The same with a bias, the scale and offset of a batch norm, and the rectifier."""
-    data, kernel, conv = conv2d_nchw(n, h, w, ci, co, kh, kw, stride, padding, dilation, in_dtype, out_dtype)
-    bias, scale, offset = (
-        te.placeholder((co, 1, 1), name=name, dtype=out_dtype) for name in ("B", "bn_scale", "bn_offset")
-    )
-    out = topi.nn.relu(topi.add(topi.multiply(topi.add(conv, bias), scale), offset))
-    return data, kernel, bias, offset, scale, out
+    conv = conv2d_nchw(n, h, w, ci, co, kh, kw, stride, padding, dilation, in_dtype, out_dtype)
+    return _normalised(conv, "B", (co, 1, 1), out_dtype)
 
 
 # ---------------------------------------------------------------------------- reductions
