@@ -57,7 +57,6 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
         "use meta_schedule.testing.te_workload.conv2d_nhwc",
     ),
     # -- tensor expressions ----------------------------------------------------------------------
-    ("te", "HybridOp", "a hybrid script becomes a te.ExternOp", "use te.hybrid.script"),
     (
         "te.hybrid",
         "build HybridModule",
@@ -419,7 +418,6 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
         "there is no runtime and no tool chain for this platform",
         "use export_library for a shared library and a C header, or a Metal target",
     ),
-    ("contrib", "peak.*", "a machine is measured in another place", "use tilewright.target.measure"),
     # -- the example accelerator -----------------------------------------------------------------
     (
         "vta",

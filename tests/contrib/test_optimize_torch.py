@@ -7,6 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 
+@pytest.mark.slow
 def test_a_model_and_a_function() -> None:
     from tilewright.contrib.torch import optimize_torch
 

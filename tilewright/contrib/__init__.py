@@ -7,7 +7,7 @@ from ..homes import lazily as _lazily
 __getattr__ = _lazily(
     __name__,
     {},
-    "cc clang cuda_graph cudnn debugger dlpack download graph_executor ndk nvcc onnx_backend pickle_memoize "
+    "cc clang cuda_graph cudnn debugger dlpack download graph_executor ndk nvcc onnx_backend peak pickle_memoize "
     "pipeline_executor pipeline_executor_build popen_pool relay_viz sparse tar target utils",
     _attributes(__name__),
 )

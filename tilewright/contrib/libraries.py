@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..runtime.registry import get_global_func, register_func
+from ..runtime.threads import config_threadpool, num_threads
 
 PREFIX: Final = "tvm.contrib."
 
@@ -101,8 +102,8 @@ def _order(values: Any, axis: int, ascending: Any) -> Any:
     """The indices that sort an axis; equal elements keep their order."""
     if ascending:
         return np.argsort(values, axis=axis, kind="stable")
-    turned = np.flip(values, axis)
-    return values.shape[axis] - 1 - np.flip(np.argsort(turned, axis=axis, kind="stable"), axis)
+    flipped = np.flip(values, axis)
+    return values.shape[axis] - 1 - np.flip(np.argsort(flipped, axis=axis, kind="stable"), axis)
 
 
 @register_func(f"{PREFIX}sort.argsort", override=True)
@@ -160,3 +161,8 @@ def trace(action: str, *args: Any) -> Any:
 def print_values(*args: Any) -> None:
     """Print the values of a trace."""
     print(list(args))
+
+
+# ---------------------------------------------------------------------------- threads
+register_func("runtime.config_threadpool", config_threadpool)
+register_func("runtime.NumThreads", num_threads)

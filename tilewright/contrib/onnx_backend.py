@@ -23,9 +23,11 @@ from ..relay.frontend.onnx import NeedsValue
 from ..relay.frontend.onnx.importer import Importer
 from ..relay.frontend.onnx.load import array_of, load_model, stored
 from ..relay.frontend.onnx.narrow import numpy_type
+from ..relay.frontend.onnx.strings import STRING
 from ..relay.ty import is_dynamic
 from ..runtime.devices import cpu
 from ..runtime.ndarray import NDArray, array
+from ..runtime.words import Numbering
 from .graph_executor import GraphModule
 
 _FEW = 1024  # an integer input of more elements is data and no shape
@@ -84,12 +86,17 @@ class TilewrightRep(BackendRep):  # type: ignore[misc]
             mod, _ = work.run(shapes, "float32", {k: values[k] for k in frozen})
             made = self._made[key] = (work, _Program(mod))
         work, program = made
-        found = program.run(values)
+        words = Numbering(work.words.words)
+        texts = {k: words.encoded(values[k]) for k in work.string_inputs if k not in frozen}
+        found = program.run({**values, **texts})
         flat = [
-            np.asarray(a) if not elem else np.asarray(a).astype(_byte(elem), copy=False)
+            np.asarray(a) if not elem else _stored(np.asarray(a), elem)
             for a, elem in zip(found, work.output_elems, strict=True)
         ]
-        flat = [_narrow(a, elem) if elem else a for a, elem in zip(flat, work.output_elems, strict=True)]
+        flat = [
+            words.decoded(a) if elem == STRING else _narrow(a, elem) if elem else a
+            for a, elem in zip(flat, work.output_elems, strict=True)
+        ]
         return work.regroup(flat)
 
 
@@ -128,7 +135,10 @@ def _fingerprint(name: str, value: Any) -> Any:
     """A key of the value of an input."""
     if isinstance(value, list):
         return name, tuple(_fingerprint("", v) for v in value)
-    return (name, None) if value is None else (name, value.shape, str(value.dtype), value.tobytes())
+    if value is None:
+        return name, None
+    data = tuple(map(str, value.flat)) if value.dtype == object else value.tobytes()
+    return name, value.shape, str(value.dtype), data
 
 
 def _array(v: Any) -> Any:
@@ -146,8 +156,8 @@ def _small(v: Any) -> bool:
     return isinstance(v, np.ndarray) and v.size <= _FEW
 
 
-def _byte(elem: int) -> Any:
-    return np.int8 if elem in (22, 26) else np.uint8
+def _stored(a: Any, elem: int) -> Any:
+    return a if elem == STRING else a.astype(np.int8 if elem in (22, 26) else np.uint8, copy=False)
 
 
 def _narrow(a: Any, elem: int) -> Any:

@@ -76,30 +76,16 @@ class GraphModuleDebug(GraphModule):
         return [self.run_individual_node(i, number, repeat, *limits, **options).results for i in steps]
 
     def run_individual_node(
-        self,
-        index: int,
-        number: int = 10,
-        repeat: int = 1,
-        min_repeat_ms: int = 0,
-        limit_zero_time_iterations: int = 100,
-        cooldown_interval_ms: int = 0,
-        repeats_to_cooldown: int = 1,
+        self, index: int, number: int = 10, repeat: int = 1, *limits: Any, **options: Any
     ) -> BenchmarkResult:
-        """The time of a single step, by its number: see `runtime.timing.time_evaluator`."""
+        """The time of a single step, by its number. `limits` and `options` are the further parameters of
+        `runtime.timing.time_evaluator`, by position and by name."""
         steps = list(self.module.steps())
         if not 0 <= index < len(steps):
             raise ValueError(f"there is no step number {index}; there are {len(steps)}")
         self.module.run()  # computes the inputs of the step
-        return time_evaluator(
-            steps[index][1],
-            getattr(self.module, "device", None),
-            number=number,
-            repeat=repeat,
-            min_repeat_ms=min_repeat_ms,
-            limit_zero_time_iterations=limit_zero_time_iterations,
-            cooldown_interval_ms=cooldown_interval_ms,
-            repeats_to_cooldown=repeats_to_cooldown,
-        )()
+        device = getattr(self.module, "device", None)
+        return time_evaluator(steps[index][1], device, number, repeat, *limits, **options)()
 
     def debug_get_output(self, node: int | str, out: Any = None) -> NDArray:
         """An intermediate result, by the name of its step (`name` or `name:1`) or the number of the step."""
