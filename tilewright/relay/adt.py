@@ -186,9 +186,7 @@ class Match(Expr):
     def over(self, data: Any, rows: Iterable[tuple[Any, Any]]) -> Match:
         """The match of other data with other clauses; itself where all are the same."""
         clauses = tuple(c.updated(lhs=lhs, rhs=rhs) for c, (lhs, rhs) in zip(self.clauses, rows, strict=True))
-        if data is self.data and all(x is y for x, y in zip(clauses, self.clauses, strict=True)):
-            return self
-        return Match(data, clauses, self.complete, self.span)
+        return self.updated(data=data, clauses=clauses)
 
 
 __getattr__ = attributes(__name__)

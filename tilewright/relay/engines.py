@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Final
 
@@ -14,15 +15,20 @@ MISSING: Final[dict[str, str]] = {}  # what code generators lack, and how it is 
 
 def register_engine(
     name: str,
-    generate: Callable[[Any], Any],
+    home: str,
     takes: Sequence[str],
     check: Callable[[Any], bool],
     missing: str,
 ) -> None:
     """Declare a code generator of the package: `relay.ext.NAME`, and the operators that it takes if `check` accepts.
 
-    `missing` says how the engine is installed if it is not there; then no code generator is registered.
+    It is the function `generate` of the module `home`, which is loaded when a model is built with it. `missing` says
+    how the engine is installed if it is not there; then no code generator is registered.
     """
+
+    def generate(fn: Any) -> Any:
+        return import_module(home).generate(fn)
+
     for op in takes:
         get(op).set_attr(f"target.{name}", check)
     if missing:

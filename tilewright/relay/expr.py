@@ -245,11 +245,7 @@ class Call(Expr):
     def over(self, args: Sequence[Any], attrs: Any = None, op: Any = None) -> Call:
         """The call over other arguments (with other attributes, of another function); itself if all are the same."""
         attrs = self.attrs if attrs is None else attrs
-        op = self.op if op is None else op
-        same = len(args) == len(self.args) and all(x is y for x, y in zip(args, self.args, strict=True))
-        if same and attrs is self.attrs and op is self.op:
-            return self
-        return Call(op, args, attrs, self.type_args, self.span)
+        return self.updated(op=self.op if op is None else op, args=tuple(args), attrs=attrs)
 
 
 @node
@@ -260,15 +256,6 @@ class Tuple(Expr):
 
     def __init__(self, fields: Iterable[Any], span: Span | None = None) -> None:
         self.fields, self.span, self._checked_type = tuple(fields), span, None
-
-    def children(self) -> list[Any]:
-        return list(self.fields)
-
-    def map_children(self, f: Callable[[Any], Any]) -> Tuple:
-        fields = [f(a) for a in self.fields]
-        if all(x is y for x, y in zip(fields, self.fields, strict=True)):
-            return self
-        return Tuple(fields, self.span)
 
     def __getitem__(self, index: int) -> Expr:
         return self.fields[index]
@@ -291,13 +278,6 @@ class TupleGetItem(Expr):
         self.tuple_value, self.index = as_expr(tuple_value), int(index)
         self.span, self._checked_type = span, None
 
-    def children(self) -> list[Any]:
-        return [self.tuple_value]
-
-    def map_children(self, f: Callable[[Any], Any]) -> TupleGetItem:
-        value = f(self.tuple_value)
-        return self if value is self.tuple_value else TupleGetItem(value, self.index, span=self.span)
-
 
 @node
 class Let(Expr):
@@ -315,10 +295,7 @@ class Let(Expr):
         return [self.var, self.value, self.body]
 
     def map_children(self, f: Callable[[Any], Any]) -> Let:
-        var, value, body = f(self.var), f(self.value), f(self.body)
-        if var is self.var and value is self.value and body is self.body:
-            return self
-        return Let(var, value, body, span=self.span)
+        return self.updated(var=f(self.var), value=f(self.value), body=f(self.body))
 
 
 @node
@@ -332,15 +309,6 @@ class If(Expr):
     def __init__(self, cond: Any, true_branch: Any, false_branch: Any, span: Span | None = None) -> None:
         self.cond, self.true_branch = as_expr(cond), as_expr(true_branch)
         self.false_branch, self.span, self._checked_type = as_expr(false_branch), span, None
-
-    def children(self) -> list[Any]:
-        return [self.cond, self.true_branch, self.false_branch]
-
-    def map_children(self, f: Callable[[Any], Any]) -> If:
-        new = [f(c) for c in self.children()]
-        if all(x is y for x, y in zip(new, self.children(), strict=True)):
-            return self
-        return If(new[0], new[1], new[2], self.span)
 
 
 @node
@@ -401,12 +369,6 @@ class RefCreate(Expr):
     def __init__(self, value: Any, span: Span | None = None) -> None:
         self.value, self.span, self._checked_type = as_expr(value), span, None
 
-    def children(self) -> list[Any]:
-        return [self.value]
-
-    def map_children(self, f: Callable[[Any], Any]) -> RefCreate:
-        return self.updated(value=f(self.value))
-
 
 @node
 class RefRead(Expr):
@@ -416,12 +378,6 @@ class RefRead(Expr):
 
     def __init__(self, ref: Any, span: Span | None = None) -> None:
         self.ref, self.span, self._checked_type = as_expr(ref), span, None
-
-    def children(self) -> list[Any]:
-        return [self.ref]
-
-    def map_children(self, f: Callable[[Any], Any]) -> RefRead:
-        return self.updated(ref=f(self.ref))
 
 
 @node
@@ -433,12 +389,6 @@ class RefWrite(Expr):
 
     def __init__(self, ref: Any, value: Any, span: Span | None = None) -> None:
         self.ref, self.value, self.span, self._checked_type = as_expr(ref), as_expr(value), span, None
-
-    def children(self) -> list[Any]:
-        return [self.ref, self.value]
-
-    def map_children(self, f: Callable[[Any], Any]) -> RefWrite:
-        return self.updated(ref=f(self.ref), value=f(self.value))
 
 
 class TupleWrapper:

@@ -7,10 +7,12 @@ from typing import Any, Final
 
 from ..ir.module import IRModule
 from ..runtime.model import TensorSpec
+from ..runtime.words import Words
 from .expr import Function
 from .ty import Any as AnySize
 from .ty import TensorType, TupleType, tensor_fields
 
+_WORDS: Final = ("string_words", "string_inputs", "string_outputs")  # attributes of a function with strings
 OUTPUT_NAMES: Final = "output_tensor_names"  # attribute of a function: the name of each of its results
 
 
@@ -26,6 +28,22 @@ def output_names(fn: Function, count: int) -> list[str]:
     if len(given) != count:  # the results were changed after the import
         given = [""] * count
     return [str(name) or f"output_{i}" for i, name in enumerate(given)]
+
+
+def with_words(fn: Function, words: Words) -> Function:
+    """The function of a model with strings, of which it takes and returns numbers."""
+    for key, value in zip(_WORDS, words, strict=True):
+        fn = fn.with_attr(key, sorted(value) if isinstance(value, frozenset) else list(value))
+    return fn
+
+
+def words_of(fn: Function) -> Words | None:
+    """The strings of a model, if it has any."""
+    found = [(fn.attrs or {}).get(key) for key in _WORDS]
+    if all(v is None for v in found):
+        return None
+    known, inputs, outputs = ([str(w) for w in v or ()] for v in found)
+    return Words(tuple(known), frozenset(inputs), frozenset(outputs))
 
 
 def interface_of(mod: IRModule) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:

@@ -223,9 +223,10 @@ class _Reader:
             return True
         return False
 
-    def expect(self, text: str) -> None:
-        if not self.accept(text):
-            raise self.error(f"{text!r} was expected before {self.peek().text!r}")
+    def expect(self, *texts: str) -> None:
+        for text in texts:
+            if not self.accept(text):
+                raise self.error(f"{text!r} was expected before {self.peek().text!r}")
 
     def listed(self, end: str, one: Callable[[], Any]) -> list[Any]:
         """`a, b, c` up to the sign that ends it; a comma may stand before that."""
@@ -316,21 +317,21 @@ class _Reader:
 
     def function(self, at: int) -> Function:
         """What stands after `fn` or the name: <T>(%x: type, attr=1) -> type { … }."""
-        kept, params, attrs = dict(self.generic), [], {}
+        kept = dict(self.generic)
+        params: list[Var] = []
+        attrs: dict[str, Any] = {}
         generic = self.type_params()
         self.expect("(")
         self.vars.append({})
-        while not self.accept(")"):
+
+        def one() -> None:
             if self.peek().kind == "var":
                 params.append(self.declared())
                 self.bind(params[-1])
             else:
-                name = self.attr_name()
-                self.expect("=")
-                attrs[name] = self.attr_value()
-            if not self.accept(","):
-                self.expect(")")
-                break
+                attrs.update([self.attr_pair("=")])
+
+        self.listed(")", one)
         result = self.type() if self.accept("->") else None
         self.expect("{")
         body = self.block("}")
@@ -422,17 +423,16 @@ class _Reader:
 
     def call(self, op: Any) -> Call:
         at = self.peek().at
-        args, attrs = [], {}
-        while not self.accept(")"):
+        args: list[Any] = []
+        attrs: dict[str, Any] = {}
+
+        def one() -> None:
             if self.peek().kind in ("name", "string") and self.peek(1).text == "=":
-                name = self.attr_name()
-                self.expect("=")
-                attrs[name] = self.attr_value()
+                attrs.update([self.attr_pair("=")])
             else:
                 args.append(self.expr())
-            if not self.accept(","):
-                self.expect(")")
-                break
+
+        self.listed(")", one)
         return Call(op, args, attrs or None, None, self.span(at))
 
     def primary(self) -> Any:
@@ -492,11 +492,9 @@ class _Reader:
         if token.text == "if":
             self.expect("(")
             cond = self.expr()
-            self.expect(")")
-            self.expect("{")
+            self.expect(")", "{")
             yes = self.block("}")
-            self.expect("else")
-            self.expect("{")
+            self.expect("else", "{")
             return If(cond, yes, self.block("}"))
         if token.text == "match":
             return self.match()
@@ -524,8 +522,7 @@ class _Reader:
         complete = not self.accept("?")
         self.expect("(")
         data = self.expr()
-        self.expect(")")
-        self.expect("{")
+        self.expect(")", "{")
         return Match(data, self.listed("}", self.clause), complete)
 
     def clause(self) -> Clause:
@@ -556,8 +553,7 @@ class _Reader:
     def array(self) -> Constant:
         self.expect("[")
         kind = self.next().text
-        self.expect("]")
-        self.expect("[")
+        self.expect("]", "[")
         number = int(self.next().text)
         self.expect("]")
         rows = self.meta.get(kind)
@@ -603,9 +599,9 @@ class _Reader:
             return self.size()
         raise self.error(f"the value of an attribute was expected, not {token.text!r}", token.at)
 
-    def attr_pair(self) -> tuple[str, Any]:
+    def attr_pair(self, sign: str = ":") -> tuple[str, Any]:
         name = self.attr_name()
-        self.expect(":")
+        self.expect(sign)
         return name, self.attr_value()
 
     # -- types -------------------------------------------------------------------------------
@@ -623,8 +619,7 @@ class _Reader:
             self.generic = kept
             return made
         if token.text == "Tensor":
-            self.expect("[")
-            self.expect("(")
+            self.expect("[", "(")
             shape = self.listed(")", self.size)
             self.expect(",")
             kind = self.dtype()

@@ -278,11 +278,7 @@ class ExprMutator(ExprFunctor):
             at = at.body
         body = self.visit(at)
         for old, (var, value) in zip(reversed(chain), reversed(rows), strict=True):
-            if var is old.var and value is old.value and body is old.body:
-                body = old
-            else:
-                body = Let(var, value, body, span=old.span)
-            self.memo_map[old] = body
+            body = self.memo_map[old] = old.updated(var=var, value=value, body=body)
         return body
 
     def visit_if(self, if_: If) -> Any:

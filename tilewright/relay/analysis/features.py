@@ -50,22 +50,11 @@ class Feature(IntEnum):
     fLetRec = 16  # a function that a let binds and that calls itself
 
 
-_KINDS: Final = {
-    Var: Feature.fVar,
-    GlobalVar: Feature.fGlobalVar,
-    Constant: Feature.fConstant,
-    Tuple: Feature.fTuple,
-    TupleGetItem: Feature.fTupleGetItem,
-    Function: Feature.fFunction,
-    Call: Feature.fCall,
-    Let: Feature.fLet,
-    If: Feature.fIf,
-    RefCreate: Feature.fRefCreate,
-    RefRead: Feature.fRefRead,
-    RefWrite: Feature.fRefWrite,
-    Constructor: Feature.fConstructor,
-    Match: Feature.fMatch,
-}
+_NODES = (
+    *(Var, GlobalVar, Constant, Tuple, TupleGetItem, Function, Call, Let, If),
+    *(RefCreate, RefRead, RefWrite, Constructor, Match),
+)
+_KINDS: Final = {node: Feature[f"f{node.__name__}"] for node in _NODES}
 
 
 def detect_feature(a: Any, b: Any = None) -> set[Feature]:

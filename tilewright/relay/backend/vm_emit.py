@@ -267,12 +267,8 @@ class FunctionBuilder:
             self.params.append((p.name_hint, r, type_data(p.checked_type)))
         for p, r in rows:
             made = self.top.values[p] = self.opened(p.checked_type, r, self.top, bind=True)
-            if (
-                self.outer is None
-                and self.name == "main"
-                and isinstance(made.kind, TensorType)
-                and len(made.kind.shape) > 1
-            ):
+            is_main = self.outer is None and self.name == "main"
+            if is_main and isinstance(made.kind, TensorType) and len(made.kind.shape) > 1:
                 self.often_one += [d for d in made.kind.shape[:1] if isinstance(d, TirVar)]
         self.tail(self.fn.body, self.top)
         return FunctionCode(
@@ -410,11 +406,15 @@ class FunctionBuilder:
         kinds = []
         sides = [_Block(block), _Block(block)]
         for side, branch in zip(sides, (e.true_branch, e.false_branch), strict=True):
-            found = self.value(_as_call(branch) if _is_deep(side, branch) else branch, side)
-            side.body.append(["move", r, self.operand(found, side)])
-            kinds.append(found.kind)
+            kinds.append(self.moved(branch, side, r))
         block.body.append(["if", cond, sides[0].body, sides[1].body])
         return self.opened(self.common(kinds[0], kinds[1], block), r, block)
+
+    def moved(self, branch: Any, side: _Block, r: int) -> Any:
+        """Put the value of a branch into a register; returns its type."""
+        found = self.value(_as_call(branch) if _is_deep(side, branch) else branch, side)
+        side.body.append(["move", r, self.operand(found, side)])
+        return found.kind
 
     def common(self, a: Any, b: Any, block: _Block) -> Any:
         """The join of two types. A size that is equal on both sides stays known."""
@@ -449,16 +449,8 @@ class FunctionBuilder:
     def matched_value(self, e: Match, block: _Block) -> Value:
         r = self.register()
         kinds: list[Any] = []
-
-        def leaf(branch: Any, side: _Block) -> None:
-            found = self.value(_as_call(branch) if _is_deep(side, branch) else branch, side)
-            side.body.append(["move", r, self.operand(found, side)])
-            kinds.append(found.kind)
-
-        self.matched(e, block, leaf)
-        made = kinds[0]
-        for kind in kinds[1:]:
-            made = self.common(made, kind, block)
+        self.matched(e, block, lambda branch, side: kinds.append(self.moved(branch, side, r)))
+        made = functools.reduce(lambda a, b: self.common(a, b, block), kinds)
         return self.opened(made if len(kinds) > 1 else _without_sizes(e.checked_type), r, block)
 
     def bind_pattern(self, pattern: Any, value: Value, block: _Block) -> None:
@@ -596,7 +588,7 @@ class FunctionBuilder:
     def kernel(self, e: Call, block: _Block) -> Value:
         args = [self.value(a, block) for a in e.args]
         if self.updates_argument(e):
-            return self.updated(args[0], args[1], block)
+            return self.updated(args, block)
         kinds = [replaced(a.kind, block.equal) if block.equal else a.kind for a in args]
         leaves = [x for a in args for x in self.leaves(a, block)]
         place = leaves, [t for k in kinds for t in tensor_fields(k)]
@@ -666,12 +658,14 @@ class FunctionBuilder:
     def uses(self) -> dict[Any, int]:
         return use_counts(self.fn.body)
 
-    def updated(self, cache: Value, rows: Value, block: _Block) -> Value:
-        """A tensor of the caller's, into which rows are written."""
+    def updated(self, args: list[Value], block: _Block) -> Value:
+        """A tensor of the caller's, into which rows are written: the last ones, or those at some positions."""
+        cache, rows, *positions = args
         for a, b in zip(cache.kind.shape[1:], rows.kind.shape[1:], strict=True):
             self.check(Check(a, b), "the rows of a KV cache", block)
         r = self.register()
-        block.body.append(["update", r, self.operand(cache, block), self.operand(rows, block)])
+        operands = [self.operand(v, block) for v in args]
+        block.body.append(["put" if positions else "update", r, *operands])
         return Value(cache.kind, r)
 
     def run(

@@ -52,6 +52,7 @@ _FIELDS = {
     "shapes": "Ss - - xs",
     "view": "R x ds",
     "update": "R x x",
+    "put": "R x x x",
     "tuple": "R xs",
     "get": "R x -",
     "move": "R x",

@@ -34,10 +34,4 @@ def takes(call: Any) -> bool:
     )
 
 
-def _generate(fn: Any) -> Any:
-    from .ccompiler_codegen import generate
-
-    return generate(fn)
-
-
-register_engine("ccompiler", _generate, list(EXPRESSIONS), takes, "")
+register_engine("ccompiler", f"{__name__}_codegen", list(EXPRESSIONS), takes, "")

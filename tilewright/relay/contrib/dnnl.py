@@ -126,15 +126,9 @@ def partition_for_dnnl(
     return partition_for("dnnl", mod, params, (*PRODUCTS, "nn.batch_matmul") if prune_subgraphs else ())
 
 
-def _generate(fn: Any) -> Any:
-    from .dnnl_codegen import generate
-
-    return generate(fn)
-
-
 register_engine(
     "dnnl",
-    _generate,
+    f"{__name__}_codegen",
     [*PRODUCTS, *_OTHERS, *ELTWISE, *BINARY],
     takes,
     "" if find() else f"{INSTALL}, which has oneDNN",

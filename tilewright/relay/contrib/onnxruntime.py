@@ -67,15 +67,9 @@ def partition_for_onnxruntime(mod: IRModule, params: Mapping[str, Any] | None = 
     return partition_for("onnxruntime", mod, params)
 
 
-def _generate(fn: Any) -> Any:
-    from .onnxruntime_codegen import generate
-
-    return generate(fn)
-
-
 register_engine(
     "onnxruntime",
-    _generate,
+    f"{__name__}_codegen",
     OPERATORS,
     takes,
     "" if installed("onnxruntime") and installed("onnx") else "pip install onnx onnxruntime",

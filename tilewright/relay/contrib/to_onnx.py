@@ -77,23 +77,15 @@ def _need(e: Call, **wanted: str) -> None:
             )
 
 
-@_for("nn.conv2d_transpose")
-def _conv_transpose(g: _Graph, e: Call, x: list[str]) -> str:
-    _need(e, data_layout="NCHW", kernel_layout="IOHW")
-    a, kernel = e.attrs, e.args[1].checked_type.shape
-    return g.node(
-        "ConvTranspose", x, strides=list(a.strides), pads=list(a.padding), dilations=list(a.dilation), group=a.groups,
-        kernel_shape=list(kernel[2:]), output_padding=list(a.output_padding),
-    )  # fmt: skip
-
-
-@_for("nn.conv2d")
+@_for("nn.conv2d", "nn.conv2d_transpose")
 def _conv(g: _Graph, e: Call, x: list[str]) -> str:
-    _need(e, data_layout="NCHW", kernel_layout="OIHW")
+    back = e.op.name == "nn.conv2d_transpose"
+    _need(e, data_layout="NCHW", kernel_layout="IOHW" if back else "OIHW")
     a, kernel = e.attrs, e.args[1].checked_type.shape
+    more = {"output_padding": list(a.output_padding)} if back else {}
     return g.node(
-        "Conv", x, strides=list(a.strides), pads=list(a.padding), dilations=list(a.dilation), group=a.groups,
-        kernel_shape=list(kernel[2:]),
+        "ConvTranspose" if back else "Conv", x, strides=list(a.strides), pads=list(a.padding),
+        dilations=list(a.dilation), group=a.groups, kernel_shape=list(kernel[2:]), **more,
     )  # fmt: skip
 
 
@@ -112,9 +104,17 @@ def _pool(g: _Graph, e: Call, x: list[str]) -> str:
     return g.node("AveragePool", x, count_include_pad=int(a.count_include_pad), **about)
 
 
-@_for("nn.dense")
-def _dense(g: _Graph, e: Call, x: list[str]) -> str:
-    return g.node("MatMul", [x[0], g.node("Transpose", [x[1]], perm=[1, 0])])
+_CONVERT.update(
+    {
+        "cast": lambda g, e, x: g.node("Cast", x, to=_onnx_type(str(e.checked_type.dtype))),
+        "concatenate": lambda g, e, x: g.node("Concat", x, axis=e.attrs.axis),
+        "nn.dense": lambda g, e, x: g.node("MatMul", [x[0], g.node("Transpose", [x[1]], perm=[1, 0])]),
+        "nn.leaky_relu": lambda g, e, x: g.node("LeakyRelu", x, alpha=float(e.attrs.alpha)),
+        "nn.log_softmax": lambda g, e, x: g.node("LogSoftmax", x, axis=e.attrs.axis),
+        "nn.softmax": lambda g, e, x: g.node("Softmax", x, axis=e.attrs.axis),
+        "not_equal": lambda g, e, x: g.node("Not", [g.node("Equal", x)]),
+    }
+)
 
 
 @_for("nn.batch_matmul")
@@ -133,20 +133,10 @@ def _bias_add(g: _Graph, e: Call, x: list[str]) -> str:
     return g.node("Add", [x[0], g.node("Reshape", [x[1], g.constant(np.array(shape, np.int64))])])
 
 
-@_for("nn.leaky_relu")
-def _leaky(g: _Graph, e: Call, x: list[str]) -> str:
-    return g.node("LeakyRelu", x, alpha=float(e.attrs.alpha))
-
-
 @_for("clip")
 def _clip(g: _Graph, e: Call, x: list[str]) -> str:
     kind = str(e.checked_type.dtype)
     return g.node("Clip", [*x, *(g.constant(np.array(v, kind)) for v in (e.attrs.a_min, e.attrs.a_max))])
-
-
-@_for("nn.softmax", "nn.log_softmax")
-def _softmax(g: _Graph, e: Call, x: list[str]) -> str:
-    return g.node("Softmax" if e.op.name == "nn.softmax" else "LogSoftmax", x, axis=e.attrs.axis)
 
 
 @_for("reshape", "squeeze", "expand_dims", "nn.batch_flatten")
@@ -162,11 +152,6 @@ def _transpose(g: _Graph, e: Call, x: list[str]) -> str:
     return g.node("Transpose", x, perm=[a % rank for a in axes])
 
 
-@_for("concatenate")
-def _concat(g: _Graph, e: Call, x: list[str]) -> str:
-    return g.node("Concat", x, axis=e.attrs.axis)
-
-
 @_for("mean", "sum", "max", "min")
 def _reduce(g: _Graph, e: Call, x: list[str]) -> str:
     axes = None if e.attrs.axis is None else [int(a) for a in e.attrs.axis]
@@ -179,11 +164,6 @@ def _reduce(g: _Graph, e: Call, x: list[str]) -> str:
         return g.node("ReduceSum", [*x, *given], keepdims=keep)
     more = {} if axes is None else {"axes": axes}
     return g.node(f"Reduce{e.op.name.capitalize()}", x, keepdims=keep, **more)
-
-
-@_for("cast")
-def _cast(g: _Graph, e: Call, x: list[str]) -> str:
-    return g.node("Cast", x, to=_onnx_type(str(e.checked_type.dtype)))
 
 
 @_for("nn.batch_norm")
@@ -217,11 +197,6 @@ def _lrn(g: _Graph, e: Call, x: list[str]) -> str:
     if a.axis != 1:
         raise BuildError(f"onnx: nn.lrn has axis={a.axis}, and ONNX has the channels at axis 1")
     return g.node("LRN", x, alpha=float(a.alpha), beta=float(a.beta), bias=float(a.bias), size=int(a.size))
-
-
-@_for("not_equal")
-def _not_equal(g: _Graph, e: Call, x: list[str]) -> str:
-    return g.node("Not", [g.node("Equal", x)])
 
 
 @_for("zeros_like", "ones_like")

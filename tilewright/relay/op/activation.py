@@ -11,7 +11,7 @@ from .attributes import number
 from .computes import topi
 from .gradients import elementwise, nn
 from .registry import BROADCAST, ELEMWISE, Constructor, Tensor, operator
-from .shapes import axis_of, need_vectors, same_rel, vectors
+from .shapes import axis_of, axis_rel, need_vectors, same_rel, vectors
 from .traits import FOLLOW, FULL, Traits
 
 __all__ = ["dropout", "dropout_raw", "fast_softmax", "leaky_relu", "log_softmax", "prelu", "relu", "softmax"]
@@ -61,15 +61,10 @@ def prelu(data: Tensor, alpha: Tensor, axis: int = 1) -> Call:
     """x where it is positive, else alpha·x, with an alpha for each channel."""
 
 
-def _axis_rel(types: list[Any], attrs: Any) -> Type:
-    axis_of(attrs.axis, len(types[0].shape))
-    return types[0]
-
-
 def _softmax_like(name: str, **traits: Any) -> Callable[[Constructor], Constructor]:
     return operator(
         f"nn.{name}",
-        rel=_axis_rel,
+        rel=axis_rel,
         compute=f"nn.{name}",
         traits=Traits(layout="axis", precision=FULL, **traits),
     )

@@ -8,7 +8,7 @@ from ..expr import Call
 from ..ty import TensorType, Type
 from .computes import topi
 from .gradients import nn as grads
-from .registry import FUSABLE, INJECTIVE, Ints, Tensor, operator, refuse
+from .registry import FUSABLE, INJECTIVE, Ints, Place, Tensor, operator, refuse
 from .shapes import broadcast, differ, floordiv, is_known, mul, need_dtype, need_rank, sub
 from .traits import Traits
 
@@ -16,26 +16,39 @@ __all__ = ["cache_update", "rotary_embedding", "scaled_dot_product_attention"]
 
 
 def _cache_rel(types: list[Any], attrs: Any) -> Type:
-    cache, rows = types
+    cache, rows, *positions = types
     need_rank(rows, len(cache.shape), "rows")
     need_dtype(rows, cache.dtype, "rows")
     if not cache.shape or any(map(differ, cache.shape[1:], rows.shape[1:])):
         raise refuse(f"is {rows} and the rows of the cache are {cache}", "rows")
     if all(isinstance(k.shape[0], int) for k in types) and rows.shape[0] > cache.shape[0]:
         raise refuse(f"has {rows.shape[0]} rows and the cache {cache.shape[0]}", "rows")
+    if positions:
+        need_rank(positions[0], 1, "positions")
+        if str(positions[0].dtype) not in ("int32", "int64") or differ(positions[0].shape[0], rows.shape[0]):
+            raise refuse(
+                f"is {positions[0]}; it has an int32 or int64 for each of {rows.shape[0]} rows", "positions"
+            )
     return cache
 
 
 def _cache_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
-    cache, rows = ins
+    cache, rows, *positions = ins
+    if positions:
+        return [topi.scatter_nd(cache, topi.expand_dims(positions[0], 0), rows, "update")]
     old = sub(cache.shape[0], rows.shape[0])
     kept = topi.strided_slice(cache, [0], [old], [1], [0])
     return [topi.concatenate([kept, rows], 0)]
 
 
-@operator("nn.cache_update", rel=_cache_rel, compute=_cache_compute)
-def cache_update(cache: Tensor, rows: Tensor) -> Call:
-    """A KV cache whose last rows, along its first dimension, are replaced by new ones.
+@operator(
+    "nn.cache_update",
+    rel=_cache_rel,
+    compute=_cache_compute,
+    places=lambda types, attrs: [Place(2, "index", 0, (0,))] if len(types) > 2 else [],
+)
+def cache_update(cache: Tensor, rows: Tensor, positions: Tensor | None = None) -> Call:
+    """A KV cache whose last rows, along its first dimension, are replaced by new ones; or those at some positions.
 
     The virtual machine writes into the memory of the cache if that is an argument of the program with no other use:
     the caller's array then holds the new rows.

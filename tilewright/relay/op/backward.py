@@ -12,7 +12,7 @@ from .attributes import padding, window
 from .computes import topi
 from .gradients import windows as grads
 from .registry import FUSABLE, Constructor, Dtype, Ints, Tensor, alike, operator, refuse
-from .shapes import differ, floordiv
+from .shapes import differ, floordiv, unlike
 from .spatial import pool_rel, space
 from .traits import FOLLOW, SMALL, Traits
 
@@ -102,7 +102,7 @@ def _pool_rel(types: list[Any], attrs: Any) -> Type:
     out_grad, data = types
     wanted = pool_rel([data], attrs)
     assert isinstance(wanted, TensorType)
-    if len(wanted.shape) != len(out_grad.shape) or any(map(differ, wanted.shape, out_grad.shape)):
+    if unlike(wanted.shape, out_grad.shape):
         raise refuse(f"is {out_grad} and the windows make {wanted}", "out_grad")
     return TensorType(data.shape, out_grad.dtype)
 

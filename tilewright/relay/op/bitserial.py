@@ -7,7 +7,6 @@ from typing import Any
 from ...ir.dtype import DataType
 from ..expr import Call
 from ..ty import TensorType, Type
-from .computes import topi
 from .registry import Dtype, Pair, Sides, Tensor, operator, refuse
 from .shapes import add, floordiv, need_one_of, need_rank, sub
 
@@ -31,13 +30,7 @@ def _bitpack_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType(shape, attrs.pack_type)
 
 
-@operator(
-    "nn.bitpack",
-    rel=_bitpack_rel,
-    compute=lambda attrs, ins, out: [
-        topi.nn.bitpack(ins[0], attrs.bits, attrs.pack_axis, attrs.bit_axis, str(attrs.pack_type), attrs.name)
-    ],
-)
+@operator("nn.bitpack", rel=_bitpack_rel, compute="nn.bitpack")
 def bitpack(
     data: Tensor,
     bits: int = 1,
@@ -66,25 +59,7 @@ def _conv2d_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType((data.shape[0], *shape), attrs.out_dtype)
 
 
-def _conv2d_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
-    data, weight = ins
-    work = topi.nn.bitserial_conv2d_nchw if attrs.data_layout == "NCHW" else topi.nn.bitserial_conv2d_nhwc
-    return [
-        work(
-            data,
-            weight,
-            attrs.strides,
-            attrs.padding,
-            attrs.activation_bits,
-            attrs.weight_bits,
-            str(attrs.pack_dtype),
-            str(out.dtype),
-            attrs.unipolar,
-        )
-    ]
-
-
-@operator("nn.bitserial_conv2d", rel=_conv2d_rel, compute=_conv2d_compute)
+@operator("nn.bitserial_conv2d", rel=_conv2d_rel, compute="nn.bitserial_conv2d_{data_layout}")
 def bitserial_conv2d(
     data: Tensor,
     weight: Tensor,
@@ -110,14 +85,7 @@ def _dense_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType((data.shape[0], rows), attrs.out_dtype)
 
 
-def _dense_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
-    data, weight = ins
-    bits = (attrs.data_bits, attrs.weight_bits)
-    words = (str(attrs.pack_dtype), str(out.dtype))
-    return [topi.nn.bitserial_dense(data, weight, bits[0], bits[1], words[0], words[1], attrs.unipolar)]
-
-
-@operator("nn.bitserial_dense", rel=_dense_rel, compute=_dense_compute)
+@operator("nn.bitserial_dense", rel=_dense_rel, compute="nn.bitserial_dense")
 def bitserial_dense(
     data: Tensor,
     weight: Tensor,

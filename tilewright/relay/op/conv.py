@@ -9,10 +9,9 @@ from ..expr import Call
 from ..ty import TensorType, Type
 from . import layouts
 from .attributes import Attr, flag, integer, padding, text, window
-from .computes import in_layout, topi
 from .gradients import windows as grads
 from .registry import FUSABLE, Constructor, Dtype, Ints, Pair, Sides, Tensor, alike, operator, refuse
-from .shapes import add, ceildiv, differ, is_known, mul, need_dtype, need_rank, same_size, sub
+from .shapes import add, ceildiv, differ, is_known, mul, need_dtype, need_rank, same_size, sub, unlike
 from .spatial import conv_rel, conv_weights, transposed_rel, transposed_weights, windows
 from .traits import SMALL, Traits
 
@@ -39,24 +38,11 @@ def _windows(rank: int) -> dict[str, Attr]:
 
 
 def _conv(rank: int) -> Callable[[Constructor], Constructor]:
-    def compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
-        if rank == 2:
-            made = topi.nn.conv2d(
-                ins[0], ins[1], attrs.strides, attrs.padding, attrs.dilation,
-                attrs.data_layout, attrs.kernel_layout, out.dtype, attrs.groups,
-            )  # fmt: skip
-        else:
-            made = topi.nn.conv(
-                ins[0], ins[1], attrs.strides, attrs.padding, attrs.dilation, attrs.groups,
-                attrs.data_layout, attrs.kernel_layout, out.dtype,
-            )  # fmt: skip
-        return in_layout(made, attrs.data_layout, attrs.out_layout)
-
     return operator(
         f"nn.conv{rank}d",
         attrs=_windows(rank),
         rel=conv_rel,
-        compute=compute,
+        compute="nn.conv2d" if rank == 2 else "nn.conv",
         pattern=FUSABLE,
         traits=Traits(
             product=True,
@@ -90,20 +76,12 @@ conv1d = _conv(1)(alike(conv2d, "conv1d", "A one-dimensional convolution.", 1))
 conv3d = _conv(3)(alike(conv2d, "conv3d", "A three-dimensional convolution.", 3))
 
 
-def _transposed_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
-    made = topi.nn.conv_transpose(
-        ins[0], ins[1], attrs.strides, attrs.padding, attrs.dilation, attrs.groups,
-        attrs.output_padding, attrs.data_layout, attrs.kernel_layout, out.dtype,
-    )  # fmt: skip
-    return in_layout(made, attrs.data_layout, attrs.out_layout)
-
-
 def _transposed(rank: int) -> Callable[[Constructor], Constructor]:
     return operator(
         f"nn.conv{rank}d_transpose",
         attrs={**_windows(rank), "output_padding": window(rank)},
         rel=transposed_rel,
-        compute=_transposed_compute,
+        compute="nn.conv_transpose",
         pattern=FUSABLE,
         traits=Traits(
             product=True,
@@ -229,7 +207,7 @@ def _deformable_rel(types: list[Any], attrs: Any) -> Type:
         layouts.sizes(attrs.data_layout, offset.shape, "offset"),
         layouts.sizes(attrs.kernel_layout, weight.shape),
     )
-    named = layouts.sizes(attrs.data_layout, out.shape)
+    named = layouts.sizes(attrs.out_layout or attrs.data_layout, out.shape)
     if any(differ(o[letter], named[letter]) for letter in "NHW"):
         raise refuse(f"is {offset} and the result is {out}", "offset")
     wanted = mul(mul(w["H"], w["W"]), 2 * attrs.deformable_groups)
@@ -241,16 +219,12 @@ def _deformable_rel(types: list[Any], attrs: Any) -> Type:
     return out
 
 
-def _deformable_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
-    work = topi.nn.deformable_conv2d_nchw if attrs.data_layout == "NCHW" else topi.nn.deformable_conv2d_nhwc
-    made = work(
-        ins[0], ins[1], ins[2], attrs.strides, attrs.padding, attrs.dilation,
-        attrs.deformable_groups, attrs.groups, out.dtype,
-    )  # fmt: skip
-    return in_layout(made, attrs.data_layout, attrs.out_layout)
-
-
-@operator("nn.deformable_conv2d", rel=_deformable_rel, compute=_deformable_compute, pattern=FUSABLE)
+@operator(
+    "nn.deformable_conv2d",
+    rel=_deformable_rel,
+    compute="nn.deformable_conv2d_{data_layout}",
+    pattern=FUSABLE,
+)
 def deformable_conv2d(
     data: Tensor,
     offset: Tensor,
@@ -311,18 +285,10 @@ def _winograd_rel(types: list[Any], attrs: Any) -> Type:
     )
 
 
-def _winograd_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
-    made = topi.nn.conv2d_winograd_without_weight_transform(
-        ins[0], ins[1], attrs.strides, attrs.padding, attrs.dilation,
-        attrs.data_layout, out.dtype, attrs.tile_size,
-    )  # fmt: skip
-    return in_layout(made, attrs.data_layout, attrs.out_layout)
-
-
 @operator(
     "nn.contrib_conv2d_winograd_without_weight_transform",
     rel=_winograd_rel,
-    compute=_winograd_compute,
+    compute="nn.conv2d_winograd_without_weight_transform",
     pattern=FUSABLE,
 )
 def contrib_conv2d_winograd_without_weight_transform(
@@ -351,7 +317,7 @@ def _correlation_rel(types: list[Any], attrs: Any) -> Type:
     need_rank(first, 4, "data1")
     need_rank(second, 4, "data2")
     need_dtype(second, first.dtype, "data2")
-    if any(differ(a, b) for a, b in zip(first.shape, second.shape, strict=True)):
+    if unlike(first.shape, second.shape):
         raise refuse(f"is {second} and data1 is {first}", "data2")
     if attrs.kernel_size < 1 or attrs.kernel_size % 2 == 0:
         raise refuse(f"is {attrs.kernel_size} and must be odd", "kernel_size")

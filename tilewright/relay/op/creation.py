@@ -26,7 +26,7 @@ from .registry import (
     operator,
     refuse,
 )
-from .shapes import need_one_of, same_rel
+from .shapes import need_fields, need_one_of, same_rel
 from .traits import FOLLOW, FULL, Traits
 
 __all__ = [
@@ -137,9 +137,7 @@ def arange(start: Value, stop: Value = None, step: Value = 1, dtype: Dtype = "fl
 
 
 def _meshgrid_rel(types: list[Any], attrs: Any) -> Type:
-    fields = types[0].fields
-    if not fields:
-        raise refuse("is empty", "data")
+    fields = need_fields(types[0])
     need_one_of(attrs.indexing, ("ij", "xy"), "indexing")
     sizes = []
     for i, kind in enumerate(fields):

@@ -125,7 +125,7 @@ def _times(size: Any, scale: float) -> Any:
     return round(size * scale) if is_known(size) else AnySize()
 
 
-def _upsampling(name: str, axes: str, compute: Any, dynamic: Any) -> Callable[[Constructor], Constructor]:
+def _upsampling(name: str, axes: str, dynamic: Any) -> Callable[[Constructor], Constructor]:
     def rel(types: list[Any], attrs: Any) -> Type:
         named = layouts.sizes(attrs.layout, types[0].shape)
         for letter in axes:
@@ -137,23 +137,14 @@ def _upsampling(name: str, axes: str, compute: Any, dynamic: Any) -> Callable[[C
     return operator(
         name,
         rel=rel,
-        compute=compute,
+        compute=name,
         pattern=INJECTIVE,
         traits=Traits(rearranges=True, layout="attribute" if axes == "HW" else "", gradient=grads.resize),
         dynamic=dynamic,
     )
 
 
-@_upsampling(
-    "nn.upsampling",
-    "HW",
-    lambda attrs, ins, out: [
-        topi.nn.upsampling(
-            ins[0], attrs.scale_h, attrs.scale_w, attrs.layout, attrs.method, attrs.align_corners
-        )
-    ],
-    dyn.upsampling,
-)
+@_upsampling("nn.upsampling", "HW", dyn.upsampling)
 def upsampling(
     data: Tensor,
     scale_h: float = 1,
@@ -165,17 +156,7 @@ def upsampling(
     """An image made larger by factors: nearest_neighbor, bilinear or bicubic."""
 
 
-@_upsampling(
-    "nn.upsampling3d",
-    "DHW",
-    lambda attrs, ins, out: [
-        topi.nn.upsampling3d(
-            ins[0], attrs.scale_d, attrs.scale_h, attrs.scale_w,
-            attrs.layout, attrs.method, attrs.coordinate_transformation_mode,
-        )
-    ],
-    dyn.upsampling3d,
-)  # fmt: skip
+@_upsampling("nn.upsampling3d", "DHW", dyn.upsampling3d)
 def upsampling3d(
     data: Tensor,
     scale_d: float = 1,
@@ -242,12 +223,7 @@ def _dilation_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType(layouts.shape_in(attrs.data_layout, named), attrs.out_dtype or data.dtype)
 
 
-def _dilation_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
-    work = topi.image.dilation2d_nchw if attrs.data_layout == "NCHW" else topi.image.dilation2d_nhwc
-    return [work(ins[0], ins[1], attrs.strides, attrs.padding, attrs.dilations, out.dtype)]
-
-
-@operator("image.dilation2d", rel=_dilation_rel, compute=_dilation_compute, pattern=FUSABLE)
+@operator("image.dilation2d", rel=_dilation_rel, compute="image.dilation2d_{data_layout}", pattern=FUSABLE)
 def dilation2d(
     data: Tensor,
     weight: Tensor,

@@ -29,6 +29,7 @@ from .shapes import (
     need_rank,
     need_scalar,
     product,
+    unlike,
 )
 from .spatial import windows
 from .traits import FULL, Traits
@@ -314,8 +315,7 @@ _REDUCTIONS = ("update", "add", "mul", "min", "max", "mean")
 
 
 def _need_shape(kind: TensorType, wanted: Any, argument: str, why: str) -> None:
-    wrong = len(kind.shape) != len(wanted)
-    if wrong or any(differ(a, b) for a, b in zip(kind.shape, wanted, strict=True)):
+    if unlike(kind.shape, wanted):
         raise refuse(f"is {kind} and must be {TensorType(wanted, kind.dtype)}: {why}", argument)
 
 

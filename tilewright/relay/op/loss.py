@@ -9,7 +9,7 @@ from ..ty import TensorType, Type
 from .attributes import text
 from .gradients import nn as grads
 from .registry import Place, Tensor, operator, refuse
-from .shapes import differ, need_dtype, need_one_of, need_rank, need_vectors
+from .shapes import need_dtype, need_one_of, need_rank, need_vectors, unlike
 from .traits import Traits
 
 __all__ = ["cross_entropy", "cross_entropy_with_logits", "nll_loss"]
@@ -20,7 +20,7 @@ def _entropy_rel(types: list[Any], attrs: Any) -> Type:
     need_rank(predictions, 2, "predictions")
     need_rank(targets, 2, "targets")
     need_dtype(targets, predictions.dtype, "targets")
-    if any(differ(a, b) for a, b in zip(predictions.shape, targets.shape, strict=True)):
+    if unlike(predictions.shape, targets.shape):
         raise refuse(f"are {targets} and predictions are {predictions}", "targets")
     return TensorType((), predictions.dtype)
 
@@ -51,8 +51,7 @@ def _nll_rel(types: list[Any], attrs: Any) -> Type:
         raise refuse(f"must have classes and are {predictions}", "predictions")
     at = 0 if len(predictions.shape) == 1 else 1
     places = (*predictions.shape[:at], *predictions.shape[at + 1 :])
-    wrong = len(places) != len(targets.shape)
-    if wrong or any(differ(a, b) for a, b in zip(places, targets.shape, strict=True)):
+    if unlike(places, targets.shape):
         raise refuse(f"are {targets} and predictions are {predictions}", "targets")
     if not targets.dtype.is_integral:
         raise refuse(f"are {targets.dtype} and must be integers", "targets")

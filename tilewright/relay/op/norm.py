@@ -10,7 +10,7 @@ from ..ty import TupleType, Type
 from .computes import topi
 from .gradients import nn as grads
 from .registry import Ints, Tensor, operator, refuse
-from .shapes import axes_of, axis_of, differ, need_rank, need_vectors, vectors, whole_part
+from .shapes import axes_of, axes_rel, axis_of, differ, need_rank, need_vectors, vectors, whole_part
 from .traits import FOLLOW, FULL, Traits
 
 __all__ = ["batch_norm", "group_norm", "instance_norm", "l2_normalize", "layer_norm", "lrn", "rms_norm"]
@@ -27,9 +27,7 @@ def _batch_norm_rel(types: list[Any], attrs: Any) -> Type:
     "nn.batch_norm",
     traits=Traits(precision=FOLLOW, weights=vectors(4), gradient=grads.batch_norm),
     rel=_batch_norm_rel,
-    compute=lambda attrs, ins, out: topi.nn.batch_norm(
-        ins[0], ins[1], ins[2], ins[3], ins[4], attrs.axis, attrs.epsilon, attrs.center, attrs.scale, False
-    ),
+    compute="nn.batch_norm",
     results=3,
 )
 def batch_norm(
@@ -57,13 +55,7 @@ def _layer_norm_rel(types: list[Any], attrs: Any) -> Type:
     traits=Traits(layout="axis", precision=FULL, weights=vectors(2), gradient=grads.layer_norm),
     rel=_layer_norm_rel,
     compute=lambda attrs, ins, out: [
-        topi.nn.layer_norm(
-            ins[0],
-            ins[1] if attrs.scale else None,
-            ins[2] if attrs.center else None,
-            [axis_of(attrs.axis, ins[0].ndim)],
-            attrs.epsilon,
-        )
+        topi.nn.layer_norm(ins[0], *_scales(attrs, ins), [axis_of(attrs.axis, ins[0].ndim)], attrs.epsilon)
     ],
 )
 def layer_norm(
@@ -176,15 +168,10 @@ def rms_norm(data: Tensor, weight: Tensor, axis: Ints = (-1,), epsilon: float = 
     """x / sqrt(mean(x²) + epsilon) · weight."""
 
 
-def _axes_rel(types: list[Any], attrs: Any) -> Type:
-    axes_of(attrs.axis, len(types[0].shape))
-    return types[0]
-
-
 @operator(
     "nn.l2_normalize",
     traits=Traits(precision=FULL, gradient=grads.l2_normalize),
-    rel=_axes_rel,
+    rel=axes_rel,
     compute="nn.l2_normalize",
 )
 def l2_normalize(data: Tensor, eps: float, axis: Ints = None) -> Call:

@@ -7,6 +7,7 @@ key, x = relay.TupleWrapper(relay.random.uniform(key, (2, 3)), 2)
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from ..expr import Call, Constant, Expr, const
 from ..ty import TensorType, TupleType, Type
 from .computes import topi
-from .registry import Dtype, Sizes, Tensor, given, operator, refuse
+from .registry import Constructor, Dtype, Sizes, Tensor, given, operator, refuse
 from .shapes import need_dtype, need_rank, need_scalar
 
 __all__ = ["multinomial", "normal", "threefry_generate", "threefry_key", "threefry_split", "uniform"]
@@ -32,13 +33,9 @@ def _need_key(key: TensorType) -> TensorType:
     return key
 
 
-def _generate_rel(types: list[Any], attrs: Any) -> Type:
-    return TupleType((_need_key(types[0]), TensorType(attrs.shape, "uint64")))
-
-
 @operator(
     "random.threefry_generate",
-    rel=_generate_rel,
+    rel=lambda types, attrs: TupleType((_need_key(types[0]), TensorType(attrs.shape, "uint64"))),
     compute=lambda attrs, ins, out: topi.random.threefry_generate(ins[0], attrs.shape),
 )
 def threefry_generate(key: Tensor, shape: Sizes) -> Call:
@@ -48,7 +45,7 @@ def threefry_generate(key: Tensor, shape: Sizes) -> Call:
 @operator(
     "random.threefry_split",
     rel=lambda types, attrs: TupleType((_need_key(types[0]),) * 2),
-    compute=lambda attrs, ins, out: topi.random.threefry_split(ins[0]),
+    compute="random.threefry_split",
 )
 def threefry_split(key: Tensor) -> Call:
     """Two generators of one, which is not to be used again."""
@@ -64,26 +61,21 @@ def _drawn_rel(types: list[Any], attrs: Any) -> Type:
     return TupleType((_need_key(key), TensorType(attrs.shape, attrs.dtype)))
 
 
-def _drawn(name: str) -> Any:
-    """The compute of a distribution with two parameters."""
-
-    def compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
-        key, first, second = ins
-        return list(getattr(topi.random, name)(key, first, second, attrs.shape, str(attrs.dtype)))
-
-    return compute
+def _drawn(name: str, *parameters: str) -> Callable[[Constructor], Constructor]:
+    """A distribution with two parameters."""
+    return operator(
+        f"random.{name}",
+        rel=_drawn_rel,
+        compute=lambda attrs, ins, out: list(getattr(topi.random, name)(*ins, attrs.shape, str(attrs.dtype))),
+        inputs=("key", *parameters),
+    )
 
 
 def _scalar(value: Any, dtype: Any) -> Any:
     return value if isinstance(value, Expr) else const(value, str(dtype))
 
 
-@operator(
-    "random.uniform",
-    rel=_drawn_rel,
-    compute=_drawn("uniform"),
-    inputs=("key", "low", "high"),
-)
+@_drawn("uniform", "low", "high")
 def uniform(
     key: Tensor, shape: Sizes, dtype: Dtype = "float32", low: Tensor = 0.0, high: Tensor = 1.0
 ) -> Call:
@@ -91,12 +83,7 @@ def uniform(
     return given(low=_scalar(low, dtype), high=_scalar(high, dtype))
 
 
-@operator(
-    "random.normal",
-    rel=_drawn_rel,
-    compute=_drawn("normal"),
-    inputs=("key", "mean", "scale"),
-)
+@_drawn("normal", "mean", "scale")
 def normal(
     key: Tensor, shape: Sizes, dtype: Dtype = "float32", mean: Tensor = 0.0, scale: Tensor = 1.0
 ) -> Call:
@@ -115,7 +102,7 @@ def _multinomial_rel(types: list[Any], attrs: Any) -> Type:
 @operator(
     "random.multinomial",
     rel=_multinomial_rel,
-    compute=lambda attrs, ins, out: list(topi.random.multinomial(ins[0], ins[1], attrs.num_samples)),
+    compute="random.multinomial",
 )
 def multinomial(key: Tensor, probs: Tensor, num_samples: int) -> Call:
     """The generator after, and indices of the last axis, each as likely as its share of `probs`."""

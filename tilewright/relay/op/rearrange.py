@@ -18,16 +18,19 @@ from .registry import BROADCAST, INJECTIVE, Ints, Tensor, Tensors, Value, operat
 from .shapes import (
     add,
     axes_of,
+    axes_rel,
     axis_of,
     differ,
     floordiv,
     is_known,
     mul,
     need_dtype,
+    need_fields,
     product,
     same_size,
     sub,
     unify,
+    unlike,
     whole_part,
 )
 from .traits import Traits
@@ -132,10 +135,6 @@ def _with_rest(shape: Sequence[Any], out: list[Any], rest: int | None) -> tuple[
     return tuple(out)
 
 
-def _reshape_rel(types: list[Any], attrs: Any) -> Type:
-    return TensorType(reshaped(types[0].shape, attrs.newshape, attrs.allowzero), types[0].dtype)
-
-
 def _sizes(t: Any) -> tuple[Any, ...]:
     """The sizes of a te.Tensor as a relation has them."""
     return TensorType(t.shape, t.dtype).shape
@@ -144,7 +143,9 @@ def _sizes(t: Any) -> tuple[Any, ...]:
 @operator(
     "reshape",
     traits=Traits(view=True, rearranges=True, quantised="same", gradient=reshaped_back),
-    rel=_reshape_rel,
+    rel=lambda types, attrs: TensorType(
+        reshaped(types[0].shape, attrs.newshape, attrs.allowzero), types[0].dtype
+    ),
     compute=lambda attrs, ins, out: [
         topi.reshape(ins[0], reshaped(_sizes(ins[0]), attrs.newshape, attrs.allowzero))
     ],
@@ -310,9 +311,7 @@ def expand_dims(data: Tensor, axis: int, num_newaxis: int = 1) -> Call:
 
 # ---------------------------------------------------------------------------- joining and parting
 def _concatenate_rel(types: list[Any], attrs: Any) -> Type:
-    fields = types[0].fields
-    if not fields:
-        raise refuse("is empty", "data")
+    fields = need_fields(types[0])
     first = fields[0]
     at = axis_of(attrs.axis, len(first.shape))
     shape = list(first.shape)
@@ -343,14 +342,11 @@ def concatenate(data: Tensors, axis: int) -> Call:
 
 
 def _stack_rel(types: list[Any], attrs: Any) -> Type:
-    fields = types[0].fields
-    if not fields:
-        raise refuse("is empty", "data")
+    fields = need_fields(types[0])
     first = fields[0]
     for i, f in enumerate(fields):
         need_dtype(f, first.dtype, f"data[{i}]")
-        same = len(f.shape) == len(first.shape)
-        if not same or any(differ(a, b) for a, b in zip(f.shape, first.shape, strict=True)):
+        if unlike(f.shape, first.shape):
             raise refuse(f"is {f} and data[0] is {first}", f"data[{i}]")
     at = axis_of(attrs.axis, len(first.shape) + 1)
     return TensorType([*first.shape[:at], len(fields), *first.shape[at:]], first.dtype)
@@ -432,15 +428,10 @@ def fifo_buffer(data: Tensor, buffer: Tensor, axis: int) -> Call:
 
 
 # ---------------------------------------------------------------------------- order
-def _reverse_rel(types: list[Any], attrs: Any) -> Type:
-    axes_of(attrs.axis, len(types[0].shape))
-    return types[0]
-
-
 @operator(
     "reverse",
     traits=Traits(quantised="same", gradient=grads.reverse),
-    rel=_reverse_rel,
+    rel=axes_rel,
     compute="flip",
     pattern=INJECTIVE,
 )

@@ -6,7 +6,6 @@ from typing import Any
 
 from ..expr import Call, TupleWrapper
 from ..ty import TensorType, TupleType, Type
-from .computes import topi
 from .gradients import nn as grads
 from .registry import Tensor, operator, refuse
 from .shapes import differ, need_dtype, need_rank
@@ -46,13 +45,7 @@ def _lstm_rel(types: list[Any], attrs: Any) -> Type:
     return TupleType((made, made))
 
 
-def _lstm_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
-    x, wi, wh, bi, bh, h, c = ins
-    made = topi.nn.lstm(x, wi, wh, bi, bh, h, c, reverse=attrs.reverse, weight_layout=attrs.weight_layout)
-    return list(made)
-
-
-@operator("nn.lstm", traits=Traits(gradient=grads.lstm), rel=_lstm_rel, compute=_lstm_compute, results=2)
+@operator("nn.lstm", traits=Traits(gradient=grads.lstm), rel=_lstm_rel, compute="nn.lstm", results=2)
 def lstm(
     data: Tensor,
     weight_in: Tensor,
@@ -67,21 +60,11 @@ def lstm(
     """Long short-term memory over [steps, batch, inputs]: the hidden and the cell states after each step."""
 
 
-def _gru_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
-    x, wi, wh, bi, bh, h = ins
-    before, layout = attrs.linear_before_reset, attrs.weight_layout
-    return [
-        topi.nn.gru(
-            x, wi, wh, bi, bh, h, reverse=attrs.reverse, linear_before_reset=before, weight_layout=layout
-        )
-    ]
-
-
 @operator(
     "nn.gru",
     traits=Traits(gradient=grads.gru),
     rel=lambda types, attrs: _states(types, 3),
-    compute=_gru_compute,
+    compute="nn.gru",
 )
 def gru(
     data: Tensor,

@@ -55,10 +55,6 @@ def _rel(types: list[Any], attrs: Any) -> Type:
     return TensorType(_reduced(types[0], attrs), types[0].dtype)
 
 
-def _position_rel(types: list[Any], attrs: Any) -> Type:
-    return TensorType(_reduced(types[0], attrs), DataType("int32"))
-
-
 def _reduction(name: str, doc: str, **traits: Any) -> Callable[..., Call]:
     """A reduction over some dimensions."""
 
@@ -108,7 +104,7 @@ def _place(name: str, which: str) -> Callable[..., Call]:
 
     return operator(
         name,
-        rel=_position_rel,
+        rel=lambda types, attrs: TensorType(_reduced(types[0], attrs), DataType("int32")),
         compute=lambda attrs, ins, out: [
             getattr(topi, name)(
                 ins[0], reduced_axes(attrs, ins[0].ndim), attrs.keepdims, attrs.select_last_index

@@ -59,7 +59,7 @@ from .attributes import (
     text,
     window,
 )
-from .computes import topi
+from .computes import in_layout, topi
 from .traits import NONE, Traits
 
 
@@ -377,7 +377,9 @@ def register(
     Without a relation it is an empty operator that takes any attributes, to be completed step by step with
     `get(op_name).set_num_inputs`, `add_argument`, `add_type_rel`, `register_compute`, …
 
-    `compute` is a function, or the name of one in topi that takes the inputs and then attributes by their names.
+    `compute` is a function, or the name of one in topi that takes the inputs and then attributes by their names
+    (`stride` is the attribute `strides`); "vision.roi_pool_{layout}" is one for each value of an attribute, in lower
+    case. If it takes no `out_layout` and the operator does, its result is brought from the layout of the data to that.
     `places(types, attrs)` returns its operands that are indices or divisors, with their legal values.
     """
     name = op_name
@@ -401,12 +403,16 @@ def _from_topi(name: str) -> Compute:
     """The compute of an operator that topi has too: its parameters are the inputs, attributes, and `out_dtype`."""
 
     def compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
-        work: Any = reduce(getattr, name.split("."), topi)
-        rest = _parameters(work)[len(ins) :]
-        options = {
-            n: out.dtype if n == "out_dtype" else attrs[n] for n in rest if n == "out_dtype" or n in attrs
-        }
+        chosen = name.format_map({n: str(v).lower() for n, v in attrs.items()}) if "{" in name else name
+        work: Any = reduce(getattr, chosen.split("."), topi)
+        options: dict[str, Any] = {}
+        for n in _parameters(work)[len(ins) :]:
+            own = "strides" if n == "stride" else n
+            if n == "out_dtype" or own in attrs:
+                options[n] = out.dtype if n == "out_dtype" else attrs[own]
         made = work(*ins, **options)
+        if "out_layout" in attrs and "out_layout" not in options:
+            return in_layout(made, attrs["data_layout"], attrs["out_layout"])
         return list(made) if isinstance(made, (tuple, list)) else [made]
 
     return compute

@@ -6,35 +6,23 @@ from typing import Any, Final
 
 from ...ir.dtype import DataType
 from ...ir.errors import near_matches
-from ..ty import TensorType, Type
+from ..ty import TensorType
 from .registry import Relation
 from .shapes import broadcast, need_dtype
 
 _BOOL: Final = DataType("bool")
 
 
-def _identity(types: list[Any], attrs: Any) -> Type:
-    return types[0]  # type: ignore[no-any-return]
-
-
-def _identity_compare(types: list[Any], attrs: Any) -> Type:
-    return TensorType(types[0].shape, _BOOL)
-
-
-def _broadcast(types: list[Any], attrs: Any) -> Type:
+def _broadcast(types: list[Any], attrs: Any) -> TensorType:
     need_dtype(types[1], types[0].dtype, "the second argument")
     return TensorType(broadcast(types[0].shape, types[1].shape), types[0].dtype)
 
 
-def _broadcast_compare(types: list[Any], attrs: Any) -> Type:
-    return TensorType(_broadcast(types, attrs).shape, _BOOL)  # type: ignore[attr-defined]
-
-
 _RELATIONS: Final[dict[str, Relation]] = {
     "Broadcast": _broadcast,
-    "BroadcastComp": _broadcast_compare,
-    "Identity": _identity,
-    "IdentityComp": _identity_compare,
+    "BroadcastComp": lambda types, attrs: TensorType(_broadcast(types, attrs).shape, _BOOL),
+    "Identity": lambda types, attrs: types[0],
+    "IdentityComp": lambda types, attrs: TensorType(types[0].shape, _BOOL),
 }
 
 

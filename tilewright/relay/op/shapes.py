@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from ...ir import ops
 from ...ir.dtype import DataType
 from ...ir.expr import IntImm, PrimExpr, convert
-from ..ty import Any, TensorType
+from ..ty import Any, TensorType, TupleType
 from .computes import arith
 from .registry import refuse
 
@@ -154,6 +154,11 @@ def stretches(a: Anything, b: Anything) -> bool:
     return True
 
 
+def unlike(a: Sequence[Anything], b: Sequence[Anything]) -> bool:
+    """Whether two shapes are known to differ; as `differ`, it notes what must hold otherwise."""
+    return len(a) != len(b) or any(map(differ, a, b))
+
+
 def unify(a: Anything, b: Anything) -> Anything:
     """The more precise of two sizes that must be equal."""
     return b if isinstance(a, Any) or (is_known(b) and not is_known(a)) else a
@@ -240,6 +245,13 @@ def need_one_of(value: str, known: Sequence[str], argument: str) -> None:
         raise refuse(f"is {value!r} and may be {', '.join(others)} or {last}", argument)
 
 
+def need_fields(kind: TupleType) -> Sequence[Anything]:
+    """The tensors of a tuple, which must have one at least."""
+    if not kind.fields:
+        raise refuse("is empty", "data")
+    return kind.fields
+
+
 def need_scalar(kind: TensorType, argument: str) -> None:
     """Refuse a tensor of several elements."""
     if any(differ(d, 1) for d in kind.shape):
@@ -275,4 +287,16 @@ def whole_part(size: Anything, by: int, argument: str, what: str) -> Anything:
 
 def same_rel(types: list[Anything], attrs: Anything) -> TensorType:
     """The relation of operators whose result has the type of their first input."""
+    return types[0]
+
+
+def axis_rel(types: list[Anything], attrs: Anything) -> TensorType:
+    """`same_rel` of operators that work along an axis."""
+    axis_of(attrs.axis, len(types[0].shape))
+    return types[0]
+
+
+def axes_rel(types: list[Anything], attrs: Anything) -> TensorType:
+    """`same_rel` of operators that work along several axes."""
+    axes_of(attrs.axis, len(types[0].shape))
     return types[0]

@@ -10,7 +10,7 @@ from .computes import topi
 from .creation import ones
 from .pad import pad
 from .registry import Tensor, given, operator, refuse
-from .shapes import add, differ, floordiv, need_dtype, need_rank, sub
+from .shapes import add, differ, floordiv, need_dtype, need_rank, sub, unlike
 
 __all__ = ["dft", "stft"]
 
@@ -18,17 +18,12 @@ __all__ = ["dft", "stft"]
 def _dft_rel(types: list[Any], attrs: Any) -> Type:
     re, im = types
     need_dtype(im, re.dtype, "im_data")
-    if not re.shape or len(re.shape) != len(im.shape) or any(map(differ, re.shape, im.shape)):
+    if not re.shape or unlike(re.shape, im.shape):
         raise refuse(f"is {im} and re_data is {re}: they must be alike", "im_data")
     return TupleType((re, re))
 
 
-@operator(
-    "dft",
-    rel=_dft_rel,
-    compute=lambda attrs, ins, out: topi.dft(ins[0], ins[1], attrs.inverse),
-    results=2,
-)
+@operator("dft", rel=_dft_rel, compute="dft", results=2)
 def dft(re_data: Tensor, im_data: Tensor, inverse: bool = False) -> TupleWrapper:
     """The discrete Fourier transform along the last axis: real and imaginary parts."""
 
@@ -47,13 +42,10 @@ def _stft_rel(types: list[Any], attrs: Any) -> Type:
 def _stft_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     data, window = ins
     weights = topi.cast(window, str(data.dtype))
-    shape = (data.shape[0], *out.shape[1:2], _stretches(data, attrs), 2)
     size = attrs.n_fft
+    stretches = topi.utils.simplify((data.shape[1] - size) // attrs.hop_length + 1)
+    shape = (data.shape[0], *out.shape[1:2], stretches, 2)
     return [topi.stft(data, size, attrs.hop_length, size, weights, attrs.normalized, attrs.onesided, shape)]
-
-
-def _stretches(data: Any, attrs: Any) -> Any:
-    return topi.utils.simplify((data.shape[1] - attrs.n_fft) // attrs.hop_length + 1)
 
 
 @operator("stft", rel=_stft_rel, compute=_stft_compute)

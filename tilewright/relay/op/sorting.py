@@ -12,7 +12,7 @@ from .attributes import flag
 from .computes import topi
 from .gradients import index as grads
 from .registry import Dtype, Tensor, given, operator, refuse
-from .shapes import axis_of, differ, is_known, need_dtype, need_rank
+from .shapes import axis_of, axis_rel, differ, is_known, need_dtype, need_rank
 from .traits import Traits
 
 __all__ = ["argsort", "searchsorted", "sort", "topk", "unique"]
@@ -22,13 +22,8 @@ INT32 = DataType("int32")
 
 
 # ---------------------------------------------------------------------------- order
-def _sort_rel(types: list[Any], attrs: Any) -> Type:
-    axis_of(attrs.axis, len(types[0].shape))
-    return types[0]
-
-
 @operator(
-    "sort", traits=Traits(gradient=grads.sort), attrs={"is_ascend": flag(True)}, rel=_sort_rel, compute="sort"
+    "sort", traits=Traits(gradient=grads.sort), attrs={"is_ascend": flag(True)}, rel=axis_rel, compute="sort"
 )
 def sort(data: Tensor, axis: int = -1, is_ascend: Any = 1) -> Call:
     """The elements along an axis in order."""

@@ -10,7 +10,6 @@ from ...ir.dtype import DataType
 from ..expr import Call, TupleWrapper
 from ..ty import TensorType, TupleType, Type
 from . import layouts
-from .computes import topi
 from .registry import FUSABLE, Float32, Int32, Pair, Place, Tensor, Value, given, operator, refuse
 from .shapes import differ, floordiv, mul, need_dtype, need_one_of, need_rank, need_scalar
 
@@ -218,28 +217,17 @@ def _roi_places(types: list[Any], attrs: Any) -> list[Place]:
     return [Place(1, "position", 0, (0,), columns=(0,))]
 
 
-def _roi_align_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
-    work = topi.vision.roi_align_nchw if attrs.layout == "NCHW" else topi.vision.roi_align_nhwc
-    return [
-        work(
-            ins[0],
-            ins[1],
-            attrs.pooled_size,
-            attrs.spatial_scale,
-            attrs.mode,
-            attrs.sample_ratio,
-            attrs.aligned,
-        )
-    ]
-
-
 def _roi_align_rel(types: list[Any], attrs: Any) -> Type:
     need_one_of(attrs.mode, ("avg", "max"), "mode")
     return _roi_rel(types, attrs)
 
 
 @operator(
-    "vision.roi_align", rel=_roi_align_rel, compute=_roi_align_compute, pattern=FUSABLE, places=_roi_places
+    "vision.roi_align",
+    rel=_roi_align_rel,
+    compute="vision.roi_align_{layout}",
+    pattern=FUSABLE,
+    places=_roi_places,
 )
 def roi_align(
     data: Tensor,
@@ -254,12 +242,13 @@ def roi_align(
     """Each region (image, x1, y1, x2, y2) in bins: the average or maximum of points sampled in each."""
 
 
-def _roi_pool_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
-    work = topi.vision.roi_pool_nchw if attrs.layout == "NCHW" else topi.vision.roi_pool_nhwc
-    return [work(ins[0], ins[1], attrs.pooled_size, attrs.spatial_scale)]
-
-
-@operator("vision.roi_pool", rel=_roi_rel, compute=_roi_pool_compute, pattern=FUSABLE, places=_roi_places)
+@operator(
+    "vision.roi_pool",
+    rel=_roi_rel,
+    compute="vision.roi_pool_{layout}",
+    pattern=FUSABLE,
+    places=_roi_places,
+)
 def roi_pool(
     data: Tensor, rois: Tensor, pooled_size: Pair, spatial_scale: float, layout: str = "NCHW"
 ) -> Call:

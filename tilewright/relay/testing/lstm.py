@@ -47,13 +47,13 @@ def lstm_cell(num_hidden: int, batch_size: int = 1, dtype: str = "float32", name
 
 
 def get_net(iterations: int, num_hidden: int, batch_size: int = 1, dtype: str = "float32") -> Function:
-    """One cell after another over the same data, each with parameters of its own."""
+    """One cell after another, each with parameters and an input of its own: data, data1, data2, …"""
     state, weight, bias = _types(num_hidden, batch_size, dtype)
     sb = ScopeBuilder()
     zero = sb.let("zeros", zeros((batch_size, num_hidden), dtype))
     states, out = sb.let("init_states", Tuple([zero, zero])), zero
-    data = Var("data", state)
     for i in range(iterations):
+        data = Var(f"data{i or ''}", state)
         params = [
             Var(f"{way}_{i}_{part}", kind)
             for way in ("i2h", "h2h")
@@ -72,4 +72,5 @@ def get_workload(
     iterations: int, num_hidden: int, batch_size: int = 1, dtype: str = "float32"
 ) -> tuple[IRModule, dict[str, NDArray]]:
     """The network with random parameters."""
-    return create_workload(get_net(iterations, num_hidden, batch_size, dtype))
+    mod, params = create_workload(get_net(iterations, num_hidden, batch_size, dtype))
+    return mod, {name: value for name, value in params.items() if not name.startswith("data")}

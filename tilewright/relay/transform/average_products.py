@@ -40,9 +40,7 @@ def averages_as_products(func: Function) -> Function:
         average = _product(e, new, blocks) if is_call(e, R.nn.avg_pool2d, R.nn.global_avg_pool2d) else None
         made[e] = new if average is None else average
     body = made[func.body]
-    if body is func.body:
-        return func
-    return Function(func.params, body, func.ret_type, func.type_params, func.attrs, func.span)
+    return func.updated(body=body)
 
 
 def _product(old: Call, new: Call, blocks: Blocks) -> Expr | None:

@@ -144,10 +144,6 @@ def _conv(build: Callable[..., Call]) -> Callable[[Call], Expr]:
     return rule
 
 
-def _batch_matmul(at: Call) -> Expr:
-    return R.nn.batch_matmul(*_operands(at, 0), out_dtype=at.attrs.out_dtype, transpose_b=True)
-
-
 # ---------------------------------------------------------------------------- by way of real numbers
 def _binary(build: Callable[..., Call]) -> Callable[[Call], Expr]:
     def rule(at: Call) -> Expr:
@@ -201,7 +197,7 @@ _RULES: Final[dict[Any, Callable[[Call], Any]]] = {
     Q.conv2d: _conv(R.nn.conv2d),
     Q.conv2d_transpose: _conv(R.nn.conv2d_transpose),
     Q.dense: lambda at: R.nn.dense(*_operands(at, 0), **dict(at.attrs.items())),
-    Q.batch_matmul: _batch_matmul,
+    Q.batch_matmul: lambda at: R.nn.batch_matmul(*_operands(at, 0), out_dtype=at.attrs.out_dtype),
     Q.add: _binary(R.add),
     Q.subtract: _binary(R.subtract),
     Q.mul: _binary(R.multiply),

@@ -69,6 +69,13 @@ def _concat(parts: Sequence[Expr], axis: int) -> Expr:
     return R.concatenate(Tuple(parts), axis=axis)
 
 
+def _by_all(branches: Sequence[Call], axis: int, **attrs: Any) -> Call:
+    """One call of the data by the weights of all branches, side by side along `axis`."""
+    first = branches[0]
+    weight = _concat([b.args[1] for b in branches], axis)
+    return Call(first.op, [first.args[0], weight], first.attrs.replace(**attrs))
+
+
 class _Conv2d(_Kind):
     def key(self, at: Call) -> Any:
         a, weight = at.attrs, static_shape(at.args[1])
@@ -82,10 +89,8 @@ class _Conv2d(_Kind):
         return (at.attrs.out_layout or at.attrs.data_layout).find("C")
 
     def joined(self, branches: Sequence[Call]) -> Call:
-        first = branches[0]
-        weight = _concat([b.args[1] for b in branches], first.attrs.kernel_layout.find("O"))
         channels = sum(shape_of(b)[self.axis(b)] for b in branches)
-        return Call(first.op, [first.args[0], weight], first.attrs.replace(channels=channels))
+        return _by_all(branches, branches[0].attrs.kernel_layout.find("O"), channels=channels)
 
 
 class _Dense(_Kind):
@@ -102,10 +107,7 @@ class _Dense(_Kind):
         return len(shape_of(at)) - 1
 
     def joined(self, branches: Sequence[Call]) -> Call:
-        first = branches[0]
-        units = sum(shape_of(b.args[1])[0] for b in branches)
-        weight = _concat([b.args[1] for b in branches], 0)
-        return Call(first.op, [first.args[0], weight], first.attrs.replace(units=units))
+        return _by_all(branches, 0, units=sum(shape_of(b.args[1])[0] for b in branches))
 
 
 class _Matmul(_Dense):
@@ -122,9 +124,7 @@ class _Matmul(_Dense):
         )
 
     def joined(self, branches: Sequence[Call]) -> Call:
-        first = branches[0]
-        weight = _concat([b.args[1] for b in branches], 0 if first.attrs.transpose_b else 1)
-        return Call(first.op, [first.args[0], weight], first.attrs.replace(units=None))
+        return _by_all(branches, 0 if branches[0].attrs.transpose_b else 1, units=None)
 
 
 class _BatchMatmul(_Kind):
@@ -139,9 +139,7 @@ class _BatchMatmul(_Kind):
         return 2
 
     def joined(self, branches: Sequence[Call]) -> Call:
-        first = branches[0]
-        weight = _concat([b.args[1] for b in branches], 1 if first.attrs.transpose_b else 2)
-        return Call(first.op, [first.args[0], weight], first.attrs)
+        return _by_all(branches, 1 if branches[0].attrs.transpose_b else 2)
 
 
 class _BatchedDense(_Kind):

@@ -27,9 +27,7 @@ def defuse_ops(func: Function) -> Function:
     %f(%x)
     """
     body = _Defuse().visit(func.body)
-    if body is func.body:
-        return func
-    return Function(func.params, body, func.ret_type, func.type_params, func.attrs, func.span)
+    return func.updated(body=body)
 
 
 _INFO: Final = PassInfo(0, "DefuseOps", ("InferType",))

@@ -55,9 +55,7 @@ def fuse_ops(
     if level >= 1:
         groups.join_all()
     body = _Emit(graph, groups, link).run(func.body)
-    if body is func.body:
-        return func
-    return Function(func.params, body, func.ret_type, func.type_params, func.attrs, func.span)
+    return func.updated(body=body)
 
 
 class _Node:
@@ -180,10 +178,9 @@ def _reads(n: _Node) -> Iterable[tuple[Any, int]]:
         way = n.pattern
         if any(child is e for e in once):
             way = _INJECTIVE
-        elif (way == _BROADCAST and child._checked_type == expr._checked_type) or (
-            way == _BROADCAST and _same_shape(child._checked_type, expr._checked_type)
-        ):
-            way = _ELEMWISE
+        elif way == _BROADCAST:
+            kind, own = child._checked_type, expr._checked_type
+            way = _ELEMWISE if kind == own or _same_shape(kind, own) else way
         yield child, way
 
 

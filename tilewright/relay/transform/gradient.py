@@ -46,11 +46,7 @@ def gradient(expr: Any, mod: IRModule | None = None, mode: str = "higher_order")
 
 def first_order_gradient(mod: IRModule) -> IRModule:
     """Each function of the module with the gradients of its parameters beside its result: see `gradient`."""
-    made = {
-        gv: gradient(f, mod, "first_order") if isinstance(f, Function) else f
-        for gv, f in mod.functions.items()
-    }
-    return IRModule(made, mod.type_definitions, mod.attrs)
+    return mod.map_functions(lambda f: gradient(f, mod, "first_order") if isinstance(f, Function) else f)
 
 
 FirstOrderGradient = typed_pass(

@@ -361,10 +361,7 @@ class _Infer:
                 new = Call(op, new.args, new.attrs, None, at.span)
             return new
         if cls is Function:
-            body = done[at.body]
-            if body is at.body:
-                return at
-            return Function(at.params, body, at.ret_type, at.type_params, at.attrs, at.span)
+            return at.updated(body=done[at.body])
         return at.map_children(done.__getitem__)
 
     # -- one kind each -----------------------------------------------------------------------

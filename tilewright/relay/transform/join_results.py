@@ -41,8 +41,7 @@ def join_results(func: Function, keeps_rows: Callable[[Function], bool]) -> Func
             joined = Call(_joined(e.op, [c.op for c in wanted[e]]), made.args, span=e.span)
             for i, each in enumerate((e, *wanted[e])):
                 new[each] = _shown(TupleGetItem(joined, i), e.checked_type.shape, each.checked_type)
-    body = new[func.body]
-    return Function(func.params, body, func.ret_type, func.type_params, func.attrs, func.span)
+    return func.updated(body=new[func.body])
 
 
 def _joined(fn: Function, others: list[Function]) -> Function:

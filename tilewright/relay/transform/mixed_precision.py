@@ -17,13 +17,14 @@ from ..ty import TensorType, TupleType
 from .rewriting import Mutator, is_call, name_of, rebuilt_lets, type_of, typed_pass
 
 ALWAYS, FOLLOW, NEVER = 0, 1, 2
+_TYPES: Final = ("float16", "bfloat16", "float64")
 _KEEP: Final = "relay.ToMixedPrecision.keep_orig_output_dtype"
 
 
 def to_mixed_precision(
     func: Function, mixed_precision_type: str = "float16", missing_op_mode: int = 1
 ) -> Function:
-    """Compute products and convolutions in a smaller float type, with float32 accumulators.
+    """Compute products and convolutions in another float type: a smaller one, with float32 accumulators, or float64.
 
         %0 = nn.conv2d(%x, %w);             %0 = nn.conv2d(cast(%x, f16), cast(%w, f16), out_dtype=f32);
         %1 = nn.relu(%0);            ->     %1 = nn.relu(cast(%0, f16));
@@ -34,8 +35,10 @@ def to_mixed_precision(
     result]; else its trait `precision` does. An operator with neither is unchanged; with `missing_op_mode` 0 that is an
     error, with 1 a warning.
     """
-    if mixed_precision_type not in ("float16", "bfloat16"):
-        raise TVMError(f"ToMixedPrecision: the type is float16 or bfloat16, not {mixed_precision_type!r}")
+    if mixed_precision_type not in _TYPES:
+        raise TVMError(
+            f"ToMixedPrecision: the type is float16, bfloat16 or float64, not {mixed_precision_type!r}"
+        )
     keep = bool(PassContext.current().option(_KEEP))
     walk = _Mixed(mixed_precision_type, missing_op_mode)
     body = walk.visit(func.body)
@@ -101,7 +104,7 @@ class _Mixed(Mutator):
         if not said and at.op.pattern in (OpPattern.INJECTIVE, OpPattern.BROADCAST):
             said = traits.FOLLOW
         if said == traits.SMALL:
-            return ALWAYS, "float32", self.small
+            return ALWAYS, "float64" if self.small == "float64" else "float32", self.small
         if said == traits.FULL:
             return NEVER, "float32", "float32"
         if said == traits.FOLLOW:

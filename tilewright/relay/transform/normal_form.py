@@ -82,10 +82,8 @@ class _Blocks:
         if is_kept_whole(fn):
             return fn
         body = self.block(self.scopes.inner[fn, 0], fn.body)
-        if body is fn.body:
-            return fn
         # the return type is unchanged, and required for recursive functions
-        return Function(fn.params, body, fn.ret_type, fn.type_params, fn.attrs, fn.span)
+        return fn.updated(body=body)
 
     def block(self, scope: int, result: Any) -> Expr:
         """The values of a scope in order, as lets around the result."""

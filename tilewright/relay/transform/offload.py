@@ -267,9 +267,7 @@ class _Emit:
             elif group is None and not self._only_inside(e):
                 self.plain_of(e)
         body = self.plain_of(func.body)
-        if body is func.body:
-            return func
-        return Function(func.params, body, func.ret_type, func.type_params, func.attrs, func.span)
+        return func.updated(body=body)
 
     def _only_inside(self, e: Any) -> bool:
         """Whether an expression is computed on the host only if something there needs it."""

@@ -146,7 +146,7 @@ class _Evaluator:
         for p in fn.params:
             env.values[p] = _Value(p)
         body = self.block(lambda: self.run(self.in_normal_form(fn).body, env), {})
-        return Function(fn.params, body, fn.ret_type, fn.type_params, fn.attrs, fn.span)
+        return fn.updated(body=body)
 
     def in_normal_form(self, fn: Function) -> Function:
         """A function of the module in A-normal form; functions in it are so already."""

@@ -213,6 +213,5 @@ def let_chain(let: Any) -> tuple[list[Let], Any]:
 def rebuilt_lets(rows: Sequence[tuple[Let, Any]], body: Any) -> Any:
     """Lets with new values around a new body, each the same object where nothing changed."""
     for old, value in reversed(rows):
-        same = value is old.value and body is old.body
-        body = old if same else Let(old.var, value, body, span=old.span)
+        body = old.updated(value=value, body=body)
     return body

@@ -8,7 +8,9 @@ from typing import Any, Final
 
 from .. import op as R
 from ..expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, const
+from ..op.index import slice_rows
 from ..op.traits import traits_of
+from ..qnn import op as Q
 from .rewriting import (
     Mutator,
     by_operator,
@@ -27,12 +29,15 @@ def simplify_expr(func: Function) -> Function:
 
         reshape(reshape(%x, …), s)           ->   reshape(%x, s); %x itself where it has that shape
         transpose(transpose(%x, p), q)       ->   transpose(%x, p∘q), or %x
-        layout_transform there and back      ->   %x
+        layout_transform there and back      ->   %x; with transposes around it, one of them
         cast(cast(%x, "float64"), "float32") ->   cast(%x, "float32"), or %x
         %x * 1, %x + 0, %x - 0, %x / 1       ->   %x
         add(%x, ones(shape=…))               ->   add(%x, 1)
         concatenate(split(%x)), full slices  ->   %x
         clip(clip(%x)), relu(relu(%x))       ->   one of them
+        clip of all that the type has        ->   %x
+        cast(cast(clip(%x), u8), i32)        ->   cast(clip(%x), i32), where the bounds are in u8
+        argmax(qnn.dequantize(%x, …))        ->   argmax(%x)
         zeros_like(%x), reshape_like(%x, %y) ->   zeros(shape=…), reshape(%x, …), where the sizes are known
 
     No rewrite changes rounding: only integer constants are combined across calls.
@@ -81,19 +86,41 @@ def _order(at: Call) -> tuple[int, ...]:
 
 
 def _transpose(at: Call) -> Expr | None:
-    below, order = at.args[0], _order(at)
+    below: Any = at.args[0]
+    order = _order(at)
     if order == tuple(range(len(order))):
-        return below
-    if is_call(below, R.transpose):
-        inner = _order(below)
+        return below  # type: ignore[no-any-return]
+    inner = _permutation(below)
+    if inner is not None:
         return R.transpose(below.args[0], axes=[inner[d] for d in order])
+    if is_call(below, R.layout_transform) and below.attrs.dst_layout.isalpha():
+        names = "".join(below.attrs.dst_layout[d] for d in order)
+        return R.layout_transform(below.args[0], src_layout=below.attrs.src_layout, dst_layout=names)
     return None
+
+
+def _permutation(expr: Any) -> tuple[int, ...] | None:
+    """The order of the dimensions if an expression only permutes them: a transpose, or another plain layout."""
+    if is_call(expr, R.transpose):
+        return _order(expr)
+    if not is_call(expr, R.layout_transform):
+        return None
+    source, target = expr.attrs.src_layout, expr.attrs.dst_layout
+    plain = source.isalpha() and sorted(source) == sorted(target)
+    return tuple(map(source.index, target)) if plain else None
 
 
 def _layout_transform(at: Call) -> Expr | None:
     below = at.args[0]
     if at.attrs.src_layout == at.attrs.dst_layout:
         return below
+    if is_call(below, R.transpose) and at.attrs.src_layout.isalpha():
+        order, outer = _order(below), _permutation(at)
+        if outer is not None:
+            return R.transpose(below.args[0], axes=[order[d] for d in outer])
+        names = dict(zip(order, at.attrs.src_layout, strict=True))
+        source = "".join(names[d] for d in range(len(order)))
+        return R.layout_transform(below.args[0], src_layout=source, dst_layout=at.attrs.dst_layout)
     if not is_call(below, R.layout_transform) or below.attrs.dst_layout != at.attrs.src_layout:
         return None
     origin, between = below.args[0], tensor_type(below)
@@ -129,6 +156,8 @@ def _concrete(at: Call) -> Expr | None:
         return R.ones(shape, dtype)
     if is_call(at, R.full_like):
         return R.full(at.args[1], shape, dtype)
+    if is_call(at, R.collapse_sum_like):
+        return _no_op(at) or R.collapse_sum_to(at.args[0], shape)
     if is_call(at, R.broadcast_to_like):
         return _no_op(at) or R.broadcast_to(at.args[0], shape)
     return R.reshape(at.args[0], shape) if is_call(at, R.reshape_like) else None
@@ -137,10 +166,6 @@ def _concrete(at: Call) -> Expr | None:
 def _no_op(at: Call) -> Expr | None:
     """A repetition by 1, or a full slice."""
     return at.args[0] if _same_type(at, at.args[0]) else None
-
-
-def _pad(at: Call) -> Expr | None:
-    return at.args[0] if not any(map(any, at.attrs.pad_width)) else None
 
 
 def _full_slice(at: Call) -> Expr | None:
@@ -162,11 +187,9 @@ def _slice_of_concatenate(at: Call) -> Expr | None:
     if whole is None or not isinstance(parts, Tuple):
         return None
     axis = below.attrs.axis % len(whole)
-    axes = at.attrs.axes if at.attrs.axes is not None else tuple(range(len(at.attrs.begin)))
     low, high = 0, whole[axis]
-    for d, b, e in zip(axes, at.attrs.begin, at.attrs.end, strict=False):
-        d = d % len(whole)
-        begin, end, _ = slice(b, e, 1).indices(whole[d])
+    for d, row in enumerate(slice_rows(at.attrs, whole)):
+        begin, end, _ = slice(*row).indices(whole[d])
         if d == axis:
             low, high = begin, end
         elif (begin, end) != (0, whole[d]):
@@ -228,10 +251,8 @@ def _concatenate_of_slices(at: Call, parts: Sequence[Expr]) -> Expr | None:
         attrs: Any = part.attrs
         if attrs.slice_mode != "end" or any(s != 1 for s in attrs.strides or (1,)):
             return None
-        axes = attrs.axes if attrs.axes is not None else tuple(range(len(attrs.begin)))
-        rows = {d % len(whole): (b, e) for d, b, e in zip(axes, attrs.begin, attrs.end, strict=False)}
-        for d, size in enumerate(whole):
-            begin, end, _ = slice(*rows.get(d, (0, size)), 1).indices(size)
+        for d, (size, row) in enumerate(zip(whole, slice_rows(attrs, whole), strict=True)):
+            begin, end, _ = slice(*row).indices(size)
             if d != axis and (begin, end) != (0, size):
                 return None
             if d == axis:
@@ -274,9 +295,28 @@ def _cast(at: Call) -> Expr | None:
         return R.cast(below, dtype=kind)
     if is_call(below, R.cast):
         origin = below.args[0]
-        if _lossless(type_of(origin).dtype, type_of(below).dtype):
+        between = type_of(below).dtype
+        if _lossless(type_of(origin).dtype, between) or _clipped_to(origin, between, kind):
             return R.cast(origin, dtype=kind)
     return None
+
+
+def _bounds(kind: Any) -> tuple[int, int] | None:
+    """The least and the greatest number of an integer type."""
+    if not (kind.is_int or kind.is_uint) or kind == "bool":
+        return None
+    return (-(1 << kind.bits - 1), (1 << kind.bits - 1) - 1) if kind.is_int else (0, (1 << kind.bits) - 1)
+
+
+def _clipped_to(expr: Any, between: Any, kind: Any) -> bool:
+    """Whether clipped numbers lose nothing in an integer type on the way to another one; a fraction is cut off by
+    either."""
+    bounds = _bounds(between)
+    if bounds is None or not is_call(expr, R.clip):
+        return False
+    inside = bounds[0] <= expr.attrs.a_min and expr.attrs.a_max <= bounds[1]
+    whole = _bounds(type_of(expr).dtype) is not None
+    return bool(inside and (whole or (_lossless(between, kind) and _bounds(kind) is not None)))
 
 
 # ---------------------------------------------------------------------------- arithmetic
@@ -342,6 +382,9 @@ def _sum_of_constants(at: Call) -> Expr | None:
 
 def _clip(at: Call) -> Expr | None:
     below, low, high = at.args[0], at.attrs.a_min, at.attrs.a_max
+    every = _bounds(type_of(at).dtype)
+    if every is not None and low <= every[0] and every[1] <= high:
+        return below  # type: ignore[no-any-return]
     if is_call(below, R.clip):
         a, b = below.attrs.a_min, below.attrs.a_max
         # min(max(x, a), b) and then (low, high): inner bounds are themselves clipped by the outer ones.
@@ -366,6 +409,21 @@ def _twice(at: Call) -> Expr | None:
     return below.args[0] if isinstance(below, Call) and below.op is at.op else None
 
 
+def _order_of_integers(at: Call) -> Expr | None:
+    """The order of dequantized numbers is that of the integers: a positive scale keeps up to 16 bits apart."""
+    below = at.args[0]
+    if not is_call(below, Q.dequantize) or type_of(below).dtype.bits < 32:
+        return None
+    data, *given = below.args
+    scale, zero = (_filled(g) if isinstance(g, Constant) else None for g in given)
+    if type_of(data).dtype.bits > 16 or scale is None or zero is None:
+        return None
+    if not 1e-30 < scale < 1e30 or abs(zero) >= 1 << 22:
+        return None
+    made = at.over([data, *at.args[1:]])
+    return made if _same_type(made, at) else None
+
+
 def _where(at: Call) -> Expr | None:
     found = _filled(at.args[0]) if isinstance(at.args[0], Constant) else None
     if found is None:
@@ -380,14 +438,18 @@ _RULES: Final[dict[Any, Rule]] = by_operator(
         R.transpose: _transpose,
         R.layout_transform: _layout_transform,
         R.broadcast_to: _broadcast_to,
+        R.argmax: _order_of_integers,
+        R.argmin: _order_of_integers,
+        R.argsort: _order_of_integers,
         R.broadcast_to_like: _concrete,
+        R.collapse_sum_like: _concrete,
         R.full_like: _concrete,
         R.ones_like: _concrete,
         R.reshape_like: _concrete,
         R.zeros_like: _concrete,
         R.tile: _no_op,
         R.repeat: _no_op,
-        R.nn.pad: _pad,
+        R.nn.pad: lambda at: None if any(map(any, at.attrs.pad_width)) else at.args[0],
         R.strided_slice: _full_slice,
         R.slice_like: _no_op,
         R.concatenate: _concatenate,

@@ -65,9 +65,7 @@ class _Split:
             else:
                 self.plain[e] = e.map_children(lambda c: self._whole(c) if isinstance(c, Expr) else c)
         body = self._whole(func.body)
-        if body is func.body:
-            return func
-        return Function(func.params, body, func.ret_type, func.type_params, func.attrs, func.span)
+        return func.updated(body=body)
 
     def _whole(self, x: Any) -> Any:
         """An expression with its phases interleaved."""

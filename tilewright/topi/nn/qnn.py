@@ -115,11 +115,8 @@ def _clipped(x: Any, kind: DataType) -> Any:
 
 def _wide(*kinds: DataType) -> DataType:
     """A float type that holds the integers of the narrow types exactly, and those of 32 bits, too."""
-    return DataType("float64" if any(k.bits >= 32 and not _is_single(k) for k in kinds) else "float32")
-
-
-def _is_single(kind: DataType) -> bool:
-    return kind.is_float and kind.bits <= 32
+    exact = all(k.bits < 32 or (k.is_float and k.bits == 32) for k in kinds)
+    return DataType("float32" if exact else "float64")
 
 
 # ---------------------------------------------------------------------------- conversions

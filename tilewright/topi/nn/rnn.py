@@ -74,36 +74,31 @@ class _Cell:
     def state(self, name: str, size: Any) -> te.Tensor:
         return te.placeholder((self.steps + 1, self.batch, size), self.xs.dtype, name)
 
-    def inputs(self) -> te.Tensor:
-        """The product of every input with Wi: [steps, batch, gates, hidden]."""
-        k = te.reduce_axis((0, self.xs.shape[2]), "k")
+    def gated(self, name: str, steps: Any, x: Callable[..., PrimExpr], weight: te.Tensor) -> te.Tensor:
+        """The product of a row of each step with the weights: [steps, batch, gates, hidden]."""
+        k = te.reduce_axis((0, weight.shape[1]), "k")
 
         def element(t: Any, b: Any, g: Any, h: Any) -> PrimExpr:
-            return te.sum(
-                self.wide(self.xs(t, b, k.var)) * self.wide(self.wi(g * self.hidden + h, k.var)), axis=k
-            )
+            return self.summed(x(t, b, k.var), weight(g * self.hidden + h, k.var), k)
 
-        shape = (self.steps, self.batch, self.gates, self.hidden)
-        return self.narrow(injective(self.name, shape, element, tag.COMM_REDUCE, "T_input_gates"))
+        shape = (steps, self.batch, self.gates, self.hidden)
+        return self.narrow(injective(self.name, shape, element, tag.COMM_REDUCE, name))
 
-    def wide(self, value: PrimExpr) -> PrimExpr:
-        """A factor of a product that is added up."""
-        return ops.cast(accumulator(self.xs.dtype), value)
+    def inputs(self) -> te.Tensor:
+        """The product of every input with Wi."""
+        return self.gated("T_input_gates", self.steps, self.xs, self.wi)
+
+    def products(self, state: te.Tensor) -> te.Tensor:
+        """The product of the state before each step with Wh."""
+        return self.gated("T_hidden_gates", self.steps + 1, lambda t, b, k: state(t - 1, b, k), self.wh)
+
+    def summed(self, a: PrimExpr, b: PrimExpr, k: Any) -> PrimExpr:
+        """The sum of products over an axis, in the accumulator type."""
+        wide = accumulator(self.xs.dtype)
+        return te.sum(ops.cast(wide, a) * ops.cast(wide, b), axis=k)
 
     def narrow(self, sums: te.Tensor) -> te.Tensor:
         return cast(sums, self.xs.dtype)
-
-    def products(self, state: te.Tensor, gates: int) -> te.Tensor:
-        """The product of the state before each step with rows of Wh: [steps + 1, batch, gates, hidden]."""
-        k = te.reduce_axis((0, self.out), "k")
-
-        def element(t: Any, b: Any, g: Any, h: Any) -> PrimExpr:
-            return te.sum(
-                self.wide(state(t - 1, b, k.var)) * self.wide(self.wh(g * self.hidden + h, k.var)), axis=k
-            )
-
-        shape = (self.steps + 1, self.batch, gates, self.hidden)
-        return self.narrow(injective(self.name, shape, element, tag.COMM_REDUCE, "T_hidden_gates"))
 
     def time(self, t: PrimExpr) -> PrimExpr:
         """Which input step t of the scan reads."""
@@ -171,7 +166,7 @@ def lstm(
     project = None if proj is None else cell.need("proj", cell.floats("proj", proj, 2), (width, hidden))
     inputs = cell.inputs()
     h_state, c_state = cell.state("h_state", width), cell.state("c_state", hidden)
-    products = cell.products(h_state, 4)
+    products = cell.products(h_state)
 
     def gate(letter: str, t: Any, b: Any, h: Any, memory: PrimExpr | None) -> PrimExpr:
         g = at[letter]
@@ -196,7 +191,7 @@ def lstm(
         projected = cell.stage(
             "T_lstm_projected",
             width,
-            lambda t, b, h: te.sum(cell.wide(before(t, b, k.var)) * cell.wide(project(h, k.var)), axis=k),
+            lambda t, b, h: cell.summed(before(t, b, k.var), project(h, k.var), k),
             tag.COMM_REDUCE,
         )
         next_h = cell.narrow(projected)
@@ -230,7 +225,7 @@ def gru(
     hidden = cell.hidden
     cell.need("Wh", cell.wh, (3 * hidden, hidden))
     inputs, state = cell.inputs(), cell.state("h_state", hidden)
-    products = cell.products(state, 3)
+    products = cell.products(state)
 
     def gate(letter: str, t: Any, b: Any, h: Any) -> PrimExpr:
         g = at[letter]
@@ -249,9 +244,7 @@ def gru(
         sums = cell.stage(
             "T_gru_new",
             hidden,
-            lambda t, b, h: te.sum(
-                cell.wide(reset(t, b, k.var)) * cell.wide(cell.wh(new * hidden + h, k.var)), axis=k
-            ),
+            lambda t, b, h: cell.summed(reset(t, b, k.var), cell.wh(new * hidden + h, k.var), k),
             tag.COMM_REDUCE,
         )
         again = cell.narrow(sums)
@@ -284,7 +277,7 @@ def rnn(
     hidden = cell.hidden
     cell.need("Wh", cell.wh, (hidden, hidden))
     inputs, state = cell.inputs(), cell.state("h_state", hidden)
-    products = cell.products(state, 1)
+    products = cell.products(state)
 
     def element(t: Any, b: Any, h: Any) -> PrimExpr:
         biases = cell.bias("Bi", 0, h), cell.bias("Bh", 0, h)
