@@ -147,9 +147,8 @@ def run_one(test: Any) -> dict[str, Any]:
     from tilewright.contrib import onnx_backend
     from tilewright.ir.errors import FrontendError
 
-    worst = 0.0
+    worst, model = 0.0, model_of(test)
     try:
-        model = model_of(test)
         prepared = onnx_backend.prepare(model)
         for inputs, wanted in data_of(test, model):
             found = list(prepared.run(inputs))
@@ -160,7 +159,7 @@ def run_one(test: Any) -> dict[str, Any]:
             if not _RANDOM.match(test.name):
                 worst = max([worst, *(error_in_ulp(f, w) for f, w in pairs(found, wanted))])
     except FrontendError as error:
-        return {"state": "refused", "why": str(error)}
+        return {"state": "refused", "why": str(error).removeprefix(f"{model}: ")}
     except Exception as error:
         return {"state": "failed", "why": f"{type(error).__name__}: {error}"}
     return {"state": "passed", "ulp": worst}

@@ -89,11 +89,15 @@ def test_networks(name: str) -> None:
     assert set(params) == {p.name_hint for p in mod["main"].params} - {"data"}
 
 
+@pytest.mark.slow
 def test_the_network_of_lstm_cells_runs() -> None:
     mod, params = relay.testing.lstm.get_workload(2, 3)
-    data = np.ones((1, 3), "float32")
-    got = [relay.create_executor(k, mod, params=params).evaluate()(data).numpy() for k in ("graph", "vm")]
+    assert [p.name_hint for p in mod["main"].params if p.name_hint not in params] == ["data", "data1"]
+    steps = {"data": np.ones((1, 3), "float32"), "data1": np.zeros((1, 3), "float32")}
+    run = [relay.create_executor(k, mod, params=params).evaluate() for k in ("graph", "vm")]
+    got = [f(**steps).numpy() for f in run]
     np.testing.assert_allclose(got[0], got[1], rtol=1e-5)
+    assert np.abs(run[0](steps["data1"], steps["data"]).numpy() - got[0]).max() > 1e-3
 
 
 def test_a_fusion_barrier_leaves_no_kernel() -> None:

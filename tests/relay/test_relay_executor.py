@@ -281,6 +281,7 @@ def test_closures() -> None:
         np.testing.assert_array_equal(out.numpy(), [3, 6])
 
 
+@pytest.mark.slow
 def test_sizes_known_only_when_it_runs() -> None:
     x = relay.var("x", shape=(relay.Any(), 4))
     func = relay.Function([x], relay.nn.relu(relay.nn.dense(x, relay.const(W))))

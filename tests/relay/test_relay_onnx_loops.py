@@ -305,6 +305,7 @@ SEQUENCE = """agraph (int64 count, float[3] x) => (float[m] y) {
         ),
     ],
 )
+@pytest.mark.slow
 def test_refusals(text: str, reason: str) -> None:
     model = onnx.parser.parse_model(HEAD + text)
     with pytest.raises(tvm.TVMError, match=reason):

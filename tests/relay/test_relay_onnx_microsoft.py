@@ -395,6 +395,7 @@ def test_group_query_attention(case: str, rotary: int) -> None:
             )
 
 
+@pytest.mark.slow
 def test_group_query_attention_over_any_past() -> None:
     """One compiled program for all lengths: the cache grows step by step."""
     heads, kv, width = 2, 1, 16
@@ -435,3 +436,110 @@ def test_group_query_attention_over_any_past() -> None:
         found = run(*(feeds[n] for n in names))
         for i in range(3):
             np.testing.assert_allclose(found[i].numpy(), wanted[i], rtol=1e-4, atol=1e-4)
+
+
+# ---------------------------------------------------------------------------- other settings
+@pytest.mark.parametrize("turn_a", [0, 1])
+@pytest.mark.parametrize("turn_b", [0, 1])
+@pytest.mark.parametrize("kind", ["uint8", "int8"])
+def test_qgemm_of_transposed_operands_with_zero_points(turn_a: int, turn_b: int, kind: str) -> None:
+    each = bool(turn_a)
+    inputs = {
+        "a": bytes_of(*((4, 3) if turn_a else (3, 4))), "as": number(0.02), "az": number(120, "uint8"),
+        "b": bytes_of(*((5, 4) if turn_b else (4, 5)), kind=kind),
+        "bs": RNG.uniform(0.001, 0.02, 5).astype(np.float32) if each else number(0.03),
+        "bz": bytes_of(5, kind=kind) if each else number(9, kind),
+        "c": RNG.integers(-300, 300, (3, 5)).astype(np.int32), "ys": number(0.3), "yz": number(5, "uint8"),
+    }  # fmt: skip
+    check("QGemm", MS, inputs, {"transA": turn_a, "transB": turn_b, "alpha": 0.5}, step=1)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "attrs"),
+    [
+        ((3, 2, 4), (4, 2, 5), {"transBatchA": 1, "transBatchB": 1}),
+        ((4, 2, 3), (2, 4, 5), {"transBatchA": 1, "transA": 1}),
+        ((4,), (2, 4, 5), {}),
+        ((2, 3, 4), (4,), {"alpha": 2.0}),
+    ],
+)
+def test_fused_matmul_of_vectors_and_turned_batches(a: Any, b: Any, attrs: Any) -> None:
+    check("FusedMatMul", MS, {"a": floats(*a), "b": floats(*b)}, attrs)
+
+
+@pytest.mark.parametrize("axis", [1, -1])
+def test_simplified_norm_over_several_dimensions(axis: int) -> None:
+    inputs = {"x": floats(2, 3, 8), "g": floats(*((3, 8) if axis == 1 else (8,)))}
+    check("SimplifiedLayerNormalization", "", inputs, {"axis": axis, "epsilon": 1e-5}, ("y", "inv"), tol=1e-4)
+
+
+@pytest.mark.parametrize("axis", [1, 2, -1])
+def test_qlinear_softmax_before_opset_13(axis: int) -> None:
+    """Then it is over all dimensions from the axis on."""
+    inputs = {
+        "x": bytes_of(2, 4, 5, 3), "xs": number(0.02), "xz": number(7, "uint8"), "ys": number(0.01),
+        "yz": number(2, "uint8"),
+    }  # fmt: skip
+    attrs = {"axis": axis, "opset": 12}
+    check("QLinearSoftmax", MS, inputs, attrs, constants=("xs", "xz", "ys", "yz"), step=1)
+
+
+def test_attention_over_the_keys_of_an_encoder() -> None:
+    """Keys and values that are over heads already have their bias; the queries get theirs."""
+    inputs = {"q": floats(2, 3, 16), "k": floats(2, 2, 5, 8), "v": floats(2, 2, 5, 8), "bias": floats(48)}
+    check("MultiHeadAttention", MS, inputs, {"num_heads": 2}, tol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("attrs", "more"),
+    [
+        ({"smooth_softmax": 1}, {}),
+        ({"scale": 0.1}, {}),
+        ({}, {"at": None, "bias": (1, 4, 5, 5)}),
+        ({}, {"at": None, "bias": None, "sink": (4,)}),
+    ],
+)
+def test_group_query_attention_with_bias_and_sinks(attrs: Any, more: Any) -> None:
+    rows, heads, kv, width = 5, 4, 2, 16
+    inputs: dict[str, Any] = {
+        "q": floats(1, rows, heads * width), "k": floats(1, rows, kv * width), "v": floats(1, rows, kv * width),
+        "pk": None, "pv": None, "n": np.array([rows - 1], np.int32), "t": np.array(rows, np.int32), "c": None, "s": None,
+    }  # fmt: skip
+    inputs |= {name: None if shape is None else floats(*shape) for name, shape in more.items()}
+    given = {"num_heads": heads, "kv_num_heads": kv} | attrs
+    check("GroupQueryAttention", MS, inputs, given, ("y", "nk", "nv"), tol=1e-4)
+
+
+# ---------------------------------------------------------------------------- operators of the standard
+@pytest.mark.parametrize("kind", ["uint8", "int8", "uint16"])
+def test_quantize_and_back(kind: str) -> None:
+    pair = {"s": number(0.05), "z": number(3, kind)}
+    check("QuantizeLinear", MS, {"x": floats(2, 3), **pair}, step=1)
+    held = np.arange(6).reshape(2, 3).astype(kind)
+    check("DequantizeLinear", MS, {"x": held, **pair})
+    if kind == "int8":
+        each = {"s": RNG.uniform(0.1, 1, 2).astype(np.float32), "z": bytes_of(2, kind=kind)}
+        check("DequantizeLinear", MS, {"x": held, **each}, {"axis": 0})
+
+
+def test_operators_of_the_standard_in_this_domain() -> None:
+    check("Trilu", MS, {"x": floats(3, 4)}, {"upper": 0})
+    check("GridSample", MS, {"x": floats(1, 2, 4, 5), "g": floats(1, 3, 3, 2) * 0.4})
+    check("ExpandDims", MS, {"x": floats(3, 4), "at": np.array(1, np.int32)}, constants=("at",))
+    check("Pad", MS, {"x": floats(2, 3), "pads": np.array([0, 1, 1, 0])}, constants=("pads",))
+    check("NhwcMaxPool", MS, {"x": bytes_of(1, 5, 5, 2)}, {"kernel_shape": [2, 2], "strides": [2, 1]})
+    pair = {"a": bytes_of(3, 4).astype(np.int16), "b": bytes_of(4, 5).astype(np.int16)}
+    check("MatMulInteger16", MS, pair)
+    for metric in ("euclidean", "sqeuclidean"):
+        check("CDist", MS, {"a": floats(3, 4), "b": floats(5, 4)}, {"metric": metric}, tol=1e-4)
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_qlinear_conv_with_channels_last(last: int) -> None:
+    inputs = {
+        "x": bytes_of(*((1, 5, 6, 2) if last else (1, 2, 5, 6))), "xs": number(0.1), "xz": number(3, "uint8"),
+        "w": bytes_of(3, 2, 3, 3, kind="int8"), "ws": number(0.02), "wz": number(0, "int8"), "ys": number(0.5),
+        "yz": number(2, "uint8"),
+    }  # fmt: skip
+    attrs = {"channels_last": last, "kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+    check("QLinearConv", MS, inputs, attrs, constants=("w", "ws", "wz"), step=1)

@@ -116,3 +116,120 @@ def test_trees_that_do_not_end_are_refused() -> None:
     attrs["nodes_featureids"][0] = 9
     with pytest.raises(FrontendError, match="a node reads feature 9 of rows that have 4"):
         relay.frontend.from_onnx(one_node("TreeEnsembleRegressor", ML, {"x": rows()}, attrs, version=3))
+
+
+# ---------------------------------------------------------------------------- linear models and support vectors
+@pytest.mark.parametrize("post", ["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO"])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_linear_models(post: str, count: int) -> None:
+    attrs = {"coefficients": floats(FEATURES * count).tolist(), "intercepts": floats(count).tolist()}
+    if count == 2:
+        check(
+            "LinearRegressor", ML, {"x": floats(9, FEATURES)}, attrs | {"targets": 2, "post_transform": post}
+        )
+    attrs |= {"classlabels_ints": [7, 8, 9][: max(count, 2)], "post_transform": post}
+    check("LinearClassifier", ML, {"x": floats(9, FEATURES)}, attrs, ("label", "scores"))
+    check("LinearClassifier", ML, {"x": np.arange(8).reshape(2, 4)}, attrs, ("label", "scores"))
+
+
+KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("one", [0, 1])
+def test_svm_regressor(kernel: str, one: int) -> None:
+    attrs = {
+        "kernel_type": kernel, "kernel_params": [0.3, 0.2, 2.0], "support_vectors": floats(5 * FEATURES).tolist(),
+        "n_supports": 5, "coefficients": floats(5).tolist(), "rho": [0.3], "one_class": one,
+    }  # fmt: skip
+    check("SVMRegressor", ML, {"x": floats(9, FEATURES)}, attrs)
+
+
+def support(kernel: str, counts: list[int]) -> dict[str, Any]:
+    classes, total = len(counts), sum(counts)
+    return {
+        "kernel_type": kernel, "kernel_params": [0.3, 0.2, 2.0], "vectors_per_class": counts,
+        "support_vectors": floats(total * FEATURES).tolist(),
+        "coefficients": floats((classes - 1) * total).tolist(),
+        "rho": floats(classes * (classes - 1) // 2).tolist(), "classlabels_ints": [7, 8, 9, 10][:classes],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("counts", [[2, 3], [2, 3, 1], [2, 3, 1, 2]])
+def test_svm_classifier(kernel: str, counts: list[int]) -> None:
+    check(
+        "SVMClassifier",
+        ML,
+        {"x": floats(20, FEATURES)},
+        support(kernel, counts),
+        ("label", "scores"),
+        tol=1e-4,
+    )
+
+
+def test_probabilities_of_an_svm() -> None:
+    """onnxruntime iterates to them; for two classes it ends at most 0.005 away from the exact probability."""
+    attrs = support("RBF", [2, 3]) | {"prob_a": [-0.7], "prob_b": [0.1]}
+    check("SVMClassifier", ML, {"x": floats(20, FEATURES)}, attrs, ("label", "scores"), tol=5.1e-3)
+    attrs = support("RBF", [2, 3, 1]) | {"prob_a": [-1.0] * 3, "prob_b": [0.0] * 3}
+    with pytest.raises(FrontendError, match="probabilities of more than two classes are not supported"):
+        model = one_node(
+            "SVMClassifier", ML, {"x": floats(2, FEATURES)}, attrs, ("label", "scores"), version=1
+        )
+        relay.frontend.from_onnx(model)
+
+
+# ---------------------------------------------------------------------------- preprocessing
+@pytest.mark.parametrize("norm", ["MAX", "L1", "L2"])
+def test_normalizer_leaves_rows_of_zeros(norm: str) -> None:
+    x = floats(6, FEATURES)
+    x[2] = 0
+    x[3] = -np.abs(x[3])
+    check("Normalizer", ML, {"x": x}, {"norm": norm})
+
+
+@pytest.mark.parametrize("count", [1, FEATURES])
+def test_scaler(count: int) -> None:
+    attrs = {"offset": floats(count).tolist(), "scale": floats(count).tolist()}
+    check("Scaler", ML, {"x": floats(3, FEATURES)}, attrs)
+    check("Scaler", ML, {"x": np.arange(8).reshape(2, 4)}, attrs)
+
+
+def test_imputer() -> None:
+    x = rows(missing=True)
+    attrs = {"imputed_value_floats": [1.0, 2.0, 3.0, 4.0], "replaced_value_float": float("nan")}
+    check("Imputer", ML, {"x": x}, attrs)
+    attrs = {"imputed_value_int64s": [9, 8], "replaced_value_int64": 0}
+    check("Imputer", ML, {"x": np.array([[1, 0], [0, 5]])}, attrs)
+
+
+@pytest.mark.parametrize("widths", [[2, 4], [3, 2]])
+def test_features_side_by_side(widths: list[int]) -> None:
+    inputs = {"a": floats(3, 2), "b": floats(3, 4)}
+    check("FeatureVectorizer", ML, inputs, {"inputdimensions": widths})
+
+
+def test_one_hot_encoder() -> None:
+    attrs = {"cats_int64s": [1, 5, 7], "zeros": 1}
+    check("OneHotEncoder", ML, {"x": np.array([[1, 3], [5, 7]])}, attrs)
+    with pytest.raises(FrontendError, match="zeros=0 is not supported: an unknown category cannot stop"):
+        model = one_node("OneHotEncoder", ML, {"x": np.array([1])}, {"cats_int64s": [1], "zeros": 0})
+        relay.frontend.from_onnx(model)
+
+
+@pytest.mark.parametrize(
+    ("x", "keys", "values"),
+    [
+        (np.array([[1, 3], [5, 7]]), [7, 1, 5, 1], [0.5, 1.0, 2.0, 3.0]),
+        (np.array([1, 4, np.nan], np.float32), [4.0, float("nan"), 1.0], [5, 6, 7]),
+        (np.array([1, 4, np.nan], np.float32), [4.0, 1.5], [5.0, 6.0]),
+        (np.array([3, 4, 2]), [4, 3], [8, 9]),
+    ],
+)
+def test_label_encoder(x: Any, keys: list[Any], values: list[Any]) -> None:
+    def suffix(found: list[Any]) -> str:
+        return "int64s" if isinstance(found[0], int) else "floats"
+
+    attrs = {f"keys_{suffix(keys)}": keys, f"values_{suffix(values)}": values, "default_float": 9.0}
+    check("LabelEncoder", ML, {"x": x}, attrs, version=4)

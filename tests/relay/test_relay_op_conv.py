@@ -127,6 +127,12 @@ def test_deformable_and_correlation(run_graph: Any, rng: Any) -> None:
     want = _functional().conv2d(torch.tensor(x), torch.tensor(w)).numpy()
     np.testing.assert_allclose(run_graph(made, x=x, o=offset, w=w), want, rtol=1e-4, atol=1e-5)
 
+    last = nn.deformable_conv2d(
+        var("x", 1, 2, 6, 6), var("o", 1, 18, 4, 4), var("w", 3, 2, 3, 3), out_layout="NHWC"
+    )
+    got = run_graph(last, x=x, o=offset, w=w)
+    np.testing.assert_allclose(got, want.transpose(0, 2, 3, 1), rtol=1e-4, atol=1e-5)
+
     y = rng.standard_normal((1, 2, 6, 6)).astype("float32")
     seen = nn.correlation(var("x", 1, 2, 6, 6), var("y", 1, 2, 6, 6), 1, 1, 1, 1, 0, True, "NCHW")
     got = run_graph(seen, x=x, y=y)
@@ -235,8 +241,8 @@ REFUSALS: list[tuple[Callable[[], Any], str]] = [
         "weight: is Tensor[(3, 4, 3, 3), float32] in IOHW: 3 input channels, and data has 4",
     ),
     (
-        lambda: nn.conv2d_transpose(var("x", 1, 4, 9, 9), var("w", 4, 4, 3, 3), output_padding=1),
-        "output_padding: has 1, which a stride of 1 does not leave open",
+        lambda: nn.conv2d_transpose(var("x", 1, 4, 9, 9), var("w", 4, 4, 3, 3), output_padding=-1),
+        "output_padding: has -1 and must not be negative",
     ),
     (
         lambda: nn.deformable_conv2d(var("x", 1, 2, 6, 6), var("o", 1, 9, 4, 4), var("w", 3, 2, 3, 3)),

@@ -169,6 +169,17 @@ def test_cache_update(run_graph: Any, rng: Any) -> None:
         run_infer_type(relay.nn.cache_update(rows, cache))
     with pytest.raises(relay.RelayTypeError, match="the rows of the cache are"):
         run_infer_type(relay.nn.cache_update(cache, relay.var("rows", shape=(1, 2, 4))))
+    at = relay.var("at", shape=(2,), dtype="int64")
+    made = run_graph(relay.nn.cache_update(cache, rows, at), cache=held, rows=new, at=np.array([4, 1]))
+    wanted = held.copy()
+    wanted[[4, 1]] = new
+    np.testing.assert_array_equal(made, wanted)
+    with pytest.raises(
+        relay.RelayTypeError, match=r"positions: .* it has an int32 or int64 for each of 2 rows"
+    ):
+        run_infer_type(relay.nn.cache_update(cache, rows, relay.var("at", shape=(3,), dtype="int64")))
+    with pytest.raises(relay.RelayTypeError, match=r"positions: .* it has an int32 or int64"):
+        run_infer_type(relay.nn.cache_update(cache, rows, relay.var("at", shape=(2,))))
 
 
 @pytest.mark.parametrize("interleaved", [False, True])

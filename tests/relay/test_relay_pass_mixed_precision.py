@@ -65,7 +65,7 @@ def test_bfloat16_and_other_types():
     x = relay.var("x", shape=(2, 8))
     after = apply(relay.Function([x], nn.dense(x, rand(4, 8))), T.ToMixedPrecision("bfloat16"))
     assert str(after.ret_type.dtype) == "bfloat16"
-    with pytest.raises(tvm.TVMError, match="float16 or bfloat16, not 'int8'"):
+    with pytest.raises(tvm.TVMError, match="float16, bfloat16 or float64, not 'int8'"):
         apply(relay.Function([x], x), T.ToMixedPrecision("int8"))
 
 
@@ -106,3 +106,11 @@ def test_operators_that_nothing_is_said_of():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert count(apply(before, T.ToMixedPrecision("float16", 2)), "cast") == 0
+
+
+def test_a_larger_type() -> None:
+    x, w = relay.var("x", shape=(2, 8)), relay.var("w", shape=(4, 8))
+    before = relay.Function([x, w], nn.relu(nn.dense(x, w)))
+    double = [relay.cast(v, "float64") for v in (x, w)]
+    expected = relay.Function([x, w], nn.relu(nn.dense(*double, out_dtype="float64")))
+    check(before, T.ToMixedPrecision("float64"), expected, rtol=1e-5, atol=1e-5)

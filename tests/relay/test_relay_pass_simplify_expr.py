@@ -11,6 +11,8 @@ from tilewright import relay
 
 T = relay.transform
 X = relay.var("x", shape=(2, 3, 4))
+BLOCKS = relay.var("b", shape=(4, 2, 1, 3))
+I8, I32 = relay.var("i", shape=(2, 3), dtype="int8"), relay.var("j", shape=(2, 3), dtype="int32")
 
 
 def f32(value):
@@ -29,6 +31,49 @@ CASES = {
     "layout of layout": (
         relay.layout_transform(relay.layout_transform(X, "NCW", "NWC"), "NWC", "CNW"),
         relay.layout_transform(X, "NCW", "CNW"),
+    ),
+    "collapse_sum_like": (
+        relay.collapse_sum_like(X, relay.var("like", shape=(4,))),
+        relay.collapse_sum_to(X, (4,)),
+    ),
+    "clip of all that a type has": (relay.clip(I8, -128.0, 127.0), I8),
+    "clip of less": (relay.clip(I8, -127.0, 127.0), None),
+    "casts of clipped integers": (
+        relay.cast(relay.cast(relay.clip(I32, 0.0, 255.0), "uint8"), "int32"),
+        relay.clip(I32, 0.0, 255.0),
+    ),
+    "casts of clipped floats": (
+        relay.cast(relay.cast(relay.clip(X, 0.0, 255.0), "uint8"), "int32"),
+        relay.cast(relay.clip(X, 0.0, 255.0), "int32"),
+    ),
+    "a fraction that is cut off": (relay.cast(relay.cast(relay.clip(X, 0.0, 9.0), "uint8"), "float32"), None),
+    "a type that clipped numbers do not fit": (
+        relay.cast(relay.cast(relay.clip(I32, 0.0, 255.0), "int8"), "int32"),
+        None,
+    ),
+    "argmax of dequantized": (
+        relay.argmax(relay.qnn.dequantize(I8, f32(0.5), relay.const(3)), axis=1),
+        relay.argmax(I8, axis=1),
+    ),
+    "argsort of dequantized": (
+        relay.argsort(relay.qnn.dequantize(I8, f32(0.5), relay.const(3)), axis=1),
+        relay.argsort(I8, axis=1),
+    ),
+    "argmin with a negative scale": (
+        relay.argmin(relay.qnn.dequantize(I8, f32(-0.5), relay.const(3)), axis=1),
+        None,
+    ),
+    "transposes around a plain layout": (
+        relay.transpose(relay.layout_transform(relay.transpose(X, (2, 0, 1)), "ABC", "CAB"), (0, 2, 1)),
+        relay.transpose(X, (1, 0, 2)),
+    ),
+    "blocks of a transpose": (
+        relay.layout_transform(relay.transpose(X, (2, 0, 1)), "CNW", "CNW3w"),
+        relay.layout_transform(X, "NWC", "CNW3w"),
+    ),
+    "transpose of what was blocks": (
+        relay.transpose(relay.layout_transform(BLOCKS, "CNW3w", "CNW"), (1, 2, 0)),
+        relay.layout_transform(BLOCKS, "CNW3w", "NWC"),
     ),
     "cast to itself": (relay.cast(X, "float32"), X),
     "cast there and back": (relay.cast(relay.cast(X, "float64"), "float32"), X),
@@ -82,7 +127,12 @@ def test_expressions(name):
             mod["main"], T.infer_type(relay.Function([X], relay.nn.relu(expected)))
         )
         return
-    check(relay.Function([X], relay.abs(before)), T.SimplifyExpr(), relay.Function([X], relay.abs(expected)))
+    params = relay.analysis.free_vars(before) or [X]
+    check(
+        relay.Function(params, relay.abs(before)),
+        T.SimplifyExpr(),
+        relay.Function(params, relay.abs(expected)),
+    )
 
 
 def test_integers_are_added_up_and_floats_are_not():

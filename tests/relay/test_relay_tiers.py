@@ -144,6 +144,7 @@ def test_products_that_numpy_cannot_compute_have_no_first_tier(held: Held) -> No
     assert not isinstance(lib, TieredModule)
 
 
+@pytest.mark.slow
 def test_what_would_take_too_much_memory_waits_for_the_kernels(
     held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:

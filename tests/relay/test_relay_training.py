@@ -22,6 +22,7 @@ def example() -> ModuleType:
     return made
 
 
+@pytest.mark.slow
 def test_gradients_are_those_of_pytorch(example: ModuleType) -> None:
     torch = pytest.importorskip("torch")
     F = torch.nn.functional

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def from_keras(
-    model: Any, shape: Shapes | None = None, layout: str = "NCHW"
+    model: Any, shape: Mapping[str, Sequence[Any]] | None = None, layout: str = "NCHW"
 ) -> tuple[IRModule, dict[str, Any]]:
     """The graph of a Keras model (or of a .keras or .h5 file) as `main` of a module, and its parameters.
 

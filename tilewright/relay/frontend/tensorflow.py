@@ -29,11 +29,14 @@ _LIMIT: Final = 12  # messages of the converter that an error repeats
 def from_tensorflow(
     graph: Any,
     layout: str | None = "NHWC",
-    shape: Shapes | None = None,
+    shape: Mapping[str, Sequence[Any]] | None = None,
     outputs: Sequence[str] | None = None,
     convert_config: Mapping[str, Any] | None = None,
 ) -> tuple[IRModule, dict[str, Any]]:
-    """The graph of a GraphDef (or .pb file), of a SavedModel folder or of a concrete function, and its parameters."""
+    """The graph of a GraphDef (or .pb file), of a SavedModel's folder or of a concrete function, and its parameters.
+
+    Inputs and results keep TensorFlow's layout, for any `layout`.
+    """
     if layout is not None and layout not in LAYOUTS:
         raise FrontendError(f"from_tensorflow: layout={layout!r}: it must be one of {', '.join(LAYOUTS)}")
     tf = need("tensorflow", "from_tensorflow")

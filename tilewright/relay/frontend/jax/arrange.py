@@ -23,13 +23,9 @@ rows(
         "stack": lambda n, *xs, axis: R.stack(xs, axis % len(n.shape)),
         "tile": lambda n, x, *, reps: R.tile(x, reps),
         "rev": lambda n, x, *, dimensions: R.flip(x, list(dimensions)) if dimensions else x,
+        "reshape": lambda n, x, *, new_sizes: reshape(x, n.shape),
     }
 )
-
-
-@primitive("reshape")
-def reshape_(n: Site, x: Expr, *, new_sizes: Sequence[Any]) -> Expr:
-    return reshape(x, n.shape)
 
 
 @primitive("broadcast_in_dim")

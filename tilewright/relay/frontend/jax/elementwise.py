@@ -36,6 +36,7 @@ rows(
         "erfc": lambda n, x: R.subtract(scalar(1, x), R.erf(x)),
         "is_finite": lambda n, x: R.isfinite(x),
         "not": lambda n, x: R.logical_not(x) if n.dtype == "bool" else R.bitwise_not(x),
+        "convert_element_type": lambda n, x, *, new_dtype: converted(x, n.dtype),
     }
 )
 
@@ -140,6 +141,9 @@ rows(
         "ge": lambda n, a, b: R.greater_equal(*_ordered(a, b)),
         "lt_to": lambda n, a, b: _total(R.less(*_ordered(a, b)), a, b, False),
         "le_to": lambda n, a, b: _total(R.less_equal(*_ordered(a, b)), a, b, True),
+        "sub": lambda n, a, b: as_log_softmax(a, b) or R.subtract(a, b),
+        "shift_right_arithmetic": lambda n, a, b: _shifted(a, b, n.dtype.removeprefix("u")),
+        "shift_right_logical": lambda n, a, b: _shifted(a, b, "u" + n.dtype.removeprefix("u")),
     },
     compact=True,
 )
@@ -169,11 +173,6 @@ def max_(n: Site, a: Expr, b: Expr) -> Expr:
     return R.maximum(a, b)
 
 
-@primitive("sub", compact=True)
-def sub(n: Site, a: Expr, b: Expr) -> Expr:
-    return as_log_softmax(a, b) or R.subtract(a, b)
-
-
 @primitive("div", compact=True)
 def div(n: Site, a: Expr, b: Expr) -> Expr:
     if is_int(n.dtype):
@@ -193,16 +192,6 @@ def pow_(n: Site, a: Expr, b: Expr) -> Expr:
         if number == -0.5:
             return R.rsqrt(a)
     return R.power(a, converted(b, n.dtype))
-
-
-@primitive("shift_right_arithmetic", compact=True)
-def shift_right_arithmetic(n: Site, a: Expr, b: Expr) -> Expr:
-    return _shifted(a, b, n.dtype.removeprefix("u"))
-
-
-@primitive("shift_right_logical", compact=True)
-def shift_right_logical(n: Site, a: Expr, b: Expr) -> Expr:
-    return _shifted(a, b, "u" + n.dtype.removeprefix("u"))
 
 
 def _shifted(a: Expr, b: Expr, dtype: str) -> Expr:
@@ -241,9 +230,6 @@ def clamp(n: Site, low: Expr, x: Expr, high: Expr) -> Expr:
 
 
 # ---------------------------------------------------------------------------- conversion
-@primitive("convert_element_type")
-def convert_element_type(n: Site, x: Expr, *, new_dtype: Any) -> Expr:
-    return converted(x, n.dtype)
 
 
 @primitive("bitcast_convert_type")

@@ -18,7 +18,7 @@ from ...interface import with_output_names
 from ...transform.infer_type import infer_module
 from ...ty import TensorType
 from ..common.build import constant, converted, typed
-from .capture import Dynamic, Program, captured, load_jax, place_of
+from .capture import Program, captured, load_jax, place_of
 from .control import CONTROL, inner_of, jaxprs_in
 from .fold import folded
 from .refused import REFUSED
@@ -37,9 +37,19 @@ _FEW = 1 << 16  # most elements of a closed-over array of indices or flags, whic
 
 
 def from_jax(
-    function: Any, *example_args: Any, dynamic: Dynamic | None = None, **example_kwargs: Any
+    function: Any,
+    *example_args: Any,
+    dynamic: Mapping[str, Mapping[int, str] | Sequence[str | int | None]] | None = None,
+    **example_kwargs: Any,
 ) -> tuple[IRModule, dict[str, Any]]:
-    """The graph of a function of JAX as `main` of a module, and its parameters."""
+    """The graph of a JAX function, for arguments like the examples, as `main` of a module, and its parameters.
+
+        mod, params = relay.frontend.from_jax(lambda x: model.apply(weights, x), x)
+
+    An example is an array or a `jax.ShapeDtypeStruct`, or a pytree of them; each of its arrays is an input (`x`,
+    `batch.image`). Arrays that the function has closed over or that `functools.partial` binds are parameters. `dynamic`
+    names sizes that stay dynamic: {"x": {0: "n"}}. A closed jaxpr is imported as it is, without examples.
+    """
     load_jax()
     program = captured(function, example_args, example_kwargs, dynamic)
     return _Importer(program).run()

@@ -20,9 +20,10 @@ from ....ir.errors import FrontendError, TVMError
 from ....ir.expr import SizeVar
 from ....ir.module import IRModule
 from ....ir.span import at_node
+from ....runtime.words import Numbering, Words
 from ...expr import Expr, Function, Tuple, TupleWrapper, Var
 from ...expr import var as new_var
-from ...interface import with_output_names
+from ...interface import with_output_names, with_words
 from ...ty import MOST_DIMENSIONS, TensorType, tensor_fields
 from ..common.build import adopted
 from .bodies import body_of, defaults_of
@@ -30,12 +31,13 @@ from .build import typed
 from .context import Misfit, NeedsValue, Node, Refusal, Value, find_converter
 from .fold import fold
 from .load import array_of, load_model, storage_dtype
+from .strings import STRING, marked, refuse_work
 from .survey import DEEPEST, MOST_NODES, ordered, refuse_endless, refuse_missing
 
 # The files of converters, one for each family of operators: importing one fills the table.
 for _family in (
     "math", "shape", "reduce", "nn", "norm", "index", "image", "quant", "rnn", "control", "scan", "sequence", "signal",
-    "counting", "training", "random", "trees", "microsoft", "microsoft_attention", "microsoft_quant",
+    "counting", "training", "random", "trees", "estimators", "microsoft", "microsoft_attention", "microsoft_quant",
 ):  # fmt: skip
     import_module(f"{__package__}.{_family}")
 
@@ -61,9 +63,14 @@ def from_onnx(
     opset: int | None = None,
     freeze_params: bool = True,
     convert_config: Mapping[str, Any] | None = None,
+    *,
     values: Mapping[str, Any] | None = None,
 ) -> tuple[IRModule, dict[str, Any]]:
-    """The model as a module and its parameters; `values` makes inputs of the model constants."""
+    """The graph of an ONNX model (a ModelProto, its bytes or a path) as `main` of a module, and its parameters.
+
+    With `freeze_params` the initialisers are constants of the graph and there are no parameters. Inputs in `values` are
+    constants as well: fixing one that selects a branch (a sample rate, a mode) removes the branch.
+    """
     proto, name, folder = load_model(model)
     work = Importer(proto, name, folder, freeze_params, convert_config or {})
     if opset is not None:
@@ -93,6 +100,8 @@ class Importer:
         self.output_counts: list[int] = []
         self.scopes: list[dict[str, Value | None]] = []
         self.count = 0  # number of nodes so far
+        self.words = Numbering()  # the strings of the model
+        self.string_inputs: list[str] = []
         self.fixed = False  # whether the user gave sizes that are dynamic in the model
 
     # -- the whole ---------------------------------------------------------------------------
@@ -135,6 +144,11 @@ class Importer:
             raise FrontendError(f"{self.name}: the graph has no outputs")
         used = [*inputs, *self.param_vars]
         main = with_output_names(Function(used, typed(body)), result_names)
+        texts = [name for name, elem in zip(result_names, self.output_elems, strict=True) if elem == STRING]
+        if texts or self.string_inputs:
+            main = with_words(
+                main, Words(tuple(self.words.words), frozenset(self.string_inputs), frozenset(texts))
+            )
         return IRModule.from_expr(main), self.params
 
     def flat(self, value: Value | None) -> list[Expr]:
@@ -162,6 +176,8 @@ class Importer:
         if isinstance(value, list):
             return Value(items=[Value(known=np.asarray(v)) for v in value])
         elem = info.type.tensor_type.elem_type
+        if elem == STRING:
+            return Value(known=self.words.encoded(value), elem=elem)
         if elem in _NARROW or not elem:
             return Value(known=np.asarray(value), elem=elem)
         stored = self.blamed(lambda: storage_dtype(elem), f"input {info.name!r}")
@@ -183,6 +199,9 @@ class Importer:
         elem = info.type.tensor_type.elem_type
         if elem == 0:
             stored = dtype if isinstance(dtype, str) else dtype.get(info.name, "float32")
+        elif elem == STRING:
+            stored = "int64"
+            self.string_inputs.append(info.name)
         else:
             stored = self.blamed(lambda: storage_dtype(elem), f"input {info.name!r}")
         found = self.sizes_of(info, shapes)
@@ -192,7 +211,7 @@ class Importer:
             )
         made = new_var(info.name, shape=found, dtype=stored)
         inputs.append(made)
-        return Value(made, elem=elem if elem in _NARROW else 0)
+        return Value(made, elem=elem if elem in _NARROW or elem == STRING else 0)
 
     def sizes_of(self, info: Any, shapes: dict[str, Any]) -> list[Any]:
         """The sizes of an input: those given, those in the model, a symbol for each that has a name there."""
@@ -232,6 +251,15 @@ class Importer:
         if graph.sparse_initializer:
             raise FrontendError(f"{self.name}: sparse initialisers are not supported")
         for tensor in graph.initializer:
+            if tensor.data_type == STRING:
+                codes, shape = self.words.encoded(list(tensor.string_data)), tuple(tensor.dims)
+                if any(d < 0 for d in shape) or codes.size != math.prod(shape):
+                    raise FrontendError(
+                        f"{self.name}: the initialiser {tensor.name!r} has {codes.size} strings, "
+                        f"and its shape is {shape}"
+                    )
+                scope[tensor.name] = Value(known=codes.reshape(shape), elem=STRING)
+                continue
             found = self.blamed(lambda t=tensor: array_of(t, self.folder), "an initialiser")  # type: ignore[misc]
             elem = tensor.data_type if tensor.data_type in _NARROW else 0
             if top and not self.freeze:
@@ -329,6 +357,7 @@ class Importer:
         if local is not None:
             return self.run_function(local, proto, inputs)
         n = Node(self, proto, inputs, self.opsets.get(domain, 1))
+        refuse_work(n)
         folded = fold(n)
         if folded is not None:
             if any(v.symbolic for v in folded) and len(folded) == 1:
@@ -353,7 +382,7 @@ class Importer:
         for v in out:
             if v is not None and v._expr is not None:
                 _check_size(typed(v._expr).checked_type)
-        return out
+        return marked(n, out)
 
     def run_function(
         self, function: Any, proto: Any, inputs: Sequence[Value | None], defaults: Sequence[Any] = ()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .build import R, cast, constant, dtype_of, is_float, rank, scalar, shape_of, static_shape
-from .context import Node, Value, converter
+from .context import Node, Value, converter, rows
 
 
 def from_front(index: Any, size: Any) -> Any:
@@ -48,32 +48,34 @@ def gather_elements(n: Node) -> Any:
 
 @converter("GatherND")
 def gather_nd(n: Node) -> Any:
-    batch = int(n.attr("batch_dims", 0))
-    x, index = n[0], n[1]
-    order = [rank(index) - 1, *range(rank(index) - 1)]
-    return R.gather_nd(x, R.transpose(index, order), batch_dims=batch)
+    return R.gather_nd(n[0], _points(n[1]), batch_dims=int(n.attr("batch_dims", 0)))
 
 
 _HOW = {"none": "update", "add": "add", "mul": "mul", "max": "max", "min": "min"}
 
 
+def _how(n: Node) -> str:
+    named = n.attr("reduction", "none")
+    if named not in _HOW:
+        raise n.refuse(f"reduction {named!r} is unknown")
+    return _HOW[named]
+
+
 @converter("Scatter", "ScatterElements")
 def scatter_elements(n: Node) -> Any:
-    axis = n.axis(0)
-    how = n.attr("reduction", "none")
-    if how not in _HOW:
-        raise n.refuse(f"reduction {how!r} is unknown")
-    return R.scatter_elements(n[0], _index(n, 1, n.shape(0)[axis]), n[2], axis, _HOW[how])
+    axis, how = n.axis(0), _how(n)
+    return R.scatter_elements(n[0], _index(n, 1, n.shape(0)[axis]), n[2], axis, how)
+
+
+def _points(index: Any) -> Any:
+    """Indices with the coordinates of each point in the first dimension, which ONNX has in the last."""
+    return R.transpose(index, [rank(index) - 1, *range(rank(index) - 1)])
 
 
 @converter("ScatterND")
 def scatter_nd(n: Node) -> Any:
-    how = n.attr("reduction", "none")
-    if how not in _HOW:
-        raise n.refuse(f"reduction {how!r} is unknown")
-    x, index = n[0], n[1]
-    order = [rank(index) - 1, *range(rank(index) - 1)]
-    return R.scatter_nd(x, R.transpose(index, order), n[2], _HOW[how])
+    how = _how(n)
+    return R.scatter_nd(n[0], _points(n[1]), n[2], how)
 
 
 @converter("TensorScatter")
@@ -126,10 +128,7 @@ def reverse_sequence(n: Node) -> Any:
     return R.reverse_sequence(n[0], n[1], seq_axis=time, batch_axis=batch)
 
 
-@converter("NonZero")
-def non_zero(n: Node) -> Any:
-    x = n[0]
-    return R.transpose(cast(R.argwhere(x), "int64"), [1, 0])
+rows({"NonZero": lambda n: R.transpose(cast(R.argwhere(n[0]), "int64"), [1, 0])})
 
 
 @converter("Unique")

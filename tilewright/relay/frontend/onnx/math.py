@@ -281,21 +281,14 @@ def cast_value(n: Node, elem: int) -> Value:
     return Value(R.cast(x, wanted))
 
 
+_TYPES = {"FLOAT": 1, "UINT8": 2, "INT8": 3, "INT32": 6, "INT64": 7, "BOOL": 9, "FLOAT16": 10, "DOUBLE": 11}
+
+
 @converter("Cast")
 def cast_node(n: Node) -> Any:
     to = n.attr("to")
-    if isinstance(to, str):
-        names = {
-            "FLOAT": 1,
-            "INT32": 6,
-            "INT64": 7,
-            "BOOL": 9,
-            "DOUBLE": 11,
-            "FLOAT16": 10,
-            "UINT8": 2,
-            "INT8": 3,
-        }
-        to = names.get(to)
+    if isinstance(to, str):  # before opset 6
+        to = _TYPES.get(to)
     if to is None:
         raise n.refuse("the attribute `to` is missing")
     return cast_value(n, to)

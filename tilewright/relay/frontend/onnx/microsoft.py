@@ -11,10 +11,10 @@ from ..common.build import permute
 from ..common.matrices import matmul
 from ..common.norms import standardised
 from .build import R, cast, constant, dtype_of, rank, scalar, shape_of, typed
-from .context import Node, Value, converter, rows
+from .context import Node, Value, converter, find_converter, rows
 from .math import swish_of
 from .nn import conv_windows, convolve, gemm, group_count
-from .norm import rms_of
+from .norm import inverse_of, rms_of
 from .rnn import QUANTIZED, recurrent
 
 MS = "com.microsoft"
@@ -66,7 +66,9 @@ def layer_norm_of(x: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
 @converter("SimplifiedLayerNormalization", domain=MS)
 @converter("SimplifiedLayerNormalization")
 def simplified_layer_norm(n: Node) -> Any:
-    return rms_of(n[0], n[1], [n.rank(0) - 1], n.attr("epsilon", 1e-5))
+    axes = list(range(n.axis(-1), n.rank(0)))
+    made = rms_of(n[0], n[1], axes, n.attr("epsilon", 1e-5))
+    return [made, inverse_of(n[0], axes, n.attr("epsilon", 1e-5))] if len(n.outputs) > 1 else made
 
 
 def _skipped(n: Node, bias: int) -> Any:
@@ -136,15 +138,19 @@ def fused_conv(n: Node) -> Any:
 @converter("NhwcConv", domain=MS)
 def nhwc_conv(n: Node) -> Any:
     """A convolution whose channels are the last dimension, of its weight as well."""
-
-    def first(x: Any) -> Any:
-        return R.transpose(x, [0, rank(x) - 1, *range(1, rank(x) - 1)])
-
-    inner = Node(n.importer, n.proto, [Value(typed(first(n[0]))), Value(typed(first(n[1])))], n.opset)
+    inner = Node(n.importer, n.proto, [_channels_first(n[0]), _channels_first(n[1])], n.opset)
     made = convolve(inner[0], inner[1], conv_windows(inner), group_count(n, inner.shape(0)[1]))
     if n.has(2):
         made = R.nn.bias_add(made, n[2])
-    return R.transpose(made, [0, *range(2, rank(made)), 1])
+    return _channels_last(made)
+
+
+def _channels_first(x: Any) -> Value:
+    return Value(typed(R.transpose(x, [0, rank(x) - 1, *range(1, rank(x) - 1)])))
+
+
+def _channels_last(x: Any) -> Any:
+    return R.transpose(x, [0, *range(2, rank(x)), 1])
 
 
 @converter("FusedGemm", domain=MS)
@@ -167,3 +173,47 @@ def activated(n: Node, x: Any, name: str) -> Any:
     if name in ("", "None"):
         return x
     raise n.refuse(f"activation {name!r} is not supported")
+
+
+# ---------------------------------------------------------------------------- operators of the standard
+def _standard(n: Node, op_type: str, opset: int, first: Value | None = None) -> Any:
+    """The same operator of the standard, in an opset, where that has its attributes and inputs."""
+    inputs = n.inputs if first is None else [first, *n.inputs[1:]]
+    inner = Node(n.importer, n.proto, inputs, opset)
+    inner.op_type = op_type
+    work = find_converter("", op_type, opset)
+    assert work is not None, op_type
+    return work(inner)
+
+
+rows(
+    {
+        "QuantizeLinear": lambda n: _standard(n, "QuantizeLinear", 19),
+        "DequantizeLinear": lambda n: _standard(n, "DequantizeLinear", 19),
+        "GridSample": lambda n: _standard(n, "GridSample", 16),
+        "Pad": lambda n: _standard(n, "Pad", 13),
+        "Trilu": lambda n: _standard(n, "Trilu", 14),
+        "NhwcMaxPool": lambda n: _channels_last(_standard(n, "MaxPool", 12, _channels_first(n[0]))),
+        "ExpandDims": lambda n: R.expand_dims(n[0], n.front(n.ints(1)[0], n.rank(0) + 1)),
+        "MatMulInteger16": lambda n: matmul(n[0], n[1], "int32"),
+    },
+    domain=MS,
+)
+
+
+@converter("QLinearConv", domain=MS)
+def qlinear_conv(n: Node) -> Any:
+    if not n.flag("channels_last", 0):
+        return _standard(n, "QLinearConv", 10)
+    return _channels_last(_standard(n, "QLinearConv", 10, _channels_first(n[0])))
+
+
+@converter("CDist", domain=MS)
+def cdist(n: Node) -> Any:
+    """The distance of each row of one matrix from each of another, or its square."""
+    metric = n.attr("metric", "sqeuclidean")
+    if metric not in ("euclidean", "sqeuclidean"):
+        raise n.refuse(f"metric {metric!r} is not supported")
+    apart = R.subtract(R.expand_dims(n[0], 1), R.expand_dims(n[1], 0))
+    made = R.sum(R.multiply(apart, apart), axis=[2])
+    return R.sqrt(made) if metric == "euclidean" else made

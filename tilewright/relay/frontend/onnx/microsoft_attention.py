@@ -150,6 +150,8 @@ def _three(n: Node, heads: int) -> tuple[Any, Any, Any]:
         k, v = (R.transpose(R.squeeze(e, [3]), [0, 2, 1, 3]) for e in R.split(k, 2, 3))
     else:
         k, v = (heads_of(e, heads) if rank(e) == 3 else e for e in (k, n[2]))
+    if n.has(1) and rank(n[1]) == 4:  # keys and values of an encoder, over heads, have theirs already
+        return (*_with_bias(n, [q]), k, v)  # type: ignore[return-value]
     return (*_with_bias(n, [q, k, v]),)  # type: ignore[return-value]
 
 

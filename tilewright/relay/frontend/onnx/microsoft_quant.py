@@ -12,6 +12,7 @@ from .build import R, cast, constant, dtype_of, rank, scalar, shape_of, typed
 from .context import Node, Value, converter, rows
 from .nn import pool_windows
 from .quant import along, centred, dynamic_quantize_linear, less, quantized, rescaled
+from .reduce import over_the_rest
 
 MS = "com.microsoft"
 
@@ -38,10 +39,17 @@ rows(
         "QLinearSigmoid": lambda n: _back(n, R.sigmoid(_floats(n, 0)), 3),
         "QLinearLeakyRelu": lambda n: _back(n, R.nn.leaky_relu(_floats(n, 0), n.attr("alpha", 0.01)), 3),
         "QLinearWhere": lambda n: _back(n, R.where(n[0], _floats(n, 1), _floats(n, 4)), 7, 1),
-        "QLinearSoftmax": lambda n: _back(n, R.nn.softmax(_floats(n, 0), n.axis(-1)), 3),
     },
     domain=MS,
 )
+
+
+@converter("QLinearSoftmax", domain=MS)
+def qlinear_softmax(n: Node) -> Any:
+    """Its attribute says by which opset of ONNX the softmax is meant."""
+    x, axis = _floats(n, 0), n.axis(-1)
+    opset = int(n.attr("opset", n.importer.opsets.get("", 13)))
+    return _back(n, R.nn.softmax(x, axis) if opset >= 13 else over_the_rest(x, axis, R.nn.softmax), 3)
 
 
 @converter("QLinearGlobalAveragePool", domain=MS)

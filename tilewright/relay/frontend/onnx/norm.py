@@ -77,9 +77,19 @@ def rms_norm(n: Node) -> Any:
 def rms_of(x: Any, scale: Any, axes: list[int], epsilon: float) -> Any:
     """x / sqrt(mean(x²) + ε) · scale."""
     wide = _wide(x)
-    square = R.mean(R.multiply(wide, wide), axis=axes, keepdims=True)
-    made = R.divide(wide, R.sqrt(R.add(square, scalar(epsilon, wide))))
+    made = R.divide(wide, _root(wide, axes, epsilon))
     return R.multiply(cast(made, dtype_of(scale)), scale)
+
+
+def inverse_of(x: Any, axes: list[int], epsilon: float) -> Any:
+    """1 / sqrt(mean(x²) + ε)."""
+    root = _root(_wide(x), axes, epsilon)
+    return R.divide(scalar(1, root), root)
+
+
+def _root(wide: Any, axes: list[int], epsilon: float) -> Any:
+    square = R.mean(R.multiply(wide, wide), axis=axes, keepdims=True)
+    return R.sqrt(R.add(square, scalar(epsilon, wide)))
 
 
 @converter("InstanceNormalization")

@@ -1,7 +1,6 @@
 """Random numbers: uniform, normal, Bernoulli, multinomial, and dropout in training.
 
-A compiled graph has no state: a node draws from a generator that is a constant of the graph, so that each run gives the
-same numbers. The generator of a node is made of its seed, or drawn from `numpy.random` at import if it has none.
+The generator of a node is made of its seed, or drawn from `numpy.random` at import if it has none.
 """
 
 from __future__ import annotations
@@ -11,40 +10,22 @@ from typing import Any
 import numpy as np
 
 from ...expr import TupleGetItem
+from ..common.random import generator, normal, uniform
 from .build import R, cast, constant, dtype_of, is_float, scalar, shape_of
 from .context import Node, converter
 from .load import storage_dtype
 
 
-def generator(n: Node) -> Any:
+def _generator(n: Node) -> Any:
     """The generator of a node. Of a seed its bits count, as seeds may differ only behind the point."""
     seed = n.attr("seed")
-    if seed is None:
-        return R.random.threefry_key(int(np.random.randint(1 << 31)))
-    return R.random.threefry_key(int(np.float32(seed).view(np.uint32)))
-
-
-def _second(drawn: Any) -> Any:
-    """The numbers of a draw, beside which is the generator after it."""
-    return TupleGetItem(drawn, 1)
-
-
-def uniform(n: Node, shape: Any, low: float = 0.0, high: float = 1.0, kind: str = "float32") -> Any:
-    """Numbers from `low` to `high`; of a narrow type, drawn as float32."""
-    wide = "float64" if kind == "float64" else "float32"
-    return cast(_second(R.random.uniform(generator(n), tuple(shape), wide, low, high)), kind)
-
-
-def _normal(n: Node, shape: Any, kind: str) -> Any:
-    wide = "float64" if kind == "float64" else "float32"
-    mean, scale = float(n.attr("mean", 0.0)), float(n.attr("scale", 1.0))
-    return cast(_second(R.random.normal(generator(n), tuple(shape), wide, mean, scale)), kind)
+    return generator(None if seed is None else int(np.float32(seed).view(np.uint32)))
 
 
 def _drawn(n: Node, shape: Any, kind: str) -> Any:
     if n.op_type.startswith("RandomNormal"):
-        return _normal(n, shape, kind)
-    return uniform(n, shape, float(n.attr("low", 0.0)), float(n.attr("high", 1.0)), kind)
+        return normal(_generator(n), shape, kind, float(n.attr("mean", 0.0)), float(n.attr("scale", 1.0)))
+    return uniform(_generator(n), shape, kind, float(n.attr("low", 0.0)), float(n.attr("high", 1.0)))
 
 
 def _element(n: Node, like: str) -> str:
@@ -73,7 +54,7 @@ def bernoulli(n: Node) -> Any:
     """1 with the probability that the input has there, else 0."""
     kind = storage_dtype(n.attr("dtype")) if n.attr("dtype") else n.dtype(0)
     wide = "float64" if n.dtype(0) == "float64" else "float32"
-    return cast(R.less(uniform(n, n.shape(0), kind=wide), cast(n[0], wide)), kind)
+    return cast(R.less(uniform(_generator(n), n.shape(0), wide), cast(n[0], wide)), kind)
 
 
 @converter("Multinomial")
@@ -83,7 +64,7 @@ def multinomial(n: Node) -> Any:
     if count < 1:
         raise n.refuse(f"sample_size is {count}")
     share = R.nn.softmax(cast(n[0], "float32"), n.rank(0) - 1)
-    made = _second(R.random.multinomial(generator(n), share, count))
+    made = TupleGetItem(R.random.multinomial(_generator(n), share, count), 1)
     return cast(made, storage_dtype(n.attr("dtype", 6)))
 
 
@@ -102,6 +83,6 @@ def dropout(n: Node) -> Any:
         ratio = cast(ratio, "float32") if dtype_of(ratio) != "float64" else ratio
     else:
         ratio = constant(np.float32(0.5))
-    kept = R.greater_equal(uniform(n, shape_of(x), kind=dtype_of(ratio)), ratio)
+    kept = R.greater_equal(uniform(_generator(n), shape_of(x), dtype_of(ratio)), ratio)
     larger = cast(R.divide(scalar(1, ratio), R.subtract(scalar(1, ratio), ratio)), dtype_of(x))
     return [R.where(kept, R.multiply(x, larger), scalar(0, x)), kept]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .build import R, cast, dtype_of, is_float, rank, scalar, shape_of
-from .context import Node, converter
+from .context import Node, converter, rows
 
 
 def reduced_axes(n: Node) -> list[int] | None:
@@ -26,15 +26,12 @@ def reduced_axes(n: Node) -> list[int] | None:
     return n.fronts(given, n.rank(0))
 
 
-def _reduction(name: str, build: Callable[[Any, list[int], bool], Any]) -> None:
+def _reduction(build: Callable[[Any, list[int], bool], Any]) -> Callable[[Node], Any]:
     def run(n: Node) -> Any:
         axes = reduced_axes(n)
-        x = n[0]
-        if not axes:
-            return _alone(name, x)
-        return build(x, axes, n.flag("keepdims", 1))
+        return build(n[0], axes, n.flag("keepdims", 1)) if axes else _alone(n.op_type, n[0])
 
-    converter(name)(run)
+    return run
 
 
 def _alone(name: str, x: Any) -> Any:
@@ -86,8 +83,8 @@ def _extreme(work: Callable[..., Any], nothing: int) -> Callable[[Any, list[int]
                 [1 if d in axes else s for d, s in enumerate(shape_of(x)) if keep or d not in axes],
             )
         if dtype_of(x) == "bool":
-            return cast(work()(cast(x, "int8"), axis=axes, keepdims=keep), "bool")
-        return work()(x, axis=axes, keepdims=keep)
+            return cast(work(cast(x, "int8"), axis=axes, keepdims=keep), "bool")
+        return work(x, axis=axes, keepdims=keep)
 
     return run
 
@@ -102,57 +99,51 @@ def _limit(x: Any, sign: int) -> Any:
     return scalar(int(facts.max if sign > 0 else facts.min), x)
 
 
-_reduction("ReduceSum", lambda x, axes, keep: R.sum(x, axis=axes, keepdims=keep))
-_reduction("ReduceProd", lambda x, axes, keep: R.prod(x, axis=axes, keepdims=keep))
-_reduction("ReduceMax", _extreme(lambda: R.max, -1))
-_reduction("ReduceMin", _extreme(lambda: R.min, 1))
-_reduction("ReduceMean", _mean)
-_reduction("ReduceL1", lambda x, axes, keep: R.sum(R.abs(x), axis=axes, keepdims=keep))
-_reduction("ReduceL2", _norm2)
-_reduction("ReduceSumSquare", lambda x, axes, keep: R.sum(R.multiply(x, x), axis=axes, keepdims=keep))
-_reduction("ReduceLogSum", lambda x, axes, keep: R.log(R.sum(x, axis=axes, keepdims=keep)))
-_reduction("ReduceLogSumExp", log_sum_exp)
-
-
-def _place(name: str, work: Callable[[], Any]) -> None:
+def _place(work: Callable[..., Any]) -> Callable[[Node], Any]:
     def run(n: Node) -> Any:
-        axis = n.axis(0)
-        made = work()(
-            n[0],
-            axis=axis,
-            keepdims=n.flag("keepdims", 1),
-            select_last_index=n.flag("select_last_index", 0),
-        )
-        return cast(made, "int64")
+        keep, last = n.flag("keepdims", 1), n.flag("select_last_index", 0)
+        return cast(work(n[0], axis=n.axis(0), keepdims=keep, select_last_index=last), "int64")
 
-    converter(name)(run)
+    return run
 
 
-_place("ArgMax", lambda: R.argmax)
-_place("ArgMin", lambda: R.argmin)
-
-
-def _running(name: str, work: Callable[[], Any]) -> None:
+def _running(work: Callable[..., Any]) -> Callable[[Node], Any]:
     def run(n: Node) -> Any:
         axis = n.front(n.ints(1)[0], n.rank(0))
         x = n[0]
         if n.attr("reverse", 0):
             x = R.reverse(x, axis)
-        x = work()(x, axis=axis, exclusive=n.flag("exclusive", 0))
+        x = work(x, axis=axis, exclusive=n.flag("exclusive", 0))
         return R.reverse(x, axis) if n.attr("reverse", 0) else x
 
-    converter(name)(run)
+    return run
 
 
-_running("CumSum", lambda: R.cumsum)
-_running("CumProd", lambda: R.cumprod)
+rows(
+    {
+        "ReduceSum": _reduction(lambda x, axes, keep: R.sum(x, axis=axes, keepdims=keep)),
+        "ReduceProd": _reduction(lambda x, axes, keep: R.prod(x, axis=axes, keepdims=keep)),
+        "ReduceMax": _reduction(_extreme(R.max, -1)),
+        "ReduceMin": _reduction(_extreme(R.min, 1)),
+        "ReduceMean": _reduction(_mean),
+        "ReduceL1": _reduction(lambda x, axes, keep: R.sum(R.abs(x), axis=axes, keepdims=keep)),
+        "ReduceL2": _reduction(_norm2),
+        "ReduceSumSquare": _reduction(
+            lambda x, axes, keep: R.sum(R.multiply(x, x), axis=axes, keepdims=keep)
+        ),
+        "ReduceLogSum": _reduction(lambda x, axes, keep: R.log(R.sum(x, axis=axes, keepdims=keep))),
+        "ReduceLogSumExp": _reduction(log_sum_exp),
+        "ArgMax": _place(R.argmax),
+        "ArgMin": _place(R.argmin),
+        "CumSum": _running(R.cumsum),
+        "CumProd": _running(R.cumprod),
+    }
+)
 
 
 # ---------------------------------------------------------------------------- softmax
-def _flat(n: Node, build: Callable[[Any, int], Any]) -> Any:
+def over_the_rest(x: Any, axis: int, build: Callable[[Any, int], Any]) -> Any:
     """Before opset 13: over all dimensions from `axis` on, as one."""
-    axis = n.axis(1)
-    x = n[0]
     shape = shape_of(x)
     if axis == rank(x) - 1:
         return build(x, axis)
@@ -167,7 +158,7 @@ def is_whole(shape: Any) -> bool:
 
 
 def _softmax_like(name: str, build: Callable[[Any, int], Any]) -> None:
-    converter(name)(lambda n: _flat(n, build))
+    converter(name)(lambda n: over_the_rest(n[0], n.axis(1), build))
     converter(name, since=13)(lambda n: build(n[0], n.axis(-1)))
 
 

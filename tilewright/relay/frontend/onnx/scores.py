@@ -8,6 +8,7 @@ import numpy as np
 
 from .build import R, cast, constant, scalar, shape_of
 from .context import Node
+from .strings import as_strings, numbers_of
 
 _TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
@@ -37,11 +38,16 @@ def transformed(n: Node, scores: Any) -> Any:
 
 
 def labels_of(n: Node) -> Any:
-    """The labels of the classes; those of strings need a program that has strings."""
+    """The labels of the classes; of strings, their numbers."""
     strings = n.attr("classlabels_strings")
     if strings:
-        raise n.refuse("labels that are strings are not supported; use integers (classlabels_int64s)")
+        return np.asarray(numbers_of(n, strings), np.int64)
     return np.asarray(n.attr("classlabels_int64s") or n.attr("classlabels_ints") or [], np.int64)
+
+
+def as_label(n: Node, made: Any) -> Any:
+    """A result that has labels of classes."""
+    return as_strings(made) if n.attr("classlabels_strings") else made
 
 
 def labelled(
@@ -59,14 +65,17 @@ def labelled(
     if len(labels) == 1 or (columns != 1 and not by_second):
         best = R.argmax(scores, axis=[1])
         made = R.take(constant(labels), best, axis=0, mode="fast")
-        return [made, cast(transformed(n, scores), "float32")]
+        return [as_label(n, made), cast(transformed(n, scores), "float32")]
     last = R.take(scores, constant(np.int32(columns - 1)), axis=1, mode="fast")
     made = R.where(R.greater(last, scalar(limit, scores)), constant(labels[1]), constant(labels[0]))
     if columns != 1:
-        return [made, cast(transformed(n, scores), "float32")]
+        return [as_label(n, made), cast(transformed(n, scores), "float32")]
     if mirrored:
         second = R.sigmoid(scores) if transform_of(n) == "LOGISTIC" else scores
         both = R.concatenate([R.subtract(scalar(1, scores), second), second], 1)
-        return [made, cast(both, "float32")]
+        return [as_label(n, made), cast(both, "float32")]
     both = R.concatenate([R.negative(scores), scores], 1)
-    return [made, cast(transformed(n, both) if transform_of(n) == "LOGISTIC" else both, "float32")]
+    return [
+        as_label(n, made),
+        cast(transformed(n, both) if transform_of(n) == "LOGISTIC" else both, "float32"),
+    ]

@@ -25,6 +25,13 @@ rows(
             R.greater(R.abs(x), n.to(lambd)), x, literal(0.0, n.dtype)
         ),
         "native_dropout": lambda n, x, p, train: [dropout(n, x, p, bool(train)), R.ones(shape_of(x), "bool")],
+        "threshold": lambda n, x, threshold, value: R.where(R.greater(x, n.to(threshold)), x, n.to(value)),
+        "softmax _softmax _safe_softmax special_softmax": lambda n, x, dim, dtype=None, half_to_float=None: (
+            NN.softmax(n.to(x), dim) if rank(x) else R.ones_like(n.to(x))
+        ),
+        "log_softmax _log_softmax special_log_softmax": lambda n, x, dim, dtype=None, half_to_float=None: (
+            NN.log_softmax(n.to(x), dim) if rank(x) else R.zeros_like(n.to(x))
+        ),
     }
 )
 
@@ -65,11 +72,6 @@ def softshrink(n: Site, x: Expr, lambd: Any = 0.5) -> Expr:
     return R.subtract(x, R.minimum(R.maximum(x, R.negative(by)), by))
 
 
-@aten("threshold")
-def threshold(n: Site, x: Expr, threshold: Any, value: Any) -> Expr:
-    return R.where(R.greater(x, n.to(threshold)), x, n.to(value))
-
-
 @aten("prelu", "_prelu_kernel")
 def prelu(n: Site, x: Expr, weight: Expr) -> Expr:
     zero = literal(0.0, n.dtype)
@@ -90,16 +92,6 @@ def logit(n: Site, x: Expr, eps: float | None = None) -> Expr:
     if eps is not None:
         x = R.clip(x, eps, 1 - eps)
     return R.log(R.divide(x, R.subtract(literal(1.0, n.dtype), x)))
-
-
-@aten("softmax", "_softmax", "_safe_softmax", "special_softmax")
-def softmax(n: Site, x: Expr, dim: int, dtype: Any = None, half_to_float: Any = None) -> Expr:
-    return NN.softmax(n.to(x), dim) if rank(x) else R.ones_like(n.to(x))
-
-
-@aten("log_softmax", "_log_softmax", "special_log_softmax")
-def log_softmax(n: Site, x: Expr, dim: int, dtype: Any = None, half_to_float: Any = None) -> Expr:
-    return NN.log_softmax(n.to(x), dim) if rank(x) else R.zeros_like(n.to(x))
 
 
 @aten("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")

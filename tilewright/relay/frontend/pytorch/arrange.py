@@ -49,13 +49,12 @@ rows(
     {
         "view.dtype": lambda n, x, dtype: R.reinterpret(x, dtype),
         "permute permute_copy": lambda n, x, dims: permute(x, dims),
+        "expand expand_copy expand_as broadcast_to": lambda n, x, size=None, other=None, implicit=None: (
+            x if shape_of(x) == n.shape else R.broadcast_to(x, n.shape)
+        ),
+        "stack": lambda n, tensors, dim=0: R.stack([n.to(e) for e in tensors], dim % len(n.shape)),
     }
 )
-
-
-@aten("expand", "expand_copy", "expand_as", "broadcast_to")
-def expand(n: Site, x: Expr, size: Any = None, other: Any = None, implicit: Any = None) -> Expr:
-    return x if shape_of(x) == n.shape else R.broadcast_to(x, n.shape)
 
 
 @aten("transpose", "swapaxes", "transpose_copy", "swapdims")
@@ -87,11 +86,6 @@ def cat(n: Site, tensors: list[Expr], dim: int = 0) -> Expr:
     kept = [n.to(e) for e in tensors if shape_of(e) != (0,) or len(n.shape) == 1]
     kept = [e for e in kept if shape_of(e)[dim] != 0] or kept[:1]
     return kept[0] if len(kept) == 1 else R.concatenate(kept, dim % rank(kept[0]))
-
-
-@aten("stack")
-def stack(n: Site, tensors: list[Expr], dim: int = 0) -> Expr:
-    return R.stack([n.to(e) for e in tensors], dim % len(n.shape))
 
 
 @aten("split", "split_with_sizes", "chunk", "unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk",
@@ -164,16 +158,15 @@ def _front(index: int, size: Any) -> int:
     return index + size
 
 
-@aten("narrow")
-def narrow(n: Site, x: Expr, dim: int, start: Any, length: Any) -> Expr:
-    return R.strided_slice(x, [start], [start + length], [1], axes=[dim % rank(x)])
-
-
 @aten("slice_scatter")
 def slice_scatter(
     n: Site, x: Expr, src: Expr, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Expr:
     at = dim % rank(x)
+    if not isinstance(start, (int, type(None))) and step == 1:  # from a place that depends on sizes
+        count = sizes_of(src, "writing a slice")[at]
+        line = R.add(n.to(start, "int64"), constant(np.arange(count)))
+        return scatter_rows(x, cast(src, n.dtype), at, reshape(line, (1, count)), "update")
     size = sizes_of(x, "writing a slice")[at]
     rows = range(size)[slice(start, end, step)]
     src = R.broadcast_to(cast(src, n.dtype), (*n.shape[:at], len(rows), *n.shape[at + 1 :]))
@@ -194,23 +187,20 @@ def select_scatter(n: Site, x: Expr, src: Expr, dim: int, index: int) -> Expr:
 
 
 # ---------------------------------------------------------------------------- copies and orders
-@aten("repeat", "tile")
-def repeat(n: Site, x: Expr, repeats: Any = None, dims: Any = None) -> Expr:
-    return R.tile(x, list(repeats if repeats is not None else dims))
-
-
-@aten("repeat_interleave.self_int")
-def repeat_interleave(
-    n: Site, x: Expr, repeats: int, dim: int | None = None, output_size: Any = None
-) -> Expr:
-    return R.repeat(x, repeats, None if dim is None else dim % rank(x))
-
-
 rows(
     {
         "flip": lambda n, x, dims: R.reverse(x, [d % rank(x) for d in dims]) if dims and rank(x) else x,
         "tril": lambda n, x, diagonal=0: _corner(n, x, diagonal, lower=True),
         "triu": lambda n, x, diagonal=0: _corner(n, x, diagonal, lower=False),
+        "narrow": lambda n, x, dim, start, length: R.strided_slice(
+            x, [start], [start + length], [1], axes=[dim % rank(x)]
+        ),
+        "repeat tile": lambda n, x, repeats=None, dims=None: R.tile(
+            x, list(repeats if repeats is not None else dims)
+        ),
+        "repeat_interleave.self_int": lambda n, x, repeats, dim=None, output_size=None: R.repeat(
+            x, repeats, None if dim is None else dim % rank(x)
+        ),
     }
 )
 
@@ -306,21 +296,6 @@ def _widths(x: Expr, pad: Sequence[int]) -> list[tuple[int, int]]:
     return [(0, 0)] * (rank(x) - len(pairs)) + pairs
 
 
-@aten("constant_pad_nd")
-def constant_pad_nd(n: Site, x: Expr, pad: list[int], value: Any = 0) -> Expr:
-    return padded(x, _widths(x, pad), value=n.to(value))
-
-
-@aten("reflection_pad1d", "reflection_pad2d", "reflection_pad3d")
-def reflection_pad(n: Site, x: Expr, padding: list[int]) -> Expr:
-    return padded(x, _widths(x, padding), "reflect")
-
-
-@aten("replication_pad1d", "replication_pad2d", "replication_pad3d")
-def replication_pad(n: Site, x: Expr, padding: list[int]) -> Expr:
-    return padded(x, _widths(x, padding), "edge")
-
-
 # ---------------------------------------------------------------------------- new tensors
 @aten("full_like", "new_full", "full")
 def full_like(n: Site, fill_value: Any) -> Expr:
@@ -329,27 +304,25 @@ def full_like(n: Site, fill_value: Any) -> Expr:
     return full(fill_value, n.shape, n.dtype)
 
 
-# `x` is not taken by what only asks for its shape; a form whose size is given has it in `size`.
-for _names, _value in (
-    (("zeros_like", "new_zeros", "zeros", "empty_like", "new_empty", "empty", "new_empty_strided"), 0),
-    (("ones_like", "new_ones", "ones"), 1),
-):
-
-    def _filled(
-        n: Site, size: Any = None, stride: Any = None, dtype: Any = None, _value: int = _value
-    ) -> Expr:
-        return full(_value, n.shape, n.dtype)
-
-    aten(*_names)(_filled)
-
-
 rows(
     {
+        # `x` is not taken by what only asks for its shape; a form whose size is given has it in `size`.
+        "zeros_like new_zeros zeros empty_like new_empty empty new_empty_strided": (
+            lambda n, size=None, stride=None, dtype=None: full(0, n.shape, n.dtype)
+        ),
+        "ones_like new_ones ones": (lambda n, size=None, stride=None, dtype=None: full(1, n.shape, n.dtype)),
         "fill": lambda n, x, value: full_like(n, value),
         "copy": lambda n, x, src: (
             R.broadcast_to(n.to(src), n.shape) if shape_of(src) != n.shape else n.to(src)
         ),
         "scalar_tensor": lambda n, s: n.to(s),
+        "constant_pad_nd": lambda n, x, pad, value=0: padded(x, _widths(x, pad), value=n.to(value)),
+        "reflection_pad1d reflection_pad2d reflection_pad3d": lambda n, x, padding: padded(
+            x, _widths(x, padding), "reflect"
+        ),
+        "replication_pad1d replication_pad2d replication_pad3d": lambda n, x, padding: padded(
+            x, _widths(x, padding), "edge"
+        ),
     }
 )
 

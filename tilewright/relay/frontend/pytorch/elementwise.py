@@ -20,16 +20,14 @@ def _float_unary(build: Callable[[Any], Any]) -> Callable[[Site, Any], Any]:
 _CURVES = (
     "exp log log2 log10 tan cos sin acos acosh asin asinh atan atanh cosh sinh tanh sigmoid erf sqrt rsqrt"
 )
-for _name in _CURVES.split():
-    aten(_name)(_float_unary(getattr(R, _name)))
+rows({_name: _float_unary(getattr(R, _name)) for _name in _CURVES.split()})
 
 
 def _rounding(build: Callable[[Any], Any]) -> Callable[[Site, Any], Any]:
     return lambda n, x: build(x) if is_float(dtype_of(x)) else x
 
 
-for _name in ("floor", "ceil", "trunc"):
-    aten(_name)(_rounding(getattr(R, _name)))
+rows({_name: _rounding(getattr(R, _name)) for _name in ("floor", "ceil", "trunc")})
 
 
 @aten("round")
@@ -150,20 +148,17 @@ def _floor_divide(n: Site, a: Expr, b: Expr) -> Expr:
     return R.floor(R.divide(a, b)) if is_float(n.dtype) else R.floor_divide(a, b)
 
 
-@aten("remainder")
-def remainder(n: Site, x: Any, other: Any) -> Expr:
-    a, b = n.to(x), n.to(other)
-    if is_float(n.dtype):
-        return R.subtract(a, R.multiply(R.floor(R.divide(a, b)), b))
-    return R.floor_mod(a, b)
+def _rest(rounded: Any, of_whole: Any) -> Any:
+    def rest(n: Site, x: Any, other: Any) -> Expr:
+        a, b = n.to(x), n.to(other)
+        if is_float(n.dtype):
+            return R.subtract(a, R.multiply(rounded(R.divide(a, b)), b))
+        return of_whole(a, b)
+
+    return rest
 
 
-@aten("fmod")
-def fmod(n: Site, x: Any, other: Any) -> Expr:
-    a, b = n.to(x), n.to(other)
-    if is_float(n.dtype):
-        return R.subtract(a, R.multiply(R.trunc(R.divide(a, b)), b))
-    return R.trunc_mod(a, b)
+rows({"remainder": _rest(R.floor, R.floor_mod), "fmod": _rest(R.trunc, R.trunc_mod)})
 
 
 @aten("pow")
@@ -209,28 +204,23 @@ def _comparison(build: Callable[[Any, Any], Any]) -> Callable[[Site, Any, Any], 
     return work
 
 
-for _name, _build in {
-    "eq": R.equal,
-    "ne": R.not_equal,
-    "not_equal": R.not_equal,
-    "lt": R.less,
-    "less": R.less,
-    "le": R.less_equal,
-    "less_equal": R.less_equal,
-    "gt": R.greater,
-    "greater": R.greater,
-    "ge": R.greater_equal,
-    "greater_equal": R.greater_equal,
-}.items():
-    aten(_name)(_comparison(_build))
+rows(
+    {
+        "eq": _comparison(R.equal),
+        "ne not_equal": _comparison(R.not_equal),
+        "lt less": _comparison(R.less),
+        "le less_equal": _comparison(R.less_equal),
+        "gt greater": _comparison(R.greater),
+        "ge greater_equal": _comparison(R.greater_equal),
+    }
+)
 
 
 def _logic(name: str) -> Callable[[Site, Any, Any], Any]:
     return lambda n, x, other: getattr(R, name)(n.to(x, "bool"), n.to(other, "bool"))
 
 
-for _name in ("logical_and", "logical_or", "logical_xor"):
-    aten(_name)(_logic(_name))
+rows({_name: _logic(_name) for _name in ("logical_and", "logical_or", "logical_xor")})
 
 
 def _bits(name: str) -> Callable[[Site, Any, Any], Any]:
@@ -241,22 +231,19 @@ def _bits(name: str) -> Callable[[Site, Any, Any], Any]:
     return work
 
 
-for _name in ("and", "or", "xor"):
-    aten(f"bitwise_{_name}", f"__{_name}__")(_bits(_name))
-
-
 rows(
     {
+        "bitwise_and __and__": _bits("and"),
+        "bitwise_or __or__": _bits("or"),
+        "bitwise_xor __xor__": _bits("xor"),
         "bitwise_left_shift __lshift__": lambda n, x, other: R.left_shift(n.to(x), n.to(other)),
         "bitwise_right_shift __rshift__": lambda n, x, other: R.right_shift(n.to(x), n.to(other)),
+        "where": lambda n, condition, x, other: R.where(cast(condition, "bool"), n.to(x), n.to(other)),
     }
 )
 
 
 # ---------------------------------------------------------------------------- selection
-@aten("where")
-def where(n: Site, condition: Expr, x: Any, other: Any) -> Expr:
-    return R.where(cast(condition, "bool"), n.to(x), n.to(other))
 
 
 @aten("masked_fill")

@@ -27,8 +27,8 @@ from .table import CONVERTERS, Refusal, Site, find
 
 # The files of converters, one for each family of operators: importing one fills the table.
 for _family in (
-    "activation", "arrange", "convolve", "elementwise", "index", "interpolate", "norm", "pool", "product", "recurrent",
-    "reduction",
+    "activation", "arrange", "backward", "convolve", "elementwise", "index", "interpolate", "norm", "pool", "product",
+    "random", "recurrent", "reduction",
 ):  # fmt: skip
     import_module(f"{__package__}.{_family}")
 
@@ -40,13 +40,18 @@ Custom = Callable[[list[Any], list[str]], Any]
 def from_pytorch(
     script_module: Any,
     input_infos: Sequence[Any] = (),
-    custom_convert_map: Mapping[str, Custom] | None = None,
+    custom_convert_map: Mapping[str, Any] | None = None,
     default_dtype: str = "float32",
     use_parser_friendly_name: bool = False,
     keep_quantized_weight: bool = False,
     export_renamed_c_graph_path: str | None = None,
 ) -> tuple[IRModule, dict[str, Any]]:
-    """The graph of a traced module, or of a program of torch.export, as `main` of a module, and its parameters."""
+    """The graph of a traced module, or of a program of torch.export, as `main` of a module, and its parameters.
+
+        mod, params = relay.frontend.from_pytorch(torch.jit.trace(net, x), [("x", (1, 3, 224, 224))])
+
+    An input of a type other than `default_dtype` is described as ("ids", ((1, 128), "int64")).
+    """
     if export_renamed_c_graph_path is not None:
         raise FrontendError("export_renamed_c_graph_path: there is no graph with renamed values to write")
     infos = list(input_infos)
@@ -59,16 +64,19 @@ def from_pytorch(
 
 
 def from_exported_program(
-    exported_program: Any, custom_convert_map: Mapping[str, Custom] | None = None
+    exported_program: Any, custom_convert_map: Mapping[str, Any] | None = None, state: bool = False
 ) -> tuple[IRModule, dict[str, Any]]:
-    """The graph of a program of torch.export as `main` of a module, and its parameters."""
+    """The graph of a program of torch.export as `main` of a module, and its parameters.
+
+    With `state`, the new values of the buffers and inputs that the program changes are results too, by their names.
+    """
     import torch
 
     if not isinstance(exported_program, torch.export.ExportedProgram):
         raise FrontendError(
             f"from_exported_program takes what torch.export.export returns, not {type(exported_program).__name__}"
         )
-    return _Importer(exported_program, [], {}, custom_convert_map or {}, False).run()
+    return _Importer(exported_program, [], {}, custom_convert_map or {}, False).run(state)
 
 
 def supported_operators() -> list[str]:
@@ -110,14 +118,15 @@ class _Importer:
         self.params: dict[str, Any] = {}
         self.param_vars: list[Var] = []
 
-    def run(self) -> tuple[IRModule, dict[str, Any]]:
+    def run(self, state: bool = False) -> tuple[IRModule, dict[str, Any]]:
         graph = self.program.graph_module.graph
         self.report_unsupported(self.program.graph_module)
         env: dict[Any, Any] = {}
         self.bind_inputs(graph, env)
         outputs = self.walk(self.program.graph_module, env)
         specs = self.program.graph_signature.output_specs
-        _warn_of_state([str(s.target) for s in specs if s.kind.name == "BUFFER_MUTATION"])
+        if not state:
+            _warn_of_state([str(s.target) for s in specs if s.kind.name == "BUFFER_MUTATION"])
         wanted = [
             value
             for value, spec in zip(outputs, specs, strict=True)
@@ -125,6 +134,12 @@ class _Importer:
         ]
         named = zip(wanted, result_names(self.program, len(wanted)), strict=True)
         kept = [(self.expr(v), name) for v, name in named if v is not None]
+        held = {v.name_hint for v in (*self.inputs, *self.param_vars)} if state else set()
+        kept += [
+            (self.expr(value), str(spec.target))
+            for value, spec in zip(outputs, specs, strict=True)
+            if spec.kind.name in ("BUFFER_MUTATION", "USER_INPUT_MUTATION") and spec.target in held
+        ]
         if not kept:
             raise FrontendError("the model returns no tensor")
         body = kept[0][0] if len(kept) == 1 else Tuple([e for e, _ in kept])

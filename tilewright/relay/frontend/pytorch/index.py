@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...expr import Constant, Expr
-from ...op.shapes import broadcast
+from ...op.shapes import broadcast, product
 from .build import R, cast, dtype_of, full, literal, permute, places, rank, reshape, scatter_rows, shape_of
 from .table import Refusal, Site, aten, rows
 
@@ -94,6 +94,22 @@ def _masked_put(n: Site, x: Expr, indices: list[Any], values: Expr, accumulate: 
     return R.where(mask, R.add(x, value) if accumulate else value, x)
 
 
+@aten("masked_scatter")
+def masked_scatter(n: Site, x: Expr, mask: Expr, source: Expr) -> Expr:
+    """Where the mask holds, the next element of `source`."""
+    total, given = product(n.shape), product(shape_of(source))
+    mask = R.broadcast_to(cast(mask, "bool"), n.shape)
+    rank_of = R.cumsum(cast(reshape(mask, (total,)), "int64"), 0, "int64")
+    at = R.maximum(R.subtract(rank_of, literal(1, "int64")), literal(0, "int64"))
+    found = R.take(reshape(source, (given,)), at, axis=0, mode="fast", negative=False)
+    return R.where(mask, reshape(found, n.shape), R.broadcast_to(x, n.shape))
+
+
+@aten("nonzero")
+def nonzero(n: Site, x: Expr) -> Expr:
+    return R.argwhere(x)
+
+
 # ---------------------------------------------------------------------------- along a dimension
 @aten("index_select")
 def index_select(n: Site, x: Expr, dim: int, index: Expr) -> Expr:
@@ -103,15 +119,8 @@ def index_select(n: Site, x: Expr, dim: int, index: Expr) -> Expr:
     return R.take(x, listed, axis=dim % rank(x), mode="fast", negative=False)
 
 
-@aten("gather")
-def gather(n: Site, x: Expr, dim: int, index: Expr) -> Expr:
-    return R.gather(x, dim % rank(x), places(index), negative=False) if rank(x) else reshape(x, n.shape)
-
-
 @aten("take")
 def take(n: Site, x: Expr, index: Expr) -> Expr:
-    from ...op.shapes import product
-
     total = product(shape_of(x))
     return R.take(reshape(x, (total,)), places(index), axis=0, mode="fast")
 
@@ -146,6 +155,9 @@ rows(
     {
         "scatter_add": lambda n, x, dim, index, src: _scattered(n, x, dim, index, src, "add"),
         "index_copy": lambda n, x, dim, index, source: _rows(n, x, dim, index, source, "update"),
+        "gather": lambda n, x, dim, index: (
+            R.gather(x, dim % rank(x), places(index), negative=False) if rank(x) else reshape(x, n.shape)
+        ),
     }
 )
 

@@ -8,8 +8,8 @@ from typing import Any
 from ...expr import Expr
 from ...op.shapes import product
 from ..common.norms import grouped, over_channels, scaled, standardised
-from .build import NN, R, cast, dtype_of, full, literal, rank, reshape, shape_of
-from .table import Refusal, Site, aten
+from .build import NN, R, cast, dtype_of, full, literal, rank, reshape, shape_of, sizes_of
+from .table import Refusal, Site, aten, rows
 
 
 # ---------------------------------------------------------------------------- batch
@@ -49,8 +49,9 @@ def batch_norm(
     training: bool | None = None,
     eps: float = 1e-5,
     epsilon: float | None = None,
+    momentum: float = 0.1,
 ) -> Any:
-    """What is kept for the next batches in training is not computed."""
+    """Running statistics after a batch in training are results of the functional forms alone."""
     word = n.name.split(".")[1]
     learns = word.endswith(("no_stats", "update_functional")) if training is None else training
     learns = learns or running_mean is None
@@ -59,7 +60,27 @@ def batch_norm(
     )
     if len(n.kinds) == 1:
         return made[0]
-    return [made[0], *[None] * (len(n.kinds) - 1)] if not learns else [*made, *[None] * (len(n.kinds) - 3)]
+    if not learns:
+        return [made[0], *[None] * (len(n.kinds) - 1)]
+    if len(n.kinds) == 3 or running_mean is None or running_var is None:
+        return [*made, *[None] * (len(n.kinds) - 3)]
+    return [*made, *_running(x, running_mean, running_var, momentum)][: len(n.kinds)]
+
+
+def _running(x: Expr, mean: Expr, var: Expr, momentum: float) -> list[Any]:
+    """The running mean and variance after a batch; the variance is that of a sample."""
+    sizes = sizes_of(x, "running statistics")
+    axes = [d for d in range(rank(x)) if d != 1]
+    count = product(sizes) // sizes[1]
+    now = R.mean(x, axes, False)
+    apart = R.subtract(x, over_channels(now, x))
+    spread = R.sum(R.multiply(apart, apart), axes, False)
+    spread = R.divide(spread, literal(float(max(count - 1, 1)), dtype_of(x)))
+    new, old = literal(momentum, dtype_of(mean)), literal(1 - momentum, dtype_of(mean))
+    return [
+        R.add(R.multiply(kept, old), R.multiply(cast(given, dtype_of(kept)), new))
+        for kept, given in ((mean, now), (var, spread))
+    ]
 
 
 @aten("instance_norm")
@@ -79,17 +100,17 @@ def instance_norm(
     return scaled(standardised(x, inner, eps)[0], weight, bias)
 
 
-# ---------------------------------------------------------------------------- groups
-@aten("group_norm")
-def group_norm(
-    n: Site,
-    x: Expr,
-    num_groups: int,
-    weight: Expr | None = None,
-    bias: Expr | None = None,
-    eps: float = 1e-5,
-) -> Expr:
-    return _group_norm(x, num_groups, weight, bias, eps)[0]
+# ---------------------------------------------------------------------------- groups and layers
+rows(
+    {
+        "group_norm": lambda n, x, num_groups, weight=None, bias=None, eps=1e-5: _group_norm(
+            x, num_groups, weight, bias, eps
+        )[0],
+        "layer_norm": lambda n, x, normalized_shape, weight=None, bias=None, eps=1e-5: _layer_norm(
+            x, normalized_shape, weight, bias, eps
+        ),
+    }
+)
 
 
 def _group_norm(
@@ -116,7 +137,6 @@ def native_group_norm(
     return [made, reshape(middle, (N, group)), reshape(by, (N, group))]
 
 
-# ---------------------------------------------------------------------------- layers
 def _layer_norm(x: Expr, shape: Sequence[Any], weight: Expr | None, bias: Expr | None, eps: float) -> Expr:
     """Over the last dimensions, which become one."""
     dtype = dtype_of(x)
@@ -125,18 +145,6 @@ def _layer_norm(x: Expr, shape: Sequence[Any], weight: Expr | None, bias: Expr |
     scale = full(1, (width,), dtype) if weight is None else reshape(cast(weight, dtype), (width,))
     shift = full(0, (width,), dtype) if bias is None else reshape(cast(bias, dtype), (width,))
     return reshape(NN.layer_norm(flat, scale, shift, axis=-1, epsilon=eps), shape_of(x))
-
-
-@aten("layer_norm")
-def layer_norm(
-    n: Site,
-    x: Expr,
-    normalized_shape: list[Any],
-    weight: Expr | None = None,
-    bias: Expr | None = None,
-    eps: float = 1e-5,
-) -> Expr:
-    return _layer_norm(x, normalized_shape, weight, bias, eps)
 
 
 @aten("native_layer_norm")

@@ -10,9 +10,25 @@ import numpy as np
 
 from ...expr import Expr
 from ...op.shapes import broadcast, product
+from ..common.build import take_rows
 from ..common.embeddings import rotary
 from ..common.matrices import matmul
-from .build import NN, R, cast, constant, dtype_of, full, literal, permute, places, rank, reshape, shape_of
+from .build import (
+    NN,
+    R,
+    cast,
+    constant,
+    dtype_of,
+    full,
+    literal,
+    permute,
+    places,
+    rank,
+    reshape,
+    scatter_rows,
+    shape_of,
+    sizes_of,
+)
 from .table import Refusal, Site, aten
 
 
@@ -236,7 +252,20 @@ def embedding(n: Site, weight: Expr, indices: Expr, padding_idx: int = -1) -> Ex
 @aten("cdist", "_cdist_forward")
 def cdist(n: Site, x1: Expr, x2: Expr, p: float = 2, compute_mode: Any = None) -> Expr:
     a, b = (R.expand_dims(e, rank(e) - at) for e, at in ((x1, 1), (x2, 2)))
-    apart = R.abs(R.subtract(a, b))
+    return _length(n, R.subtract(a, b), p)
+
+
+@aten("_pdist_forward", "pdist")
+def pdist(n: Site, x: Expr, p: float = 2) -> Expr:
+    """The distances between each two rows."""
+    first, second = np.triu_indices(sizes_of(x, "the distances of rows")[0], 1)
+    pairs = [take_rows(x, rows.tolist(), 0) for rows in (first, second)]
+    return _length(n, R.subtract(*pairs), p)
+
+
+def _length(n: Site, difference: Expr, p: float) -> Expr:
+    """The p-norm of the last dimension."""
+    apart = R.abs(difference)
     last = [rank(apart) - 1]
     if p == 1:
         return R.sum(apart, last, False)
@@ -261,18 +290,19 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: Any = None,
 ) -> list[Any]:
-    """Sums, averages or greatest of rows: of which each bag has how many must be known at import."""
+    """Sums, averages or greatest of the rows of bags, each from its offset to the next."""
     from ...expr import Constant
 
     if padding_idx not in (None, -1):
         raise Refusal("padding_idx is not supported")
-    if not isinstance(offsets, Constant):
-        raise Refusal("the offsets of bags must be known at import; give the bags as rows of a matrix")
-    starts = [int(v) for v in offsets.numpy()]
-    edges = starts if include_last_offset else [*starts, shape_of(indices)[0]]
     rows = R.take(weight, places(indices), axis=0, mode="fast", negative=False)
     if per_sample_weights is not None:
         rows = R.multiply(rows, R.expand_dims(per_sample_weights, 1))
+    rest = [None] * (len(n.kinds) - 1)
+    if not isinstance(offsets, Constant):
+        return [_bags(n, rows, places(offsets), mode), *rest]
+    starts = [int(v) for v in offsets.numpy()]
+    edges = starts if include_last_offset else [*starts, shape_of(indices)[0]]
     bags: list[Any] = []
     for a, b in zip(edges, edges[1:]):
         if a == b:
@@ -280,4 +310,21 @@ def embedding_bag(
         else:
             work = (R.sum, R.mean, R.max)[mode]
             bags.append(work(R.strided_slice(rows, [a], [b], [1], axes=[0]), [0], True))
-    return [R.concatenate(bags, 0) if len(bags) > 1 else bags[0], *[None] * (len(n.kinds) - 1)]
+    return [R.concatenate(bags, 0) if len(bags) > 1 else bags[0], *rest]
+
+
+def _bags(n: Site, rows: Expr, offsets: Expr, mode: int) -> Expr:
+    """Bags whose offsets are known when the model runs: each row is added to that of its bag."""
+    count = sizes_of(rows, "bags with offsets that are inputs")[0]
+    line = constant(np.arange(count, dtype=np.int64))
+    bag = R.searchsorted(cast(offsets, "int64"), line, right=True, dtype="int64")
+    bag = reshape(R.subtract(bag, literal(1, "int64")), (1, count))
+    if mode == 2:
+        low = scatter_rows(full(float("-inf"), n.shape, n.dtype), rows, 0, bag, "max", False)
+        return R.where(R.isinf(low), literal(0, n.dtype), low)
+    total = scatter_rows(full(0, n.shape, n.dtype), rows, 0, bag, "add", False)
+    if mode == 0:
+        return total
+    ones = full(1, (count, 1), n.dtype)
+    counts = scatter_rows(full(0, (n.shape[0], 1), n.dtype), ones, 0, bag, "add", False)
+    return R.divide(total, R.maximum(counts, literal(1, n.dtype)))

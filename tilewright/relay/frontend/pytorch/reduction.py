@@ -95,8 +95,6 @@ def _position(build: Any, x: Expr, dim: Any, keepdim: bool) -> Expr:
 
 def _count(x: Expr, axes: Any) -> Any:
     """How many elements some dimensions hold."""
-    from ...op.shapes import product
-
     return product([shape_of(x)[d] for d in axes])
 
 
@@ -172,11 +170,6 @@ def sort(n: Site, x: Expr, dim: int = -1, descending: bool = False) -> Any:
     return [R.gather(x, at, order, negative=False), order]
 
 
-@aten("argsort")
-def argsort(n: Site, x: Expr, dim: int = -1, descending: bool = False) -> Expr:
-    return R.argsort(x, dim % rank(x), not descending)
-
-
 @aten("kthvalue")
 def kthvalue(n: Site, x: Expr, k: int, dim: int = -1, keepdim: bool = False) -> list[Any]:
     values, places = sort(n, x, dim)
@@ -201,11 +194,6 @@ def _row(x: Expr, index: int, axis: int, keepdim: bool) -> Expr:
     return made if keepdim else R.squeeze(made, [axis])
 
 
-@aten("searchsorted.Tensor")
-def searchsorted(n: Site, sorted_sequence: Expr, x: Expr, right: bool = False, side: Any = None) -> Expr:
-    return R.searchsorted(sorted_sequence, x, right or side == "right")
-
-
 @aten("bucketize.Tensor")
 def bucketize(n: Site, x: Expr, boundaries: Expr, right: bool = False) -> Expr:
     flat = reshape(x, (_count(x, range(rank(x))),))
@@ -218,6 +206,10 @@ rows(
     {
         "cumsum": lambda n, x, dim, dtype=None: R.cumsum(n.to(x), dim, n.dtype) if rank(x) else n.to(x),
         "cumprod": lambda n, x, dim, dtype=None: R.cumprod(n.to(x), dim, n.dtype) if rank(x) else n.to(x),
+        "argsort": lambda n, x, dim=-1, descending=False: R.argsort(x, dim % rank(x), not descending),
+        "searchsorted.Tensor": lambda n, sorted_sequence, x, right=False, side=None: R.searchsorted(
+            sorted_sequence, x, right or side == "right"
+        ),
     }
 )
 
