@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from tilewright import relay
-from tilewright.ir.errors import BuildError
+from tilewright.ir.errors import BuildError, TVMError
 from tilewright.model.decoding import Decoder
 from tilewright.relay.transform.cache_in_place import caches_in_place
 from tilewright.relay.transform.infer_type import infer_module
-from tilewright.runtime.errors import ArgumentValueError
+from tilewright.runtime.errors import ArgumentValueError, OutOfBoundsError
+from tilewright.runtime.vm import _put
 from tilewright.tir import SizeVar
 
 
@@ -190,3 +191,218 @@ def test_a_network_of_onnx(rng: Any) -> None:
     keys = np.concatenate([keys, k], 2)
     np.testing.assert_allclose(decoder(q=q, k=k), q @ keys.transpose(0, 1, 3, 2), rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(decoder.cache("past"), keys)
+
+
+# ---------------------------------------------------------------------------- caches of fixed size
+ROWS = 8
+
+
+def written(torch: Any, how: str, cache: Any, at: Any, rows: Any) -> Any:
+    """A cache with rows at positions, in the forms that networks have."""
+    if how == "index_copy":
+        return cache.index_copy(2, at, rows)
+    if how == "index_put":
+        made = cache.clone()
+        made[:, :, at] = rows
+        return made
+    if how == "scatter":
+        return cache.scatter(2, at.view(1, 1, -1, 1).expand(rows.shape), rows)
+    return torch.ops.aten.index_put(cache.transpose(0, 2), [at], rows.transpose(0, 2)).transpose(0, 2)
+
+
+FORMS = ("index_copy", "index_put", "scatter", "transposed")
+
+
+def fixed_network(how: str, is_buffer: bool, counts: bool = False) -> Any:
+    """A network whose cache of 8 rows is a buffer or an input; it may count its steps itself."""
+    torch = pytest.importorskip("torch")
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens, self.qk = torch.nn.Embedding(11, 8), torch.nn.Linear(8, 16)
+            self.register_buffer("keys", torch.zeros(1, 2, ROWS, 4))
+            self.register_buffer("done", torch.zeros((), dtype=torch.int64))
+
+        def forward(self, ids: Any, at: Any = None, keys: Any = None) -> Any:
+            q, k = (e.unflatten(-1, (2, 4)).transpose(1, 2) for e in self.qk(self.tokens(ids)).chunk(2, -1))
+            if counts:
+                at = self.done + torch.arange(ids.shape[1])
+                self.done.add_(ids.shape[1])
+            made = written(torch, how, self.keys if is_buffer else keys, at, k)
+            if is_buffer:
+                self.keys.copy_(made)
+            seen = torch.arange(ROWS) <= at[:, None]
+            scores = (q @ made.transpose(-1, -2)).masked_fill(~seen, -1e9).softmax(-1)
+            found = (scores @ made).transpose(1, 2).flatten(2)
+            return found if is_buffer else (found, made)
+
+    torch.manual_seed(0)
+    return torch, Net().eval()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_buffer", [True, False])
+@pytest.mark.parametrize("how", FORMS)
+def test_rows_at_positions_are_written_in_place(how: str, is_buffer: bool) -> None:
+    torch, net = fixed_network(how, is_buffer)
+    keys = torch.zeros(1, 2, ROWS, 4)
+    ids, at = torch.tensor([[3]]), torch.tensor([0])
+    with torch.no_grad():
+        program = torch.export.export(net, (ids, at) if is_buffer else (ids, at, keys))
+        decoder = Decoder(program)
+        assert repr(decoder) == "Decoder(model: 1 caches, 0 of 8 rows)" and not decoder.states
+        (buffer,) = decoder.buffers.values()
+        buffer[5:] = 7  # rows that are masked, and not written
+        for step in range(5):
+            ids, at = torch.tensor([[step * 2]]), torch.tensor([step])
+            want = net(ids, at) if is_buffer else net(ids, at, keys)
+            want, keys = (want, net.keys) if is_buffer else want
+            torch.testing.assert_close(decoder(ids, at), want, rtol=1e-4, atol=1e-5)
+        assert decoder.buffers["keys"] is buffer and (buffer[5:] == 7).all()
+        np.testing.assert_allclose(decoder.cache("keys"), keys[:, :, :5].numpy(), rtol=1e-4, atol=1e-5)
+        with pytest.raises(OutOfBoundsError, match=r"index 9 at position \[0\] is out of bounds"):
+            decoder(ids, torch.tensor([9]))
+        decoder.start()
+        assert decoder.past == 0 and not buffer.any()
+
+
+@pytest.mark.slow
+def test_a_network_that_counts_its_steps() -> None:
+    torch, net = fixed_network("index_copy", is_buffer=True, counts=True)
+    ids = torch.tensor([[3, 1]])
+    with torch.no_grad():
+        decoder = Decoder(torch.export.export(net, (ids,)))
+        assert list(decoder.states) == ["done"] and decoder.step == 2
+        for step in range(4):
+            want = net(ids + step)
+            torch.testing.assert_close(decoder(ids + step), want, rtol=1e-4, atol=1e-5)
+        assert decoder.states["done"] == 8 and decoder.past == 8
+        with pytest.raises(ArgumentValueError, match="the caches are full: 8 of 8 rows"):
+            decoder(ids)
+        past = net.keys[:, :, :2].numpy()
+        decoder.start({"keys": past, "done": 2})
+        assert decoder.past == 2 and decoder.states["done"] == 2
+        net.keys[:, :, 2:] = 0
+        net.done.fill_(2)
+        torch.testing.assert_close(decoder(ids), net(ids), rtol=1e-4, atol=1e-5)
+        with pytest.raises(ArgumentValueError, match=r"done has the shape \(\), not \(1,\)"):
+            decoder.start({"keys": past, "done": [2]})
+    with pytest.raises(ArgumentValueError, match="max_length=9: the caches of Net have 8 rows"):
+        Decoder(net, (ids,), max_length=9)
+
+
+@pytest.mark.parametrize("op", ["ScatterND", "ScatterElements", "TensorScatter"])
+def test_onnx_writes_rows_at_positions(op: str, rng: Any) -> None:
+    onnx = pytest.importorskip("onnx")
+    make, kind, whole = onnx.helper.make_tensor_value_info, onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
+    node, tensor = onnx.helper.make_node, onnx.helper.make_tensor
+    if op == "TensorScatter":
+        nodes = [node(op, ["past", "k", "at"], ["present"], axis=2)]
+    elif op == "ScatterND":
+        nodes = [
+            node("Transpose", ["past"], ["p"], perm=[2, 0, 1, 3]),
+            node("Transpose", ["k"], ["rows"], perm=[2, 0, 1, 3]),
+            node("Unsqueeze", ["at", "last"], ["index"]),
+            node(op, ["p", "index", "rows"], ["made"]),
+            node("Transpose", ["made"], ["present"], perm=[1, 2, 0, 3]),
+        ]
+    else:
+        nodes = [
+            node("Reshape", ["at", "column"], ["line"]),
+            node("Expand", ["line", "shape"], ["index"]),
+            node(op, ["past", "index", "k"], ["present"], axis=2),
+        ]
+    nodes += [
+        node("Transpose", ["present"], ["turned"], perm=[0, 1, 3, 2]),
+        node("MatMul", ["q", "turned"], ["scores"]),
+    ]
+    constants = [
+        tensor("last", whole, [1], [1]),
+        tensor("column", whole, [4], [1, 1, 1, 1]),
+        tensor("shape", whole, [4], [1, 2, 1, 4]),
+    ]
+    inputs = [
+        make("q", kind, [1, 2, 1, 4]),
+        make("k", kind, [1, 2, 1, 4]),
+        make("at", whole, [1]),
+        make("past", kind, [1, 2, ROWS, 4]),
+    ]
+    outputs = [make("scores", kind, [1, 2, 1, ROWS]), make("present", kind, [1, 2, ROWS, 4])]
+    graph = onnx.helper.make_graph(nodes, "step", inputs, outputs, constants)
+    decoder = Decoder(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 24)]))
+    assert [(c.name, c.result, c.rows) for c in decoder.caches] == [("past", "present", ROWS)]
+    want = np.zeros((1, 2, ROWS, 4), "float32")
+    for step in range(3):
+        q, k = (rng.standard_normal((1, 2, 1, 4)).astype("float32") for _ in "qk")
+        want[:, :, step : step + 1] = k
+        found = decoder(q=q, k=k, at=np.array([step]))
+        np.testing.assert_allclose(found, q @ want.transpose(0, 1, 3, 2), rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(decoder.cache("past"), want[:, :, :3])
+
+
+def test_a_parameter_with_other_uses_is_no_cache_at_positions() -> None:
+    past, rows, at = (
+        relay.var("past", shape=(8, 4)),
+        relay.var("rows", shape=(1, 4)),
+        relay.var("at", shape=(1, 1), dtype="int64"),
+    )
+    made = relay.scatter_nd(past, at, rows)
+    read = relay.Function([past, rows, at], relay.Tuple([relay.exp(made), made]))
+    assert [c.rows for c in caches_in_place(typed(read))[1]] == [8]
+    for other in (relay.exp(past), relay.exp(rows)):  # the old rows are read too; the new ones are not
+        fn = typed(relay.Function([past, rows, at], relay.Tuple([other, made])))
+        assert caches_in_place(fn) == (fn, [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["Llama", "GPT2"])
+def test_a_static_cache_of_transformers(kind: str) -> None:
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    from transformers.integrations import executorch
+
+    sizes = {
+        "Llama": {
+            "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+        },
+        "GPT2": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64},
+    }[kind]  # fmt: skip
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{kind}Config")(vocab_size=50, **sizes)
+    net = getattr(transformers, f"{kind}LMHeadModel" if kind == "GPT2" else f"{kind}ForCausalLM")(
+        config
+    ).eval()
+    net.generation_config = transformers.GenerationConfig(
+        use_cache=True,
+        cache_implementation="static",
+        cache_config={"batch_size": 1, "max_cache_len": 12},
+    )
+    decoder = Decoder(executorch.convert_and_export_with_cache(net))
+    assert len(decoder.caches) == 4 and decoder.max_length == 12
+    text = [3]
+    for step in range(10):
+        with torch.no_grad():
+            want = net(torch.tensor([text])).logits[:, -1:]
+        found = decoder(torch.tensor([text[-1:]]), torch.tensor([step]))
+        torch.testing.assert_close(torch.as_tensor(np.asarray(found)), want, rtol=1e-3, atol=1e-4)
+        text.append(int(want.argmax()))
+
+
+def test_rows_are_put_only_where_there_are_rows() -> None:
+    """The virtual machine checks it too: a saved program may be any."""
+    held, rows = np.zeros((4, 3), "float32"), np.ones((2, 3), "float32")
+
+    def tensor(a: Any, owner: Any = None) -> Any:
+        return a.ctypes.data, a.shape, str(a.dtype), owner
+
+    _put(tensor(held, (held,)), tensor(rows), tensor(np.array([-1, 1])))
+    assert held.sum(1).tolist() == [0, 3, 0, 3]
+    with pytest.raises(ArgumentValueError, match="a KV cache of 4 rows has no row 4"):
+        _put(tensor(held, (held,)), tensor(rows), tensor(np.array([0, 4], "int32")))
+    with pytest.raises(TVMError, match=r"cannot take rows \(2, 3\) at 1 positions of int64"):
+        _put(tensor(held, (held,)), tensor(rows), tensor(np.array([0])))
+    with pytest.raises(ArgumentValueError, match="written in place"):
+        _put(tensor(held), tensor(rows), tensor(np.array([0, 1])))
+    assert held.sum(1).tolist() == [0, 3, 0, 3]

@@ -39,6 +39,7 @@ def model() -> Any:
     return h.make_model(made, opset_imports=[h.make_opsetid("", 17)], ir_version=9)
 
 
+@pytest.mark.slow
 def test_a_file_a_proto_and_an_example(model: Any, tmp_path: Path) -> None:
     onnx.save(model, tmp_path / "net.onnx")
     x = floats(2, 4)
@@ -55,6 +56,7 @@ def test_a_file_a_proto_and_an_example(model: Any, tmp_path: Path) -> None:
         tilewright.compile(model, x, dynamic={"1": [1]})
 
 
+@pytest.mark.slow
 def test_a_session_answers_as_onnxruntime_does(model: Any) -> None:
     ort = pytest.importorskip("onnxruntime")
     mine = tilewright.InferenceSession(model.SerializeToString())
@@ -71,6 +73,7 @@ def test_a_session_answers_as_onnxruntime_does(model: Any) -> None:
                 np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_options_of_a_session(model: Any) -> None:
     options = tilewright.SessionOptions()
     options.intra_op_num_threads = 1

@@ -13,9 +13,11 @@ from ..ir.errors import BuildError
 from ..ir.module import IRModule
 from ..ir.transform import PassContext
 from ..relay import vm
+from ..relay.analysis import count_calls
 from ..relay.backend.evaluate import _needs_machine as needs_machine
 from ..relay.backend.tasks import extract
 from ..relay.build_module import build, optimize
+from ..relay.interface import words_of
 from ..relay.transform.infer_type import infer_module
 from ..relay.ty import is_dynamic
 from ..runtime.compiled import CompiledModel, Form, device_of
@@ -41,6 +43,8 @@ def compiled(
     The first `early` calls (None: any number) may be answered before all kernels are compiled.
     """
     machine = wants_machine(mod, target, params)
+    words = words_of(mod["main"])
+    more = {} if words is None else {"strings": words.data()}
 
     def explain() -> str:
         return explained(mod, params, target, machine)
@@ -49,18 +53,20 @@ def compiled(
         program = vm.compile(mod, target, params=params)
 
         def save_program(path: Path) -> None:
-            save(path, program, about_program(program, name, target))
+            save(path, program, {**about_program(program, name, target), **more})
 
-        return CompiledModel(VirtualMachine(program, cpu(0)), name, str(target), form, save_program, explain)
+        runner = VirtualMachine(program, cpu(0))
+        return CompiledModel(runner, name, str(target), form, save_program, explain, words=words)
     context = PassContext.current()
     with PassContext(context.opt_level, config={**context.config, "relay.backend.tiers": early != 0}):
         lib = build(mod, target, params=params)
 
     def save_model(path: Path) -> None:
-        save(path, lib, {**about_model(lib, name, target), "link_params": True}, lib.get_graph_json())
+        about = {**about_model(lib, name, target), "link_params": True, **more}
+        save(path, lib, about, lib.get_graph_json())
 
-    runner = lib.create(cpu(0) if target.is_cpu else device_of(lib))
-    return CompiledModel(runner, name, str(target), form, save_model, explain, early)
+    executor = lib.create(cpu(0) if target.is_cpu else device_of(lib))
+    return CompiledModel(executor, name, str(target), form, save_model, explain, early, words=words)
 
 
 def save(path: Path, code: Any, about: Mapping[str, Any], graph: str | None = None) -> None:
@@ -72,11 +78,11 @@ def save(path: Path, code: Any, about: Mapping[str, Any], graph: str | None = No
 
 
 def wants_machine(mod: IRModule, target: Any, params: Mapping[str, Any]) -> bool:
-    """Whether the model still has branches, loops or dynamic shapes after the passes."""
+    """Whether the model still has branches, loops or dynamic shapes after the passes, or writes into its arguments."""
     typed = infer_module(mod)
     main = typed["main"]
     inputs = [p for p in main.params if p.name_hint not in params]
-    if any(is_dynamic(p.checked_type) for p in inputs):
+    if any(is_dynamic(p.checked_type) for p in inputs) or count_calls(main, "nn.cache_update"):
         return True
     if not needs_machine(typed, main):
         return False

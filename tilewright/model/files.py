@@ -247,7 +247,17 @@ def _has_type(given: Any) -> bool:
 def _sized(
     mod: IRModule, params: Mapping[str, Any], shapes: Shapes | None, file: Path, remedy: str
 ) -> IRModule:
-    """The module with numbers for dynamic sizes."""
+    return with_shapes(mod, params, shapes or {}, lambda reason: ModelError(f"{file}: {reason}"), remedy)
+
+
+def with_shapes(
+    mod: IRModule,
+    params: Mapping[str, Any],
+    shapes: Shapes,
+    error: Callable[[str], Exception],
+    remedy: str = "",
+) -> IRModule:
+    """The module with numbers for the dynamic sizes of inputs; where a shape has no number, a size stays as it is."""
     if not shapes:
         return mod
     main = infer_module(mod)["main"]
@@ -256,18 +266,17 @@ def _sized(
     for name, sizes in shapes.items():
         kind = inputs.get(name)
         if not isinstance(kind, TensorType):
-            raise ModelError(
-                f"{file}: there is no input {name!r}; the inputs are {', '.join(inputs) or 'none'}"
-            )
+            raise error(f"there is no input {name!r}; the inputs are {', '.join(inputs) or 'none'}")
         if len(sizes) != len(kind.shape):
-            raise ModelError(f"{file}: input {name!r} is {kind}, and {len(sizes)} sizes are given")
+            raise error(f"input {name!r} is {kind}, and {len(sizes)} sizes are given")
         for own, size in zip(kind.shape, sizes):
             if not isinstance(size, int):
                 continue
             known = own if isinstance(own, int) else values.setdefault(own, size)
             if known != size or not isinstance(own, (int, SizeVar)):
                 text = ", ".join(map(str, sizes))
-                raise ModelError(f"{file}: input {name!r} is {kind}, which [{text}] does not fit; {remedy}")
+                more = f"; {remedy}" if remedy else ""
+                raise error(f"input {name!r} is {kind}, which [{text}] does not fit{more}")
     made = mod.clone()
     made["main"] = with_sizes(main, values)
     return made

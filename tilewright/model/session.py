@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
@@ -114,16 +114,17 @@ class InferenceSession:
         known = [t.name for t in self._model.outputs]
         if unknown := [n for n in output_names or () if n not in known]:
             raise ArgumentValueError(f"there is no result {unknown[0]!r}; the results are {', '.join(known)}")
-        given = {k: np.asarray(v) for k, v in input_feed.items()}
+        texts = self._model.strings
+        given = {k: np.asarray(v, object if k in texts else None) for k, v in input_feed.items()}
         with self._threads():
             made = self._model.run(given)
         return [made[n] for n in output_names or known]
 
     def get_inputs(self) -> list[NodeArg]:
-        return [_node(t) for t in self._model.inputs]
+        return [_node(t, self._model.strings) for t in self._model.inputs]
 
     def get_outputs(self) -> list[NodeArg]:
-        return [_node(t) for t in self._model.outputs]
+        return [_node(t, self._model.strings) for t in self._model.outputs]
 
     def get_providers(self) -> list[str]:
         return list(self._providers)
@@ -148,5 +149,6 @@ def _model_of(given: Any) -> Any:
     return onnx.load_from_string(bytes(given))
 
 
-def _node(t: TensorSpec) -> NodeArg:
-    return NodeArg(t.name, list(t.shape), f"tensor({_TYPES.get(t.dtype, t.dtype)})")
+def _node(t: TensorSpec, strings: Container[str]) -> NodeArg:
+    kind = "string" if t.name in strings else _TYPES.get(t.dtype, t.dtype)
+    return NodeArg(t.name, list(t.shape), f"tensor({kind})")

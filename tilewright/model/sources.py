@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.expr import Var as SizeVar
 from ..ir.module import IRModule
 from ..relay import frontend
 from ..relay.expr import Expr, Function
-from ..relay.sizes import with_sizes
 from ..relay.transform.infer_type import infer_module
 from ..runtime.compiled import Form
 from ..runtime.errors import ArgumentTypeError, ArgumentValueError
-from .files import Imported, load_model
+from .files import Imported, load_model, with_shapes
 
 Source = tuple[Imported, Form | None]
 _TAKEN = (
@@ -26,16 +26,21 @@ _TAKEN = (
 )
 
 
-def source_of(model: Any, example: Any, dynamic: Any, params: Mapping[str, Any] | None) -> Source:
-    """The imported model, and the form of its calls if its framework has structures of tensors."""
+def source_of(
+    model: Any, example: Any, dynamic: Any, params: Mapping[str, Any] | None, state: bool = False
+) -> Source:
+    """The imported model, and the form of its calls if its framework has structures of tensors.
+
+    With `state`, the new values of the buffers that a network of PyTorch changes are results of it, by their names.
+    """
     if isinstance(model, (str, os.PathLike)):
-        return _of_file(Path(model), example, dynamic)
+        return _of_file(Path(model), example, dynamic, state)
     if isinstance(model, (IRModule, Expr)):
         mod = model if isinstance(model, IRModule) else IRModule.from_expr(model)
         return _sized(Imported(mod, dict(params or {}), "model"), example, dynamic), None
     for package, make in _FRAMEWORKS.items():
         if package in sys.modules:
-            found = make(sys.modules[package], model, example, dynamic)
+            found = make(sys.modules[package], model, example, dynamic, state)
             if found is not None:
                 return found
     if callable(model) and "jax" in sys.modules:
@@ -44,7 +49,7 @@ def source_of(model: Any, example: Any, dynamic: Any, params: Mapping[str, Any] 
 
 
 # ---------------------------------------------------------------------------- files and graphs
-def _of_file(file: Path, example: Any, dynamic: Any) -> Source:
+def _of_file(file: Path, example: Any, dynamic: Any, state: bool) -> Source:
     if file.suffix == ".onnx":
         return _of_onnx(str(file), file.stem, example, dynamic), None
     if file.suffix == ".pt2":
@@ -53,7 +58,7 @@ def _of_file(file: Path, example: Any, dynamic: Any) -> Source:
 
         if file.is_file():
             refuse_example(example, dynamic, f"{file}: a program of torch.export has its shapes")
-            return imported(load_exported(file), file.stem)
+            return imported(load_exported(file), file.stem, state=state)
     shapes = _shapes_by_name(example) if file.suffix in (".pt", ".pth") else None
     found = load_model(file, shape_dict=shapes)
     return (found if shapes else _sized(found, example, dynamic)), None
@@ -92,28 +97,20 @@ def _sized(model: Imported, example: Any, dynamic: Any) -> Imported:
             raise ArgumentValueError("dynamic: give an example too, for the sizes that are not dynamic")
         return model
     values = example if isinstance(example, Mapping) else dict(zip(inputs, _in_order(example)))
-    if unknown := [n for n in values if n not in inputs]:
-        raise ArgumentValueError(f"example: there is no input {unknown[0]!r}; there are {', '.join(inputs)}")
+    open_sizes = {inputs[name].shape[i] for name, i in kept}  # one that occurs elsewhere too stays open there
+
+    def fixed(name: str, value: Any) -> list[Any]:
+        sizes = [int(n) for n in (value.shape if hasattr(value, "shape") else np.shape(value))]
+        own = inputs[name].shape if name in inputs else ()
+        stays = [not isinstance(d, (int, SizeVar)) or d in open_sizes for d in own]
+        return [None if s else n for n, s in zip(sizes, stays)] if len(own) == len(sizes) else sizes
+
+    shapes = {name: fixed(name, value) for name, value in values.items()}
+    made = with_shapes(
+        model.mod, model.params, shapes, lambda reason: ArgumentValueError(f"example: {reason}")
+    )
     if missing := [n for n in inputs if n not in values]:
         raise ArgumentValueError(f"example: it has no value for {', '.join(missing)}")
-    sizes: dict[Any, int] = {}
-    for name, value in values.items():
-        shape = np.shape(value) if not hasattr(value, "shape") else tuple(value.shape)
-        own = inputs[name].shape
-        fits = len(own) == len(shape) and all(d == n for d, n in zip(own, shape) if isinstance(d, int))
-        if not fits:
-            raise ArgumentValueError(
-                f"example: the input {name!r} is {inputs[name]}, and the example has shape {tuple(shape)}"
-            )
-        for i, (d, n) in enumerate(zip(own, shape)):
-            if not isinstance(d, int) and (name, i) not in kept and d.__class__.__name__ != "Any":
-                sizes[d] = int(n)
-    for name, i in kept:  # a symbol that occurs elsewhere too stays open there
-        sizes.pop(inputs[name].shape[i], None)
-    if not sizes:
-        return model
-    made = model.mod.clone()
-    made["main"] = with_sizes(main, sizes)
     return model._replace(mod=made)
 
 
@@ -147,12 +144,12 @@ def refuse_example(example: Any, dynamic: Any, reason: str) -> None:
 
 
 # ---------------------------------------------------------------------------- frameworks
-def _of_torch(torch: Any, model: Any, example: Any, dynamic: Any) -> Source | None:
+def _of_torch(torch: Any, model: Any, example: Any, dynamic: Any, state: bool) -> Source | None:
     from .torch_models import arguments_of, exported, imported
 
     if isinstance(model, torch.export.ExportedProgram):
         refuse_example(example, dynamic, "a program of torch.export has its shapes")
-        return imported(model, "model")
+        return imported(model, "model", state=state)
     if isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
         shapes = _shapes_by_name(example)
         if shapes is None:
@@ -162,17 +159,17 @@ def _of_torch(torch: Any, model: Any, example: Any, dynamic: Any) -> Source | No
         return Imported(mod, dict(params), "model"), None
     if isinstance(model, torch.nn.Module):
         program = exported(model, *arguments_of(example), dynamic)
-        return imported(program, type(model).__name__, dynamic)
+        return imported(program, type(model).__name__, dynamic, state)
     return None
 
 
-def _of_onnx_proto(onnx: Any, model: Any, example: Any, dynamic: Any) -> Source | None:
+def _of_onnx_proto(onnx: Any, model: Any, example: Any, dynamic: Any, state: bool) -> Source | None:
     if not isinstance(model, onnx.ModelProto):
         return None
     return _of_onnx(model, model.graph.name or "model", example, dynamic), None
 
 
-def _of_keras(keras: Any, model: Any, example: Any, dynamic: Any) -> Source | None:
+def _of_keras(keras: Any, model: Any, example: Any, dynamic: Any, state: bool) -> Source | None:
     if not isinstance(model, keras.Model):
         return None
     mod, params = frontend.from_keras(model, layout="NHWC")
@@ -192,7 +189,7 @@ def _of_jax(function: Callable[..., Any], example: Any, dynamic: Any) -> Source:
     return Imported(mod, dict(params), getattr(function, "__name__", "model")), None
 
 
-_FRAMEWORKS: dict[str, Callable[[Any, Any, Any, Any], Source | None]] = {
+_FRAMEWORKS: dict[str, Callable[[Any, Any, Any, Any, bool], Source | None]] = {
     "torch": _of_torch,
     "onnx": _of_onnx_proto,
     "keras": _of_keras,

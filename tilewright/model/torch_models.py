@@ -19,9 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def imported(program: Any, name: str, dynamic: Any = None) -> tuple[Imported, TorchForm]:
-    """The graph of an exported program, with names for its dynamic dimensions, and the form of its calls."""
-    mod, params = from_exported_program(program)
+def imported(program: Any, name: str, dynamic: Any = None, state: bool = False) -> tuple[Imported, TorchForm]:
+    """The graph of an exported program, with names for its dynamic dimensions, and the form of its calls.
+
+    With `state`, the new values of buffers are results too.
+    """
+    mod, params = from_exported_program(program, state=state)
     if isinstance(dynamic, Mapping):
         mod["main"] = _with_names(mod["main"], dynamic)
     return Imported(mod, dict(params), name), TorchForm(program, name)
