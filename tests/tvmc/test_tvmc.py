@@ -238,14 +238,14 @@ HEAD = member("metadata.json", ABOUT)
 @pytest.mark.parametrize(
     ("members", "reason"),
     [
-        ([HEAD, member("../evil.so", b"x")], "the member '../evil.so' does not belong into a package"),
+        ([HEAD, member("../evil.so", b"x")], "the member '../evil.so' does not belong in a package"),
         ([HEAD, member("/etc/evil", b"x")], "the member '/etc/evil' does not belong"),
         (
             [HEAD, member("mod.so", kind=tarfile.SYMTYPE, link="/etc/passwd")],
             "the member 'mod.so' does not belong",
         ),
         ([HEAD, member("mod.so", kind=tarfile.FIFOTYPE)], "the member 'mod.so' does not belong"),
-        ([HEAD, member("mod.so", b"x"), member("mod.so", b"y")], "'mod.so' is there twice"),
+        ([HEAD, member("mod.so", b"x"), member("mod.so", b"y")], "'mod.so' appears twice"),
         ([HEAD, member("mod.so", b"x")], "damaged: it lacks mod.json, mod.params"),
         ([member("mod.so", b"x"), HEAD], "it does not begin with metadata.json"),
         ([member("metadata.json", b"{")], "metadata.json: this is not JSON"),
@@ -260,7 +260,7 @@ HEAD = member("metadata.json", ABOUT)
         ),
         (
             [member("metadata.json", b'{"kind": "package", "format": 1, "executor": "rocket"}')],
-            "it is for the executor 'rocket', which is unknown",
+            "it requires the executor 'rocket', which is unknown",
         ),
         ([], "is neither a package nor a saved model"),
     ],
@@ -345,7 +345,7 @@ def test_shapes_as_text() -> None:
         ("data:[1,x]", "'x' is not a size"),
         ("data:[1,-2]", "'-2' is not a size"),
         ("data:[1,]", "'' is not a size"),
-        ("a:[1] a:[2]", "'a' is there twice"),
+        ("a:[1] a:[2]", "'a' appears twice"),
         ("a:[1] tail", "'tail' is not a shape"),
         ("a:int3[1]", "'int3' is not a type of elements"),
     ],

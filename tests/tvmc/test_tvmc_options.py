@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from tilewright.driver.tvmc.app import with_classic_forms
-from tilewright.driver.tvmc.autotuner import with_hardware
+from tilewright.driver.tvmc.autotuner import left_tasks, with_hardware
+from tilewright.driver.tvmc.compiler import target_of, transformed
 from tilewright.driver.tvmc.composite_target import get_codegen_by_target, get_codegen_names
 from tilewright.driver.tvmc.dumps import offloads
 from tilewright.driver.tvmc.pass_config import load_function, parse_configs
@@ -154,11 +155,12 @@ def test_smaller_types_of_some_operators() -> None:
     text = str(apply_graph_transforms(network().mod, wanted))
     assert 'out_dtype="float32"' in text and 'dtype="float16"' in text
     assert relay.op.get("nn.conv2d").get_attr("FTVMMixedPrecisionConversionType") is None
-    with pytest.raises(tvmc.TVMCException, match="float16 or bfloat16"):
+    with pytest.raises(tvmc.TVMCException, match="float16, bfloat16 or float64"):
         apply_graph_transforms(network().mod, {**wanted, "mixed_precision_calculation_type": "float8"})
 
 
 # -- code ---------------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_a_package_with_its_code_and_its_weights_in_the_library(tmp_path: Path) -> None:
     expected = result(tvmc.compile(network(), "llvm"))
     package = tvmc.compile(
@@ -180,6 +182,37 @@ def test_a_package_with_its_code_and_its_weights_in_the_library(tmp_path: Path) 
     assert "generic        <-     nn.conv2d" in lines
     assert b"conv" not in bytes(package.params or b"") and package.about["link_params"]
     np.testing.assert_allclose(result(package), expected, atol=0.05)
+
+
+@pytest.mark.slow
+def test_a_composite_target() -> None:
+    """Operators of a code generator that is named first go to it; what is left is tuned and compiled here."""
+    pytest.importorskip("onnxruntime")
+    model = network()
+    package = tvmc.compile(model, "onnxruntime, llvm", dump_offloads="")
+    np.testing.assert_allclose(result(package), result(tvmc.compile(model, "llvm")), atol=1e-5)
+    target, extra = target_of("onnxruntime, llvm")
+    assert len(left_tasks(model, target, 3, {}, ())) == 1
+    assert left_tasks(model, target, 3, {}, extra) == []
+
+
+@pytest.mark.parametrize("options", ["-prune_subgraphs=0", "-prune_subgraphs=true -alter_layout=0"])
+def test_the_operators_of_a_composite_target(options: str, tmp_path: Path) -> None:
+    x = relay.var("x", shape=(4,))
+    mod = tvm.IRModule.from_expr(relay.Function([x], relay.exp(relay.nn.relu(x))))
+    _, extra = target_of(f"dnnl {options}, llvm")
+    made = transformed(tvmc.TVMCModel(mod, {}), {}, extra, "net").mod
+    taken = [
+        gv.name_hint for gv, f in made.functions.items() if f.attrs and f.attrs.get("Compiler") == "dnnl"
+    ]
+    assert bool(taken) == ("prune_subgraphs=0" in options)
+
+
+@pytest.mark.parametrize("option", ["-nonsense=1", "-prune_subgraphs=many"])
+def test_options_that_a_code_generator_does_not_take(option: str) -> None:
+    takes = "dnnl takes -alter_layout=0 or 1, -prune_subgraphs=0 or 1"
+    with pytest.raises(tvmc.TVMCException, match=rf"--target dnnl {option}: {takes}"):
+        tvmc.compile(network(), f"dnnl {option}, llvm")
 
 
 def test_offloads_of_a_code_generator() -> None:

@@ -31,6 +31,7 @@ from tilewright.driver.tvmc.tuning import chosen_tasks, model_tasks
 from tvmc_models import expected, image, write_branch, write_small
 from typer.testing import CliRunner
 
+from tilewright import rpc
 from tilewright.__main__ import app
 from tilewright.driver import tvmc
 from tilewright.tune.measure.measurer import Duel, MeasureInput, MeasureResult, Status
@@ -250,6 +251,7 @@ def test_tasks_are_listed_and_chosen(model: Path, tmp_path: Path, fake: Callable
     )
 
 
+@pytest.mark.slow
 def test_tasks_are_known_by_the_nodes_of_the_model(
     model: Path, tmp_path: Path, fake: Callable[..., Fake]
 ) -> None:
@@ -330,7 +332,7 @@ def test_ranges_of_tasks(model: Path) -> None:
         (["--target", "llvm -mcpu=abacus"], "LLVM knows no CPU 'abacus' for "),
         (
             ["--target", "llvm -mtriple=aarch64-linux-gnu"],
-            "cannot be measured here; tune there, or on its workers: --cl",
+            "cannot be measured here; tune there, or on other machines: --rpc-tracker",
         ),
     ],
 )
@@ -645,10 +647,8 @@ def test_tune_in_python(model: Path, tmp_path: Path, fake: Callable[..., Fake], 
 def test_tune_refuses_and_takes_figures(model: Path, tmp_path: Path, fake: Callable[..., Fake]) -> None:
     fake()
     loaded = tvmc.load(model)
-    with pytest.raises(
-        tvmc.TVMCException, match=r'an RPC tracker .* is not supported.*cluster="tcp://host:8786"'
-    ):
-        tvmc.tune(loaded, "llvm", hostname="10.0.0.1", rpc_key="pi")
+    with pytest.raises(tvmc.TVMCException, match=r"needs hostname= \(--rpc-tracker HOST:PORT\) too"):
+        tvmc.tune(loaded, "llvm", rpc_key="pi")
     with pytest.raises(tvmc.TVMCException, match="trials=0: give at least 1"):
         tvmc.tune(loaded, "llvm", trials=0)
     with pytest.raises(tvmc.TVMCException, match=r"is a folder; give the name of a file in it"):
@@ -719,3 +719,15 @@ def test_help_has_examples() -> None:
         name in call("db", "--help").stdout for name in "merge show best prune export import train".split()
     )
     assert Tune().trials == autotuner.DEFAULT_TRIALS
+
+
+@pytest.mark.slow
+def test_the_command_line_measures_through_a_tracker(model: Path, tmp_path: Path) -> None:
+    with rpc.Tracker(port=9500, port_end=9900) as tracker:
+        place = f"127.0.0.1:{tracker.port}"
+    result = call("tune", model, "--rpc-tracker", place, "--trials", 1, "--db", tmp_path / "tune.db")
+    assert result.exit_code == 1 and "needs rpc_key= (--rpc-key) too" in result.output
+    result = call(
+        "tune", model, "--rpc-tracker", place, "--rpc-key", "pi", "--trials", 1, "--db", tmp_path / "tune.db"
+    )
+    assert result.exit_code == 1 and "no server of the key 'pi' measures" in result.output

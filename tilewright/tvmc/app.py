@@ -54,6 +54,14 @@ def _shapes() -> Any:
     return _option("", "--shapes", "--input-shapes", help=f"Sizes of inputs: {form}.")
 
 
+def _inputs() -> Any:
+    return _option(None, "--inputs", "-i", help="An .npz file with the inputs by name.")
+
+
+def _fill() -> Any:
+    return _option("random", "--fill-mode", help="The values of missing inputs: random, zeros, ones.")
+
+
 def _figure(flag: str, what: str) -> Any:
     return _option(0, flag, min=0, help=f"A figure of the target: {what}; 0: as the target says.")
 
@@ -254,12 +262,10 @@ class Run(_Worked):
     """Run a package, or a model, which is compiled first."""
 
     package: Path = _argument(help="The package that `tilewright compile` wrote, or a model: net.onnx.")
-    inputs: Path | None = _option(None, "--inputs", "-i", help="An .npz file with the inputs by name.")
+    inputs: Path | None = _inputs()
     outputs: Path | None = _option(None, "--outputs", "--output", "-o", help="An .npz file for the results.")
     device: str = _option("cpu", help="The device to run on.")
-    fill_mode: str = _option(
-        "random", "--fill-mode", help="The values of missing inputs: random, zeros, ones."
-    )
+    fill_mode: str = _fill()
     print_time: bool = _option(False, "--print-time", "--benchmark", help="Measure, and print the times.")
     end_to_end: bool = _option(
         False, "--end-to-end", help="Include the copies of inputs and results in the times."
@@ -286,36 +292,32 @@ class Run(_Worked):
     project_dir: str = _option("", "--project-dir", hidden=True)
 
 
-def _fill() -> Any:
-    return _option("random", "--fill-mode", help="The values of missing inputs: random, zeros, ones.")
+@dataclass(frozen=True)
+class _Compared(_Worked):
+    """The options of a command that runs an ONNX model here and by another engine."""
 
-
-@_command(app, "bench", "compare.bench_command")
-class Bench(_Worked):
-    """Time an ONNX model beside other engines, each in a process of its own, in turns."""
-
-    model: Path = _model()
-    against: str = _option("onnxruntime", "--against", help="The other engines: onnxruntime, openvino.")
-    inputs: Path | None = _option(None, "--inputs", "-i", help="An .npz file with the inputs by name.")
+    model: Path = _model()  # noqa: RUF009  # it returns a field
+    against: str = _option("onnxruntime", "--against", help="The other engine: onnxruntime or openvino.")
+    inputs: Path | None = _inputs()  # noqa: RUF009
     shapes: str = _shapes()
     fill_mode: str = _fill()
     dynamic: bool = _option(False, "--dynamic", help="Compile for the dynamic sizes of the file.")
     target: str = _option("", "--target", help="The target, this machine's CPU by default.")
+
+
+@_command(app, "bench", "compare.bench_command")
+class Bench(_Compared):
+    """Time an ONNX model beside other engines, each in a process of its own, in turns."""
+
+    against: str = _option("onnxruntime", "--against", help="The other engines: onnxruntime, openvino.")
     threads: int = _option(0, "--threads", min=0, help="Threads of each engine; 0: all cores.")
     repeat: int = _option(11, "--repeat", min=1, help="Turns; the median counts.")
 
 
 @_command(app, "check", "compare.check_command")
-class Check(_Worked):
+class Check(_Compared):
     """Compare the results of an ONNX model with another engine's: largest errors, and the first node that differs."""
 
-    model: Path = _model()
-    against: str = _option("onnxruntime", "--against", help="The other engine: onnxruntime or openvino.")
-    inputs: Path | None = _option(None, "--inputs", "-i", help="An .npz file with the inputs by name.")
-    shapes: str = _shapes()
-    fill_mode: str = _fill()
-    dynamic: bool = _option(False, "--dynamic", help="Compile for the dynamic sizes of the file.")
-    target: str = _option("", "--target", help="The target, this machine's CPU by default.")
     tolerance: float = _option(1e-3, "--tolerance", help="The largest error, relative to the largest value.")
     nodes: bool = _option(False, "--nodes", help="Compare the result of every node.")
 
@@ -424,8 +426,10 @@ class Tune(_Graph, _Worked):
     max_threads_per_block: int = _figure("--max-threads-per-block", "threads")
     max_vthread_extent: int = _figure("--max-vthread-extent", "virtual threads")
     warp_size: int = _figure("--warp-size", "threads of a warp")
-    tracker: str = _option("", "--rpc-tracker", hidden=True)
-    key: str = _option("", "--rpc-key", hidden=True)
+    tracker: str = _option(
+        "", "--rpc-tracker", help="Measure on the servers of an RPC tracker: HOST:PORT, with --rpc-key."
+    )
+    key: str = _option("", "--rpc-key", help="The key of the servers that measure.")
     tuner: str = _option("", "--tuner", help="The classic name of a cost model: xgb, ga, random, gridsearch.")
     _number: int = _option(0, "--number", hidden=True)
     include_simple_tasks: bool = _option(

@@ -10,13 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..ir.transform import PassContext
 from ..relay.build_module import as_target
+from ..rpc.client import Leases
 from ..target import Target
 from ..tune.measure.measurer import MeasureOptions, Measurer
+from ..tune.measure.remote import Remote
 from ..tune.measure.running import Timing
 from ..tune.records.database import Database
 from ..tune.search.search import SearchOptions
-from .compiler import target_of
+from .compiler import target_of, transformed
 from .errors import TVMCException
 from .model import TVMCModel
 from .tune_display import ModelDisplay
@@ -67,19 +70,16 @@ def tune_model(
     trials; `prior_records` are further files to start from. `tuner` is a cost model, or the classic name of one. A task
     ends after `early_stopping` trials without an improvement. `timeout` limits the run of a candidate in seconds,
     `parallel` is the number of build processes, `tasks_filter` selects tasks as `--tasks` does, and `cluster` is the
-    address of a Dask scheduler whose workers measure. `desired_layout` and `opt_level` are those of the later
-    compilation, as are `mixed_precision` and what belongs to it. `hardware_params` are figures by name, or an
-    `auto_scheduler.HardwareParams`; they become options of the target. `enable_autoscheduler` and `number` change
-    nothing, as there is one search.
+    address of a Dask scheduler whose workers measure; `hostname`, `port` and `rpc_key` name an RPC tracker whose
+    servers do. `target`, `desired_layout`, `mixed_precision` and what belongs to it, and `opt_level` are those of the
+    later compilation: of a composite target ("dnnl, llvm"), what is left for the last one is tuned. `hardware_params`
+    are figures by name, or an `auto_scheduler.HardwareParams`; they become options of the target.
+    `enable_autoscheduler` and `number` change nothing, as there is one search.
     """
-    refuse_tracker(hostname, rpc_key)
+    tracker = tracker_of(hostname, port, rpc_key)
     target, extra = target_of(target, target_host, additional_target_options)
-    if extra:
-        raise TVMCException(
-            f"tvmc.tune: {extra[0]['name']} compiles its operators itself; tune for the target without it"
-        )
     target = with_hardware(target, hardware_params)
-    chosen = tunable(target, cluster)
+    chosen = tunable(target, cluster or tracker)
     path = _place(tuning_records)
     transforms = {
         "desired_layout": desired_layout,
@@ -89,7 +89,7 @@ def tune_model(
         "mixed_precision_calculation_type": mixed_precision_calculation_type,
         "mixed_precision_acc_type": mixed_precision_acc_type,
     }
-    found = chosen_tasks(tasks_filter, model_tasks(tvmc_model, target, opt_level, (), transforms))
+    found = chosen_tasks(tasks_filter, left_tasks(tvmc_model, target, opt_level, transforms, extra))
     if not include_simple_tasks:
         found = [f for f in found if is_heavy(f)] or found
     options = patient(
@@ -104,12 +104,25 @@ def tune_model(
             seed=seed,
             reproducers=f"{database.path}.wrong",
         )
-        outcome = _tuned(tvmc_model.name, found, database, trials, options, measure, cluster, chosen)
+        outcome = _tuned(
+            tvmc_model.name, found, database, trials, options, measure, tracker or cluster, chosen
+        )
     if outcome.interrupted:
         raise KeyboardInterrupt
     if log_estimated_latency:
         print(estimated_latency(outcome))
     return str(path)
+
+
+def left_tasks(
+    model: TVMCModel, target: Target, opt_level: int, transforms: Mapping[str, Any], extra: Sequence[Any]
+) -> Found:
+    """The tasks of a model for a target, without those of the code generators that are named before it."""
+    if not extra:
+        return model_tasks(model, target, opt_level, (), transforms)
+    with PassContext(opt_level):
+        model = transformed(model, transforms, extra, "default")
+    return model_tasks(model, target, opt_level)
 
 
 def estimated_latency(outcome: Outcome) -> str:
@@ -124,7 +137,7 @@ def _tuned(
     trials: int | None,
     options: SearchOptions,
     measure: MeasureOptions,
-    cluster: str | None,
+    cluster: str | Leases | None,
     target: Target,
 ) -> Outcome:
     wanted = DEFAULT_TRIALS if trials is None else trials
@@ -147,14 +160,17 @@ def _several(given: Any) -> Sequence[Any]:
     return given if isinstance(given, (list, tuple)) else (given,)
 
 
-def refuse_tracker(hostname: str | None, rpc_key: str | None) -> None:
-    """Refuse to tune through an RPC tracker."""
-    if rpc_key or hostname:
+def tracker_of(hostname: str | None, port: int | str, rpc_key: str | None) -> Leases | None:
+    """The tracker whose servers of a key measure; None to measure here."""
+    if not hostname and not rpc_key:
+        return None
+    if not hostname or not rpc_key:
+        missing = "rpc_key= (--rpc-key)" if hostname else "hostname= (--rpc-tracker HOST:PORT)"
         raise TVMCException(
-            f"tvmc.tune(hostname={hostname!r}, rpc_key={rpc_key!r}): tuning through an RPC tracker (--rpc-tracker, "
-            "--rpc-key) is not supported; other machines measure as workers of a Dask cluster: "
-            'cluster="tcp://host:8786" (--cluster)'
+            f"tvmc.tune(hostname={hostname!r}, rpc_key={rpc_key!r}): the servers of a tracker measure, which needs "
+            f"{missing} too"
         )
+    return Leases(hostname, int(port), rpc_key)
 
 
 _FIGURES = {  # of HardwareParams: options of CPU and of GPU targets, and the units of theirs in one of the figure
@@ -216,10 +232,13 @@ def is_heavy(found: Any) -> bool:
     return any(word in found[0].name for word in words)
 
 
-def measurer_for(options: MeasureOptions, cluster: str | None, target: Target) -> Any:
-    """The measurer, for a `with` block: this machine, or the workers of a cluster with a device of the target."""
+def measurer_for(options: MeasureOptions, cluster: str | Leases | None, target: Target) -> Any:
+    """The measurer, for a `with` block: this machine, the servers of a tracker, or the workers of a cluster with a
+    device of the target."""
     if not cluster:
         return Measurer(options)
+    if isinstance(cluster, Leases):
+        return Remote(cluster.session, cluster.key, options)
     from ..tune.measure.fleet import Fleet  # which needs dask.distributed
 
     return Fleet(cluster, device=target.kind.name if target.is_gpu else "cpu", options=options)

@@ -108,7 +108,7 @@ def compile_model(
     off = parse_pass_list_str(disabled_pass) if isinstance(disabled_pass, str) else list(disabled_pass or ())
     context = PassContext(opt_level, disabled_pass=[p for p in off if p], config=config, instruments=watching)
     with context, applied(tuning_records):
-        tvmc_model = _transformed(tvmc_model, transforms, extra, mod_name)
+        tvmc_model = transformed(tvmc_model, transforms, extra, mod_name)
         if dump_offloads:
             write_offloads(dump_offloads, tvmc_model.mod)
         if use_vm or _asks_for_machine(executor) or wants_machine(tvmc_model.mod, chosen, tvmc_model.params):
@@ -192,7 +192,7 @@ def _instruments(
     return [*made, *(given or ())]
 
 
-def _transformed(
+def transformed(
     model: TVMCModel, transforms: Mapping[str, Any], extra: Sequence[Mapping[str, Any]], name: str
 ) -> TVMCModel:
     """A model in the layouts and types that are asked for, with operators moved to the code generators of others."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from inspect import signature
 from typing import Any, Final
 
 from ..ir.errors import UnsupportedError
@@ -19,10 +20,10 @@ _CONTRIB = f"{__name__.partition('.')[0]}.relay.op.contrib"
 def _pipeline(name: str, module: str) -> Callable[..., Any]:
     """The function that partitions a graph for a code generator; its module is imported when it is called."""
 
-    def partition(mod: Any, params: Any = None, **options: Any) -> Any:
+    def partition(mod: Any, params: Any = None, mod_name: str = "", **options: Any) -> Any:
         try:
             found = getattr(import_module(f"{_CONTRIB}.{module}"), f"partition_for_{module}")
-            return found(mod, params, **options)
+            return found(mod, params, **_taken(name, found, options))
         except (UnsupportedError, ImportError, AttributeError) as error:
             raise TVMCException(
                 f"--target {name}: there is no code generator {name!r} here ({error}); leave it out of the target, "
@@ -30,6 +31,17 @@ def _pipeline(name: str, module: str) -> Callable[..., Any]:
             ) from None
 
     return partition
+
+
+def _taken(name: str, partition: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a code generator as its function takes them: switches."""
+    known = [p.name for p in signature(partition).parameters.values() if isinstance(p.default, bool)]
+    words = {"1": True, "true": True, "0": False, "false": False}
+    for option, value in options.items():
+        if option not in known or str(value).lower() not in words:
+            takes = ", ".join(f"-{k}=0 or 1" for k in known) or "no options"
+            raise TVMCException(f"--target {name} -{option}={value}: {name} takes {takes}")
+    return {option: words[str(value).lower()] for option, value in options.items()}
 
 
 # name: module of relay.op.contrib, option of PassContext
@@ -43,6 +55,7 @@ _ROWS: Final = {
     "clml": ("clml", None),
     "mrvl": ("mrvl", "relay.ext.mrvl.options"),
     "dnnl": ("dnnl", None),
+    "onnxruntime": ("onnxruntime", None),
     "tensorrt": ("tensorrt", "relay.ext.tensorrt.options"),
     "cutlass": ("cutlass", None),
 }

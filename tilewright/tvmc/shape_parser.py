@@ -35,7 +35,7 @@ def parse_shape_string(inputs_string: str) -> dict[str, Any]:
             )
         name, at = match["name"], match.end()
         if name in found:
-            raise ShapeError(f"shapes {inputs_string!r}: {name!r} is there twice")
+            raise ShapeError(f"shapes {inputs_string!r}: {name!r} appears twice")
         texts = [t.strip() for t in match["sizes"].split(",")] if match["sizes"].strip() else []
         sizes = [_size(t, inputs_string) for t in texts]
         found[name] = (sizes, _dtype(match["dtype"], inputs_string)) if match["dtype"] else sizes

@@ -25,17 +25,20 @@ def tune_command(desk: Desk, settings: Tune) -> None:
     model, prior = settings.model, settings.prior or ()
     if model is None:
         return _train_instead(desk, settings)
+    from ..relay.build_module import as_target
     from ..tune.records.files import open_records
     from . import load
-    from .autotuner import estimated_latency, is_heavy, refuse_tracker, with_hardware
+    from .autotuner import estimated_latency, is_heavy, left_tasks, with_hardware
+    from .compiler import target_of
     from .shape_parser import parse_shape_string
-    from .tuning import chosen_tasks, database_for, kept_records, model_tasks, tunable
+    from .tuning import chosen_tasks, database_for, kept_records, tunable
 
     # Wrong options are reported before the work begins.
     given = parse_shape_string(settings.shapes) if settings.shapes else None
-    refuse_tracker(settings.tracker, settings.key)
-    target = with_hardware(settings.target, settings.hardware())
-    tunable(target, settings.cluster)
+    abroad = _tracker(settings)
+    chosen, extra = target_of(settings.target)
+    target = with_hardware(chosen if extra else settings.target, settings.hardware())
+    tunable(target, settings.cluster or abroad)
     _check_model(settings.cost_model)
     listing = settings.tasks.strip() == "list"
     if not listing:
@@ -44,7 +47,7 @@ def tune_command(desk: Desk, settings: Tune) -> None:
         database_for(settings.database).close()
     desk.note(f"importing {model}")
     loaded = load(model, settings.model_format or None, given)
-    found = model_tasks(loaded, target, settings.opt_level, (), settings.transforms())
+    found = left_tasks(loaded, as_target(target), settings.opt_level, settings.transforms(), extra)
     if not settings.include_simple_tasks:
         found = [f for f in found if is_heavy(f)] or found
     if listing:
@@ -52,7 +55,8 @@ def tune_command(desk: Desk, settings: Tune) -> None:
     found = chosen_tasks(settings.tasks, found)
     with _ended_as_interrupted() as ended, kept_records(settings.database, prior) as database:
         outcome = _tune(desk, loaded.name, found, database, settings, str(target))
-    again = f"--target {str(target)!r} " if str(target) != "llvm" else ""
+    named = settings.target if extra else str(target)
+    again = f"--target {named!r} " if named != "llvm" else ""
     use = f"tilewright compile {model} {again}--tuning-records {settings.database}"
     latency = [estimated_latency(outcome)] if settings.log_estimated_latency else []
     desk.result(outcome.plain(), "\n".join([*_account(outcome), *latency, f"compile with them: {use}"]))
@@ -61,6 +65,15 @@ def tune_command(desk: Desk, settings: Tune) -> None:
             f"interrupted: {settings.database} keeps what was measured; the same command with --resume goes on"
         )
         raise SystemExit(TERMINATED if ended else INTERRUPTED)
+
+
+def _tracker(settings: Tune) -> Any:
+    """The tracker of --rpc-tracker and --rpc-key; None without them."""
+    from .autotuner import tracker_of
+    from .tracker import tracker_host_port_from_cli
+
+    host, port = tracker_host_port_from_cli(settings.tracker)
+    return tracker_of(host, port or 0, settings.key or None)
 
 
 @contextmanager
@@ -102,7 +115,7 @@ def _tune(desk: Desk, name: str, found: Found, database: Database, settings: Tun
         seed=settings.seed,
         reproducers=f"{database.path}.wrong",
     )
-    with measurer_for(measure, settings.cluster or None, as_target(target)) as measurer:
+    with measurer_for(measure, _tracker(settings) or settings.cluster or None, as_target(target)) as measurer:
         before = measured_before(database, found, fingerprint(machine_of(measurer, target)))
         count = f"{len(found)} task{'s' * (len(found) != 1)}"
         desk.note(f"tuning {count} of {name} for {target} into {settings.database}")

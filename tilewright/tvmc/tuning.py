@@ -40,7 +40,7 @@ Found = list[tuple[Task, int]]
 Told = Callable[[Sequence[Allocation], Progress], None]
 
 
-def tunable(target: Any, cluster: str | None = None) -> Target:
+def tunable(target: Any, cluster: object = None) -> Target:
     """The target to tune a model for; a target that cannot be measured is refused."""
     chosen = as_target(target)
     if chosen.is_gpu and not chosen.has("measurable"):
@@ -50,7 +50,7 @@ def tunable(target: Any, cluster: str | None = None) -> Target:
     if why is not None:
         raise TVMCException(
             f"code for `{chosen}` does not run on this machine{why}, so it cannot be measured here; tune there, or on "
-            "its workers: --cluster tcp://host:8786"
+            "other machines: --rpc-tracker HOST:PORT --rpc-key KEY, or --cluster tcp://host:8786"
         )
     if chosen.is_cpu:
         settings = chosen.llvm
