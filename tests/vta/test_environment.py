@@ -269,6 +269,7 @@ def test_run_refuses_a_board() -> None:
     )
 
 
+@pytest.mark.slow
 def test_operands_of_the_vector_unit_in_other_widths():
     """Arrays narrower than accumulators are widened by the load and truncated by the store, whatever their widths."""
     keys = {**vta.get_env().cfg_dict, "LOG_INP_WIDTH": 4, "LOG_WGT_WIDTH": 4}

@@ -284,7 +284,7 @@ def test_explain_says_where_each_step_runs() -> None:
 @pytest.mark.parametrize(
     ("program", "told"),
     [
-        ("%%%", "is not one"),
+        ("%%%", "damaged: the program of .* cannot be read"),
         (base64.b64encode(b"nothing").decode(), "this is not a program for the chip"),
     ],
 )

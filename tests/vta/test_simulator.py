@@ -329,7 +329,7 @@ def test_a_program_without_its_token_is_a_deadlock() -> None:
     with pytest.raises(DeadlockError) as caught:
         run(TINY, encode_commands(program, TINY), [np.zeros(1024, "int8")] * 3)
     assert str(caught.value).splitlines()[:4] == [
-        "deadlock in cycle 61: no engine can go on",
+        "deadlock in cycle 61: no engine can continue",
         "  load: idle since cycle 61, its queue is empty",
         "  compute: instruction 4 (gemm) waits for a token from load since cycle 19",
         "  store: instruction 6 (store.out) waits for a token from compute since cycle 7",

@@ -46,12 +46,12 @@ def _compiled(
         "reset": _reset(uops, accs, acc_lanes, acc),
         "alu": _alu(uops, accs, acc_lanes, acc),
         "alu_imm": _alu_imm(uops, accs, acc_lanes, acc),
-        "load_inp": _load(inps, inp_lanes, inp, inp),
+        "load_inp": _transfer(inps, inp_lanes, inp, inp),
         "load_wgt": _load_transposed(wgts, block_out, block_in, wgt),
-        "load_acc": _load(accs, acc_lanes, acc, acc),
-        "load_acc8": _load(accs, acc_lanes, out, acc),
-        "store_acc": _store(accs, acc_lanes, acc, acc),
-        "store_out": _store(accs, acc_lanes, acc, out),
+        "load_acc": _transfer(accs, acc_lanes, acc, acc),
+        "load_acc8": _transfer(accs, acc_lanes, out, acc),
+        "store_acc": _transfer(accs, acc_lanes, acc, acc, store=True),
+        "store_out": _transfer(accs, acc_lanes, out, acc, store=True),
     }
     made = build(
         IRModule({name: f.with_attr("global_symbol", name) for name, f in functions.items()}), target="llvm"
@@ -230,11 +230,11 @@ def _alu_imm(uops: int, accs: int, numbers: int, dtype: str) -> PrimFunc:
     return alu_imm
 
 
-def _load(depth: int, numbers: int, stored: str, dtype: str) -> PrimFunc:
-    """Rows of elements from DRAM into a buffer."""
+def _transfer(depth: int, numbers: int, stored: str, dtype: str, store: bool = False) -> PrimFunc:
+    """Rows of elements from DRAM into a buffer, or from acc to DRAM; a narrower type gets the low bits."""
 
     @T.prim_func
-    def load(
+    def transfer(
         dram_: T.handle,
         sram_: T.handle,
         d: T.int32, s: T.int32, rows: T.int32, columns: T.int32, d_stride: T.int32, s_stride: T.int32,
@@ -245,9 +245,16 @@ def _load(depth: int, numbers: int, stored: str, dtype: str) -> PrimFunc:
         for r in range(rows):
             for c in range(columns):
                 for x in range(numbers):
-                    sram[s + r * s_stride + c, x] = T.cast(dram[(d + r * d_stride + c) * numbers + x], dtype)
+                    if store:
+                        dram[(d + r * d_stride + c) * numbers + x] = T.cast(
+                            sram[s + r * s_stride + c, x], stored
+                        )
+                    else:
+                        sram[s + r * s_stride + c, x] = T.cast(
+                            dram[(d + r * d_stride + c) * numbers + x], dtype
+                        )
 
-    return load
+    return transfer
 
 
 def _load_transposed(depth: int, outs: int, ins: int, dtype: str) -> PrimFunc:
@@ -272,26 +279,6 @@ def _load_transposed(depth: int, outs: int, ins: int, dtype: str) -> PrimFunc:
                         ]
 
     return load
-
-
-def _store(depth: int, numbers: int, dtype: str, stored: str) -> PrimFunc:
-    """Rows of elements of acc to DRAM; a narrower type gets the low bits."""
-
-    @T.prim_func
-    def store(
-        dram_: T.handle,
-        sram_: T.handle,
-        d: T.int32, s: T.int32, rows: T.int32, columns: T.int32, d_stride: T.int32, s_stride: T.int32,
-    ) -> None:  # fmt: skip
-        sram = T.match_buffer(sram_, (depth, numbers), dtype)
-        size = T.int32()
-        dram = T.match_buffer(dram_, (size,), stored)
-        for r in range(rows):
-            for c in range(columns):
-                for x in range(numbers):
-                    dram[(d + r * d_stride + c) * numbers + x] = T.cast(sram[s + r * s_stride + c, x], stored)
-
-    return store
 
 
 def shift_amounts(imm: int, dtype: str) -> tuple[int, int]:
