@@ -162,10 +162,10 @@ def test_what_a_remedy_names_exists(row: tuple[str, str, str, str]) -> None:
 
 def test_the_error_says_what_is_missing_and_what_to_do() -> None:
     with pytest.raises(UnsupportedError) as caught:
-        tvm.contrib.peak.measure_peak_all("cuda")
+        tvm.contrib.spirv.optimize(b"")
     assert str(caught.value) == (
-        "contrib.peak.measure_peak_all is not part of tilewright: a machine is measured in another place; use "
-        "tilewright.target.measure"
+        "contrib.spirv.optimize is not part of tilewright: no target has SPIR-V for its code; use target opencl, "
+        "whose code is OpenCL C"
     )
     assert isinstance(caught.value, NotImplementedError)
     assert isinstance(caught.value, tvm.TVMError)

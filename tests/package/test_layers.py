@@ -68,7 +68,10 @@ LAYERS: dict[str, set[str]] = {
     "meta_schedule": {*_MACHINE, *_BASE, "te", "topi", "tune", "relay"},
     # the classic homes of names that live elsewhere
     "_ffi": {"runtime", "absent"},
-    "contrib": {"runtime", "files", "ir", "absent", "homes", "target", "te", "compiler", "tune", "relay", "meta_schedule"},
+    "contrib": {
+        "runtime", "files", "ir", "absent", "homes", "target", "te", "tir.ir_builder", "compiler", "tune", "relay",
+        "meta_schedule", "rpc",
+    },
     "driver": {"compiler"},
     "error": {"ir.errors"},
     "exec": {"rpc"},
