@@ -441,3 +441,44 @@ def test_the_end_of_a_transposed_tile() -> None:
     tir.interpret(te.create_prim_func([x, w, bias, out]), *data, want)
     tir.interpret(tvm.lower(mod)["main"], *data, got)
     np.testing.assert_array_equal(got, want)
+
+
+# -- truncated elements ----------------------------------------------------------------------------
+def truncated(count: int, lanes: int, wide: str, narrow: str) -> Any:
+    """B[i] = A[i] >> 3 in vectors of which the last one has a single lane in the arrays."""
+    total = (count - 1) * lanes + 1
+
+    @T.prim_func
+    def main(a: T.Buffer((total,), wide), b: T.Buffer((total + lanes,), narrow)) -> None:
+        for i in range(count):
+            b.vstore(
+                [T.Ramp(i * lanes, 1, lanes)],
+                T.Cast(
+                    f"{narrow}x{lanes}",
+                    a.vload(
+                        [T.Ramp(i * lanes, 1, lanes)],
+                        predicate=T.Ramp(i * lanes, 1, lanes) < T.Broadcast(total, lanes),
+                    )
+                    >> 3,
+                ),
+                predicate=T.Ramp(i * lanes, 1, lanes) < T.Broadcast(total, lanes),
+            )
+
+    return main
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("lanes", [2, 3, 4, 8, 16, 64])
+@pytest.mark.parametrize(
+    ("wide", "narrow"),
+    [("int32", "int8"), ("int32", "uint8"), ("int32", "int16"), ("int64", "int32"), ("int16", "int8")],
+)
+def test_a_single_lane_of_truncated_elements(wide: str, narrow: str, lanes: int, count: int) -> None:
+    """LLVM stored the lane before its truncation, over the elements behind it, on CPUs with AVX-512."""
+    mod = truncated(count, lanes, wide, narrow)
+    size = (count - 1) * lanes + 1
+    values = np.random.default_rng(lanes).integers(-32000, 32000, size).astype(wide)
+    out = np.full(size + lanes, 77, narrow)
+    tvm.build(mod, target="llvm")(values, out)
+    np.testing.assert_array_equal(out[:size], (values >> 3).astype(narrow))
+    np.testing.assert_array_equal(out[size:], np.full(lanes, 77, narrow))

@@ -30,6 +30,7 @@ def build_llvm(mod: IRModule, target: Any) -> LLVMModule:
         native_half=_native_half(triple, target),
         fast_math=bool(target.attrs.get("fast-math")),
         scalable=target.has_scalable_vectors,
+        truncating_store_bits=target.vector_bits if target.has("avx512f") else 0,
     )
     described = []
     names = {gv: str(func.attrs.get("global_symbol", gv.name_hint)) for gv, func in functions}

@@ -154,7 +154,11 @@ def _masked_store(f: FunctionEmitter, s: Any, index: PrimExpr, value: str) -> No
     kind, align = s.value.dtype, s.buffer.dtype.element.nbytes
     text, lanes = mem_type(kind), kind.lanes
     bits = vector_type("i1", lanes)
-    mask = f"{bits} {'splat (i1 true)' if s.predicate is None else f.expr(s.predicate)}"
+    on = "splat (i1 true)" if s.predicate is None else f.expr(s.predicate)
+    if contiguous(index) and f.module.truncating_store_bits and not kind.is_float and align <= 4:
+        _narrow_stores(f, s, index.base, value, on)
+        return
+    mask = f"{bits} {on}"
     if contiguous(index):
         name = f"llvm.masked.store.{suffix(kind)}.p0"
         f.module.declare(f"declare void @{name}({text}, ptr, i32, {bits})")
@@ -165,6 +169,37 @@ def _masked_store(f: FunctionEmitter, s: Any, index: PrimExpr, value: str) -> No
         f.module.declare(f"declare void @{name}({text}, {many}, i32, {bits})")
         where = f"{many} {_pointers(f, s.buffer, index)}, i32 {align}"
     f.emit(f"call void @{name}({text} {value}, {where}, {mask})")
+
+
+def _narrow_stores(f: FunctionEmitter, s: Any, base: PrimExpr, value: str, mask: str) -> None:
+    """A masked store of integers for a CPU that can truncate while it stores.
+
+    LLVM joins a truncation, its own ones included, with a masked store. If it knows that the mask has a single lane, it
+    then stores the element as it was before the truncation, over the elements behind it (seen in LLVM 22). So the
+    vectors have legal types, and pass through an empty assembly statement.
+    """
+    kind, bits = s.value.dtype, s.buffer.dtype.element.nbytes * 8
+    lanes, step, one = kind.lanes, f.module.truncating_store_bits // bits, mem_type(s.buffer.dtype)
+    address = f.address(s.buffer, base)
+    for first in range(0, lanes, step):
+        count = max(128 // bits, 1 << (min(step, lanes - first) - 1).bit_length())
+        part, whole, flags = f"<{count} x {one}>", f"<{count * bits // 32} x i32>", f"<{count} x i1>"
+        picks = ", ".join(
+            f"i32 {min(first + i, lanes)}" for i in range(count)
+        )  # those behind the last are off
+        held = f.tmp(
+            f"shufflevector {mem_type(kind)} {value}, {mem_type(kind)} poison, <{count} x i32> <{picks}>"
+        )
+        on = f.tmp(
+            f"shufflevector <{lanes} x i1> {mask}, <{lanes} x i1> zeroinitializer, <{count} x i32> <{picks}>"
+        )
+        held = f.tmp(f"bitcast {part} {held} to {whole}")
+        held = f.tmp(f'call {whole} asm "", "=v,0"({whole} {held})')
+        held = f.tmp(f"bitcast {whole} {held} to {part}")
+        name = f"llvm.masked.store.v{count}i{bits}.p0"
+        f.module.declare(f"declare void @{name}({part}, ptr, i32, {flags})")
+        where = f.tmp(f"getelementptr {one}, ptr {address}, i64 {first}") if first else address
+        f.emit(f"call void @{name}({part} {held}, ptr {where}, i32 {bits // 8}, {flags} {on})")
 
 
 def streamed(f: FunctionEmitter, body: Stmt) -> None:

@@ -140,9 +140,17 @@ class ModuleEmitter:
     """Collects the text of a module; `text()` returns it."""
 
     def __init__(
-        self, triple: str, *, native_half: bool = True, fast_math: bool = False, scalable: bool = False
+        self,
+        triple: str,
+        *,
+        native_half: bool = True,
+        fast_math: bool = False,
+        scalable: bool = False,
+        truncating_store_bits: int = 0,
     ) -> None:
         self.triple = triple
+        # The widest vectors of a CPU that truncates elements while it stores them; 0 if it does not.
+        self.truncating_store_bits = truncating_store_bits
         self.scalable = scalable  # whether there are vectors whose length only the hardware knows
         # The type size_t of C.
         self.size_type = "i32" if triple.startswith(_NARROW) else "i64"
