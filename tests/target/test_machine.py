@@ -11,7 +11,14 @@ from tilewright.ir.errors import TargetError
 from tilewright.runtime import host as runtime_host
 from tilewright.target import CacheSizes, Target, codegen, host, machine
 from tilewright.target.cpu_fit import FIT, FITTED
-from tilewright.target.cpus import _SAME, _TABLE, architecture_of_cpu, architecture_of_triple, cpu_named
+from tilewright.target.cpus import (
+    _SAME,
+    _TABLE,
+    architecture_of_cpu,
+    architecture_of_triple,
+    cpu_named,
+    nearest_cpu,
+)
 
 
 # -- this machine -------------------------------------------------------------------------------
@@ -42,6 +49,29 @@ def test_a_machine_that_hides_features(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not codegen.target_has_features("avx512f", made)
     assert Target("llvm -mcpu=znver4").vector_bits == 512
     assert not Target("llvm -mcpu=znver4").llvm.is_host
+
+
+@pytest.mark.parametrize(
+    ("reported", "like", "expected"),
+    [
+        (
+            "rocketlake",
+            "sapphirerapids",
+            "sapphirerapids",
+        ),  # a virtual machine with the model number of a desktop
+        ("rocketlake", "icelake-client", "rocketlake"),
+        ("sapphirerapids", "haswell", "sapphirerapids"),  # hidden features make no other processor
+        ("znver9", "znver5", "znver5"),
+        ("no such name", "alderlake", "alderlake"),
+    ],
+)
+def test_a_processor_whose_name_lacks_its_features(reported: str, like: str, expected: str) -> None:
+    assert nearest_cpu(reported, cpu_named(like).features | {"sha", "vaes"}) == expected
+
+
+def test_known_processors_keep_their_names() -> None:
+    names = [n for n, c in _TABLE.items() if c.arch == "x86_64" and not n.startswith("x86-64")]
+    assert [nearest_cpu(n, cpu_named(n).features) for n in names] == names
 
 
 def test_explicit_processor_uses_its_own_defaults() -> None:

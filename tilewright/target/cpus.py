@@ -265,6 +265,23 @@ def cpu_named(name: str, arch: str = "") -> Cpu:
     return base.get(arch, Cpu(arch, _RISCV))
 
 
+def nearest_cpu(name: str, features: frozenset[str]) -> str:
+    """The name of an x86 processor with these features.
+
+    It is `name`, unless that processor lacks some of them or is not known: a virtual machine may report a model number
+    that is not its processor's, and LLVM then takes a server for the desktop processor of that number.
+    """
+    known = {n: c for n, c in _TABLE.items() if c.arch == "x86_64" and not n.startswith("x86-64")}
+    named = known.get(_SAME.get(name, name))
+    vectors = frozenset(f for c in known.values() for f in c.features if f.startswith(("avx", "amx", "fma")))
+    there = features & vectors
+    if named is not None and there <= named.features:
+        return name
+    amd = "sse4a" in features
+    able = [n for n, c in known.items() if there <= c.features and ("sse4a" in c.features) == amd]
+    return min(able, key=lambda n: len(known[n].features), default=name)
+
+
 def architecture_of_cpu(name: str) -> str | None:
     """The architecture that a processor's name belongs to, or None for a name that is not known."""
     found = _TABLE.get(_SAME.get(name, name))

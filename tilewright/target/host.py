@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from ..cpus import usable_cpus
 from ..runtime.host import feature_map
 from ..runtime.host import host_features as host_features
+from .cpus import nearest_cpu
 
 
 class CacheSizes(NamedTuple):
@@ -32,10 +33,12 @@ def host_triple() -> str:
 
 @cache
 def host_cpu_name() -> str:
-    """The processor as LLVM names it. It does not tell which features a virtual machine hides."""
+    """The processor as LLVM names it, or the nearest one that has its features. The name does not tell which features a
+    virtual machine hides."""
     import llvmlite.binding as llvm
 
-    return str(llvm.get_host_cpu_name())
+    name = str(llvm.get_host_cpu_name())
+    return nearest_cpu(name, host_features()) if host_architecture() == "x86_64" else name
 
 
 @cache
