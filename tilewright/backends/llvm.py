@@ -7,6 +7,7 @@ from typing import Any, Final
 from ..ir.module import IRModule
 from ..ir.transform import Pass
 from ..target import Target
+from ..target.dot_products import dot_products
 from ..target.kinds import CPU_CODE, Option
 from ..tir import transform as T
 from . import Backend, lowering_rules
@@ -22,6 +23,7 @@ def _expand(target: Target | None) -> Pass:
         fast_math=bool(target.attrs.get("fast-math")),
         has_fma=cpu.fma,
         avx512="avx512f" in cpu.features and cpu.arch == "x86_64",
+        dots=tuple(dot_products(cpu.features)),
         simplified=True,
         rules=lowering_rules(target),
     )
@@ -38,7 +40,7 @@ BACKEND: Final = Backend(
     name="llvm",
     device_type=1,
     family="cpu",
-    capabilities=frozenset({"scalable_vectors"}),  # where the processor has them
+    capabilities=frozenset({"scalable_vectors", "dot_products"}),  # where the processor has them
     options={
         **CPU_CODE,
         **{

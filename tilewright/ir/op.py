@@ -121,7 +121,7 @@ ELEMENTWISE: Final = [
     *"""
         popcount clz isnan isfinite isinf ldexp bitwise_and bitwise_or bitwise_xor bitwise_not shift_left
         shift_right reinterpret if_then_else likely large_uint_imm q_multiply_shift
-        q_multiply_shift_per_axis
+        q_multiply_shift_per_axis pack_word dp2a
     """.split(),
 ]
 
@@ -160,3 +160,5 @@ register_op("tir.vscale", _PURE, vectorizable=True)  # of no arguments: the same
 for _effect, _names in _OTHERS.items():
     for _name in _names.split():
         register_op(f"tir.{_name}", _effect)
+# Of words of 32 bits, element by element; its classic operands are vectors of four bytes.
+Op.get("tir.dp4a").vectorizable = True

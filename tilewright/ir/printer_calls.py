@@ -18,6 +18,7 @@ from . import ops
 from .dtype import INT32, DataType
 from .expr import Call, convert
 from .op import ELEMENTWISE, Op
+from .words import dot_of_words, pack_word
 
 _FIRST = (
     "call_extern call_pure_extern call_llvm_intrin call_llvm_pure_intrin call_spirv_pure_glsl450 reinterpret "
@@ -52,6 +53,9 @@ INFERRED: Final[dict[str, Callable[..., Any]]] = {
     name: getattr(ops, name, None) or _like_first(name)
     for name in [*ELEMENTWISE, "ret", "assume", "undef", "address_of", "call_packed"]
     if name not in DTYPE_FIRST
+} | {
+    "pack_word": lambda *args: pack_word(*map(convert, args)),
+    "dp2a": lambda *args: dot_of_words(2, *map(convert, args)),
 }
 
 

@@ -12,7 +12,7 @@ from ...ir.llvm_names import elementwise
 from ...ir.op import Op
 from .checks import checked, failed
 from .half import from_float, to_float
-from .types import constant, is_small_float, mem_type, reg_type, vector_suffix
+from .types import constant, is_small_float, mem_type, reg_type, vector_suffix, vector_type
 
 if TYPE_CHECKING:
     from .emit import FunctionEmitter
@@ -365,16 +365,30 @@ def _llvm_intrin(f: FunctionEmitter, e: Call) -> str:
     # The classic form gives the number of arguments that take part in overloading first.
     if rest and isinstance(rest[0], IntImm) and rest[0].dtype == "uint32":
         rest = rest[1:]
-    kinds = [reg_type(a.dtype) for a in rest]
-    text = "void" if e.dtype.code == "void" else reg_type(e.dtype)
     known = elementwise(name.value)
+    # Floats of 16 bits are integers in our registers, and floats in the signatures of instructions.
+    type_of = _float_type if known is None else reg_type
+    kinds = [type_of(a.dtype) for a in rest]
+    text = "void" if e.dtype.code == "void" else type_of(e.dtype)
     symbol = name.value if known is None else f"{known[0]}.{suffix(e.dtype)}"
     f.module.declare_extern(symbol, text, kinds)
-    args = ", ".join(f"{k} {f.expr(a)}" for k, a in zip(kinds, rest, strict=True))
+    values = [_as_type(f, f.expr(a), reg_type(a.dtype), k) for k, a in zip(kinds, rest, strict=True)]
+    args = ", ".join(f"{k} {v}" for k, v in zip(kinds, values, strict=True))
     if text == "void":
         f.emit(f"call void @{symbol}({args})")
         return "0"
-    return f.effect(f"call {text} @{symbol}({args})")
+    return _as_type(f, f.effect(f"call {text} @{symbol}({args})"), text, reg_type(e.dtype))
+
+
+def _float_type(kind: DataType) -> str:
+    """The type of a value, a float of 16 bits as a float."""
+    if not is_small_float(kind.element):
+        return reg_type(kind)
+    return vector_type("bfloat" if kind.code == "bfloat" else "half", kind.lanes)
+
+
+def _as_type(f: FunctionEmitter, value: str, have: str, want: str) -> str:
+    return value if have == want else f.tmp(f"bitcast {have} {value} to {want}")
 
 
 # DLPack's and the classic packed call's codes for argument types.

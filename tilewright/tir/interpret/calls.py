@@ -8,6 +8,7 @@ from typing import Any
 from ...ir.dtype import DataType
 from ...ir.expr import BufferLoad, Call, PrimExpr, StringImm, const_value
 from ...ir.op import Op
+from ...ir.words import element_of_word
 from . import scalars
 from .expressions import ExprTranslator
 from .source import Code
@@ -182,20 +183,31 @@ def _fixed_per_axis(t: ExprTranslator, e: Call, lane: str | None) -> Code:
     return t.full(e.dtype.element, f"fixed_point({x.text}, {y.text}, {q.text}, {shifts})", depth)
 
 
-@_on("dp4a")
-def _dp4a(t: ExprTranslator, e: Call, lane: str | None) -> Code:
-    a, b, c = (t.value(x) for x in e.args)
-    parts = []
-    for arg, code in zip(e.args[:2], (a, b)):
-        if arg.dtype.lanes == 4:
-            parts.append(code.text)
-        else:
-            one, other = DataType(arg.dtype), DataType("int8" if arg.dtype.is_int else "uint8")
-            kinds = t.constant(one, ("type", one)), t.constant(other, ("type", other))
-            parts.append(f"reinterpret(({code.text},), {kinds[0]}, {kinds[1]})")
+@_on("dp4a", "dp2a")
+def _dot(t: ExprTranslator, e: Call, lane: str | None) -> Code:
+    """Products of the elements of words, and their sum with the accumulator."""
+    c, parts = t.lane(e.args[2], lane), []
+    for arg in e.args[:2]:
+        if arg.dtype.bits == 8:
+            parts.append(t.value(arg).text)
+            continue
+        one, other = arg.dtype.element, element_of_word(e, arg)
+        kinds = t.constant(one, ("type", one)), t.constant(other, ("type", other))
+        parts.append(f"reinterpret(({t.lane(arg, lane).text},), {kinds[0]}, {kinds[1]})")
     kind = e.dtype.element
-    total = f"sum(x * y for x, y in zip({parts[0]}, {parts[1]})) + {c.text}"
-    return t.full(kind, scalars.wrapped(kind, total), _depth(a, b, c))
+    total = f"sum(products({parts[0]}, {parts[1]}), {c.text})"
+    return t.full(
+        kind, total if kind.is_float else scalars.wrapped(kind, total), _depth(*(t.value(a) for a in e.args))
+    )
+
+
+@_on("pack_word")
+def _word(t: ExprTranslator, e: Call, lane: str | None) -> Code:
+    args = [t.lane(a, lane) for a in e.args]
+    one, other = e.args[0].dtype.element, e.dtype.element
+    kinds = t.constant(one, ("type", one)), t.constant(other, ("type", other))
+    text = f"reinterpret(({', '.join(a.text for a in args)},), {kinds[0]}, {kinds[1]})[0]"
+    return t.full(e.dtype.element, text, _depth(*args))
 
 
 # ---------------------------------------------------------------------------- vectors

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -285,6 +286,13 @@ def broken_promise(condition: str) -> NoReturn:
     raise InterpreterError("assume", f"the program assumes `{condition}`, which does not hold")
 
 
+def products(xs: Sequence[Any], ys: Sequence[Any]) -> list[Any]:
+    """The products of two vectors: exact for integers, in float32 for floats of 16 bits."""
+    if isinstance(xs[0], int):
+        return [x * y for x, y in zip(xs, ys, strict=True)]
+    return list(np.asarray(xs, np.float32) * np.asarray(ys, np.float32))
+
+
 HELPERS: dict[str, Any] = {
     **{f"F_{name}": function for name, function in scalars.FUNCTIONS.items()},
     **{f"math_{name}": getattr(math, name) for name in ("isnan", "isinf", "isfinite")},
@@ -312,6 +320,7 @@ HELPERS: dict[str, Any] = {
     "lockstep": lockstep,
     "next_after": scalars.next_after,
     "reinterpret": scalars.reinterpret,
+    "products": products,
     "set_all": set_all,
     "shift_left": scalars.shift_left,
     "shift_right": scalars.shift_right,

@@ -12,17 +12,14 @@ from ...ir.expr import (
     Add,
     Broadcast,
     Call,
-    Cast,
     Div,
     FloorDiv,
     FloorMod,
     Let,
     Mod,
-    Mul,
     PrimExpr,
     Ramp,
     Select,
-    Shuffle,
     Var,
     const,
     const_value,
@@ -32,7 +29,9 @@ from ...ir.function import PrimFunc
 from ...ir.functor import contains, statements
 from ...ir.op import LOWERING, Op
 from ...ir.stmt import LetStmt, Stmt
+from ...target.dot_products import DotProduct
 from ..analysis.analyzed import AnalyzedMutator
+from . import words
 from .divisors import Divisors, Named, by_zero_or_minus_one, safe_divisor, safe_quotient
 from .float8 import compute_float8
 from .math import expand_call
@@ -46,6 +45,7 @@ def lower_intrin(
     fast_math: bool = False,
     has_fma: bool = True,
     avx512: bool = False,
+    dots: Sequence[DotProduct] = (),
     library: bool = False,
     simplified: bool = False,
     keep_trivial_loops: bool = False,
@@ -60,16 +60,16 @@ def lower_intrin(
         A[i % 3]                ->    A[let r = truncmod(i, 3) in select(r < 0, r + 3, r)]   elsewhere
         A[i] // B[i]            ->    0 where B[i] is 0: see `divisors.py`
 
-    `fast_math` allows shorter expansions that neglect NaN, infinity and subnormal numbers; `has_fma` says
-    that the target multiplies and adds with one rounding, `avx512` that it has the instructions of that name,
-    `library` that its own functions (exp, tanh, …) are to be called. With `simplified`, statements that were expanded
-    are brought to normal form again. `rules` are the targets whose rules of `register_intrin_lowering` act, first the
-    most special one.
+    `fast_math` allows shorter expansions that neglect NaN, infinity and subnormal numbers; `has_fma` says that the
+    target multiplies and adds with one rounding, `avx512` that it has the instructions of that name, `dots` are its
+    instructions for products of words, `library` that its own functions (exp, tanh, …) are to be called. With
+    `simplified`, statements that were expanded are brought to normal form again. `rules` are the targets whose rules of
+    `register_intrin_lowering` act, first the most special one.
     Needs: no blocks. Gives: no FloorDiv or FloorMod of integers, and only operators that backends have.
     """
     held = round_once(func)
     held = held if library else compute_float8(held)
-    made = _LowerIntrin(held, fast_math, has_fma, avx512, library, rules).run(held)
+    made = _LowerIntrin(held, fast_math, has_fma, avx512, library, rules, dots).run(held)
     if not simplified or made is func:
         return made
     return simplify(made, done=set(statements(func.body)), keep_trivial_loops=keep_trivial_loops)
@@ -87,12 +87,13 @@ class _LowerIntrin(AnalyzedMutator):
         avx512: bool,
         library: bool = False,
         rules: Sequence[str] = (),
+        dots: Sequence[DotProduct] = (),
     ) -> None:
         super().__init__()
         self.rules = [f"{key}{LOWERING}" for key in rules]
         self.divisors = Divisors(func, self.ana)
         self.library = library
-        self.fast_math, self.has_fma, self.avx512 = fast_math, has_fma, avx512
+        self.fast_math, self.has_fma, self.avx512, self.dots = fast_math, has_fma, avx512, dots
 
     def visit_leaf(self, n: Stmt) -> Stmt:
         # Most statements have nothing to expand; checking this costs a third of a rewrite.
@@ -115,10 +116,12 @@ class _LowerIntrin(AnalyzedMutator):
         rule = _RULES.get(made.op.short_name)
         if rule is not None:
             return rule(made)
+        if made.op.short_name == "pack_word":
+            return words.packed(made, None if self.library else self.ana)
+        if made.op.short_name == "dp2a" or (made.op.short_name == "dp4a" and not self.library):
+            return words.dot(made, self.dots)
         if self.library:
             return made
-        if made.op.short_name == "dp4a":
-            return _dot_of_bytes(made)
         if made.op.short_name == "fast_exp2":
             made = made.replace(op=Op.get("tir.exp2"))
         expanded = expand_call(made, fast_math=self.fast_math, has_fma=self.has_fma, avx512=self.avx512)
@@ -141,6 +144,9 @@ class _LowerIntrin(AnalyzedMutator):
             again = isinstance(found, Call) and found.op is n.op
             return found if again else self.visit(found)  # type: ignore[no-any-return]
         return n
+
+    def visit_Add(self, n: Add) -> PrimExpr:
+        return n.map_children(self.visit) if (made := words.accumulated(n)) is n else self.visit(made)
 
     # -- division --------------------------------------------------------------------------
     def visit_FloorDiv(self, n: FloorDiv) -> PrimExpr:
@@ -225,22 +231,6 @@ def _floored(a: PrimExpr, b: PrimExpr, divisor: int | float | None, sure: bool, 
 
 
 # ---------------------------------------------------------------------------- other operators
-def _dot_of_bytes(n: Call) -> PrimExpr:
-    """The dot product of four bytes plus an accumulator; the bytes may be packed into 32 bits."""
-    *given, out = n.args
-    bound: list[tuple[Var, PrimExpr]] = []
-    for name, e in zip("ab", given, strict=True):
-        if e.dtype.lanes == 1:
-            e = Call("uint8x4" if e.dtype.is_uint else "int8x4", "tir.reinterpret", (e,))
-        bound.append((Var(name, e.dtype), e))
-    for i in range(4):
-        x, y = (Cast(n.dtype, Shuffle((v,), (const(i),))) for v, _ in bound)
-        out = Add(out, Mul(x, y))
-    for var, value in reversed(bound):
-        out = Let(var, value, out)
-    return out
-
-
 def _isnan(n: Call) -> PrimExpr:
     return ops.isnan(n.args[0])
 

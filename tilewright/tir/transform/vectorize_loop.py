@@ -66,7 +66,7 @@ LANES = "reduce_lanes"
 _COMBINES = (Add, Mul, Min, Max)
 _LONGEST = 64  # lanes that are enumerated
 _IF, _LIKELY = Op.get("tir.if_then_else"), Op.get("tir.likely")
-_LLVM = Op.get("tir.call_llvm_pure_intrin")
+_LLVM, _DP4A = Op.get("tir.call_llvm_pure_intrin"), Op.get("tir.dp4a")
 _CHECKED, _ACTIVE = Op.get("tir.checked"), Op.get("tir.get_active_lane_mask")
 
 
@@ -596,6 +596,8 @@ class _Lanes(Mutator):
             return self.llvm(n)
         if not (isinstance(op, Op) and op.vectorizable):
             raise _Scalar
+        if op is _DP4A and any(a.dtype.bits == 8 for a in n.args):
+            raise _Scalar  # a word is a vector itself
         args = [self.visit(a) for a in n.args]
         lanes = _lanes(*args)
         wide = [self.widen(a, lanes) for a in args]
