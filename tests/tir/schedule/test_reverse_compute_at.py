@@ -207,17 +207,26 @@ def test_refuse_a_block_without_producers(expect, refused):
     )
 
 
-def test_refuse_a_producer_elsewhere(expect, refused):
+def test_another_producer_may_be_complete_before_the_loop():
+    """D reads B, which is written before the loop of C starts."""
     sch = tir.Schedule(chain)
     (i,) = sch.get_loops("C")
+    sch.reverse_compute_at("D", i)
+    assert [x.name for x in sch.get_child_blocks(i)] == ["C", "D"]
+    same(chain, sch)
+
+
+def test_refuse_a_producer_elsewhere(expect, refused):
+    sch = tir.Schedule(chain)
+    (i,) = sch.get_loops("B")
     expect(
         refusal(refused, sch, "reverse_compute_at", "D", i),
         """
-        reverse_compute_at(D, loop=i): it requires all the producers of what D reads to be under loop `i`, and block B is not
+        reverse_compute_at(D, loop=i): it requires all the producers of what D reads to be under loop `i` or complete before it, and block C is not
           at stage_programs.py:LINE
 
           | …
-          |         with T.block("B"):    # <-- here
+          |         with T.block("C"):    # <-- here
           | …
 
           hint: its producers share no loop

@@ -146,16 +146,18 @@ def reverse_compute_at(
             at=me,
             hint="move a block whose inputs are computed; this one may go to its consumers with compute_at",
         )
-    outside = [m for m in makers if target not in sch.state.index.ancestors(m)]
+    inside = [m for m in makers if target in sch.state.index.ancestors(m)]
+    outside = [m for m in makers if m not in inside and not (inside and _made_before(sch, m, target, inside))]
     if outside:
         legal = _common_loops(sch, makers)
         hint = f"it may go under {', '.join(legal)}" if legal else "its producers share no loop"
         refuse(
-            f"it requires all the producers of what {name} reads to be under loop `{target.loop_var.name}`, and "
-            f"block {outside[0].block.name_hint} is not",
+            f"it requires all the producers of what {name} reads to be under loop `{target.loop_var.name}` or "
+            f"complete before it, and block {outside[0].block.name_hint} is not",
             at=outside[0],
             hint=hint,
         )
+    makers = inside
     _check_complete(sch, target, makers, name)
     for m in makers:
         check_no_later_writes(sch, me, m)
@@ -176,6 +178,15 @@ def reverse_compute_at(
     shared = _shared(sch, me, target)
     _move(sch, me, target, domains, preserve_unit_loops, _place(sch, me, target, index))
     _check_shared(me, target, domains, shared)
+
+
+def _made_before(sch: Schedule, maker: BlockRealize, target: For, inside: list[BlockRealize]) -> bool:
+    """Whether a block has written all of its results before a loop starts, and the producers under the loop write to
+    other buffers."""
+    order = sch.state.index.order
+    both = {w.buffer for w in maker.block.writes} & {w.buffer for m in inside for w in m.block.writes}
+    first = min(order.index(m) for m in inside)
+    return not both and shared_loop(sch, maker, target) is None and order.index(maker) < first
 
 
 def _check_place(sch: Schedule, me: BlockRealize, target: For, name: str) -> None:
