@@ -10,6 +10,7 @@ from schedule_checks import replays
 from schedule_programs import chain, copy2d, matmul
 from stage_programs import blur, stencil
 from tensorize_programs import gemm, register_tiles
+from word_programs import product
 
 from tilewright import te, tir, topi
 from tilewright.ir.module import IRModule
@@ -180,6 +181,10 @@ CASES: dict[str, tuple[Any, Callable[[S], Any]]] = {
     "rebase": (softmax_sum, lambda s: s.rebase(*reversed([parts(s, "M"), parts(s, "S")]))),
     "stream": (attention, lambda s: s.stream("T_attention", 16, 8)),
     "winograd": (convolution, lambda s: s.winograd("conv2d_nchw", 2)),
+    "pack_words": (
+        lambda: product("int8", "uint8"),
+        lambda s: s.pack_words("C", s.get_loops("C")[2], "int8", "uint8"),
+    ),
     "blockize": (copy2d, lambda s: s.blockize(s.get_loops("B")[1])),
     "tensorize": (gemm, tensorized),
     "rolling_buffer": (blur, rolled),

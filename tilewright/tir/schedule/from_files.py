@@ -44,6 +44,7 @@ STEPS: Final[Mapping[str, frozenset[str]]] = {
         "get_loops": "block",
         "get_producers": "block",
         "launch_around": "loop thread_axis extent",
+        "pack_words": "block loop first_type second_type",
         "pad_einsum": "block padding",
         "parallel": "loop",
         "rebase": "block partial",

@@ -36,6 +36,7 @@ from .index_map import IndexMap
 from .library import rebase as rebasing
 from .library import stream as streaming
 from .library import winograd as filtering
+from .library import words as packing
 from .primitive import PRIMITIVES, BlockRV, LoopRV, primitive, refuse
 from .state import ScheduleState
 from .trace import Trace
@@ -383,6 +384,7 @@ class Schedule:
     rebase = rebasing.rebase
     stream = streaming.stream
     winograd = filtering.winograd
+    pack_words = packing.pack_words
 
     # -- decisions -----------------------------------------------------------------------------
     sample_perfect_tile = sampling.sample_perfect_tile
