@@ -147,7 +147,11 @@ class Plan:
             return
         while left := self.program.stages():
             for stage in self.program.next_stages(left):
-                if stage.facts.rv.key not in self.program.done:  # it may be the epilogue of another by now
+                if stage.facts.rv.key in self.program.done:  # it may be the epilogue of another by now
+                    continue
+                if stage.facts.rv.key in self.program.undecided:
+                    self._without_decision(stage)
+                else:
                     self.schedule(stage)
         if self.decisions is not None and len(self.decisions) != len(self.choices):
             raise ScheduleError(
@@ -219,7 +223,7 @@ class Plan:
         with program.all_or_nothing():
             self._taken(choice.stage, before, applied)
             for rv in applied.beside:
-                Plan(program, lacking=self.lacking).schedule(self._single(rv))
+                self._without_decision(self._single(rv))
             for rv in applied.next:
                 if program.is_left(rv):
                     self.schedule(self._single(rv))
@@ -227,6 +231,9 @@ class Plan:
                 applied.finish(self.sch)
                 program.take(program.at_root())
         return applied
+
+    def _without_decision(self, stage: Stage) -> None:
+        Plan(self.program, lacking=self.lacking).schedule(stage)
 
     def _must(self, number: int) -> bool:
         """Whether a stage that nobody schedules is an error: there is no host that would run its loops."""
@@ -254,6 +261,7 @@ class Plan:
     def _taken(self, stage: Stage, before: set[object], applied: Applied) -> None:
         """Mark the blocks that are scheduled now as done."""
         self.program.done.update(applied.done)
+        self.program.undecided.update(applied.undecided)
         if not applied.opened:
             self.program.done.update(f.rv.key for f in stage.chain)
         self.program.take(before | set(applied.keys))

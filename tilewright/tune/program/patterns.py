@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import math
 
-from ...ir.expr import BufferLoad, Var
+from ...arith import Analyzer
+from ...ir.expr import BufferLoad, Call, Var, const_value
 from ...ir.functor import vars_used
+from ...ir.op import Op
+from ...ir.ops import sub
+from ...ir.stmt import BufferStore
 from .facts import Access, Axis, Facts
 
 __all__ = [
     "TRANSPOSED", "axis_of_transpose", "can_be_fused", "contiguous_axis", "fusable_axes", "is_contiguous", "is_pooling",
-    "main_read", "reuses", "rows_of", "transposed_axis",
+    "is_word_view", "main_read", "reuses", "rows_of", "transposed_axis",
 ]  # fmt: skip
 
+_PACK_WORD = Op.get("tir.pack_word")
 _WINDOW = 64  # elements of a window, at most
 TRANSPOSED = 4  # elements of each side of a transpose, at least
 
@@ -83,6 +88,19 @@ def transposed_axis(facts: Facts, read: Access) -> int | None:
         return None
     found = [i for i, a in enumerate(axes[:-1]) if read.stride(a) == 1 and a.extent >= TRANSPOSED]
     return found[-1] if found else None
+
+
+def is_word_view(f: Facts) -> bool:
+    """Whether each element is a word of numbers that are neighbours in memory: reading it is a load."""
+    body = f.block.body
+    value = body.value if isinstance(body, BufferStore) else None
+    if not isinstance(value, Call) or value.op is not _PACK_WORD:
+        return False
+    loads = [a for a in value.args if isinstance(a, BufferLoad)]
+    if len(loads) < len(value.args) or any(x.buffer is not loads[0].buffer for x in loads):
+        return False
+    places, ana = [x.buffer.offset_at(x.indices) for x in loads], Analyzer()
+    return all(const_value(ana.simplify(sub(p, places[0]))) == i for i, p in enumerate(places))
 
 
 def is_pooling(f: Facts) -> bool:

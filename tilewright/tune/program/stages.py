@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ...ir.buffer import Buffer
 from ...ir.errors import ScheduleError
 from ...ir.expr import BufferLoad, Var, const_value
 from ...ir.function import PrimFunc
@@ -101,6 +102,7 @@ class Stages:
         self.constants = frozenset(params.get(c) or by_name[c] for c in constants)
         self.outputs = set(params.values())
         self.done: set[object] = set()  # blocks, by their keys
+        self.undecided: set[object] = set()  # blocks that get their cheapest row without a decision
         self.seen: set[Stmt] = set()  # statements at the root whose blocks `take` has visited
         self.keyed: tuple[list[Facts], dict[object, Facts]] | None = None
         self.made_links: Links | None = None
@@ -118,6 +120,7 @@ class Stages:
             return False
         if early is not None:
             early()
+        self.constants |= self._computed_from_constants()
         if self.policy.inlines:
             self.inline()
         else:
@@ -140,6 +143,14 @@ class Stages:
 
     def is_output(self, f: Facts) -> bool:
         return any(r.buffer in self.outputs for r in f.block.writes)
+
+    def _computed_from_constants(self) -> set[Buffer]:
+        """What the stages compute from constants alone, as `split_constants` will do at compile time."""
+        known = set(self.constants)
+        for f in self.stages() if known else ():
+            if f.write is not None and f.reads and all(r.buffer in known for r in f.reads):
+                known.add(f.write.buffer)
+        return known - self.outputs
 
     # -- inlining --------------------------------------------------------------------------
     def inline(self) -> None:
@@ -294,7 +305,8 @@ class Stages:
         return consumers[0]
 
     def own_producers(self, f: Facts, packed: Access | None) -> list[BlockRV]:
-        """The injective stages that only this block reads, without the one that is `packed` into panels anyway."""
+        """The injective stages that only this block reads, without the one that is `packed` into panels anyway, and
+        without those of constants, which take no time."""
         out = []
         for rv in self.producers(f.rv):
             p = facts_of(self.sch, rv)
@@ -303,7 +315,8 @@ class Stages:
             if self.ends_rows(rv):
                 continue
             copied = packed is not None and p.write is not None and p.write.buffer is packed.buffer
-            if copied or len(self.consumers(rv)) != 1:
+            known = p.write is not None and p.write.buffer in self.constants
+            if copied or known or len(self.consumers(rv)) != 1:
                 continue
             out.append(rv)
         return out

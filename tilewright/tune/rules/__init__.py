@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...target import Target
 from ..cost import cpu as cpu_cost
 from .cpu.apart import Apart
+from .cpu.dot_products import DotProducts
 from .cpu.elementwise import Elementwise
 from .cpu.lane_chain import LaneChain
 from .cpu.online import Online
@@ -45,6 +46,17 @@ CPU: tuple[Rule, ...] = (
     Elementwise(),
 )
 
+# These are asked before stages are inlined.
+EARLY: tuple[Rule, ...] = (
+    DotProducts("uint8", "int8"),
+    DotProducts("int8", "uint8"),
+    DotProducts("int8", "int8"),
+    DotProducts("uint8", "uint8"),
+    DotProducts("int16", "int16"),
+    DotProducts("bfloat16", "bfloat16"),
+    DotProducts("float32", "float32"),
+)
+
 
 _CPUS = Family(
     CPU,
@@ -53,6 +65,7 @@ _CPUS = Family(
     capabilities=lambda target: frozenset(target.cpu.features),
     features=machine_features,
     doubt="its rounding has a price",
+    early=EARLY,
 )
 
 

@@ -59,7 +59,8 @@ class Applied:
 
     `next` are scheduled at once, and `finish` is called after that. Those `beside` get their cheapest row without a
     decision of their own: whether they are left depends on the row. `keys` are new blocks at the root that are left to
-    the other rules; with `opened`, so are the stages of the chain that still have their plain loops.
+    the other rules; with `opened`, so are the stages of the chain that still have their plain loops. Of these,
+    `undecided` too get their cheapest row without a decision: other rules may move them into their loops.
     """
 
     note: Mapping[str, object]
@@ -68,6 +69,7 @@ class Applied:
     beside: tuple[BlockRV, ...] = ()
     finish: Callable[[Schedule], None] | None = None
     keys: tuple[object, ...] = ()
+    undecided: tuple[object, ...] = ()
     opened: bool = False
     done: tuple[object, ...] = ()  # keys of blocks that need no schedule of their own
     figures: Mapping[str, object] = field(

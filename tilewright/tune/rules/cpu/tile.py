@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -26,7 +27,7 @@ from ....tir.schedule.primitive import BlockRV
 from ...cost.cpu import bound_of, level_of
 from ...cost.table import Array, Table, joined_tables
 from ...program.facts import Axis, Facts, facts_of
-from ...program.patterns import reuses
+from ...program.patterns import is_word_view, reuses
 from ...program.stages import Stage
 from ..features import tile_features
 from ..rule import Applied, Match, Refusal, Row
@@ -83,7 +84,7 @@ class Tile:
         spaces, values = tile_spaces(facts, match.machine, program.constants), row.values
         (space,) = [one for s in spaces if (one := _restricted(s, values)) is not None]
         tile = RegisterTile(space, row.seconds * match.machine.clock * 1e9, bool(values["contrary"]))
-        producers = program.own_producers(facts, space.packed)
+        producers = [p for p in program.own_producers(facts, space.packed) if not _loads_words(sch, p)]
         parallel = bool(values["threads"])
         fused = apply_tile(sch, facts, tile, parallel, tail, producers, match.machine)
         if values["unroll"] > 1:
@@ -93,6 +94,12 @@ class Tile:
         note = _note(facts, tile, row, match.machine, after, names)
         left = tuple(p for p in producers if p not in fused)
         return Applied(note, "dot" if space.dot else "tile", beside=left)
+
+
+def _loads_words(sch: Schedule, producer: BlockRV) -> bool:
+    """Whether a stage only views neighbours as words, which the tile now loads itself."""
+    view = is_word_view(facts_of(sch, producer))
+    return view and sch.attempt(partial(sch.compute_inline, producer)) is None
 
 
 def _matched(stage: Stage, machine: CpuMachine, consumer: BlockRV | None) -> Match | Refusal:
