@@ -14,7 +14,7 @@ from tilewright.tune.explain import Explanation
 from tilewright.tune.program.stages import Stage, Stages
 from tilewright.tune.rules import Match, Refusal, family_of
 
-CPUS = ("llvm -mcpu=skylake-avx512 -num-cores=4", "llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1")
+CPUS = ("llvm -mcpu=sapphirerapids -num-cores=4", "llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1")
 GPUS = ("cuda -arch=sm_75", "cuda -arch=sm_80", "cuda -arch=sm_90a", "opencl")
 CHIP = "ext_dev"
 
@@ -26,7 +26,7 @@ def over(f: Any, *shape: Any, dtype: str = "float32") -> list[Any]:
 
 def product(m: Any, n: int, k: int, dtype: str = "float32") -> list[Any]:
     a, b = te.placeholder((m, k), dtype, name="a"), te.placeholder((k, n), dtype, name="b")
-    return [a, b, topi.nn.relu(topi.nn.matmul(a, b, out_dtype="int32" if dtype == "int8" else "float32"))]
+    return [a, b, topi.nn.relu(topi.nn.matmul(a, b, out_dtype="int32" if "int" in dtype else "float32"))]
 
 
 def conv(
@@ -77,6 +77,9 @@ PROGRAMS = {
     "float16 product": lambda: product(64, 64, 64, "float16"),
     "product of few terms": lambda: product(96, 64, 3),
     "int8 product": lambda: product(64, 64, 64, "int8"),
+    "uint8 product": lambda: product(64, 64, 64, "uint8"),
+    "int16 product": lambda: product(64, 64, 64, "int16"),
+    "bfloat16 product": lambda: product(64, 64, 64, "bfloat16"),
     "dynamic product": lambda: product(te.var("n"), 64, 128),
     "convolution": lambda: conv("NCHW", 16, "float32"),
     "channels-last convolution": lambda: conv("NHWC", 64, "float16"),
@@ -156,7 +159,7 @@ def test_a_match_changes_nothing(name: str, target: str) -> None:
         Asked(PROGRAMS[name](), target).run()
 
 
-@pytest.mark.parametrize("targets", [CPUS[:1], GPUS, (CHIP,)])
+@pytest.mark.parametrize("targets", [CPUS, GPUS, (CHIP,)])
 def test_the_corpus_has_a_program_for_every_rule(targets: tuple[str, ...]) -> None:
     """A rule that matches no program of the corpus would not be tested above."""
     family, found = family_of(Target(targets[0])), set[str]()
