@@ -170,7 +170,7 @@ def test_what_is_quantised_runs_on_integers():
     calls = [e for e in relay.analysis.post_order(mod["main"]) if isinstance(e, relay.Call)]
     products = [c for c in calls if c.op.name in ("nn.conv2d", "nn.dense")]
     kinds = [[str(a.checked_type.dtype) for a in c.args] + [str(c.checked_type.dtype)] for c in products]
-    assert kinds == [["int16", "int8", "int32"]] * 3
+    assert kinds == [["uint8", "int8", "int32"]] * 3
     assert not any(c.op.name.startswith("qnn.") for c in calls)
     fused = [
         e.op for e in relay.analysis.post_order(T.FuseOps()(mod)["main"].body) if isinstance(e, relay.Call)

@@ -2,7 +2,7 @@
 
 quantize     clip(round(x / scale) + zero_point)            dequantize   (q - zero_point) * scale
 requantize   clip(round((q - zero_in) * (scale_in / scale_out)) + zero_out)
-conv2d       nn.conv2d(x - zero_x, w - zero_w), summed in int32; others go by way of real numbers
+products are in `qnn_products`; others go by way of real numbers
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any, Final
 from ...ir.transform import ModulePass, Pass, PassInfo, register_pass
 from .. import op as R
 from ..expr import Call, Constant, Expr, Function, Tuple, const
-from ..op import layouts as names
-from ..op.expansions import along_axis
 from ..qnn import op as Q
+from . import qnn_products
 from .legalize import Legalize as legalize_pass
-from .rewriting import CallRewriter, name_of, ndim_of, static_shape, type_of, typed_pass
+from .qnn_products import is_number, spread
+from .rewriting import CallRewriter, name_of, static_shape, type_of, typed_pass
 
 
 def canonicalize_qnn_ops(func: Function) -> Function:
@@ -44,18 +44,6 @@ class _Canonicalize(CallRewriter):
 
 
 # ---------------------------------------------------------------------------- parts
-def _is_number(expr: Any, value: float) -> bool:
-    return isinstance(expr, Constant) and bool((expr.numpy() == value).all())
-
-
-def _spread(parameter: Expr, data: Any, axis: int) -> Expr:
-    """A scale or zero point in a shape that broadcasts: a scalar, or a vector along an axis."""
-    shape = static_shape(parameter)
-    if shape is not None and len(shape) == 1 and shape[0] == 1:
-        return R.reshape(parameter, newshape=())
-    return along_axis(parameter, axis, ndim_of(data)) if shape else parameter
-
-
 def _real(kind: Any) -> str:
     """A float type that represents all integers of a type exactly."""
     return "float32" if kind.bits < 32 else "float64"
@@ -77,16 +65,16 @@ def _into(x: Expr, kind: Any) -> Expr:
 
 def _quantized(x: Expr, scale: Expr, zero: Expr, axis: int, kind: Any) -> Expr:
     real = _real(kind)
-    steps = R.divide(R.cast(x, dtype=real), R.cast(_spread(scale, x, axis), dtype=real))
+    steps = R.divide(R.cast(x, dtype=real), R.cast(spread(scale, x, axis), dtype=real))
     rounded = R.round(steps)
-    return _into(R.add(rounded, R.cast(_spread(zero, x, axis), dtype=real)), kind)
+    return _into(R.add(rounded, R.cast(spread(zero, x, axis), dtype=real)), kind)
 
 
 def _dequantized(q: Expr, scale: Expr, zero: Expr, axis: int, kind: Any = "float32") -> Expr:
     centred = R.cast(q, dtype="int32")
-    if not _is_number(zero, 0):
-        centred = R.subtract(centred, _spread(zero, q, axis))
-    return R.multiply(R.cast(centred, dtype=kind), R.cast(_spread(scale, q, axis), dtype=kind))
+    if not is_number(zero, 0):
+        centred = R.subtract(centred, spread(zero, q, axis))
+    return R.multiply(R.cast(centred, dtype=kind), R.cast(spread(scale, q, axis), dtype=kind))
 
 
 # ---------------------------------------------------------------------------- conversions
@@ -94,22 +82,22 @@ def _requantize(at: Call) -> Expr:
     q, scale, zero, out_scale, out_zero = at.args
     axis, real = at.attrs.axis, "float32" if at.attrs.compute_dtype == "float32" else "float64"
     x = q if type_of(q).dtype == "int32" else R.cast(q, dtype="int32")
-    if not _is_number(zero, 0):
-        x = R.subtract(x, _spread(zero, q, axis))
+    if not is_number(zero, 0):
+        x = R.subtract(x, spread(zero, q, axis))
     shift = _shift(scale, out_scale) if (real, at.attrs.rounding) == ("float64", "UPWARD") else 0
     kind = at.attrs.out_dtype
     if shift and kind.bits < 32 and len(static_shape(out_zero) or ()) == 0:
         # floor(x / 2^s + 1/2), without an overflow: integers stay integers, which an accelerator can compute
         half = R.right_shift(x, const(shift - 1, "int32"))
         moved = R.right_shift(R.add(half, const(1, "int32")), const(1, "int32"))
-        if not _is_number(out_zero, 0):
+        if not is_number(out_zero, 0):
             moved = R.add(moved, R.cast(out_zero, dtype="int32"))
         return _into(moved, kind)
     ratio = R.divide(
-        R.cast(_spread(scale, q, axis), dtype=real), R.cast(_spread(out_scale, q, axis), dtype=real)
+        R.cast(spread(scale, q, axis), dtype=real), R.cast(spread(out_scale, q, axis), dtype=real)
     )
     made = _rounded(R.multiply(R.cast(x, dtype=real), ratio), at.attrs.rounding)
-    made = R.add(made, R.cast(_spread(out_zero, q, axis), dtype=real))
+    made = R.add(made, R.cast(spread(out_zero, q, axis), dtype=real))
     return _into(made, kind)
 
 
@@ -120,28 +108,6 @@ def _shift(scale: Expr, out_scale: Expr) -> int:
         return 0
     mantissa, exponent = math.frexp(float(scales[0]) / float(scales[1]))
     return 1 - exponent if mantissa == 0.5 and 2 <= 1 - exponent <= 31 else 0
-
-
-# ---------------------------------------------------------------------------- products
-def _centred(q: Expr, zero: Expr, axis: int) -> Expr:
-    """The quantised numbers minus their zero point, in a type that can hold the difference."""
-    if _is_number(zero, 0):
-        return q
-    kind = "int16" if type_of(q).dtype.bits == 8 else "int32"
-    return R.subtract(R.cast(q, dtype=kind), R.cast(_spread(zero, q, axis), dtype=kind))
-
-
-def _operands(at: Call, axis: int) -> tuple[Expr, Expr]:
-    """Both sides of a product; `axis` is that of the weight's outputs."""
-    data, weight, zero, weight_zero = at.args[:4]
-    return _centred(data, zero, -1), _centred(weight, weight_zero, axis)
-
-
-def _conv(build: Callable[..., Call]) -> Callable[[Call], Expr]:
-    def rule(at: Call) -> Expr:
-        return build(*_operands(at, names.axis_in(at.attrs.kernel_layout, "O")), **dict(at.attrs.items()))
-
-    return rule
 
 
 # ---------------------------------------------------------------------------- by way of real numbers
@@ -194,10 +160,10 @@ _RULES: Final[dict[Any, Callable[[Call], Any]]] = {
         at.args[0], at.args[1], at.args[2], at.attrs.axis, at.attrs.out_dtype
     ),
     Q.requantize: _requantize,
-    Q.conv2d: _conv(R.nn.conv2d),
-    Q.conv2d_transpose: _conv(R.nn.conv2d_transpose),
-    Q.dense: lambda at: R.nn.dense(*_operands(at, 0), **dict(at.attrs.items())),
-    Q.batch_matmul: lambda at: R.nn.batch_matmul(*_operands(at, 0), out_dtype=at.attrs.out_dtype),
+    Q.conv2d: qnn_products.conv2d,
+    Q.conv2d_transpose: qnn_products.conv2d_transpose,
+    Q.dense: qnn_products.dense,
+    Q.batch_matmul: qnn_products.batch_matmul,
     Q.add: _binary(R.add),
     Q.subtract: _binary(R.subtract),
     Q.mul: _binary(R.multiply),

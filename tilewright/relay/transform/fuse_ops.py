@@ -244,6 +244,19 @@ def _keeps_rows(fn: Function) -> bool:
     return any(rows is not None and _has_shape(fn.body, rows.whole) for rows in found)
 
 
+def _is_border(pad: Any, conv: Any) -> bool:
+    return (
+        pad.__class__ is Call
+        and isinstance(pad.op, RelayOp)
+        and pad.op.name == "nn.pad"
+        and pad.attrs.pad_mode == "constant"
+        and isinstance(pad.args[1], Constant)
+        and "kernel_layout" in conv.attrs
+        and pad is conv.args[0]
+        and pad is not conv.args[1]
+    )
+
+
 def _same_shape(a: Any, b: Any) -> bool:
     return isinstance(a, TensorType) and isinstance(b, TensorType) and a.shape == b.shape
 
@@ -268,6 +281,7 @@ class _Groups:
 
     def join_all(self) -> None:
         phases = (
+            self.join_borders,
             self.join_anchored,
             *([self.join_rows] if self.rows else []),
             self.join_regular,
@@ -278,6 +292,13 @@ class _Groups:
             for n in self.nodes:
                 if n.parent is not None and n.pattern != _OPAQUE and n.path != _OPAQUE:
                     phase(n, self.root(n.index), self.root(n.parent.index))
+
+    def join_borders(self, n: _Node, own: int, to: int) -> None:
+        """Fuse the constant border of an image with the convolution that reads it, which makes such borders itself."""
+        assert n.parent is not None
+        conv = n.parent.expr
+        if n.path == _FUSABLE and [user for user, _ in n.outs] == [n.parent] and _is_border(n.expr, conv):
+            self.merge(own, to)
 
     def join_anchored(self, n: _Node, own: int, to: int) -> None:
         """Fuse the epilogues of convolutions and products."""

@@ -12,7 +12,7 @@ from ..common.embeddings import rotary
 from ..common.matrices import matmul
 from .build import R, cast, constant, dtype_of, rank, scalar, shape_of, typed
 from .context import Node, converter
-from .quant import along, less
+from .quant import along, integer_matmul
 
 MS = "com.microsoft"
 
@@ -103,8 +103,7 @@ def quantized_attention(n: Node) -> Any:
     """Self-attention whose projections multiply 8-bit integers."""
     if n.attr("do_rotary", 0) or n.attr("past_present_share_buffer", 0):
         raise n.refuse("with rotary embedding or a past in a shared buffer is not supported")
-    x, w = (less(n[i], n[z]) if n.has(z) else less(n[i], None) for i, z in ((0, 6), (1, 7)))
-    total = cast(matmul(x, w, "int32"), "float32")
+    total = cast(integer_matmul(n[0], n[1], n.get(6), n.get(7)), "float32")
     by = R.multiply(along(n[3], total, 2), along(n[4], total, 2))
     whole = R.add(R.multiply(total, by), n[2])
     return _packed(n, whole, [n.static(1)[1] // 3] * 3, mask=5, past=8, extra=None)

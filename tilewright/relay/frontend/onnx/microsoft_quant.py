@@ -11,7 +11,7 @@ from ..common.windows import pool
 from .build import R, cast, constant, dtype_of, rank, scalar, shape_of, typed
 from .context import Node, Value, converter, rows
 from .nn import pool_windows
-from .quant import along, centred, dynamic_quantize_linear, less, quantized, rescaled
+from .quant import along, dynamic_quantize_linear, integer_matmul, quantized, rescaled
 from .reduce import over_the_rest
 
 MS = "com.microsoft"
@@ -84,17 +84,14 @@ def qlinear_concat(n: Node) -> Any:
 def dynamic_quantize_matmul(n: Node) -> Any:
     inner = Node(n.importer, n.proto, n.inputs[:1], n.opset)
     q, scale, zero = dynamic_quantize_linear(inner)
-    a = R.subtract(cast(q, "int16"), cast(zero, "int16"))
-    b = less(n[1], n.get(3))
-    total = cast(matmul(a, b, "int32"), "float32")
+    total = cast(integer_matmul(q, n[1], zero, n.get(3)), "float32")
     made = R.multiply(total, R.multiply(scale, along(n[2], total, rank(total) - 1)))
     return R.add(made, n[4]) if n.has(4) else made
 
 
 @converter("MatMulIntegerToFloat", domain=MS)
 def matmul_integer_to_float(n: Node) -> Any:
-    a = centred(n, 0, 4, n.rank(0) - 2)
-    total = cast(matmul(a, centred(n, 1, 5), "int32"), "float32")
+    total = cast(integer_matmul(n[0], n[1], n.get(4), n.get(5)), "float32")
     last = rank(total) - 1
     made = R.multiply(R.multiply(total, along(n[2], total, last)), along(n[3], total, last))
     return R.add(made, n[6]) if n.has(6) else made
@@ -104,8 +101,8 @@ def matmul_integer_to_float(n: Node) -> Any:
 def quantized_gemm(n: Node) -> Any:
     """alpha · A · B + C of integers; C has the scale of the product. Without a scale of the output it is float32."""
     turn_a, turn_b = n.flag("transA", 0), n.flag("transB", 0)
-    a, b = less(n[0], n.get(2)), less(n[3], n.get(5), 0 if turn_b else 1)
-    total = R.nn.matmul(a, b, out_dtype="int32", transpose_a=turn_a, transpose_b=turn_b)
+    a, b = (R.transpose(n[i]) if turned else n[i] for i, turned in ((0, turn_a), (3, turn_b)))
+    total = integer_matmul(a, b, n.get(2), n.get(5))
     if n.has(6):
         total = R.add(total, n[6])
     alpha = n.attr("alpha", 1.0)

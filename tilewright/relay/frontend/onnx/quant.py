@@ -120,34 +120,58 @@ def dynamic_quantize_linear(n: Node) -> Any:
 
 
 # ---------------------------------------------------------------------------- integers
-def _roomy(x: Any) -> str:
-    """A type with one more bit: accumulators have 32 bits in any case, and narrow operands load faster."""
-    return "int16" if dtype_of(x) in ("int8", "uint8") else "int32"
+def less(x: Any, zero: Any, axis: int | None = None) -> Any:
+    """Integers minus their zero point (one for each index of an axis, by default the last), with one more bit."""
+    wide = "int16" if dtype_of(x) in ("int8", "uint8") else "int32"
+    if zero is None:
+        return cast(x, wide)
+    return R.subtract(cast(x, wide), along(cast(zero, wide), x, rank(x) - 1 if axis is None else axis))
 
 
-def centred(n: Node, data: int, zero: int, axis: int | None = None) -> Any:
-    """Integers minus their zero point, in a type that can hold the difference."""
-    if not n.has(zero):
-        return n[data]
-    x, z = cast(n[data], _roomy(n[data])), cast(n[zero], _roomy(n[data]))
-    if rank(z) == 1 and shape_of(z) != (1,):
-        z = R.expand_dims(z, 1, rank(x) - 1 - (axis or 0)) if axis is not None and rank(x) - 1 > axis else z
-    elif rank(z):
-        z = R.reshape(z, ()) if static_shape(z) == (1,) else z
-    return R.subtract(x, z)
+def _point(zero: Any) -> Any:
+    """A zero point as an operand of a qnn operator, whose scales have no influence on its sums."""
+    if zero is None:
+        return constant(np.int32(0))
+    return cast(R.reshape(zero, ()) if static_shape(zero) == (1,) else zero, "int32")
+
+
+def _is_single(zero: Any) -> bool:
+    return zero is None or static_shape(zero) in ((), (1,))
+
+
+def integer_matmul(a: Any, b: Any, zero_a: Any, zero_b: Any) -> Any:
+    """The product of integers less their zero points: of all, of the rows of `a`, or of the columns of `b`."""
+    one, plain = constant(np.float32(1)), rank(a) >= 2 and _is_single(zero_a)
+    if plain and rank(b) == 2 and (zero_b is None or rank(zero_b) < 2):
+        rows = a if rank(a) == 2 else R.reshape(a, [-1, shape_of(a)[-1]])
+        made = Q.dense(rows, R.transpose(b), _point(zero_a), _point(zero_b), one, one)
+        return made if rank(a) == 2 else R.reshape(made, [*shape_of(a)[:-1], shape_of(b)[-1]])
+    if plain and rank(a) == 3 and rank(b) == 3 and _is_single(zero_b):
+        turned = R.transpose(b, [0, 2, 1])
+        return Q.batch_matmul(a, turned, _point(zero_a), _point(zero_b), one, one)
+    return matmul(less(a, zero_a, rank(a) - 2), less(b, zero_b), "int32")
+
+
+def integer_conv(n: Node, weight: int, zero_x: Any, zero_w: Any) -> Any:
+    """The convolution of integers less their zero points: of the image, and of the weight or each of its outputs."""
+    x, w, found, groups = n[0], n[weight], conv_windows(n, weight), group_count(n, n.shape(0)[1])
+    if rank(x) != 4 or not _is_single(zero_x):
+        return convolve(less(x, zero_x, 1), less(w, zero_w, 0), found, groups, "int32")
+    one = constant(np.float32(1))
+    return Q.conv2d(
+        x, w, _point(zero_x), _point(zero_w), one, one, found.kernel, static_shape(w)[0],
+        found.strides, found.padding, found.dilations, groups,
+    )  # fmt: skip
 
 
 @converter("MatMulInteger")
 def matmul_integer(n: Node) -> Any:
-    a = centred(n, 0, 2, n.rank(0) - 2)
-    return matmul(a, centred(n, 1, 3), "int32")
+    return integer_matmul(n[0], n[1], n.get(2), n.get(3))
 
 
 @converter("ConvInteger")
 def conv_integer(n: Node) -> Any:
-    return convolve(
-        centred(n, 0, 2), centred(n, 1, 3, 0), conv_windows(n), group_count(n, n.shape(0)[1]), "int32"
-    )
+    return integer_conv(n, 1, n.get(2), n.get(3))
 
 
 def rescaled(total: Any, scales: Sequence[Any], zero: Any, kind: str, axis: int) -> Any:
@@ -165,26 +189,13 @@ def rescaled(total: Any, scales: Sequence[Any], zero: Any, kind: str, axis: int)
 
 @converter("QLinearMatMul")
 def qlinear_matmul(n: Node) -> Any:
-    a = less(n[0], n[2], n.rank(0) - 2)
-    b = less(n[3], n[5], n.rank(3) - 1)
-    total = matmul(a, b, "int32")
+    total = integer_matmul(n[0], n[3], n[2], n[5])
     return rescaled(total, (n[1], n[4], n[6]), n[7], n.dtype(7), rank(total) - 1)
-
-
-def less(x: Any, zero: Any, axis: int | None = None) -> Any:
-    """Integers minus their zero point (one for each index of an axis, by default the last), with one more bit."""
-    wide = cast(x, _roomy(x))
-    if zero is None:
-        return wide
-    return R.subtract(wide, along(cast(zero, _roomy(x)), x, rank(x) - 1 if axis is None else axis))
 
 
 @converter("QLinearConv")
 def qlinear_conv(n: Node) -> Any:
-    x = less(n[0], n[2], 1)
-    w = less(n[3], n[5], 0)
-    found = conv_windows(n, 3)
-    total = convolve(x, w, found, group_count(n, n.shape(0)[1]), "int32")
+    total = integer_conv(n, 3, n[2], n[5])
     if n.has(8):
         total = R.nn.bias_add(total, n[8])
     return rescaled(total, (n[1], n[4], n[6]), n[7], n.dtype(7), 1)
