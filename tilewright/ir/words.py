@@ -7,16 +7,40 @@ dp2a(x, y, c)               c + the products of two int16 each; of two bfloat16 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from .dtype import DataType
 from .expr import Call, PrimExpr
 from .op import Op
 
-__all__ = ["PER_WORD", "dot_of_words", "element_of_word", "pack_word"]
+__all__ = ["PER_WORD", "DotProduct", "dot_of_words", "element_of_word", "pack_word"]
 
 # How many numbers the words of each operator hold.
 PER_WORD = {"dp4a": 4, "dp2a": 2}
 _BYTES = {"int32": DataType("int8"), "uint32": DataType("uint8")}
 _INT16, _BFLOAT16 = DataType("int16"), DataType("bfloat16")
+
+
+@dataclass(frozen=True, slots=True)
+class DotProduct:
+    """An instruction: sums[i] += Σ a[i, j] * b[i, j] over the numbers of a word of 32 bits, for each of `lanes` words.
+
+    `name` is LLVM's intrinsic. It takes the sums first, unless `adds` is False: then they are added afterwards. With
+    `words`, it takes vectors of words, else vectors of numbers.
+    """
+
+    needs: frozenset[str]
+    a: str
+    b: str
+    sums: str
+    lanes: int
+    name: str
+    adds: bool = True
+    words: bool = False
+
+    @property
+    def per_word(self) -> int:
+        return 4 if self.a.endswith("8") else 2
 
 
 def element_of_word(call: Call, word: PrimExpr) -> DataType:

@@ -3,32 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["DOT_PRODUCTS", "DotProduct", "dot_products"]
+from ..ir.words import DotProduct
 
-
-@dataclass(frozen=True, slots=True)
-class DotProduct:
-    """sums[i] += Σ a[i, j] * b[i, j] over the numbers of a word of 32 bits, for each of `lanes` words.
-
-    `name` is LLVM's intrinsic. It takes the sums first, unless `adds` is False: then they are added afterwards. With
-    `words`, it takes vectors of words, else vectors of numbers.
-    """
-
-    needs: frozenset[str]
-    a: str
-    b: str
-    sums: str
-    lanes: int
-    name: str
-    adds: bool = True
-    words: bool = False
-
-    @property
-    def per_word(self) -> int:
-        return 4 if self.a.endswith("8") else 2
+__all__ = ["DOT_PRODUCTS", "dot_products"]
 
 
 def _x86(

@@ -29,7 +29,7 @@ from ...ir.function import PrimFunc
 from ...ir.functor import contains, statements
 from ...ir.op import LOWERING, Op
 from ...ir.stmt import LetStmt, Stmt
-from ...target.dot_products import DotProduct
+from ...ir.words import DotProduct
 from ..analysis.analyzed import AnalyzedMutator
 from . import words
 from .divisors import Divisors, Named, by_zero_or_minus_one, safe_divisor, safe_quotient

@@ -24,8 +24,7 @@ from ...ir.expr import (
     const_value,
 )
 from ...ir.op import Op
-from ...ir.words import PER_WORD, element_of_word
-from ...target.dot_products import DotProduct
+from ...ir.words import PER_WORD, DotProduct, element_of_word
 
 __all__ = ["accumulated", "dot", "packed"]
 

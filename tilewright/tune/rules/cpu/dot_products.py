@@ -24,8 +24,9 @@ import numpy as np
 from ....ir.buffer import Buffer
 from ....ir.equal import structural_equal
 from ....ir.expr import BufferLoad
+from ....ir.words import DotProduct
 from ....target import Target
-from ....target.dot_products import DotProduct, dot_products
+from ....target.dot_products import dot_products
 from ....target.machine import CpuMachine
 from ....tir.schedule import Schedule
 from ....tir.schedule.library.words import NarrowProduct, narrow_product_of
