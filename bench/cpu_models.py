@@ -36,7 +36,6 @@ from rich.console import Console
 from rich.table import Table
 from workers import Worker
 
-TOLERANCE = 1e-3
 PATIENCE = 1200  # seconds for a peer to make a model ready
 # The least ratios that must be reached.
 GOALS = {"torch": 1.0, "onnxruntime": 0.8}

@@ -5,6 +5,9 @@ mobilenetv2             written here in PyTorch, and exported
 bert, gpt2              BERT-base at 128 tokens and GPT-2 small at 64, written here in PyTorch, and exported
 dynamic-ocr-…           the networks of the package rapidocr_onnxruntime, with batch, height and width left dynamic
 dynamic-mobilenetv2     MobileNetV2 with batch, height and width left dynamic
+int8-…                  the same networks in 8 bits by onnxruntime.quantization: with QuantizeLinear and DequantizeLinear,
+                        weights per channel, ranges by calibration over random inputs
+int8-dynamic-bert       BERT-base with MatMulInteger and DynamicQuantizeLinear
 """
 
 from __future__ import annotations
@@ -24,13 +27,16 @@ Array = np.ndarray[Any, Any]
 @dataclass(frozen=True)
 class Model:
     """A model by name. `light` is its structure in the onnx package, if it comes from there; `file` is a file of an
-    installed package. A model with a `shape` is compiled for any size of its input, and runs at this one."""
+    installed package. A model with a `shape` is compiled for any size of its input, and runs at this one. Results may
+    differ from the reference by `tolerance`: in 8 bits, a number in the middle of two steps goes to either."""
 
     name: str
     title: str
     light: str = ""
     file: str = ""
     shape: tuple[int, ...] = ()
+    base: str = ""  # the model that this one is, in 8 bits
+    tolerance: float = 1e-3
 
 
 _OCR = "rapidocr_onnxruntime/models/{}_infer.onnx"
@@ -60,6 +66,10 @@ MODELS = {
             file=_OCR.format("ch_PP-OCRv4_rec"),
             shape=(1, 3, 48, 320),
         ),
+        Model("int8-resnet50", "ResNet-50, int8", base="resnet50", tolerance=0.1),
+        Model("int8-mobilenetv2", "MobileNetV2, int8", base="mobilenetv2", tolerance=0.1),
+        Model("int8-bert", "BERT-base, int8", base="bert", tolerance=0.1),
+        Model("int8-dynamic-bert", "BERT-base, int8 by dynamic quantization", base="bert", tolerance=0.1),
         Model("dynamic-mobilenetv2", "MobileNetV2, dynamic, 192 x 256", shape=(1, 3, 192, 256)),
     )
 }
@@ -70,7 +80,9 @@ def write_model(m: Model, folder: Path) -> None:
     path = folder / f"{m.name}.onnx"
     if (folder / f"{m.name}.reference.npy").exists():
         return
-    if m.light:
+    if m.base:
+        inputs = _quantize(m, folder)
+    elif m.light:
         inputs = _fill_light(m, path)
     elif m.file:
         inputs = _copy_file(m, path)
@@ -127,6 +139,49 @@ def _copy_file(m: Model, path: Path) -> dict[str, Array]:
     onnx.save(model, path)
     rng = np.random.default_rng(zlib.crc32(m.name.encode()))
     return {model.graph.input[0].name: rng.standard_normal(m.shape, dtype=np.float32)}
+
+
+# -- networks in 8 bits -------------------------------------------------------------------------------
+class _Samples:
+    """Random inputs for calibration, as onnxruntime reads them."""
+
+    def __init__(self, like: dict[str, Array], count: int = 4) -> None:
+        rng = np.random.default_rng(3)
+        self.left = [{name: self._one(rng, v) for name, v in like.items()} for _ in range(count)]
+
+    @staticmethod
+    def _one(rng: Any, like: Array) -> Array:
+        if like.dtype.kind == "f":
+            return np.asarray(rng.standard_normal(like.shape), like.dtype)
+        return np.asarray(rng.integers(0, like.max() + 1, like.shape), like.dtype)
+
+    def get_next(self) -> dict[str, Array] | None:
+        return self.left.pop() if self.left else None
+
+
+def _quantize(m: Model, folder: Path) -> dict[str, Array]:
+    """Write a network in 8 bits; gives the inputs of the one in floats."""
+    import onnx
+    from onnxruntime import quantization
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    base = MODELS[m.base]
+    write_model(base, folder)
+    inputs, before, path = read_inputs(base, folder), folder / f"{m.name}.float.onnx", folder / f"{m.name}.onnx"
+    model = onnx.load(folder / f"{base.name}.onnx")
+    # per-channel scales came with this version, and the operators of these networks did not change before it
+    model.opset_import[0].version = max(model.opset_import[0].version, 13)
+    onnx.save(model, before)
+    quant_pre_process(str(before), str(before), skip_symbolic_shape=True)
+    if "dynamic" in m.name:
+        quantization.quantize_dynamic(before, path, per_channel=True, weight_type=quantization.QuantType.QInt8)
+    else:
+        quantization.quantize_static(
+            before, path, _Samples(inputs), quant_format=quantization.QuantFormat.QDQ, per_channel=True,
+            activation_type=quantization.QuantType.QUInt8, weight_type=quantization.QuantType.QInt8,
+        )  # fmt: skip
+    before.unlink()
+    return inputs
 
 
 # -- the light models of the onnx package -----------------------------------------------------------

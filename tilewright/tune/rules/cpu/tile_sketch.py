@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -350,21 +351,29 @@ def _attach(
     """Compute a producer (padding, say) in each iteration of the outermost loop. It is left as a stage of its own if
     that would repeat too much of its work, or is not possible. Returns whether it is in the loop."""
     stage = facts_of(sch, producer)
-    again = 1.0
-    if best.vector_outer and not any(
-        r.moves(best.space.vector)
-        for r in best.space.facts.reads
-        if stage.write and r.buffer is stage.write.buffer
-    ):
-        again = -(-best.space.vector.extent // (best.vectors * best.space.lanes))
-    extra = (again - 1) * stage.points * (stage.work + machine.fit.repeated_copy) / lanes
-    if (extra <= machine.fit.repeated_work * best.cycles) is best.contrary:
-        return False
-    move = partial(sch.compute_at, producer, around[0], preserve_unit_loops=True)
+
+    def move() -> None:
+        sch.compute_at(producer, around[0], preserve_unit_loops=True)
+        extents = [extent_of(sch, x) for x in sch.get_loops(producer)]
+        known = [n for n in extents if n is not None]
+        again = math.prod(known) / stage.points if len(known) == len(extents) else _turns(best, stage)
+        extra = max(0.0, again - 1) * stage.points * (stage.work + machine.fit.repeated_copy) / lanes
+        if (extra <= machine.fit.repeated_work * best.cycles) is best.contrary:
+            raise ScheduleError(f"{stage.name} would be computed {again:.1f} times")
+
     if isinstance(sch.attempt(move), ScheduleError):
         return False
     schedule_copy(sch, producer, lanes, skip=1)
     return True
+
+
+def _turns(best: RegisterTile, stage: Facts) -> float:
+    """How often a producer of dynamic size is repeated: once for each turn of a loop over vectors that its elements do
+    not depend on."""
+    reads = [r for r in best.space.facts.reads if stage.write and r.buffer is stage.write.buffer]
+    if not best.vector_outer or any(r.moves(best.space.vector) for r in reads):
+        return 1.0
+    return -(-best.space.vector.extent // (best.vectors * best.space.lanes))
 
 
 def _apply_dot(sch: Schedule, facts: Facts, best: RegisterTile, parallel: bool, tail: BlockRV) -> None:
