@@ -36,7 +36,7 @@ def simplify_expr(func: Function) -> Function:
         concatenate(split(%x)), full slices  ->   %x
         clip(clip(%x)), relu(relu(%x))       ->   one of them
         clip of all that the type has        ->   %x
-        cast(cast(clip(%x), u8), i32)        ->   cast(clip(%x), i32), where the bounds are in u8
+        cast(cast(clip(%x), u8), i8)         ->   cast(clip(%x), i8), where the bounds are in u8
         argmax(qnn.dequantize(%x, …))        ->   argmax(%x)
         zeros_like(%x), reshape_like(%x, %y) ->   zeros(shape=…), reshape(%x, …), where the sizes are known
 
@@ -316,6 +316,8 @@ def _clipped_to(expr: Any, between: Any, kind: Any) -> bool:
         return False
     inside = bounds[0] <= expr.attrs.a_min and expr.attrs.a_max <= bounds[1]
     whole = _bounds(type_of(expr).dtype) is not None
+    if kind.bits > between.bits < type_of(expr).dtype.bits:
+        return False  # a tensor between two kernels is best kept in the narrow type
     return bool(inside and (whole or (_lossless(between, kind) and _bounds(kind) is not None)))
 
 
