@@ -167,14 +167,20 @@ def _quantize(m: Model, folder: Path) -> dict[str, Array]:
 
     base = MODELS[m.base]
     write_model(base, folder)
-    inputs, before, path = read_inputs(base, folder), folder / f"{m.name}.float.onnx", folder / f"{m.name}.onnx"
+    inputs, before, path = (
+        read_inputs(base, folder),
+        folder / f"{m.name}.float.onnx",
+        folder / f"{m.name}.onnx",
+    )
     model = onnx.load(folder / f"{base.name}.onnx")
     # per-channel scales came with this version, and the operators of these networks did not change before it
     model.opset_import[0].version = max(model.opset_import[0].version, 13)
     onnx.save(model, before)
     quant_pre_process(str(before), str(before), skip_symbolic_shape=True)
     if "dynamic" in m.name:
-        quantization.quantize_dynamic(before, path, per_channel=True, weight_type=quantization.QuantType.QInt8)
+        quantization.quantize_dynamic(
+            before, path, per_channel=True, weight_type=quantization.QuantType.QInt8
+        )
     else:
         quantization.quantize_static(
             before, path, _Samples(inputs), quant_format=quantization.QuantFormat.QDQ, per_channel=True,

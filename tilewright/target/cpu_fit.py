@@ -84,6 +84,11 @@ class CpuFit:
         1.7, "load that may cross two cache lines, relative to one that does not", "depthwise 3x3", _TOGETHER
     )
     pair_load: float = _fitted(5.0, "extra cycles of a vector load of every second element", "conv 1x1/2")
+    overlapping_words: float = _fitted(
+        1.0,
+        "extra cycles of a vector of words that overlap: a second load and a permutation",
+        "depthwise int8",
+    )
     gather_lane: float = _fitted(
         2.0, "extra cycles for each lane of a vector load with a larger stride", "conv 7x7/2, gathers"
     )

@@ -95,12 +95,62 @@ def test_random_products(draw: st.DataObject) -> None:
     np.testing.assert_array_equal(got[-1], want[-1])
 
 
-def windows() -> Any:
-    """A sum over windows: its steps begin anywhere in a row."""
-    A, B = te.placeholder((16,), "int8", name="A"), te.placeholder((4,), "int8", name="B")
+def windows(
+    first: str = "int8", second: str = "int8", size: int = 4, stride: int = 1, dilation: int = 1
+) -> Any:
+    whole = 11 * stride + (size - 1) * dilation + 1
+    A, B = te.placeholder((2, whole), first, name="A"), te.placeholder((size,), second, name="B")
+    s = te.reduce_axis((0, size), name="s")
+
+    def term(r: Any, i: Any) -> Any:
+        return te.sum(A[r, i * stride + s * dilation].astype("int32") * B[s].astype("int32"), axis=s)
+
+    return te.create_prim_func([A, B, te.compute((2, 12), term, name="C")])
+
+
+def correlation() -> Any:
+    A = te.placeholder((16,), "int8", name="A")
     s = te.reduce_axis((0, 4), name="s")
-    C = te.compute((12,), lambda i: te.sum(A[i + s].astype("int32") * B[s].astype("int32"), axis=s), name="C")
-    return te.create_prim_func([A, B, C])
+    C = te.compute(
+        (12,), lambda i: te.sum(A[i + s].astype("int32") * A[i + s].astype("int32"), axis=s), name="C"
+    )
+    return te.create_prim_func([A, C])
+
+
+@pytest.mark.parametrize("kinds", BYTES)
+@pytest.mark.parametrize("as_kinds", [("uint8", "int8"), ("int8", "uint8"), ("int16", "int16")])
+@pytest.mark.parametrize("size", [2, 3, 4, 5, 7])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_words_of_windows_overlap(
+    kinds: tuple[str, str], as_kinds: tuple[str, str], size: int, stride: int
+) -> None:
+    """The numbers of a word behind a window are multiplied by zeros, also where a sign changes."""
+    func = windows(*kinds, size, stride)
+    if "int16" not in as_kinds and all(x != y for x, y in zip(kinds, as_kinds, strict=True)):
+        return
+    check(func, packed(func, "C", 2, *as_kinds))
+
+
+@pytest.mark.parametrize("first", ["uint8", "int8", "int16"])
+@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("stride", [1, 2, 3, 4, 5])
+def test_vectors_of_words_that_overlap(first: str, size: int, stride: int) -> None:
+    """They are loaded as neighbours and permuted."""
+    kinds = (
+        ("int16", "int16")
+        if first == "int16"
+        else ("uint8", "int8")
+        if first == "uint8"
+        else ("int8", "uint8")
+    )
+    func = windows(first, first if first == "int16" else "int8", size, stride)
+    sch = packed(func, "C", 2, *kinds)
+    sch.compute_inline("A_words")
+    r, i, *_ = sch.get_loops("C")
+    outer, lanes = sch.split(i, [None, 4])
+    sch.reorder(sch.get_loops("C")[-1], lanes)
+    sch.vectorize(lanes)
+    check(func, sch)
 
 
 def differences() -> Any:
@@ -122,7 +172,8 @@ def differences() -> Any:
             ("int8", "int8"),
             "A has elements of float16, and int8 takes int8",
         ),
-        (windows(), 1, ("int8", "int8"), "they are not the neighbours along one dimension of A"),
+        (windows(dilation=2), 2, ("int8", "int8"), "they are not the neighbours along one dimension of A"),
+        (correlation(), 1, ("int8", "int8"), "the words of both factors would overlap"),
         (differences(), 1, ("int8", "int8"), "does not add up products"),
     ],
 )

@@ -70,6 +70,18 @@ def test_the_sign_of_a_constant_changes(constant: str) -> None:
     assert tile.winner.rule.name == "tile"
 
 
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_depthwise_convolution_loads_words_that_overlap(stride: int) -> None:
+    """Three steps along a row are a word; no copy of the image holds such words."""
+    x, w = te.placeholder((1, 8, 34, 34), "uint8", name="x"), te.placeholder((8, 1, 3, 3), "int8", name="w")
+    y = topi.nn.depthwise_conv2d_nchw(x, w, stride, 0, 1, "int32")
+    target = tvm.target.Target(X86 + "icelake-client")
+    sch = tvm.auto_schedule([x, w, y], target)
+    asm = tvm.build(sch.mod, target=target).get_source("asm")
+    assert "vpdpbusd" in asm and "vpermt2b" in asm
+    assert "x_words" not in str(sch.mod)
+
+
 def test_a_form_is_told_with_its_instruction() -> None:
     func = product("uint8", "int8", m=64, n=64, k=64)
     sch = tvm.auto_schedule(func, X86 + "cascadelake")
@@ -111,6 +123,8 @@ def test_refusals(func: Any, target: str, why: str) -> None:
         product("float16", "float16", 20, 40, 32),
         convolution("uint8", "int8", 6, 20),
         convolution("int8", "int8", 16, 16, groups=2),
+        convolution("uint8", "int8", 3, 20),
+        convolution("uint8", "int8", 24, 24, groups=24),
     ],
 )
 def test_every_row_computes_what_the_program_says(func: Any) -> None:

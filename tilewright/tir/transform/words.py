@@ -30,6 +30,7 @@ __all__ = ["accumulated", "dot", "packed"]
 
 _DOTS = tuple(Op.get(f"tir.{name}") for name in PER_WORD)
 _LLVM = "tir.call_llvm_pure_intrin"
+_LONGEST = 512  # bits of the neighbours that are loaded at once
 
 
 def accumulated(n: Add) -> PrimExpr:
@@ -144,22 +145,51 @@ def packed(n: Call, ana: Analyzer | None) -> PrimExpr:
 
 
 def _loaded(n: Call, ana: Analyzer) -> PrimExpr | None:
-    """The words as one load, if their numbers lie one behind the other."""
-    first, count = n.args[0], len(n.args)
-    if not isinstance(first, BufferLoad) or len(first.indices) != 1 or first.predicate is not None:
+    """The words from one or two loads, if their numbers are neighbours in memory: as they are, or each word from a
+    place a `step` after the one before. The last numbers of a word may be zeros."""
+    numbers = list(n.args)
+    while len(numbers) > 1 and _is_zero(numbers[-1]):
+        numbers.pop()
+    first, count, lanes = numbers[0], len(n.args), n.dtype.lanes
+    if not isinstance(first, BufferLoad) or len(first.indices) != 1:
         return None
-    starts = []
-    for a in n.args:
+    starts, steps = [], set()
+    for a in numbers:
         if not isinstance(a, BufferLoad) or a.buffer is not first.buffer or a.predicate is not None:
             return None
         (index,) = a.indices
-        if n.dtype.lanes > 1:
-            if not isinstance(index, Ramp) or const_value(index.stride) != count:
+        if lanes > 1:
+            if not isinstance(index, Ramp):
                 return None
+            steps.add(const_value(index.stride))
             index = index.base
         starts.append(index)
     base = starts[0]
     if any(const_value(ana.simplify(ops.sub(s, base))) != i for i, s in enumerate(starts)):
         return None
-    wide = Ramp(base, const(1, base.dtype), count * n.dtype.lanes)
-    return ops.reinterpret(n.dtype, BufferLoad(first.buffer, (wide,)))
+    step = int(steps.pop() or 0) if lanes > 1 else count
+    if step == count and len(numbers) == count:
+        wide = Ramp(base, const(1, base.dtype), count * lanes)
+        return ops.reinterpret(n.dtype, BufferLoad(first.buffer, (wide,)))
+    span = step * (lanes - 1) + len(numbers)
+    if lanes == 1 or steps or step < 1 or span * first.dtype.bits > _LONGEST:
+        return None
+    return _overlapping(n, first, base, step, span, len(numbers))
+
+
+def _overlapping(n: Call, first: BufferLoad, base: PrimExpr, step: int, span: int, used: int) -> PrimExpr:
+    """Words of which each begins `step` numbers after the one before: all `span` numbers are loaded by two vectors of a
+    power of two each, and chosen from these."""
+    lanes, count, bits = n.dtype.lanes, len(n.args), first.dtype.bits
+    half = 1 << (span.bit_length() - 1)
+    vectors = [
+        BufferLoad(first.buffer, (Ramp(ops.add(base, const(at, base.dtype)), const(1, base.dtype), half),))
+        for at in sorted({0, span - half})
+    ]
+    places = [step * i + min(j, used - 1) for i in range(lanes) for j in range(count)]
+    order = [const(p if p < half else p - span + 2 * half, "int32") for p in places]
+    made = ops.reinterpret(n.dtype, Shuffle(tuple(vectors), tuple(order)))
+    if used == count:
+        return made
+    kept = Broadcast(const((1 << used * bits) - 1, n.dtype.element), lanes)
+    return ops.bitwise_and(made, kept)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from ...arith import Analyzer
+from ...ir.buffer import Buffer
 from ...ir.expr import BufferLoad, Call, Var, const_value
 from ...ir.functor import vars_used
 from ...ir.op import Op
-from ...ir.ops import sub
+from ...ir.ops import is_zero, sub
 from ...ir.stmt import BufferStore
 from .facts import Access, Axis, Facts
 
 __all__ = [
-    "TRANSPOSED", "axis_of_transpose", "can_be_fused", "contiguous_axis", "fusable_axes", "is_contiguous", "is_pooling",
-    "is_word_view", "main_read", "reuses", "rows_of", "transposed_axis",
+    "TRANSPOSED", "WordView", "axis_of_transpose", "can_be_fused", "contiguous_axis", "fusable_axes", "is_contiguous",
+    "is_pooling", "main_read", "reuses", "rows_of", "transposed_axis", "word_view",
 ]  # fmt: skip
 
 _PACK_WORD = Op.get("tir.pack_word")
@@ -90,17 +92,32 @@ def transposed_axis(facts: Facts, read: Access) -> int | None:
     return found[-1] if found else None
 
 
-def is_word_view(f: Facts) -> bool:
-    """Whether each element is a word of numbers that are neighbours in memory: reading it is a load."""
+@dataclass(frozen=True, slots=True)
+class WordView:
+    """A stage whose elements are words of numbers that are neighbours in memory: reading it is a load. `overlaps` tells
+    whether the words of a row begin less than a word apart."""
+
+    buffer: Buffer
+    overlaps: bool
+
+
+def word_view(f: Facts) -> WordView | None:
+    """The view of words that a stage is, if it is one. The last numbers of its words may be zeros."""
     body = f.block.body
     value = body.value if isinstance(body, BufferStore) else None
-    if not isinstance(value, Call) or value.op is not _PACK_WORD:
-        return False
+    if not isinstance(value, Call) or value.op is not _PACK_WORD or f.write is None:
+        return None
     loads = [a for a in value.args if isinstance(a, BufferLoad)]
-    if len(loads) < len(value.args) or any(x.buffer is not loads[0].buffer for x in loads):
-        return False
+    rest = value.args[len(loads) :]
+    if not loads or value.args[: len(loads)] != tuple(loads) or not all(is_zero(a) for a in rest):
+        return None
+    if any(x.buffer is not loads[0].buffer for x in loads):
+        return None
     places, ana = [x.buffer.offset_at(x.indices) for x in loads], Analyzer()
-    return all(const_value(ana.simplify(sub(p, places[0]))) == i for i, p in enumerate(places))
+    if any(const_value(ana.simplify(sub(p, places[0]))) != i for i, p in enumerate(places)):
+        return None
+    row = [a for a in f.axes if a.extent > 1 and f.write.stride(a) == 1]
+    return WordView(f.write.buffer, any(f.reads[0].stride(a) != len(value.args) for a in row))
 
 
 def is_pooling(f: Facts) -> bool:

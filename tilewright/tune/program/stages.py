@@ -23,7 +23,7 @@ from ...tir.schedule.primitive import BlockRV, Refusal
 from ..explain import Explanation
 from .facts import Access, Facts, divided, divisions, facts_of, is_plain, with_split_axes
 from .links import Links
-from .patterns import is_contiguous, is_pooling, reuses
+from .patterns import WordView, is_contiguous, is_pooling, reuses, word_view
 
 __all__ = ["Policy", "Stage", "Stages", "facts_in_groups", "reason_of"]
 
@@ -160,6 +160,8 @@ class Stages:
             if f.kind != "injective" or self.is_output(f):
                 continue
             consumers = [facts_of(self.sch, c) for c in self.consumers(rv)]
+            if any(word_view(c) is not None for c in consumers):
+                continue  # words can be loaded from this stage
             if consumers and (self.wants_inline(f, consumers) or self._is_light(f, consumers)):
                 refused = self.sch.attempt(partial(self.sch.compute_inline, rv))
                 if refused is None:
@@ -170,6 +172,18 @@ class Stages:
         for f in self.stages():
             if f.kind == "injective" and not f.axes and not f.reads and not self.is_output(f):
                 self.sch.compute_inline(f.rv)
+
+    def word_views(self, rv: BlockRV) -> list[tuple[BlockRV, WordView]]:
+        """The stages that a block reads which only view other tensors as words."""
+        stages = [facts_of(self.sch, p) for p in self.producers(rv) if p.key not in self.done]
+        found = [(f.rv, word_view(f)) for f in stages if not self.is_output(f)]
+        return [(stage, view) for stage, view in found if view is not None]
+
+    def load_words(self, rv: BlockRV, packed: Access | None = None) -> None:
+        """Let a block load what other stages only view as words, instead of reading copies; not what is `packed`."""
+        for stage, view in self.word_views(rv):
+            if packed is None or view.buffer is not packed.buffer:
+                self.sch.attempt(partial(self.sch.compute_inline, stage))
 
     def _in_order_of_inlining(self) -> list[BlockRV]:
         """The stages in program order. If there are long chains, their links come first: these can be inlined in any

@@ -8,6 +8,10 @@ four steps of the reduction lie in one word:
                                                ->   for m, n, q:
                                                         C[m, n] += dp4a(Aw[m, q], Bw[q, n])
 
+The steps of a window are packed at each of its places, so that words overlap: in a convolution along a row,
+
+    Xw[p] = the word of X[p : p + 4]          C[i] += dp4a(Xw[i + 4q], Ww[q])
+
 Where an instruction wants another sign, an operand is moved by 128, and what that adds is taken off again:
 
     Σ a * b  =  Σ (a + 128) * b  -  128 * Σ b
@@ -17,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ....arith import Analyzer
 from ....ir.buffer import Buffer, BufferRegion, decl_buffer
@@ -139,11 +143,17 @@ class NarrowProduct:
         size = const_value(step.dom.extent)
         if size is None or not is_zero(step.dom.min):
             return "their number is not known"
-        whole = int(size) % _PER_WORD[kinds[0]] == 0
-        for load in self.factors:
-            if _place_of(load, step.var, _PER_WORD[kinds[0]], whole) is None:
+        places = [self.place_of(load, step, kinds[0]) for load in self.factors]
+        for load, place in zip(self.factors, places, strict=True):
+            if place is None:
                 return f"they are not the neighbours along one dimension of {load.buffer.name}"
+        if all(place.overlaps for place in places if place):
+            return "the words of both factors would overlap"
         return ""
+
+    def place_of(self, load: BufferLoad, step: IterVar, kind: str) -> _Place | None:
+        size, per = int(const_value(step.dom.extent) or 0), _PER_WORD[kind]
+        return _place_of(load, step.var, per, size % per == 0, _SUMS[kind] == "int32" and per > 1)
 
 
 _PER_WORD = {"int8": 4, "uint8": 4, "int16": 2, "bfloat16": 2, "float32": 1}
@@ -194,21 +204,31 @@ def _keeps(old: DataType, new: DataType) -> bool:
     return (new.bits > old.bits and (new.is_int or old.is_uint)) or new is old
 
 
-def _place_of(load: BufferLoad, v: Var, per_word: int, whole: bool) -> int | None:
-    """The dimension along which an iterator moves by single elements, in aligned words; None if there is none.
-    Without `whole` words, the iterator itself must be the index."""
+class _Place(NamedTuple):
+    """The dimension along which an iterator moves by single elements. Words of windows overlap: there is one for each
+    element that a window may start with."""
+
+    dim: int
+    overlaps: bool
+
+
+def _place_of(load: BufferLoad, v: Var, per_word: int, whole: bool, windows: bool) -> _Place | None:
+    """The dimension along which an iterator moves; None if there is none. Without `whole` words, the iterator itself
+    must be the index, unless `windows` may overlap."""
     used = [d for d, i in enumerate(load.indices) if v in vars_used(i)]
     if len(used) != 1:
         return None
     index = load.indices[used[0]]
     if index is v:
-        return used[0]
+        return _Place(used[0], False)
     ana = Analyzer()
     start = ana.simplify(substitute(index, {v: const(0, v.dtype)}))
-    moved = ana.simplify(sub(index, add(start, v)))
+    if not is_zero(ana.simplify(sub(index, add(start, v)))):
+        return None
     known = ana.modular_set(start)
     aligned = known.coeff % per_word == 0 and known.base % per_word == 0
-    return used[0] if whole and is_zero(moved) and aligned else None
+    overlaps = not (whole and aligned)
+    return _Place(used[0], overlaps) if windows or not overlaps else None
 
 
 # ---------------------------------------------------------------------------- the stages
@@ -225,6 +245,9 @@ class _Packing:
         self.per_word = _PER_WORD[kinds[0]]
         self.size = int(const_value(step.dom.extent) or 0)
         self.count = const(-(-self.size // self.per_word), step.var.dtype)
+        self._last = self.size - self.per_word * (
+            (self.size - 1) // self.per_word
+        )  # numbers of the last word
         self.name = me.block.name_hint
         self.buffers: list[Buffer] = []
         # What is added to each factor, as its sign changes.
@@ -267,25 +290,31 @@ class _Packing:
     def _packed(self, i: int) -> Stage:
         """The words of a factor, of all of its buffer."""
         load, kind, per = self.product.factors[i], DataType(self.kinds[i]), self.per_word
-        place = _place_of(load, self.step.var, per, self.size % per == 0)
-        assert place is not None
+        place, overlaps = self._place(load)
         buffer = load.buffer
         shape = list(buffer.shape)
-        limit = self.size if self.size % per else None
-        shape[place] = self.count if limit else floordiv(shape[place], const(per, shape[place].dtype))
+        limit = self.size if self.size % per and not overlaps else None
+        if not overlaps:
+            shape[place] = self.count if limit else floordiv(shape[place], const(per, shape[place].dtype))
         word = DataType({"float32": "float32", "uint8": "uint32"}.get(self.kinds[i], "int32"))
         target = self._buffer(shape, word, f"{buffer.name}_words")
 
         def content(at: list[PrimExpr]) -> tuple[Stmt, list[BufferRegion], list[BufferRegion]]:
-            value = self._word(load, kind, at, place, limit)
+            value = (
+                self._window(load, kind, at, place) if overlaps else self._word(load, kind, at, place, limit)
+            )
             if self.shifts[i]:
                 signs = const(0x80808080 if word.is_uint else 0x80808080 - (1 << 32), word)
                 value = bitwise_xor(reinterpret(word, value), signs)
             block = refresh_regions(Block((), (), (), "", BufferStore(target, value, tuple(at))))
             return block.body, list(block.reads), list(block.writes)
 
+        # a buffer of windows has the strides of the factor, and its last elements begin no window
+        extents = list(shape)
+        if overlaps:
+            extents[place] = sub(shape[place], const(self._last - 1, shape[place].dtype))
         return spatial_nest(
-            [Range.from_min_extent(const(0, d.dtype), d) for d in shape], target.name, content
+            [Range.from_min_extent(const(0, d.dtype), d) for d in extents], target.name, content
         )
 
     def _word(
@@ -303,15 +332,34 @@ class _Packing:
             parts.append(element if kind.bits == 8 else cast(kind, element))
         return parts[0] if self.per_word == 1 else pack_word(*parts)
 
+    def _window(self, load: BufferLoad, kind: DataType, at: list[PrimExpr], place: int) -> PrimExpr:
+        """The word that begins with an element. Numbers behind the window are multiplied by zeros, or are zeros."""
+        parts, whole = [], load.buffer.shape[place]
+        zero = const(0, load.dtype)
+        for j in range(self.per_word):
+            k = add(at[place], const(j, at[place].dtype))
+            element: PrimExpr = zero
+            if j < self.size:
+                element = BufferLoad(load.buffer, (*at[:place], k, *at[place + 1 :]))
+                if j >= self._last:
+                    element = if_then_else(less(k, whole), element, zero)
+            parts.append(element if kind.bits == 8 else cast(kind, element))
+        return pack_word(*parts)
+
+    def _place(self, load: BufferLoad) -> _Place:
+        place = self.product.place_of(load, self.step, self.kinds[0])
+        assert place is not None
+        return place
+
     def _word_of(self, load: BufferLoad, words: Buffer) -> BufferLoad:
         """The word of a factor that a step multiplies."""
-        place = _place_of(load, self.step.var, self.per_word, self.size % self.per_word == 0)
-        assert place is not None
+        place, overlaps = self._place(load)
         v, per = self.step.var, self.per_word
         index = substitute(load.indices[place], {v: mul(v, const(per, v.dtype))})
         ana = Analyzer()
         ana.bind_ranges({iv.var: iv.dom for iv in self._iters()})
-        at = ana.simplify(floordiv(index, const(per, index.dtype))) if per > 1 else index
+        at = index if overlaps or per == 1 else floordiv(index, const(per, index.dtype))
+        at = ana.simplify(at)
         return BufferLoad(words, (*load.indices[:place], at, *load.indices[place + 1 :]))
 
     # -- signs ---------------------------------------------------------------------------------

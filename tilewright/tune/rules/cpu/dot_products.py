@@ -31,7 +31,7 @@ from ....target.machine import CpuMachine
 from ....tir.schedule import Schedule
 from ....tir.schedule.library.words import NarrowProduct, narrow_product_of
 from ...cost.table import Table
-from ...program.facts import Access, Axis, Facts
+from ...program.facts import Access, Axis, Facts, facts_of
 from ...program.patterns import reuses
 from ...program.stages import Stage
 from ..features import simple_features
@@ -46,6 +46,7 @@ class _Found:
     axes: tuple[Axis, ...]  # whose steps can be packed
 
 
+_SHARED = 8  # results of a register tile that take the same vector of words, about
 _PER_WORD = {"int8": 4, "uint8": 4, "int16": 2, "bfloat16": 2, "float32": 1}
 
 
@@ -91,19 +92,22 @@ class DotProducts:
         return [d for d in dot_products(machine.features) if (d.a, d.b) in kinds]
 
     def table(self, match: Match, machine: CpuMachine, only: Mapping[str, int] | None = None) -> Table:
-        """One row for each axis whose steps can be packed: the dot products, which are left to other rules, and the
-        packing."""
+        """The row of the axis whose steps are packed: the dot products, which are left to other rules, and the packing.
+
+        There is one, that of the best axis: the tables of the stages that are left depend on the axis.
+        """
         f, found, constants = match.stage.facts, match.found, match.stage.program.constants
-        places = np.array([f.axes.index(a) for a in found.axes])
+        packing = {a: self._packing(f, found.product, a, machine, constants) for a in found.axes}
+        products = {a: self._products(f, a, machine) for a in found.axes}
+        best = min(found.axes, key=lambda a: packing[a] + products[a])
+        places = np.array([f.axes.index(best)])
         if only is not None:
             places = places[places == only["step"]]
         every = np.ones(len(places))
         counts = {
             "tiles": every,
-            "finish": np.array(
-                [self._packing(f, found.product, f.axes[i], machine, constants) for i in places]
-            ),
-            "left_operations": np.array([self._products(f, f.axes[i], machine) for i in places]),
+            "finish": every * packing[best],
+            "left_operations": every * products[best],
         }
 
         def shape(figures: Mapping[str, Any]) -> Any:
@@ -129,13 +133,21 @@ class DotProducts:
     ) -> float:
         """The cycles for packing the factors, and for the sums that correct their signs."""
         loads = [next(r for r in f.reads if _is(r, load)) for load in product.factors]
+        step = next(iv for iv in product.block.iter_vars if iv.var is axis.var)
         sizes = [math.prod(a.extent for a in f.axes if r.moves(a)) / self.per_word for r in loads]
         cycles, lanes = 0.0, machine.lanes(32)
         for i, kind in enumerate((self.first, self.second)):
             have, contiguous = str(product.factors[i].dtype), loads[i].stride(axis) == 1
-            if product.factors[i].buffer not in constants and not (contiguous and have == kind):
+            place = product.place_of(product.factors[i], step, self.first)
+            overlaps = place is not None and place.overlaps
+            if overlaps and contiguous and have == kind:
+                shared = any(not loads[i].moves(a) and a.extent > 1 for a in f.spatial)
+                words = f.points / axis.extent * -(-axis.extent // self.per_word) / lanes
+                cycles += words / (_SHARED if shared else 1) * machine.fit.overlapping_words
+            elif product.factors[i].buffer not in constants and not (contiguous and have == kind):
                 pieces = 1 if contiguous else self.per_word
-                cycles += sizes[i] * pieces * machine.fit.packed_vector / lanes
+                words = sizes[i] * (self.per_word if overlaps else 1)
+                cycles += words * pieces * machine.fit.packed_vector / lanes
             signs = {have, kind} == {"int8", "uint8"}
             if signs and product.factors[1 - i].buffer not in constants:
                 cycles += sizes[1 - i] / lanes
@@ -153,7 +165,12 @@ class DotProducts:
             "instruction": next((d.name for d in self._instructions(machine)), "multiply-add"),
         }
         keys = tuple(b.key for b in made)
-        return Applied(note, "words", keys=keys, undecided=keys[:2], opened=True)
+        packed = [
+            b for pack in made[:2] for b in match.stage.program.own_producers(facts_of(sch, pack), None)
+        ]
+        # a register tile may load words from these stages, copy them into panels, or compute them in its loops
+        undecided = (*keys[:2], *(b.key for b in packed))
+        return Applied(note, "words", keys=keys, undecided=undecided, opened=True)
 
 
 def _is(read: Access, load: BufferLoad) -> bool:

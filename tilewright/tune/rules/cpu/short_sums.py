@@ -54,6 +54,7 @@ class ShortSums:
         return simple_table(match, machine, Work(operations, f.bits, bytes_of(f)), only)
 
     def apply(self, sch: Schedule, match: Match, row: Row) -> Applied:
+        match.stage.program.load_words(match.stage.facts.rv)
         note = _schedule(sch, match.stage.facts, match.found, way_of(match, row))
         return Applied(note, "elementwise")
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import product
 from typing import Any
 
 import numpy as np
 
+from ....ir.buffer import Buffer
 from ....ir.functor import vars_used
 from ....target import Target
 from ....target.machine import CpuMachine
@@ -27,7 +27,7 @@ from ....tir.schedule.primitive import BlockRV
 from ...cost.cpu import bound_of, level_of
 from ...cost.table import Array, Table, joined_tables
 from ...program.facts import Axis, Facts, facts_of
-from ...program.patterns import is_word_view, reuses
+from ...program.patterns import reuses
 from ...program.stages import Stage
 from ..features import tile_features
 from ..rule import Applied, Match, Refusal, Row
@@ -52,6 +52,7 @@ class _Found:
     facts: Facts
     consumer: BlockRV | None
     spaces: list[TileSpace]
+    views: frozenset[Buffer]
 
 
 class Tile:
@@ -81,10 +82,11 @@ class Tile:
     def apply(self, sch: Schedule, match: Match, row: Row) -> Applied:
         found, program = match.found, match.stage.program
         facts, tail = prepare_tile(sch, match.stage.facts, found.consumer)
-        spaces, values = tile_spaces(facts, match.machine, program.constants), row.values
+        spaces, values = tile_spaces(facts, match.machine, program.constants, found.views), row.values
         (space,) = [one for s in spaces if (one := _restricted(s, values)) is not None]
         tile = RegisterTile(space, row.seconds * match.machine.clock * 1e9, bool(values["contrary"]))
-        producers = [p for p in program.own_producers(facts, space.packed) if not _loads_words(sch, p)]
+        program.load_words(facts.rv, space.packed)
+        producers = program.own_producers(facts, space.packed)
         parallel = bool(values["threads"])
         fused = apply_tile(sch, facts, tile, parallel, tail, producers, match.machine)
         if values["unroll"] > 1:
@@ -96,19 +98,14 @@ class Tile:
         return Applied(note, "dot" if space.dot else "tile", beside=left)
 
 
-def _loads_words(sch: Schedule, producer: BlockRV) -> bool:
-    """Whether a stage only views neighbours as words, which the tile now loads itself."""
-    view = is_word_view(facts_of(sch, producer))
-    return view and sch.attempt(partial(sch.compute_inline, producer)) is None
-
-
 def _matched(stage: Stage, machine: CpuMachine, consumer: BlockRV | None) -> Match | Refusal:
     program = stage.program
     facts = prepared_facts(stage.facts, None if consumer is None else facts_of(program.sch, consumer))
-    spaces = [s for s in tile_spaces(facts, machine, program.constants) if len(s.vectors)]
+    views = frozenset(v.buffer for _, v in program.word_views(stage.facts.rv) if v.overlaps)
+    spaces = [s for s in tile_spaces(facts, machine, program.constants, views) if len(s.vectors)]
     if not spaces:
         return Refusal("no axis can be vectorized")
-    return Match(stage, machine, _Found(facts, consumer, spaces))
+    return Match(stage, machine, _Found(facts, consumer, spaces, views))
 
 
 # ---------------------------------------------------------------------------- tables

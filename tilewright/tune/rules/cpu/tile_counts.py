@@ -82,6 +82,8 @@ def _in_tile(space: TileSpace, r: Access) -> Array:
 def _gather(space: TileSpace, machine: CpuMachine, r: Access) -> float:
     """The extra cycles of a vector load whose lanes are not contiguous."""
     step, fit = abs(r.stride(space.vector) or 1), machine.fit
+    if r.buffer in space.views:
+        return fit.overlapping_words
     return 0.0 if step == 1 else fit.pair_load if step == 2 else fit.gather_lane * space.lanes
 
 

@@ -351,17 +351,16 @@ def _attach(
     """Compute a producer (padding, say) in each iteration of the outermost loop. It is left as a stage of its own if
     that would repeat too much of its work, or is not possible. Returns whether it is in the loop."""
     stage = facts_of(sch, producer)
-
-    def move() -> None:
-        sch.compute_at(producer, around[0], preserve_unit_loops=True)
-        extents = [extent_of(sch, x) for x in sch.get_loops(producer)]
-        known = [n for n in extents if n is not None]
-        again = math.prod(known) / stage.points if len(known) == len(extents) else _turns(best, stage)
-        extra = max(0.0, again - 1) * stage.points * (stage.work + machine.fit.repeated_copy) / lanes
-        if (extra <= machine.fit.repeated_work * best.cycles) is best.contrary:
-            raise ScheduleError(f"{stage.name} would be computed {again:.1f} times")
-
+    back = sch.way_back()
+    move = partial(sch.compute_at, producer, around[0], preserve_unit_loops=True)
     if isinstance(sch.attempt(move), ScheduleError):
+        return False
+    extents = [extent_of(sch, x) for x in sch.get_loops(producer)]
+    known = [n for n in extents if n is not None]
+    again = math.prod(known) / stage.points if len(known) == len(extents) else _turns(best, stage)
+    extra = max(0.0, again - 1) * stage.points * (stage.work + machine.fit.repeated_copy) / lanes
+    if (extra <= machine.fit.repeated_work * best.cycles) is best.contrary:
+        back()
         return False
     schedule_copy(sch, producer, lanes, skip=1)
     return True

@@ -51,6 +51,7 @@ class TileSpace:
     tiles: Array
     vectors: Array
     outer: Array
+    views: frozenset[Buffer] = frozenset()  # words that overlap: each vector of them is loaded and permuted
 
     def shared(self, axis: Axis) -> bool:
         """Whether all reads move with an axis: nothing is reused along it."""
@@ -194,8 +195,13 @@ def _row_tiles(rows: tuple[Axis, ...]) -> Array:
     return np.array(sorted(found), dtype=np.int64).reshape(len(found), len(rows))
 
 
-def tile_spaces(facts: Facts, machine: CpuMachine, constants: frozenset[Buffer]) -> list[TileSpace]:
-    """The spaces of each axis that can be the vector axis: one for each choice of the packed read."""
+def tile_spaces(
+    facts: Facts, machine: CpuMachine, constants: frozenset[Buffer], views: frozenset[Buffer] = frozenset()
+) -> list[TileSpace]:
+    """The spaces of each axis that can be the vector axis: one for each choice of the packed read.
+
+    `constants` are packed at compile time; `views` are views of other tensors as words that overlap.
+    """
     assert facts.write is not None
     out: list[TileSpace] = []
     lanes = facts.lanes(machine)
@@ -209,7 +215,7 @@ def tile_spaces(facts: Facts, machine: CpuMachine, constants: frozenset[Buffer])
         if any(r.stride(axis) is None for r in moving):
             continue
         rows = tuple(a for a in facts.spatial if a is not axis)
-        far = [r for r in moving if r.stride(axis) != 1]
+        far = [r for r in moving if r.stride(axis) != 1 and r.buffer not in views]
         if axis.reduce:
             if far or not moving or axis.extent < width:
                 continue
@@ -220,7 +226,8 @@ def tile_spaces(facts: Facts, machine: CpuMachine, constants: frozenset[Buffer])
             if across is None:
                 continue
             transposes = across != 1
-            spaces = _packings(facts, axis, moving, far, constants)
+            packable = [r for r in moving if r.buffer not in views]
+            spaces = _packings(facts, axis, packable, far, constants)
         tiles = _row_tiles(rows)
         for packed, free in spaces:
             most = 1 if axis.reduce else min(8, -(-axis.extent // width))
@@ -248,6 +255,7 @@ def tile_spaces(facts: Facts, machine: CpuMachine, constants: frozenset[Buffer])
                     t[keep],
                     v[keep],
                     o[keep],
+                    views,
                 )
             )
     return out
