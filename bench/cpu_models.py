@@ -94,7 +94,7 @@ def measured(m: Model, threads: int, options: argparse.Namespace, folder: Path) 
             note(f"{m.name}, {threads} threads: {peer}")
             workers[peer] = Worker(peer, threads, "", log, options.realtime, script, keep_memory=False)
             told = workers[peer].ask(PATIENCE, do="prepare", model=m.name, folder=str(folder), ms=options.ms)
-            entries[peer], estimates[peer] = entry_of(told)
+            entries[peer], estimates[peer] = entry_of(m, told)
         order = [peer for peer, entry in entries.items() if not entry.failed]
         for number in range(options.rounds):
             turn = number % max(1, len(order))
@@ -108,12 +108,12 @@ def measured(m: Model, threads: int, options: argparse.Namespace, folder: Path) 
     return Row(m, threads, entries)
 
 
-def entry_of(told: dict[str, Any]) -> tuple[ModelEntry, float]:
+def entry_of(m: Model, told: dict[str, Any]) -> tuple[ModelEntry, float]:
     if "failed" in told:
         return ModelEntry(failed=told["failed"]), 0.0
     kept = ("error", "build", "warm", "memory", "compile_memory", "note")
     entry = ModelEntry(**{name: told[name] for name in kept})
-    if not entry.error < TOLERANCE:
+    if not entry.error < m.tolerance:
         entry.failed = f"wrong: error {entry.error:.1e}"
     return entry, told["estimate"]
 

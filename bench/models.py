@@ -5,8 +5,8 @@ mobilenetv2             written here in PyTorch, and exported
 bert, gpt2              BERT-base at 128 tokens and GPT-2 small at 64, written here in PyTorch, and exported
 dynamic-ocr-…           the networks of the package rapidocr_onnxruntime, with batch, height and width left dynamic
 dynamic-mobilenetv2     MobileNetV2 with batch, height and width left dynamic
-int8-…                  the same networks in 8 bits by onnxruntime.quantization: with QuantizeLinear and DequantizeLinear,
-                        weights per channel, ranges by calibration over random inputs
+int8-…                  the same networks in 8 bits by onnxruntime.quantization: with QuantizeLinear and
+                        DequantizeLinear, weights per channel, ranges by calibration over random inputs
 int8-dynamic-bert       BERT-base with MatMulInteger and DynamicQuantizeLinear
 """
 

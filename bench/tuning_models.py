@@ -62,7 +62,7 @@ def timed(name: str, threads: int, options: argparse.Namespace, folder: Path) ->
                 f"model:{peer}", threads, "", log, options.realtime, script, keep_memory=False
             )
             told = workers[peer].ask(PATIENCE, do="prepare", model=name, folder=str(folder), ms=50.0)
-            entries[peer], _ = entry_of(told)
+            entries[peer], _ = entry_of(MODELS[name], told)
         order = [p for p in PEERS if not entries[p].failed]
         for number in range(options.rounds):
             turn = number % max(1, len(order))

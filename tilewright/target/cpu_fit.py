@@ -88,6 +88,7 @@ class CpuFit:
         1.0,
         "extra cycles of a vector of words that overlap: a second load and a permutation",
         "depthwise int8",
+        _HIDDEN,
     )
     gather_lane: float = _fitted(
         2.0, "extra cycles for each lane of a vector load with a larger stride", "conv 7x7/2, gathers"
