@@ -82,9 +82,9 @@ def every_second(n: int, dtype: str, lanes: int, first: int = 0) -> tir.Schedule
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "float64", "float16", "int64"])
-@pytest.mark.parametrize("n", [16, 37])
+@pytest.mark.parametrize("n", [16, 37, 100])
 def test_every_second_element_is_read_in_bounds(n: int, dtype: str, fenced: Fenced) -> None:
-    for lanes, first in ((16, 0), (8, 1)):
+    for lanes, first in ((16, 0), (8, 1), (64, 1)):
         sch = every_second(n, dtype, lanes, first)
         compared(sch.mod, fenced(sample(2 * n - 1 + first, dtype)), fenced(np.zeros(n, dtype)))
 

@@ -244,7 +244,7 @@ def _every_second(index: PrimExpr) -> bool:
         isinstance(index, Ramp)
         and const_value(index.stride) == 2
         and index.base.dtype.lanes == 1
-        and index.dtype.lanes in (4, 8, 16, 32)
+        and index.dtype.lanes in (4, 8, 16, 32, 64)
     )
 
 
