@@ -257,6 +257,11 @@ def _is_border(pad: Any, conv: Any) -> bool:
     )
 
 
+def _width(expr: Any) -> int:
+    kind = expr._checked_type
+    return kind.dtype.bits if isinstance(kind, TensorType) else 0
+
+
 def _same_shape(a: Any, b: Any) -> bool:
     return isinstance(a, TensorType) and isinstance(b, TensorType) and a.shape == b.shape
 
@@ -303,8 +308,25 @@ class _Groups:
     def join_anchored(self, n: _Node, own: int, to: int) -> None:
         """Fuse the epilogues of convolutions and products."""
         assert n.parent is not None
-        if own != to and self.pattern[own] == _FUSABLE and n.path == _ELEMWISE:
+        if (
+            own != to
+            and self.pattern[own] == _FUSABLE
+            and n.path == _ELEMWISE
+            and not self.is_widened_later(n)
+        ):
             self.join(n, n.parent, lambda k, last: k <= _BROADCAST)
+
+    def is_widened_later(self, n: _Node) -> bool:
+        """Whether the results of a kernel are widened only for the epilogue of another product, as the second operand
+        of a residual addition is: they are written in the narrow type, and widened where they are read."""
+        at = n.parent
+        if at is None or _width(n.expr) >= _width(at.expr):
+            return False
+        while at.parent is not None and at.path == _ELEMWISE and at.pattern <= _BROADCAST:
+            if self.anchored[self.root(at.index)]:
+                return self.root(at.index) != self.root(n.index)
+            at = at.parent
+        return self.anchored[self.root(at.index)] and self.root(at.index) != self.root(n.index)
 
     def join_rows(self, n: _Node, own: int, to: int) -> None:
         """Fuse a reduction along rows with the operators on its results, up to their use with the rows."""
