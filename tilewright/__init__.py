@@ -70,6 +70,7 @@ _NAMES = {
     "tune": "auto_schedule",
     "model.compiling": "compile",
     "model.session": "InferenceSession SessionOptions",
+    "model.quantization": "quantize",
 }
 __getattr__ = lazily(__name__, _NAMES, _MODULES)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +36,11 @@ def boards() -> Iterator[Leases]:
         rpc.Tracker(port=9500, port_end=9900) as tracker,
         rpc.Server(port=9500, port_end=9900, key="board", tracker_addr=("127.0.0.1", tracker.port)),
     ):
-        yield Leases("127.0.0.1", tracker.port, "board")
+        leases = Leases("127.0.0.1", tracker.port, "board")
+        deadline = time.monotonic() + 20
+        while not leases.there and time.monotonic() < deadline:  # the server registers when it has started
+            time.sleep(0.05)
+        yield leases
 
 
 def matmul(n: int = 32) -> list[Any]:

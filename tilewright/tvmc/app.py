@@ -322,6 +322,41 @@ class Check(_Compared):
     nodes: bool = _option(False, "--nodes", help="Compare the result of every node.")
 
 
+@_command(app, "quantize", "quantize.quantize_command")
+class Quantize(_Worked):
+    """Quantize an ONNX model to 8-bit integers, and report the noise of each layer and of the results.
+
+    \b
+    tilewright quantize net.onnx --data samples.npz -o net.int8.onnx
+    tilewright quantize net.onnx --data samples/ --calibration entropy --skip Conv_0,Softmax
+    tilewright quantize bert.onnx --calibration dynamic
+    tilewright bench net.int8.onnx --against onnxruntime
+    """
+
+    model: Path = _argument(help="The model: .onnx.")
+    data: Path | None = _option(
+        None,
+        "--data",
+        "-d",
+        help="Samples of the inputs by name: an .npz file whose arrays have one more dimension before the others, or a "
+        "folder of .npz files with a sample each.",
+    )
+    random: int = _option(0, "--random", min=0, help="So many random samples instead: to measure speed only.")
+    shapes: str = _shapes()
+    output: Path | None = _option(
+        None, "--output", "-o", help="The file to write; by default MODEL.int8.onnx."
+    )
+    calibration: str = _option(
+        "percentile", "--calibration", "-c", help="How ranges are chosen: percentile, max, entropy, dynamic."
+    )
+    activations: str = _option("uint8", "--activations", help="uint8, or int8 (symmetric).")
+    per_channel: bool = _option(
+        True, "--per-channel/--per-tensor", help="A scale of weights for each output channel."
+    )
+    skip: str = _option("", "--skip", help="Nodes or operators that stay float, separated by commas.")
+    compare: bool = _option(True, "--compare/--no-compare", help="Report the noise of each layer.")
+
+
 @_command(app, "show", "command_line.show_command")
 class Show(_Worked):
     """Show the contents of a model (operators, shapes, FLOPs, the kernels after fusion) or of a package."""

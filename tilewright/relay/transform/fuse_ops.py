@@ -9,6 +9,7 @@ from ...ir.module import IRModule
 from ...ir.op import Op
 from ...ir.transform import ModulePass, Pass, PassContext, PassInfo, register_pass
 from ...target import Target
+from .. import op as R
 from ..expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from ..op.registry import OpPattern, RelayOp
 from ..op.traits import traits_of
@@ -16,6 +17,7 @@ from ..ty import TensorType, is_dynamic
 from ..visitor import in_order
 from .infer_type import infer_module
 from .join_results import join_results
+from .rewriting import is_call
 from .split_args import short_joins
 
 _ELEMWISE, _BROADCAST, _INJECTIVE, _REDUCE, _FUSABLE, _TUPLE, _OPAQUE = map(int, OpPattern)
@@ -246,9 +248,7 @@ def _keeps_rows(fn: Function) -> bool:
 
 def _is_border(pad: Any, conv: Any) -> bool:
     return (
-        pad.__class__ is Call
-        and isinstance(pad.op, RelayOp)
-        and pad.op.name == "nn.pad"
+        is_call(pad, R.nn.pad)
         and pad.attrs.pad_mode == "constant"
         and isinstance(pad.args[1], Constant)
         and "kernel_layout" in conv.attrs
