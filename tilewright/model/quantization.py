@@ -133,17 +133,25 @@ def quantize(
         )
     samples = _samples(data, calibration, proto)
     ranges: dict[str, tuple[float, float]] = {}
+    ends = [o.name for o in proto.graph.output]
+    compared = [*dict.fromkeys([*(n.output[0] for n in plan.products.values()), *ends])]
+    names = {*(plan.tensors if calibration != "dynamic" else ()), *(compared if compare else ())}
+    floats = None
+    if samples:
+        made_there = sorted(names - {i.name for i in graph.model.graph.input})
+        say(f"compiling the float network with {len(made_there)} results of its nodes")
+        floats = compile(with_outputs(graph.model, made_there), dict(samples[0])) if made_there else None
     if calibration == "dynamic":
         made = dynamically_quantized(graph, plan, per_channel)
     else:
-        ranges = _ranges(graph, plan, samples, calibration, say)
+        ranges = _ranges(floats, plan, samples, calibration, say)
         scales = {group: Scale.of_range(*r, activations) for group, r in ranges.items()}
         made = quantized(graph, plan, scales, per_channel)
     result = Quantized(made, calibration, len(samples))
     result.bytes_before, result.bytes_after = proto.ByteSize(), made.ByteSize()
     if samples and compare:
         say(f"comparing {min(_CHECKED, len(samples))} samples with the float network")
-        _compare(result, proto, graph, plan, ranges, samples[:_CHECKED])
+        _compare(result, floats, ends, plan, ranges, samples[:_CHECKED])
     return result
 
 
@@ -194,18 +202,14 @@ def _samples(data: Any, calibration: str, proto: Any) -> list[Sample]:
 
 # ---------------------------------------------------------------------------- calibration
 def _ranges(
-    graph: Graph, plan: Plan, samples: Sequence[Sample], calibration: str, say: Note
+    floats: Any, plan: Plan, samples: Sequence[Sample], calibration: str, say: Note
 ) -> dict[str, tuple[float, float]]:
     """The range of each group of tensors over the samples, in the float network."""
-    inputs = {i.name for i in graph.model.graph.input}
-    made = [name for name in plan.tensors if name not in inputs]
     seen = {group: Histogram() for group in set(plan.group.values())}
     ends = {group: [0.0, 0.0] for group in seen}
-    say(f"compiling the float network with {len(made)} intermediate results")
-    run = compile(with_outputs(graph.model, made), dict(samples[0])) if made else None
     for number, sample in enumerate(samples, 1):
         say(f"calibrating: sample {number} of {len(samples)}")
-        found = {} if run is None else run.run(dict(sample))
+        found = {} if floats is None else floats.run(dict(sample))
         for name, group in plan.group.items():
             values = np.asarray(found[name] if name in found else sample[name])
             if not np.isfinite(values).all():
@@ -230,22 +234,20 @@ def _ranges(
 # ---------------------------------------------------------------------------- the report
 def _compare(
     result: Quantized,
-    proto: Any,
-    graph: Graph,
+    floats: Any,
+    ends: Sequence[str],
     plan: Plan,
     ranges: Mapping[str, tuple[float, float]],
     samples: Sequence[Sample],
 ) -> None:
     """Measure the noise of the products and the results over some samples."""
-    ends = [o.name for o in proto.graph.output]
     made = {o for n in result.model.graph.node for o in n.output}
     products = {name: n for name, n in plan.products.items() if n.output[0] in made}
     names = [*dict.fromkeys([*(n.output[0] for n in products.values()), *ends])]
-    before = compile(with_outputs(prepared(proto).model, names), dict(samples[0]))
     after = compile(with_outputs(result.model, names), dict(samples[0]))
     pairs: dict[str, list[tuple[Any, Any]]] = {name: [] for name in names}
     for sample in samples:
-        wanted, found = before.run(dict(sample)), after.run(dict(sample))
+        wanted, found = floats.run(dict(sample)), after.run(dict(sample))
         for name in names:
             pairs[name].append((np.asarray(wanted[name], np.float64), np.asarray(found[name], np.float64)))
     for name, n in products.items():
