@@ -161,14 +161,14 @@ def _chip(r: dict[str, Any]) -> list[str]:
 
 
 # The entries that are printed last, as sentences.
-_LAST = ("stage", "sketch", "rule", "row", "predicted_us", "rival")
+_LAST = ("stage", "sketch", "rule", "row", "predicted_us", "rival", "refused")
 
 
 def _chosen(r: dict[str, Any]) -> list[str]:
     """The rule, its row and its predicted time, then the best rival and why it lost."""
     if "rule" not in r:
         return []
-    return [_rule(r), f"  predicted      {r['predicted_us']} us", *_lost(r)]
+    return [_rule(r), f"  predicted      {r['predicted_us']} us", *_lost(r), *_refused(r)]
 
 
 def _rule(r: dict[str, Any]) -> str:

@@ -80,7 +80,7 @@ class DotProducts:
         if not reuses(f):
             return Refusal("no element is reused for several results", near=True)
         if self.per_word > 1 and not self._instructions(target.cpu):
-            return Refusal(f"the processor has no instruction for {self.name}", near=True)
+            return Refusal(f"the processor has no instruction for {self.name}")
         steps = {iv.var for iv in product.steps((self.first, self.second))}
         axes = [a for a in f.reduce if a.var in steps and 2 * a.extent > self.per_word]
         if not axes:
@@ -160,8 +160,8 @@ class DotProducts:
         (loop,) = [x for x in sch.get_loops(f.rv) if x.var is chosen]
         made = sch.pack_words(f.rv, loop, self.first, self.second)
         note = {
-            "packed_axis": step.name,
-            "steps_of_a_word": self.per_word,
+            "packed along": step.name,
+            "steps": self.per_word,
             "instruction": next((d.name for d in self._instructions(machine)), "multiply-add"),
         }
         keys = tuple(b.key for b in made)
