@@ -47,6 +47,7 @@ class Facts:
         self._var_cache: dict[Var, Lin] = {}
         self._memo: dict[int, tuple[Any, Lin]] = {}
         self._loads: dict[int, tuple[Any, Any]] = {}  # simplified loads
+        self._proofs: dict[Any, bool] = {}  # whether forms are known not to be negative
         self._asked: set[Atom] = set()
 
     def _set(self, table: dict[Any, Any], key: Any, value: Any) -> None:
@@ -63,36 +64,29 @@ class Facts:
             self._forget_derived()
 
     def _forget_derived(self) -> None:
-        if self._bound_cache:
-            self._bound_cache = {}
-        if self._residue_cache:
-            self._residue_cache = {}
-        if self._var_cache:
-            self._var_cache = {}
-        if self._loads:
-            self._loads = {}
-        if self._memo:
-            self._memo = {}
+        """Begin new caches. The old ones stay as they are, for the scope that they belong to."""
+        self._bound_cache, self._residue_cache, self._var_cache = {}, {}, {}
+        self._loads, self._memo, self._proofs = {}, {}, {}
 
     @contextmanager
     def scope(self) -> Iterator[None]:
         """Bindings and assumptions made inside are undone at the end."""
         mark = len(self._log)
         memo, self._memo = self._memo, {}
+        derived = self._bound_cache, self._residue_cache, self._var_cache, self._loads, self._proofs
         self._depth += 1
         try:
             yield
         finally:
             self._depth -= 1
-            changed = len(self._log) > mark
             while len(self._log) > mark:
                 table, key, old = self._log.pop()
                 if old is _MISSING:
                     del table[key]
                 else:
                     table[key] = old
-            if changed:
-                self._forget_derived()
+            # the facts are those of before, so what followed from them is known
+            self._bound_cache, self._residue_cache, self._var_cache, self._loads, self._proofs = derived
             self._memo = memo
 
     def _forget_var(self, v: Var) -> None:

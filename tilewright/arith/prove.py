@@ -25,7 +25,10 @@ class Prover(Bounds):
             return True
         if not self._worth_a_search(form):
             return False
-        return self._search(form, _DEPTH, [_FUEL], set())
+        known = self._proofs.get(form.key)
+        if known is None:
+            known = self._proofs[form.key] = self._search(form, _DEPTH, [_FUEL], set())
+        return known
 
     def known_le(self, a: Lin, b: Lin) -> bool:
         """Whether `a <= b` is known."""
