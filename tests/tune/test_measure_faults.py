@@ -18,6 +18,7 @@ import pytest
 from tune_fakes import Steady, odd
 
 from tilewright import te
+from tilewright.tune.measure import pool
 from tilewright.tune.measure.measurer import MeasureInput, MeasureOptions, Measurer, Status, Timing
 from tilewright.tune.records.database import Database
 from tilewright.tune.search.search import SearchOptions, tune_task
@@ -91,7 +92,10 @@ def key_of(inp: MeasureInput) -> str:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_every_fault_is_a_status_and_the_pool_goes_on(task: Task, measurer: Measurer, faults: Path) -> None:
+def test_every_fault_is_a_status_and_the_pool_goes_on(
+    task: Task, measurer: Measurer, faults: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "_PATIENCE", 3.0)  # two of them only wait
     inputs = candidates(task, 2 * len(EXPECTED))
     plan = dict(zip(EXPECTED, inputs[::2], strict=True))
     faults.write_text(json.dumps({key_of(inp): kind for kind, inp in plan.items()}))
