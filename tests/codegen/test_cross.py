@@ -134,6 +134,7 @@ QEMU = {
 }
 
 
+@pytest.mark.sample(1)  # zig compiles the C library of each machine
 @pytest.mark.parametrize("arch", QEMU)
 @pytest.mark.parametrize("kind", ["serial", "parallel"])
 def test_qemu(arch: str, kind: str, tmp_path: Path) -> None:
