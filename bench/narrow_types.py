@@ -5,8 +5,8 @@
     python bench/narrow_types.py --json out.json --md out.md
 
 Each row is an ONNX model of one operator, with a constant weight. Every engine has a process of its own for it, and
-they are timed in turns; the median counts. The ratio is the other's time over tilewright's: above 1, tilewright is faster.
-Integers must be equal to onnxruntime's, results of convolutions equal up to a step of the quantization.
+they are timed in turns; the median counts. The ratio is the other's time over tilewright's: above 1, tilewright is
+faster. Integers must be equal to onnxruntime's, results of convolutions equal up to a step of the quantization.
 """
 
 from __future__ import annotations

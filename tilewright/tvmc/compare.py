@@ -7,6 +7,8 @@ drift of the machine meets all alike.
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -109,7 +111,8 @@ def _work(pipe: Any, name: str, path: str, inputs: Arrays, options: Mapping[str,
 
 
 class Engine:
-    """An engine in a process of its own, with a model loaded."""
+    """An engine in a process of its own, with a model loaded. The process is stopped while it is not asked: threads
+    that wait for work would take the cores of the other engines."""
 
     def __init__(self, name: str, path: Path, inputs: Arrays, options: Mapping[str, Any]) -> None:
         self.name = name
@@ -127,13 +130,23 @@ class Engine:
         if state == "failed":
             self.close()
             raise TVMCException(f"{name} cannot run {path}: {self.loaded}")
+        self._signal("SIGSTOP")
+
+    def _signal(self, name: str) -> None:
+        number, pid = getattr(signal, name, None), self._process.pid
+        if number is not None and pid is not None and self._process.is_alive():
+            os.kill(pid, number)
 
     def seconds(self, count: int) -> float:
         """The mean time of `count` runs."""
+        self._signal("SIGCONT")
         self._pipe.send(count)
-        return float(self._pipe.recv())
+        told = float(self._pipe.recv())
+        self._signal("SIGSTOP")
+        return told
 
     def close(self) -> None:
+        self._signal("SIGCONT")
         self._process.terminate()
         self._process.join()
 
