@@ -291,7 +291,7 @@ def test_each_command_gives_its_settings_to_its_work() -> None:
         *app.registered_commands,
         *(c for g in app.registered_groups for c in g.typer_instance.registered_commands),
     ]
-    assert len(commands) == 16
+    assert len(commands) == 17
     for command in commands:
         held = inspect.getclosurevars(command.callback).nonlocals
         module, _, function = held["work"].partition(".")
