@@ -19,10 +19,11 @@ from typing import Any
 import pytest
 
 SEEDS = 100_000
-# Rooms whose cases compile a program or a model each, or walk a large one. In the others a case takes milliseconds.
+# Rooms whose cases compile a program or a model each, or walk a large one. In the others a case takes milliseconds,
+# unless its table says `sample(count)`.
 ROOMS = frozenset({
-    "auto_scheduler", "autotvm", "backends", "codegen", "compiler", "ir", "package", "relay", "runtime", "schedule",
-    "seeds", "te", "tir", "topi", "transform", "tune", "tvmc",
+    "accelerator", "analysis", "auto_scheduler", "autotvm", "backends", "codegen", "compiler", "ir", "model", "package",
+    "relay", "rules", "runtime", "schedule", "seeds", "te", "tir", "topi", "transform", "tune", "tvmc", "vta",
 })  # fmt: skip
 SHORT = 3  # cases of a table of which all are taken, unless it says `sample(fewer)`
 LEAST = 2  # cases of a longer table that are taken at least
@@ -61,7 +62,8 @@ def sampled(items: Sequence[pytest.Item], seed: int) -> list[pytest.Item]:
     tables: dict[str, list[pytest.Item]] = {}
     for item in items:
         name, _, case = item.nodeid.partition("[")
-        if case and item.path.parent.name in ROOMS and item.get_closest_marker("heavy") is None:
+        takes_long = item.path.parent.name in ROOMS or item.get_closest_marker("sample") is not None
+        if case and takes_long and item.get_closest_marker("heavy") is None:
             tables.setdefault(name, []).append(item)
     left: set[pytest.Item] = set()
     for name, cases in tables.items():
