@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tilewright as tvm
 from tilewright import relay, te
 from tilewright.relay.testing import run_infer_type
 
@@ -275,3 +276,26 @@ def test_wrong_counts_of_numbers() -> None:
         nn.conv3d(var("x", 1, 2, 3, 3, 3), var("w", 1, 2, 1, 1, 1), strides=(1, 2))
     with pytest.raises(ValueError, match="padding is one, three or six numbers"):
         nn.max_pool3d(var("x", 1, 2, 3, 3, 3), 1, padding=(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("data_layout", "kernel_layout"), [("NCHW", "OIHW"), ("NHWC", "HWOI"), ("NCDHW", "OIDHW")]
+)
+def test_a_depthwise_weight_may_give_the_channels_from_each_input(
+    data_layout: str, kernel_layout: str
+) -> None:
+    """The weight is (inputs, 2, …) as well as (2 * inputs, 1, …)."""
+    functional, rank = _functional(), len(data_layout) - 2
+    import torch
+
+    a, b = (np.random.default_rng(0).random((*s, *(4,) * rank), "float32") for s in ((1, 3), (3, 2)))
+    last = data_layout[-1] == "C"
+    given = np.moveaxis(a, 1, -1) if last else a, np.moveaxis(b, (0, 1), (-2, -1)) if last else b
+    x, w = var("x", *given[0].shape), var("w", *given[1].shape)
+    layouts = {"data_layout": data_layout, "kernel_layout": kernel_layout}
+    call = getattr(nn, f"conv{rank}d")(x, w, groups=3, channels=6, kernel_size=(4,) * rank, **layouts)
+    got = relay.create_executor("graph", tvm.IRModule.from_expr(relay.Function([x, w], call)), target="llvm")
+    wanted = getattr(functional, f"conv{rank}d")(
+        torch.tensor(a), torch.tensor(b.reshape(6, 1, *b.shape[2:])), groups=3
+    )
+    np.testing.assert_allclose(got.evaluate()(*given).numpy().reshape(-1), wanted.reshape(-1), rtol=1e-5)
