@@ -256,7 +256,10 @@ def test_rule_of_mixed_precision() -> None:
     x = relay.var("x", shape=(2,))
     func = relay.Function([x], relay.exp(x))
     with TempOpAttr("exp", "FTVMMixedPrecisionConversionType", None):
-        relay.op.register_mixed_precision_conversion("exp", lambda call, kind: [0, kind, kind], level=101)
+        always = relay.transform.mixed_precision.MIXED_PRECISION_ALWAYS
+        relay.op.register_mixed_precision_conversion(
+            "exp", lambda call, kind: [always, kind, kind], level=101
+        )
         made = relay.transform.ToMixedPrecision("float16")(tvm.IRModule.from_expr(func))["main"]
     assert made.body.checked_type.dtype == "float16"
 
