@@ -296,7 +296,7 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "relay.transform",
-        "BatchingOps ChangeBatch",
+        "BatchingOps",
         "the batch is a size of the model",
         "import the model with the shape that you want",
     ),
@@ -308,7 +308,7 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "relay.transform",
-        "CombineParallelOpBatch DivToMul FoldConstantExpr ToANormalFormExpr",
+        "CombineParallelOpBatch FoldConstantExpr ToANormalFormExpr",
         "it is a part of another pass",
         "use CombineParallelDense, SimplifyExpr, FoldConstant or ToANormalForm",
     ),

@@ -128,6 +128,19 @@ def test_deformable_and_correlation(run_graph: Any, rng: Any) -> None:
     want = _functional().conv2d(torch.tensor(x), torch.tensor(w)).numpy()
     np.testing.assert_allclose(run_graph(made, x=x, o=offset, w=w), want, rtol=1e-4, atol=1e-5)
 
+    inferred = nn.deformable_conv2d(
+        var("x", 1, 2, 6, 6), relay.var("o"), relay.var("w"), channels=3, kernel_size=(3, 3)
+    )
+    assert [a.checked_type.shape for a in run_infer_type(inferred).args] == [
+        (1, 2, 6, 6),
+        offset.shape,
+        w.shape,
+    ]
+    mod = tvm.IRModule.from_expr(relay.Function(relay.analysis.free_vars(inferred), inferred))
+    nhwc = relay.transform.ConvertLayout({"nn.deformable_conv2d": ["NHWC", "default"]})(mod)
+    assert 'data_layout="NHWC", kernel_layout="HWIO"' in str(nhwc)
+    converted = relay.create_executor("graph", nhwc, target="llvm").evaluate()(x, offset, w)
+    np.testing.assert_allclose(converted.numpy(), want, rtol=1e-4, atol=1e-5)
     last = nn.deformable_conv2d(
         var("x", 1, 2, 6, 6), var("o", 1, 18, 4, 4), var("w", 3, 2, 3, 3), out_layout="NHWC"
     )
