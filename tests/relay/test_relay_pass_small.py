@@ -30,5 +30,5 @@ def test_the_batch_of_a_model_is_changed() -> None:
         assert made.params[1].checked_type.shape == (4, 3)
     with pytest.raises(tvm.TVMError, match="ChangeBatch: the function has no parameter 'z'; it has x, w"):
         T.ChangeBatch({"z": 0})(mod)
-    with pytest.raises(tvm.TVMError, match="parameter 'x' is .* and has no axis 2"):
+    with pytest.raises(tvm.TVMError, match=r"parameter 'x' is .* and has no axis 2"):
         T.ChangeBatch({"x": 2})(mod)
