@@ -7,7 +7,7 @@ from typing import Any
 from ...ir.op import graph_operators
 from .. import op as R
 from ..expr import Call, Function
-from ..op.registry import RelayOp
+from ..op.registry import RelayOp, get
 from ..op.spatial import multiplies_channels
 from .rewriting import CallRewriter, type_of, typed_pass
 
@@ -37,7 +37,7 @@ def legalize(func: Function, legalize_map_attr_name: str = "FTVMLegalize") -> Fu
 
 
 def _legal_forms() -> dict[Any, Any]:
-    return {build.op: _one_channel_each for build in (R.nn.conv1d, R.nn.conv2d, R.nn.conv3d)}
+    return {get(f"nn.conv{rank}d"): _one_channel_each for rank in (1, 2, 3)}
 
 
 def _one_channel_each(at: Call) -> Any:
