@@ -1,4 +1,4 @@
-"""A graph written as JSON, run with the functions of a module: what `graph_executor.create` makes of a graph by hand."""
+"""A graph by hand as JSON, run with the functions of a module: what `graph_executor.create` makes of it."""
 
 from __future__ import annotations
 

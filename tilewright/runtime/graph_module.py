@@ -129,7 +129,7 @@ def create(graph_json_str: str, libmod: Any, device: Device | list[Device]) -> G
     """An executor for a graph and the library that was compiled with it, or for a graph by hand and a module of the
     functions that it calls."""
     first = device[0] if isinstance(device, (list, tuple)) else device
-    if isinstance(libmod, ModelModule):
+    if isinstance(libmod, ModelModule) or not hasattr(libmod, "get_function"):
         return GraphModule(executor_of(graph_json_str, libmod, first))
     if getattr(libmod, "is_remote", False):
         try:
