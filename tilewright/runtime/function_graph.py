@@ -69,13 +69,16 @@ class FunctionGraph:
         raise ArgumentValueError(f"the graph has no input {key!r}; its inputs are {', '.join(self._inputs)}")
 
     def set_input(self, key: int | str | None = None, value: Any = None, **params: Any) -> None:
-        given = dict(params) if key is None else {key: value, **params}
-        for name, each in given.items():
+        if key is not None:
+            self._input(key).copyfrom(value)
+        for name, each in params.items():
             self._input(name).copyfrom(each)
 
     def load_params(self, params_bytes: bytes | bytearray | Mapping[str, Any]) -> None:
         given = params_bytes if isinstance(params_bytes, Mapping) else load_param_dict(bytes(params_bytes))
-        self.set_input(**{name: value for name, value in given.items() if name in self._inputs})
+        for name, value in given.items():
+            if name in self._inputs:
+                self.set_input(name, value)
 
     def run(self, **inputs: Any) -> None:
         self.set_input(**inputs)
