@@ -56,6 +56,37 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
         "a convolution is written once, and the automatic scheduler chooses its algorithm and layout",
         "use meta_schedule.testing.te_workload.conv2d_nhwc",
     ),
+    (
+        "",
+        "micro.* contrib.micro.* exec.microtvm_debug_shell.*",
+        "there is no runtime for microcontrollers: an exported library has a C interface and needs none",
+        "use relay.build with -mtriple of the board and export_library, and link the object file",
+    ),
+    (
+        "",
+        "utils.* exec.gpu_memory_bandwidth.* exec.measure_peak.*",
+        "a schedule says why it was chosen, in the figures of the machine",
+        "use tilewright.auto_schedule and explain(), or contrib.peak",
+    ),
+    (
+        "rpc",
+        "minrpc.* proxy.* server_ios_launcher.* tornado_util.*",
+        "a server is one program, which registers with a tracker",
+        "use tilewright.exec.rpc_server and tilewright.exec.rpc_tracker",
+    ),
+    ("exec", "rpc_proxy.*", "clients reach servers themselves", "use tilewright.exec.rpc_tracker"),
+    (
+        "exec",
+        "autotvm_log_editor.* disco_worker.* popen_worker.*",
+        "these are programs for TVM's own processes",
+        "use autotvm.record.pick_best, or contrib.popen_pool",
+    ),
+    (
+        "",
+        "tir.usmp.* ir.memory_pools.*",
+        "a model has one arena, which its executor plans",
+        "use relay.build, and memory_report() of its result",
+    ),
     # -- tensor expressions ----------------------------------------------------------------------
     (
         "te.hybrid",
@@ -296,7 +327,7 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "relay.transform",
-        "BatchingOps ChangeBatch",
+        "BatchingOps",
         "the batch is a size of the model",
         "import the model with the shape that you want",
     ),
@@ -308,7 +339,7 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "relay.transform",
-        "CombineParallelOpBatch DivToMul FoldConstantExpr ToANormalFormExpr",
+        "CombineParallelOpBatch FoldConstantExpr ToANormalFormExpr",
         "it is a part of another pass",
         "use CombineParallelDense, SimplifyExpr, FoldConstant or ToANormalForm",
     ),

@@ -343,3 +343,21 @@ def test_templates_that_are_called_become_tasks() -> None:
     env.add_task("test/dense", shapes)
     assert env.task_collection == []
     env.reset()
+
+
+def test_a_template_may_be_called_with_variables() -> None:
+    @autotvm.template("test/dynamic")
+    def doubled(n: Any) -> Any:
+        A = te.placeholder((n,), name="A")
+        B = te.compute((n,), lambda i: A[i] * 2, name="B")
+        s = te.create_schedule(B.op)
+        cfg = autotvm.get_config()
+        cfg.define_knob("tile", [4, 8])
+        s[B].split(B.op.axis[0], cfg["tile"].val)
+        return s, [A, B]
+
+    n = te.var("n")
+    assert doubled(n)[1][0].shape[0] is n
+    (plain,) = autotvm.task.serialize_args((n,))
+    (restored,) = autotvm.task.deserialize_args((plain,))
+    assert plain == ("VAR", "n", "int32") and (restored.name, restored.dtype) == ("n", "int32")

@@ -377,19 +377,21 @@ def test_stores_to_elements_that_iterations_share_keep_their_order() -> None:
     np.testing.assert_array_equal(b, np.zeros(32))
 
 
-def test_marks_for_engines_of_an_accelerator_are_refused():
+@pytest.mark.parametrize("mark", ["dma_copy", "coproc_scope"])
+@pytest.mark.parametrize(("kind", "words"), [("llvm", "a CPU target"), ("c", "this target")])
+def test_marks_for_engines_of_an_accelerator_are_refused(mark: str, kind: str, words: str):
     from tilewright import te
 
     a = te.placeholder((4, 16), "int32", "a")
     b = te.compute((4, 16), lambda i, j: a[i, j], "b")
     s = te.create_schedule(b.op)
-    s[b].pragma(b.op.axis[0], "dma_copy")
+    s[b].pragma(b.op.axis[0], mark)
     with pytest.raises(
         LoweringError,
-        match="a stage is marked by 'dma_copy' for an engine of an accelerator, which a CPU target does not have: "
+        match=f"a stage is marked by '{mark}' for an engine of an accelerator, which {words} does not have: "
         "build for an accelerator, such as ext_dev, or leave the mark out",
     ):
-        tvm.build(s, [a, b], "llvm")
+        tvm.build(s, [a, b], kind)
 
 
 def test_functions_are_in_the_order_of_their_names() -> None:

@@ -9,7 +9,7 @@ import tilewright as tvm
 from tilewright import te, tir
 from tilewright.compiler.lower import phases
 from tilewright.ir.equal import assert_structural_equal
-from tilewright.ir.errors import LoweringError
+from tilewright.ir.errors import LoweringError, ScheduleError
 from tilewright.ir.functor import pre_order
 from tilewright.ir.instrument import PassInstrument
 from tilewright.ir.stmt import Allocate, Block, BlockRealize, BufferStore, For, ForKind
@@ -476,3 +476,19 @@ def test_simple_mode_shows_a_schedule_that_is_not_finished():
         tvm.build(shown, target="opencl")
     s[cache].compute_at(s[b], b.op.axis[0])
     assert "decl_buffer((1,)" in tvm.lower(s, [a, b], simple_mode=True).script()
+
+
+def test_simple_mode_shows_a_schedule_without_the_steps_that_are_refused():
+    a = te.placeholder((64,), name="A")
+    k = te.reduce_axis((0, 64), name="k")
+    b = te.compute((1,), lambda i: te.sum(a[k], axis=k), name="B")
+    s = te.create_schedule(b.op)
+    outer, _ = s[b].split(k, factor=8)
+    s[b].parallel(outer)
+    with pytest.raises(ScheduleError, match="parallel"):
+        tvm.lower(s, [a, b])
+    with pytest.warns(UserWarning, match="the schedule is shown without a step that is refused: parallel"):
+        shown = tvm.lower(s, [a, b], simple_mode=True)
+    assert "for k_outer, k_inner in T.grid(8, 8)" in shown.script()
+    with pytest.raises(ScheduleError, match="parallel"):
+        tvm.build(s, [a, b], "llvm")

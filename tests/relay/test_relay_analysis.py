@@ -69,6 +69,7 @@ def test_layers_along_the_longest_way() -> None:
     assert count_layers(func, ["nn.conv2d"]) == 2
     assert count_layers(func, ["nn.conv2d", "nn.relu", "add"]) == 5
     assert count_layers(func, []) == 0
+    assert count_layers(tvm.IRModule.from_expr(func), ["nn.conv2d"]) == 2
 
 
 def macs(y: relay.Expr) -> int:
@@ -115,6 +116,7 @@ def test_kernels_and_parts_of_a_module() -> None:
     y = nn.softmax(relay.exp(nn.softmax(relay.exp(x))))
     mod = relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function([x], y)))
     kernels = extract_fused_functions(relay.transform.FuseOps(2)(mod))
+    assert len(extract_fused_functions(mod)) == len(kernels)  # a module that is not fused is fused first
     assert sorted(relay.analysis.count_calls(k) for k in kernels.values()) == [1, 1]  # equal ones once
     part = extract_intermdeiate_expr(mod, 1)
     tvm.ir.assert_structural_equal(part["main"].body, nn.softmax(relay.exp(x)), map_free_vars=True)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tilewright as tvm
 from tilewright import relay, te
 from tilewright.relay.testing import run_infer_type
 
@@ -127,6 +128,19 @@ def test_deformable_and_correlation(run_graph: Any, rng: Any) -> None:
     want = _functional().conv2d(torch.tensor(x), torch.tensor(w)).numpy()
     np.testing.assert_allclose(run_graph(made, x=x, o=offset, w=w), want, rtol=1e-4, atol=1e-5)
 
+    inferred = nn.deformable_conv2d(
+        var("x", 1, 2, 6, 6), relay.var("o"), relay.var("w"), channels=3, kernel_size=(3, 3)
+    )
+    assert [a.checked_type.shape for a in run_infer_type(inferred).args] == [
+        (1, 2, 6, 6),
+        offset.shape,
+        w.shape,
+    ]
+    mod = tvm.IRModule.from_expr(relay.Function(relay.analysis.free_vars(inferred), inferred))
+    nhwc = relay.transform.ConvertLayout({"nn.deformable_conv2d": ["NHWC", "default"]})(mod)
+    assert 'data_layout="NHWC", kernel_layout="HWIO"' in str(nhwc)
+    converted = relay.create_executor("graph", nhwc, target="llvm").evaluate()(x, offset, w)
+    np.testing.assert_allclose(converted.numpy(), want, rtol=1e-4, atol=1e-5)
     last = nn.deformable_conv2d(
         var("x", 1, 2, 6, 6), var("o", 1, 18, 4, 4), var("w", 3, 2, 3, 3), out_layout="NHWC"
     )
@@ -275,3 +289,26 @@ def test_wrong_counts_of_numbers() -> None:
         nn.conv3d(var("x", 1, 2, 3, 3, 3), var("w", 1, 2, 1, 1, 1), strides=(1, 2))
     with pytest.raises(ValueError, match="padding is one, three or six numbers"):
         nn.max_pool3d(var("x", 1, 2, 3, 3, 3), 1, padding=(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("data_layout", "kernel_layout"), [("NCHW", "OIHW"), ("NHWC", "HWOI"), ("NCDHW", "OIDHW")]
+)
+def test_a_depthwise_weight_may_give_the_channels_from_each_input(
+    data_layout: str, kernel_layout: str
+) -> None:
+    """The weight is (inputs, 2, …) as well as (2 * inputs, 1, …)."""
+    functional, rank = _functional(), len(data_layout) - 2
+    import torch
+
+    a, b = (np.random.default_rng(0).random((*s, *(4,) * rank), "float32") for s in ((1, 3), (3, 2)))
+    last = data_layout[-1] == "C"
+    given = np.moveaxis(a, 1, -1) if last else a, np.moveaxis(b, (0, 1), (-2, -1)) if last else b
+    x, w = var("x", *given[0].shape), var("w", *given[1].shape)
+    layouts = {"data_layout": data_layout, "kernel_layout": kernel_layout}
+    call = getattr(nn, f"conv{rank}d")(x, w, groups=3, channels=6, kernel_size=(4,) * rank, **layouts)
+    got = relay.create_executor("graph", tvm.IRModule.from_expr(relay.Function([x, w], call)), target="llvm")
+    wanted = getattr(functional, f"conv{rank}d")(
+        torch.tensor(a), torch.tensor(b.reshape(6, 1, *b.shape[2:])), groups=3
+    )
+    np.testing.assert_allclose(got.evaluate()(*given).numpy().reshape(-1), wanted.reshape(-1), rtol=1e-5)

@@ -245,15 +245,21 @@ def test_rules_of_layouts_and_legalization() -> None:
         def legal(attrs: Any, inputs: Any, types: Any) -> Any:
             return relay.maximum(inputs[0], relay.const(0.0))
 
-        made = run_opt_pass(relay.Function([x], relay.nn.relu(x)), relay.transform.Legalize())
+        func = relay.Function([x], relay.nn.relu(x))
+        made = run_opt_pass(func, relay.transform.Legalize())
+        built, _ = relay.optimize(tvm.IRModule.from_expr(func), "llvm")
     assert relay.analysis.count_calls(made, "maximum") == 1
+    assert relay.analysis.count_calls(built["main"], "maximum") == 1
 
 
 def test_rule_of_mixed_precision() -> None:
     x = relay.var("x", shape=(2,))
     func = relay.Function([x], relay.exp(x))
     with TempOpAttr("exp", "FTVMMixedPrecisionConversionType", None):
-        relay.op.register_mixed_precision_conversion("exp", lambda call, kind: [0, kind, kind], level=101)
+        always = relay.transform.mixed_precision.MIXED_PRECISION_ALWAYS
+        relay.op.register_mixed_precision_conversion(
+            "exp", lambda call, kind: [always, kind, kind], level=101
+        )
         made = relay.transform.ToMixedPrecision("float16")(tvm.IRModule.from_expr(func))["main"]
     assert made.body.checked_type.dtype == "float16"
 

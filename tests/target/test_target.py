@@ -7,10 +7,12 @@ import json
 import pickle
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
 from tilewright.ir.errors import TargetError, TVMError, UnsupportedError
+from tilewright.ir.say_once import IgnoredWarning
 from tilewright.target import (
     Target,
     VirtualDevice,
@@ -413,3 +415,23 @@ def test_importing_targets_loads_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    ("text", "option"),
+    [
+        ("llvm -libs=cblas", "libs"),
+        ("llvm -fast-math-nnan", "fast-math-nnan"),
+        ({"kind": "cuda", "libs": ["cudnn"]}, "libs"),
+    ],
+)
+def test_an_option_without_effect_says_so_once(
+    text: Any, option: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tilewright.ir.say_once._said", set())
+    with pytest.warns(IgnoredWarning) as caught:
+        for _ in range(2):
+            Target(text)
+    (one,) = caught
+    assert str(one.message).startswith(f"target option -{option} does nothing here: ")
+    assert one.filename == __file__

@@ -78,3 +78,6 @@ def test_pixels_are_dealt_out(check: Callable[..., None]) -> None:
     made = relay.transform.infer_type(relay.vision.yolo_reorg(relay.var("x", shape=x.shape), 2))
     assert made.checked_type == relay.TensorType((2, 32, 2, 3))
     assert tvm.relay.op.get("vision.yolo_reorg").num_inputs == 1
+    mod = tvm.IRModule.from_expr(made)
+    got = relay.create_executor("graph", mod, target="llvm").evaluate()(x).numpy()
+    np.testing.assert_array_equal(got, topi.testing.reorg_python(x, 2))

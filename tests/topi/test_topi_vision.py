@@ -348,7 +348,7 @@ def test_roi_pool(check, layout, size):
 # ---------------------------------------------------------------------------- single-shot detectors
 @pytest.mark.parametrize("clip", [False, True])
 @pytest.mark.parametrize(
-    ("sizes", "ratios", "steps"), [((0.5,), (1,), (-1, -1)), ((0.4, 0.9), (1, 2, 0.5), (0.3, 0.2))]
+    ("sizes", "ratios", "steps"), [((0.5,), (1,), (-1, -1)), ((0.4, 0.9), (1.3, 2, 0.5), (0.3, 0.2))]
 )
 def test_multibox_prior(check, sizes, ratios, steps, clip):
     h, w = 3, 4

@@ -14,6 +14,7 @@ from ..ir.errors import ScheduleError
 from ..ir.expr import Call, Reduce
 from ..ir.function import PrimFunc
 from ..ir.module import IRModule
+from ..ir.serialize import register_record
 from ..target import Target
 from ..te.create_prim_func import create_prim_func
 from ..te.schedule import Schedule as TeSchedule
@@ -80,6 +81,11 @@ class ComputeDAG:
         for op in self.ops:
             _check_names(op)
         self.mod = IRModule({"main": create_prim_func(self.tensors)})
+
+    @property
+    def given(self) -> Any:
+        """What a copy is made of: the tensors, or the module if there are none."""
+        return self.tensors or self.mod
 
     @cached_property
     def ops(self) -> list[Operation]:
@@ -248,3 +254,10 @@ def get_shape_from_rewritten_layout(rewritten_layout: str, axis_names: Sequence[
     if missing:
         raise ValueError(f"the layout {rewritten_layout!r} has no axis {', '.join(missing)}")
     return list(found.values())
+
+
+def _from_json(given: Any, constants: Any) -> ComputeDAG:
+    return ComputeDAG(list(given) if isinstance(given, tuple) else given, constants)
+
+
+register_record(ComputeDAG, "auto_scheduler.ComputeDAG", ("given", "constants"), _from_json)

@@ -13,7 +13,7 @@ from ..tir import transform as T
 from . import Backend, lowering_rules
 from ._cpu import LOWERING
 
-_FAST_MATH: Final = ("", "-nnan", "-ninf", "-nsz", "-arcp", "-contract", "-reassoc")
+_FAST_MATH: Final = ("nnan", "ninf", "nsz", "arcp", "contract", "reassoc")
 
 
 def _expand(target: Target | None) -> Pass:
@@ -44,12 +44,24 @@ BACKEND: Final = Backend(
     options={
         **CPU_CODE,
         **{
-            f"fast-math{part}": Option("bool", "floating point rules that may be broken")
+            f"fast-math-{part}": Option(
+                "bool",
+                "one floating point rule that may be broken",
+                idle="-fast-math relaxes all rules together",
+            )
             for part in _FAST_MATH
         },
+        "fast-math": Option("bool", "floating point rules that may be broken"),
         "opt-level": Option("int", "how hard LLVM tries, 0 to 3", low=0),
-        "cl-opt": Option("list", "options for LLVM's own command line"),
-        "jit": Option("text", "which of LLVM's compilers runs", choices=("mcjit", "orcjit")),
+        "cl-opt": Option(
+            "list", "options for LLVM's own command line", idle="options of LLVM's command line cannot be set"
+        ),
+        "jit": Option(
+            "text",
+            "which of LLVM's compilers runs",
+            choices=("mcjit", "orcjit"),
+            idle="one way of loading code serves all programs",
+        ),
     },
     pipeline=LOWERING._replace(instructions=(_expand,)),
     generate=_generate,

@@ -9,7 +9,7 @@ from typing import Any
 from ..backends import backend_of
 from ..homes import home_of
 from ..ir.deep import deep_programs
-from ..ir.errors import LoweringError
+from ..ir.errors import LoweringError, ScheduleError
 from ..ir.expr import IntImm
 from ..ir.function import PrimFunc
 from ..ir.functor import statements
@@ -20,6 +20,7 @@ from ..ir.transform import Pass, PassContext, run_passes
 from ..target import Target
 from ..te.create_prim_func import create_prim_func
 from ..te.schedule import AUTOMATIC
+from ..te.schedule import Schedule as TeSchedule
 from ..te.tensor import Tensor
 from ..tir.analysis.inplace import with_inplace_pairs
 from ..tir.analysis.threads import is_hardware_loop
@@ -59,10 +60,15 @@ def lower(
     """Lower a schedule, a PrimFunc or a module to flat loops.
 
     `args` are the parameters of a te schedule, `name` and `binds` the name of its function and the buffers of its
-    tensors. `simple_mode` is for a look at a schedule that is not finished: a program that a pass refuses comes as it
-    was before that pass, with a warning that says why it cannot be built.
+    tensors. `simple_mode` is for a look at a schedule that is not finished: steps that are refused are left out, and a
+    program that a pass refuses comes as it was before that pass, with a warning that says why it cannot be built.
     """
-    mod = _checked_module(inp, args, name, binds)
+    try:
+        mod = _checked_module(inp, args, name, binds)
+    except ScheduleError:
+        if not (simple_mode and isinstance(inp, TeSchedule)):
+            raise
+        mod = _checked_module(inp.shown(args or (), name, binds), None, name, None)
     pipeline = _pipeline(mod)
     try:
         return run_passes(pipeline, mod)

@@ -18,7 +18,15 @@ from .module import GlobalVar, GraphNode, IRModule
 from .node import Node
 from .op import OF_ONE_TYPE, Op
 
-__all__ = ["check_kinds", "load_json", "node_classes", "read_json", "register_graph_reader", "save_json"]
+__all__ = [
+    "check_kinds",
+    "load_json",
+    "node_classes",
+    "read_json",
+    "register_graph_reader",
+    "register_record",
+    "save_json",
+]
 
 FORMAT = "tilewright-ir-1"
 _CLASSES: dict[str, Any] = {
@@ -36,6 +44,24 @@ _graph_readers: list[Callable[[str, dict[str, GlobalVar]], Any]] = []
 def register_graph_reader(read: Callable[[str, dict[str, GlobalVar]], Any]) -> None:
     """Register the reader of graph expressions, which are stored in their text form."""
     _graph_readers.append(read)
+
+
+class _Record(NamedTuple):
+    """How objects of a class that is no node are written: the attributes that make one."""
+
+    name: str
+    fields: tuple[str, ...]
+    make: Callable[..., Any]
+
+
+_records: dict[type, _Record] = {}
+
+
+def register_record(
+    cls: type, name: str, fields: Sequence[str], make: Callable[..., Any] | None = None
+) -> None:
+    """Register a class whose objects are written by attributes, of which `make` (the class itself) makes one again."""
+    _records[cls] = _Record(name, tuple(fields), make or cls)
 
 
 def node_classes() -> dict[str, Any]:
@@ -89,6 +115,8 @@ class _Writer:
             return int(v)
         if isinstance(v, float):
             return v if math.isfinite(v) else {"float": str(v)}
+        if v.__class__ in _records:
+            return {"node": self.record(v)}
         if isinstance(v, GraphNode):
             return {"graph": v.astext()}
         if isinstance(v, Node):
@@ -112,15 +140,27 @@ class _Writer:
             return {"array": raw, "dtype": str(v.dtype), "shape": list(v.shape)}
         raise TVMError(f"{v!r} ({type(v).__name__}) cannot be written as JSON")
 
+    def record(self, v: Any) -> int:
+        found = self.seen.get(id(v))
+        if found is None:
+            form = _records[v.__class__]
+            fields = [self.value(getattr(v, f)) for f in form.fields]
+            found = self._add(v, [form.name, *fields])
+        return found
+
+    def _add(self, v: Any, written: list[Any]) -> int:
+        self.seen[id(v)] = len(self.nodes)
+        self.kept.append(v)
+        self.nodes.append(written)
+        return len(self.nodes) - 1
+
     def node(self, n: Node) -> int:
         found = self.seen.get(id(n))
         if found is None:
             if n.__class__.__name__ not in _CLASSES:
                 raise TVMError(f"a {n.__class__.__name__} cannot be written as JSON")
             fields = [None if f == "key" else self.value(getattr(n, f)) for f in n._fields]
-            found = self.seen[id(n)] = len(self.nodes)
-            self.kept.append(n)
-            self.nodes.append([n.__class__.__name__, *fields])
+            found = self._add(n, [n.__class__.__name__, *fields])
         return found
 
 
@@ -136,7 +176,12 @@ class _Reader:
         name, *fields = record
         cls = _CLASSES.get(name)
         if cls is None:
-            raise ValueError(f"there is no node of kind {name!r}")
+            form = next((r for r in _records.values() if r.name == name), None)
+            if form is not None and len(fields) == len(form.fields):
+                return form.make(*[self.value(f) for f in fields])
+            room, dot, _ = str(name).partition(".")
+            hint = f"; import tilewright.{room} before reading it" if dot and form is None else ""
+            raise ValueError(f"there is no node of kind {name!r} with {len(fields)} fields{hint}")
         if len(fields) > len(cls._fields):
             raise ValueError(f"it has {len(fields)} fields, and a {name} has {len(cls._fields)}")
         values = [self.value(f) for f in fields]

@@ -37,6 +37,7 @@ __all__ = ["bind_params_by_name", "build", "build_config", "create_executor", "o
 PIPELINE: Final = (
     "RemoveUnusedFunctions",
     "DynamicToStatic",
+    "Legalize",
     "FakeQuantizationToInteger",
     "qnn.CanonicalizeOps",
     "SimplifyInference",

@@ -8,6 +8,7 @@ from typing import Any
 from .devices import Device
 from .errors import TVMError
 from .executor import Executor, ModelModule
+from .function_graph import FunctionGraph
 from .json_reader import read_json
 from .ndarray import NDArray
 from .timing import BenchmarkResult, time_evaluator
@@ -19,9 +20,9 @@ class GraphModule:
     def __init__(self, module: Any) -> None:
         if isinstance(module, ModelModule):
             module = module.create()
-        if not isinstance(module, Executor) and not getattr(module, "is_remote", False):
+        if not isinstance(module, (Executor, FunctionGraph)) and not getattr(module, "is_remote", False):
             raise TypeError(f'GraphModule takes lib["default"](device), not {type(module).__name__}')
-        self.module: Executor = module
+        self.module: Any = module
 
     def set_input(
         self, key: int | str | Mapping[str, Any] | None = None, value: Any = None, **params: Any
@@ -125,10 +126,26 @@ class GraphModule:
 
 
 def create(graph_json_str: str, libmod: Any, device: Device | list[Device]) -> GraphModule:
-    """An executor for a graph and the library that was compiled with it."""
-    if getattr(libmod, "is_remote", False):  # a remote library, which contains the graph
-        return GraphModule(libmod["default"](device[0] if isinstance(device, (list, tuple)) else device))
-    return GraphModule(executor_of(graph_json_str, libmod, device))
+    """An executor for a graph and the library that was compiled with it, or for a graph by hand and a module of the
+    functions that it calls."""
+    first = device[0] if isinstance(device, (list, tuple)) else device
+    if isinstance(libmod, ModelModule) or not hasattr(libmod, "get_function"):
+        return GraphModule(executor_of(graph_json_str, libmod, first))
+    if getattr(libmod, "is_remote", False):
+        try:
+            model = libmod["default"]  # a model contains its graph
+        except (TVMError, AttributeError):
+            pass
+        else:
+            return GraphModule(model(first))
+    return GraphModule(FunctionGraph(_table(graph_json_str), libmod, first))
+
+
+def _table(graph_json_str: str) -> Any:
+    try:
+        return read_json(graph_json_str, "the graph", ValueError)
+    except ValueError as error:
+        raise TVMError(f"the graph is not JSON: {error}") from None
 
 
 def executor_of(graph_json_str: str, libmod: Any, device: Device | list[Device]) -> Executor:

@@ -15,12 +15,16 @@ from ..ir.errors import TargetError, near_matches
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option of a kind: the type of its values, the allowed values, and its meaning."""
+    """An option of a kind: the type of its values, the allowed values, and its meaning.
+
+    `idle` is the reason why a classic option has no effect here; a program that sets it is warned once.
+    """
 
     type: str  # "text", "list", "int", "bool"
     doc: str = ""
     low: int | None = None
     choices: tuple[str, ...] = ()
+    idle: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,12 @@ _COMMON: Final[dict[str, Option]] = {
     "keys": Option("list", "names that operator strategies are looked up by"),
     "device": Option("text", "one more key, put first"),
     "model": Option("text", "the name of the hardware, for tuning records"),
-    "libs": Option("list", "libraries that may stand in for generated code"),
+    "libs": Option(
+        "list",
+        "libraries that may stand in for generated code",
+        idle="operators are compiled, not looked up in libraries; call contrib.cblas from a te program, or partition "
+        "the model (relay.op.contrib)",
+    ),
     "tag": Option("text", "the tag that the target was made from"),
     "from_device": Option("int", "the number of the device to ask for its figures", low=0),
 }
@@ -72,14 +81,24 @@ CPU_CODE: Final[dict[str, Option]] = {
     "mattr": Option("list", "processor features to switch on (+avx2) or off (-avx2)"),
     "mtriple": Option("text", "architecture, vendor and system, as LLVM names them"),
     "mabi": Option("text", "the calling convention"),
-    "mfloat-abi": Option("text", "how floats are passed", choices=("soft", "softfp", "hard")),
+    "mfloat-abi": Option(
+        "text",
+        "how floats are passed",
+        choices=("soft", "softfp", "hard"),
+        idle="the triple says how floats are passed, as in -mtriple=armv7l-linux-gnueabihf",
+    ),
     "num-cores": count("how many cores a program may use"),
     "vector-width": count("bits of a vector register"),
     "machine": Option("text", "figures of the processor, as clock:3.7,fma_ports:2"),
     "system-lib": Option("bool", "functions register themselves when the library is loaded"),
     "link-params": Option("bool", "parameters become part of the library"),
     "runtime": Option("text", "which runtime the code is for", choices=("c", "c++", "cpp", "crt")),
-    "executor": Option("text", "what runs the graph", choices=("graph", "aot", "vm")),
+    "executor": Option(
+        "text",
+        "what runs the graph",
+        choices=("graph", "aot", "vm"),
+        idle='it is no property of hardware; pass relay.build executor=relay.backend.Executor("aot")',
+    ),
     "unpacked-api": Option("bool", "functions take their arguments one by one"),
     "interface-api": Option("text", "how the library is called", choices=("c", "packed")),
     "constants-byte-alignment": count("bytes that constants are aligned to"),

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ..ir.errors import TargetError, near_matches
+from ..ir.say_once import say_once
 from ..ir.serialize import read_json
 from .cpus import architecture_of_cpu, architecture_of_triple
 from .kinds import OPTION_ALIASES, Option, TargetKind, kind_named
@@ -72,6 +73,7 @@ def _from_words(text: str) -> Parsed:
             elif option.type == "list" or not following.startswith("-"):
                 held, position = following, position + 1
         _put(given, name, _checked(name, option, held, text), text)
+        _warn_if_idle(name, option, given[name])
     return _finish(kind, given, host, "", text, words[0])
 
 
@@ -122,6 +124,7 @@ def _from_mapping(given: dict[str, Any], text: str) -> Parsed:
             continue
         option_name, option = _option(kind, str(key), text)
         _put(attrs, option_name, _checked(option_name, option, value, text), text)
+        _warn_if_idle(option_name, option, attrs[option_name])
     return _finish(kind, attrs, host, tag, text, name)
 
 
@@ -140,6 +143,12 @@ def _put(attrs: dict[str, Any], name: str, value: Any, text: str) -> None:
     if name in attrs and attrs[name] != value:
         raise TargetError(f"target {text!r}: -{name} is given twice, as {attrs[name]!r} and as {value!r}")
     attrs[name] = value
+
+
+def _warn_if_idle(name: str, option: Option, value: Any) -> None:
+    """Warn about an option that a program sets and that has no effect."""
+    if option.idle and value:
+        say_once(f"target option -{name} does nothing here: {option.idle}")
 
 
 _YES, _NO = ("1", "true", "on", "yes"), ("0", "false", "off", "no")

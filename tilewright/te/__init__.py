@@ -51,7 +51,7 @@ from ..ir.ops import (
     trace,
     trunc,
 )
-from . import tensor
+from . import serialize, tensor
 from .create_prim_func import PrimFuncBuilder, build_prim_func, create_prim_func
 from .gradient import gradient
 from .operation import (

@@ -51,6 +51,7 @@ class Schedule:
         self._edits: list[tuple[Span | None, Callable[[Replay], None]]] = []
         self._replayed: TirSchedule | None = None
         self.automatic = False
+        self.only_shown = False  # steps that are refused are left out, with a warning
         self._staged: dict[Operation, str] = {}  # operations of several outputs with a cache, and its scope
         self.bounds: dict[IterVar, tuple[Var, Range]] = {}  # the loops of the last replay
 
@@ -290,6 +291,16 @@ class Schedule:
         assert isinstance(made, PrimFunc)
         held = {t: replay.buffer_of(s, t) for t, s in moved.items() if not s.inlined}
         return _in_arguments(made, {args.index(t): b for t, b in held.items() if isinstance(b, Buffer)})
+
+    def shown(
+        self, args: Sequence[Any], name: str = "main", binds: Mapping[Any, Any] | None = None
+    ) -> PrimFunc:
+        """As `to_prim_func`, to look at: a mark or an order that is refused is left out, with a warning."""
+        self.only_shown = True
+        try:
+            return self.to_prim_func(args, name, binds)
+        finally:
+            self.only_shown = False
 
     def _moved_arguments(self, args: Sequence[Any], binds: Mapping[Any, Any] | None) -> dict[Tensor, Stage]:
         """The arguments that are computed inside of their consumers: inlined, or at one of their loops."""

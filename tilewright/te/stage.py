@@ -10,6 +10,7 @@ from ..ir.errors import ScheduleError
 from ..ir.expr import IterVar, PrimExpr, Range, StringImm, Var, const_value, convert, whole
 from ..ir.functor import undefined_vars
 from ..ir.ops import ceildiv, mul
+from ..ir.say_once import say_once
 from ..ir.span import Span, user_span
 from ..ir.stmt import For
 from ..tir.schedule import BlockRV, LoopRV
@@ -494,7 +495,7 @@ class Stage:
         self._note_bounds(sch, self._roots, handles)
         self._check_inner()
         for step in self.steps:
-            with blamed(step.span):
+            with self._shown_without(step.kind not in ("split", "fuse")), blamed(step.span):
                 if isinstance(step, Singleton):
                     own = sch.get_loops(block)[-len(self._roots) :] if self._roots else []
                     handles[step.iter] = sch.add_unit_loop(own[0] if own else block)
@@ -504,6 +505,17 @@ class Stage:
         for step in self.settings:
             with blamed(step.span):
                 getattr(sch, step.kind)(block, *step.args)
+
+    @contextmanager
+    def _shown_without(self, optional: bool = True) -> Iterator[None]:
+        """Leave out a refused step, with a warning, where the schedule is only shown."""
+        try:
+            yield
+        except ScheduleError as error:
+            if not (optional and self.schedule.only_shown):
+                raise
+            why = str(error).strip().partition("\n")[0]
+            say_once(f"the schedule is shown without a step that is refused: {why}", UserWarning)
 
     def _check_inner(self) -> None:
         """Refuse an order in which a loop stands inside of one that stays in the block, unless their order makes no
@@ -563,7 +575,7 @@ class Stage:
         """Tensorize the marked axes, after the loops of all stages are in their final form."""
         for step in self.tensorized:
             axis, intrin = step.args
-            with blamed(step.span):
+            with self._shown_without(), blamed(step.span):
                 tensorize_declared(sch, handles[axis], f"te.{intrin.name}", *intrin.forms())
 
     def replay_env(self, sch: TirSchedule, handles: dict[IterVar, LoopRV]) -> None:
@@ -577,8 +589,12 @@ class Stage:
 
     def check_store(self) -> None:
         """Refuse a store predicate that is not about threads that share a result."""
-        if self.store_predicate is None:
-            return
+        if self.store_predicate is not None:
+            with self._shown_without():
+                self._check_store()
+
+    def _check_store(self) -> None:
+        assert self.store_predicate is not None
         predicate, span = self.store_predicate
         known = self.schedule.threads
         used = [v for v in undefined_vars(predicate) if v not in known]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..ir.dtype import DataType
-from ..ir.expr import FloatImm, IntImm, StringImm, const_value
+from ..ir.expr import FloatImm, IntImm, StringImm, Var, const_value
 from ..te import placeholder
 from ..te.tensor import Tensor
 
@@ -25,13 +25,15 @@ def get_const_tuple(shape: Iterable[Any]) -> tuple[int, ...]:
 
 
 def serialize_args(args: Iterable[Any]) -> tuple[Any, ...]:
-    """Arguments as plain data: a tensor is ("TENSOR", shape, dtype)."""
+    """Arguments as plain data: a tensor is ("TENSOR", shape, dtype), a variable ("VAR", name, dtype)."""
     return tuple(_plain(a) for a in args)
 
 
 def _plain(x: Any) -> Any:
     if isinstance(x, Tensor):
         return ("TENSOR", get_const_tuple(x.shape), str(x.dtype))
+    if isinstance(x, Var):
+        return ("VAR", x.name, str(x.dtype))
     if isinstance(x, (tuple, list)):
         return serialize_args(x)
     if isinstance(x, (IntImm, FloatImm, StringImm)):
@@ -49,12 +51,14 @@ def _plain(x: Any) -> Any:
 
 
 def deserialize_args(args: Iterable[Any]) -> list[Any]:
-    """The inverse of `serialize_args`: tensors, also those in lists, become new placeholders."""
+    """The inverse of `serialize_args`: tensors, also those in lists, become new placeholders, variables new ones."""
 
     def restored(x: Any) -> Any:
         if isinstance(x, (tuple, list)):
             if len(x) == 3 and x[0] == "TENSOR":
                 return placeholder(tuple(x[1]), dtype=x[2])
+            if len(x) == 3 and x[0] == "VAR":
+                return Var(x[1], x[2])
             if any(isinstance(a, (tuple, list)) and len(a) and a[0] == "TENSOR" for a in x):
                 return [restored(a) for a in x]
         return x

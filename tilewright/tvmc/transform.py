@@ -9,7 +9,7 @@ from .. import relay
 from ..ir.errors import TVMError
 from ..ir.transform import PassContext
 from ..relay.op.registry import get
-from ..relay.transform.mixed_precision import ALWAYS
+from ..relay.transform.mixed_precision import MIXED_PRECISION_ALWAYS
 from .errors import TVMCException
 
 LAYOUT_OPS: Final = ("nn.conv2d", "nn.conv2d_transpose", "qnn.conv2d")
@@ -23,7 +23,7 @@ _ARGS: Final = (
 
 def generate_mixed_precision_rule(acc_dtype: str) -> Callable[[Any, str], list[Any]]:
     """The rule of an operator that is always converted, with this type of accumulators."""
-    return lambda call_node, mixed_precision_type: [ALWAYS, acc_dtype, mixed_precision_type]
+    return lambda call_node, mixed_precision_type: [MIXED_PRECISION_ALWAYS, acc_dtype, mixed_precision_type]
 
 
 class MixedPrecision:

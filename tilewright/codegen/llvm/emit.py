@@ -26,6 +26,7 @@ from ...ir.node import methods_of_nodes
 from ...ir.op import Op
 from ...ir.ops import sub
 from ...ir.stmt import SLACK, ForKind, LetStmt, Stmt
+from ..marks import refuse_engine_mark
 from . import loop_hints, memory, polls
 from .checks import Waiting, greatest_place
 from .half import from_float, to_float
@@ -38,9 +39,6 @@ if TYPE_CHECKING:
 # Allocations up to this many bytes live on the stack.
 _STACK_BYTES = 64 * 1024
 _ERROR_ASSERT, _ERROR_MEMORY = 1, 4
-
-
-_ENGINE_MARKS = ("coproc_scope", "pragma_dma_copy", "pragma_vector_unit", "pragma_alu")
 
 
 def _imported_text(value: str) -> str:
@@ -564,12 +562,7 @@ class FunctionEmitter:
                 f"a loop is bound to {s.node.thread_tag}, which a CPU target does not have: "
                 "build for a GPU target, or use parallel/vectorize instead of bind"
             )
-        if s.attr_key in _ENGINE_MARKS:
-            name = s.attr_key.removeprefix("pragma_")
-            raise LoweringError(
-                f"a stage is marked by {name!r} for an engine of an accelerator, which a CPU target does not have: "
-                "build for an accelerator, such as ext_dev, or leave the mark out"
-            )
+        refuse_engine_mark(s.attr_key, "a CPU target")
         if s.attr_key == "pragma_import_llvm" and isinstance(s.value, StringImm):
             self.module.imported[_imported_text(s.value.value)] = None
         if s.attr_key == "volatile_scope" and isinstance(s.node, Var):

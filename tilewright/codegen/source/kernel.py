@@ -19,6 +19,7 @@ from ...ir.op import Op
 from ...ir.ops import add
 from ...ir.stmt import BufferStore, ForKind, Stmt
 from ...ir.types import PointerType, PrimType
+from ..marks import refuse_engine_mark
 from .dialect import Dialect, Parameter
 from .expressions import FIRST_CHECK, REPORT
 from .vectors import Vectors
@@ -222,6 +223,7 @@ class SourceWriter(Vectors):
         )
 
     def stmt_AttrStmt(self, s: Any) -> None:
+        refuse_engine_mark(s.attr_key, "this target")
         if s.attr_key == "thread_extent" and isinstance(s.node, IterVar):
             self.thread(s)
         elif s.attr_key == "pragma_import_c" and isinstance(s.value, StringImm):

@@ -20,7 +20,8 @@ def _name(at: Any) -> str:
 
 
 def count_layers(func: Any, valid_ops: Iterable[str]) -> int:
-    """The most calls of some operators, such as ["nn.conv2d"], on one path through a graph."""
+    """The most calls of some operators, such as ["nn.conv2d"], on one path through a graph, or `main` of a module."""
+    func = func["main"] if isinstance(func, IRModule) else func
     wanted = frozenset(valid_ops)
     depth: dict[Any, int] = {}
     most = 0
@@ -37,6 +38,7 @@ _PRODUCTS: Final = ("nn.dense", "nn.matmul", "nn.batch_matmul")
 
 def get_total_mac_number(expr: Any) -> int:
     """The multiply-accumulates of the convolutions and products of a graph. Needs: types, static shapes."""
+    expr = expr["main"] if isinstance(expr, IRModule) else expr
     return sum(_macs(at) for at in post_order(expr) if isinstance(at, Call))
 
 

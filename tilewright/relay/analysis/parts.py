@@ -7,14 +7,22 @@ from typing import Any
 from ...ir.equal import structural_equal, structural_hash
 from ...ir.errors import TVMError
 from ...ir.module import GlobalVar, IRModule
-from ..expr import Call, Expr, Function
+from ...ir.transform import get_pass
+from ..expr import Call, Expr, Function, TupleGetItem
 from .walks import free_vars, post_order
 
 __all__ = ["CallGraph", "extract_fused_functions", "extract_intermdeiate_expr", "extract_intermediate_expr"]
 
 
 def extract_fused_functions(mod: IRModule) -> dict[int, Function]:
-    """The fused functions of a module, equal ones once, each under a number of its own."""
+    """The fused functions of a module, equal ones once, each under a number of its own.
+
+    A module without any is fused first.
+    """
+    return _fused(mod) or _fused(get_pass("FuseOps")(get_pass("SimplifyInference")(mod)))
+
+
+def _fused(mod: IRModule) -> dict[int, Function]:
     out: dict[int, Function] = {}
     for func in mod.functions.values():
         for at in post_order(func):
@@ -27,8 +35,8 @@ def extract_fused_functions(mod: IRModule) -> dict[int, Function]:
 
 
 def extract_intermediate_expr(mod: IRModule, expr_id: int) -> IRModule:
-    """The module that computes `%<expr_id>` in the text of `main`: its calls are numbered."""
-    numbered = [at for at in post_order(mod["main"].body) if isinstance(at, Call)]
+    """The module that computes `%<expr_id>` in the text of `main`: calls and parts of tuples are numbered."""
+    numbered = [at for at in post_order(mod["main"].body) if isinstance(at, (Call, TupleGetItem))]
     if not 0 <= expr_id < len(numbered):
         raise TVMError(
             f"extract_intermediate_expr: %{expr_id} is not there; the last one is %{len(numbered) - 1}"

@@ -6,6 +6,7 @@ from typing import Any
 
 from ...ir.dtype import DataType
 from ...ir.errors import BuildError
+from ...runtime.devices import device as runtime_device
 from ..expr import Call
 from ..ty import Type, tensor_fields
 from .attributes import flag, text
@@ -103,6 +104,8 @@ def on_device(
 ) -> Call:
     """The value, placed on the device of the target or on its host; building for another device is refused."""
     name = "" if device is None else str(device)
+    if isinstance(device, str) and device:
+        runtime_device(device.partition("(")[0])  # refuses a name that is no device's
     return on_device_op(body, device=name, constrain_result=constrain_result, constrain_body=constrain_body)
 
 

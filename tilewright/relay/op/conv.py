@@ -219,11 +219,24 @@ def _deformable_rel(types: list[Any], attrs: Any) -> Type:
     return out
 
 
+def _deformable_weights(data: TensorType, attrs: Any) -> list[TensorType | None]:
+    """The types of offset and weight, where the attributes say the channels and the window."""
+    (weight,) = conv_weights(data, attrs)
+    if weight is None:
+        return [None, None]
+    out = conv_rel([data, weight], attrs)
+    assert isinstance(out, TensorType)
+    named = layouts.sizes(attrs.out_layout or attrs.data_layout, out.shape)
+    named["C"] = mul(mul(*attrs.kernel_size), 2 * attrs.deformable_groups)
+    return [TensorType(layouts.shape_in(attrs.data_layout, named), data.dtype), weight]
+
+
 @operator(
     "nn.deformable_conv2d",
     rel=_deformable_rel,
     compute="nn.deformable_conv2d_{data_layout}",
     pattern=FUSABLE,
+    traits=Traits(weights=_deformable_weights),
 )
 def deformable_conv2d(
     data: Tensor,

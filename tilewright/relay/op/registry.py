@@ -407,7 +407,7 @@ def _from_topi(name: str) -> Compute:
         work: Any = reduce(getattr, chosen.split("."), topi)
         options: dict[str, Any] = {}
         for n in _parameters(work)[len(ins) :]:
-            own = "strides" if n == "stride" else n
+            own = "strides" if n == "stride" and n not in attrs else n
             if n == "out_dtype" or own in attrs:
                 options[n] = out.dtype if n == "out_dtype" else attrs[own]
         made = work(*ins, **options)

@@ -68,6 +68,8 @@ def conv_rel(types: list[Any], attrs: Any) -> Type:
     _check_rank(attrs, axes, "strides", "dilation", "padding")
     if groups < 1:
         raise refuse(f"is {groups}", "groups")
+    if multiplies_channels(data, weight, attrs):
+        w = {**w, "O": w["O"] * w["I"], "I": 1}
     if differ(d["C"], mul(w["I"], groups)):
         raise refuse(
             f"is {weight} in {attrs.kernel_layout}: {w['I']} input channels for each of {groups} groups, "
@@ -83,6 +85,21 @@ def conv_rel(types: list[Any], attrs: Any) -> Type:
         named[letter] = windows(d[letter], w[letter], attrs.strides[i], attrs.dilation[i], padding)
     layout = attrs.out_layout or attrs.data_layout
     return TensorType(layouts.shape_in(layout, named), attrs.out_dtype or data.dtype)
+
+
+def multiplies_channels(data: TensorType, weight: TensorType, attrs: Any) -> bool:
+    """Whether the weight of a depthwise convolution is (input channels, channels from each, …): OIHW with O = groups.
+
+    Legalize writes such a weight as (channels, 1, …), which all other passes and topi take.
+    """
+    w = layouts.sizes(attrs.kernel_layout, weight.shape, "weight")
+    inputs = layouts.sizes(attrs.data_layout, data.shape, "data")["C"]
+    return (
+        "OI" in attrs.kernel_layout
+        and isinstance(w["I"], int)
+        and w["I"] > 1
+        and inputs == attrs.groups == w["O"]
+    )
 
 
 def conv_weights(data: TensorType, attrs: Any) -> list[TensorType | None]:

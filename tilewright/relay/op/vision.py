@@ -109,12 +109,13 @@ def _nms_rel(types: list[Any], attrs: Any) -> Type:
     data, counts, indices, most, threshold = types
     need_rank(data, 3, "data")
     need_rank(counts, 1, "valid_count")
-    need_rank(indices, 2, "indices")
     batch, boxes, _ = data.shape
     if differ(counts.shape[0], batch):
         raise refuse(f"is {counts} and data has {batch} images", "valid_count")
-    if differ(indices.shape[0], batch) or differ(indices.shape[1], boxes):
-        raise refuse(f"is {indices} and data is {data}", "indices")
+    if attrs.return_indices:  # they are not read otherwise
+        need_rank(indices, 2, "indices")
+        if differ(indices.shape[0], batch) or differ(indices.shape[1], boxes):
+            raise refuse(f"is {indices} and data is {data}", "indices")
     need_scalar(most, "max_output_size")
     need_scalar(threshold, "iou_threshold")
     if attrs.return_indices:

@@ -23,6 +23,7 @@ from .average_products import AveragesAsProducts as AveragesAsProducts
 from .canonicalize_cast import CanonicalizeCast as CanonicalizeCast
 from .canonicalize_ops import CanonicalizeOps as CanonicalizeOps
 from .canonicalize_qnn import canonicalize_qnn_ops as canonicalize_qnn_ops
+from .change_batch import ChangeBatch as ChangeBatch
 from .check_data import CheckData as CheckData
 from .combine_parallel import CombineParallelBatchMatmul as CombineParallelBatchMatmul
 from .combine_parallel import CombineParallelConv2D as CombineParallelConv2D
@@ -37,6 +38,7 @@ from .convert_layout import ConvertLayout as ConvertLayout
 from .dead_code import DeadCodeElimination as DeadCodeElimination
 from .defuse_ops import DefuseOps as DefuseOps
 from .delay_reshape import DelayReshape as DelayReshape
+from .div_to_mul import DivToMul as DivToMul
 from .dynamic_to_static import DynamicToStatic as DynamicToStatic
 from .eliminate_common_subexpr import EliminateCommonSubexpr as EliminateCommonSubexpr
 from .eta_expand import EtaExpand as EtaExpand

@@ -10,7 +10,7 @@ from ..expr import Call, Function
 from ..op import layouts as names
 from ..op.registry import get
 from .layout_rules import rule_of
-from .layouts import LayoutRewriter
+from .layouts import LayoutRewriter, place_of_weight
 from .rewriting import name_of, static_shape, type_of, typed_pass
 
 
@@ -76,7 +76,7 @@ def convert_call(at: Call, plain: Call, desired: Mapping[str, Sequence[str]]) ->
     if attrs.data_layout == data and attrs.kernel_layout == kernel:
         return None
     if not fits_layout(at.args[0], attrs.data_layout, data) or not fits_layout(
-        at.args[1], attrs.kernel_layout, kernel
+        at.args[place_of_weight(at)], attrs.kernel_layout, kernel
     ):
         return None
     out = attrs.out_layout or attrs.data_layout

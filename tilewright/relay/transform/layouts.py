@@ -71,6 +71,11 @@ def plain_part(layout: str, gone: str) -> str:
     return "".join(f"{size or ''}{v}" for v, size in names.axes(layout) if v.upper() not in gone)
 
 
+def place_of_weight(at: Call) -> int:
+    """Which operand of a convolution is its weight: the one after the data, if none is named so."""
+    return next((i for i, name in enumerate(at.op.inputs or ()) if name in ("weight", "kernel")), 1)
+
+
 class LayoutRewriter(Mutator):
     """Rewrites a function so that calls which `choose` changes work in other layouts."""
 
@@ -161,16 +166,15 @@ class LayoutRewriter(Mutator):
     def anchored(self, at: Call, plain: Call, chosen: Call) -> Laid | None:
         """A call in its chosen layouts, with converted operands."""
         old, new = at.attrs, chosen.attrs
-        layouts = [("data_layout", "data_layout"), ("kernel_layout", "kernel_layout")]
-        if "layout" in new:
-            layouts = [("layout", "layout")]
+        # An operand between the data and the weight, such as offsets, is laid out as the data.
+        first = "layout" if "layout" in new else "data_layout"
         args = list(chosen.args)
-        for i, (was, now) in enumerate(layouts[: len(args)]):
+        named = [first] if first == "layout" else [first] * place_of_weight(at) + ["kernel_layout"]
+        for i, name in enumerate(named):
             if args[i] is plain.args[i]:
-                args[i] = self.to(self.get(at.args[i]), old[was], new[now])
-            elif old[was] != new[now]:
-                args[i] = R.layout_transform(args[i], src_layout=old[was], dst_layout=new[now])
-        first = layouts[0][0]
+                args[i] = self.to(self.get(at.args[i]), old[name], new[name])
+            elif old[name] != new[name]:
+                args[i] = R.layout_transform(args[i], src_layout=old[name], dst_layout=new[name])
         out_old, out_new = old.get("out_layout") or old[first], new.get("out_layout") or new[first]
         return Laid(Call(chosen.op, args, new, at.type_args, at.span), out_old, out_new)
 

@@ -16,7 +16,7 @@ from ..op.traits import traits_of
 from ..ty import TensorType, TupleType
 from .rewriting import Mutator, is_call, name_of, rebuilt_lets, type_of, typed_pass
 
-ALWAYS, FOLLOW, NEVER = 0, 1, 2
+MIXED_PRECISION_ALWAYS, MIXED_PRECISION_FOLLOW, MIXED_PRECISION_NEVER = 0, 1, 2
 _TYPES: Final = ("float16", "bfloat16", "float64")
 _KEEP: Final = "relay.ToMixedPrecision.keep_orig_output_dtype"
 
@@ -104,11 +104,11 @@ class _Mixed(Mutator):
         if not said and at.op.pattern in (OpPattern.INJECTIVE, OpPattern.BROADCAST):
             said = traits.FOLLOW
         if said == traits.SMALL:
-            return ALWAYS, "float64" if self.small == "float64" else "float32", self.small
+            return MIXED_PRECISION_ALWAYS, "float64" if self.small == "float64" else "float32", self.small
         if said == traits.FULL:
-            return NEVER, "float32", "float32"
+            return MIXED_PRECISION_NEVER, "float32", "float32"
         if said == traits.FOLLOW:
-            return FOLLOW, self.small, self.small
+            return MIXED_PRECISION_FOLLOW, self.small, self.small
         if self.missing == 0:
             raise TVMError(
                 f"ToMixedPrecision: {name} has no conversion rule; missing_op_mode=1 leaves it unchanged"
@@ -117,7 +117,7 @@ class _Mixed(Mutator):
             warnings.warn(
                 f"ToMixedPrecision: {name} is left in float32: it has no conversion rule", stacklevel=2
             )
-        return NEVER, "float32", "float32"
+        return MIXED_PRECISION_NEVER, "float32", "float32"
 
     def visit_call(self, at: Call) -> Any:
         if not name_of(at):
@@ -126,12 +126,12 @@ class _Mixed(Mutator):
         if is_call(at, R.cast):
             return at if args[0] is at.args[0] else self.cast(args[0], str(at.attrs.dtype))
         kind, sums, result = self.kind_of(at)
-        if kind == FOLLOW:
-            kind = ALWAYS if self.may_follow(args) else NEVER
+        if kind == MIXED_PRECISION_FOLLOW:
+            kind = MIXED_PRECISION_ALWAYS if self.may_follow(args) else MIXED_PRECISION_NEVER
             sums = result = self.small
-        elif kind == ALWAYS and not any(self.has_float32(a) for a in at.args):
-            kind = NEVER
-        if kind == NEVER:
+        elif kind == MIXED_PRECISION_ALWAYS and not any(self.has_float32(a) for a in at.args):
+            kind = MIXED_PRECISION_NEVER
+        if kind == MIXED_PRECISION_NEVER:
             return at.over([self.restored(n, type_of(o)) for n, o in zip(args, at.args, strict=True)])
         attrs = at.attrs.replace(out_dtype=sums) if "out_dtype" in at.attrs else at.attrs
         made = at.over([self.floats(a, self.small) for a in args], attrs)

@@ -33,7 +33,7 @@ def multibox_prior(
 ) -> te.Tensor:
     """The anchors of a map [batch, channels, height, width]: (x1, y1, x2, y2) as parts of the image, [1, anchors, 4].
 
-    A pixel has one for each size with the first ratio, then one for each further ratio with the first size.
+    A pixel has a square for each size, then one of the first size for each ratio but the first.
     """
     name = "vision.ssd.multibox_prior"
     x = tensor_arg(name, "data", data)
@@ -46,8 +46,8 @@ def multibox_prior(
     kind = "float32"
     each = len(s) + len(q) - 1
     # Half of each box's width and height, for a square image.
-    wide = [v * math.sqrt(q[0]) / 2 for v in s] + [s[0] * math.sqrt(r) / 2 for r in q[1:]]
-    high = [v / math.sqrt(q[0]) / 2 for v in s] + [s[0] / math.sqrt(r) / 2 for r in q[1:]]
+    wide = [v / 2 for v in s] + [s[0] * math.sqrt(r) / 2 for r in q[1:]]
+    high = [v / 2 for v in s] + [s[0] / math.sqrt(r) / 2 for r in q[1:]]
 
     def spot(i: PrimExpr, offset: float, given: float, size: PrimExpr) -> PrimExpr:
         place = ops.cast(kind, i) + te.const(offset, kind)
