@@ -148,22 +148,21 @@ def _with_block_of_columns(n: Node, packed: Any, scale: Any, zero: Any, bits: in
     """The product where an input gives the block of each column: its weights are floats."""
     deep = int(n.attr("K", 0))
     wide = cast(R.strided_slice(unpacked(packed, bits), [0], [deep], axes=[1]), "float32")
-    spread = [
-        e if rank(e) < 2 else R.take(e, cast(n[4], "int32"), axis=1) for e in (cast(scale, "float32"), zero)
-    ]
+    wanted = (cast(e, "float32") for e in (scale, zero))
+    spread = [e if rank(e) < 2 else R.take(e, cast(n[4], "int32"), axis=1) for e in wanted]
     made = R.multiply(R.subtract(wide, spread[1]), spread[0])
     return matmul(n[0], R.transpose(cast(made, dtype_of(n[0])), [1, 0]))
 
 
 def _zero_points(n: Node, rows: int, count: int, bits: int) -> Any:
-    """The zero points (rows, blocks) as floats; packed like weights, or as they are."""
+    """The zero points (rows, blocks): bytes if they are packed like weights, or floats as they are."""
     if not n.has(3):
         return constant(np.float32(1 << (bits - 1)))
     zero = n[3]
-    if dtype_of(zero) == "uint8":
-        zero = unpacked(R.reshape(zero, [rows, -(-count * bits // 8)]), bits)
-        zero = R.strided_slice(zero, [0], [count], axes=[1])
-    return R.reshape(cast(zero, "float32"), [rows, count])
+    if dtype_of(zero) != "uint8":
+        return R.reshape(zero, [rows, count])
+    zero = unpacked(R.reshape(zero, [rows, -(-count * bits // 8)]), bits)
+    return R.strided_slice(zero, [0], [count], axes=[1])
 
 
 @converter("GatherBlockQuantized", domain=MS)
