@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...ir.dtype import DataType
 from ..expr import Call
 from ..ty import TensorType, Type
 from . import layouts
@@ -181,7 +182,7 @@ def _blockwise_rel(types: list[Any], attrs: Any) -> Type:
     need_rank(data, 2, "data")
     need_rank(weight, 2, "weight")
     need_rank(scale, 2, "scale")
-    need_dtype(weight, "uint8", "weight")
+    need_dtype(weight, DataType("uint8"), "weight")
     if attrs.bits not in (2, 4, 8):
         raise refuse(f"is {attrs.bits}; weights have 2, 4 or 8 bits", "bits")
     (units, packed), blocks = weight.shape, scale.shape[1]

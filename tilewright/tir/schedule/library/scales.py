@@ -116,14 +116,13 @@ def scaled_sum_of(block: Block, step: IterVar, size: int) -> ScaledSum | str:
         return f"has neither a scale nor a zero point for each {size} steps"
     if len(moved) > 1:
         return "has zero points of several factors"
-    quantized = moved or [f for f in others if _is_integer(f)]
+    quantized: list[PrimExpr] = [*moved] or [f for f in others if _is_integer(f)]
     if len(quantized) != 1:
         return "does not multiply by one quantized factor"
-    ((q),) = quantized
-    rest = [f for f in others if f is not q]
+    rest = [f for f in others if f is not quantized[0]]
     if not rest:
         return "does not multiply two elements of each step"
-    left, zero = (q.a, q.b) if isinstance(q, Sub) and moved else (q, None)
+    left, zero = (moved[0].a, moved[0].b) if moved else (quantized[0], None)
     return ScaledSum(
         held, size, inside, _product(rest), left, zero, _product(scales) if scales else const(1, value.dtype)
     )
