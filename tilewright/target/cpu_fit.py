@@ -131,6 +131,13 @@ class CpuFit:
     scaled_vector: float = _fitted(
         2.0, "cycles to scale a vector of sums of a block, and to add it up", "weights of 4 bits", _TOGETHER
     )
+    narrow_gain: float = _fitted(
+        0.9,
+        "time of a product with packed weights relative to what is predicted, beside weights as floats, which take "
+        "four to sixteen times the memory",
+        "weights of 4 bits, hundreds of rows or a dynamic number",
+        _JUDGEMENT,
+    )
     # -- rows and streams
     row_entry: float = _fitted(4.0, "cycles to enter a row of a reduction", "row sums, softmax")
     stream_entry: float = _fitted(

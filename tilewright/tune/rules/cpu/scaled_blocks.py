@@ -199,6 +199,7 @@ def _counted(match: Match, machine: CpuMachine, points: Any) -> Table:
         "launches": every,
         "units": panels,
         "prefetched": every,
+        "prior": every * fit.narrow_gain,
         "margin": every * (fit.parallel_margin * (1 - 1 / machine.num_cores) - 1),
     }
     weights = found.line.extent * (steps * found.few.bits / 8 + steps / size * _scale_bytes(found))
@@ -208,7 +209,9 @@ def _counted(match: Match, machine: CpuMachine, points: Any) -> Table:
         return simple_features(f, bits, figures["cycles"] / (machine.clock * 1e9), threads)
 
     operands = [weights, data, whole * found.line.extent * 4]
-    return Table(("rows", "vectors", "threads"), points, counts, operands=operands, shape=shape)
+    return Table(
+        ("rows", "vectors", "threads"), points, counts, operands=operands, margins=("prior",), shape=shape
+    )
 
 
 def _scale_bytes(found: _Found) -> int:
