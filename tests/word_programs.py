@@ -42,6 +42,35 @@ def convolution(first: str, second: str, channels: int = 6, outputs: int = 4, gr
     return te.create_prim_func([x, w, y])
 
 
+def blockwise(
+    m: Any = 3,
+    n: int = 5,
+    k: int = 32,
+    block: int = 8,
+    bits: int = 4,
+    zeros: bool = True,
+    inlined: bool = True,
+) -> Any:
+    """A product with weights of few bits, which have a scale and a zero point for each block; in one stage if
+    `inlined`."""
+    per, count = 8 // bits, k // block
+    x, w = te.placeholder((m, k), name="x"), te.placeholder((n, k // per), "uint8", name="w")
+    s, z = te.placeholder((n, count), name="s"), te.placeholder((n, count), name="z")
+    step = te.reduce_axis((0, k), name="k")
+
+    def weight(i: Any, j: Any) -> Any:
+        q = w(i, j // per)
+        if bits < 8:
+            q = (q >> (j % per * bits).astype("uint8")) & te.const((1 << bits) - 1, "uint8")
+        q = q.astype("float32")
+        return (q - z(i, j // block) if zeros else q) * s(i, j // block)
+
+    floats = te.compute((n, k), weight, name="W")
+    row = weight if inlined else floats
+    result = te.compute((m, n), lambda i, j: te.sum(x(i, step) * row(j, step), axis=step), name="C")
+    return te.create_prim_func([x, w, s, *([z] if zeros else []), result])
+
+
 def data(func: Any, seed: int = 0) -> list[np.ndarray]:
     """Inputs over the whole range of their types, its ends among them; the result is zeros."""
     rng, out = np.random.default_rng(seed), []

@@ -178,6 +178,27 @@ def test_dynamic_quantization_needs_no_data() -> None:
     assert checked.outputs[0].decibels > 25 and "when it runs" in str(checked)
 
 
+@pytest.mark.parametrize(("bits", "decibels"), [(4, 15), (8, 40)])
+def test_weights_only(bits: int, decibels: int) -> None:
+    """It needs no data, blocks may be longer than a row, and onnxruntime computes the same."""
+    n = helper.make_node
+    weights = {"w0": normal(48, 40, by=0.2), "w1": normal(10, 40, by=0.2), "b1": normal(10)}
+    nodes = [
+        n("MatMul", ["x", "w0"], ["h"]),
+        n("Relu", ["h"], ["r"]),
+        n("Gemm", ["r", "w1", "b1"], ["y"], transB=1),
+    ]
+    model = network(*nodes, x=[3, 48], y=[3, 10], weights=weights)
+    data = {"x": normal(3, 48)}
+    made = tilewright.quantize(model, data, weights_only=bits, block=16)
+    assert [x.op_type for x in made.model.graph.node] == ["MatMulNBits", "Relu", "MatMulNBits", "Add"]
+    assert f"weights of {bits} bits" in str(made) and made.outputs[0].decibels > decibels
+    found, wanted = tilewright.compile(made.model)(data["x"]), in_onnxruntime(made.model, data)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
+    again = tilewright.quantize(model, weights_only=bits, block=16)
+    assert again.model.SerializeToString() == made.model.SerializeToString()
+
+
 def test_what_is_skipped_stays_float() -> None:
     model = NETWORKS["convolutions"]
     made = tilewright.quantize(model, samples(model), skip=["first", "Gemm"])
@@ -216,6 +237,9 @@ def test_a_file_is_read_and_written(tmp_path: Any) -> None:
         ({"data": [[1]]}, "sample 0 is list"),
         ({"calibration": "mean"}, "it is one of percentile, max, entropy, dynamic"),
         ({"activations": "int4"}, "they are uint8 or int8"),
+        ({"weights_only": 3}, "weights_only=3: weights have 4 or 8 bits"),
+        ({"weights_only": 4, "block": 20}, "block=20: blocks have 16, 32, 64, 128 or 256 weights"),
+        ({"weights_only": 4, "skip": ["Gemm"]}, "there is no MatMul or Gemm with constant float32 weights"),
         ({"skip": ["nothing"]}, "skip='nothing': no node and no operator"),
         ({"skip": ["Conv", "Gemm"]}, "no node can be quantized"),
         ({"model": "nowhere.onnx"}, "there is no such file"),

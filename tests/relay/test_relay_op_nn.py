@@ -9,6 +9,7 @@ import pytest
 
 import tilewright as tvm
 from tilewright import relay, te
+from tilewright.relay.build_module import optimize
 from tilewright.relay.op import OpPattern, get
 from tilewright.relay.testing import run_infer_type, te_outputs
 
@@ -143,6 +144,28 @@ def test_refusals(build: Any, reason: str) -> None:
     with pytest.raises(relay.RelayTypeError) as caught:
         run_infer_type(build(relay.var("x", shape=(1, 3, 8, 8))))
     assert reason in str(caught.value)
+
+
+def test_blockwise_dense(run_graph: Any, rng: Any) -> None:
+    data, packed = (
+        rng.standard_normal((2, 32)).astype("float32"),
+        rng.integers(0, 256, (3, 16)).astype("uint8"),
+    )
+    scales = rng.uniform(0.1, 1, (3, 2)).astype("float32")
+    q = np.stack([packed & 15, packed >> 4], -1).reshape(3, 2, 16)
+    wanted = data @ ((q - 8.0) * scales[:, :, None]).reshape(3, 32).T
+    x = relay.var("x", shape=(2, 32))
+    weights = [relay.const(v) for v in (packed, scales, np.float32(8))]
+    made = relay.nn.blockwise_dense(x, *weights)
+    np.testing.assert_allclose(run_graph(made, x=data), wanted, rtol=1e-4, atol=1e-4)
+    for target, name in (("llvm", "nn.blockwise_dense"), ("cuda -arch=sm_80", "nn.dense")):
+        mod, _ = optimize(tvm.IRModule.from_expr(made), target)
+        calls = [e for e in relay.analysis.post_order(mod["main"]) if isinstance(e, relay.Call)]
+        assert [c.op.name for c in calls] == [name]  # on a GPU, its weights are floats
+    with pytest.raises(relay.RelayTypeError, match="has 32 numbers in a row, in 3 blocks"):
+        run_infer_type(relay.nn.blockwise_dense(x, weights[0], relay.const(np.ones((3, 3), "f")), weights[2]))
+    with pytest.raises(relay.RelayTypeError, match="weights have 2, 4 or 8 bits"):
+        run_infer_type(relay.nn.blockwise_dense(x, *weights, bits=3))
 
 
 def test_grouped_matmul(run_graph: Any, rng: Any) -> None:

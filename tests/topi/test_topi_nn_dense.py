@@ -102,6 +102,19 @@ def test_grouped_matmul(check, offsets, dtype) -> None:
     check(topi.nn.grouped_matmul(tx, tw, to), {tx: x, tw: w, to: ends}, wanted, 1e-4, 1e-4)
 
 
+@pytest.mark.parametrize("bits", few(1, [4, 2, 8]))
+def test_blockwise_dense(check, bits) -> None:
+    """The last block may have more weights than the data has columns."""
+    per, blocks, block = 8 // bits, 3, 8
+    x, w = draw((3, 20)), RNG.integers(0, 256, (5, blocks * block // per)).astype("uint8")
+    s, z = draw((5, blocks)), RNG.integers(0, 1 << bits, (5, blocks)).astype("uint8")
+    q = np.stack([w >> (bits * i) & ((1 << bits) - 1) for i in range(per)], -1).reshape(5, blocks, block)
+    real = ((q - z[:, :, None].astype("float32")) * s[:, :, None]).reshape(5, -1)[:, :20]
+    tx, tw, ts, tz = (tensor(v, n) for v, n in ((x, "x"), (w, "w"), (s, "s"), (z, "z")))
+    made = topi.nn.blockwise_dense(tx, tw, ts, tz, bits)
+    check(made, {tx: x, tw: w, ts: s, tz: z}, x @ real.T, 1e-4, 1e-3)
+
+
 def test_dense_pack(check) -> None:
     x, w = draw((3, 5)), draw((8, 5))
     packed = np.ascontiguousarray(w.reshape(2, 4, 5).transpose(0, 2, 1))

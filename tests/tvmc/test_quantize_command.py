@@ -86,3 +86,21 @@ def test_refusals(model: Path, tmp_path: Path, words: list[str], why: str) -> No
     done = run(model, *(places.get(w, w) for w in words))
     assert done.exit_code != 0
     assert why in " ".join(done.stderr.split())
+
+
+def test_weights_only_need_no_data(tmp_path: Path) -> None:
+    w = np.random.default_rng(0).standard_normal((32, 8)).astype("float32")
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 32])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8])],
+        [numpy_helper.from_array(w, "w")],
+    )
+    path = tmp_path / "net.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    done = run(path, "--weights-only", 4, "--block", 16)
+    assert done.exit_code == 0, done.output
+    assert "weights of 4 bits" in done.stdout
+    (node,) = onnx.load(tmp_path / "net.w4.onnx").graph.node
+    assert node.op_type == "MatMulNBits"

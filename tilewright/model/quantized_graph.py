@@ -155,8 +155,10 @@ def _fold_norms(graph: Graph) -> None:
         by = gamma / np.sqrt(variance + epsilon)
         weight = graph.weight_of(conv)
         names = [f"{conv.name}.folded_weight", f"{conv.name}.folded_bias"]
-        _constant(graph, names[0], (weight * by.reshape(-1, *[1] * (weight.ndim - 1))).astype(np.float32))
-        _constant(graph, names[1], ((np.asarray(bias) - mean) * by + beta).astype(np.float32))
+        stored_constant(
+            graph, names[0], (weight * by.reshape(-1, *[1] * (weight.ndim - 1))).astype(np.float32)
+        )
+        stored_constant(graph, names[1], ((np.asarray(bias) - mean) * by + beta).astype(np.float32))
         del conv.input[1:]
         conv.input.extend(names)
         conv.output[0] = norm.output[0]
@@ -164,7 +166,7 @@ def _fold_norms(graph: Graph) -> None:
         graph.index()
 
 
-def _constant(graph: Graph, name: str, value: Any) -> str:
+def stored_constant(graph: Graph, name: str, value: Any) -> str:
     from onnx import numpy_helper
 
     if name not in graph.constants:
@@ -279,10 +281,10 @@ def quantized(graph: Graph, plan: Plan, scales: Mapping[str, Scale], per_channel
         for name in n.output:
             if name in plan.group:
                 made += _conversions(graph, name, scales[plan.group[name]])
-    return _finished(graph, made)
+    return finished(graph, made)
 
 
-def _finished(graph: Graph, nodes: Iterable[Any]) -> Any:
+def finished(graph: Graph, nodes: Iterable[Any]) -> Any:
     """The model with other nodes, and the constants that they use."""
     from onnx import helper
 
@@ -300,7 +302,10 @@ def _finished(graph: Graph, nodes: Iterable[Any]) -> Any:
 def _conversions(graph: Graph, name: str, at: Scale) -> list[Any]:
     from onnx import helper
 
-    scale, zero = _constant(graph, f"{name}.scale", at.scale), _constant(graph, f"{name}.zero", at.zero)
+    scale, zero = (
+        stored_constant(graph, f"{name}.scale", at.scale),
+        stored_constant(graph, f"{name}.zero", at.zero),
+    )
     return [
         helper.make_node(
             "QuantizeLinear", [name, scale, zero], [f"{name}.quantized"], name=f"{name}.QuantizeLinear"
@@ -356,7 +361,7 @@ def _stored(graph: Graph, name: str, values: Any, at: Scale, axis: int | None) -
     if f"{name}.quantized" in graph.constants:
         return None
     names = [
-        _constant(graph, f"{name}.{what}", value)
+        stored_constant(graph, f"{name}.{what}", value)
         for what, value in (("quantized", values), ("scale", at.scale), ("zero", at.zero))
     ]
     made = helper.make_node(
@@ -387,8 +392,8 @@ def dynamically_quantized(graph: Graph, plan: Plan, per_channel: bool) -> Any:
         axis = weight.ndim - 1 if per_channel else None
         at, x, y = Scale.of_weight(weight, axis), n.input[0], n.output[0]
         name = f"{n.name}.weight"
-        w = _constant(graph, f"{name}.quantized", at.quantized(weight, axis))
-        scale = _constant(graph, f"{name}.scale", at.scale)
+        w = stored_constant(graph, f"{name}.quantized", at.quantized(weight, axis))
+        scale = stored_constant(graph, f"{name}.scale", at.scale)
         parts = [f"{x}.dynamic", f"{x}.dynamic_scale", f"{x}.dynamic_zero"]
         if x not in quantized_data:
             quantized_data.add(x)
@@ -407,4 +412,4 @@ def dynamically_quantized(graph: Graph, plan: Plan, per_channel: bool) -> Any:
         ]
         if has_bias:
             made.append(helper.make_node("Add", [last, n.input[2]], [y], name=f"{n.name}.Add"))
-    return _finished(graph, made)
+    return finished(graph, made)

@@ -197,12 +197,13 @@ def _prologue(info: FunctionInfo) -> list[str]:
     buffers = [i for i, param in enumerate(info.params) if isinstance(param, BufferParam)]
     if not buffers:
         return lines
-    lines.append("    if " + " and ".join(f"a{i}.__class__ is NDArray" for i in buffers) + ":")
     for i in buffers:
-        lines.append(f"        s{i} = a{i}._tw_layout; p{i} = a{i}._tw_ptr; k{i} = None")
-    lines.append("    else:")
-    for i in buffers:
-        lines.append(f"        s{i}, p{i}, k{i} = take({i}, a{i})")
+        lines += [
+            f"    if a{i}.__class__ is NDArray:",
+            f"        s{i} = a{i}._tw_layout; p{i} = a{i}._tw_ptr; k{i} = None",
+            "    else:",
+            f"        s{i}, p{i}, k{i} = take({i}, a{i})",
+        ]
     needed = _tuple([f"s{i}" for i in buffers] + [f"a{i}" for i in _scalars_in_shapes(info)])
     lines += [
         f"    key = ({needed})",

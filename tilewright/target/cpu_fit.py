@@ -119,6 +119,25 @@ class CpuFit:
         "conv with padding",
         _TOGETHER,
     )
+    unpacked_vector: float = _fitted(
+        0.95,
+        "cycles to make a vector of floats of packed integers: a shift, a mask, a conversion",
+        "weights of 4 bits, 1 to 8 rows",
+        _TOGETHER,
+    )
+    unpacked_beside: float = _fitted(
+        0.18, "cycles of each multiply-add beside that", "weights of 4 bits, 1 to 8 rows", _TOGETHER
+    )
+    scaled_vector: float = _fitted(
+        2.0, "cycles to scale a vector of sums of a block, and to add it up", "weights of 4 bits", _TOGETHER
+    )
+    narrow_gain: float = _fitted(
+        0.9,
+        "time of a product with packed weights relative to what is predicted, beside weights as floats, which take "
+        "four to sixteen times the memory",
+        "weights of 4 bits, hundreds of rows or a dynamic number",
+        _JUDGEMENT,
+    )
     # -- rows and streams
     row_entry: float = _fitted(4.0, "cycles to enter a row of a reduction", "row sums, softmax")
     stream_entry: float = _fitted(

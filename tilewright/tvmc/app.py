@@ -324,12 +324,13 @@ class Check(_Compared):
 
 @_command(app, "quantize", "quantize.quantize_command")
 class Quantize(_Worked):
-    """Quantize an ONNX model to 8-bit integers, and report the noise of each layer and of the results.
+    """Quantize an ONNX model to 8-bit integers, or only its weights, and report the noise of layers and results.
 
     \b
     tilewright quantize net.onnx --data samples.npz -o net.int8.onnx
     tilewright quantize net.onnx --data samples/ --calibration entropy --skip Conv_0,Softmax
     tilewright quantize bert.onnx --calibration dynamic
+    tilewright quantize llm.onnx --weights-only 4
     tilewright bench net.int8.onnx --against onnxruntime
     """
 
@@ -344,7 +345,7 @@ class Quantize(_Worked):
     random: int = _option(0, "--random", min=0, help="So many random samples instead: to measure speed only.")
     shapes: str = _shapes()
     output: Path | None = _option(
-        None, "--output", "-o", help="The file to write; by default MODEL.int8.onnx."
+        None, "--output", "-o", help="The file to write; by default MODEL.int8.onnx or MODEL.w4.onnx."
     )
     calibration: str = _option(
         "percentile", "--calibration", "-c", help="How ranges are chosen: percentile, max, entropy, dynamic."
@@ -354,6 +355,12 @@ class Quantize(_Worked):
         True, "--per-channel/--per-tensor", help="A scale of weights for each output channel."
     )
     skip: str = _option("", "--skip", help="Nodes or operators that stay float, separated by commas.")
+    weights_only: int = _option(
+        0,
+        "--weights-only",
+        help="4 or 8: only weights of products are quantized, to so many bits; needs no data.",
+    )
+    block: int = _option(32, "--block", help="With --weights-only: so many weights share a scale.")
     compare: bool = _option(True, "--compare/--no-compare", help="Report the noise of each layer.")
 
 

@@ -23,7 +23,8 @@ def quantize_command(desk: Desk, given: Quantize) -> None:
     """Quantize a model, write it, and print the report."""
     if given.data is not None and given.random:
         raise TVMCException("--data and --random exclude each other")
-    output = given.output or given.model.with_suffix(".int8.onnx")
+    suffix = f".w{given.weights_only}.onnx" if given.weights_only else ".int8.onnx"
+    output = given.output or given.model.with_suffix(suffix)
     if output.resolve() == given.model.resolve():
         raise TVMCException(f"--output {output} is the model itself; give another file")
     made = quantize(
@@ -33,6 +34,8 @@ def quantize_command(desk: Desk, given: Quantize) -> None:
         activations=given.activations,
         per_channel=given.per_channel,
         skip=words(given.skip) or (),
+        weights_only=given.weights_only or None,
+        block=given.block,
         compare=given.compare,
         note=desk.note,
     )
@@ -46,10 +49,10 @@ def _samples(desk: Desk, given: Quantize) -> list[dict[str, Any]] | None:
         fill = "random"
         return [given_inputs(given.model, None, given.shapes, fill) for _ in range(given.random)]
     if given.data is None:
-        if given.calibration != "dynamic":
+        if given.calibration != "dynamic" and not given.weights_only:
             raise TVMCException(
                 f"--calibration {given.calibration} needs samples: --data FILE; or --random 8 to measure speed only, "
-                "or --calibration dynamic, which needs none"
+                "or --calibration dynamic or --weights-only 4, which need none"
             )
         return None
     if given.data.is_dir():

@@ -10,7 +10,7 @@ from schedule_checks import replays
 from schedule_programs import chain, copy2d, matmul
 from stage_programs import blur, stencil
 from tensorize_programs import gemm, register_tiles
-from word_programs import product
+from word_programs import blockwise, product
 
 from tilewright import te, tir, topi
 from tilewright.ir.module import IRModule
@@ -185,6 +185,8 @@ CASES: dict[str, tuple[Any, Callable[[S], Any]]] = {
         lambda: product("int8", "uint8"),
         lambda s: s.pack_words("C", s.get_loops("C")[2], "int8", "uint8"),
     ),
+    "split_scales": (blockwise, lambda s: s.split_scales("C", s.get_loops("C")[2], 8)),
+    "pack_bits": (blockwise, lambda s: s.pack_bits("C", s.get_loops("C")[2])),
     "blockize": (copy2d, lambda s: s.blockize(s.get_loops("B")[1])),
     "tensorize": (gemm, tensorized),
     "rolling_buffer": (blur, rolled),

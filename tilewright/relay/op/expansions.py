@@ -93,3 +93,29 @@ def l2_normalize(at: Call) -> Expr:
     data = at.args[0]
     total = R.sum(R.multiply(data, data), axis=at.attrs.axis, keepdims=True)
     return R.divide(data, R.sqrt(R.maximum(total, _number(at.attrs.eps, data))))
+
+
+def unpacked(x: Any, bits: int) -> Expr:
+    """Bytes as the numbers of so many bits in them, the lowest bits first, along the last axis."""
+    if bits == 8:
+        return x  # type: ignore[no-any-return]
+    count = 8 // bits
+    mask = const((1 << bits) - 1, "uint8")
+    parts = [
+        R.bitwise_and(R.right_shift(x, const(bits * i, "uint8")) if i else x, mask) for i in range(count)
+    ]
+    *lead, last = _kind(x).shape
+    return R.reshape(R.stack(parts, len(lead) + 1), newshape=(*lead, last * count))
+
+
+def blockwise_dense(at: Call) -> Expr:
+    """The product with the weights as floats: (q - zero) * scale."""
+    data, weight, scale, zero = at.args
+    (rows, blocks), inner = _kind(scale).shape, _kind(data).shape[1]
+    zero = R.cast(zero, dtype="float32")
+    zero = R.expand_dims(zero, axis=2) if _kind(at.args[3]).shape else zero
+    q = R.reshape(R.cast(unpacked(weight, at.attrs.bits), dtype="float32"), newshape=(rows, blocks, -1))
+    made = R.multiply(R.subtract(q, zero), R.expand_dims(R.cast(scale, dtype="float32"), axis=2))
+    flat = R.strided_slice(R.reshape(made, newshape=(rows, -1)), begin=[0], end=[inner], axes=[1])
+    kind = str(_kind(data).dtype)
+    return R.nn.dense(data, R.cast(flat, dtype=kind), out_dtype=at.attrs.out_dtype or kind)

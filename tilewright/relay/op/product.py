@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...ir.dtype import DataType
 from ..expr import Call
 from ..ty import TensorType, Type
 from . import layouts
@@ -24,7 +25,15 @@ from .shapes import (
 )
 from .traits import SMALL, Traits
 
-__all__ = ["batch_matmul", "bias_add", "contrib_dense_pack", "dense", "grouped_matmul", "matmul"]
+__all__ = [
+    "batch_matmul",
+    "bias_add",
+    "blockwise_dense",
+    "contrib_dense_pack",
+    "dense",
+    "grouped_matmul",
+    "matmul",
+]
 
 
 def _dense_rel(types: list[Any], attrs: Any) -> Type:
@@ -166,6 +175,43 @@ def _grouped_rel(types: list[Any], attrs: Any) -> Type:
 )
 def grouped_matmul(data: Tensor, weight: Tensor, offsets: Tensor, out_dtype: Dtype = "") -> Call:
     """Each row times the weight of its group: group g ends before row `offsets[g]`; rows of no group give 0."""
+
+
+def _blockwise_rel(types: list[Any], attrs: Any) -> Type:
+    data, weight, scale, zero = types
+    need_rank(data, 2, "data")
+    need_rank(weight, 2, "weight")
+    need_rank(scale, 2, "scale")
+    need_dtype(weight, DataType("uint8"), "weight")
+    if attrs.bits not in (2, 4, 8):
+        raise refuse(f"is {attrs.bits}; weights have 2, 4 or 8 bits", "bits")
+    (units, packed), blocks = weight.shape, scale.shape[1]
+    if differ(scale.shape[0], units):
+        raise refuse(f"is {scale} and weight has {units} rows", "scale")
+    if zero.shape and (
+        differ(zero.shape[0], units) or differ(zero.shape[-1], blocks) or len(zero.shape) != 2
+    ):
+        raise refuse(f"is {zero} and scale is {scale}; it has the same shape, or no dimensions", "zero")
+    numbers = packed * (8 // attrs.bits)
+    if not all(isinstance(n, int) for n in (numbers, blocks, data.shape[1])):
+        raise refuse(f"is {weight}, scale is {scale}, data is {data}: columns must be known", "weight")
+    if numbers % blocks or data.shape[1] > numbers or data.shape[1] <= numbers - numbers // blocks:
+        raise refuse(
+            f"has {numbers} numbers in a row, in {blocks} blocks, and data {data.shape[1]} columns", "weight"
+        )
+    return TensorType((data.shape[0], units), attrs.out_dtype or data.dtype)
+
+
+@operator(
+    "nn.blockwise_dense",
+    rel=_blockwise_rel,
+    compute="nn.blockwise_dense",
+    pattern=FUSABLE,
+)
+def blockwise_dense(
+    data: Tensor, weight: Tensor, scale: Tensor, zero: Tensor, bits: int = 4, out_dtype: Dtype = ""
+) -> Call:
+    """`data @ w.T` for weights of few bits, of which each block in a row has a scale and a zero point."""
 
 
 def _bias_rel(types: list[Any], attrs: Any) -> Type:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...target import Target
 from .. import op as R
 from ..expr import Function
 from ..op import expansions
@@ -16,10 +17,15 @@ def simplify_inference(func: Function) -> Function:
     nn.dropout(%x).0    ->   %x
     nn.layer_norm, nn.instance_norm, nn.group_norm   ->   (x - mean) / sqrt(variance + eps) * gamma + beta
     nn.l2_normalize     ->   x / sqrt(max(sum(x * x), eps))
+
+    On targets whose kernels do not unpack weights of few bits, products with them become products with floats.
     """
-    return CallRewriter(_RULES).visit(func)
+    target = Target.current(allow_none=True)
+    narrow = target is None or not (target.is_gpu or target.is_accelerator)
+    return CallRewriter(_RULES if narrow else {**_RULES, **_WEIGHTS}).visit(func)
 
 
+_WEIGHTS = {R.nn.blockwise_dense: expansions.blockwise_dense}
 _RULES = {
     R.nn.batch_norm: expansions.batch_norm,
     R.nn.dropout_raw: expansions.dropout,

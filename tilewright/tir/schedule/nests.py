@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...arith import Analyzer
 from ...ir.buffer import BufferRegion
 from ...ir.expr import IterVar, PrimExpr, Range, Var, const
 from ...ir.functor import Mutator
-from ...ir.ops import conjuncts, is_zero
-from ...ir.stmt import Block, BlockRealize, For, ForKind, IfThenElse, Stmt
+from ...ir.ops import add, conjuncts, is_zero
+from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, Stmt
+from .blocks import refresh_regions
 from .primitive import refuse
 
 if TYPE_CHECKING:
@@ -36,6 +37,21 @@ def spatial_nest(
     loops = [Var(f"ax{i}", d.extent.dtype) for i, d in enumerate(doms)]
     values = [v if is_zero(d.min) else d.min + v for v, d in zip(loops, doms, strict=True)]
     return loop_nest(loops, [d.extent for d in doms], BlockRealize(values, True, block)), block
+
+
+def block_nest(
+    iters: Sequence[IterVar],
+    name: str,
+    body: Callable[[Mapping[Var, PrimExpr]], tuple[BufferStore, BufferStore | None]],
+) -> tuple[Stmt, Block]:
+    """A block of its own over iterators of another block, from its store and its init, with its loops."""
+    table = {iv.var: Var(iv.var.name, iv.var.dtype) for iv in iters}
+    loops = [Var(iv.var.name.removeprefix("v_"), iv.var.dtype) for iv in iters]
+    store, init = body(table)
+    own = [IterVar(iv.dom, table[iv.var], iv.iter_type) for iv in iters]
+    block = refresh_regions(Block(own, (), (), name, store, init=init))
+    values = [x if is_zero(iv.dom.min) else add(iv.dom.min, x) for x, iv in zip(loops, iters, strict=True)]
+    return loop_nest(loops, [iv.dom.extent for iv in iters], BlockRealize(values, True, block)), block
 
 
 def trivial_nest(sch: Schedule, me: BlockRealize, what: str) -> list[For]:

@@ -34,6 +34,7 @@ from .blocks import consumers_of, producers_of
 from .buffers import position_among
 from .index_map import IndexMap
 from .library import rebase as rebasing
+from .library import scales as scaling
 from .library import stream as streaming
 from .library import winograd as filtering
 from .library import words as packing
@@ -385,6 +386,8 @@ class Schedule:
     stream = streaming.stream
     winograd = filtering.winograd
     pack_words = packing.pack_words
+    split_scales = scaling.split_scales
+    pack_bits = scaling.pack_bits
 
     # -- decisions -----------------------------------------------------------------------------
     sample_perfect_tile = sampling.sample_perfect_tile

@@ -31,6 +31,7 @@ __all__ = [
     "batch_flatten",
     "batch_matmul",
     "bias_add",
+    "blockwise_dense",
     "dense",
     "dense_pack",
     "fifo_buffer",
@@ -242,6 +243,56 @@ def grouped_matmul(
     return _finished(
         what, injective(what, made.shape, inside, _tag.INJECTIVE, "T_grouped_matmul_rows"), None, kind
     )
+
+
+def blockwise_dense(
+    data: te.Tensor,
+    weight: te.Tensor,
+    scale: te.Tensor,
+    zero: te.Tensor,
+    bits: int = 4,
+    out_dtype: str | None = None,
+) -> te.Tensor:
+    """`data @ w.T` for weights of 2, 4 or 8 bits whose blocks along a row have a scale and a zero point each:
+
+        w[n, k] = (q[n, k] - zero[n, k // block]) * scale[n, k // block]
+
+    `weight` is of uint8 and has 8 / bits numbers q in each byte, the lowest bits first; `scale` is (rows of the weight,
+    blocks), `zero` too, or it has no dimensions. Sums are kept in float32. Where `data` has fewer columns than the
+    blocks together, the last weights of a row do not count.
+    """
+    what = "nn.blockwise_dense"
+    x, w = _check_ndim(what, data, "data", 2), _check_ndim(what, weight, "weight", 2)
+    s, z = _check_ndim(what, scale, "scale", 2), tensor_arg(what, "zero", zero)
+    if w.dtype != "uint8" or bits not in (2, 4, 8):
+        raise fail(what, f"weight is of {w.dtype} with {bits} bits; it must be of uint8, with 2, 4 or 8 bits")
+    (rows, inner), (units, packed), (same, blocks) = (get_const_tuple(t.shape) for t in (x, w, s))
+    per = 8 // bits
+    if not same_size(units, same) or (z.ndim and not all(map(same_size, z.shape, s.shape))):
+        raise fail(
+            what,
+            f"weight is {shape_text(w.shape)}, scale {shape_text(s.shape)} and zero {shape_text(z.shape)}",
+        )
+    if packed * per % blocks or inner > packed * per:
+        raise fail(what, f"a row has {packed * per} weights in {blocks} blocks, and data has {inner} columns")
+    block, real = packed * per // blocks, DataType("float32")
+
+    def real_weight(n: Any, k: Any) -> Any:
+        q, at = w(n, ops.floordiv(k, per)), ops.floordiv(k, block)
+        if bits < 8:
+            place = ops.cast("uint8", ops.mul(ops.floormod(k, per), bits))
+            q = ops.bitwise_and(ops.shift_right(q, place), te.const((1 << bits) - 1, "uint8"))
+        moved = ops.sub(ops.cast(real, q), ops.cast(real, z(n, at) if z.ndim else z()))
+        return ops.mul(moved, ops.cast(real, s(n, at)))
+
+    wide = injective(what, (units, inner), real_weight, name="T_blockwise_weight")
+    k = te.reduce_axis((0, inner), "k")
+
+    def element(i: Any, j: Any) -> Any:
+        return te.sum(ops.mul(ops.cast(real, x(i, k.var)), wide(j, k.var)), axis=k)
+
+    made = te.compute((rows, units), element, "T_blockwise_dense", "dense")
+    return _finished(what, made, None, dtype_of(what, x.dtype if out_dtype is None else out_dtype))
 
 
 def bias_add(data: te.Tensor, bias: te.Tensor, axis: int = 1) -> te.Tensor:

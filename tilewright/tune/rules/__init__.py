@@ -11,6 +11,7 @@ from .cpu.lane_chain import LaneChain
 from .cpu.online import Online
 from .cpu.row_chain import RowChain
 from .cpu.rows import RowParts, Rows
+from .cpu.scaled_blocks import ScaledBlocks
 from .cpu.several import Several
 from .cpu.several_lanes import SeveralLanes
 from .cpu.short_rows import ShortRows
@@ -30,6 +31,7 @@ CPU: tuple[Rule, ...] = (
     Tile(),
     Winograd(2),
     Winograd(4),
+    ScaledBlocks(),
     ShortSums(),
     Stream(),
     Rows(),

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from ...op.expansions import unpacked
+from ..common.build import reshape
 from ..common.matrices import matmul
 from ..common.windows import pool
 from .build import R, cast, constant, dtype_of, rank, scalar, shape_of, typed
@@ -115,19 +117,6 @@ def quantized_gemm(n: Node) -> Any:
 
 
 # ---------------------------------------------------------------------------- weights of few bits
-def unpacked(x: Any, bits: int) -> Any:
-    """Bytes as the numbers of so many bits in them, the lowest bits first, along the last axis."""
-    if bits == 8:
-        return x
-    count = 8 // bits
-    mask = constant(np.uint8((1 << bits) - 1))
-    parts = [
-        R.bitwise_and(R.right_shift(x, constant(np.uint8(bits * i))) if i else x, mask) for i in range(count)
-    ]
-    *lead, last = shape_of(x)
-    return R.reshape(R.stack(parts, rank(x)), [*lead, last * count])
-
-
 def _bits(n: Node, default: int = 4) -> int:
     bits = int(n.attr("bits", default))
     if bits not in (2, 4, 8):
@@ -144,31 +133,36 @@ def matmul_of_few_bits(n: Node) -> Any:
         raise n.refuse(f"N={rows}, K={deep}, block_size={block} must be positive")
     count = -(-deep // block)
     kind = dtype_of(n[0])
-    weight = R.reshape(unpacked(R.reshape(n[1], [rows, -1]), bits), [rows, count * block])
-    scale = R.reshape(cast(n[2], "float32"), [rows, count])
-    zero = _zero_points(n, rows, count, bits)
-    wide = R.reshape(cast(weight, "float32"), [rows, count, block])
-    if n.has(4):  # the block of each column
-        spread = [e if rank(e) < 2 else R.take(e, cast(n[4], "int32"), axis=1) for e in (scale, zero)]
-        flat = R.strided_slice(R.reshape(wide, [rows, count * block]), [0], [deep], axes=[1])
-        made = R.multiply(R.subtract(flat, spread[1]), spread[0])
+    packed = R.reshape(n[1], [rows, -1])
+    scale, zero = R.reshape(n[2], [rows, count]), _zero_points(n, rows, count, bits)
+    if n.has(4):
+        out = _with_block_of_columns(n, packed, scale, zero, bits)
     else:
-        scale, zero = (e if rank(e) < 2 else R.expand_dims(e, 2) for e in (scale, zero))
-        flat = R.reshape(R.multiply(R.subtract(wide, zero), scale), [rows, count * block])
-        made = R.strided_slice(flat, [0], [deep], axes=[1]) if count * block != deep else flat
-    out = matmul(n[0], R.transpose(cast(made, kind), [1, 0]))
+        data = R.reshape(n[0], [-1, deep])
+        made = R.nn.blockwise_dense(data, packed, scale, zero, bits=bits, out_dtype=kind)
+        out = reshape(made, [*shape_of(n[0])[:-1], rows])
     return R.add(out, n[5]) if n.has(5) else out
 
 
+def _with_block_of_columns(n: Node, packed: Any, scale: Any, zero: Any, bits: int) -> Any:
+    """The product where an input gives the block of each column: its weights are floats."""
+    deep = int(n.attr("K", 0))
+    wide = cast(R.strided_slice(unpacked(packed, bits), [0], [deep], axes=[1]), "float32")
+    wanted = (cast(e, "float32") for e in (scale, zero))
+    spread = [e if rank(e) < 2 else R.take(e, cast(n[4], "int32"), axis=1) for e in wanted]
+    made = R.multiply(R.subtract(wide, spread[1]), spread[0])
+    return matmul(n[0], R.transpose(cast(made, dtype_of(n[0])), [1, 0]))
+
+
 def _zero_points(n: Node, rows: int, count: int, bits: int) -> Any:
-    """The zero points (rows, blocks) as floats; packed like weights, or as they are."""
+    """The zero points (rows, blocks): bytes if they are packed like weights, or floats as they are."""
     if not n.has(3):
         return constant(np.float32(1 << (bits - 1)))
     zero = n[3]
-    if dtype_of(zero) == "uint8":
-        zero = unpacked(R.reshape(zero, [rows, -(-count * bits // 8)]), bits)
-        zero = R.strided_slice(zero, [0], [count], axes=[1])
-    return R.reshape(cast(zero, "float32"), [rows, count])
+    if dtype_of(zero) != "uint8":
+        return R.reshape(zero, [rows, count])
+    zero = unpacked(R.reshape(zero, [rows, -(-count * bits // 8)]), bits)
+    return R.strided_slice(zero, [0], [count], axes=[1])
 
 
 @converter("GatherBlockQuantized", domain=MS)

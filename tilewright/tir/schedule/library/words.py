@@ -19,7 +19,7 @@ Where an instruction wants another sign, an operand is moved by 128, and what th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -44,7 +44,7 @@ from ....ir.stmt import Block, BlockRealize, BufferStore, Stmt
 from ....ir.words import dot_of_words, pack_word
 from ...analysis.combiner import Combination, NotACombination, combination_of
 from ..blocks import check_dominant, enclosing_block, insert_beside, refresh_regions
-from ..nests import loop_nest, spatial_nest, trivial_nest
+from ..nests import block_nest, spatial_nest, trivial_nest
 from ..primitive import BlockRV, LoopRV, primitive, refuse
 
 if TYPE_CHECKING:
@@ -380,7 +380,7 @@ class _Packing:
                 total, const(0), places
             )
 
-        return _nest_of(iters, total.name, body), BufferLoad(total, tuple(own) or (const(0),))
+        return block_nest(iters, total.name, body), BufferLoad(total, tuple(own) or (const(0),))
 
     def _corrected(self, held: Buffer, added: PrimExpr) -> Stage:
         """The results without what was added as signs changed."""
@@ -391,7 +391,7 @@ class _Packing:
             value = substitute(sub(BufferLoad(held, indices), added), table)
             return BufferStore(out, value, tuple(substitute(x, table) for x in indices)), None
 
-        return _nest_of(iters, f"{self.name}_signed", body)
+        return block_nest(iters, f"{self.name}_signed", body)
 
     def _iters(self) -> list[IterVar]:
         """The iterators of the sum, as it is with words."""
@@ -399,17 +399,3 @@ class _Packing:
         count = Range.from_min_extent(const(0, step.var.dtype), self.count)
         made = IterVar(count, step.var, step.iter_type)
         return [made if iv is step else iv for iv in self.me.block.iter_vars]
-
-
-Body = Callable[[Mapping[Var, PrimExpr]], tuple[BufferStore, BufferStore | None]]
-
-
-def _nest_of(iters: Sequence[IterVar], name: str, body: Body) -> Stage:
-    """A block of its own over iterators of another block, from its store and its init, with its loops."""
-    table = {iv.var: Var(iv.var.name, iv.var.dtype) for iv in iters}
-    loops = [Var(iv.var.name.removeprefix("v_"), iv.var.dtype) for iv in iters]
-    store, init = body(table)
-    own = [IterVar(iv.dom, table[iv.var], iv.iter_type) for iv in iters]
-    block = refresh_regions(Block(own, (), (), name, store, init=init))
-    values = [x if is_zero(iv.dom.min) else add(iv.dom.min, x) for x, iv in zip(loops, iters, strict=True)]
-    return loop_nest(loops, [iv.dom.extent for iv in iters], BlockRealize(values, True, block)), block
