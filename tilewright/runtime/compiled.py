@@ -125,7 +125,7 @@ class CompiledModel:
         return not isinstance(self.runner, Executor)
 
     # -- calls ---------------------------------------------------------------------------------
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """The results for some inputs, in order or by name: one result, or `Results`.
 
         A model of PyTorch takes and returns what its `forward` does.
@@ -195,12 +195,12 @@ class CompiledModel:
             finish()
 
     # -- figures ---------------------------------------------------------------------------------
-    def benchmark(self, *args: Any, repeat: int = 5, number: int = 5, **kwargs: Any) -> BenchmarkResult:
+    def benchmark(self, /, *args: Any, repeat: int = 5, number: int = 5, **kwargs: Any) -> BenchmarkResult:
         """The time of a call with these inputs: `repeat` means of `number` calls each."""
         self.wait()
         return time_evaluator(lambda: self(*args, **kwargs), self.device, repeat=repeat, number=number)()
 
-    def profile(self, *args: Any, repeat: int = ROUNDS, **kwargs: Any) -> Profile:
+    def profile(self, /, *args: Any, repeat: int = ROUNDS, **kwargs: Any) -> Profile:
         """The time and the work of each kernel for these inputs, the median of `repeat` rounds.
 
         Its lines have GFLOP/s, GB/s, the share of what the machine can do, and the node of the model.
