@@ -130,7 +130,7 @@ class CompiledModel:
 
         A model of PyTorch takes and returns what its `forward` does.
         """
-        made = self._made(self._given(args, kwargs))
+        made = self.results(self._given(args, kwargs))
         if self._form is not None:
             return self._form.result(made)
         return made[0] if len(made) == 1 else Results([t.name for t in self.outputs], made)
@@ -149,16 +149,19 @@ class CompiledModel:
             given = in_order(self.name, self._names, (), inputs)
         else:
             given = in_order(self.name, self._names, inputs, {})
-        return dict(zip([t.name for t in self.outputs], self._made(given), strict=True))
+        return dict(zip([t.name for t in self.outputs], self.results(given), strict=True))
 
-    def _made(self, given: list[Any]) -> list[Any]:
-        """The results in the form of the inputs; strings are numbered before and written out after the run."""
+    def results(self, inputs: list[Any]) -> list[Any]:
+        """The results in order, in the form of the inputs, which are in order too.
+
+        Strings are numbered before the run and written out after it.
+        """
         if self._words is None:
-            return [_as_given(given, r) for r in self._run(given)]
+            return [_as_given(inputs, r) for r in self._run(inputs)]
         words = Numbering(self._words.known)
         given = [
             words.encoded(v) if t.name in self._words.inputs else v
-            for t, v in zip(self.inputs, given, strict=True)
+            for t, v in zip(self.inputs, inputs, strict=True)
         ]
         made = [_as_given(given, r) for r in self._run(given)]
         return [
