@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from .compiler.build import build
     from .compiler.lower import lower
     from .model.compiling import compile
-    from .model.session import InferenceSession, SessionOptions
+    from .model.ort_values import IOBinding, OrtValue
+    from .model.session import InferenceSession, get_available_providers, get_device
+    from .model.session_options import ExecutionMode, GraphOptimizationLevel, RunOptions, SessionOptions
     from .runtime.compiled import CompiledModel, load
     from .tune import auto_schedule
 
@@ -69,7 +71,9 @@ _NAMES = {
     "runtime.compiled": "CompiledModel load",
     "tune": "auto_schedule",
     "model.compiling": "compile",
-    "model.session": "InferenceSession SessionOptions",
+    "model.ort_values": "IOBinding OrtValue",
+    "model.session": "InferenceSession get_available_providers get_device",
+    "model.session_options": "ExecutionMode GraphOptimizationLevel RunOptions SessionOptions",
     "model.quantization": "quantize",
 }
 __getattr__ = lazily(__name__, _NAMES, _MODULES)

@@ -15,6 +15,7 @@ from tilewright.contrib import graph_executor
 from tilewright.ir.errors import TVMError
 from tilewright.relay.interface import OUTPUT_NAMES, interface_of
 from tilewright.runtime.model import TensorSpec
+from tilewright.runtime.profiler import profile_model
 
 NAMES = [
     (["0", "1"], "2"),
@@ -23,6 +24,7 @@ NAMES = [
     (['x"y', "new\nline"], "o"),
     (["in", "def"], "for"),
     (["x", "weights"], "workspace"),
+    (["self", "args"], "key"),
 ]
 
 
@@ -61,6 +63,20 @@ def test_any_name_works_on_the_virtual_machine(inputs: list[str], output: str) -
     machine = relay.vm.VirtualMachine(exe, tvm.cpu())
     result = machine.invoke("main", **dict(zip(inputs, arrays, strict=True)))
     np.testing.assert_array_equal(result.numpy(), np.maximum(sum(arrays), 0))
+
+
+@pytest.mark.parametrize("rows", [4, "n"])
+def test_a_profile_and_a_call_by_name_take_any_name(rows: int | str) -> None:
+    """Names of the parameters of our own functions are names of inputs too."""
+    model = add_model(["key", "func_name"], "o", rows)
+    x = np.ones((4, 3), "float32")
+    given = {"key": x, "func_name": x}
+    net = tvm.compile(model)
+    assert [row["results"] for row in net.profile(x, x).rows()] == ["float32[4, 3]"]
+    runner = net.runner if rows == 4 else relay.vm.compile(relay.frontend.from_onnx(model)[0], "llvm")
+    assert len(profile_model(runner, given).rows()) == 1
+    made = tvm.compile(add_model(["self", "number"], "o", rows))(**{"self": x, "number": x})
+    assert made.tolist() == (x + x).tolist()
 
 
 def test_the_interface_is_saved_with_a_program(tmp_path: Path) -> None:

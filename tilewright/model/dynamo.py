@@ -3,21 +3,25 @@
     TorchDynamo ──▶ graph and its inputs ──▶ torch.export, weights as constants ──▶ compiled model
 
 Parameters and buffers are constants of the compiled code, in the layout of its kernels; a call that finds them changed
-compiles again. Graphs that cannot be compiled, and calls that need gradients, run in PyTorch, with a warning that says
-why.
+compiles again. What a graph changes in place, an argument or a buffer, is an input and a result, which is written back;
+a result that is a view of an argument is one. Graphs that cannot be compiled or draw random numbers, and calls that
+need gradients, run in PyTorch, with a warning that says why.
 """
 
 from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
 from ..ir.errors import FrontendError
 from ..relay.build_module import as_target
+from ..relay.frontend.pytorch.capture import decomposed
+from ..relay.frontend.pytorch.random import is_random
 from .compiling import _Options
 from .torch_models import imported
 
@@ -41,8 +45,10 @@ def backend(
             f"torch.compile(options=…): there is no option {unknown[0]!r}; known are {', '.join(_KNOWN)}"
         )
     if mode not in (None, "default"):
-        raise ValueError(
-            f"torch.compile(mode={mode!r}): there is one mode; options={{'trials': 64}} searches"
+        warnings.warn(
+            f"torch.compile(mode={mode!r}): tilewright has one mode; options={{'trials': 64}} searches",
+            RuntimeWarning,
+            stacklevel=2,
         )
     return _Graph(gm, given)
 
@@ -61,8 +67,9 @@ class _Graph:
         self.numbers = _sizes_of(nodes)
         self.scalars = [i for i, n in enumerate(nodes) if _is_scalar(n)]
         self.open = [_open_dims(n) for n in nodes]
+        self.views = _views(gm)
         self.versions: dict[Any, Callable[..., Any]] = {}
-        self.weights: list[tuple[Any, int]] = []
+        self.weights: list[Any] = []
         self.told = False
 
     def __call__(self, *args: Any) -> Any:
@@ -71,7 +78,7 @@ class _Graph:
             return self.gm(*args)
         if not self.same_weights(args):
             self.versions.clear()
-            self.weights = [(args[i], args[i]._version) for i in self.fixed]
+            self.weights = [_state(args[i]) for i in self.fixed]
         key = self.key(args)
         found = self.versions.get(key)
         if found is None:
@@ -82,7 +89,8 @@ class _Graph:
         if len(self.weights) != len(self.fixed):
             return False
         return all(
-            args[i] is t and t._version == v for i, (t, v) in zip(self.fixed, self.weights, strict=True)
+            args[i] is t and t._version == v and t.data_ptr() == place
+            for i, (t, v, place) in zip(self.fixed, self.weights, strict=True)
         )
 
     def key(self, args: Sequence[Any]) -> Any:
@@ -101,6 +109,43 @@ class _Graph:
         return tuple(out)
 
     def compiled(self, args: Sequence[Any]) -> Callable[..., Any]:
+        try:
+            taken, program = self.exported(args)
+            if changed := {i for i in _changed(program, taken) if i in self.fixed}:
+                self.fixed = [i for i in self.fixed if i not in changed]  # buffers that are results too
+                self.weights = [_state(args[i]) for i in self.fixed]
+                taken, program = self.exported(args)
+            if drawn := _random(program):
+                raise FrontendError(
+                    f"{drawn} draws random numbers, of which each run of compiled code draws the same"
+                )
+            source, form = imported(program, "graph", state=True)
+            made = self.options.built(source, form)
+        except (FrontendError, torch._dynamo.exc.TorchDynamoException, RuntimeError, ValueError) as error:
+            self.tell(f"it cannot be compiled: {_in_short(error)}")
+            return self.gm
+        return self.call(made, form, taken, _changed(program, taken))
+
+    def call(self, made: Any, form: Any, taken: list[int], changed: list[int]) -> Callable[..., Any]:
+        """The compiled model as a function of the graph's arguments."""
+        views = self.views
+        if not changed and not views:
+            return lambda *given: made(*(given[i] for i in taken))
+
+        def run(*given: Any) -> Any:
+            tensors = made.results([given[i] for i in taken])
+            with torch.no_grad():
+                for i, new in zip(changed, tensors[len(tensors) - len(changed) :], strict=True):
+                    given[i].copy_(new)
+            out = form.result(tensors)
+            if not views:
+                return out
+            return type(out)(views[k](given) if k in views else v for k, v in enumerate(out))
+
+        return run
+
+    def exported(self, args: Sequence[Any]) -> tuple[list[int], Any]:
+        """The arguments that are inputs of the program, and the program."""
         taken = [
             i
             for i, a in enumerate(args)
@@ -110,17 +155,12 @@ class _Graph:
         tensors = tuple(args[i].detach() for i in taken)
         auto = torch.export.Dim.AUTO
         shapes = tuple(dict.fromkeys(self.open[i], auto) for i in taken)
-        try:
-            with torch.no_grad(), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                program = torch.export.export(
-                    module, tensors, dynamic_shapes=(shapes,) if any(shapes) else None, strict=False
-                )
-            made = self.options.built(*imported(program, "graph"))
-        except (FrontendError, torch._dynamo.exc.TorchDynamoException, RuntimeError, ValueError) as error:
-            self.tell(f"it cannot be compiled: {(str(error).strip().splitlines() or [repr(error)])[0]}")
-            return self.gm
-        return lambda *given: made(*(given[i] for i in taken))
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program = torch.export.export(
+                module, tensors, dynamic_shapes=(shapes,) if any(shapes) else None, strict=False
+            )
+        return taken, decomposed(program, ()) if any(map(_writes, _calls(program))) else program
 
     def tell(self, why: str) -> None:
         if not self.told:
@@ -161,6 +201,72 @@ class _Bound(torch.nn.Module):
         for i, (tensor, d) in self.numbers.items():
             args[i] = args[tensor].shape[d]
         return self.gm(*args)
+
+
+def _state(weight: torch.Tensor) -> tuple[torch.Tensor, int, int]:
+    """What tells that a weight was changed: the tensor, its version, and where its elements are."""
+    return weight, weight._version, weight.data_ptr()
+
+
+def _changed(program: Any, taken: Sequence[int]) -> list[int]:
+    """The arguments of the graph that a program changes in place, in the order of their new values in its results."""
+    signature = program.graph_signature
+    inputs = [s.arg.name for s in signature.input_specs if s.kind.name == "USER_INPUT"]
+    out = []
+    for spec in signature.output_specs:
+        if spec.kind.name == "USER_INPUT_MUTATION":
+            out.append(taken[inputs.index(spec.target)])
+        elif spec.kind.name == "BUFFER_MUTATION":
+            out.append(int(spec.target.removeprefix("weight")))
+    return out
+
+
+def _random(program: Any) -> str:
+    """An operator of the program that draws random numbers, "" if none does."""
+    return next((str(node.target) for node in _calls(program) if is_random(node)), "")
+
+
+def _calls(program: Any) -> Iterator[Any]:
+    """The calls of operators in a program, those in branches and loops too."""
+    for module in program.graph_module.modules():
+        for node in getattr(getattr(module, "graph", None), "nodes", ()):
+            if node.op == "call_function":
+                yield node
+
+
+def _writes(node: Any) -> bool:
+    """Whether an operator changes one of its arguments."""
+    return bool(getattr(getattr(node.target, "_schema", None), "is_mutable", False))
+
+
+def _views(gm: torch.fx.GraphModule) -> dict[int, Callable[[Sequence[Any]], torch.Tensor]]:
+    """The results that are views of arguments: how each is made of the arguments."""
+    nodes = list(gm.graph.nodes)
+    places = [n.meta.get("example_value") for n in nodes if n.op == "placeholder"]
+    owners = {v.untyped_storage()._cdata: i for i, v in enumerate(places) if isinstance(v, torch.Tensor)}
+    (results,) = nodes[-1].args if nodes[-1].op == "output" else ((),)
+    found: dict[int, Callable[[Sequence[Any]], torch.Tensor]] = {}
+    for k, node in enumerate(results if isinstance(results, (list, tuple)) else ()):
+        value = getattr(node, "meta", {}).get("example_value")
+        owner = owners.get(value.untyped_storage()._cdata) if isinstance(value, torch.Tensor) else None
+        if owner is None:
+            continue
+        size, stride = tuple(value.shape), tuple(value.stride())
+        first = value.storage_offset() - places[owner].storage_offset()
+        if value.dtype == places[owner].dtype and all(isinstance(n, int) for n in (*size, *stride, first)):
+            found[k] = partial(_view, owner, size, stride, first)
+    return found
+
+
+def _view(owner: int, size: Any, stride: Any, first: int, given: Sequence[Any]) -> torch.Tensor:
+    whole = given[owner]
+    return torch.as_strided(whole, size, stride, whole.storage_offset() + first)
+
+
+def _in_short(error: Exception) -> str:
+    """The first lines of a message, in one."""
+    lines = [line.strip() for line in str(error).strip().splitlines()] or [repr(error)]
+    return " ".join(lines[:4])
 
 
 def _is_weight(node: Any) -> bool:

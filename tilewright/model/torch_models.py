@@ -14,6 +14,7 @@ from ..relay.frontend import from_exported_program
 from ..relay.sizes import with_sizes
 from ..runtime.errors import ArgumentTypeError, ArgumentValueError
 from .files import Imported
+from .torch_structures import register_classes, structures
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +52,8 @@ def exported(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic
     import torch
 
     args, kwargs, shapes = _shapes(module, args, kwargs, dynamic)
-    with in_inference(module), torch.no_grad(), warnings.catch_warnings():
+    taken = (args, kwargs)
+    with in_inference(module), structures(module, taken), torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             return torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
@@ -218,6 +220,8 @@ class LazyModel:
         key = self._key(args, kwargs)
         found = self.versions.get(key)
         if found is None:
+            register_classes((args, kwargs))
+            key = self._key(args, kwargs)
             found = self.versions[key] = self._make(args, kwargs)
         return found(*args, **kwargs)
 

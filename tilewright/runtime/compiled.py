@@ -126,12 +126,12 @@ class CompiledModel:
         return not isinstance(self.runner, Executor)
 
     # -- calls ---------------------------------------------------------------------------------
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """The results for some inputs, in order or by name: one result, or `Results`.
 
         A model of PyTorch takes and returns what its `forward` does.
         """
-        made = self._made(self._given(args, kwargs))
+        made = self.results(self._given(args, kwargs))
         if self._form is not None:
             return self._form.result(made)
         return made[0] if len(made) == 1 else Results([t.name for t in self.outputs], made)
@@ -150,16 +150,19 @@ class CompiledModel:
             given = in_order(self.name, self._names, (), inputs)
         else:
             given = in_order(self.name, self._names, inputs, {})
-        return dict(zip([t.name for t in self.outputs], self._made(given), strict=True))
+        return dict(zip([t.name for t in self.outputs], self.results(given), strict=True))
 
-    def _made(self, given: list[Any]) -> list[Any]:
-        """The results in the form of the inputs; strings are numbered before and written out after the run."""
+    def results(self, inputs: list[Any]) -> list[Any]:
+        """The results in order, in the form of the inputs, which are in order too.
+
+        Strings are numbered before the run and written out after it.
+        """
         if self._words is None:
-            return [_as_given(given, r) for r in self._run(given)]
+            return [_as_given(inputs, r) for r in self._run(inputs)]
         words = Numbering(self._words.known)
         given = [
             words.encoded(v) if t.name in self._words.inputs else v
-            for t, v in zip(self.inputs, given, strict=True)
+            for t, v in zip(self.inputs, inputs, strict=True)
         ]
         made = [_as_given(given, r) for r in self._run(given)]
         return [
@@ -210,12 +213,12 @@ class CompiledModel:
             finish()
 
     # -- figures ---------------------------------------------------------------------------------
-    def benchmark(self, *args: Any, repeat: int = 5, number: int = 5, **kwargs: Any) -> BenchmarkResult:
+    def benchmark(self, /, *args: Any, repeat: int = 5, number: int = 5, **kwargs: Any) -> BenchmarkResult:
         """The time of a call with these inputs: `repeat` means of `number` calls each."""
         self.wait()
         return time_evaluator(lambda: self(*args, **kwargs), self.device, repeat=repeat, number=number)()
 
-    def profile(self, *args: Any, repeat: int = ROUNDS, **kwargs: Any) -> Profile:
+    def profile(self, /, *args: Any, repeat: int = ROUNDS, **kwargs: Any) -> Profile:
         """The time and the work of each kernel for these inputs, the median of `repeat` rounds.
 
         Its lines have GFLOP/s, GB/s, the share of what the machine can do, and the node of the model.

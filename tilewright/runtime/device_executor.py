@@ -178,7 +178,7 @@ class DeviceExecutor(Executor):
         part_of(self._weights, param.offset, param.dtype, param.shape).copyfrom(values)
         self._missing.discard(name)
 
-    def set_input_zero_copy(self, key: int | str | None = None, value: Any = None, **params: Any) -> None:
+    def set_input_zero_copy(self, /, key: int | str | None = None, value: Any = None, **params: Any) -> None:
         """Bind an array on the device as an input, without a copy."""
         self._change()
         given: dict[Any, Any] = dict(params) if key is None else {key: value, **params}

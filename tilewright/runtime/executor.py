@@ -230,7 +230,7 @@ class Executor(Turns):
         self._param_index = {p.name: p for p in self.info.params}
 
     # -- inputs ------------------------------------------------------------------------------------
-    def set_input(self, key: int | str | None = None, value: Any = None, **params: Any) -> None:
+    def set_input(self, /, key: int | str | None = None, value: Any = None, **params: Any) -> None:
         """Copy a value to an input, by its name or number; any number of them by name."""
         self._change()
         if key is not None:
@@ -287,7 +287,7 @@ class Executor(Turns):
         np.asarray(place)[...] = values
         self._missing.discard(name)
 
-    def set_input_zero_copy(self, key: int | str | None = None, value: Any = None, **params: Any) -> None:
+    def set_input_zero_copy(self, /, key: int | str | None = None, value: Any = None, **params: Any) -> None:
         """Bind an array as an input, without a copy."""
         self._change()
         given: dict[Any, Any] = dict(params)
@@ -336,7 +336,7 @@ class Executor(Turns):
         self._missing = set(other._missing)
 
     # -- run -----------------------------------------------------------------------------------------
-    def run(self, **inputs: Any) -> None:
+    def run(self, /, **inputs: Any) -> None:
         """Run the model; inputs may be given here by name."""
         if inputs:
             self.set_input(**inputs)

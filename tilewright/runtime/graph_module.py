@@ -25,7 +25,7 @@ class GraphModule:
         self.module: Any = module
 
     def set_input(
-        self, key: int | str | Mapping[str, Any] | None = None, value: Any = None, **params: Any
+        self, /, key: int | str | Mapping[str, Any] | None = None, value: Any = None, **params: Any
     ) -> None:
         """Copy values to inputs: one by name or number, or several by name."""
         if isinstance(key, Mapping):
@@ -33,7 +33,7 @@ class GraphModule:
             key = None
         self.module.set_input(key, value, **params)
 
-    def set_input_zero_copy(self, key: int | str | None = None, value: Any = None, **params: Any) -> None:
+    def set_input_zero_copy(self, /, key: int | str | None = None, value: Any = None, **params: Any) -> None:
         """Make the model read an input directly from an array."""
         self.module.set_input_zero_copy(key, value, **params)
 
@@ -41,7 +41,7 @@ class GraphModule:
         """Make the model write a result directly to an array."""
         self.module.set_output_zero_copy(key, value)
 
-    def run(self, **input_dict: Any) -> None:
+    def run(self, /, **input_dict: Any) -> None:
         """Run the model; inputs may be given here by name."""
         self.module.run(**input_dict)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .arguments import in_order
 from .executor import Executor
 from .graph_module import GraphModule
 from .profiler_vm import VirtualMachineProfiler
@@ -30,13 +31,13 @@ def profile_model(
     given = dict(inputs or {})
     inner = executor.module if isinstance(executor, GraphModule) else executor
     if isinstance(inner, Executor):
-        if given:
-            inner.set_input(**given)
+        for name, value in given.items():
+            inner.set_input(name, value)
         return inner.profile(repeat, number)
     if isinstance(inner, (VirtualMachine, Executable)):
-        return VirtualMachineProfiler.like(inner).profile(
-            func_name=func_name, number=max(1, repeat) * max(1, number), **given
-        )
+        machine = VirtualMachineProfiler.like(inner)
+        values = in_order(func_name, machine.exe.get_function_params(func_name), (), given) if given else ()
+        return machine.profile(*values, func_name=func_name, number=max(1, repeat) * max(1, number))
     if getattr(inner, "is_remote", False):
         raise TypeError("profile_model: the model is on a remote machine; call profile_model on that machine")
     raise TypeError(

@@ -345,12 +345,12 @@ class VirtualMachine:
         return tuple((m._tw_ptr, m.shape, m.dtype, m) for m in made)
 
     # -- arguments -----------------------------------------------------------------------------
-    def set_input(self, func_name: str, *args: Any, **kwargs: Any) -> None:
+    def set_input(self, /, func_name: str, *args: Any, **kwargs: Any) -> None:
         """Keep the arguments of a function for `run`."""
         names = self.exe.get_function_params(func_name)
         self._inputs[func_name] = in_order(func_name, names, args, kwargs)
 
-    def set_one_input(self, func_name: str, *args: Any, **kwargs: Any) -> None:
+    def set_one_input(self, /, func_name: str, *args: Any, **kwargs: Any) -> None:
         """Keep one argument of a function for `run`: by its name, or by its name or index and the value."""
         names = self.exe.get_function_params(func_name)
         if len(args) == 2 and not kwargs:
@@ -389,7 +389,7 @@ class VirtualMachine:
         )
 
     # -- calls -----------------------------------------------------------------------------------
-    def invoke(self, func_name: str, *args: Any, **kwargs: Any) -> Any:
+    def invoke(self, /, func_name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a function; its result is an array, or a tuple of them."""
         if args or kwargs:
             self.set_input(func_name, *args, **kwargs)
@@ -417,11 +417,11 @@ class VirtualMachine:
                     raise TVMError(f"{func_name}: calls are nested more than {_DEPTH} deep") from error
                 self.exe.compile_missing(number)
 
-    def invoke_stateful(self, func_name: str, *args: Any, **kwargs: Any) -> None:
+    def invoke_stateful(self, /, func_name: str, *args: Any, **kwargs: Any) -> None:
         """Call a function and keep its results for `get_outputs`."""
         self.invoke(func_name, *args, **kwargs)
 
-    def run(self, *args: Any, **kwargs: Any) -> Any:
+    def run(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call `main`."""
         return self.invoke("main", *args, **kwargs)
 

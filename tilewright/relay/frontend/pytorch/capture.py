@@ -14,6 +14,7 @@ from typing import Any
 
 from ....ir.errors import FrontendError
 from .build import torch_dtype
+from .decompositions import own_decompositions
 from .table import find
 
 
@@ -136,7 +137,7 @@ def decomposed(program: Any, own: Collection[str]) -> Any:
     """The program with every operator decomposed that neither the table nor `own` has, if torch can."""
     import torch
 
-    known: Any = torch.export.default_decompositions()
+    known: Any = {**torch.export.default_decompositions(), **own_decompositions()}
     rows = {op: how for op, how in known.items() if find(op) is None and op._schema.name not in own}
     try:
         with warnings.catch_warnings():

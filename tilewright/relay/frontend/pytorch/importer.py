@@ -126,7 +126,8 @@ class _Importer:
         outputs = self.walk(self.program.graph_module, env)
         specs = self.program.graph_signature.output_specs
         if not state:
-            _warn_of_state([str(s.target) for s in specs if s.kind.name == "BUFFER_MUTATION"])
+            _warn_of_state("buffers", [str(s.target) for s in specs if s.kind.name == "BUFFER_MUTATION"])
+            _warn_of_state("inputs", [str(s.target) for s in specs if s.kind.name == "USER_INPUT_MUTATION"])
         wanted = [
             value
             for value, spec in zip(outputs, specs, strict=True)
@@ -435,12 +436,12 @@ _FOLDED = (
 )
 
 
-def _warn_of_state(names: Sequence[str]) -> None:
-    """Say that buffers which a model changes keep their values."""
+def _warn_of_state(what: str, names: Sequence[str]) -> None:
+    """Say that buffers, or inputs, which a model changes keep their values."""
     if names:
         more = ", …" if names[3:] else ""
         warnings.warn(
-            f"the model changes its buffers when it runs ({', '.join(names[:3])}{more}); the compiled model leaves "
+            f"the model changes its {what} when it runs ({', '.join(names[:3])}{more}); the compiled model leaves "
             "them as they are",
             RuntimeWarning,
             stacklevel=2,

@@ -9,6 +9,20 @@ from ..common.random import generator, normal, uniform
 from .build import R, cast, literal
 from .table import Refusal, Site, aten
 
+_DRAW = frozenset(
+    "rand rand_like randn randn_like randperm randint randint_like bernoulli native_dropout dropout multinomial normal "
+    "normal_functional uniform exponential cauchy geometric log_normal poisson binomial".split()
+)
+
+
+def is_random(node: Any) -> bool:
+    """Whether a call of an operator draws random numbers."""
+    if getattr(node.target, "namespace", "") != "aten":
+        return False
+    schema = node.target._schema
+    given = dict(zip([a.name for a in schema.arguments], node.args)) | dict(node.kwargs)
+    return schema.name.partition("::")[2] in _DRAW and given.get("train") is not False
+
 
 def _sizes(n: Site) -> tuple[int, ...]:
     found = n.shape
