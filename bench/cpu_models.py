@@ -1,17 +1,19 @@
-"""Whole models on CPUs: tilewright without a single trial beside onnxruntime, PyTorch eager and torch.compile.
+"""Whole models on CPUs: tilewright without a single trial beside onnxruntime, OpenVINO, PyTorch and torch.compile.
 
     python bench/cpu_models.py                                  all models on 1 and 2 threads
     python bench/cpu_models.py --only "resnet,bert"             those with one of these texts in their name
     python bench/cpu_models.py --threads 1 --peers onnxruntime,torch --rounds 9
     python bench/cpu_models.py --quick --json out.json --md out.md
     python bench/cpu_models.py --only dynamic --peers onnxruntime,tilewright.fixed      dynamic shapes
+    python bench/cpu_models.py --only "hf-,pypi-" --peers onnxruntime,openvino
 
-One image or one sequence at a time. In each round everybody gives one sample in turn, so that drift of the machine
-hits all alike; the order rotates; the median over the rounds counts. Each peer has a process of its own for each
-model, and those that are not being timed are stopped. Results are checked before anything is timed. The ratio is the
-peer's time over tilewright's: above 1, tilewright is faster. Compiling is import and compilation: with an empty cache
-(cold) and once more (warm), on as many cores as there are threads; for onnxruntime it is making the session, for
-torch.compile the first call. Memory is the most that the process held while the model ran.
+Models whose package is not installed are skipped by name. One image or one sequence at a time. In each round
+everybody gives one sample in turn, so that drift of the machine hits all alike; the order rotates; the median over
+the rounds counts. Each peer has a process of its own for each model, and those that are not being timed are
+stopped. Results are checked before anything is timed. The ratio is the peer's time over tilewright's: above 1,
+tilewright is faster. Compiling is import and compilation: with an empty cache (cold) and once more (warm), on as
+many cores as there are threads; for onnxruntime it is making the session, for torch.compile the first call. Memory
+is the most that the process held while the model ran.
 """
 
 from __future__ import annotations
@@ -25,12 +27,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from cpu_kernels import OURS, Entry, colour, machine_text, mean, time_text
 from model_workers import MODEL_PEERS
-from models import MODELS, Model, write_model
+from models import MODELS, Absent, Model, write_model
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -55,12 +58,13 @@ class ModelEntry(Entry):
 
 @dataclass
 class Row:
-    """One model on some threads. `failed` tells why there is nothing at all."""
+    """One model on some threads. `failed` tells why there is nothing at all, `skipped` which package is missing."""
 
     model: Model
     threads: int
     entries: dict[str, ModelEntry]
     failed: str = ""
+    skipped: str = ""
 
     def seconds(self, peer: str) -> float | None:
         entry = self.entries.get(peer)
@@ -76,6 +80,7 @@ class Row:
             "model": self.model.name,
             "threads": self.threads,
             "failed": self.failed,
+            "skipped": self.skipped,
             "ratios": {peer: self.ratio(peer) for peer in self.entries if peer != OURS},
             "peers": {peer: entry.plain() for peer, entry in self.entries.items()},
         }
@@ -169,6 +174,7 @@ def ratio_text(value: float | None) -> str:
 def tables(rows: list[Row], peers: list[str]) -> list[tuple[str, list[str], list[list[str]]]]:
     """Latencies with ratios, compile times, memory: each with its title, heads and cells."""
     others = [p for p in peers if p != OURS]
+    rows = [r for r in rows if not r.skipped]
     titles = [r.model.title for r in rows]
 
     def each(text: Callable[[ModelEntry], str]) -> list[list[str]]:
@@ -186,6 +192,8 @@ def missed(rows: list[Row]) -> list[str]:
     """The goals that are not reached. Without a result of ours nothing is reached, nor by times that were disturbed."""
     out = []
     for r in rows:
+        if r.skipped:
+            continue
         where = f"{r.model.name} on {r.threads}"
         entry = r.entries.get(OURS)
         if r.seconds(OURS) is None:
@@ -204,6 +212,7 @@ def missed(rows: list[Row]) -> list[str]:
 
 def failures(rows: list[Row]) -> list[str]:
     told = [f"{r.model.name} on {r.threads}: {r.failed}" for r in rows if r.failed]
+    told += [f"{r.model.name} on {r.threads}: skipped, {r.skipped}" for r in rows if r.skipped]
     return told + [
         f"{r.model.name} on {r.threads}: {peer}: {e.failed}"
         for r in rows
@@ -230,7 +239,7 @@ def show(console: Console, rows: list[Row], peers: list[str], threads: int) -> N
         table = Table(box=box.SIMPLE_HEAD, title=f"{title}, {threads_text(threads)}")
         for number, head in enumerate(heads):
             table.add_column(head, justify="left" if number == 0 else "right", no_wrap=True)
-        for row, texts in zip(rows, cells):
+        for row, texts in zip([r for r in rows if not r.skipped], cells):
             found = [v for p in GOALS if (v := row.ratio(p)) is not None]
             table.add_row(*texts, style=colour(min(found) if found and title == "latency" else None))
         console.print(table)
@@ -265,13 +274,19 @@ def versions(peers: list[str]) -> str:
 
 
 # -- the command --------------------------------------------------------------------------------
+def _installed() -> list[str]:
+    """The peers whose package is there."""
+    found = [p for p in MODEL_PEERS if not p.startswith(OURS)]
+    return [p for p in found if find_spec(p.partition(".")[0]) is not None]
+
+
 def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", default="", help="texts of which a model's name must have one")
     parser.add_argument("--threads", default="1,2", help="thread counts, with commas between")
-    parser.add_argument("--peers", default=",".join(p for p in MODEL_PEERS if not p.startswith(OURS)))
+    parser.add_argument("--peers", default=",".join(_installed()))
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--ms", type=float, default=50.0, help="milliseconds of a sample, at least")
     parser.add_argument("--cap", type=float, default=5.0, help="seconds of samples of one model by one peer")
@@ -307,6 +322,8 @@ def rows_of(m: Model, options: argparse.Namespace, folder: Path) -> list[Row]:
     try:
         note(f"{m.name}: writing the model")
         write_model(m, folder)
+    except Absent as error:
+        return [Row(m, t, {}, skipped=str(error)) for t in options.threads]
     except Exception as error:
         first = (str(error).strip().splitlines() or [""])[0]
         return [Row(m, t, {}, f"{type(error).__name__}: {first}"[:300]) for t in options.threads]

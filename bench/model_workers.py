@@ -216,6 +216,24 @@ def onnxruntime(m: Model, folder: Path, x: dict[str, Array], threads: int) -> Ma
     return Made(Prepared(run, lambda: np.asarray(binding.copy_outputs_to_cpu()[0])), built)
 
 
+def openvino(m: Model, folder: Path, x: dict[str, Array], threads: int) -> Made:
+    import openvino as lib
+
+    options = {
+        "INFERENCE_NUM_THREADS": threads,
+        "NUM_STREAMS": 1,
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": "f32",
+        "ENABLE_CPU_PINNING": False,
+    }
+    start = time.perf_counter()
+    request = lib.Core().compile_model(str(folder / f"{m.name}.onnx"), "CPU", options).create_infer_request()
+    built = time.perf_counter() - start
+    for name, value in x.items():
+        request.set_tensor(name, lib.Tensor(value))
+    return Made(Prepared(request.infer, lambda: np.array(request.get_output_tensor(0).data)), built)
+
+
 def torch(m: Model, folder: Path, x: dict[str, Array], threads: int) -> Made:
     module, inputs = _torch(m, folder, x, threads)
     return _torch_made(module, inputs, 0.0)
@@ -254,6 +272,7 @@ MODEL_PEERS: dict[str, Callable[[Model, Path, dict[str, Array], int], Made]] = {
     "tilewright": tilewright,
     "tilewright.fixed": fixed,
     "onnxruntime": onnxruntime,
+    "openvino": openvino,
     "torch": torch,
     "torch.compile": torch_compile,
 }

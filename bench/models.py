@@ -8,6 +8,8 @@ dynamic-mobilenetv2     MobileNetV2 with batch, height and width left dynamic
 int8-…                  the same networks in 8 bits by onnxruntime.quantization: with QuantizeLinear and
                         DequantizeLinear, weights per channel, ranges by calibration over random inputs
 int8-dynamic-bert       BERT-base with MatMulInteger and DynamicQuantizeLinear
+hf-…                    networks of Hugging Face's transformers (hugging_face.py), where that package is installed
+pypi-…                  networks out of packages of PyPI at fixed sizes, where the package is installed
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from hugging_face import NETWORKS, network
 
 Array = np.ndarray[Any, Any]
 
@@ -36,7 +39,33 @@ class Model:
     file: str = ""
     shape: tuple[int, ...] = ()
     base: str = ""  # the model that this one is, in 8 bits
+    sizes: tuple[tuple[int, ...], ...] = ()  # of a file's inputs, which is compiled for these sizes only
+    hf: str = ""  # its row in hugging_face.py
     tolerance: float = 1e-3
+
+
+class Absent(Exception):
+    """A package that a model comes from is not installed."""
+
+
+def _packaged() -> list[Model]:
+    """Networks as packages ship them; their sizes are those of usual inputs."""
+    rows = [
+        ("magika", "magika/models/standard_v3_3/model.onnx", ((1, 2048),)),
+        ("ocr-cls", _OCR.format("ch_ppocr_mobile_v2.0_cls"), ((1, 3, 48, 192),)),
+        ("ocr-det", _OCR.format("ch_PP-OCRv4_det"), ((1, 3, 352, 480),)),
+        ("ocr-rec", _OCR.format("ch_PP-OCRv4_rec"), ((1, 3, 48, 320),)),
+        ("nudenet", "nudenet/320n.onnx", ((1, 3, 320, 320),)),
+        ("basic-pitch", "basic_pitch/saved_models/icassp_2022/nmp.onnx", ((1, 43844, 1),)),
+        ("ddddocr", "ddddocr/common.onnx", ((1, 1, 64, 160),)),
+        ("ddddocr-old", "ddddocr/common_old.onnx", ((1, 1, 64, 160),)),
+        ("ddddocr-det", "ddddocr/common_det.onnx", ((1, 3, 416, 416),)),
+    ]
+    # onnxruntime without optimizations and with them differ by 0.8% in ddddocr-old
+    return [
+        Model(f"pypi-{name}", f"{name}, {file.partition('/')[0]}", file=file, sizes=sizes, tolerance=2e-2)
+        for name, file, sizes in rows
+    ]
 
 
 _OCR = "rapidocr_onnxruntime/models/{}_infer.onnx"
@@ -71,6 +100,8 @@ MODELS = {
         Model("int8-bert", "BERT-base, int8", base="bert", tolerance=0.1),
         Model("int8-dynamic-bert", "BERT-base, int8 by dynamic quantization", base="bert", tolerance=0.1),
         Model("dynamic-mobilenetv2", "MobileNetV2, dynamic, 192 x 256", shape=(1, 3, 192, 256)),
+        *(Model(f"hf-{name}", f"Hugging Face: {row.network}", hf=name) for name, row in NETWORKS.items()),
+        *_packaged(),
     )
 }
 
@@ -88,7 +119,7 @@ def write_model(m: Model, folder: Path) -> None:
         inputs = _copy_file(m, path)
     else:
         module, inputs = _torch_defined(m)
-        _export(module, inputs, path, bool(m.shape))
+        _export(module, inputs, path, bool(m.shape), m.hf != "")
     np.savez(folder / f"{m.name}.inputs.npz", **inputs)  # type: ignore[arg-type]
     np.save(folder / f"{m.name}.reference.npy", _reference(path, inputs))
 
@@ -134,11 +165,22 @@ def _copy_file(m: Model, path: Path) -> dict[str, Array]:
     package, _, rest = m.file.partition("/")
     found = find_spec(package)
     if found is None or found.origin is None:
-        raise ValueError(f"the package {package} is not installed")
+        raise Absent(f"the package {package} is not installed")
     model = onnx.load(Path(found.origin).parent / rest)
-    onnx.save(model, path)
+    weights = {i.name for i in model.graph.initializer}
+    values = [i for i in model.graph.input if i.name not in weights]
+    inputs: dict[str, Array] = {}
     rng = np.random.default_rng(zlib.crc32(m.name.encode()))
-    return {model.graph.input[0].name: rng.standard_normal(m.shape, dtype=np.float32)}
+    for value, size in zip(values, m.sizes or (m.shape,)):
+        kind = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+        made = rng.standard_normal(size) if kind.kind == "f" else rng.integers(0, 200, size)
+        inputs[value.name] = np.asarray(made, kind)
+        for dim, n in zip(value.type.tensor_type.shape.dim, size) if m.sizes else ():
+            dim.dim_value = n
+    if m.sizes:
+        del model.graph.value_info[:]  # inferred for other sizes
+    onnx.save(model, path)
+    return inputs
 
 
 # -- networks in 8 bits -------------------------------------------------------------------------------
@@ -345,8 +387,14 @@ _LAYERS: dict[str, Callable[[dict[str, Any], list[Any]], Any]] = {
 # -- models written in PyTorch ------------------------------------------------------------------------
 def _torch_defined(m: Model) -> tuple[Any, dict[str, Array]]:
     """A module and its inputs, the same every time."""
+    from importlib.util import find_spec
+
     import torch
 
+    if m.hf:
+        if find_spec("transformers") is None:
+            raise Absent("the package transformers is not installed")
+        return network(m.hf)
     torch.manual_seed(zlib.crc32(m.name.encode()))
     rng = np.random.default_rng(1)
     if m.name.endswith("mobilenetv2"):
@@ -358,7 +406,9 @@ def _torch_defined(m: Model) -> tuple[Any, dict[str, Array]]:
     return _transformer(50257, 1024, causal=True).eval(), {"input_ids": rng.integers(0, 50257, (1, 64))}
 
 
-def _export(module: Any, inputs: dict[str, Array], path: Path, dynamic: bool = False) -> None:
+def _export(
+    module: Any, inputs: dict[str, Array], path: Path, dynamic: bool = False, needs_newer: bool = False
+) -> None:
     """As ONNX; by the newer exporter of PyTorch where its package is installed. If `dynamic`, batch, height and width
     of images are left open."""
     from importlib.util import find_spec
@@ -366,6 +416,8 @@ def _export(module: Any, inputs: dict[str, Array], path: Path, dynamic: bool = F
     import torch
 
     newer = find_spec("onnxscript") is not None
+    if needs_newer and not newer:
+        raise Absent("the package onnxscript is not installed")
     options: dict[str, Any] = {"dynamo": newer and not dynamic, "opset_version": 18 if newer else 17}
     if dynamic:
         options["dynamic_axes"] = {name: {0: "batch", 2: "height", 3: "width"} for name in inputs}

@@ -45,6 +45,17 @@ def test_the_groups_of_a_convolution_are_an_axis() -> None:
     assert told["sketch"] == "tile" and told["accumulators"] >= 12
 
 
+@pytest.mark.parametrize("channels", [16, 24])  # of a group: one vector, and one and a half
+def test_the_channels_of_a_group_have_panels_of_their_own(channels: int) -> None:
+    x = te.placeholder((1, 2 * channels, 5, 5), name="x")
+    w = te.placeholder((2 * channels, channels, 3, 3), name="w")
+    y = topi.nn.group_conv2d_nchw(x, w, 1, 1, 1, 2)
+    sch = tvm.auto_schedule(te.create_prim_func([x, w, y]), ALONE, constants=("w",))
+    told = records(sch)["group_conv2d_nchw"]
+    assert (told["lanes"], told["packed"], told["packed_before"]) == (16, "w", True)
+    _agrees([x, w, y], sch)
+
+
 def test_the_channels_of_a_group_are_normalised_together() -> None:
     x, g, b = te.placeholder((2, 32, 14, 14), name="x"), *(te.placeholder((32,), name=n) for n in "gb")
     sch = scheduled([x, g, b, topi.nn.group_norm(x, g, b, 8, 1, [2, 3])])

@@ -84,6 +84,30 @@ def test_accesses_are_linear_functions_of_the_axes() -> None:
     assert f.kind == "reduction" and f.points == 8 * 16 * 32 and [x.extent for x in f.spatial] == [8, 16]
 
 
+def test_an_axis_walks_along_a_dimension_or_a_part_of_it() -> None:
+    x, w = te.placeholder((8, 64), name="x"), te.placeholder((64, 8), name="w")
+    k = te.reduce_axis((0, 8), "k")
+    body = lambda size, step: lambda g, c: te.sum(x[k, g * size + c] * w[g * size + step * c, k], axis=k)
+    whole, odd = (facts([x, w, te.compute((2, 24), body(n, 1), name="C")], "C") for n in (24, 31))
+    _, c, _ = whole.axes
+    assert [r.dimension(c) for r in whole.reads] == [1, 0]
+    assert [r.dimension(odd.axes[1]) for r in odd.reads] == [
+        None,
+        None,
+    ]  # parts that are not aligned to its size
+    apart = facts([x, w, te.compute((2, 12), body(24, 2), name="C")], "C")
+    assert [r.dimension(apart.axes[1]) for r in apart.reads] == [1, None]
+
+
+def test_a_broadcast_takes_as_long_as_a_vector_where_loads_are_as_wide() -> None:
+    """128 x 512 x 2048 reached 62% of the peak on Zen 5 with 26 rows of one vector, and reaches 90% with 13 of two."""
+    machine, f = Target("llvm -mcpu=znver5 -num-cores=1").cpu, matmul(128, 2048, 512)
+    (space,) = [s for s in tile_spaces(f, machine, frozenset({f.reads[1].buffer})) if s.pack_free]
+    best = int(np.argmin(evaluate(space, machine, 1)["cycles"]))
+    assert space.vectors[best] == 2
+    assert Target("llvm -mcpu=znver4").cpu.fit.scalar_load == machine.fit.scalar_load / 2
+
+
 def test_windows_move_with_two_axes() -> None:
     f = conv(3, 8, 10, 3, stride=2)
     z, window = f.axes[3], f.axes[6]

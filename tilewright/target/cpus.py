@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from .cpu_fit import NEOVERSE, ZEN4, CpuFit
+from .cpu_fit import NEOVERSE, ZEN4, ZEN5, CpuFit
 
 _K, _M = 1024, 1024 * 1024
 
@@ -139,8 +139,8 @@ _X280 = _core(1.8, "1x256/4", "1x256", "1x256", "3 20 40 130", "16 12", (6, 12))
 _X60 = _core(1.6, "1x256/4", "1x256", "1x128", "3 20 40 140", "10 8", (3, 6))
 
 
-def _x86(core: Core, features: frozenset[str], **sizes: Any) -> Cpu:
-    return Cpu("x86_64", core, features, **sizes)
+def _x86(core: Core, features: frozenset[str], fit: CpuFit = ZEN4, **sizes: Any) -> Cpu:
+    return Cpu("x86_64", core, features, fit=fit, **sizes)
 
 
 def _arm(core: Core, features: frozenset[str], **sizes: Any) -> Cpu:
@@ -185,7 +185,7 @@ _TABLE: Final[dict[str, Cpu]] = {
     "znver2": _x86(_ZEN2, _AMD, l3=16 * _M, cores=8),
     "znver3": _x86(_ZEN3, _AMD | {"vaes"}, l3=32 * _M, cores=8),
     "znver4": _x86(_ZEN4, _ZEN4_FEATURES, l2=_M, l3=32 * _M, cores=8),
-    "znver5": _x86(_ZEN5, _ZEN4_FEATURES | {"avxvnni"}, l1d=48 * _K, l2=_M, l3=32 * _M, cores=8),
+    "znver5": _x86(_ZEN5, _ZEN4_FEATURES | {"avxvnni"}, ZEN5, l1d=48 * _K, l2=_M, l3=32 * _M, cores=8),
     "cortex-a53": _arm(_A53, _NEON | {"crc"}, l2=512 * _K),
     "cortex-a55": _arm(_A55, _DOT, l2=128 * _K, l3=2 * _M),
     "cortex-a57": _arm(_A57, _NEON | {"crc"}, l2=2 * _M),

@@ -130,6 +130,22 @@ class Access:
         after = substitute(place, {axis.var: add(first, const(1, many.dtype))})
         return const_value(ana.simplify(sub(after, here))) == 1
 
+    def dimension(self, axis: Axis) -> int | None:
+        """The dimension along which an axis walks element by element: its index is the axis, as in `w[co, ci]`, or ends
+        with it, as in `w[group * 32 + co, ci]` for an axis of 32; None if there is no such dimension."""
+        moved = [n for n, i in enumerate(self.indices) if axis.var in vars_used(i)]
+        if len(moved) != 1:
+            return None
+        index = self.indices[moved[0]]
+        if index is axis.var:
+            return moved[0]
+        ana = Analyzer()
+        start = ana.simplify(sub(index, axis.var))
+        whole = axis.known and not self.gathered and axis.var not in vars_used(start)
+        if whole and const_value(ana.simplify(floormod(start, const(axis.extent, start.dtype)))) == 0:
+            return moved[0]
+        return None
+
     def footprint(self, spans: dict[Var, int]) -> int:
         """Estimated number of elements that are touched while each axis takes `spans[axis.var]` values."""
         size = 1

@@ -183,8 +183,9 @@ def _finish_pack(sch: Schedule, best: RegisterTile, pack: BlockRV) -> None:
 
 def _place_of(access: Access | None, best: RegisterTile) -> int:
     """The dimension of an access that the vector axis indexes."""
-    assert access is not None
-    return next(i for i, e in enumerate(access.indices) if e is best.space.vector.var)
+    place = None if access is None else access.dimension(best.space.vector)
+    assert place is not None
+    return place
 
 
 def _split_rows(
@@ -304,11 +305,19 @@ def _pack(sch: Schedule, facts: Facts, best: RegisterTile) -> BlockRV | None:
 
 
 def _panels(sch: Schedule, facts: Facts, best: RegisterTile, index: int) -> None:
-    """Lay a constant out as [panel, everything else, lane], so that a tile reads it contiguously."""
+    """Lay a constant out as [panel, everything else, lane], so that a tile reads it contiguously. If the vector axis is
+    a part of a dimension, as the channels of one group are, each of these parts has panels of its own."""
     read, space = best.space.packed, best.space
     assert read is not None
-    width = best.vectors * space.lanes
+    width, size = best.vectors * space.lanes, space.vector.extent
     place = _place_of(read, best)
+
+    def parts(*axes: Any) -> list[Any]:
+        return [*axes[:place], axes[place] // size, axes[place] % size, *axes[place + 1 :]]
+
+    if read.indices[place] is not space.vector.var:
+        sch.transform_layout(facts.rv, ("read", index), parts)
+        place += 1
 
     def panels(*axes: Any) -> list[Any]:
         rest = [a for i, a in enumerate(axes) if i != place]

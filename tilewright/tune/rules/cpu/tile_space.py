@@ -277,13 +277,13 @@ def _packings(
     if len(far) > 1:
         return []
     if far:
-        if not any(e is axis.var for e in far[0].indices):
+        if far[0].dimension(axis) is None:
             return [(None, False)]  # a copy would not be contiguous either
         return [(far[0], far[0].buffer in constants)]
     # packing pays only for a read that is reused along some row axis
     others = [a for a in facts.spatial if a is not axis and a.extent > 1]
     shared = [r for r in moving if any(not r.moves(a) for a in others)]
-    free = [r for r in shared if r.buffer in constants and any(e is axis.var for e in r.indices)]
+    free = [r for r in shared if r.buffer in constants and r.dimension(axis) is not None]
     if free:
         return [(free[0], True)]
     return [(None, False)] + ([(shared[0], False)] if shared else [])
