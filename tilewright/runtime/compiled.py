@@ -199,8 +199,8 @@ class CompiledModel:
 
     # -- figures ---------------------------------------------------------------------------------
     def benchmark(self, *args: Any, repeat: int = 5, number: int = 5, **kwargs: Any) -> BenchmarkResult:
-        """The time of a call with these inputs: `repeat` means of `number` calls each, after all that is compiled in the
-        background, such as a version for sizes that recur."""
+        """The time of a call with these inputs: `repeat` means of `number` calls each, when nothing is compiled in the
+        background any more, such as a version for sizes that recur."""
         for _ in range(RECURS if self.is_dynamic and config.versions.value else 0):
             self(*args, **kwargs)
         self.wait()
