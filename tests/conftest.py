@@ -30,6 +30,8 @@ os.environ.setdefault("TILEWRIGHT_CHECK", "1")
 os.environ["TILEWRIGHT_CACHE"] = "0"
 # Nor do figures that the user has measured show in tests: those of calibration have folders of their own.
 os.environ["TILEWRIGHT_CONFIG_DIR"] = os.path.join(tempfile.gettempdir(), "tilewright-without-configuration")
+# No processes compile in the background of tests of dynamic models; those of versions switch them on.
+os.environ["TILEWRIGHT_VERSIONS"] = "0"
 # What OpenMP and OpenBLAS compute for tests is small, and their threads wait for each other by spinning: with a test
 # process on each core that takes many times as long as one thread does.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -34,6 +34,7 @@ __all__ = [
     "num_threads",
     "time",
     "using",
+    "versions",
 ]
 
 _T = TypeVar("_T")
@@ -238,6 +239,15 @@ config_dir: Final[Knob[Path]] = Knob(
     "the folder of what belongs to the user: the figures of machines that `tilewright calibrate` measured",
 )
 
+versions: Final[Knob[int]] = Knob(
+    "versions",
+    "TILEWRIGHT_VERSIONS",
+    lambda: 4,
+    _whole(0, None),
+    "how many versions for input sizes that recur a compiled model with dynamic sizes may have beside it, made in the "
+    "background; 0 makes and uses none, and a model's answers then do not change in their rounding",
+)
+
 data_check: Final[Knob[str]] = Knob(
     "data_check",
     "TILEWRIGHT_DATA_CHECK",
@@ -261,6 +271,7 @@ _ALL: Final[dict[str, Knob[Any]]] = {
         cache_dir,
         cache_size,
         config_dir,
+        versions,
         data_check,
     )
 }

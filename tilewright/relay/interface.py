@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from ..ir.module import IRModule
+from ..runtime.container import tuple_object
 from ..runtime.model import TensorSpec
+from ..runtime.ndarray import NDArray
 from ..runtime.words import Words
 from .expr import Function
 from .ty import Any as AnySize
@@ -53,7 +55,7 @@ def interface_of(mod: IRModule) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpe
         return (), ()
     kinds = [(p.name_hint, p.checked_type) for p in main.params]
     result = main.body.checked_type
-    if not all(_is_tensors(kind) for _, kind in (*kinds, ("", result))):
+    if not all(is_tensors(kind) for _, kind in (*kinds, ("", result))):
         return (), ()
     fields = tensor_fields(result)
     results = zip(output_names(main, len(fields)), fields, strict=True)
@@ -63,10 +65,9 @@ def interface_of(mod: IRModule) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpe
     )
 
 
-def _is_tensors(kind: Any) -> bool:
-    return isinstance(kind, TensorType) or (
-        isinstance(kind, TupleType) and all(map(_is_tensors, kind.fields))
-    )
+def is_tensors(kind: Any) -> bool:
+    """Whether a value of a type is a tensor, or a tuple of such values."""
+    return isinstance(kind, TensorType) or (isinstance(kind, TupleType) and all(map(is_tensors, kind.fields)))
 
 
 def _specs(name: str, kind: Any) -> list[TensorSpec]:
@@ -85,3 +86,14 @@ def _size(size: Any) -> int | str | None:
     if isinstance(size, int):
         return int(size)
     return None if isinstance(size, AnySize) else str(size).replace("T.", "")
+
+
+def shaped(kind: Any, tensors: Iterable[NDArray]) -> Any:
+    """A value of a type, made of its tensors in order."""
+    return _shaped(kind, iter(tensors))
+
+
+def _shaped(kind: Any, tensors: Iterator[NDArray]) -> Any:
+    if isinstance(kind, TupleType):
+        return tuple_object([_shaped(f, tensors) for f in kind.fields])
+    return next(tensors)

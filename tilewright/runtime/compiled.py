@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from .. import config
 from .arguments import in_order, view
 from .container import ADT
 from .devices import Device, cpu, device
@@ -32,6 +33,7 @@ from .package import Package
 from .profiler import ROUNDS, profile_model
 from .profiling import Profile
 from .timing import BenchmarkResult, time_evaluator
+from .versions import RECURS
 from .vm import VirtualMachine
 from .words import Numbering, Words
 
@@ -202,7 +204,8 @@ class CompiledModel:
         return taken
 
     def wait(self) -> CompiledModel:
-        """Return when all kernels are compiled. A model that answers before that is compiled in the background."""
+        """Return when nothing is compiled in the background: kernels of a model that answers before they are there, a
+        version of a dynamic model for sizes that recur."""
         with self._turn:
             self._finish()
         return self
@@ -214,7 +217,10 @@ class CompiledModel:
 
     # -- figures ---------------------------------------------------------------------------------
     def benchmark(self, /, *args: Any, repeat: int = 5, number: int = 5, **kwargs: Any) -> BenchmarkResult:
-        """The time of a call with these inputs: `repeat` means of `number` calls each."""
+        """The time of a call with these inputs: `repeat` means of `number` calls each, when nothing is compiled in the
+        background any more, such as a version for sizes that recur."""
+        for _ in range(RECURS if self.is_dynamic and config.versions.value else 0):
+            self(*args, **kwargs)
         self.wait()
         return time_evaluator(lambda: self(*args, **kwargs), self.device, repeat=repeat, number=number)()
 

@@ -11,18 +11,22 @@ import json
 import math
 import operator
 import struct
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Final, NoReturn
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from ..forks import new_in_child
 from .arguments import in_order, view
 from .container import ADT, RefValue, tuple_object
 from .devices import Device
 from .dtypes import ELEMENTS
 from .errors import ArgumentTypeError, ArgumentValueError, LoadError, TVMError
+from .executor import Executor
 from .json_reader import read_json
 from .layout import layout_of
 from .module import Module
@@ -33,6 +37,7 @@ from .recursion import deep_calls
 from .seal import check_seal, sealed
 from .shape_functions import SHAPE_FUNCTIONS
 from .timing import BenchmarkResult, time_evaluator
+from .versions import Version, Versions
 from .vm_code import Program, program_source
 from .vm_sizes import LARGEST
 from .vm_verify import parse_program, verify
@@ -129,6 +134,7 @@ class Executable:
     ) -> None:
         self.program, self.constants, self.lib = program, list(constants), lib
         self.open_kernel = open_kernel
+        self.versions: Versions | None = None  # what compiles `main` for sizes that recur
 
     def native(self, symbol: str) -> Any:
         """The compiled function of a kernel."""
@@ -305,6 +311,8 @@ class VirtualMachine:
         self._outputs: list[Any] = []
         self._program: Program | None = None
         self._functions: list[Callable[..., Any]] = []
+        self._executors: WeakKeyDictionary[Version, Executor] = WeakKeyDictionary()
+        self._executing = new_in_child(threading.Lock())  # their memory is for one call at a time
         self._linked()
 
     def _linked(self) -> list[Callable[..., Any]]:
@@ -406,6 +414,36 @@ class VirtualMachine:
                 f"{func_name} takes {len(code.params)} arguments ({names}), got {len(args)}"
             )
         given = [_taken(value, kind, name) for value, (name, _, kind) in zip(args, code.params, strict=True)]
+        versions = self.exe.versions
+        if versions is None or func_name != "main" or self.timed:
+            return self._called(func_name, given)
+        shapes = tuple([g[1] for g in given])
+        version = versions.found(shapes)
+        if version is not None and self._executing.acquire(blocking=False):
+            try:
+                return self._run_version(version, given)
+            finally:
+                self._executing.release()
+        result = self._called(func_name, given)
+        if version is None:
+            versions.ran(shapes, result)
+        return result
+
+    def _run_version(self, version: Version, given: Sequence[Tensor]) -> Any:
+        """The result of the version for these sizes."""
+        executor = self._executors.get(version)
+        if executor is None:
+            executor = self._executors[version] = version.module.create(self.device)
+        # the array of the caller, with what it keeps alive, or a copy
+        arrays = [owner[0] if owner.__class__ is tuple else owner for _, _, _, owner in given]
+        return version.shaped(executor.compute(arrays))
+
+    def finish(self) -> None:
+        """Return when no version for sizes that recur is being compiled."""
+        if self.exe.versions is not None:
+            self.exe.versions.wait()
+
+    def _called(self, func_name: str, given: Sequence[Any]) -> Any:
         with deep_calls(_DEPTH):
             while True:
                 functions = self._linked()

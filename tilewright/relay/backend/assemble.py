@@ -30,14 +30,19 @@ _MOST = 1000  # most arguments of a call from Python, minus weights and workspac
 
 
 def assemble(
-    program: Program, kernels: Mapping[int, Kernel], target: Target, name: str
+    program: Program,
+    kernels: Mapping[int, Kernel],
+    target: Target,
+    name: str,
+    weights: Weights | None = None,
 ) -> tuple[LinkedModule, Any]:
-    """The module of a program, whose step `i` calls `kernels[i]`, and its weights."""
+    """The module of a program, whose step `i` calls `kernels[i]`, and its weights; in `weights` if they are given."""
     unique = {k.symbol: k for k in kernels.values()}
-    weights = Weights(Packers(unique), program.alignment)
+    if weights is None:
+        weights = Weights(Packers(unique), program.alignment)
     steps = _steps(program, kernels, weights, target)
     inputs, outputs = _interface(program)
-    room, arena = max(64, weights.size), max(64, program.arena)
+    room, arena = weights.room, max(64, program.arena)
     entry = f"tvmgen_{name}_run"
     model: dict[str, Any] = {
         "format": 1,

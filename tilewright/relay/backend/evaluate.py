@@ -11,7 +11,6 @@ from ...ir.errors import TVMError
 from ...ir.module import GlobalVar, IRModule
 from ...ir.transform import PassContext
 from ...runtime.arguments import in_order
-from ...runtime.container import tuple_object
 from ...runtime.devices import Device
 from ...runtime.executor import Executor
 from ...runtime.ndarray import NDArray
@@ -19,6 +18,7 @@ from ..adt import Constructor, Match
 from ..analysis import free_vars, post_order
 from ..binding import bind, bind_params_by_name
 from ..expr import Call, Constant, Expr, Function, If, Let, RefCreate, Var
+from ..interface import is_tensors, shaped
 from ..transform.fuse_ops import is_primitive
 from ..transform.infer_type import infer_module, infer_type
 from ..ty import TensorType, TupleType, is_dynamic
@@ -117,10 +117,9 @@ class Evaluator:
             for i, value in enumerate(_flat(args)):
                 executor.set_input(i, value)
             executor.run()
-            outputs = iter(
-                [executor.get_output(i).copyto(self.device) for i in range(executor.get_num_outputs())]
-            )
-            return _shaped(kind, outputs)
+            count = executor.get_num_outputs()
+            outputs = [executor.get_output(i).copyto(self.device) for i in range(count)]
+            return shaped(kind, outputs)
 
         return run
 
@@ -173,7 +172,7 @@ class VMExecutor(Evaluator):
 def _needs_machine(mod: IRModule, main: Function) -> bool:
     """Whether a program branches, calls itself, or has sizes that are known only when it runs."""
     kinds = [main.checked_type.ret_type, *(p.checked_type for p in main.params)]
-    if any(is_dynamic(k) or not _is_tensors(k) for k in kinds):
+    if any(is_dynamic(k) or not is_tensors(k) for k in kinds):
         return True
     calls_itself = {gv for gv, f in mod.functions.items() if isinstance(f, Function) and f is not main}
     for e in post_order(main):
@@ -188,12 +187,6 @@ def _needs_machine(mod: IRModule, main: Function) -> bool:
             if is_dynamic(e.checked_type):
                 return True
     return False
-
-
-def _is_tensors(kind: Any) -> bool:
-    if isinstance(kind, TupleType):
-        return all(map(_is_tensors, kind.fields))
-    return isinstance(kind, TensorType)
 
 
 def _reaches(mod: IRModule, gv: GlobalVar) -> bool:
@@ -241,9 +234,3 @@ def _flat(values: Any) -> list[Any]:
     for v in values:
         out += _flat(v) if isinstance(v, (list, tuple)) else [v]
     return out
-
-
-def _shaped(kind: Any, outputs: Any) -> Any:
-    if isinstance(kind, TupleType):
-        return tuple_object([_shaped(f, outputs) for f in kind.fields])
-    return next(outputs)

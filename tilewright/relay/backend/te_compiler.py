@@ -12,8 +12,9 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing.connection import wait
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from ...codegen.llvm.objects import cache_of_this_build
 from ...cpus import usable_cpus
@@ -125,33 +126,49 @@ def _compiled(
     if workers < 2 or len(jobs) <= _FEW or not can_fork():
         for job in jobs:
             advance(job)
-            yield job, _tried(job, target) if lenient else _compile(job, target)
+            yield job, _tried(job, target) if lenient else compiled(job, target)
         return
     with _forking:  # one model at a time has all cores
-        for job, result in Workers(jobs, target, lenient).results():
+        for job, result in kernel_workers(jobs, target, lenient).results():
             advance(job)
             yield job, result
 
 
+def kernel_workers(
+    jobs: Sequence[Job], target: Target, lenient: bool = False, background: bool = False
+) -> Workers:
+    """Workers that compile kernels; if `lenient`, an error is the result of its job."""
+    here = target if target.is_cpu else Target("llvm")
+    _ = here.cpu  # detected once, before the fork
+    longest_first = sorted(jobs, key=_weight, reverse=True)  # for load balance
+    return Workers(longest_first, partial(_tried if lenient else compiled, target=target), background)
+
+
+class Labelled(Protocol):
+    """A job of workers."""
+
+    @property
+    def label(self) -> str:
+        """What it makes, for display."""
+
+
 class Workers:
-    """Forks of this process that compile jobs, each the next one that is left; they end with this process.
+    """Forks of this process that do jobs, each the next one that is left; they end with this process.
 
     `background` workers have a low priority, so that they yield to the model that runs meanwhile.
     """
 
     def __init__(
-        self, jobs: Sequence[Job], target: Target, lenient: bool = False, background: bool = False
+        self, jobs: Sequence[Labelled], make: Callable[[Any], Any], background: bool = False
     ) -> None:
-        self.jobs = sorted(jobs, key=_weight, reverse=True)  # longest first, for load balance
-        here = target if target.is_cpu else Target("llvm")
-        _ = here.cpu  # detected once, before the fork
+        self.jobs = jobs
         context = multiprocessing.get_context("fork")
         turn = self._turn = context.Value("i", 0)  # shared as long as this object holds it
         self.processes: list[Any] = []
         self._sources: list[Any] = []
         for _number in range(min(usable_cpus(), len(self.jobs))):
             source, sink = context.Pipe(duplex=False)
-            given = (os.getpid(), background, turn, sink, self.jobs, target, lenient)
+            given = (os.getpid(), background, turn, sink, self.jobs, make)
             process = context.Process(target=_serve, args=given, daemon=True)
             with forking():
                 process.start()
@@ -159,7 +176,7 @@ class Workers:
             self.processes.append(process)
             self._sources.append(source)
 
-    def results(self) -> Iterator[tuple[Job, bytes | TVMError]]:
+    def results(self) -> Iterator[tuple[Any, Any]]:
         """The jobs as they are done. An error ends all of them."""
         left = dict(enumerate(self.jobs))
         sources = list(self._sources)
@@ -203,9 +220,9 @@ class _Failed(NamedTuple):
 
 
 def _serve(
-    parent: int, background: bool, turn: Any, sink: Any, jobs: Sequence[Job], target: Target, lenient: bool
+    parent: int, background: bool, turn: Any, sink: Any, jobs: Sequence[Any], make: Callable[[Any], Any]
 ) -> None:
-    """Be a worker: compile the next job until none is left."""
+    """Be a worker: do the next job until none is left."""
     if not background:  # the thread that forks waits
         _end_with(parent)
     gc.freeze()
@@ -220,7 +237,7 @@ def _serve(
             return
         result: Any
         try:
-            result = _tried(jobs[number], target) if lenient else _compile(jobs[number], target)
+            result = make(jobs[number])
         except Exception as error:
             result = _Failed(error)
         sink.send((number, result))
@@ -239,12 +256,13 @@ def _end_with(parent: int) -> None:
 def _tried(job: Job, target: Target) -> bytes | TVMError:
     """The kernel, or the error."""
     try:
-        return _compile(job, target)
+        return compiled(job, target)
     except TVMError as error:
         return BuildError(str(error))
 
 
-def _compile(job: Job, target: Target) -> bytes:
+def compiled(job: Job, target: Target) -> bytes:
+    """The kernel of a job, serialized."""
     try:
         return compile_kernel(job, target).packed()
     except TVMError as error:

@@ -11,16 +11,13 @@ over; everything that only a compiled model has (its code, its parameters, expor
 
 from __future__ import annotations
 
-import atexit
 import ctypes
-import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
-from weakref import WeakSet
 
 import numpy as np
 
@@ -36,14 +33,13 @@ from ...runtime.turns import Turns
 from ...target import Target
 from ...te.evaluate import Evaluation, NotEvaluated
 from ..op.registry import OpPattern
+from .background import Background
 from .executor import Executor as ExecutorKind
 from .executor_factory import ExecutorFactoryModule
 from .kernel import Job, Kernel, operators
 from .lower import te_of
 from .program import Program, Step, Storage, Value
-from .te_compiler import Workers, can_fork, from_cache, kept, warned
-
-_running: WeakSet[_Compilation] = WeakSet()
+from .te_compiler import Workers, can_fork, from_cache, kept, kernel_workers, warned
 
 
 def tiered(
@@ -64,7 +60,7 @@ def tiered(
     except NotEvaluated:
         return None
     # Before NumPy computes: workers must be forked while no thread of its BLAS runs.
-    compilation = _Compilation(Workers(missing, target, background=True), made, settings, finish)
+    compilation = _Compilation(kernel_workers(missing, target, background=True), made, settings, finish)
     compilation.start()
     return TieredModule(first, compilation, about, target)
 
@@ -181,7 +177,7 @@ def _one_thread() -> Iterator[None]:
                 _computing.pop()
 
 
-class _Compilation:
+class _Compilation(Background[ExecutorFactoryModule]):
     """The compilation of a model in the background, and its result."""
 
     def __init__(
@@ -191,50 +187,14 @@ class _Compilation:
         settings: Callable[[], AbstractContextManager[Any]],
         finish: Callable[[dict[str, Kernel]], ExecutorFactoryModule],
     ) -> None:
-        self.workers, self.kernels, self.settings, self.finish = workers, made, settings, finish
-        self.result: ExecutorFactoryModule | None = None
-        self.error: BaseException | None = None
-        self.over = threading.Event()
-        self._process = os.getpid()
-        self._thread = threading.Thread(target=self._work, name="tilewright-tiers", daemon=True)
-        _running.add(self)
+        super().__init__(workers, "tilewright-tiers")
+        self.kernels, self.settings, self.finish = made, settings, finish
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def _work(self) -> None:
-        try:
-            with self.settings():
-                for job, result in self.workers.results():
-                    assert isinstance(result, bytes)
-                    self.kernels[job.key] = kept(job, result)
-                self.result = self.finish(self.kernels)
-        except BaseException as error:  # raised in the thread that waits
-            self.error = error
-        finally:
-            self.over.set()
-
-    def stop(self) -> None:
-        """End it; for the end of this process. A fork of it leaves the workers alone."""
-        if os.getpid() != self._process:
-            return
-        self.workers.kill()
-        if self._thread.is_alive():
-            self._thread.join(5)
-
-    def wait(self) -> ExecutorFactoryModule:
-        self.over.wait()
-        if self.error is not None:
-            raise self.error
-        assert self.result is not None
-        return self.result
-
-
-@atexit.register
-def _stop() -> None:
-    for each in list(_running):
-        if not each.over.is_set():
-            each.stop()
+    def made(self) -> ExecutorFactoryModule:
+        with self.settings():
+            for job, result in self.workers.results():
+                self.kernels[job.key] = kept(job, result)
+            return self.finish(self.kernels)
 
 
 class TieredModule(ExecutorFactoryModule):

@@ -47,9 +47,10 @@ from ..ty import Any as AnySize
 from ..ty import TensorType, TupleType, is_dynamic, tensor_fields
 from .assemble import about_units, machine_of
 from .external import CodeGenerators, call_in_place, external_job, is_external
-from .kernel import Kernel, job_of
+from .kernel import Kernel, job_of, settings_of_now
 from .lower import lift_constants
 from .memory_plan import round_up
+from .recurring import versions_of
 from .single import linked
 from .te_compiler import compile_all
 from .vm_emit import Emitter, PendingOpen, PendingRun
@@ -67,9 +68,14 @@ def compile_program(mod: IRModule, target: Any) -> CompiledExecutable:
     chosen = as_target(target)
     context = PassContext.current()
     with deep_programs(), chosen:
-        assembly = to_compile(mod, chosen)
+        typed = infer_module(mod)
+        assembly = to_compile(typed, chosen)
         assembly.compile([None])
-        return CompiledExecutable(assembly, context)
+        made = CompiledExecutable(assembly, context)
+        if chosen.llvm.is_host:
+            keys = [j.key for j in assembly.jobs.values()]
+            made.versions = versions_of(typed, chosen, settings_of_now(chosen), keys)
+        return made
 
 
 def to_compile(mod: IRModule, target: Target) -> _Assembly:

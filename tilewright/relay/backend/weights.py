@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -13,10 +14,12 @@ import numpy as np
 from ...codegen.llvm.engine import Machine
 from ...codegen.llvm.linked import LinkedModule, Unit
 from ...codegen.llvm.objects import VERSION
+from ...ir.errors import BuildError
+from ...runtime.cache import digest
 from ...runtime.executor import view_of
 from ...runtime.model import ParamInfo
 from ...runtime.module import Module
-from ...runtime.ndarray import NDArray, zeros
+from ...runtime.ndarray import NDArray, numpyasarray, zeros
 from ..expr import Constant
 from .kernel import Kernel
 from .memory_plan import ALIGNMENT, round_up
@@ -84,6 +87,11 @@ class Weights:
         self._numbers: dict[Any, int] = {}
         self._packings: dict[Any, _Packing] = {}
 
+    @property
+    def room(self) -> int:
+        """The bytes of the array that holds them."""
+        return max(64, self.size)
+
     def place(self, constant: Constant) -> int:
         """The offset of an unpacked constant."""
         number = self._add(constant, constant.data.dtype, constant.data.shape)
@@ -122,7 +130,7 @@ class Weights:
 
     def whole(self) -> NDArray:
         """All weights in one array, for writing to files: zeros in the gaps."""
-        made = zeros((max(64, self.size),), "uint8")
+        made = zeros((self.room,), "uint8")
 
         def at(number: int) -> NDArray:
             p = self.params[number]
@@ -147,3 +155,73 @@ class Weights:
             for done in [pool.submit(each) for each in work]:
                 done.result()
         return made
+
+
+class WeightStore:
+    """Memory for the weights of several models: equal arrays have one place. Child processes share it."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.used = round_up(size, mmap.PAGESIZE), 0
+        self.places: dict[str, int] = {}  # by digest
+        self.process = os.getpid()
+        self._memory = mmap.mmap(-1, self.size)  # pages that nobody has written to take no memory
+
+    def place(self, array: NDArray) -> int:
+        """The offset of an array's values."""
+        values = np.ascontiguousarray(np.asarray(array)).reshape(-1).view(np.uint8)
+        key = digest(values.data.tobytes())
+        found = self.places.get(key)
+        if found is None:
+            if self.used + values.size > self.size:
+                raise BuildError(f"the weights need more than {self.size} bytes")
+            found = self.places[key] = self.used
+            np.frombuffer(self._memory, np.uint8)[found : found + values.size] = values
+            self.used = round_up(found + values.size)
+        return found
+
+    def array(self) -> NDArray:
+        """All of it, in place."""
+        return numpyasarray(np.frombuffer(self._memory, np.uint8))
+
+
+class SharedWeights(Weights):
+    """Weights in a store, packed at once."""
+
+    def __init__(self, packers: Packers, store: WeightStore) -> None:
+        super().__init__(packers)
+        self.store, self.size = store, store.used
+        self._packed: dict[Any, dict[str, NDArray]] = {}
+
+    @property
+    def room(self) -> int:
+        return self.store.size
+
+    def place(self, constant: Constant) -> int:
+        return self._kept(constant, constant.data)
+
+    def places(self, kernel: Kernel, constants: list[Constant]) -> list[int]:
+        given = dict(zip(kernel.constants, constants, strict=True))
+        if kernel.before is None:
+            return [self.place(given[name]) for name in kernel.labels]
+        key = (kernel.symbol, *constants)
+        if key not in self._packed:
+            arrays = {name: c.data for name, c in given.items()}
+            made = self.packers.run(kernel.before, arrays)
+            self._packed[key] = made
+        packed = self._packed[key]
+        return [
+            self._kept((key, name), packed[name]) if name in packed else self.place(given[name])
+            for name in kernel.labels
+        ]
+
+    def _kept(self, key: Any, array: NDArray) -> int:
+        found = self._numbers.get(key)
+        if found is None:
+            found = self._numbers[key] = len(self.params)
+            at = self.store.place(array)
+            self.params.append(ParamInfo(f"p{found}", array.dtype, tuple(array.shape), at))
+            self.size = self.store.used
+        return self.params[found].offset
+
+    def whole(self) -> NDArray:
+        return self.store.array()
