@@ -297,6 +297,9 @@ def _quantised() -> list[Case]:
              [(eight, 7, 132), (eight, 33, 132)], 1),
         Case("dense u8 i8", lambda x, w: nn.dense(x, w, out_dtype="int32"), [("uint8", 128, 768), (eight, 768, 768)],
              [("uint8", 7, 130), (eight, 33, 130)], 1),
+        Case("dense u4", nn.blockwise_dense,
+             [(4, 768), ("uint8", 768, 384), (768, 24), ("uint8", 768, 24)],
+             [(7, 64), ("uint8", 33, 32), (33, 4), ("uint8", 33, 4)], 3),
         Case("quantize", lambda x: nn.quantize(x, te.const(0.1, "float32"), te.const(3, "int32")), [(128, 768)],
              [(7, 33)]),
     ]  # fmt: skip

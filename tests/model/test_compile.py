@@ -228,3 +228,26 @@ def test_files_that_cannot_be_loaded(tmp_path: Path) -> None:
     (tmp_path / "net.tar").write_bytes(b"nothing")
     with pytest.raises(LoadError, match="is neither a package nor a saved model"):
         tilewright.load(tmp_path / "net.tar")
+
+
+def test_arrays_are_checked_again_if_they_differ_from_those_of_the_last_call() -> None:
+    x = relay.var("x", shape=(3, 4))
+    net = tilewright.compile(relay.Function([x], relay.nn.relu(x)))
+    data = np.arange(-6, 6, dtype="float32").reshape(3, 4)
+    first, read_only = net(data), data.copy()
+    read_only.flags.writeable = False
+    for same in (
+        data,
+        np.asfortranarray(data),
+        data[:, ::-1][:, ::-1],
+        read_only,
+        np.stack([data, data], 1)[:, 0],
+    ):
+        np.testing.assert_array_equal(net(same), np.maximum(data, 0))
+    np.testing.assert_array_equal(first, np.maximum(data, 0))  # results have memory of their own
+    with pytest.raises(ValueError, match=r"does not take an array of shape \[4, 3\]"):
+        net(data.T)
+    with pytest.raises(TypeError, match="does not take float64"):
+        net(data.astype("float64"))
+    with pytest.raises(ValueError, match="masked"):
+        net(np.ma.masked_array(data, data > 0))

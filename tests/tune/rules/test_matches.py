@@ -67,6 +67,12 @@ def packed_product() -> list[Any]:
     return [a, b, te.compute((2, 8, 1, 16), lambda *i: whole[i].astype("int8"), name="out")]
 
 
+def blockwise_product() -> list[Any]:
+    x, w = te.placeholder((2, 64), name="x"), te.placeholder((48, 32), "uint8", name="weights")
+    scales, zero = te.placeholder((48, 2), name="scales"), te.placeholder((), name="zero")
+    return [x, w, scales, zero, topi.nn.blockwise_dense(x, w, scales, zero)]
+
+
 def packed_sum() -> list[Any]:
     x, y = (te.placeholder((4, 6, 1, 16), "int32", name=n) for n in "xy")
     return [x, y, te.compute((4, 6, 1, 16), lambda *i: te.max(x[i] + y[i], te.const(0, "int32")), name="out")]
@@ -80,6 +86,7 @@ PROGRAMS = {
     "uint8 product": lambda: product(64, 64, 64, "uint8"),
     "int16 product": lambda: product(64, 64, 64, "int16"),
     "bfloat16 product": lambda: product(64, 64, 64, "bfloat16"),
+    "product with weights of 4 bits": blockwise_product,
     "dynamic product": lambda: product(te.var("n"), 64, 128),
     "convolution": lambda: conv("NCHW", 16, "float32"),
     "channels-last convolution": lambda: conv("NHWC", 64, "float16"),
