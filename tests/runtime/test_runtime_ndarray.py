@@ -13,7 +13,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tilewright import runtime
+import tilewright as tvm
+from tilewright import runtime, te
 from tilewright.runtime import Device, DeviceApi, nd, register_device_api
 from tilewright.runtime.devices import _apis
 
@@ -350,3 +351,16 @@ def test_devices_by_text():
     assert runtime.device("cuda:1") == Device(2, 1) and runtime.device("cpu") == Device(1, 0)
     with pytest.raises(ValueError, match="the number of the device is missing"):
         runtime.device("cuda:")
+
+
+def test_an_array_of_vectors_has_a_dimension_of_lanes() -> None:
+    a = te.placeholder((8,), "float32x2", "A")
+    b = te.compute((8,), lambda i: a[i] + tvm.tir.const(1, a.dtype), name="B")
+    f = tvm.build(te.create_schedule(b.op), [a, b], "llvm")
+    x = tvm.nd.empty((8,), a.dtype).copyfrom(np.arange(16.0).reshape(8, 2))
+    y = tvm.nd.empty((8,), "float32x2")
+    f(x, y)
+    np.testing.assert_array_equal(y.numpy(), x.numpy() + 1)
+    assert tvm.nd.empty((3,), "int8x4").shape == (3, 4)
+    with pytest.raises(ValueError, match="the runtime has no arrays of 'float33x2'"):
+        tvm.nd.empty((3,), "float33x2")

@@ -423,8 +423,8 @@ def _extent(value: Any) -> int:
 
 
 def empty(shape: Any, dtype: Any = "float32", device: Any = None, mem_scope: str | None = None) -> NDArray:
-    """A new uninitialized array."""
-    extents, kind = _shape(shape), element(dtype)
+    """A new uninitialized array; one of vectors, such as float32x2, has a last dimension of their lanes."""
+    extents, kind = _of_vectors(_shape(shape), dtype)
     dev = _device(device)
     if mem_scope not in (None, "", "global"):
         raise ValueError(f"memory scope {mem_scope!r} is not available; arrays live in scope 'global'")
@@ -454,8 +454,16 @@ def fresh(shape: tuple[int, ...], dtype: str) -> Callable[[], NDArray]:
 
 def zeros(shape: Any, dtype: Any = "float32") -> NDArray:
     """A new array of zeros on the host."""
-    extents, kind = _shape(shape), element(dtype)
+    extents, kind = _of_vectors(_shape(shape), dtype)
     return _on_host(extents, kind, np.zeros(kind.itemsize * math.prod(extents) + ALIGNMENT, np.uint8))
+
+
+def _of_vectors(extents: tuple[int, ...], dtype: Any) -> tuple[tuple[int, ...], Element]:
+    """The extents and the type of the elements in memory, where functions take arrays of vectors as such."""
+    scalar, times, lanes = str(dtype).rpartition("x") if isinstance(dtype, str) else ("", "", "")
+    if times and lanes.isdigit() and scalar in ELEMENTS:
+        return (*extents, int(lanes)), ELEMENTS[scalar]
+    return extents, element(dtype)
 
 
 def _on_host(extents: tuple[int, ...], kind: Element, raw: np.ndarray[Any, Any]) -> NDArray:
