@@ -29,11 +29,11 @@ def imported(program: Any, name: str, dynamic: Any = None, state: bool = False) 
     """
     mod, params = from_exported_program(program, state=state)
     if isinstance(dynamic, Mapping):
-        mod["main"] = _with_names(mod["main"], dynamic)
+        mod["main"] = with_names(mod["main"], dynamic)
     return Imported(mod, dict(params), name), TorchForm(program, name)
 
 
-def _with_names(main: Any, dynamic: Mapping[str, Any]) -> Any:
+def with_names(main: Any, dynamic: Mapping[str, Any]) -> Any:
     """A function whose dynamic sizes have the names that were given to them."""
     named: dict[Any, Any] = {}
     for p in main.params:
