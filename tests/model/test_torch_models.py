@@ -81,6 +81,38 @@ def test_without_an_example_the_first_call_compiles(net: Any) -> None:
     assert len(made.versions) == 2 and made.inputs[0].shape[0] == 2
 
 
+def test_arrays_of_numpy_are_examples_and_arguments(net: Any) -> None:
+    x = images(2, 3, 8, 8)
+    wanted = net(x)["scores"].detach().numpy()
+    lazy = tilewright.compile(net)
+    for made in (tilewright.compile(net, x.numpy()), lazy):
+        found = made(x.numpy())["scores"]
+        assert isinstance(found, np.ndarray)
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    lazy(x)
+    assert len(lazy.versions) == 1
+
+
+def test_a_constant_that_is_expanded_to_a_dynamic_size() -> None:
+    """Its rows are counted in a call, so they are not packed before."""
+
+    class Positions(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("kinds", torch.arange(16)[None] % 2)
+            self.register_buffer("places", torch.arange(16)[None])
+            self.table = torch.nn.Embedding(2, 4)
+
+        def forward(self, x: Any) -> Any:
+            kinds = torch.gather(self.kinds, 1, self.places[:, : x.shape[1]])
+            return self.table(kinds) + x[..., None]
+
+    own = Positions().eval()
+    made = tilewright.compile(own, images(1, 5), dynamic={"x": {1: "n"}})
+    for n in (2, 9):
+        close(made(images(1, n)), own(images(1, n)).detach())
+
+
 @pytest.mark.parametrize("dynamic", [True, {"x": {0: "batch", 2: "rows"}}], ids=["all", "named"])
 def test_dynamic_sizes(net: Any, dynamic: Any) -> None:
     made = tilewright.compile(net, images(2 if dynamic is True else 1, 3, 8, 8), dynamic=dynamic)

@@ -75,7 +75,7 @@ def test_a_profile_and_a_call_by_name_take_any_name(rows: int | str) -> None:
     assert [row["results"] for row in net.profile(x, x).rows()] == ["float32[4, 3]"]
     runner = net.runner if rows == 4 else relay.vm.compile(relay.frontend.from_onnx(model)[0], "llvm")
     assert len(profile_model(runner, given).rows()) == 1
-    made = tvm.compile(add_model(["self", "number"], "o", rows))(**{"self": x, "number": x})
+    made = tvm.compile(add_model(["self", "number"], "o", rows))(self=x, number=x)
     assert made.tolist() == (x + x).tolist()
 
 

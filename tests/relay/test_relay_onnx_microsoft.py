@@ -65,6 +65,25 @@ def test_fused_gemm_and_conv(activation: str) -> None:
     )
 
 
+@pytest.mark.parametrize("activation", ["Elu", "HardSigmoid", "Softplus", "Softsign", "ThresholdedRelu"])
+def test_the_other_activations_of_a_fused_product(activation: str) -> None:
+    fields = {"Elu": ["alpha"], "ThresholdedRelu": ["alpha"], "HardSigmoid": ["alpha", "beta"]}.get(
+        activation, []
+    )
+    attrs = {f"activation_{f}": 0.3 + i / 4 for i, f in enumerate(fields)}
+    check(
+        "FusedGemm", MS, {"a": floats(3, 4), "b": floats(4, 5)}, {"activation": activation, **attrs}, tol=1e-4
+    )
+    if activation == "HardSigmoid":
+        more = {"activation": activation, "activation_params": [0.3, 0.4]}
+        check("FusedConv", MS, {"x": floats(1, 2, 5, 5), "w": floats(3, 2, 2, 2)}, more, tol=1e-4)
+
+
+def test_operators_that_are_those_of_the_standard() -> None:
+    check("GatherND", MS, {"x": floats(3, 4, 5), "i": np.array([[0, 1], [2, 3]], np.int64)})
+    check("Range", MS, {"a": number(1), "b": number(7), "d": number(2)}, constants=("a", "b", "d"))
+
+
 def test_nhwc_conv_is_a_convolution() -> None:
     import torch
 

@@ -159,7 +159,8 @@ def _is_torch_module(model: Any) -> bool:
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(model, torch.nn.Module):
         return False
-    return not isinstance(model, torch.jit.ScriptModule)
+    keras = sys.modules.get("keras")
+    return not isinstance(model, (torch.jit.ScriptModule, getattr(keras, "Model", ())))
 
 
 def _lazy(module: Any, dynamic: Any, options: _Options) -> Any:

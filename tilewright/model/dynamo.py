@@ -82,7 +82,8 @@ class _Graph:
         key = self.key(args)
         found = self.versions.get(key)
         if found is None:
-            found = self.versions[key] = self.compiled(args)
+            found = self.compiled(args)
+            self.versions[self.key(args)] = found  # it may have made inputs of weights
         return found(*args)
 
     def same_weights(self, args: Sequence[Any]) -> bool:

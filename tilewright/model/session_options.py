@@ -63,6 +63,13 @@ class SessionOptions(_Options):
     The others of onnxruntime would change nothing, and warn when they are changed.
     """
 
+    intra_op_num_threads: int
+    graph_optimization_level: GraphOptimizationLevel
+    enable_profiling: bool
+    profile_file_prefix: str
+    _sizes: dict[str, int]
+    _entries: dict[str, str]
+
     _DEFAULTS: ClassVar[dict[str, Any]] = {
         "intra_op_num_threads": 0,
         "graph_optimization_level": GraphOptimizationLevel.ORT_ENABLE_ALL,

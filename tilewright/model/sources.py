@@ -18,6 +18,7 @@ from ..relay.transform.infer_type import infer_module
 from ..runtime.compiled import Form
 from ..runtime.errors import ArgumentTypeError, ArgumentValueError
 from .files import Imported, load_model, with_shapes
+from .keras_models import backend_of, of_jax, of_torch
 
 Source = tuple[Imported, Form | None]
 _TAKEN = (
@@ -172,6 +173,9 @@ def _of_onnx_proto(onnx: Any, model: Any, example: Any, dynamic: Any, state: boo
 def _of_keras(keras: Any, model: Any, example: Any, dynamic: Any, state: bool) -> Source | None:
     if not isinstance(model, keras.Model):
         return None
+    traced = {"jax": of_jax, "torch": of_torch}.get(backend_of(model))
+    if traced is not None:
+        return traced(model, example, dynamic), None
     mod, params = frontend.from_keras(model, layout="NHWC")
     return _sized(Imported(mod, dict(params), model.name), example, dynamic), None
 
@@ -190,9 +194,9 @@ def _of_jax(function: Callable[..., Any], example: Any, dynamic: Any) -> Source:
 
 
 _FRAMEWORKS: dict[str, Callable[[Any, Any, Any, Any, bool], Source | None]] = {
+    "keras": _of_keras,  # first: on PyTorch, a model of Keras is a module
     "torch": _of_torch,
     "onnx": _of_onnx_proto,
-    "keras": _of_keras,
 }
 
 

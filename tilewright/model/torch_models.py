@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..ir.errors import FrontendError
 from ..ir.expr import SizeVar, Var
 from ..relay.frontend import from_exported_program
@@ -27,11 +29,11 @@ def imported(program: Any, name: str, dynamic: Any = None, state: bool = False) 
     """
     mod, params = from_exported_program(program, state=state)
     if isinstance(dynamic, Mapping):
-        mod["main"] = _with_names(mod["main"], dynamic)
+        mod["main"] = with_names(mod["main"], dynamic)
     return Imported(mod, dict(params), name), TorchForm(program, name)
 
 
-def _with_names(main: Any, dynamic: Mapping[str, Any]) -> Any:
+def with_names(main: Any, dynamic: Mapping[str, Any]) -> Any:
     """A function whose dynamic sizes have the names that were given to them."""
     named: dict[Any, Any] = {}
     for p in main.params:
@@ -51,6 +53,7 @@ def exported(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic
     """
     import torch
 
+    args, kwargs = _as_tensors((args, kwargs))
     args, kwargs, shapes = _shapes(module, args, kwargs, dynamic)
     taken = (args, kwargs)
     with in_inference(module), structures(module, taken), torch.no_grad(), warnings.catch_warnings():
@@ -71,6 +74,16 @@ def arguments_of(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(example, (tuple, list)):
         return tuple(example), {}
     return (example,), {}
+
+
+def _as_tensors(arguments: Any) -> Any:
+    """Arguments with tensors for the arrays of NumPy in them."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    return pytree.tree_map(
+        lambda v: torch.from_numpy(v.copy()) if isinstance(v, np.ndarray) else v, arguments
+    )
 
 
 @contextmanager
@@ -234,9 +247,9 @@ class LazyModel:
     def _of(self, leaf: Any) -> Any:
         import torch
 
-        if not isinstance(leaf, torch.Tensor):
+        if not isinstance(leaf, (torch.Tensor, np.ndarray)):
             return type(leaf), leaf
-        return leaf.dtype, leaf.ndim if self._dynamic else tuple(leaf.shape)
+        return str(leaf.dtype).removeprefix("torch."), leaf.ndim if self._dynamic else tuple(leaf.shape)
 
     @property
     def compiled(self) -> Any:

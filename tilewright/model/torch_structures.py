@@ -64,7 +64,7 @@ def _register(cls: type, known: frozenset[str]) -> None:
 
     def unflatten(values: Any, context: Any) -> Any:
         names, rest = context
-        made = object.__new__(cls)
+        made: Any = object.__new__(cls)
         vars(made).update(rest)
         vars(made).update(zip(names, values, strict=True))
         return made

@@ -9,7 +9,7 @@ from ..ir.buffer import Buffer
 from ..ir.errors import BuildError
 from ..ir.expr import BufferLoad, IntImm, Var
 from ..ir.function import PrimFunc
-from ..ir.functor import pre_order, statements
+from ..ir.functor import pre_order, statements, undefined_vars
 from ..ir.module import IRModule
 from ..ir.stmt import BlockRealize, BufferStore, Stmt, seq, stmt_list
 
@@ -58,10 +58,12 @@ def split_constants(func: PrimFunc, names: frozenset[str]) -> tuple[PrimFunc | N
 def _parted(parts: list[Stmt], known: set[Buffer], own: set[Buffer]) -> tuple[list[Stmt], list[Stmt]]:
     """The statements that only compute buffers of the function (`own`) from known ones, and the others.
 
-    A buffer that another statement writes as well is not known, whichever comes first.
+    A buffer that another statement writes as well is not known, whichever comes first; nor is one that a dynamic size
+    shapes or limits, which only a call knows.
     """
     early: list[Stmt] = []
     late = list(parts)
+    fixed = {s for s in parts if not _sizes(s)}
     reads, writes = {s: _read(s) for s in parts}, {s: _written(s) for s in parts}
     found = True
     while found:
@@ -70,12 +72,20 @@ def _parted(parts: list[Stmt], known: set[Buffer], own: set[Buffer]) -> tuple[li
         for s in late:
             together = [t for t in late if writes[t] & writes[s]]
             wrote = {b for t in together for b in writes[t]}
-            if wrote <= own and wrote and all(reads[t] <= sure | wrote for t in together):
+            if wrote <= own and wrote and all(t in fixed and reads[t] <= sure | wrote for t in together):
                 early = [t for t in parts if t in early or t in together]
                 late = [t for t in late if t not in together]
                 found = True
                 break
     return early, late
+
+
+def _sizes(s: Stmt) -> set[Var]:
+    """The dynamic sizes that a statement depends on."""
+    buffers = _read(s) | _written(s)
+    shapes = [d for b in buffers for d in (*b.shape, *b.strides) if not isinstance(d, int)]
+    found = [v for e in (s, *shapes) for v in undefined_vars(e)]
+    return set(found) - {b.data for b in buffers}
 
 
 def _is_read(b: Buffer, parts: list[Stmt]) -> bool:

@@ -158,28 +158,39 @@ def fused_gemm(n: Node) -> Any:
     return activated(n, gemm(n), n.attr("activation", ""))
 
 
+# The attributes of an activation, in the order of `activation_params`.
+_ACTIVATIONS: dict[str, tuple[str, ...]] = {
+    "Relu": (), "Tanh": (), "Sigmoid": (), "Softplus": (), "Softsign": (), "LeakyRelu": ("alpha",), "Elu": ("alpha",),
+    "ThresholdedRelu": ("alpha",), "HardSigmoid": ("alpha", "beta"), "Selu": ("alpha", "gamma"),
+}  # fmt: skip
+
+
 def activated(n: Node, x: Any, name: str) -> Any:
+    """The activation that is fused with a node: the operator of the standard of that name."""
     params = list(n.attr("activation_params", []))
-    if name == "Relu":
-        return R.nn.relu(x)
-    if name == "Tanh":
-        return R.tanh(x)
-    if name == "Sigmoid":
-        return R.sigmoid(x)
-    if name == "LeakyRelu":
-        return R.nn.leaky_relu(x, n.attr("activation_alpha", params[0] if params else 0.01))
-    if name == "Clip" and len(params) == 2:
-        return R.clip(x, params[0], params[1])
     if name in ("", "None"):
         return x
-    raise n.refuse(f"activation {name!r} is not supported")
+    if name == "Clip" and len(params) == 2:
+        return R.clip(x, params[0], params[1])
+    if name not in _ACTIVATIONS:
+        raise n.refuse(f"activation {name!r} is not supported")
+    fields = _ACTIVATIONS[name]
+    named = dict(zip(fields, params))
+    given = {f: n.attr(f"activation_{f}", named.get(f)) for f in fields}
+    inner = Node(n.importer, n.proto, [Value(typed(x))], 21)
+    inner.attrs = {f: v for f, v in given.items() if v is not None}
+    return _called(inner, name, 21)
 
 
 # ---------------------------------------------------------------------------- operators of the standard
 def _standard(n: Node, op_type: str, opset: int, first: Value | None = None) -> Any:
     """The same operator of the standard, in an opset, where that has its attributes and inputs."""
     inputs = n.inputs if first is None else [first, *n.inputs[1:]]
-    inner = Node(n.importer, n.proto, inputs, opset)
+    return _called(Node(n.importer, n.proto, inputs, opset), op_type, opset)
+
+
+def _called(inner: Node, op_type: str, opset: int) -> Any:
+    """What the converter of an operator of the standard makes of a node."""
     inner.op_type = op_type
     work = find_converter("", op_type, opset)
     assert work is not None, op_type
@@ -192,6 +203,8 @@ rows(
         "DequantizeLinear": lambda n: _standard(n, "DequantizeLinear", 19),
         "GridSample": lambda n: _standard(n, "GridSample", 16),
         "Pad": lambda n: _standard(n, "Pad", 13),
+        "GatherND": lambda n: _standard(n, "GatherND", 11),
+        "Range": lambda n: _standard(n, "Range", 11),
         "Trilu": lambda n: _standard(n, "Trilu", 14),
         "NhwcMaxPool": lambda n: _channels_last(_standard(n, "MaxPool", 12, _channels_first(n[0]))),
         "ExpandDims": lambda n: R.expand_dims(n[0], n.front(n.ints(1)[0], n.rank(0) + 1)),
