@@ -13,6 +13,7 @@ import pytest
 
 import tilewright as tvm
 from tilewright import relay, te
+from tilewright.relay.backend.vm import to_compile
 from tilewright.relay.op import dyn
 from tilewright.runtime.seal import sealed
 from tilewright.runtime.vm import Executable, VirtualMachine
@@ -638,3 +639,33 @@ def test_broadcasts_of_more_relations_than_are_compiled_ahead(tmp_path: Any) -> 
     again = [rows(1, 3), rows(4, 3), rows(1, 3), rows(4, 3)]
     got = tvm.runtime.vm.VirtualMachine(exe, tvm.cpu()).run(*again).numpy()
     np.testing.assert_allclose(got, (again[0] + again[1]) * (again[2] - again[3]), rtol=1e-6)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_windows_over_images_of_any_size(stride: int) -> None:
+    """Rows that share windows are computed together, with a version for each number of rows that is left."""
+    h, w = te.size_var("h"), te.size_var("w")
+    x, weights = relay.var("x", shape=(1, 3, h, w)), relay.const(rows(3, 1, 3, 3))
+    call = relay.nn.conv2d(x, weights, strides=stride, padding=1, groups=3, channels=3, kernel_size=3)
+    vm = machine([x], call)
+    for shape in ((1, 1), (2, 17), (5, 3), (8, 40), (9, 33)):
+        v = rows(1, 3, *shape)
+        padded = np.pad(v, ((0, 0), (0, 0), (1, 1), (1, 1)))
+        window = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+        wanted = np.einsum("nchwij,cij->nchw", window, rows(3, 1, 3, 3)[:, 0])[:, :, ::stride, ::stride]
+        np.testing.assert_allclose(vm.run(v).numpy(), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_kernels_are_scheduled_for_likely_sizes() -> None:
+    """Strides make images smaller, and what is good for the usual size is good for more."""
+    x = relay.var("x", shape=(1, 8, A, A))
+    for _ in range(3):
+        conv = relay.nn.conv2d(
+            x, relay.const(rows(8, 8, 3, 3)), strides=2, padding=1, channels=8, kernel_size=3
+        )
+        x = relay.nn.relu(conv)
+    mod = tvm.IRModule.from_expr(relay.Function(relay.analysis.free_vars(x), x))
+    assembly = to_compile(mod, tvm.target.Target("llvm"))
+    assert len({j.key for j in assembly.jobs.values()}) == 3
+    sizes = [[d.likely for d in p.case.fn.params[0].checked_type.shape[2:]] for p in assembly.emitter.pending]
+    assert sizes == [[256, 256], [128, 128], [64, 64]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, TypeVar
 
 from . import operators
 from .dtype import BOOL, FLOAT32, FLOAT64, HANDLE, INT32, INT64, DataType
@@ -307,11 +307,21 @@ class Var(PrimExpr):
         return self.__class__(self.name + suffix, self.type_annotation)
 
 
+USUAL_SIZE: Final = 256  # the likely value of a size of which nothing else is known
+
+
 @node
 class SizeVar(Var):
-    """A variable that is a size, and so never negative."""
+    """A variable that is a size, and so never negative. Schedules are chosen for its `likely` value."""
 
-    __init__ = Var.__init__
+    likely: int
+    _derived = ("likely",)  # not a part of the program: structural equality and JSON leave it out
+
+    def __init__(
+        self, name: str = "v", dtype: Any = INT32, span: Any = None, likely: int = USUAL_SIZE
+    ) -> None:
+        self.likely = likely
+        Var.__init__(self, name, dtype, span)
 
 
 @node

@@ -27,7 +27,7 @@ from ..te.tensor import Tensor
 from ..tir.schedule import Schedule
 from ..tir.schedule.from_files import check_rounding
 from ..tir.schedule.trace import Trace
-from .program.facts import USUAL_SIZE
+from .program.facts import likely
 
 __all__ = ["Task", "apply_trace", "present", "stable_key", "task_of"]
 
@@ -107,7 +107,7 @@ class Task:
         """An extent as a number."""
         known = const_value(extent)
         if known is None:
-            values = {v: const(self.sizes.get(v.name, USUAL_SIZE), v.dtype) for v in vars_used(extent)}
+            values = {v: const(self.sizes.get(v.name, likely(v)), v.dtype) for v in vars_used(extent)}
             known = const_value(Analyzer().simplify(substitute(extent, values)))
         if known is None:
             raise ScheduleError(

@@ -588,3 +588,41 @@ def test_a_bound_below_the_loop_makes_no_empty_head(expect):
                     A[i] = T.float32(1)
         """,
     )
+
+
+def test_the_last_rows_are_one_condition(expect, agree):
+    """At most one tile is partial: no loop is left of it, and its first row needs no condition."""
+
+    @T.prim_func
+    def f(a: T.handle, b: T.handle):
+        n = T.int32(is_size_var=True)
+        A = T.match_buffer(a, (n,), "int32")
+        B = T.match_buffer(b, (n,), "int32")
+        for i in range((n + 1) // 2):
+            for j in T.unroll(2):
+                if i * 2 + j < n:
+                    B[i * 2 + j] = A[i * 2 + j]
+
+    made = loop_partition(f)
+    expect(
+        made,
+        """
+        @T.prim_func
+        def f(a: T.handle, b: T.handle):
+            n = T.int32(is_size_var=True)
+            A = T.match_buffer(a, (n,), "int32")
+            B = T.match_buffer(b, (n,), "int32")
+            for i in range(n // 2):
+                for j in T.unroll(2):
+                    B[i * 2 + j] = A[i * 2 + j]
+            if n % 2 > 0:
+                if n - n // 2 * 2 <= 1:
+                    for j in T.unroll(1):
+                        B[n // 2 * 2 + j] = A[n // 2 * 2 + j]
+                else:
+                    for j in T.unroll(1):
+                        B[n // 2 * 2 + j] = A[n // 2 * 2 + j]
+        """,
+    )
+    for n in (1, 2, 5):
+        agree(f, made, *data((n,)), *data((n,)))

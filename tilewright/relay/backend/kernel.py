@@ -19,6 +19,7 @@ from ...codegen.llvm.objects import VERSION
 from ...compiler.build import build
 from ...ir.deep import deep_programs
 from ...ir.errors import InternalError, TVMError
+from ...ir.expr import SizeVar
 from ...ir.module import IRModule
 from ...ir.op import rules_key
 from ...ir.transform import Pass, PassContext
@@ -29,6 +30,7 @@ from ...tune.auto import asked
 from ..expr import Call, Constant, Function, TupleGetItem
 from ..op.implementation import has_strategy
 from ..op.registry import RelayOp
+from ..sizes import sizes_in
 from ..transform.offload import is_offloaded, why_on_host
 from ..transform.plan_devices import is_on_host
 from .fetch_ahead import FetchAhead
@@ -114,7 +116,7 @@ _PLAIN = ("symbol", "inside", "device", "on_host", "slots", "work")
 def description(fn: Function) -> str:
     """A canonical text, equal for two fused functions if and only if they are structurally equal."""
     number: dict[Any, int] = {p: i for i, p in enumerate(fn.params)}
-    lines = [f"{i}: {p.checked_type}" for i, p in enumerate(fn.params)]
+    lines = [f"{i}: {p.checked_type}{_likely(p.checked_type)}" for i, p in enumerate(fn.params)]
     for e in inner_order(fn):
         if e in number:
             continue
@@ -130,6 +132,12 @@ def description(fn: Function) -> str:
             own = f"{e.data.dtype} {e.data.shape} {e.numpy().tobytes()!r}"
         lines.append(f"{number[e]}: {own} ({below}) {e.checked_type}")
     return "\n".join(lines)
+
+
+def _likely(kind: Any) -> str:
+    """The values for which schedules are chosen, of the dynamic sizes in a type."""
+    found = [f"{v.name} = {v.likely}" for v in sizes_in(kind) if isinstance(v, SizeVar)]
+    return f" ({', '.join(found)})" if found else ""
 
 
 def operators(fn: Function) -> list[RelayOp]:

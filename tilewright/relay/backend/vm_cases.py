@@ -8,6 +8,7 @@ different size among its arguments, so that similar call sites share it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,9 +16,10 @@ from typing import Any, NamedTuple
 
 from ...arith import Analyzer, detect_linear_equation
 from ...ir.errors import TVMError
-from ...ir.expr import IntImm, PrimExpr, SizeVar, const_value
+from ...ir.expr import USUAL_SIZE, IntImm, PrimExpr, SizeVar, const_value
 from ...ir.expr import Var as TirVar
 from ...ir.functor import substitute
+from ...tune.program.facts import number
 from ..expr import Constant, Function
 from ..op.shapes import Assumption, assumptions, floordiv, mul, same_size
 from ..op.shapes import sub as size_sub
@@ -98,7 +100,7 @@ class _Names:
             return size
         key = str(size)
         if key not in self.by_text:
-            var = self.by_text[key] = SizeVar(f"n{len(self.by_text)}", "int32")
+            var = self.by_text[key] = SizeVar(f"n{len(self.by_text)}", "int32", likely=_likely(size))
             self.values[var] = size
         return self.by_text[key]
 
@@ -106,6 +108,14 @@ class _Names:
         if isinstance(kind, TupleType):
             return TupleType(tuple(self.kind(f) for f in kind.fields))
         return TensorType([self.of(d) for d in kind.shape], kind.dtype)
+
+
+def _likely(size: PrimExpr) -> int:
+    """The likely value of a size, rounded to a power of two: call sites of about the same sizes share a kernel.
+
+    It is the usual size at most: what is good for that is good for more.
+    """
+    return min(USUAL_SIZE, 1 << round(math.log2(max(1, number(size)))))
 
 
 def find_cases(site: Site) -> list[Case]:

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...ir.errors import BuildError, TVMError
-from ...ir.expr import PrimExpr, SizeVar
+from ...ir.expr import USUAL_SIZE, PrimExpr, SizeVar
 from ...ir.expr import Var as TirVar
 from ...ir.module import GlobalVar
 from ...runtime.shape_functions import SHAPE_FUNCTIONS
 from ...runtime.vm_code import FunctionCode
+from ...tune.program.facts import number
 from ..adt import Constructor, Match, PatternConstructor, PatternTuple, PatternVar, PatternWildcard
 from ..analysis.walks import use_counts
 from ..expr import (
@@ -140,9 +141,9 @@ class Emitter:
             if isinstance(fn, Function) and not is_primitive(fn):
                 self.numbers[gv] = len(self.functions)
                 self.functions.append(None)
-        for gv, number in self.numbers.items():
-            builder = FunctionBuilder(self, self.mod[gv], gv.name_hint, number)
-            self.functions[number] = builder.code()
+        for gv, index in self.numbers.items():
+            builder = FunctionBuilder(self, self.mod[gv], gv.name_hint, index)
+            self.functions[index] = builder.code()
 
     def constant(self, data: Any) -> int:
         """The operand of a constant array."""
@@ -184,9 +185,10 @@ class FunctionBuilder:
         self.registers += 1
         return self.registers - 1
 
-    def fresh(self, block: _Block) -> SizeVar:
-        """A new size, which is set in a block."""
-        var = SizeVar(f"s{self.count}", "int32")
+    def fresh(self, block: _Block, like: Any = None) -> SizeVar:
+        """A new size, which is set in a block; as likely as `like`, a size of the program."""
+        likely = number(like) if isinstance(like, PrimExpr) else USUAL_SIZE
+        var = SizeVar(f"s{self.count}", "int32", likely=likely)
         self.count += 1
         self.homes[var] = block
         return var
@@ -232,7 +234,7 @@ class FunctionBuilder:
             if isinstance(d, int) or not (bind or isinstance(d, AnySize)):
                 dims.append(d)
                 continue
-            var = self.fresh(block)
+            var = self.fresh(block, d if bind else None)
             block.body.append(["size", int(var.name[1:]), operand, axis])
             dims.append(self.bound(d, var, block) if bind else var)
         return Value(TensorType(dims, kind.dtype), operand)
@@ -533,7 +535,7 @@ class FunctionBuilder:
         if isinstance(text, int):
             return text
         if text not in self._inner:
-            var = self._inner[text] = self.fresh(self.top)
+            var = self._inner[text] = self.fresh(self.top, size)
             self.captures.append(("s", int(var.name[1:])))
             self.taken.append(["s", text])
             if any(size is s for s in above.often_one):

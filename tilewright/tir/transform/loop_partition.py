@@ -16,6 +16,7 @@ from ...ir.ops import (
     add,
     conjuncts,
     floordiv,
+    greater,
     greater_equal,
     less,
     less_equal,
@@ -188,12 +189,27 @@ class _Partition(AnalyzedMutator):
             kind = ForKind.SERIAL
         body = _Assume(known).visit(n.body) if known else n.body
         if kind is ForKind.SERIAL and any(v not in self.loops for v in vars_used(size)):
-            body = _by_width(n.loop_var, body)
+            body, step = _by_width(n.loop_var, body)
+            # Of vectors, the masks tell later passes more while they are in terms of the loop.
+            if step == 1 and not n.annotations and self.ana.const_int_bound(size).max_value <= 1:
+                return self.last(substitute(body, {n.loop_var: begin}), size)
         moved = renew_defs_in(For(n.loop_var, begin, size, kind, body, None, n.annotations, span=n.span))
         self.loops.add(moved.loop_var)
         # Each loop is partitioned once: the parts are visited but not partitioned again.
         made = super().visit_For(moved)
         return None if _nothing(made) else made
+
+    def last(self, body: Stmt, size: PrimExpr) -> Stmt | None:
+        """A part of at most one iteration as a condition, which decides those of the body.
+
+        for i in range(n // 4, (n + 3) // 4):            if n % 4 > 0:
+            if i * 4 < n:                        ->          S(n // 4)
+                S(i)
+        """
+        runs = self.ana.simplify(greater(size, const(0, size.dtype)))
+        with self.ana.constraint_scope(runs):
+            made = self.visit(renew_defs_in(body))
+        return None if _nothing(made) else IfThenElse(runs, made)
 
     def branched(self, n: For, parts: list[tuple[PrimExpr, Mapping[PrimExpr, bool]]]) -> Stmt:
         """An unpartitioned loop with a branch for each part, selected by the end of the part."""
@@ -223,8 +239,9 @@ class _Partition(AnalyzedMutator):
             return self.visit(body)
 
 
-def _by_width(tile: Var, body: Stmt) -> Stmt:
-    """The body of a partial tile of dynamic size, with a branch for each number of vectors that it may need.
+def _by_width(tile: Var, body: Stmt) -> tuple[Stmt, int]:
+    """The body of a partial tile of dynamic size, with a branch for each number of vectors (or rows) that it may need,
+    and the elements of each of these; 0 if there are none.
 
     for v in unroll(4):                                  if n - tile * 64 <= 16: …      (one vector)
         if tile * 64 + v * 16 + lane < n:        ->      elif n - tile * 64 <= 32: …    (two)
@@ -237,17 +254,17 @@ def _by_width(tile: Var, body: Stmt) -> Stmt:
             if found is not None:
                 widths[m] = found
     if not widths:
-        return body
+        return body, 0
     (count, (step, room)), *others = ((int(const_value(u.extent) or 0), w) for u, w in widths.items())
     if any(c != count or w[0] != step or not structural_equal(w[1], room) for c, w in others):
-        return body
+        return body, 0
     made, ana = body, Analyzer()
     while count > 1:
         count = count - 2 if count > 4 else (count + 1) // 2
         narrow = renew_defs_in(_Narrow(widths, count).visit(body))
         fits = less_equal(ana.simplify(room), const(count * step, room.dtype))
         made = IfThenElse(fits, narrow, made)
-    return made
+    return made, step
 
 
 def _room(tile: Var, u: For) -> tuple[int, PrimExpr] | None:

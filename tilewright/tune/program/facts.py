@@ -12,7 +12,20 @@ from ...arith import Analyzer
 from ...ir.buffer import Buffer
 from ...ir.dtype import DataType
 from ...ir.equal import structural_equal
-from ...ir.expr import BufferLoad, Call, FloorDiv, IntImm, IterVar, PrimExpr, Range, Var, const, const_value
+from ...ir.expr import (
+    USUAL_SIZE,
+    BufferLoad,
+    Call,
+    FloorDiv,
+    IntImm,
+    IterVar,
+    PrimExpr,
+    Range,
+    SizeVar,
+    Var,
+    const,
+    const_value,
+)
 from ...ir.functor import pre_order, substitute, vars_used
 from ...ir.op import Op
 from ...ir.ops import add, floordiv, floormod, is_one, mul, sub
@@ -40,8 +53,6 @@ __all__ = [
     "work_of",
 ]
 
-# The value assumed for a dynamic size.
-USUAL_SIZE = 256
 # The cost of an operator, in additions.
 _HEAVY = {
     "exp": 8, "exp2": 8, "exp10": 8, "log": 10, "log2": 10, "log10": 10, "log1p": 10, "tanh": 14, "sigmoid": 12,
@@ -219,8 +230,13 @@ def number(e: Any) -> int:
     if known is not None:
         return int(known)
     ana, names = Analyzer(), vars_used(e)
-    known = const_value(ana.simplify(substitute(e, {v: const(USUAL_SIZE, v.dtype) for v in names})))
+    known = const_value(ana.simplify(substitute(e, {v: const(likely(v), v.dtype) for v in names})))
     return int(known) if known is not None else USUAL_SIZE
+
+
+def likely(var: Var) -> int:
+    """The value assumed for a dynamic size."""
+    return var.likely if isinstance(var, SizeVar) else USUAL_SIZE
 
 
 def work_of(e: PrimExpr) -> int:

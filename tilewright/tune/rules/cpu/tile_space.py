@@ -15,11 +15,13 @@ Everything here is arithmetic on arrays: a candidate is a row, and nothing is sc
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from ....ir.buffer import Buffer
+from ....ir.functor import vars_used
 from ....target.machine import CpuMachine
 from ...cost.table import Array
 from ...program.facts import Access, Axis, Facts
@@ -27,6 +29,9 @@ from ...program.facts import Access, Axis, Facts
 __all__ = ["RegisterTile", "Share", "TileSpace", "last_part", "thread_share", "tile_spaces"]
 
 _MAX_ROWS = 32
+# Tiles of rows along a dynamic axis, with a version for each number of rows that may be left.
+_FEW_ROWS = (2, 4)
+_FEW_POINTS = 9  # the most points of a window for those: LLVM takes longer for more, unrolled, than they save
 _WINDOW = 32  # the most points of a window that is unrolled
 _WINDOW_TILE = 8  # the most accumulators with such a window: reused neighbours need registers too
 
@@ -169,17 +174,22 @@ def last_part(axis: Axis, tile: Array, least: float) -> Array:
     return np.where(rest > 0, np.maximum(rest, least), 0.0)
 
 
-def _row_tiles(rows: tuple[Axis, ...]) -> Array:
+def _row_tiles(facts: Facts, rows: tuple[Axis, ...]) -> Array:
     """All tiles of at most two axes, of at most 32 rows together.
 
     Along a dynamic axis every tile needs a version for the end of the axis. So only the last axis is tiled if it is
-    dynamic, and that only where no size is known.
+    dynamic, and that only where no size is known. Where windows overlap along a dynamic axis, there are tiles of a few
+    rows, which share elements, and none of rows that share nothing: those are far apart, at addresses of their own.
     """
     found = {(1,) * len(rows)}
+    points = math.prod(a.extent if a.known else _FEW_POINTS + 1 for a in facts.reduce)
+    windows = [not a.known and a.extent > 1 and _slides(facts, a) for a in rows]
     known = [a.known and a.extent > 1 for a in rows]
     free = known if any(known) else [a is rows[-1] for a in rows]
     for a, axis in enumerate(rows):
-        if not free[a]:
+        if windows[a] and points <= _FEW_POINTS:
+            found.update(tuple(t if b == a else 1 for b in range(len(rows))) for t in _FEW_ROWS)
+        if not free[a] or (any(windows) and all(r.moves(axis) for r in facts.reads)):
             continue
         for t in range(1, min(axis.extent, _MAX_ROWS) + 1):
             one = [1] * len(rows)
@@ -209,7 +219,7 @@ def tile_spaces(
         if axis.extent == 1:
             continue
         width = lanes
-        while width > 2 and width // 2 >= axis.extent:
+        while axis.known and width > 2 and width // 2 >= axis.extent:
             width //= 2
         moving = [r for r in facts.reads if r.moves(axis)]
         if any(r.stride(axis) is None for r in moving):
@@ -228,7 +238,7 @@ def tile_spaces(
             transposes = across != 1
             packable = [r for r in moving if r.buffer not in views]
             spaces = _packings(facts, axis, packable, far, constants)
-        tiles = _row_tiles(rows)
+        tiles = _row_tiles(facts, rows)
         for packed, free in spaces:
             most = 1 if axis.reduce else min(8, -(-axis.extent // width))
             counts = np.arange(1, most + 1)
@@ -268,6 +278,16 @@ def _is_window(facts: Facts, vector: Axis) -> bool:
     points = int(np.prod([a.extent for a in facts.reduce], dtype=np.int64))
     moving = [r for r in facts.reads if r.moves(vector)]
     return 1 < points <= _WINDOW and all(r.moves(a) for r in moving for a in facts.spatial if a.extent > 1)
+
+
+def _slides(facts: Facts, axis: Axis) -> bool:
+    """Whether windows of neighbours along an axis overlap: an index moves with it and with a reduction."""
+    reduced = {a.var for a in facts.reduce if a.extent > 1}
+    return not axis.reduce and any(
+        axis.var in names and not reduced.isdisjoint(names)
+        for r in facts.reads
+        for names in map(vars_used, r.indices)
+    )
 
 
 def _packings(
