@@ -108,7 +108,7 @@ def test_a_constant_that_is_expanded_to_a_dynamic_size() -> None:
             return self.table(kinds) + x[..., None]
 
     own = Positions().eval()
-    made = tilewright.compile(own, images(1, 5), dynamic={"x": {1: "n"}})
+    made = tilewright.compile(own, images(1, 5), dynamic=True)
     for n in (2, 9):
         close(made(images(1, n)), own(images(1, n)).detach())
 

@@ -243,12 +243,12 @@ def _writes(node: Any) -> bool:
 def _views(gm: torch.fx.GraphModule) -> dict[int, Callable[[Sequence[Any]], torch.Tensor]]:
     """The results that are views of arguments: how each is made of the arguments."""
     nodes = list(gm.graph.nodes)
-    places = [n.meta.get("example_value") for n in nodes if n.op == "placeholder"]
+    places: list[Any] = [n.meta.get("example_value") for n in nodes if n.op == "placeholder"]
     owners = {v.untyped_storage()._cdata: i for i, v in enumerate(places) if isinstance(v, torch.Tensor)}
     (results,) = nodes[-1].args if nodes[-1].op == "output" else ((),)
     found: dict[int, Callable[[Sequence[Any]], torch.Tensor]] = {}
     for k, node in enumerate(results if isinstance(results, (list, tuple)) else ()):
-        value = getattr(node, "meta", {}).get("example_value")
+        value: Any = getattr(node, "meta", {}).get("example_value")
         owner = owners.get(value.untyped_storage()._cdata) if isinstance(value, torch.Tensor) else None
         if owner is None:
             continue

@@ -72,9 +72,10 @@ def of_jax(model: Any, example: Any, dynamic: Any) -> Imported:
     """The graph of a model that runs on JAX."""
     import jax
 
+    kind: Any = jax.ShapeDtypeStruct
     call, inputs = function_of(model)
     shapes, opened = sizes_of(inputs, example, dynamic)
-    given = {n: jax.ShapeDtypeStruct(s, inputs[n][1]) for n, s in shapes.items()}
+    given = {n: kind(s, inputs[n][1]) for n, s in shapes.items()}
     mod, params = frontend.from_jax(call, dynamic=opened or None, **given)
     names = [p.name_hint.removeprefix("given.") for p in mod["main"].params[: len(given)]]
     return Imported(renamed(mod, names), dict(params), model.name)

@@ -219,7 +219,7 @@ def _at(name: str, device_type: str, element_type: Any, shape: Sequence[int], ad
     kind = np.dtype(_dtype(element_type))
     count = int(np.prod(shape)) * kind.itemsize
     memory = (ctypes.c_char * count).from_address(address)
-    return np.frombuffer(memory, kind).reshape(tuple(shape))
+    return np.frombuffer(memoryview(memory), kind).reshape(tuple(shape))
 
 
 def _placed(name: str, made: NDArray, where: Any) -> OrtValue:
