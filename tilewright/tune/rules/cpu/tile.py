@@ -191,7 +191,8 @@ def _finer(
             points[-1][:, -2:] = u, contrary
             prior.append(np.full(len(rows), 1 + _UNROLL_COST * math.log2(u) + _CONTRARY_COST * contrary))
             effort.append(_effort(space) + math.log2(1 + u / 4))
-    at, dearer = np.concatenate(chosen), np.concatenate(prior)
+    at = np.concatenate(chosen)
+    dearer = np.concatenate(prior) * table.count("prior")[at]
     counts = {name: table.count(name)[at] for name in table.counts}
 
     def shape(figures: Mapping[str, Array]) -> Array:

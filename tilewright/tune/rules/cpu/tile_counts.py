@@ -27,6 +27,7 @@ def tile_counts(space: TileSpace, machine: CpuMachine, threads: bool) -> dict[st
         "longest": share.longest,
         "launches": every,
         "units": share.turns,
+        "prior": _streams(space, machine),
         **_step(space, machine),
         **_traffic(space),
         **_packing(space, machine),
@@ -115,6 +116,16 @@ def _traffic(space: TileSpace) -> dict[str, Array]:
         moved_r = moved_r + tile
         sweep_r = sweep_r + np.where(space.outer == 1, rows, tile)
     return {"near_bytes": moved_v, "near_set": sweep_v, "far_bytes": moved_r, "far_set": sweep_r}
+
+
+def _streams(space: TileSpace, machine: CpuMachine) -> Array:
+    """The factor of the time if the rows of a tile are streams from beyond the L2 cache, each in pages of its own."""
+    rows = np.ones(len(space.vectors))
+    for r in space.facts.reads if space.dot else ():
+        apart = max((abs(r.stride(a) or 0) * r.bytes for a in space.rows), default=0)
+        if apart >= machine.fit.page and space.facts.touched(r) > machine.cache_sizes.l2:
+            rows = np.maximum(rows, _in_tile(space, r))
+    return 1 + machine.fit.row_stream * (rows - 1)
 
 
 def _tiles(space: TileSpace, machine: CpuMachine) -> Array:
