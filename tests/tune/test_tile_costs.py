@@ -109,7 +109,7 @@ def test_a_broadcast_takes_as_long_as_a_vector_where_loads_are_as_wide() -> None
 
 
 def test_few_rows_are_read_at_once_from_memory() -> None:
-    """A row times 4096 x 11008 weights in memory ran at 36 GB/s on Zen 5 with 13 rows at once, and runs at 42 with 5."""
+    """A row times 4096 x 11008 weights in memory ran at 36 GB/s on Zen 5 with 13 rows at once, and runs at 42 with 3."""
     machine, f = Target("llvm -mcpu=znver5 -num-cores=1").cpu, matmul(1, 11008, 4096, across=True)
     (space,) = [s for s in tile_spaces(f, machine, frozenset()) if s.dot]
     best = int(np.argmin(evaluate(space, machine, 1)["cycles"]))

@@ -119,10 +119,11 @@ def _traffic(space: TileSpace) -> dict[str, Array]:
 
 
 def _streams(space: TileSpace, machine: CpuMachine) -> Array:
-    """The factor of the time if the rows of a tile are streams from beyond the L2 cache."""
+    """The factor of the time if the rows of a tile are streams from beyond the L2 cache, each in pages of its own."""
     rows = np.ones(len(space.vectors))
     for r in space.facts.reads if space.dot else ():
-        if space.facts.touched(r) > machine.cache_sizes.l2:
+        apart = max((abs(r.stride(a) or 0) * r.bytes for a in space.rows), default=0)
+        if apart >= machine.fit.page and space.facts.touched(r) > machine.cache_sizes.l2:
             rows = np.maximum(rows, _in_tile(space, r))
     return 1 + machine.fit.row_stream * (rows - 1)
 
