@@ -50,6 +50,13 @@ def test_bench_has_times_and_errors(net: Path) -> None:
 
 
 @pytest.mark.slow
+def test_bench_works_alone_without_onnxruntime(net: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilewright.tvmc.compare.find_spec", lambda name: None)
+    done = command("bench", net, "--shapes", "x:[2,4]", "--repeat", 1, "--threads", 1)
+    assert done.exit_code == 0 and "onnxruntime is not installed, so tilewright is timed alone" in done.output
+
+
+@pytest.mark.slow
 def test_check_names_the_first_node_that_differs(net: Path) -> None:
     done = command("check", net, "--shapes", "x:[2,4]")
     assert done.exit_code == 0 and done.stdout.startswith("z: largest error")

@@ -13,6 +13,7 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -206,7 +207,12 @@ def compared(found: Any, wanted: Any) -> dict[str, Any]:
 # ---------------------------------------------------------------------------- bench
 def bench_command(desk: Desk, given: Bench) -> None:
     """Time a model beside other engines."""
-    engines = [_OURS, *_named(given.against)]
+    others = _named(given.against)
+    if not given.against and find_spec("onnxruntime") is not None:
+        others = ["onnxruntime"]
+    elif not others:
+        desk.note("onnxruntime is not installed, so tilewright is timed alone")
+    engines = [_OURS, *others]
     _refuse_other_models(given.model)
     inputs = given_inputs(given.model, given.inputs, given.shapes, given.fill_mode)
     options = {"threads": given.threads, "target": given.target or None, "fixed": not given.dynamic}
