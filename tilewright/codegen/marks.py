@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from ..ir.errors import LoweringError
 
-_ENGINE_MARKS = ("coproc_scope", "pragma_coproc_scope", "pragma_dma_copy", "pragma_vector_unit", "pragma_alu")
+_ENGINE_MARKS = ("alu", "coproc_scope", "dma_copy", "vector_unit")
 
 
 def refuse_engine_mark(key: str, target: str) -> None:
     """Refuse a mark that gives a statement to an engine of an accelerator, for a target without engines."""
-    if key in _ENGINE_MARKS:
-        name = key.removeprefix("pragma_")
+    name = key.removeprefix("pragma_")
+    if name in _ENGINE_MARKS:
         raise LoweringError(
             f"a stage is marked by {name!r} for an engine of an accelerator, which {target} does not have: "
             "build for an accelerator, such as ext_dev, or leave the mark out"
