@@ -32,10 +32,12 @@ from ...runtime.executor import ModelModule
 from ...runtime.ndarray import NDArray
 from ...runtime.versions import RECURS, Shapes, Version
 from ...target import Target
-from ..analysis import count_calls, post_order
+from .. import op as R
+from ..analysis import post_order
 from ..expr import Constant, Function
 from ..interface import is_tensors, shaped
 from ..sizes import retyped, size_values
+from ..transform.rewriting import is_call
 from ..ty import TensorType, is_dynamic
 from .assemble import assemble, machine_of
 from .background import Background, running
@@ -57,7 +59,11 @@ def versions_of(
     main = mod["main"]
     kinds = [p.checked_type for p in main.params]
     tensors = all(isinstance(k, TensorType) for k in kinds) and is_tensors(main.checked_type.ret_type)
-    if not tensors or not any(map(is_dynamic, kinds)) or count_calls(main, "nn.cache_update"):
+    if (
+        not tensors
+        or not any(map(is_dynamic, kinds))
+        or any(is_call(e, R.nn.cache_update) for e in post_order(main))
+    ):
         return None
     return Recurring(mod, target, settings, digest("model", *sorted(keys)))
 
