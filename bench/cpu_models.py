@@ -4,7 +4,7 @@
     python bench/cpu_models.py --only "resnet,bert"             those with one of these texts in their name
     python bench/cpu_models.py --threads 1 --peers onnxruntime,torch --rounds 9
     python bench/cpu_models.py --quick --json out.json --md out.md
-    python bench/cpu_models.py --only dynamic --peers onnxruntime,tilewright.fixed      dynamic shapes
+    python bench/cpu_models.py --only dynamic --peers onnxruntime,tilewright.recurring,tilewright.fixed
     python bench/cpu_models.py --only "hf-,pypi-" --peers onnxruntime,openvino
 
 Models whose package is not installed are skipped by name. One image or one sequence at a time. In each round

@@ -88,7 +88,12 @@ def _peak() -> int:
 
 # -- tilewright ---------------------------------------------------------------------------------
 def tilewright(m: Model, folder: Path, x: dict[str, Array], threads: int) -> Made:
-    return _dynamic(m, folder, x, threads) if m.shape else _static(m, folder, x, threads)
+    return _dynamic(m, folder, x, threads, versions=0) if m.shape else _static(m, folder, x, threads)
+
+
+def recurring(m: Model, folder: Path, x: dict[str, Array], threads: int) -> Made:
+    """A model of dynamic size with the version that it compiles in the background for a size that recurs."""
+    return _dynamic(m, folder, x, threads, versions=1)
 
 
 def _static(m: Model, folder: Path, x: dict[str, Array], threads: int) -> Made:
@@ -115,24 +120,29 @@ def _static(m: Model, folder: Path, x: dict[str, Array], threads: int) -> Made:
     return Made(prepared, cold["seconds"], warm["seconds"], cold["memory"])
 
 
-def _dynamic(m: Model, folder: Path, x: dict[str, Array], threads: int) -> Made:
+def _dynamic(m: Model, folder: Path, x: dict[str, Array], threads: int, versions: int) -> Made:
     """A model for inputs of any size. Compiling ends with the first result, since kernels are compiled when a size
     first needs them; then this process takes them from the cache."""
     source, inputs = str(folder / f"{m.name}.onnx"), str(folder / f"{m.name}.inputs.npz")
     with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as name:
+        os.environ["TILEWRIGHT_VERSIONS"] = str(versions)
         environment = {**os.environ, "TILEWRIGHT_CACHE_DIR": str(Path(name) / "cache")}
         command = [sys.executable, __file__, "first", source, inputs, str(threads)]
         cold = _compiled(command, environment)
         warm = _compiled(command, environment)
         os.environ["TILEWRIGHT_CACHE_DIR"] = environment["TILEWRIGHT_CACHE_DIR"]
-        run, result = _virtual_machine(source, x, threads)
-        run()
+        from tilewright.runtime.versions import RECURS
+
+        run, result, finish = _virtual_machine(source, x, threads)
+        for _ in range(RECURS):
+            run()
+        finish()
     return Made(Prepared(run, result), cold["seconds"], warm["seconds"], cold["memory"])
 
 
 def _virtual_machine(
     source: str, x: dict[str, Array], threads: int
-) -> tuple[Callable[[], Any], Callable[[], Array]]:
+) -> tuple[Callable[[], Any], Callable[[], Array], Callable[[], None]]:
     import tilewright as tvm
     from tilewright import relay
 
@@ -148,7 +158,7 @@ def _virtual_machine(
         made: Any = last[0]
         return np.asarray((made if hasattr(made, "numpy") else made[0]).numpy())
 
-    return run, result
+    return run, result, machine.finish
 
 
 def first_result(source: str, inputs: str, threads: str) -> dict[str, Any]:
@@ -159,7 +169,7 @@ def first_result(source: str, inputs: str, threads: str) -> dict[str, Any]:
     with np.load(inputs) as file:
         x = {name: file[name] for name in file.files}
     start = time.perf_counter()
-    run, _ = _virtual_machine(source, x, int(threads))
+    run, _, _ = _virtual_machine(source, x, int(threads))
     run()
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {"seconds": time.perf_counter() - start, "memory": memory}
@@ -270,6 +280,7 @@ def _torch_made(module: Any, inputs: list[Any], built: float) -> Made:
 
 MODEL_PEERS: dict[str, Callable[[Model, Path, dict[str, Array], int], Made]] = {
     "tilewright": tilewright,
+    "tilewright.recurring": recurring,
     "tilewright.fixed": fixed,
     "onnxruntime": onnxruntime,
     "openvino": openvino,
