@@ -54,8 +54,9 @@ _COMPILED_ONCE = frozenset(
 # Files of many small graphs that ask what operators and passes compute. What LLVM makes of scheduled kernels is seen in
 # tests of models, of `topi` and of `tune`: here it takes the loops as they are, at a tenth of the time.
 _VALUES_ONLY = (
-    "test_relay_data_check", "test_relay_deep", "test_relay_onnx", "test_relay_op_", "test_relay_pass_", "test_relay_quantize",
-    "test_relay_torch_ops", "test_relay_vm",
+    "test_deployment", "test_graphs", "test_quantization", "test_quantize_command", "test_relay_data_check",
+    "test_relay_deep", "test_relay_onnx", "test_relay_op_", "test_relay_pass_", "test_relay_quantize",
+    "test_relay_torch_ops", "test_relay_vm", "test_torch_models",
 )  # fmt: skip
 
 # Tests of which a sampled run sees the values alone: LLVM takes many seconds for kernels of any size and for the forty

@@ -310,7 +310,9 @@ class Bench(_Compared):
     """Time an ONNX model beside other engines, each in a process of its own, in turns."""
 
     against: str = _option(
-        "", "--against", help="The other engines: onnxruntime, openvino; by default onnxruntime, if it is installed."
+        "",
+        "--against",
+        help="The other engines: onnxruntime, openvino; by default onnxruntime, if it is installed.",
     )
     threads: int = _option(0, "--threads", min=0, help="Threads of each engine; 0: all cores.")
     repeat: int = _option(11, "--repeat", min=1, help="Turns; the median counts.")

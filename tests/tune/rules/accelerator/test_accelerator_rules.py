@@ -131,7 +131,9 @@ def test_every_row_of_a_small_product_is_right() -> None:
 )
 @pytest.mark.slow
 def test_rows_are_right(args: list[Any]) -> None:
-    check_rows(args, lambda stage: np.random.default_rng(0).choice(len(stage), 24, replace=False))
+    check_rows(
+        args, lambda stage: np.random.default_rng(0).choice(len(stage), how_many.examples(24), replace=False)
+    )
 
 
 # ---------------------------------------------------------------------------- costs
