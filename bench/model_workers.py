@@ -63,7 +63,7 @@ class ModelStage(Stage):
             "estimate": self.estimate,
             "build": made.build,
             "warm": made.warm,
-            "memory": _peak() if reset else 0,
+            "memory": peak_memory() if reset else 0,
             "compile_memory": made.compile_memory,
             "note": self.prepared.note,
         }
@@ -78,7 +78,7 @@ def _reset_peak() -> bool:
     return True
 
 
-def _peak() -> int:
+def peak_memory() -> int:
     """Bytes of memory that this process held at most."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
