@@ -246,9 +246,8 @@ class CpuFit:
 FITTED: Final[dict[str, Fitted]] = {f.name: f.metadata["fitted"] for f in fields(CpuFit)}
 
 ZEN4: Final = CpuFit()
-# Loads are as wide as vectors, so that a broadcast takes as long as a vector; a permutation takes 512 bits at once.
-# Measured on a Zen 5 server: products of 128 x 512 x 2048, 3 x 3 convolutions with stride 2 in groups of 8 channels,
-# and vectors by weights in memory, which are read at 36 GB/s in 13 rows at once, at 42 in 3.
-ZEN5: Final = replace(ZEN4, scalar_load=1.0, pair_load=1.7, row_stream=0.01)
+# Loads are as wide as vectors, so that a broadcast takes as long as a vector. Measured on a Zen 5 server: products of
+# 128 x 512 x 2048, and vectors by weights in memory, which are read at 36 GB/s in 13 rows at once, at 42 in 3.
+ZEN5: Final = replace(ZEN4, scalar_load=1.0, row_stream=0.01)
 # The sets of the L1 cache by the technical reference manuals; nothing else was measured there.
 NEOVERSE: Final = replace(ZEN4, l1_sets=256)
