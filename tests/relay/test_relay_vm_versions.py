@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -188,6 +189,7 @@ def test_a_fork_has_the_versions_and_makes_its_own() -> None:
     child = os.fork()
     if not child:
         status = 1
+        signal.alarm(60)  # a fork of a process with threads of other packages may wait for ever
         try:
             recur(vm, 5)
             recur(vm, 6)
