@@ -30,7 +30,7 @@ np.testing.assert_allclose(net(image), one.predict(image, verbose=0), rtol=1e-5,
 def test_models_run_by_the_framework_of_keras(backend: str) -> None:
     for package in ("keras", backend):
         if importlib.util.find_spec(package) is None:
-            pytest.skip(f"there is no {package}")
+            pytest.skip(f"needs the Python package {package}")
     made = subprocess.run(
         [sys.executable, "-c", PROGRAM], env={**os.environ, "KERAS_BACKEND": backend}, capture_output=True, text=True,
         timeout=300,
