@@ -222,3 +222,23 @@ def test_subspace_divide_with_a_predicate() -> None:
     found = subspace_divide([io, ii], {io: Range(0, 4), ii: Range(0, 8)}, [ii], ii < 6)
     assert [str(m.source) for m in found[-1]] == ["T.bool(True)", "ii < 6"]
     assert str(found[1][1].extent) == "6"
+
+
+def test_parts_of_a_fused_iterator_are_joined() -> None:
+    """Sums of which each was simplified for itself: `x*32 + y // 8` beside `x*256 + y` and `y % 8`."""
+    box = {x: Range(0, 98), y: Range(0, 64), z: Range(0, 4)}
+    indices = [(x * 64 + y) // 1568, (x * 16 + y // 4) // 14 % 28, (x * 16 + y // 4) % 14, y % 4 * 4 + z]
+    found = detect_iter_map(indices, box, True, BIJECTIVE)
+    assert [str(s.args[0].extent) for s in found.indices] == ["4", "28", "14", "16"]
+    names = (x, y, z)
+    points = {
+        tuple(evaluate(e, dict(zip(names, at, strict=True))) for e in indices)
+        for at in product(range(98), range(64), range(4))
+    }
+    assert len(points) == 98 * 64 * 4
+    back = [normalize_iter_map_to_expr(s) for s in found.indices]
+    for at in product(range(0, 98, 13), range(0, 64, 7), range(4)):
+        values = dict(zip(names, at, strict=True))
+        assert [evaluate(e, values) for e in back] == [evaluate(e, values) for e in indices]
+    overlapping = [(x * 64 + y) // 1568, (x * 16 + y // 4) // 14 % 28, (x * 16 + y // 4) % 14, y % 8 * 4 + z]
+    assert detect_iter_map(overlapping, box, True, BIJECTIVE).errors

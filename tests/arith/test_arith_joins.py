@@ -216,3 +216,13 @@ def test_bounds_through_a_float() -> None:
     assert (
         ana.const_int_bound(ops.cast("int32", ops.cast("float16", y)))[1] > 1 << 20
     )  # rounded up, or infinite
+
+
+def test_quotients_of_quotients_are_equal() -> None:
+    ana, by = Analyzer(), range(1, 9)
+    assert ana.can_prove_equal((x * 32 + y // 8) // 56 % 56, (x * 256 + y) // 448 % 56)
+    assert not ana.can_prove_equal((x * 32 + y // 8) // 56, (x * 256 + y) // 440)
+    for a, b, c in product(by, by, by):
+        e, other = (x + y // a) // b % c, (x * a + y) // (a * b) % c
+        assert ana.can_prove_equal(e, other)
+        assert not ana.can_prove_equal(e, other + 1)

@@ -383,6 +383,24 @@ class Algebra(Prover):
         low, high = self.bound(Lin(fine, e.const))
         return Lin(coarse, low // d * d) if low // d == high // d else None
 
+    def single_quotients(self, e: Lin) -> Lin:
+        """The form with quotients of quotients as one, `(x + y // 4) // 8 -> (x*4 + y) // 32`: for proofs, since
+        coefficients grow. The normal form has some of either kind."""
+        made = Lin({}, e.const)
+        for a, c in e.terms.items():
+            made = made + (self._single_quotient(a) if a.kind == SPLIT else of_atom(a)).scale(c)
+        return made
+
+    def _single_quotient(self, a: Atom) -> Lin:
+        given, lower, upper = a.args
+        x = self.single_quotients(given)
+        while inner := next((q for q, c in x.terms.items() if _is_quotient(q) and c == 1), None):
+            y, d, _ = inner.args
+            x, lower, upper = (x - of_atom(inner)).scale(d) + y, lower * d, upper and upper * d
+        if not x.terms:
+            return constant(x.const // lower if upper is None else x.const // lower % (upper // lower))
+        return of_atom(a if x.key == given.key else self.forms.split(x, lower, upper))
+
     def mod_const(self, e: Lin, m: int) -> Lin:
         """`e % m` for a constant that is not zero."""
         if m < 0:
@@ -659,6 +677,10 @@ def _replaced(form: Lin, old: tuple[Atom, ...], value: Lin) -> Lin:
             terms[a] = terms.get(a, 0) + k
         placed = placed or x in old
     return Lin({a: c for a, c in terms.items() if c}, form.const + value.const)
+
+
+def _is_quotient(a: Atom) -> bool:
+    return a.kind == SPLIT and a.args[2] is None
 
 
 def _shared_factors(e: Lin, d: int) -> list[int]:

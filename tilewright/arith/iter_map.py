@@ -94,6 +94,10 @@ class Sum:
         self.parts, self.base = parts, base
 
 
+def _is_whole(p: Split) -> bool:
+    return p.mark.var is not None and p.lower.key == ONE.key and p.extent.key == p.mark.extent.key
+
+
 class NotAffine(Exception):
     """An index that is not an affine map of iterators; the message is the reason."""
 
@@ -412,6 +416,53 @@ class Mapper:
         self.ana.bind(var, Range.from_min_extent(build(new.shift, dtype), build(new.extent, dtype)))
 
     # -- coverage --------------------------------------------------------------------------
+    def joined(self, sums: Sequence[Sum]) -> list[Sum]:
+        """The sums with splits of the parts of a fused iterator as splits of the fused one, the longest that there is.
+
+        Beside `(x*8 + y) // 6`, whose fused iterator is `f = x*8 + y`, the sums `x*2 + y // 4` and `y % 4 * 5 + z` are
+        `f // 4` and `f % 4 * 5 + z`.
+        """
+        fused = [m for m in self.fused.values() if all(map(_is_whole, m.parts))]
+        for longest in sorted(fused, key=lambda m: -len(m.parts))[:1]:
+            by = {id(p.mark): p.scale for p in longest.parts}
+            memo: dict[int, Split] = {}
+            sums = [Sum([self._of_fused(p, longest, by, memo) for p in s.parts], s.base) for s in sums]
+        return list(sums)
+
+    def _of_fused(self, p: Split, longest: Mark, by: dict[int, Lin], memo: dict[int, Split]) -> Split:
+        mul = self.ana.mul
+        if id(p.mark) in by:
+            return Split(longest, mul(p.lower, by[id(p.mark)]), p.extent, p.scale)
+        if p.mark is longest or not p.mark.parts:
+            return p
+        whole = memo.get(id(p.mark))
+        if whole is None:
+            parts: list[Split] = []
+            for q in (self._of_fused(q, longest, by, memo) for q in p.mark.parts):
+                outer = parts[-1] if parts else None
+                if outer and outer.mark is q.mark and outer.lower.key == mul(q.lower, q.extent).key:
+                    parts[-1] = Split(q.mark, q.lower, mul(outer.extent, q.extent), q.scale)
+                else:
+                    parts.append(q)
+            if len(parts) > 1:
+                mark, lower, extent, _ = self._fused(list(reversed(parts)))
+                parts = [Split(mark, lower, extent, ONE)]
+            (whole,) = parts
+            memo[id(p.mark)] = whole
+        return Split(whole.mark, mul(whole.lower, p.lower), p.extent, p.scale)
+
+    def checked(self, sums: list[Sum], level: IterMapLevel) -> list[Sum]:
+        """The sums, with parts of fused iterators joined if they pass the check only then."""
+        try:
+            self.check(sums, level)
+            return sums
+        except NotAffine:
+            made = [] if self.bounded or self.padded else self.joined(sums)
+            if not made:
+                raise
+        self.check(made, level)
+        return made
+
     def check(self, sums: Sequence[Sum], level: IterMapLevel) -> None:
         """Whether the splits of each mark are adjacent, and (for bijective) cover all of it."""
         splits: dict[int, list[Split]] = {}
@@ -562,7 +613,7 @@ def map_indices(
                 sums = [mapper.index(e, as_written) for e in exprs]  # with all padding in place
             _used_bounds(mapper, sums)
             if level != IterMapLevel.NoCheck:
-                mapper.check(sums, level)
+                sums = mapper.checked(sums, level)
         except NotAffine as why:
             first = first or why
             continue

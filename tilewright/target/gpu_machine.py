@@ -94,6 +94,7 @@ class MmaFigures:
     store_rate: float = 7.5  # results of 16 bits that are stored in a cycle, from whole tiles
     partial_store_rate: float = 3.8  # … from partial tiles, under predicates
     store: float = 500  # to begin with the results of a tile
+    hidden_epilogue: float = 4  # work of an epilogue, in additions, that storing a result hides
     other_registers: int = 50  # registers of a thread for addresses and counters
     registers_per_thread: int = 262  # a few more than a thread can have: their spills cost little
     stages: int = 6  # of the pipeline, at most

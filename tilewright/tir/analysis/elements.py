@@ -275,15 +275,22 @@ def unify_dividends(values: Sequence[PrimExpr], doms: Mapping[Var, Range]) -> li
 
 def unify_remainders(values: Sequence[PrimExpr]) -> list[PrimExpr]:
     """Remainders with the dividend of the matching quotient: `(i*32 + j) // 10` and `(i*2 + j) % 10` are quotient and
-    remainder of `i*32 + j`."""
+    remainder of `i*32 + j`, and so are `(i*64 + j) // 20` and `(i*2 + j // 2) % 10` of `(i*64 + j) // 2`."""
     quotients = [m for v in values for m in pre_order(v) if isinstance(m, FloorDiv)]
     ana = Analyzer()
 
     def whole(n: FloorMod) -> PrimExpr | None:
         for q in quotients:
-            if q.a.dtype is n.a.dtype and ana.can_prove_equal(q.b, n.b) and not structural_equal(q.a, n.a):
-                if ana.can_prove_equal(floormod(sub(q.a, n.a), n.b), const(0, n.dtype)):
-                    return FloorMod(q.a, n.b)
+            if q.a.dtype is not n.a.dtype:
+                continue
+            by, step = const_value(q.b), const_value(n.b)
+            times = int(by // step) if by and step and by % step == 0 else 1
+            if times == 1 and not ana.can_prove_equal(q.b, n.b):
+                continue
+            dividend = q.a if times == 1 else floordiv(q.a, const(times, n.dtype))
+            if not structural_equal(dividend, n.a):
+                if ana.can_prove_equal(floormod(sub(dividend, n.a), n.b), const(0, n.dtype)):
+                    return FloorMod(dividend, n.b)
         return None
 
     return [rewrite(v, {FloorMod: whole}) if quotients else v for v in values]

@@ -63,9 +63,11 @@ def cumsum(*shape: int) -> list[Any]:
 
 
 @cache
-def pooled(*shape: int) -> list[Any]:
+def pooled(*shape: int, layout: str = "NCHW") -> list[Any]:
     """The largest values of windows of 3 x 3, at every second pixel."""
-    return rows(lambda x: topi.nn.pool2d(x, [3, 3], [2, 2], [1, 1], [1, 1, 1, 1], "max"), *shape)
+    return rows(
+        lambda x: topi.nn.pool2d(x, [3, 3], [2, 2], [1, 1], [1, 1, 1, 1], "max", layout=layout), *shape
+    )
 
 
 @cache

@@ -129,7 +129,8 @@ def counts(p: Product, t: WarpTile, gpu: GpuMachine) -> Counts:
         rounds = -(-tiles // (gpu.multiprocessors * at_once)) * at_once
     whole = p.m.extent % t.rows == 0 and p.n.extent % t.columns == 0
     rate = w.store_rate if whole else w.partial_store_rate
-    ends = t.rows * t.columns * (1 if size == 2 else 2) / rate + w.store / at_once
+    epilogue = max(1.0, (p.after if t.parts == 1 else 0) / w.hidden_epilogue)
+    ends = t.rows * t.columns * (1 if size == 2 else 2) / rate * epilogue + w.store / at_once
     return Counts(
         rounds=rounds,
         steps=steps,

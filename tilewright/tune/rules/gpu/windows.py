@@ -143,9 +143,9 @@ def _shared(g: Kernel, f: Facts, share: _Share) -> dict[str, Any]:
     if several > 1:
         pixel, own = sch.split(around[-1], [None, several])
         around, some = [*around[:-1], pixel], [own]
-    sch.reorder(*around, last, *reduces, *some)
-    results = g.fused([*around, last], f.rv)
-    block, thread, vector = sch.split(results, [None, threads, wide])
+    first, vector = sch.split(last, [None, wide])
+    sch.reorder(*around, first, *reduces, *some, vector)
+    block, thread = sch.split(g.fused([*around, first], f.rv), [None, threads])
     sch.reorder(block, thread, *reduces, *some, vector)
     sch.bind(block, "blockIdx.x")
     sch.bind(thread, "threadIdx.x")
