@@ -97,6 +97,20 @@ def test_saved_and_loaded(tmp_path: Path, executor: str) -> None:
         again.explain()
 
 
+@pytest.mark.parametrize("executor", ["graph", "vm"])
+@pytest.mark.slow
+@pytest.mark.needs("linker")
+def test_saved_as_a_library(tmp_path: Path, executor: str) -> None:
+    fn, params = graph(2 if executor == "graph" else relay.Any(), 4)
+    net = tilewright.compile(fn, params=params, name="net")
+    net.save(tmp_path / "net.so")
+    assert (tmp_path / "net.so").read_bytes()[:4] == b"\x7fELF"
+    again = tilewright.load(tmp_path / "net.so")
+    assert again.inputs == net.inputs and again.outputs == net.outputs
+    x = floats(2, 4)
+    assert (again(x) == net(x)).all()
+
+
 @pytest.mark.slow
 def test_loading_imports_no_compiler(tmp_path: Path) -> None:
     fn, params = graph(2, 4)

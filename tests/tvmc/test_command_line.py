@@ -182,6 +182,7 @@ def test_errors_as_json(tmp_path: Path) -> None:
         (["--output-format", "zip"], "it must be one of so, tar"),
         (["-o", "/nowhere/net.tar"], "there is no folder /nowhere"),
         (["-o", "/"], "/: is a folder; give the name of a file in it"),
+        (["-o", "net.so"], "net.so: a package is an archive; name it net.tar"),
         (["--target", "metal"], "opencl; 'metal' is not supported yet"),
         (["--disabled-pass", "NoSuchPass"], "NoSuchPass"),
     ],

@@ -20,8 +20,9 @@ from ..relay.build_module import build, optimize
 from ..relay.interface import words_of
 from ..relay.transform.infer_type import infer_module
 from ..relay.ty import is_dynamic
-from ..runtime.compiled import CompiledModel, Form, device_of
+from ..runtime.compiled import LIBRARIES, CompiledModel, Form, device_of
 from ..runtime.devices import cpu
+from ..runtime.errors import ArgumentValueError
 from ..runtime.link import find_cc
 from ..runtime.package import write_package
 from ..runtime.vm import VirtualMachine
@@ -70,7 +71,13 @@ def compiled(
 
 
 def save(path: Path, code: Any, about: Mapping[str, Any], graph: str | None = None) -> None:
-    """Write a package with the library of a model, its weights included; as object files if there is no C compiler."""
+    """Write a package with the library of a model, its weights included; as object files if there is no C compiler.
+    A path such as `net.so` asks for the library alone."""
+    if path.suffix in LIBRARIES:
+        if "strings" in about:
+            raise ArgumentValueError(f"{path}: a library has no strings, as this model has them; save it as a .tar")
+        code.export_library(str(path))
+        return
     with tempfile.TemporaryDirectory(prefix="tilewright-package-") as folder:
         library = Path(folder) / ("mod.so" if find_cc() else "mod.tar")
         code.export_library(str(library))

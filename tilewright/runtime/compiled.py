@@ -37,6 +37,8 @@ from .versions import RECURS
 from .vm import VirtualMachine
 from .words import Numbering, Words
 
+LIBRARIES = (".so", ".dylib", ".dll")  # suffixes of shared libraries
+
 
 class Form(Protocol):
     """How arguments and results of a call are made of tensors, for a model whose framework has structures of them."""
@@ -250,7 +252,8 @@ class CompiledModel:
 
     # -- out and in ------------------------------------------------------------------------------
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model to one file, a package, which `tilewright.load` and `tilewright run` read."""
+        """Write the model to one file, which `tilewright.load` reads: a package, for `tilewright run` too, or the library
+        alone if the name ends in `.so`, `.dylib` or `.dll`, which takes a C compiler."""
         if self._save is None:
             raise ArgumentValueError(
                 f"{self.name}: it was loaded from a library; copy that file instead of saving the model"
@@ -272,7 +275,7 @@ def load(path: str | os.PathLike[str], device: Device | None = None) -> Compiled
         raise LoadError(
             f"{file}: is a model that is not compiled yet: compile it with tilewright.compile({str(path)!r})"
         )
-    if file.suffix in (".so", ".dylib", ".dll"):
+    if file.suffix in LIBRARIES:
         return _of_library(load_module(str(file)), file.stem, "", device)
     package = Package(file)
     name = str(package.about.get("name", file.stem))

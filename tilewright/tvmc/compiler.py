@@ -17,6 +17,7 @@ from ..model.building import about_model, about_program, wants_machine
 from ..relay import vm
 from ..relay.build_module import as_target, build
 from ..relay.transform.infer_type import infer_module
+from ..runtime.compiled import LIBRARIES
 from ..runtime.link import find_cc
 from ..runtime.package import write_package
 from ..target import Target
@@ -231,6 +232,11 @@ def check_path(path: Path) -> None:
         raise TVMCException(f"{path}: is a folder; give the name of a file in it, such as {path / 'net.tar'}")
     if not path.parent.is_dir():
         raise TVMCException(f"{path}: there is no folder {path.parent}; make it first")
+    if path.suffix in LIBRARIES:
+        raise TVMCException(
+            f"{path}: a package is an archive; name it {path.with_suffix('.tar').name}, or write the library alone with "
+            f'tilewright.compile(model).save("{path.name}")'
+        )
 
 
 def _asks_for_machine(executor: Any) -> bool:
