@@ -75,7 +75,9 @@ def save(path: Path, code: Any, about: Mapping[str, Any], graph: str | None = No
     A path such as `net.so` asks for the library alone."""
     if path.suffix in LIBRARIES:
         if "strings" in about:
-            raise ArgumentValueError(f"{path}: a library has no strings, as this model has them; save it as a .tar")
+            raise ArgumentValueError(
+                f"{path}: a library has no strings, as this model has them; save it as a .tar"
+            )
         code.export_library(str(path))
         return
     with tempfile.TemporaryDirectory(prefix="tilewright-package-") as folder:

@@ -252,8 +252,8 @@ class CompiledModel:
 
     # -- out and in ------------------------------------------------------------------------------
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model to one file, which `tilewright.load` reads: a package, for `tilewright run` too, or the library
-        alone if the name ends in `.so`, `.dylib` or `.dll`, which takes a C compiler."""
+        """Write the model to one file, which `tilewright.load` reads: a package, for `tilewright run` too, or the
+        library alone if the name ends in `.so`, `.dylib` or `.dll`, which takes a C compiler."""
         if self._save is None:
             raise ArgumentValueError(
                 f"{self.name}: it was loaded from a library; copy that file instead of saving the model"

@@ -234,8 +234,8 @@ def check_path(path: Path) -> None:
         raise TVMCException(f"{path}: there is no folder {path.parent}; make it first")
     if path.suffix in LIBRARIES:
         raise TVMCException(
-            f"{path}: a package is an archive; name it {path.with_suffix('.tar').name}, or write the library alone with "
-            f'tilewright.compile(model).save("{path.name}")'
+            f"{path}: a package is an archive; name it {path.with_suffix('.tar').name}, or write the library alone "
+            f'with tilewright.compile(model).save("{path.name}")'
         )
 
 
