@@ -130,6 +130,7 @@ def test_schedules_without_a_trial_are_as_fast_as_those_by_hand(name: str) -> No
 
 
 # ---------------------------------------------------------------------------- graphs
+@pytest.mark.slow
 def test_a_graph_is_partitioned_between_the_dsp_and_the_host() -> None:
     rng = np.random.default_rng(0)
     inputs = [rng.standard_normal((1, 8, 16, 16)).astype("float32") for _ in "xy"]

@@ -37,6 +37,7 @@ def check(function: Any, k: int) -> None:
     np.testing.assert_array_equal(b.numpy(), a + k)
 
 
+@pytest.mark.slow
 def test_several_objects_become_one_library(saved: Path, tmp_path: Path) -> None:
     objects = [str(saved / "add1.o"), str(saved / "add2.o")]
     cc.create_shared(tmp_path / "both.so", objects)

@@ -219,6 +219,7 @@ def test_the_search_with_callbacks_and_a_runner_of_your_own(tmp_path: Path) -> N
     assert "Search" in profiler.get() and "Total" in profiler.table()
 
 
+@pytest.mark.slow
 def test_rules_of_your_own_beside_the_plan(tmp_path: Path) -> None:
     class Halves(PyScheduleRule):
         def apply(self, sch: tvm.tir.Schedule, block: Any) -> list[tvm.tir.Schedule]:

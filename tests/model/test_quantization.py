@@ -116,6 +116,7 @@ def products_of(model: Any) -> list[list[str]]:
 @pytest.mark.parametrize("activations", ["uint8", "int8"])
 @pytest.mark.parametrize("per_channel", [True, False])
 @pytest.mark.parametrize("name", list(NETWORKS))
+@pytest.mark.slow
 def test_quantized_networks(name: str, calibration: str, activations: str, per_channel: bool) -> None:
     """They compute nearly what the floats do, and what onnxruntime makes of the same file; all products are integers."""
     model = NETWORKS[name]
@@ -142,6 +143,7 @@ def test_quantized_networks(name: str, calibration: str, activations: str, per_c
     assert all(k in ("uint8", "int8") for operands in kinds for k in operands)
 
 
+@pytest.mark.slow
 def test_the_report_has_each_layer() -> None:
     made = tilewright.quantize(NETWORKS["convolutions"], samples(NETWORKS["convolutions"]))
     assert [x.name for x in made.layers] == ["first", "branch", "shortcut", "depthwise", "last"]
@@ -151,6 +153,7 @@ def test_the_report_has_each_layer() -> None:
     assert "first" in text and "result y" in text and "4 samples (percentile)" in text
 
 
+@pytest.mark.slow
 def test_batch_norms_are_folded_and_shared_tensors_are_quantized_once() -> None:
     made = tilewright.quantize(NETWORKS["convolutions"], samples(NETWORKS["convolutions"])).model
     names = [n.op_type for n in made.graph.node]
@@ -179,6 +182,7 @@ def test_dynamic_quantization_needs_no_data() -> None:
 
 
 @pytest.mark.parametrize(("bits", "decibels"), [(4, 15), (8, 40)])
+@pytest.mark.slow
 def test_weights_only(bits: int, decibels: int) -> None:
     """It needs no data, blocks may be longer than a row, and onnxruntime computes the same."""
     n = helper.make_node
@@ -199,6 +203,7 @@ def test_weights_only(bits: int, decibels: int) -> None:
     assert again.model.SerializeToString() == made.model.SerializeToString()
 
 
+@pytest.mark.slow
 def test_what_is_skipped_stays_float() -> None:
     model = NETWORKS["convolutions"]
     made = tilewright.quantize(model, samples(model), skip=["first", "Gemm"])
@@ -206,6 +211,7 @@ def test_what_is_skipped_stays_float() -> None:
     assert kinds.count(["float32", "float32"]) == 2 and len(kinds) == 5
 
 
+@pytest.mark.slow
 def test_an_old_model_is_converted() -> None:
     n = helper.make_node
     model = network(
@@ -217,6 +223,7 @@ def test_an_old_model_is_converted() -> None:
     assert made.outputs[0].decibels > 25
 
 
+@pytest.mark.slow
 def test_a_file_is_read_and_written(tmp_path: Any) -> None:
     model = NETWORKS["convolutions"]
     onnx.save(model, tmp_path / "net.onnx")

@@ -30,6 +30,7 @@ class Net(torch.nn.Module):  # type: ignore[misc, name-defined]
         return {"sum": sum(layer.keys.sum() for layer in made), "past": Cache(made)}
 
 
+@pytest.mark.slow
 def test_an_object_with_tensors_is_returned_and_taken_back() -> None:
     x, net = torch.arange(6.0).reshape(2, 3), Net()
     first = tilewright.compile(net, x)
@@ -45,6 +46,7 @@ def test_an_object_with_tensors_is_returned_and_taken_back() -> None:
     assert torch.equal(again["past"].layers[0].keys, wanted["past"].layers[0].keys)
 
 
+@pytest.mark.slow
 def test_a_module_that_is_compiled_at_its_first_call_takes_one() -> None:
     x, lazy = torch.ones(2, 3), tilewright.compile(Net())
     past = lazy(x)["past"]

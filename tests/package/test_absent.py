@@ -202,6 +202,7 @@ def test_a_name_that_never_was_is_an_ordinary_error() -> None:
         assert not hasattr(home, "nonsense")
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_left_over_is_no_module(tmp_path: Path) -> None:
     """Version control leaves the folder of a module that went, with what Python has compiled in it."""
     shutil.copytree(

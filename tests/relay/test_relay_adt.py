@@ -88,6 +88,7 @@ def test_an_undefined_constructor_is_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", ["vm", "debug"])
+@pytest.mark.slow
 def test_functions_of_the_prelude(prelude: Prelude, kind: str) -> None:
     p, xs = prelude, numbers(prelude, 1, 2, 3)
     x = relay.var("x", "int32")

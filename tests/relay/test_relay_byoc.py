@@ -280,6 +280,7 @@ def test_sizes_that_are_known_at_run_time():
 
 
 @pytest.mark.needs("opencl")
+@pytest.mark.slow
 def test_the_host_runs_it_in_a_model_for_a_gpu():
     lib = relay.build(example(), "opencl")
     assert "tvmgen_default_mine_main_0: the host, between copies: mine computes it" in lib.explain()
@@ -388,6 +389,7 @@ def test_an_exception_of_the_engine_is_raised():
         run_graph(relay.build(example(), "llvm"), x=DATA)
 
 
+@pytest.mark.slow
 def test_functions_are_forgotten_with_their_library():
     from tilewright.runtime.external import _users
 

@@ -93,11 +93,13 @@ CASES = {
 
 @pytest.mark.parametrize("partition", ENGINES)
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.slow
 def test_engine(name, partition):
     agree(CASES[name](), partition)
 
 
 @needs_onnxruntime
+@pytest.mark.slow
 def test_shapes_in_onnxruntime():
     x = image()
     flat = relay.reshape(x, (1, 8, 196))
@@ -107,6 +109,7 @@ def test_shapes_in_onnxruntime():
 
 
 @pytest.mark.parametrize("partition", ENGINES)
+@pytest.mark.slow
 def test_export_and_load(partition, tmp_path):
     lib, given = agree(nn.relu(conv_bias(padding=(1, 1))), partition)
     path = str(tmp_path / "net.so")
@@ -136,6 +139,7 @@ def _functions(lib: Any) -> list[Any]:
 
 
 @needs_dnnl
+@pytest.mark.slow
 def test_a_batch_norm_becomes_weights_and_one_bias():
     given = [relay.var(f"w{n}", shape=(16,)) for n in ("gamma", "beta", "mean")]
     variance = relay.const(np.linspace(0.5, 2, 16, dtype="float32"))

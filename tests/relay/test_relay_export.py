@@ -54,6 +54,7 @@ def test_a_library_holds_everything(model: Any, tmp_path: Path, name: str) -> No
             assert all(m.endswith(".o") for m in tar.getnames())
 
 
+@pytest.mark.slow
 def test_weights_beside_the_library(model: Any, tmp_path: Path) -> None:
     lib, want = model
     graph, kernels, params = lib

@@ -206,6 +206,7 @@ def test_network_agrees_with_jax(network: str) -> None:
     _check(*NETWORKS[network]())
 
 
+@pytest.mark.slow
 def test_cache_of_keys_is_written_at_a_position() -> None:
     def step(cache: Any, new: Any, position: Any) -> Any:
         return lax.dynamic_update_slice(cache, new, (0, position, 0)), cache.at[:, position].set(new[:, 0])

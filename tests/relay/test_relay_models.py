@@ -82,6 +82,7 @@ def check(workload: Any, level: int) -> Any:
     return lib
 
 
+@pytest.mark.slow
 def test_mlp() -> None:
     lib = check(mlp.get_workload(2, image_shape=(1, 5, 5)), 3)
     assert len(lib.model.steps) == 4

@@ -74,6 +74,7 @@ def counted(n: int, go: bool = True) -> Case:
     return {"count": count(n), "go": np.array(go), "x": rows(3)}
 
 
+@pytest.mark.slow
 def test_a_count_that_is_an_input() -> None:
     vm = check(
         COUNTED, counted(5), counted(0), counted(1), counted(63), counted(64), counted(65), counted(3, False)

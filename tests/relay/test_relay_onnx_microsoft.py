@@ -225,6 +225,7 @@ def test_qgemm(each: bool, real: bool) -> None:
 
 
 @pytest.mark.parametrize("each", [False, True])
+@pytest.mark.slow
 def test_products_of_integers_to_floats(each: bool) -> None:
     scale = RNG.uniform(0.01, 0.02, 5).astype(np.float32) if each else number(0.03)
     b = bytes_of(4, 5, kind="int8")
@@ -255,6 +256,7 @@ def test_activations() -> None:
 
 
 @pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.slow
 def test_skipped_norms(bias: bool) -> None:
     x = {"x": floats(2, 3, 8), "s": floats(2, 3, 8), "g": floats(8)}
     extra = {"bias": floats(8) if bias else None}
@@ -286,6 +288,7 @@ def test_embed_layer_norm(segments: bool, positions: bool) -> None:
 @pytest.mark.parametrize("mask", ["none", "lengths", "ends", "keys", "rows"])
 @pytest.mark.parametrize("past", [0, 3])
 @pytest.mark.parametrize("causal", [0, 1])
+@pytest.mark.slow
 def test_attention(mask: str, past: int, causal: int) -> None:
     batch, rows, hidden, heads = 2, 4, 8, 2
     keys = past + rows
@@ -304,6 +307,7 @@ def test_attention(mask: str, past: int, causal: int) -> None:
     check("Attention", MS, {**x, "past": held}, attrs, outs, tol=1e-4)
 
 
+@pytest.mark.slow
 def test_attention_with_other_widths_and_bias() -> None:
     x = {"x": floats(2, 3, 6), "w": floats(6, 8 + 8 + 12), "b": floats(28), "m": None, "p": None}
     attrs = {"num_heads": 2, "qkv_hidden_sizes": [8, 8, 12], "scale": 0.3}
@@ -312,6 +316,7 @@ def test_attention_with_other_widths_and_bias() -> None:
 
 @pytest.mark.parametrize("past", [0, 2])
 @pytest.mark.parametrize("each", [False, True])
+@pytest.mark.slow
 def test_quantized_attention(past: int, each: bool) -> None:
     hidden, heads = 8, 2
     inputs = {
@@ -375,6 +380,7 @@ def test_rotary_embedding(interleaved: int, given: str) -> None:
 
 @pytest.mark.parametrize("rotary", [0, 1])
 @pytest.mark.parametrize("case", ["prompt", "decode", "shared", "packed", "uneven", "window"])
+@pytest.mark.slow
 def test_group_query_attention(case: str, rotary: int) -> None:
     batch, heads, kv, width = (1 if case in ("decode", "packed") else 2), 4, 2, 16
     rows = 5 if case in ("prompt", "packed", "window") else 1
@@ -503,6 +509,7 @@ def test_qlinear_softmax_before_opset_13(axis: int) -> None:
     check("QLinearSoftmax", MS, inputs, attrs, constants=("xs", "xz", "ys", "yz"), step=1)
 
 
+@pytest.mark.slow
 def test_attention_over_the_keys_of_an_encoder() -> None:
     """Keys and values that are over heads already have their bias; the queries get theirs."""
     inputs = {"q": floats(2, 3, 16), "k": floats(2, 2, 5, 8), "v": floats(2, 2, 5, 8), "bias": floats(48)}
@@ -518,6 +525,7 @@ def test_attention_over_the_keys_of_an_encoder() -> None:
         ({}, {"at": None, "bias": None, "sink": (4,)}),
     ],
 )
+@pytest.mark.slow
 def test_group_query_attention_with_bias_and_sinks(attrs: Any, more: Any) -> None:
     rows, heads, kv, width = 5, 4, 2, 16
     inputs: dict[str, Any] = {
@@ -541,6 +549,7 @@ def test_quantize_and_back(kind: str) -> None:
         check("DequantizeLinear", MS, {"x": held, **each}, {"axis": 0})
 
 
+@pytest.mark.slow
 def test_operators_of_the_standard_in_this_domain() -> None:
     check("Trilu", MS, {"x": floats(3, 4)}, {"upper": 0})
     check("GridSample", MS, {"x": floats(1, 2, 4, 5), "g": floats(1, 3, 3, 2) * 0.4})
@@ -554,6 +563,7 @@ def test_operators_of_the_standard_in_this_domain() -> None:
 
 
 @pytest.mark.parametrize("last", [0, 1])
+@pytest.mark.slow
 def test_qlinear_conv_with_channels_last(last: int) -> None:
     inputs = {
         "x": bytes_of(*((1, 5, 6, 2) if last else (1, 2, 5, 6))), "xs": number(0.1), "xz": number(3, "uint8"),

@@ -121,6 +121,7 @@ def test_trees_that_do_not_end_are_refused() -> None:
 # ---------------------------------------------------------------------------- linear models and support vectors
 @pytest.mark.parametrize("post", ["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO"])
 @pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.slow
 def test_linear_models(post: str, count: int) -> None:
     attrs = {"coefficients": floats(FEATURES * count).tolist(), "intercepts": floats(count).tolist()}
     if count == 2:
@@ -157,6 +158,7 @@ def support(kernel: str, counts: list[int]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("counts", [[2, 3], [2, 3, 1], [2, 3, 1, 2]])
+@pytest.mark.slow
 def test_svm_classifier(kernel: str, counts: list[int]) -> None:
     check(
         "SVMClassifier",

@@ -47,6 +47,7 @@ def test_seeds() -> None:
     assert (a != b).all() and (a == c).all()
 
 
+@pytest.mark.slow
 def test_bernoulli_and_multinomial_follow_their_probabilities() -> None:
     p = np.repeat(np.array([[0.0], [0.2], [1.0]], np.float32), 4000, 1)
     (x,) = drawn("Bernoulli", {"p": p}, {"dtype": 6, "seed": 1.0})

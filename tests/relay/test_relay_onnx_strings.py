@@ -46,6 +46,7 @@ def lookup(attrs: Mapping[str, Any], x: Any, op: str = "LabelEncoder", version: 
     return beside(model, {"x": x})[0]
 
 
+@pytest.mark.slow
 def test_tables_from_and_to_strings() -> None:
     words, numbers = ["b", "a", "b"], [5, 6, 7]
     x = texts("a", "b", "unknown", "")

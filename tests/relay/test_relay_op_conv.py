@@ -120,6 +120,7 @@ def test_convolutions(name: str, run_graph: Any, rng: Any) -> None:
     )
 
 
+@pytest.mark.slow
 def test_deformable_and_correlation(run_graph: Any, rng: Any) -> None:
     torch = pytest.importorskip("torch")
     x, w = (rng.standard_normal(s).astype("float32") for s in ((1, 2, 6, 6), (3, 2, 3, 3)))

@@ -60,6 +60,7 @@ def test_branches_share_nothing_with_each_other():
     assert count(check(shared, T.EliminateCommonSubexpr()), "exp") == 1
 
 
+@pytest.mark.slow
 def test_common_subexpressions_of_a_deep_graph():
     x = relay.var("x", shape=(2,))
     a, b = x, x

@@ -285,6 +285,7 @@ def test_a_quantized_model_is_offloaded_as_far_as_it_is_exact():
     assert offloaded(mod["main"].body) == [["nn.conv2d"]]
 
 
+@pytest.mark.slow
 def test_scales_that_are_powers_of_two_are_shifts_of_the_chip():
     zero, scale = number(0), relay.const(np.float32(0.25))
     y = relay.qnn.op.conv2d(

@@ -77,6 +77,7 @@ def test_a_function_that_is_not_known_may_write() -> None:
     same_meaning(fn, np.array(False))
 
 
+@pytest.mark.slow
 def test_known_values_of_data_types_are_taken_apart() -> None:
     mod = tvm.IRModule()
     p = Prelude(mod)
@@ -99,6 +100,7 @@ def test_what_never_ends_is_a_call() -> None:
     assert "@loop(1" in text and "@grow(" in text
 
 
+@pytest.mark.slow
 def test_functions_as_values_of_generic_functions() -> None:
     mod = tvm.IRModule()
     p = Prelude(mod)

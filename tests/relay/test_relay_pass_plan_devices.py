@@ -45,6 +45,7 @@ def test_calls_for_the_host_are_functions() -> None:
 
 
 @pytest.mark.needs("opencl")
+@pytest.mark.slow
 def test_a_model_runs_on_a_device_and_its_host() -> None:
     mod, x = two_devices(), np.random.default_rng(0).random((4, 8), "float32")
     lib = relay.build(mod, {"cpu": "llvm", "opencl": "opencl"})

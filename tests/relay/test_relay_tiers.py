@@ -65,6 +65,7 @@ def held(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     made.release()
 
 
+@pytest.mark.slow
 def test_the_first_answer_comes_before_the_kernels(held: Held) -> None:
     lib = built(dense())
     assert isinstance(lib, TieredModule) and not lib.is_final
@@ -96,6 +97,7 @@ def test_the_final_tier_is_the_model_without_tiers(held: Held, rng: np.random.Ge
     np.testing.assert_array_equal(run(lib, x=x)[0], run(plain, x=x)[0])
 
 
+@pytest.mark.slow
 def test_what_only_a_compiled_model_has_waits_for_it(held: Held, tmp_path: Path) -> None:
     lib = built(dense())
     module = graph_executor.GraphModule(lib["default"](tvm.cpu(0)))

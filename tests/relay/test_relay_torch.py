@@ -190,6 +190,7 @@ def test_a_long_sequence_is_one_operator() -> None:
     _check(model, mod, params, x)
 
 
+@pytest.mark.slow
 def test_a_converter_of_the_users() -> None:
     seen: list[Any] = []
 

@@ -30,6 +30,7 @@ def literals() -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_passes_know_few_operators_by_name() -> None:
     found = literals()
     assert len(found) <= MOST, (

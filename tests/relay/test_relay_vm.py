@@ -642,6 +642,7 @@ def test_broadcasts_of_more_relations_than_are_compiled_ahead(tmp_path: Any) -> 
 
 
 @pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.slow
 def test_windows_over_images_of_any_size(stride: int) -> None:
     """Rows that share windows are computed together, with a version for each number of rows that is left."""
     h, w = te.size_var("h"), te.size_var("w")

@@ -57,6 +57,7 @@ def ready(vm: VirtualMachine) -> Any:
     return vm.exe.versions.ready  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_sizes_that_recur_get_a_version() -> None:
     vm = dense(results=2)
     for _ in range(RECURS):
@@ -75,6 +76,7 @@ def test_sizes_that_recur_get_a_version() -> None:
     assert vm.run(rows(7))[0].shape == (7, 32)
 
 
+@pytest.mark.slow
 def test_results_are_new_arrays() -> None:
     vm = dense()
     recur(vm, 5)
@@ -84,6 +86,7 @@ def test_results_are_new_arrays() -> None:
     assert not np.array_equal(first.numpy(), second.numpy())
 
 
+@pytest.mark.slow
 def test_no_version_without_the_knob() -> None:
     vm = dense()
     with config.using(versions=0):
@@ -103,6 +106,7 @@ def test_fixed_sizes_and_caches_have_none() -> None:
     assert machine([cache, new], relay.nn.cache_update(cache, new)).exe.versions is None
 
 
+@pytest.mark.slow
 def test_they_are_few_and_those_of_the_sizes_that_recur_most() -> None:
     vm = dense()
     for n in (5, 6):
@@ -114,6 +118,7 @@ def test_they_are_few_and_those_of_the_sizes_that_recur_most() -> None:
     assert set(ready(vm)) == {((6, 64),), ((7, 64),)}
 
 
+@pytest.mark.slow
 def test_many_sizes_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recurring, "_REMEMBERED", 4)
     vm = dense()
@@ -123,6 +128,7 @@ def test_many_sizes_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(vm.exe.versions.calls) <= 6 and ((1, 64),) in vm.exe.versions.calls  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_versions_share_weights() -> None:
     vm = dense()
     recur(vm, 5)
@@ -147,6 +153,7 @@ def test_a_model_that_branches_on_values_stays_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("how", ["raises", "dies"])
+@pytest.mark.slow
 def test_a_failure_in_the_background_disturbs_nothing(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any) -> Any:
         if how == "dies":
@@ -171,6 +178,7 @@ def test_other_shapes_of_results_are_refused(monkeypatch: pytest.MonkeyPatch) ->
     assert "its results have the shapes ((6, 32),), and those of the dynamic model ((5, 32),)" in str(why)
 
 
+@pytest.mark.slow
 def test_the_next_process_starts_with_the_first_call(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with config.using(cache=True, cache_dir=tmp_path):
         recur(dense(), 5)
@@ -182,6 +190,7 @@ def test_the_next_process_starts_with_the_first_call(tmp_path: Any, monkeypatch:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.slow
 def test_a_fork_has_the_versions_and_makes_its_own() -> None:
     vm = dense()
     recur(vm, 5)

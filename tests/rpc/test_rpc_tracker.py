@@ -55,6 +55,7 @@ def free(known: rpc.TrackerSession) -> int:
     return queue(known)["free"]
 
 
+@pytest.mark.slow
 def test_a_client_dies_after_it_was_told_the_place(known: rpc.TrackerSession, tracker: rpc.Tracker) -> None:
     dies = opened(tracker.port, "tracker")
     place = asked(dies, do="request", key="board")
@@ -107,6 +108,7 @@ def test_a_place_that_was_given_to_another_is_refused(known: rpc.TrackerSession,
     late.close()
 
 
+@pytest.mark.slow
 def test_nobody_waits_for_ever(known: rpc.TrackerSession, monkeypatch: pytest.MonkeyPatch) -> None:
     session = known.request("board")
     began = time.monotonic()

@@ -19,6 +19,7 @@ from tilewright.contrib.popen_pool import PopenPoolExecutor, PopenWorker, Status
 from tilewright.runtime import TVMError
 
 
+@pytest.mark.slow
 def test_temporary_folder(tmp_path: Path) -> None:
     folder = utils.tempdir()
     path = folder.path

@@ -391,6 +391,7 @@ class TestPool:
     int32_t f(int32_t* r) {{ *r = ((int32_t (*)(void))__tw_parallel_launch)(); return 0; }}
     """
 
+    @pytest.mark.slow
     def test_all_libraries_share_the_first_pool(self, build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
         from tilewright.runtime import library
 

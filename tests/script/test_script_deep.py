@@ -116,6 +116,7 @@ def test_long_sums_stay_in_one_line() -> None:
 
 
 # -- statements ------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_statements_that_stand_too_far_to_the_right() -> None:
     """Python reads a hundred levels of indentation."""
     for levels in (85, 95, 150, 320):

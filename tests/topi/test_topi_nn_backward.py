@@ -26,6 +26,7 @@ def run(build: Any, *arrays: Any) -> Any:
 
 
 @pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.slow
 def test_conv_backward_weight(groups: int) -> None:
     x = RNG.standard_normal((2, 4, 6, 5)).astype("float32")
     w = torch.zeros((4, 4 // groups, 3, 2), requires_grad=True)

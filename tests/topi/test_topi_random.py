@@ -72,6 +72,7 @@ def test_splits_are_paths() -> None:
     assert left[8:].tolist() == [0, 1 << 63]
 
 
+@pytest.mark.slow
 def test_distributions() -> None:
     gen, n = generator(), 4096
     _, even = run(list(topi.random.uniform(gen, 5.0, 10.0, (n,), "float64")), gen, FRESH)

@@ -64,6 +64,7 @@ def test_parts_of_the_sum_are_whole_lines_of_windows() -> None:
     assert 9 * 8 % made["split-K"] == 0
 
 
+@pytest.mark.slow
 def test_data_that_is_computed_first_is_not_looked_through() -> None:
     x = te.placeholder((1, 6, 6, 64), "float16", name="x")
     w = te.placeholder((3, 3, 64, 64), "float16", name="w")

@@ -103,6 +103,7 @@ def test_parts_of_the_sum(args: list[Any], monkeypatch: pytest.MonkeyPatch) -> N
     assert sch.verify()
 
 
+@pytest.mark.slow
 def test_operands_come_in_either_order(monkeypatch: pytest.MonkeyPatch) -> None:
     forced(monkeypatch, ONE_WARP)
     a, b, k = te.placeholder((16, 32), name="a"), te.placeholder((32, 16), name="b"), te.reduce_axis((0, 16))

@@ -245,6 +245,7 @@ def test_shares() -> None:
     assert (across.threads, across.rows, across.tag, across.row_tag) == (4, 32, "threadIdx.y", "threadIdx.x")
 
 
+@pytest.mark.slow
 def test_more_elements_than_32_bits_can_count() -> None:
     """Addresses are in 64 bits, what is shared by them included; smaller ones stay in 32."""
     for build in (lambda x: x * 2.0, lambda x: topi.sum(x, axis=1), topi.transpose):

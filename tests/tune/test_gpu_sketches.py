@@ -75,6 +75,7 @@ def scheduled(name: str) -> Any:
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.slow
 def test_programs_mean_the_same(name: str) -> None:
     sch = scheduled(name)
     assert [r["sketch"] for r in sch.explanation.records] == CASES[name][2]

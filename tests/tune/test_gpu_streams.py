@@ -86,6 +86,7 @@ def test_code_of_a_kernel() -> None:
     assert "setmaxnreg" not in kernel  # one warp computes: no warpgroup has registers to give
 
 
+@pytest.mark.slow
 def test_registers_are_given_where_warpgroups_compute() -> None:
     text = (
         tvm.build(tvm.auto_schedule(matmul(512, 512, 64, True), H200).mod, target=H200)

@@ -50,6 +50,7 @@ def small(**facts: Any) -> list[te.Tensor]:
     return product(128, 64, 96, "float32", trans_b=True, **facts)
 
 
+@pytest.mark.slow
 def test_nothing_is_rounded_unasked() -> None:
     assert sketch(small(), HOPPER)["sketch"] == "large tile"
     with tvm.transform.PassContext(config={"tilewright.tf32": False}):
@@ -143,6 +144,7 @@ def test_weights_are_turned_and_few_channels_are_padded(channels: int) -> None:
     assert sch.verify()
 
 
+@pytest.mark.slow
 def test_the_engine_rounds_on_the_way() -> None:
     sch = scheduled(small(), TF32, "wgmma")
     program = tvm.build(sch.mod, target=TF32)
@@ -153,6 +155,7 @@ def test_the_engine_rounds_on_the_way() -> None:
 
 
 @pytest.mark.parametrize(("columns", "wide"), [(72, "float4*"), (70, "float2*")])
+@pytest.mark.slow
 def test_sums_are_turned_so_that_four_results_go_at_once(columns: int, wide: str) -> None:
     sch = scheduled(product(100, columns, 64, "float32", trans_b=True, bias=True), TF32, "wgmma")
     text = tvm.build(sch.mod, target=TF32).imported_modules[0].get_source()

@@ -112,6 +112,7 @@ CASES: dict[str, tuple[Callable[[], list[te.Tensor]], list[tuple[int, ...]], Cal
 
 @pytest.mark.parametrize("draw", DRAWS)
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.slow
 def test_as_exact_as_pytorch(name: str, draw: str) -> None:
     make, shapes, theirs = CASES[name]
     rng = np.random.default_rng(7)

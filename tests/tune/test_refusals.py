@@ -19,6 +19,7 @@ TUNE = Path(tilewright.__file__).parent / "tune"
 BORDERS = {"measure/building.py"}
 
 
+@pytest.mark.slow
 def test_no_scheduler_catches_refusals() -> None:
     found = set()
     for path in sorted(TUNE.rglob("*.py")):

@@ -103,6 +103,7 @@ def test_what_is_free_to_be_decided(name: str) -> None:
     assert len(set(map(int, space.varied(space.sample(rng, 16), 8)))) == 8
 
 
+@pytest.mark.slow
 def test_rules_that_could_be_as_fast_are_searched_too() -> None:
     space = Sketches(task_of(matmul(1024, "float16"), H200)).space
     assert isinstance(space, Structures) and space.names == [("wgmma",), ("mma",)]
@@ -175,6 +176,7 @@ def test_shared_memory_is_what_the_table_says(name: str) -> None:
         assert sum(size for _, size in found) <= task.target.gpu.shared_memory_per_block
 
 
+@pytest.mark.slow
 def test_what_is_decided_is_done_or_refused() -> None:
     sketches = Sketches(task_of(matmul(64), "opencl"))
     decision = {

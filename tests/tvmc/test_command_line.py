@@ -91,6 +91,7 @@ def test_times_and_profile_as_text(package: Path) -> None:
     assert result.stderr == ""
 
 
+@pytest.mark.slow
 def test_the_greatest_values_may_be_infinite(package: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "in.npz", data=np.full(SHAPE, 3e38, "float32"))
     result = call(

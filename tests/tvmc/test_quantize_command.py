@@ -39,6 +39,7 @@ def images(count: int) -> Any:
     return np.random.default_rng(1).standard_normal((count, 1, 3, 8, 8)).astype("float32")
 
 
+@pytest.mark.slow
 def test_samples_of_one_file(model: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "samples.npz", x=images(5))
     out = tmp_path / "small.onnx"

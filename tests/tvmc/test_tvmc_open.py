@@ -50,6 +50,7 @@ def test_a_package_is_a_library_alone(package: tvmc.TVMCPackage) -> None:
     assert package.about["outputs"] == [{"name": "y", "dtype": "float32", "shape": ["n", 5]}]
 
 
+@pytest.mark.slow
 def test_a_package_is_opened_again(model: Path, package: tvmc.TVMCPackage) -> None:
     result = tvmc.run(
         tvmc.TVMCPackage(package.package_path), inputs={"data": image()}, benchmark=True, number=2

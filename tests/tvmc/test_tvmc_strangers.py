@@ -74,6 +74,7 @@ def test_a_good_file_is_read(good: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["zip", "legacy"])
+@pytest.mark.slow
 def test_sample_inputs_run_nothing(good: Path, form: str) -> None:
     mark = good.with_name("ran")
     evil = saved(Runs(mark), _use_new_zipfile_serialization=form == "zip")

@@ -193,6 +193,7 @@ def test_lines_and_prior_records(model: Path, tmp_path: Path, fake: Callable[...
     assert "these are lines of JSON, not a database; `tilewright db import tune.db " in result.stderr
 
 
+@pytest.mark.slow
 def test_nothing_can_be_measured(model: Path, tmp_path: Path, fake: Callable[..., Fake]) -> None:
     fake(Status.CRASH)
     result = tuned(model, tmp_path / "tune.db", 9, "--json", "-q")

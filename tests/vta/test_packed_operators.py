@@ -54,6 +54,7 @@ def dense() -> list[te.Tensor]:
 
 
 @pytest.mark.parametrize("program", [convolution, grouped, transposed, dense])
+@pytest.mark.slow
 def test_packed_operators_run_on_the_chip(program: Any) -> None:
     *inputs, product = program()
     args = [*inputs, narrowed(product)]

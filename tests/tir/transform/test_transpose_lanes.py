@@ -155,6 +155,7 @@ def test_a_number_of_columns_that_only_the_call_knows() -> None:
     st.tuples(st.integers(1, 17), st.integers(1, 17)),
     st.sampled_from(["float32", "int8", "float64", "int32", "uint16"]),
 )
+@pytest.mark.slow
 def test_meaning(rows: int, columns: int, tile: tuple[int, int], dtype: str) -> None:
     check(turned(rows, columns, tile, dtype), rows, columns, dtype, compiled=False)
 

@@ -74,6 +74,7 @@ def test_nothing_to_do():
     st.integers(1, 4),
     st.permutations(range(2)).map(tuple),
 )
+@pytest.mark.slow
 def test_versions_keep_the_meaning(agree, outer, inner, size, versions, order):
     """Random loops, sizes and numbers of versions; the buffer is read in another order than it is filled."""
     loops = [("o", outer), ("k", inner)]

@@ -167,6 +167,7 @@ def test_a_match_changes_nothing(name: str, target: str) -> None:
 
 
 @pytest.mark.parametrize("targets", [CPUS, GPUS, (CHIP,)])
+@pytest.mark.slow
 def test_the_corpus_has_a_program_for_every_rule(targets: tuple[str, ...]) -> None:
     """A rule that matches no program of the corpus would not be tested above."""
     family, found = family_of(Target(targets[0])), set[str]()

@@ -54,6 +54,7 @@ def test_the_inner_loop_shifts_masks_and_converts() -> None:
     ("m", "n", "k", "block", "bits", "zeros"),
     [(1, 40, 64, 32, 4, True), (5, 17, 64, 16, 4, False), (3, 33, 64, 64, 8, True), (2, 16, 64, 16, 2, True)],
 )
+@pytest.mark.slow
 def test_every_row_computes_what_the_program_says(
     m: int, n: int, k: int, block: int, bits: int, zeros: bool
 ) -> None:
@@ -81,6 +82,7 @@ def scheduled(func: Any, constants: tuple[str, ...], decisions: list[dict[str, A
     return sch.mod
 
 
+@pytest.mark.slow
 def test_rows_of_a_dynamic_number() -> None:
     rows = Var("rows", "int32")
     long = choice(blockwise(rows, 4096, 4096, 32, inlined=False))

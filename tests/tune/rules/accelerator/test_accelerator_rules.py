@@ -138,6 +138,7 @@ def test_rows_are_right(args: list[Any]) -> None:
 
 # ---------------------------------------------------------------------------- costs
 @pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.slow
 def test_the_predicted_cycles_of_the_choice(name: str) -> None:
     args = LAYERS[name]
     plan = programs.planned(args)

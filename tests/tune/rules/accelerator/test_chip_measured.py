@@ -65,6 +65,7 @@ def test_a_trial_is_one_exact_run(measurer: Measurer) -> None:
     assert round(first.time * 100e6) == cycles(tvm.auto_schedule(te.create_prim_func(ARGS), "ext_dev").mod)
 
 
+@pytest.mark.slow
 def test_a_duel_of_exact_times(measurer: Measurer) -> None:
     tuner = Tuner(task(), measurer)
     (stage,) = tuner.space.stages
@@ -232,6 +233,7 @@ tune_task(te.create_prim_func(programs.matmul()), "of_a_script", 2)
         ),
     ],
 )
+@pytest.mark.slow
 def test_a_chip_that_workers_cannot_know(more: str, why: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.format(more=more))
