@@ -71,6 +71,50 @@ def _rows(m: int, n: int) -> dict[str, Automatic]:
     }
 
 
+def _scan(shape: tuple[int, ...], axis: int | None, dtype: str = "float32", **how: Any) -> Automatic:
+    """Running sums, or those before each element."""
+    exclusive = how.get("exclusive", False)
+
+    def reference(x: Any) -> Any:
+        made = x.cumsum(axis)
+        return made - (x if axis is not None else x.ravel()) if exclusive else made
+
+    rough = {"float32": 1e-4, "float16": 1e-2}.get(dtype, 1e-12)
+    return Automatic([shape], lambda x: topi.cumsum(x, axis, exclusive=exclusive), reference, dtype, rough)
+
+
+SCAN_PROGRAMS: dict[str, Automatic] = {
+    f"running sums {'x'.join(map(str, p.shapes[0]))} {p.dtype} {number}": p
+    for number, p in enumerate(
+        [
+            *(
+                _scan(s, 1)
+                for s in ((1, 1), (5, 7), (128, 113), (856, 325), (26, 517), (131, 2049), (40, 8192))
+            ),
+            *(_scan(s, 1) for s in ((12032, 547), (1024, 1701), (200, 53333), (4, 1000000), (1, 1000003))),
+            *(_scan(s, 0) for s in ((856, 325), (3, 100000), (100000, 3), (7000, 64), (1000000,))),
+            _scan((20, 50, 70), 1),
+            _scan((6, 50, 70), None),
+            _scan((64, 1000), 1, exclusive=True),
+            _scan((2, 300000), 1, exclusive=True),
+            _scan((3000, 65), 0, exclusive=True),
+            _scan((130, 1000), 1, "float16"),
+            _scan((130, 1001), 1, "float16"),
+            _scan((1000, 130), 0, "float16"),
+            _scan((130, 1000), 1, "int32"),
+            _scan((3, 100001), 1, "int64"),
+            _scan((5, 3000), 1, "float64"),
+        ]
+    )
+} | {
+    "running products": Automatic(
+        [(70, 40)], lambda x: topi.cumprod(x + 1.0, 1), lambda x: (x + 1.0).cumprod(1), rough=1e-3
+    ),
+    "running sums of bytes": Automatic(
+        [(30, 100)], lambda x: topi.cumsum(x, 1, "int32"), lambda x: x.cumsum(1, "int32"), "int8"
+    ),
+}
+
 ROW_PROGRAMS: dict[str, Automatic] = {
     **_rows(128, 1024),
     **_rows(200, 64),
@@ -156,6 +200,7 @@ ROW_PROGRAMS: dict[str, Automatic] = {
         "int8",
     ),
     "largest bytes": Automatic([(64, 1024)], lambda x: topi.max(x, axis=1), lambda x: x.max(1), "int8"),
+    **SCAN_PROGRAMS,
 }
 ROW_QUICK = ("softmax 200 x 64", "row sums 200 x 64", "column sums 200 x 64", "transpose 200 x 64", "one sum")
 

@@ -63,6 +63,12 @@ def cumsum(*shape: int) -> list[Any]:
 
 
 @cache
+def cumulated(*shape: int) -> list[Any]:
+    """Lines in parallel, with an operator that is not known to be associative."""
+    return rows(lambda x: topi.reduction.scanop(x, lambda a, b: a * b + b, 1, "sums", 1), *shape)
+
+
+@cache
 def pooled(*shape: int) -> list[Any]:
     """The largest values of windows of 3 x 3, at every second pixel."""
     return rows(lambda x: topi.nn.pool2d(x, [3, 3], [2, 2], [1, 1], [1, 1, 1, 1], "max"), *shape)
