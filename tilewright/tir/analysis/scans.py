@@ -47,7 +47,8 @@ class Scan:
     @property
     def sizes(self) -> tuple[int | None, int | None, int | None]:
         """The constant sizes of the view, None where one is dynamic."""
-        outer, n, inner = (const_value(x) for x in (self.outer, self.n, self.inner))
+        found = [const_value(x) for x in (self.outer, self.n, self.inner)]
+        outer, n, inner = (None if x is None else int(x) for x in found)
         return outer, n, inner
 
 

@@ -1,4 +1,4 @@
-"""Scans by the threads of a GPU: each row by a warp or a thread block, or each column by a thread; long ones in parts."""
+"""Scans by the threads of a GPU: a row by a warp or a thread block, a column by a thread; long ones in parts."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def lower_scans(func: PrimFunc) -> PrimFunc:
         (loops over the elements)                    thread, warp and block combine them, and add the chunks before
 
     Rows of contiguous elements have `groups` warps each, or with 1 a warp each. Without `lanes`, each row or column has
-    a thread, a thread block `groups` warps, and a thread `each` elements in flight. With several `parts`, a first kernel combines
-    each part of a row or column, and the second begins with the combination of the parts before its own.
+    a thread, a thread block `groups` warps, and a thread `each` elements in flight. With several `parts`, a first
+    kernel combines each part of a line, and the second begins with the combination of the parts before its own.
 
     Needs: blocks, and warp shuffles where rows are contiguous. Gives: no block with `scan_threads`.
     """

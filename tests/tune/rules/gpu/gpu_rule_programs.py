@@ -82,6 +82,15 @@ def depthwise(channels: int = 32, size: int = 8) -> list[Any]:
 
 
 @cache
+def decoding(keys: int, width: int, heads: int = 1, dtype: str = "float16") -> list[Any]:
+    """Attention of one query over its past."""
+    q, k, v = (
+        te.placeholder((1, heads, n, width), dtype, name=x) for x, n in (("q", 1), ("k", keys), ("v", keys))
+    )
+    return [q, k, v, topi.nn.scaled_dot_product_attention(q, k, v)]
+
+
+@cache
 def attention(rows: int = 128, width: int = 64, heads: int = 1, dtype: str = "float16") -> list[Any]:
     q, k, v = (te.placeholder((1, heads, rows, width), dtype, name=n) for n in "qkv")
     return [q, k, v, topi.nn.scaled_dot_product_attention(q, k, v)]

@@ -85,10 +85,10 @@ class Scans:
             return Refusal("it declares no scan")
         outer, n, inner = scan.sizes
         known = outer is not None and n is not None and inner is not None
-        sizes = [max(1, x or _USUAL) for x in (outer, n, inner)]
-        count = sizes[0] * sizes[1] * sizes[2]
+        m, k, j = (max(1, x or _USUAL) for x in (outer, n, inner))
+        count = m * k * j
         moved = count * (scan.source.dtype.nbytes + scan.target.dtype.nbytes)
-        return Match(stage, target.gpu, _Sizes(scan, *sizes, known, target.has("warp_shuffles"), moved))
+        return Match(stage, target.gpu, _Sizes(scan, m, k, j, known, target.has("warp_shuffles"), moved))
 
     def table(self, match: Match, machine: GpuMachine, only: Mapping[str, int] | None = None) -> Table:
         s: _Sizes = match.found
@@ -98,11 +98,11 @@ class Scans:
         if only is not None:
             points = [p for p in points if all(only[c] == v for c, v in zip(_COLUMNS, p, strict=True))]
         kernels = [_counts(s, machine, *p) for p in points]
-        more = {
-            "before": np.array([_before(s, machine, *p) for p in points]),
-            "launches": np.array([1.0 + (p[3] > 1) for p in points]),
-        }
-        return kernel_table(match.stage, _COLUMNS, points, kernels, effort=1.0, **more)
+        before = np.array([_before(s, machine, *p) for p in points])
+        launches = np.array([1.0 + (p[3] > 1) for p in points])
+        return kernel_table(
+            match.stage, _COLUMNS, points, kernels, effort=1.0, before=before, launches=launches
+        )
 
     def apply(self, sch: Schedule, match: Match, row: Row) -> Applied:
         s, gpu = match.found, match.machine
