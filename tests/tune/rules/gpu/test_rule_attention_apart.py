@@ -5,13 +5,15 @@ from __future__ import annotations
 from gpu_rule_checks import SlowRuleTests, forced
 from gpu_rule_programs import A100, H200, attention, decoding, total
 
+from tilewright import te
+from tilewright.target import Target
+from tilewright.tune.plan import plan_of
+
 
 class TestAttentionApart(SlowRuleTests):
     rule = "attention apart"
     program = attention(), H200
-    # One query would leave most of a tile empty, and a head has one SM.
-    wins = [(decoding(3600, 80, 32), H200), (decoding(4096, 128, 32), H200)]
-    loses = [(attention(1024, 64, 8), H200, "attention"), (decoding(200, 64, 12), H200, "attention")]
+    loses = [(attention(1024, 64, 8), H200, "attention")]
     refuses = [
         (attention(), A100, "the target has no tma, wgmma"),
         (total(64, 64), H200, "it is not a product"),
@@ -28,3 +30,10 @@ def test_the_past_is_divided_among_all_multiprocessors() -> None:
 
 def test_a_query_over_its_past_means_the_same() -> None:
     assert forced("attention apart", decoding(70, 40, 2), H200).sch.verify().kernels == "agree"
+
+
+def test_one_query_leaves_most_of_a_tile_empty() -> None:
+    """And few heads leave most SMs idle."""
+    for keys, width, heads, rule in ((3600, 80, 32, "attention apart"), (200, 64, 12, "attention")):
+        plan = plan_of(te.create_prim_func(decoding(keys, width, heads)), Target(H200))
+        assert plan.choices[0].winner.rule.name == rule
