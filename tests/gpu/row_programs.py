@@ -71,6 +71,17 @@ def _rows(m: int, n: int) -> dict[str, Automatic]:
     }
 
 
+def _attention(q: Any, k: Any, v: Any) -> Any:
+    return _softmax(q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1])) @ v
+
+
+def _decoding(heads: int, keys: int, width: int) -> dict[str, Automatic]:
+    """Attention of one query over its past."""
+    shapes = [(2, heads, 1, width), (2, heads, keys, width), (2, heads, keys, width)]
+    compute = topi.nn.scaled_dot_product_attention
+    return {f"attention of a query {shapes[1]}": Automatic(shapes, compute, _attention, "float16", 1e-2)}
+
+
 def _scan(shape: tuple[int, ...], axis: int | None, dtype: str = "float32", **how: Any) -> Automatic:
     """Running sums, or those before each element."""
     exclusive = how.get("exclusive", False)
@@ -79,7 +90,8 @@ def _scan(shape: tuple[int, ...], axis: int | None, dtype: str = "float32", **ho
         made = x.cumsum(axis)
         return made - (x if axis is not None else x.ravel()) if exclusive else made
 
-    rough = {"float32": 1e-4, "float16": 1e-2}.get(dtype, 1e-12)
+    # Sums of a long row are large in between, and so is what is rounded off, also where they come near to zero.
+    rough = {"float32": 5e-4 if max(shape) < 10000 else 1e-2, "float16": 2e-2}.get(dtype, 1e-10)
     return Automatic([shape], lambda x: topi.cumsum(x, axis, exclusive=exclusive), reference, dtype, rough)
 
 
@@ -201,6 +213,16 @@ ROW_PROGRAMS: dict[str, Automatic] = {
     ),
     "largest bytes": Automatic([(64, 1024)], lambda x: topi.max(x, axis=1), lambda x: x.max(1), "int8"),
     **SCAN_PROGRAMS,
+    **_decoding(16, 3600, 80),
+    **_decoding(4, 1000, 40),
+    **_decoding(3, 501, 96),
+    **_decoding(2, 4096, 256),
+    "places of the largest of odd rows": Automatic(
+        [(301, 5333)], lambda x: topi.argmax(x, axis=1), lambda x: x.argmax(1)
+    ),
+    "place of the least of all": Automatic(
+        [(7, 100003)], lambda x: topi.argmin(x, axis=None), lambda x: np.asarray(x.argmin())
+    ),
 }
 ROW_QUICK = ("softmax 200 x 64", "row sums 200 x 64", "column sums 200 x 64", "transpose 200 x 64", "one sum")
 
