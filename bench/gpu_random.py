@@ -267,7 +267,13 @@ KINDS: dict[str, Kind] = {
         ("float32",), _rows, lambda s: [s], lambda s, x: topi.argmax(x, axis=1), _torch("argmax", 1)
     ),
     "cumsum": Kind(
-        ("float32",), _rows, lambda s: [s], lambda s, x: topi.cumsum(x, axis=1), _torch("cumsum", 1)
+        ("float32", *HALVES), _rows, lambda s: [s], lambda s, x: topi.cumsum(x, axis=1), _torch("cumsum", 1)
+    ),
+    "cumsum of columns": Kind(
+        ("float32", *HALVES), _rows, lambda s: [s], lambda s, x: topi.cumsum(x, axis=0), _torch("cumsum", 0)
+    ),
+    "argmin of all": Kind(
+        ("float32",), _rows, lambda s: [s], lambda s, x: topi.argmin(x, axis=None), _torch("argmin")
     ),
     "gelu": Kind(
         ("float32", *HALVES), _rows, lambda s: [s], lambda s, x: topi.nn.gelu(x * 2 + 1), _torch_gelu

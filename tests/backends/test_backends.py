@@ -24,6 +24,7 @@ KINDS = [k for k in tvm.target.Target.list_kinds() if Path(backends.__file__).wi
 # Passes for threads, and for what only GPUs have; those of a processor alone are the last three.
 GPU_ONLY = {
     *(
+        "LowerScans",
         "BindParallelLoops",
         "UnifyThreadBinding",
         "LowerCrossThreadReduction",

@@ -71,6 +71,62 @@ def _rows(m: int, n: int) -> dict[str, Automatic]:
     }
 
 
+def _attention(q: Any, k: Any, v: Any) -> Any:
+    return _softmax(q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1])) @ v
+
+
+def _decoding(heads: int, keys: int, width: int) -> dict[str, Automatic]:
+    """Attention of one query over its past."""
+    shapes = [(2, heads, 1, width), (2, heads, keys, width), (2, heads, keys, width)]
+    compute = topi.nn.scaled_dot_product_attention
+    return {f"attention of a query {shapes[1]}": Automatic(shapes, compute, _attention, "float16", 1e-2)}
+
+
+def _scan(shape: tuple[int, ...], axis: int | None, dtype: str = "float32", **how: Any) -> Automatic:
+    """Running sums, or those before each element."""
+    exclusive = how.get("exclusive", False)
+
+    def reference(x: Any) -> Any:
+        made = x.cumsum(axis)
+        return made - (x if axis is not None else x.ravel()) if exclusive else made
+
+    # Sums of a long row are large in between, and so is what is rounded off, also where they come near to zero.
+    rough = {"float32": 5e-4 if max(shape) < 10000 else 1e-2, "float16": 2e-2}.get(dtype, 1e-10)
+    return Automatic([shape], lambda x: topi.cumsum(x, axis, exclusive=exclusive), reference, dtype, rough)
+
+
+SCAN_PROGRAMS: dict[str, Automatic] = {
+    f"running sums {'x'.join(map(str, p.shapes[0]))} {p.dtype} {number}": p
+    for number, p in enumerate(
+        [
+            *(
+                _scan(s, 1)
+                for s in ((1, 1), (5, 7), (128, 113), (856, 325), (26, 517), (131, 2049), (40, 8192))
+            ),
+            *(_scan(s, 1) for s in ((12032, 547), (1024, 1701), (200, 53333), (4, 1000000), (1, 1000003))),
+            *(_scan(s, 0) for s in ((856, 325), (3, 100000), (100000, 3), (7000, 64), (1000000,))),
+            _scan((20, 50, 70), 1),
+            _scan((6, 50, 70), None),
+            _scan((64, 1000), 1, exclusive=True),
+            _scan((2, 300000), 1, exclusive=True),
+            _scan((3000, 65), 0, exclusive=True),
+            _scan((130, 1000), 1, "float16"),
+            _scan((130, 1001), 1, "float16"),
+            _scan((1000, 130), 0, "float16"),
+            _scan((130, 1000), 1, "int32"),
+            _scan((3, 100001), 1, "int64"),
+            _scan((5, 3000), 1, "float64"),
+        ]
+    )
+} | {
+    "running products": Automatic(
+        [(70, 40)], lambda x: topi.cumprod(x + 1.0, 1), lambda x: (x + 1.0).cumprod(1), rough=1e-3
+    ),
+    "running sums of bytes": Automatic(
+        [(30, 100)], lambda x: topi.cumsum(x, 1, "int32"), lambda x: x.cumsum(1, "int32"), "int8"
+    ),
+}
+
 ROW_PROGRAMS: dict[str, Automatic] = {
     **_rows(128, 1024),
     **_rows(200, 64),
@@ -156,6 +212,17 @@ ROW_PROGRAMS: dict[str, Automatic] = {
         "int8",
     ),
     "largest bytes": Automatic([(64, 1024)], lambda x: topi.max(x, axis=1), lambda x: x.max(1), "int8"),
+    **SCAN_PROGRAMS,
+    **_decoding(16, 3600, 80),
+    **_decoding(4, 1000, 40),
+    **_decoding(3, 501, 96),
+    **_decoding(2, 4096, 256),
+    "places of the largest of odd rows": Automatic(
+        [(301, 5333)], lambda x: topi.argmax(x, axis=1), lambda x: x.argmax(1)
+    ),
+    "place of the least of all": Automatic(
+        [(7, 100003)], lambda x: topi.argmin(x, axis=None), lambda x: np.asarray(x.argmin())
+    ),
 }
 ROW_QUICK = ("softmax 200 x 64", "row sums 200 x 64", "column sums 200 x 64", "transpose 200 x 64", "one sum")
 

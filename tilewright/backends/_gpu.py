@@ -37,6 +37,7 @@ def _cut_kernels(target: Target | None) -> Pass:
 PIPELINE: Final = Pipeline(
     blocks=(
         when("tir.disable_assert", T.SkipAssert()),
+        T.LowerScans(),
         T.BindParallelLoops(),
         T.UnifyThreadBinding(),
         _combine_in_warps,

@@ -246,6 +246,24 @@ class ColumnFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class ScanFigures:
+    """Running sums and products (tune/rules/gpu/scan.py); estimated for an H200 from the throughput of its units."""
+
+    elements: int = 16  # of a chunk that a thread keeps, at most
+    short: int = 64  # elements of a row at most that one thread may have
+    parts: int = 1024  # of a row, at most: each warp reads the combinations of all parts before its own
+    latency: float = 1500  # cycles of a chunk from its loads to its stores
+    barrier: float = 300  # cycles of a chunk that warps wait for each other
+    instructions: float = (
+        26  # of a warp for one vector of its lanes, without those for each element of the vector
+    )
+    column_instructions: float = 8  # of a warp for one element of each column
+    issued: float = 4  # instructions that an SM issues in a cycle
+    registers: int = 28  # of a thread, without its elements
+    rate: float = 0.9  # fraction of the bandwidth that is reached
+
+
+@dataclass(frozen=True, slots=True)
 class ElementwiseFigures:
     """Elementwise stages (tune/rules/gpu/elementwise.py) and stages without a better rule; measured on an H200."""
 
@@ -257,7 +275,12 @@ class ElementwiseFigures:
     near: int = 4  # stride in elements between the lanes of a vector that is read, at most
     light_work: int = 8  # a stage with this work at most, in additions, is computed again …
     light_times: int = 64  # … by a stage with so many times its elements, at least
-    parallel_iterations: int = 1024  # of a parallel loop that is worth a thread for each
+    parallel_iterations: int = 8  # of a parallel loop that is worth a thread for each
+    # Cycles of an access to memory in a body that is not analyzed, by one thread and by one of many. Running sums take
+    # 234 us for 128x113 elements and 6261 for 856x325 in one thread, 166 for 1024x1701 with a thread for each row.
+    serial_access: float = 20
+    parallel_access: float = 85
+    parallel_rate: float = 0.1  # fraction of the bandwidth that they reach, as for 12032x547 running sums
     loads_per_cycle: float = 32  # loads of single elements by an SM, from the L1 cache
     # until a load from the L1 or the L2 cache arrives, if nothing else is in flight
     load_latency: float = 200
@@ -323,6 +346,7 @@ class GpuMachine:
     tile: SharedTileFigures = SharedTileFigures()
     rows: RowFigures = RowFigures()
     columns: ColumnFigures = ColumnFigures()
+    scans: ScanFigures = ScanFigures()
     elementwise: ElementwiseFigures = ElementwiseFigures()
     windows: WindowFigures = WindowFigures()
     transpose: TransposeFigures = TransposeFigures()

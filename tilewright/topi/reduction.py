@@ -11,6 +11,7 @@ from ..ir.dtype import FLOAT32, INT32, DataType
 from ..ir.expr import Div, PrimExpr
 from ..te.tensor import checked_shape
 from ..tir import ir_builder
+from ..tir.analysis.scans import scan_attrs
 from . import math as _math
 from . import tag
 from .utils import (
@@ -384,6 +385,7 @@ def scanop(
     if kind.is_bool:
         kind = INT32
     shape: tuple[Any, ...]
+    d = 0
     if axis is None:
         outer, n, inner, shape = 1, _size(x.shape), 1, (_size(x.shape),)
     else:
@@ -415,7 +417,8 @@ def scanop(
 
     if is_empty_shape(x.shape):
         return injective(op_name, shape, lambda *i: te.const(0, kind))
-    return extern(op_name, [shape], [x], build, [kind])[0]
+    attrs = scan_attrs(binop, identity_value, d, bool(exclusive), held)
+    return extern(op_name, [shape], [x], build, [kind], attrs=attrs)[0]
 
 
 def cumsum(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import signature
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -386,10 +386,13 @@ def extern(
     build: Callable[..., Any],
     dtypes: Sequence[str],
     tag: str = _tag.EXTERN,
+    attrs: Mapping[str, Any] | None = None,
 ) -> list[te.Tensor]:
     """Tensors filled by statements over buffers: `build(ins, outs)` gives them. One list entry each."""
     tag = "" if TagScope.get_current() is not None else tag
-    made = te.extern([tuple(s) for s in shapes], list(inputs), build, operator_name, list(dtypes), tag=tag)
+    made = te.extern(
+        [tuple(s) for s in shapes], list(inputs), build, operator_name, list(dtypes), tag=tag, attrs=attrs
+    )
     return [made] if isinstance(made, te.Tensor) else list(made)
 
 

@@ -42,6 +42,7 @@ class Cuda(Dialect):
     apart = "tw_apart"
     keep = "tw_keep"
     registers_need_unrolling = True
+    has_straight_logic = True
     prefix = "static __device__ __forceinline__"
     words = Dialect.words | frozenset(
         "class template typename namespace this new delete private public using operator threadIdx blockIdx "

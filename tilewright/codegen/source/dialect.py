@@ -283,6 +283,9 @@ class Dialect:
 
     unroll: ClassVar[str] = "#pragma unroll"
     registers_need_unrolling: ClassVar[bool] = False
+    has_straight_logic: ClassVar[bool] = (
+        False  # `&` and `|` of conditions are worth more than fewer operations
+    )
     is_host: ClassVar[bool] = False  # functions return a code (0 is success), and may allocate memory
 
 

@@ -40,6 +40,7 @@ from ...runtime.errors import CHECK_CODES
 from ...runtime.reports import MOST_VALUES
 from .dialect import Dialect, is_small_float, widening_helper
 from .float8 import narrowing, widening
+from .straight import is_straight
 
 UINT32 = DataType("uint32")
 REPORT, FIRST_CHECK = "tw_report", "tw_first_check"  # parameters of kernels that check their data
@@ -73,6 +74,7 @@ class Expressions(ExprText):
         self.failures: list[tuple[str, str]] = []  # pending reports of this block: condition, report
         self.guards: list[PrimExpr] = []  # conditions under which the current expression is evaluated
         self.constant_data: set[Var] = set()  # pointers to memory that the kernel does not write
+        self.straight = False  # whether all operands of the current condition are evaluated
         self.at_once = False  # whether values of a report may be overwritten before the end of the block
 
     # -- text ----------------------------------------------------------------------------------
@@ -240,6 +242,8 @@ class Expressions(ExprText):
 
     def logic(self, e: Any) -> Piece:
         infix = C_INFIX[e.__class__]
+        if self.straight:
+            return Piece(f"({self.at(UNARY, e.a)} {infix.symbol[0]} {self.at(UNARY, e.b)})")
         a = self.at(infix.left, e.a)
         with self.aside() as lines, self.guarded(e.a if infix.symbol == "&&" else Not(e.a), lines):
             b = self.at(infix.right, e.b)
@@ -258,7 +262,9 @@ class Expressions(ExprText):
         return Piece(f"!{self.at(UNARY, e.a)}", UNARY)
 
     def text_Select(self, e: Any) -> Piece:
+        before, self.straight = self.straight, self.dialect.has_straight_logic and is_straight(e.condition)
         c = self.at(_TERNARY + 1, e.condition)
+        self.straight = before
         a, b = self.at(_TERNARY + 1, e.true_value), self.at(_TERNARY + 1, e.false_value)
         return Piece(f"{c} ? {a} : {b}", _TERNARY)
 

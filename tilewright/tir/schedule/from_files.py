@@ -82,6 +82,7 @@ ANNOTATIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "pragma_unroll_explicit": (_NUMBER,),
     "pragma_vector_unit": (_NUMBER,),
     "reduce_lanes": (_NUMBER,),
+    "scan_threads": (_NUMBERS,),
     "software_pipeline_async_stages": (_NUMBERS,),
     "software_pipeline_guarded": (_NUMBER,),
     "software_pipeline_order": (_NUMBERS,),

@@ -17,7 +17,7 @@ from ...ir.functor import post_order_visit, pre_order, rewrite, statements, subs
 from ...ir.module import IRModule
 from ...ir.stmt import Block, BlockRealize, For, ForKind, Stmt
 from ..analysis.threads import is_fragment, is_hardware_loop
-from ..annotations import BULK_COPY
+from ..annotations import BULK_COPY, SCAN_THREADS
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -113,7 +113,7 @@ def _compare(
     _run(after, got, small or bool(at_once), f"the scheduled {name}", sch)
     count = _compare_arrays(before, want, got, name, how)
     threads = ""
-    if small and any(is_hardware_loop(m) for m in pre_order(after.body)):
+    if small and any(is_hardware_loop(m) or _is_kernel(m) for m in pre_order(after.body)):
         threads = at_once or _unbound(after.body)
         if not threads:
             held = [np.copy(a) if isinstance(a, np.ndarray) else a for a in given]
@@ -146,9 +146,14 @@ def _at_once(func: PrimFunc) -> str:
     return ""
 
 
+def _is_kernel(n: Any) -> bool:
+    """Whether lowering makes a kernel of a block."""
+    return isinstance(n, Block) and SCAN_THREADS in n.annotations
+
+
 def _unbound(n: Any) -> str:
     """Which block is in no kernel, in words; nothing if all of them are."""
-    if is_hardware_loop(n):
+    if is_hardware_loop(n) or (isinstance(n, BlockRealize) and _is_kernel(n.block)):
         return ""
     if isinstance(n, BlockRealize):
         blocks = [m for m in pre_order(n.block) if isinstance(m, BlockRealize)]

@@ -33,7 +33,7 @@ _PASSES = {
     **{
         name: (_snake_case(name), _snake_case(name))
         for name in """
-            LowerCustomDatatypes BindParallelLoops UnifyThreadBinding LowerCrossThreadReduction
+            LowerCustomDatatypes LowerScans BindParallelLoops UnifyThreadBinding LowerCrossThreadReduction
             LowerInitBlock ConvertBlocksToOpaque CompactBufferAllocation AlignStorage LowerMatchBuffer
             InjectPermutedLayout LowerOpaqueBlock LowerBulkCopies SpecializeWarps LowerFragments
             LowerWarpMemory FlattenBuffer WidenIndices Simplify LoopPartition InjectPrefetch

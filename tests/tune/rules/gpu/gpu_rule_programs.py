@@ -63,6 +63,12 @@ def cumsum(*shape: int) -> list[Any]:
 
 
 @cache
+def cumulated(*shape: int) -> list[Any]:
+    """Lines in parallel, with an operator that is not known to be associative."""
+    return rows(lambda x: topi.reduction.scanop(x, lambda a, b: a * b + b, 1, "sums", 1), *shape)
+
+
+@cache
 def pooled(*shape: int, layout: str = "NCHW") -> list[Any]:
     """The largest values of windows of 3 x 3, at every second pixel."""
     return rows(
@@ -75,6 +81,15 @@ def depthwise(channels: int = 32, size: int = 8) -> list[Any]:
     x = te.placeholder((1, channels, size, size), name="x")
     w = te.placeholder((channels, 1, 3, 3), name="w")
     return [x, w, topi.nn.depthwise_conv2d_nchw(x, w, 1, 1, 1)]
+
+
+@cache
+def decoding(keys: int, width: int, heads: int = 1, dtype: str = "float16") -> list[Any]:
+    """Attention of one query over its past."""
+    q, k, v = (
+        te.placeholder((1, heads, n, width), dtype, name=x) for x, n in (("q", 1), ("k", keys), ("v", keys))
+    )
+    return [q, k, v, topi.nn.scaled_dot_product_attention(q, k, v)]
 
 
 @cache

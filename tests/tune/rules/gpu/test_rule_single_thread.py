@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from gpu_rule_checks import RuleTests
-from gpu_rule_programs import A100, cumsum, softmax, tanh
+from gpu_rule_programs import A100, cumsum, cumulated, softmax, tanh
 
 
 class TestSingleThread(RuleTests):
     rule = "single thread"
     program = tanh(4, 4), A100
-    wins = [(cumsum(64, 64), A100)]
-    loses = [(tanh(4, 4), A100, "elementwise")]
+    wins = [(cumulated(4, 4), A100)]
+    loses = [(tanh(4, 4), A100, "elementwise"), (cumsum(4, 4), A100, "scan")]
     refuses = [
         (softmax(64, 64), A100, "it is a chain of stages"),
-        (cumsum(4096, 64), A100, "its parallel loops become threads"),
+        (cumulated(64, 64), A100, "its parallel loops become threads"),
     ]

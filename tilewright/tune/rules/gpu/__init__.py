@@ -18,6 +18,7 @@ from .plain import ParallelLoops, Plain, SingleThread
 from .row_chain import Apart, RowChain, SharedChain
 from .row_parts import RowParts
 from .rows import Rows
+from .scan import Scans
 from .shared_tile import SharedTiles
 from .simt import Simt
 from .simt_tma import SimtTma
@@ -48,6 +49,7 @@ GPU: tuple[Rule, ...] = (
     Rows(),
     RowParts(),
     Columns(),
+    Scans(),
     Transpose(),
     Elementwise(),
     ParallelLoops(),

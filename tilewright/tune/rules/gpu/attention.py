@@ -149,7 +149,9 @@ class FusedAttention:
 
         def made(parts: Sequence[Parts], finer: Callable[[], Table] | None = None) -> Table:
             work = [counts(a, p, machine) for p in parts]
-            points, prior = [astuple(p) for p in parts], machine.attention.prior
+            # The figure is of whole tiles; a few queries leave most of one empty, and read as much.
+            full = 2 * a.size(a.row) > 64 * best.groups
+            points, prior = [astuple(p) for p in parts], machine.attention.prior if full else 1.0
             return kernel_table(match.stage, _COLUMNS, points, work, finer=finer, prior=prior)
 
         if only is not None:

@@ -110,9 +110,11 @@ class SingleThread(SimpleRule):
         return Match(stage, target.gpu, shared.why if isinstance(shared, Refusal) else "")
 
     def counts(self, match: Match, threads: Array, wide: Array) -> Counts:
-        f, step = match.stage.facts, match.machine.elementwise.load_latency
+        f, w = match.stage.facts, match.machine.elementwise
         c = stage_counts([f], match.machine, np.ones(len(threads)))
-        return replace(c, steps=float(f.points), compute=np.full(len(threads), float(step)))
+        opaque = f.kind == "opaque"
+        steps, step = (_elements(f), w.serial_access) if opaque else (f.points, w.load_latency)
+        return replace(c, steps=float(steps), compute=np.full(len(threads), float(step)))
 
     def more(self, match: Match) -> dict[str, float]:
         return {"margin": match.machine.tile.margin}
@@ -136,11 +138,30 @@ class ParallelLoops(SimpleRule):
         return Match(stage, target.gpu)
 
     def counts(self, match: Match, threads: Array, wide: Array) -> Counts:
-        blocks = np.full(len(threads), match.machine.multiprocessors)
-        return stage_counts([match.stage.facts], match.machine, blocks)
+        f, gpu = match.stage.facts, match.machine
+        c = stage_counts([f], gpu, np.full(len(threads), gpu.multiprocessors))
+        loops = stmt_list(f.block.body)
+        iterations = max(1, *(number(s.extent) for s in loops if isinstance(s, For)))
+        rounds = np.full(len(threads), max(1.0, iterations / (gpu.multiprocessors * gpu.limits.threads)))
+        steps, w = _elements(f) / iterations, gpu.elementwise
+        bits = max((r.buffer.dtype.bits for r in (*f.block.reads, *f.block.writes)), default=32)
+        return replace(
+            c,
+            rounds=rounds,
+            steps=steps,
+            latency=w.parallel_access,
+            dram=_elements(f) * max(1, bits // 8),
+            dram_rate=w.parallel_rate,
+        )
 
     def apply(self, sch: Schedule, match: Match, row: Row) -> Applied:
         return Applied({"because": "its parallel loops become threads"}, "as it is")
+
+
+def _elements(f: Facts) -> int:
+    """The elements that a body which is not analyzed reads and writes, once each."""
+    regions = (*f.block.reads, *f.block.writes)
+    return max(f.points, sum(math.prod(number(x.extent) for x in r.region) for r in regions))
 
 
 def is_parallel(f: Facts, gpu: GpuMachine) -> bool:

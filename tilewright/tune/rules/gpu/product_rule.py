@@ -16,7 +16,7 @@ from ....tir.schedule import Schedule
 from ....tir.schedule.primitive import BlockRV
 from ...cost.gpu import Counts
 from ...cost.table import Table
-from ...program.facts import Facts, facts_of
+from ...program.facts import Facts, facts_of, number
 from ...program.patterns import reuses
 from ...program.stages import Stage
 from ..rule import Applied, Match, Refusal, Row
@@ -73,9 +73,24 @@ def transposed(p: Product, sides: Sequence[Buffer]) -> Way:
 
 
 def hardly_reused(f: Facts, gpu: GpuMachine) -> bool:
-    """Whether a block is the product of a matrix with a few vectors."""
+    """Whether a block is the product of a matrix with a few vectors, also where their types differ."""
     p = product_of(f)
-    return p is not None and min(p.m.extent, p.n.extent) < gpu.tile.least_side
+    if p is not None:
+        return min(p.m.extent, p.n.extent) < gpu.tile.least_side
+    return _serves_few(f, gpu.tile.least_side)
+
+
+def _serves_few(f: Facts, few: int) -> bool:
+    """Whether each element of the largest operand serves few results; no operand is read in windows."""
+    if not f.reduce or f.guarded or not all(a.known for a in f.axes):
+        return False
+    most = 1
+    for r in f.reads:
+        count = math.prod(a.extent for a in f.axes if r.moves(a))
+        if r.gathered or None in r.strides.values() or count > math.prod(map(number, r.buffer.shape)):
+            return False
+        most = max(most, count)
+    return f.points < few * most
 
 
 class ProductRule:
