@@ -315,6 +315,42 @@ def _convolution(
     return build
 
 
+def channels_first(
+    data: tuple[int, int, int, int], filters: int, window: int, kind: str = "float16", **facts: Any
+) -> list[Any]:
+    """The tensors of a convolution with channels first: NCHW, OIHW."""
+    x = te.placeholder(data, kind, name="x")
+    w = te.placeholder((filters, data[1], window, window), kind, name="w")
+    strides, padding = facts.get("strides", 1), facts.get("padding", 0)
+    y = topi.nn.conv2d(x, w, strides, padding, 1, "NCHW", "OIHW", "float32")
+    if facts.get("fused"):
+        bias = te.placeholder((filters, 1, 1), kind, name="bias")
+        return [x, w, bias, topi.cast(topi.nn.relu(y + topi.cast(bias, "float32")), kind)]
+    return [x, w, topi.cast(y, kind)]
+
+
+def _channels_first(target: str, *sizes: Any, **facts: Any) -> Callable[[], Program]:
+    def build() -> Program:
+        args = channels_first(*sizes, **facts)
+        given = [random(*map(int, t.shape), dtype=t.dtype, seed=i) for i, t in enumerate(args[:-1])]
+        ways = {k: v for k, v in facts.items() if k in ("strides", "padding")}
+        last = [given[0].transpose(0, 2, 3, 1), given[1].transpose(2, 3, 1, 0)]
+        result = convolved(last, **ways).transpose(0, 3, 1, 2)
+        if len(given) > 2:
+            result = np.maximum(result + given[2].astype("float64"), 0)
+        sch = scheduled(args, target, "gathered mma")
+        assert any("wmma" in r.get("instructions", "") for r in sch.explanation.records), sch.explain()
+        import ml_dtypes
+
+        kind = args[-1].dtype
+        depth = given[1][0].size
+        return Program(
+            sch.mod, None, given, result.astype(getattr(ml_dtypes, kind, kind)), 1e-2, 2e-2 * depth**0.5
+        )
+
+    return build
+
+
 _REGISTERS = """
 @T.prim_func
 def main(A: T.Buffer((16, 16), "float16"), B: T.Buffer((8, 16), "float16"), C: T.Buffer((16, 16), "float32")):
@@ -479,6 +515,38 @@ AMPERE_PROGRAMS: dict[str, Callable[[], Program]] = {
     "convolution by mma, tf32, odd": _convolution(
         AMPERE_TF32, (2, 9, 13, 18), 70, (3, 2), kind="float32", turned=True, instructions="tf32"
     ),
+    "convolution by mma, channels first": _channels_first(AMPERE, (1, 41, 23, 21), 61, 3, padding=1),
+    "convolution by mma, channels first, batch, 1x1": _channels_first(
+        AMPERE, (8, 250, 10, 10), 8, 1, fused=True
+    ),
+    "convolution by mma, channels first, parts": _channels_first(
+        AMPERE, (1, 245, 8, 8), 350, 3, kind="bfloat16", padding=1
+    ),
+    "convolution by mma, channels first, strides": _channels_first(
+        AMPERE, (3, 17, 30, 27), 40, 5, strides=2, padding=2, fused=True
+    ),
+    "convolution by mma, channels first, aligned weights": _channels_first(
+        AMPERE, (2, 64, 15, 15), 128, 3, padding=1
+    ),
+    "convolution by mma, channels first, tf32": _channels_first(
+        AMPERE_TF32, (2, 19, 20, 21), 33, 3, padding=1, kind="float32"
+    ),
+    "convolution by mma, odd channels last": _convolution(
+        AMPERE, (1, 19, 17, 41), 61, (3, 3), padding=1, instructions="wmma"
+    ),
+    "mma by rules, odd rows": _by_rules(AMPERE, 251, 463, 19, out="float16", trans_b=True, batch=(5,)),
+    "mma by rules, odd rows, long": _by_rules(
+        AMPERE, 200, 550, 337, kind="bfloat16", out="bfloat16", trans_b=True
+    ),
+    "mma by rules, odd rows of A, bias": _by_rules(AMPERE, 333, 264, 401, out="float16", bias=True),
+    "mma by rules, odd rows of B": _by_rules(AMPERE, 130, 301, 320, out="float16"),
+    "mma by rules, both turned, odd rows": _by_rules(AMPERE, 131, 77, 520, out="float16", trans_a=True),
+    "mma by rules, rows of pairs": _by_rules(AMPERE, 250, 310, 298, out="float16", trans_b=True),
+    "mma by rules, rows of fours": _by_rules(AMPERE, 500, 516, 300, out="bfloat16", kind="bfloat16"),
+    "mma by rules, partial tiles": _by_rules(AMPERE, 536, 256, 272, out="float16", trans_b=True, batch=(4,)),
+    "mma by rules, odd rows, float32 results": _by_rules(AMPERE, 251, 463, 190, trans_b=True),
+    "mma by rules, odd rows, parts": _by_rules(AMPERE, 40, 61, 2049, out="float16", trans_b=True),
+    "mma by rules, bytes, odd rows": _by_rules(AMPERE, 100, 71, 203, kind="int8", sums="int32", trans_b=True),
     "convolution by mma, bytes": _convolution(
         AMPERE, (2, 14, 14, 64), 64, (3, 3), padding=1, fused=True, kind="int8", instructions="s8s8s32"
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,20 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gpu"))
 
-from tensor_core_programs import AMPERE, HOPPER, HOPPER_PROGRAMS, convolution, scheduled
+from tensor_core_programs import (
+    AMPERE,
+    HOPPER,
+    HOPPER_PROGRAMS,
+    channels_first,
+    convolution,
+    product,
+    scheduled,
+)
 
 import tilewright as tvm
 from tilewright import te, topi
+from tilewright.ir.functor import pre_order
+from tilewright.tir.transform.inject_software_pipeline import BY_REGISTERS
 
 
 def record(args: list[te.Tensor], target: str, rule: str = "") -> dict[str, Any]:
@@ -77,6 +88,8 @@ def test_data_that_is_computed_first_is_not_looked_through() -> None:
 @pytest.mark.parametrize("target", [HOPPER, "cuda -arch=sm_75", "opencl"])
 @pytest.mark.parametrize("what", ["groups", "channels first", "float32"])
 def test_others_are_left_to_plain_tiles(target: str, what: str) -> None:
+    if what == "channels first" and target == HOPPER:
+        pytest.skip("gathered: see below")
     kind = "float32" if what == "float32" else "float16"
     shape = (1, 16, 6, 6) if what == "channels first" else (1, 6, 6, 16)
     x = te.placeholder(shape, kind, name="x")
@@ -85,6 +98,25 @@ def test_others_are_left_to_plain_tiles(target: str, what: str) -> None:
     layouts = ("NCHW", "OIHW") if "first" in what else ("NHWC", "HWIO")
     y = topi.nn.conv2d(x, w, 1, 1, 1, *layouts, "float32", groups)
     assert record([x, w, y], target)["sketch"] != "tensor cores"
+
+
+@pytest.mark.parametrize("target", [HOPPER, AMPERE])
+def test_channels_first_are_gathered(target: str) -> None:
+    """Any channels: their elements pass registers, one step ahead of the products."""
+    args = channels_first((1, 41, 14, 14), 61, 3, kind="bfloat16", padding=1)
+    sch = scheduled(args, target)
+    assert record(args, target)["rule"].startswith("gathered mma")
+    loop = next(m for m in pre_order(sch.mod["main"].body) if BY_REGISTERS in getattr(m, "annotations", {}))
+    assert list(loop.annotations[BY_REGISTERS]) == [0, 1]  # 41 * 9 weights of a filter are odd too
+
+
+def test_short_copies_are_asynchronous_where_they_can_be() -> None:
+    """Rows of 300 elements of 16 bits begin at multiples of 8 bytes, and those of 298 at multiples of 4."""
+    for k, size in ((304, 16), (300, 8), (298, 4), (299, 0)):
+        sch = scheduled(product(100, 100, k, out="float16", trans_b=True), AMPERE, "mma")
+        text = tvm.build(sch.mod, target=AMPERE).imported_modules[0].get_source()
+        assert set(re.findall(r"tw_copy(?:_or_zero)?<(\d+)>\(", text)) == ({str(size)} if size else set())
+        assert ("registers[" in text) == (not size)
 
 
 @pytest.mark.slow

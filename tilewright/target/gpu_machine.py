@@ -90,6 +90,12 @@ class MmaFigures:
     tf32_strided_shared: float = 3.2
     # pieces of 16 bytes whose addresses in an im2col window are computed in a cycle
     pieces_per_cycle: float = 50
+    # Elements that an SM loads to registers and stores to shared memory in a cycle: of rows, about six instructions
+    # each, and of im2col windows, with their addresses about 25. Counted in the code, not measured yet.
+    elements_per_cycle: float = 20
+    gathered_per_cycle: float = 5
+    # copies of less than 16 bytes that an SM starts in a cycle; counted, not measured yet
+    short_copies_per_cycle: float = 40
     few_rounds: float = 8  # with fewer tiles for each SM, the last round counts as a whole one
     store_rate: float = 7.5  # results of 16 bits that are stored in a cycle, from whole tiles
     partial_store_rate: float = 3.8  # … from partial tiles, under predicates
@@ -118,6 +124,7 @@ class SimtFigures:
     least_results: int = 512  # of a product that is worth register tiles
     least_side: int = 8  # rows, and columns, of such a product
     least_depth: int = 8  # steps of its reduction
+    long_depth: int = 256  # … that are worth register tiles with fewer results too
     large_tile: int = 128 * 128  # results of a tile from which `stages_of_large` is better than `stages`
     stages: int = 3
     stages_of_large: int = 4

@@ -214,3 +214,48 @@ def test_registers_that_instructions_name_need_turns_that_are_written_out() -> N
         LoweringError, match="of loop `k` needs 2 versions of a, registers that instructions name"
     ):
         tir.transform.InjectSoftwarePipeline()(fragments("unroll", [0, 1, 2, 2, 2], [0, 1, 2, 3, 4]))
+
+
+def by_registers(n: int, stages: list[int], order: list[int]) -> tir.Schedule:
+    """Rows come to shared memory through registers, and threads add elements that others have brought."""
+    A = te.placeholder((2, n, 64), name="A")
+    B = te.compute((2, n, 64), lambda b, i, j: A[b, i, j] * 2.0, name="B")
+    C = te.compute((2, n, 64), lambda b, i, j: B[b, i, 63 - j] + 1.0, name="C")
+    sch = tir.Schedule(te.create_prim_func([A, C]))
+    b, i, j = sch.get_loops("C")
+    sch.bind(b, "blockIdx.x")
+    sch.set_scope("B", 0, "shared")
+    sch.compute_at("B", i)
+    own, thread = sch.split(j, [None, 32])
+    sch.unroll(own)
+    sch.bind(thread, "threadIdx.x")
+    several, thread = sch.split(sch.get_loops("B")[-1], [None, 32])
+    sch.unroll(several)
+    sch.bind(thread, "threadIdx.x")
+    for key, value in (("stage", stages), ("order", order), ("by_registers", [0]), ("async_stages", [0])):
+        sch.annotate(i, f"software_pipeline_{key}", value)
+    return sch
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7])
+@pytest.mark.parametrize("last", [2, 3])
+def test_what_passes_registers_is_stored_one_iteration_later(n: int, last: int) -> None:
+    sch = by_registers(n, [0, 1, last], [1, 0, 2])
+    with tvm.target.Target("cuda -arch=sm_80"):
+        func = tir.transform.ThreadSync("shared")(tvm.lower(sch.mod))["main"]
+    assert "registers" in func.script()
+    x, got = np.random.default_rng(0).random((2, n, 64), dtype=np.float32), np.zeros((2, n, 64), np.float32)
+    tir.interpret(func, x, got)
+    np.testing.assert_array_equal(got, x[:, :, ::-1] * 2 + 1)
+
+
+def test_statements_that_cannot_pass_registers_are_refused() -> None:
+    sch = by_registers(4, [0, 1, 2], [1, 0, 2])
+    loop = sch.get_loops("C")[1]
+    sch.unannotate(loop, "software_pipeline_by_registers")
+    sch.annotate(loop, "software_pipeline_by_registers", [0, 1])
+    with (
+        tvm.target.Target("cuda -arch=sm_80"),
+        pytest.raises(LoweringError, match="has 4 statements, stages"),
+    ):
+        tvm.lower(sch.mod)

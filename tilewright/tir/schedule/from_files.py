@@ -84,6 +84,7 @@ ANNOTATIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "reduce_lanes": (_NUMBER,),
     "scan_threads": (_NUMBERS,),
     "software_pipeline_async_stages": (_NUMBERS,),
+    "software_pipeline_by_registers": (_NUMBERS,),
     "software_pipeline_guarded": (_NUMBER,),
     "software_pipeline_order": (_NUMBERS,),
     "software_pipeline_stage": (_NUMBERS,),

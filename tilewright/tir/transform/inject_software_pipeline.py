@@ -27,9 +27,11 @@ from ...ir.stmt import (
     stmt_list,
 )
 from ..analysis.measure import scope_of
+from .pass_registers import through_registers
 
 STAGE, ORDER = "software_pipeline_stage", "software_pipeline_order"
 ASYNC = "software_pipeline_async_stages"
+BY_REGISTERS = "software_pipeline_by_registers"
 GUARDED = "software_pipeline_guarded"  # on the same loop: predicates instead of an epilogue
 _ACCESS_PTR = Op.get("tir.tvm_access_ptr")
 
@@ -47,8 +49,10 @@ def inject_software_pipeline(func: PrimFunc) -> PrimFunc:
     `software_pipeline_stage` is the number of iterations by which each statement of the body is delayed, and
     `software_pipeline_order` the order of the statements in the new body. A buffer of the body gets as many versions as
     there are iterations in which it is live at the same time. With `software_pipeline_async_stages: [0]` the copies of
-    the first stage are asynchronous: those of an iteration are a group, and later stages wait for their group. With
-    `software_pipeline_guarded: 1` there is no epilogue: a condition in the loop skips finished statements
+    the first stage are asynchronous: those of an iteration are a group, and stages that read them wait for their group.
+    `software_pipeline_by_registers: [0, 1]` splits these statements in two, each with a stage and a place in the order:
+    the first loads into registers what the second stores (`S[t] = A[i, t]` -> `r = A[i, t]; S[t] = r`).
+    With `software_pipeline_guarded: 1` there is no epilogue: a condition in the loop skips finished statements
     (`if i + 1 < n: load(B[(i + 1) % 2], i + 1)`), so that a large body is emitted once.
     Pipelines may be nested. Registers that instructions name (fragments of tensor cores) have versions of different
     names: the loop is unrolled, and its statements may have stages in the pipeline around it, if that lists one for
@@ -80,8 +84,12 @@ def _pipeline(loop: For, notes: dict[str, Any]) -> Stmt:
     allocations: list[Allocate] = []
     views: list[Buffer] = []
     parts = stmt_list(opened(loop.body, allocations, views))
-    if len(notes[STAGE]) > len(parts):  # it counts the statements of an unrolled inner pipeline
+    if len(notes[STAGE]) > len(parts) + len(
+        notes.get(BY_REGISTERS, ())
+    ):  # it counts the statements of an unrolled inner pipeline
         parts = [s for p in parts for s in stmt_list(opened(p, allocations, views))]
+    if notes.get(BY_REGISTERS):
+        parts = _split(loop, parts, {int(i) for i in notes[BY_REGISTERS]}, allocations, views)
     steps = pipeline_steps(loop, parts, notes)
     last = max(s.stage for s in steps)
     if last == 0 and all(s.order == i for i, s in enumerate(steps)):
@@ -107,6 +115,27 @@ def _pipeline(loop: For, notes: dict[str, Any]) -> Stmt:
             count = const(versions[a.buffer_var], a.extents[0].dtype)
             made = a.replace(extents=(mul(a.extents[0], count),), body=made)
     return made
+
+
+def _split(
+    loop: For, parts: Sequence[Stmt], which: set[int], allocations: list[Allocate], views: list[Buffer]
+) -> list[Stmt]:
+    """The statements, those at some positions as loads to registers and stores of these."""
+    out: list[Stmt] = []
+    for i, part in enumerate(parts):
+        made = through_registers(part) if i in which else None
+        if isinstance(made, str):
+            raise LoweringError(
+                f"statement {i} of the pipeline of loop `{loop.loop_var.name}` cannot pass registers: it must be {made}"
+            )
+        if made is None:
+            out.append(part)
+            continue
+        *both, held = made
+        out += both
+        views.append(held)
+        allocations.append(Allocate(held.data, held.dtype, held.shape, const(True), part))
+    return out
 
 
 def opened(body: Stmt, allocations: list[Allocate], views: list[Buffer]) -> Stmt:
@@ -253,22 +282,37 @@ def _call(name: str, *args: PrimExpr) -> Stmt:
 def _asynchronous_turn(ordered: Sequence[_Step], parts: Sequence[Stmt | None]) -> list[Stmt]:
     """The statements of an iteration; the wait comes first, so that one barrier after it serves all of them."""
     out = []
-    later = [s.stage for s, p in zip(ordered, parts, strict=True) if s.stage > 0 and p is not None]
+    fetched = {v for s in ordered if s.stage == 0 for v in s.writes if scope_of(v).startswith("shared")}
+    later = [s for s, p in zip(ordered, parts, strict=True) if s.stage > 0 and p is not None]
+    waiting = [s.stage for s in later if fetched & s.reads]
+    if waiting:
+        out.append(_call("ptx_wait_group", const(min(waiting) - 1)))
     if later:
-        out.append(_call("ptx_wait_group", const(min(later) - 1)))
         # A thread waits for its own copies. After the barrier all have waited, and have read the data overwritten next.
         out.append(_call("tvm_storage_sync", StringImm("shared")))
     ends = max(i for i, s in enumerate(ordered) if s.stage == 0)
     for i, (s, p) in enumerate(zip(ordered, parts, strict=True)):
-        if p is not None and s.stage == 0:  # into versions that no other stage of the iteration uses
-            marked = AttrStmt(const(0), "async_scope", const(1), p)
-            # After the barrier no thread reads the data of earlier iterations.
-            out.append(AttrStmt(const(0), "double_buffer_write", const(2 if later else 1), marked))
+        if p is not None and _writes_ahead(s, ordered):
+            marked = AttrStmt(const(0), "async_scope", const(1), p) if s.stage == 0 else p
+            # After the barrier no thread reads the data of earlier iterations. The stores of a later stage are one copy
+            # of a tile, which was unrolled.
+            how = 3 if s.stage else 2 if later else 1
+            out.append(AttrStmt(const(0), "double_buffer_write", const(how), marked))
         elif p is not None:
             out.append(p)
-        if i == ends:  # without copies too, so that each iteration has a group
+        if i == ends and fetched:  # without copies too, so that each iteration has a group
             out.append(_call("ptx_commit_group"))
     return out
+
+
+def _writes_ahead(step: _Step, steps: Sequence[_Step]) -> bool:
+    """Whether a step writes into versions that no other step of the iteration uses: those of the first stage, and
+    those that bring registers to shared memory for steps of later stages."""
+    if step.stage == 0:
+        return True
+    shared = {v for v in step.writes if scope_of(v).startswith("shared")}
+    users = [s for s in steps if s is not step and shared & (s.reads | s.writes)]
+    return bool(shared) and all(s.stage > step.stage for s in users)
 
 
 def _overlapped(

@@ -25,7 +25,7 @@ from ...ir.stmt import (
     stmt_list,
 )
 from .flatten_buffer import reach
-from .inject_software_pipeline import ORDER, STAGE
+from .inject_software_pipeline import BY_REGISTERS, ORDER, STAGE
 
 
 def lower_opaque_block(func: PrimFunc, *, keep_trivial_loops: bool = False) -> PrimFunc:
@@ -167,6 +167,8 @@ def _pipeline_notes(n: For, walk: _LowerBlocks) -> dict[str, Any]:
     orders = n.annotations.get(ORDER) or range(len(parts))
     if len(stages) > len(parts) and any(_has_pipeline(p) for p in parts):
         return {}  # they count the statements of the unrolled inner pipeline
+    if n.annotations.get(BY_REGISTERS):
+        return {}  # they count the halves of statements that pass registers
     if len(stages) != len(parts) or sorted(orders) != list(range(len(parts))):
         raise LoweringError(
             f"the pipeline of loop `{n.loop_var.name}` has {len(parts)} statements, stages {list(stages)} "

@@ -89,7 +89,8 @@ class _Access:
     index: PrimExpr | None
     writes: bool
     conditions: tuple[PrimExpr, ...]
-    double_buffered: int  # 1: later reads of its iteration use the other half; 2: earlier ones too
+    # 1: later reads of its iteration use the other half; 2: earlier ones too; 3: and no element is written twice
+    double_buffered: int
 
 
 @dataclass(slots=True)
@@ -375,8 +376,10 @@ class _Sync:
 
     def conflict(self, a: _Access, b: _Access) -> bool:
         """Whether two different threads may access one element, `a` before `b`."""
-        if (a.double_buffered and not b.writes) or (b.double_buffered == 2 and not a.writes):
+        if (a.double_buffered and not b.writes) or (b.double_buffered >= 2 and not a.writes):
             return False  # in one iteration, the half that is written is not the one that is read
+        if a.double_buffered == b.double_buffered == 3:
+            return False
         if a.index is None or b.index is None:
             return True
         if a.writes and not b.writes and self.reads_own(a, b):

@@ -32,6 +32,13 @@ def conv(
     return [x, w, topi.nn.conv2d(x, w, 1, pad, 1, "NHWC" if last else "NCHW", out_dtype=out)]
 
 
+@cache
+def channels_first(shape: tuple[int, ...], filters: int, window: int, dtype: str, pad: int = 0) -> list[Any]:
+    x = te.placeholder(shape, dtype, name="x")
+    w = te.placeholder((filters, shape[1], window, window), dtype, name="w")
+    return [x, w, topi.nn.conv2d(x, w, 1, pad, 1, "NCHW", out_dtype="float32")]
+
+
 def rows(f: Any, *shape: Any) -> list[Any]:
     x = te.placeholder(shape, name="x")
     return [x, f(x)]

@@ -12,7 +12,7 @@ from .dp4a import Dp4a
 from .elementwise import Elementwise
 from .figures import machine_features
 from .im2col import Im2colDp4a, Im2colLines, Im2colMma, Im2colWgmma
-from .im2col_threads import Im2colSimt, Im2colSimtTma
+from .im2col_threads import GatheredMma, Im2colSimt, Im2colSimtTma
 from .mma import Mma
 from .plain import ParallelLoops, Plain, SingleThread
 from .row_chain import Apart, RowChain, SharedChain
@@ -38,6 +38,7 @@ GPU: tuple[Rule, ...] = (
     Im2colLines(),
     Im2colWgmma(),
     Im2colMma(),
+    GatheredMma(),
     Im2colDp4a(),
     Im2colSimtTma(),
     Im2colSimt(),

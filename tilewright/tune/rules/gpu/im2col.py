@@ -32,7 +32,7 @@ from .dp4a import Dp4a
 from .elementwise import by_elements
 from .kernel import Kernel
 from .mma import Mma
-from .product import Product, factors, moves, product_of, some_of, sums_from_zero, takes
+from .product import Product, factors, moves, product_of, some_of, stored_bytes, sums_from_zero, takes
 from .product_rule import ProductRule, Source
 from .views import digits, fused_axis, operand, read_through, view_ahead
 from .wgmma import Wgmma
@@ -67,9 +67,8 @@ class Windows:
 
     @property
     def contiguous(self) -> int:
-        """The number of channels of a vector copy; 16 if there is no such vector and they are copied one by one."""
-        together = math.gcd(self.c.extent, 16) if self.window[-1] is self.c else 1
-        return together if together > 1 else 16
+        """The number of channels of a vector copy; 1 if they are copied one by one."""
+        return math.gcd(self.c.extent, 16) if self.window[-1] is self.c else 1
 
 
 def windows_of(f: Facts) -> Windows | None:
@@ -148,8 +147,8 @@ class _Im2col(ProductRule):
 
     def source(self, stage: Stage, w: Any) -> Source | Refusal:
         consumer = stage.program.fusable_consumer(stage.facts)
-        # the work of the epilogue, or of a copy
-        after = 1 if consumer is None else facts_of(stage.program.sch, consumer).work
+        last = None if consumer is None else facts_of(stage.program.sch, consumer)
+        after = last.work if last else 1  # the work of the epilogue, or of a copy
         made, line = self.prepared_windows(w), self.line(w)
         sizes = [_size(x, made, line) for x in made.window]
         m = fused_axis("m", [x.extent for x in made.pixels], made.pixels[0])
@@ -159,7 +158,8 @@ class _Im2col(ProductRule):
         along = self.along(w)
         view = operand(w.data.buffer, (m, k))
         panel = operand(w.weights.buffer, (w.f, k) if along else (k, w.f))
-        p = Product(m, w.f, k, (), view, panel, False, along, after=after)
+        stored = stored_bytes(last or stage.facts)
+        p = Product(m, w.f, k, (), view, panel, False, along, after=after, stored=stored)
         if self.warpgroups:
             value = read_through(stage.program, stage.facts.rv, w.data, _only_moves)
             values = self.values(w, m, k, sizes)
@@ -198,7 +198,7 @@ class _Im2col(ProductRule):
 
     def completed(self, p: Product, w: Windows) -> Product:
         windows = math.prod(x.extent for x in w.window if x is not w.c)
-        return replace(p, windows=windows, contiguous=w.contiguous)
+        return replace(p, windows=windows, pieces=(w.contiguous, 16))
 
     def no_product(self, f: Facts) -> Refusal:
         return Refusal(f"{f.name} is not a product of matrices over its windows", near=True)

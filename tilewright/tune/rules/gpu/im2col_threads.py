@@ -1,4 +1,4 @@
-"""Convolutions, and other contractions over several axes, in float32: as matrix products (im2col), by threads.
+"""Convolutions, and other contractions over several axes, as matrix products (im2col) whose elements threads gather.
 
     Out[n, f, y, x] += Data[n, c, y*s + r, x*s + t] * W[f, c, r, t]
 
@@ -8,7 +8,7 @@
 The view, im2col, is never in memory: threads gather its elements when they copy to shared memory. The depth of a tile
 is a number of whole windows, so that a thread that stays with a pixel finds its elements at constant offsets. If a
 window is one pixel, and the pixels are contiguous, nothing is gathered: TMA copies the operands of a batch of products
-with one matrix.
+with one matrix. Tensor cores multiply what threads gather too: of any layout, and with any number of channels.
 """
 
 from __future__ import annotations
@@ -29,13 +29,18 @@ from ...program.facts import Axis, Facts, facts_of, fused_index
 from ...program.stages import Stage
 from ..rule import Refusal
 from .kernel import Kernel
-from .product import Product, Sketch, factors, product_of, sums_from_zero
+from .mma import Mma
+from .product import Product, Sketch, factors, product_of, stored_bytes, sums_from_zero
 from .product_rule import ProductRule, Source, Way
 from .simt import Simt, Threads
 from .simt_tma import SimtTma
 from .views import digits, fused_axis, operand, read_through, view_ahead
 
-__all__ = ["Contraction", "Im2colSimt", "Im2colSimtTma", "contraction_of"]
+__all__ = ["Contraction", "GatheredMma", "Im2colSimt", "Im2colSimtTma", "contraction_of"]
+
+
+# The types of the operands by the type of the accumulators.
+TYPES = {"float32": {"float16", "bfloat16", "float32"}, "int32": {"int8"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,11 @@ class Contraction:
     steps: tuple[Axis, ...]  # the reduction axes
     high: BufferLoad
     wide: BufferLoad
+
+    @property
+    def kind(self) -> str:
+        """The type of the operands."""
+        return str(self.wide.buffer.dtype)
 
     @property
     def depth(self) -> int:
@@ -67,15 +77,22 @@ _LEAST, _USUAL, _MOST = 8, 18, 25
 
 
 def contraction_of(f: Facts) -> Contraction | None:
-    """A block as a contraction of float32 operands, if it is one."""
+    """A block as a contraction, if it is one: of floats accumulated in float32, or of int8 in int32."""
     body = f.block.body
-    if not isinstance(body, BufferStore) or not sums_from_zero(f) or not all(x.known for x in f.axes):
+    if not isinstance(body, BufferStore) or not all(x.known for x in f.axes):
+        return None
+    if not sums_from_zero(f, "float32", "int32"):
         return None
     loads = factors(body)
     by_var = {x.var: x for x in f.axes}
     if loads is None or loads[0].buffer is loads[1].buffer or len(f.axes) != len(f.block.iter_vars):
         return None
-    if any(str(x.buffer.dtype) != "float32" for x in loads) or any(i not in by_var for i in body.indices):
+    kinds = {str(x.buffer.dtype) for x in loads}
+    if (
+        len(kinds) != 1
+        or not kinds <= TYPES[str(body.buffer.dtype)]
+        or any(i not in by_var for i in body.indices)
+    ):
         return None
     out = [by_var[v] for v in body.indices]  # type: ignore[index]
     used = [set().union(*map(vars_used, x.indices)) for x in loads]
@@ -93,18 +110,16 @@ def contraction_of(f: Facts) -> Contraction | None:
 class _Contracted(ProductRule):
     def found(self, f: Facts, target: Target) -> Any:
         c = contraction_of(f)
-        if c is None:
-            return Refusal("it is not a contraction of float32 operands")
+        if c is None or c.kind not in self.types:
+            return Refusal(f"it is not a contraction of {' or '.join(self.types)} operands")
         return c if product_of(f) is None else Refusal("it is a product of matrices")
 
     def no_product(self, f: Facts) -> Refusal:
         return Refusal(f"{f.name} is not a product of matrices", near=True)
 
 
-class Im2colSimt(_Contracted, Simt):
-    """By threads, which gather the elements of windows when they copy them."""
-
-    name = "im2col SIMT"
+class _Gathering(_Contracted):
+    """Threads gather the elements of windows when they copy them."""
 
     def source(self, stage: Stage, c: Any) -> Source | Refusal:
         p = _product_ahead(c)
@@ -120,8 +135,50 @@ class Im2colSimt(_Contracted, Simt):
         windows = math.prod(x.extent for x in c.steps[1:])
         return replace(source, product=replace(source.product, windows=windows), depth=c.depth)
 
+
+class Im2colSimt(_Gathering, Simt):
+    """By threads."""
+
+    name = "im2col SIMT"
+
     def steps(self, *given: Any) -> Sketch:
         return Gathered(*given)
+
+
+class GatheredMma(_Gathering, Mma):
+    """By warps: any layout, and any number of channels."""
+
+    name = "gathered mma"
+    needs = frozenset({"mma.f16", "cp.async", "shared_memory"})
+
+    def source(self, stage: Stage, c: Any) -> Source | Refusal:
+        found = super().source(stage, c)
+        consumer = stage.program.fusable_consumer(stage.facts)
+        if isinstance(found, Refusal) or consumer is None:
+            return found
+        stored = stored_bytes(facts_of(stage.program.sch, consumer))
+        return replace(found, product=replace(found.product, stored=stored))
+
+    def completed(self, source: Source, c: Contraction) -> Source:
+        high, wide = (
+            16 if _in_order(x, (*c.both, *axes), c.steps) else 1
+            for x, axes in ((c.high, c.rows), (c.wide, c.columns))
+        )
+        view = 0 if high == 1 and wide > 1 else 1
+        windows = math.prod(x.extent for x in c.steps[1:])
+        return replace(
+            source, product=replace(source.product, windows=windows, view=view, pieces=(high, wide))
+        )
+
+    def ways(self, p: Product, target: Target) -> list[Way]:
+        """Views are not in memory, and are not transposed."""
+        return [way for way in super().ways(p, target) if not way.sides]
+
+
+def _in_order(x: BufferLoad, own: Sequence[Axis], steps: Sequence[Axis]) -> bool:
+    """Whether an operand is a matrix in memory: its indices are its own axes, and then those of the reduction."""
+    axes = (*own, *steps)
+    return len(axes) == len(x.indices) and all(i is a.var for i, a in zip(x.indices, axes, strict=True))
 
 
 class Im2colSimtTma(_Contracted, SimtTma):

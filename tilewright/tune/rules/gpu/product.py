@@ -38,6 +38,7 @@ __all__ = [
     "product_of",
     "some_of",
     "split_counts",
+    "stored_bytes",
     "sums_from_zero",
     "takes",
     "transpose_cycles",
@@ -58,8 +59,13 @@ class Product:
     trans_a: bool
     trans_b: bool
     windows: int = 1  # im2col: how many elements of the view are copies of one element of the image
-    contiguous: int = 16  # elements along k that are always contiguous in A
+    view: int = 0  # which operand is the view: 0 or 1
+    pieces: tuple[int, int] = (
+        16,
+        16,
+    )  # elements of A and of B that are always contiguous in memory; 1: gathered
     after: int = 0  # work of the epilogue for each result, in additions
+    stored: int = 4  # bytes of a result in memory
 
     @property
     def kind(self) -> str:
@@ -73,6 +79,21 @@ class Product:
     @property
     def batch(self) -> int:
         return math.prod(x.extent for x in self.others)
+
+    def vector(self, which: int) -> int:
+        """The elements of A or B that a thread can copy at once: up to 16 bytes that are contiguous and aligned."""
+        b = self.b if which else self.a
+        rows = [int(const_value(s) or 1) for s in b.dense_strides()[:-1]]
+        return math.gcd(16 // b.dtype.nbytes, self.pieces[which], *rows)
+
+    def by_registers(self, which: int) -> bool:
+        """Whether the elements that are copied at once are too few for an asynchronous copy, of 4 bytes at least."""
+        return self.vector(which) * self.a.dtype.nbytes < 4
+
+
+def stored_bytes(f: Facts) -> int:
+    """The bytes of a result of a block in memory."""
+    return 4 if f.write is None else int(f.write.buffer.dtype.nbytes)
 
 
 def product_of(f: Facts) -> Product | None:

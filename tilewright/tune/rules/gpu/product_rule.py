@@ -28,6 +28,7 @@ from .product import (
     Tile,
     can_be_transposed,
     product_of,
+    stored_bytes,
     transpose_cycles,
     transpose_operands,
 )
@@ -116,8 +117,9 @@ class ProductRule:
     def source(self, stage: Stage, found: Any) -> Source | Refusal:
         """The product that is computed; nothing is scheduled."""
         consumer = stage.program.fusable_consumer(stage.facts)
-        work = 0 if consumer is None else facts_of(stage.program.sch, consumer).work
-        return Source(stage.facts, replace(found, after=work))
+        last = None if consumer is None else facts_of(stage.program.sch, consumer)
+        work, stored = (last.work if last else 0), stored_bytes(last or stage.facts)
+        return Source(stage.facts, replace(found, after=work, stored=stored))
 
     def rewritten(self, g: Kernel, f: Facts, found: Any, source: Source) -> Source | Refusal:
         """Take the steps that make a stage the product that `source` describes. Most stages are products as they
@@ -217,7 +219,7 @@ class ProductRule:
         if way.sides:
             sides = [p.a if b is found.source.product.a else p.b for b in way.sides]
             f, made = transpose_operands(k, f, p, sides, way.along)
-            p = replace(made, windows=p.windows, contiguous=p.contiguous, after=p.after)
+            p = replace(made, windows=p.windows, pieces=p.pieces, after=p.after, stored=p.stored)
         steps = self.steps(k, f, p, tile, source.after)
         note = steps.apply()
         if isinstance(note, Refusal):

@@ -105,9 +105,11 @@ class Simt(ProductRule):
 
 
 def too_small(p: Product, gpu: GpuMachine) -> str:
-    """Why a product is too small for large register tiles; empty if it is not."""
+    """Why a product is too small for large register tiles; empty if it is not. A long reduction, which split-K gives to
+    many thread blocks, is worth tiles that are mostly padding: other kernels go through it step by step."""
     least, results = gpu.simt, p.m.extent * p.n.extent * p.batch
-    small = results < least.least_results or min(p.m.extent, p.n.extent) < least.least_side
+    few = results < least.least_results or min(p.m.extent, p.n.extent) < least.least_side
+    small = few and p.k.extent < least.long_depth
     return (
         "there are too few results for tiles in registers" if small or p.k.extent < least.least_depth else ""
     )
