@@ -74,6 +74,9 @@ class Algebra(Prover):
 
     def _joined(self, form: Lin, a: Atom, k: int) -> Lin | None:
         e, lower, upper = a.args
+        for other, c in form.terms.items():
+            if c == -k and other.kind == SPLIT and self._single(a).key == self._single(other).key:
+                return _replaced(form, (a, other), constant(0))
         if upper is None:
             if self.residues and k % lower == 0:
                 c, b = self.residue(e)
@@ -383,23 +386,25 @@ class Algebra(Prover):
         low, high = self.bound(Lin(fine, e.const))
         return Lin(coarse, low // d * d) if low // d == high // d else None
 
-    def single_quotients(self, e: Lin) -> Lin:
-        """The form with quotients of quotients as one, `(x + y // 4) // 8 -> (x*4 + y) // 32`: for proofs, since
-        coefficients grow. The normal form has some of either kind."""
-        made = Lin({}, e.const)
-        for a, c in e.terms.items():
-            made = made + (self._single_quotient(a) if a.kind == SPLIT else of_atom(a)).scale(c)
-        return made
-
-    def _single_quotient(self, a: Atom) -> Lin:
-        given, lower, upper = a.args
-        x = self.single_quotients(given)
+    def _single(self, a: Atom) -> Lin:
+        """A quotient with quotients in its dividend, as one: `(x + y // 4) // 8` as `(x*4 + y) // 32`. The normal form has
+        some of either kind."""
+        x, lower, upper = a.args
+        x = self._single_in(x)
         while inner := next((q for q, c in x.terms.items() if _is_quotient(q) and c == 1), None):
             y, d, _ = inner.args
             x, lower, upper = (x - of_atom(inner)).scale(d) + y, lower * d, upper and upper * d
         if not x.terms:
             return constant(x.const // lower if upper is None else x.const // lower % (upper // lower))
-        return of_atom(a if x.key == given.key else self.forms.split(x, lower, upper))
+        return of_atom(a if x.key == a.args[0].key else self.forms.split(x, lower, upper))
+
+    def _single_in(self, e: Lin) -> Lin:
+        if not any(a.kind == SPLIT for a in e.terms):
+            return e
+        made = constant(e.const)
+        for a, c in e.terms.items():
+            made = made + (self._single(a) if a.kind == SPLIT else of_atom(a)).scale(c)
+        return made
 
     def mod_const(self, e: Lin, m: int) -> Lin:
         """`e % m` for a constant that is not zero."""

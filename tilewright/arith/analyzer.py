@@ -192,10 +192,7 @@ class Analyzer(Vectors):
         if is_index(a.dtype) and is_index(b.dtype):
             self._memo = {}
             d = self.norm(a) - self.norm(b)
-            if self.decide(Cmp(ZERO, d)) is True:
-                return True
-            same = self.single_quotients(d)
-            return not same.terms and same.const == 0
+            return self.decide(Cmp(ZERO, self.finish(dict(d.terms), d.const))) is True
         return self.can_prove(a.equal(b))
 
     def can_prove_less(self, lhs: Any, rhs: Any) -> bool:
