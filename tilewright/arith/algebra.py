@@ -387,8 +387,8 @@ class Algebra(Prover):
         return Lin(coarse, low // d * d) if low // d == high // d else None
 
     def _single(self, a: Atom) -> Lin:
-        """A quotient with quotients in its dividend, as one: `(x + y // 4) // 8` as `(x*4 + y) // 32`. The normal form has
-        some of either kind."""
+        """A quotient with quotients in its dividend, as one: `(x + y // 4) // 8` as `(x*4 + y) // 32`. The normal form
+        has some of either kind."""
         x, lower, upper = a.args
         x = self._single_in(x)
         while inner := next((q for q, c in x.terms.items() if _is_quotient(q) and c == 1), None):

@@ -62,8 +62,8 @@ class WgmmaFigures:
     tma_bytes: float = 64  # bytes that TMA writes to shared memory in a cycle
     latency: float = 2000  # of a TMA copy while all SMs copy
     store_column: float = 10  # to store a column of 64 rows eight results at a time
-    store_column_by_four: float = 30  # … four at a time under predicates, in partial tiles
-    store_column_by_one: float = 50  # … one at a time
+    store_column_by_four: float = 16  # … four at a time under predicates, in partial tiles
+    store_column_by_one: float = 38  # … one at a time
     store: float = 1000  # to begin with the results of a tile
     hidden_epilogue: float = 4  # work of an epilogue, in additions, that storing a result hides
     # fraction of the DRAM bandwidth for rows of fewer than `long_row` columns
