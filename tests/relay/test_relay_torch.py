@@ -119,6 +119,14 @@ def test_element_types_of_inputs() -> None:
 
 
 @pytest.mark.slow
+def test_a_trace_says_what_its_inputs_hold() -> None:
+    example = torch.tensor([1, 2]), torch.tensor([True, False]), torch.rand(2)
+    traced = torch.jit.trace(lambda i, b, f: torch.where(b, i, i + 1) + f, example)
+    mod, _ = relay.frontend.from_pytorch(traced, [("i", (2,)), ("b", (2,)), ("f", ((2,), "float64"))])
+    kinds = [str(p.checked_type.dtype) for p in mod["main"].params]
+    assert kinds == ["int64", "bool", "float64"], "a type that is given stays"
+
+
 def test_what_is_known_is_computed_at_import() -> None:
     def mask(x: Any) -> Any:
         return x.masked_fill(torch.ones(x.size(0), x.size(1)).triu(1).bool(), 0.0)

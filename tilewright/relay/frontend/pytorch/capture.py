@@ -68,6 +68,27 @@ def result_names(program: Any, count: int) -> list[str]:
     return [".".join(name) if is_keyed else "" for name, is_keyed in zip(names, keyed, strict=True)]
 
 
+def described(model: Any, infos: Sequence[Any], default_dtype: str) -> list[tuple[str, Any]]:
+    """The inputs as ("x", (shape, dtype)): an element type that is not given is that of the trace, else the default."""
+    traced = _traced_types(model)
+    found = []
+    for i, info in enumerate(infos):
+        name, shape, dtype = _fields(info, (traced[i] if i < len(traced) else "") or default_dtype)
+        found.append((name, (shape, dtype)))
+    return found
+
+
+def _traced_types(model: Any) -> list[str]:
+    """The element types of the tensors that a module was traced with, in order; "" where the graph does not say."""
+    import torch
+
+    if not isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
+        return []
+    inputs = list(model.graph.inputs())[isinstance(model, torch.jit.ScriptModule) :]
+    kinds = (v.type().dtype() if v.type().kind() == "TensorType" else None for v in inputs)
+    return ["" if kind is None else str(kind).removeprefix("torch.") for kind in kinds]
+
+
 def _wrap(function: Callable[..., Any]) -> Any:
     import torch
 
