@@ -290,7 +290,7 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "relay",
-        "copy_shape_func device_copy shape_func memory",
+        "copy_shape_func shape_func memory",
         "the executor places and allocates memory, and the graph does not speak of it",
         "leave it out",
     ),

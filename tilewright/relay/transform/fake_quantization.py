@@ -444,7 +444,8 @@ def _extreme(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
     if not (kinds[0] == kinds[1] and _same(lhs.scale, rhs.scale) and _same(lhs.zero, rhs.zero)):
         if last is None or not _all_single(*last.args[1:]):
             raise _Refused(f"{name_of(at)} of different scales whose result is not quantised directly")
-        lhs, rhs = (Affine(_finished(x, last), *last.args[1:], last.attrs.axis) for x in (lhs, rhs))
+        _, scale, zero = last.args
+        lhs, rhs = (Affine(_finished(x, last), scale, zero, last.attrs.axis) for x in (lhs, rhs))
     return Affine(at.over([lhs.expr, rhs.expr]), lhs.scale, lhs.zero, lhs.axis)
 
 

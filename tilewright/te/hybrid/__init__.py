@@ -196,10 +196,11 @@ class _Operation:
         return _Operation(function._function, [self._value(a) for a in call.args])
 
     def _take(self, target: Any, results: list[_Array]) -> None:
-        names = target.elts if isinstance(target, ast.Tuple) else [target]
-        if len(names) != len(results) or not all(isinstance(n, ast.Name) for n in names):
+        parts = target.elts if isinstance(target, ast.Tuple) else [target]
+        names = [n.id for n in parts if isinstance(n, ast.Name)]
+        if not len(names) == len(parts) == len(results):
             raise self.wrong(target, f"there are {len(results)} results, each of which is assigned to a name")
-        self.names |= {n.id: result for n, result in zip(names, results, strict=True)}
+        self.names |= dict(zip(names, results, strict=True))
 
     def _array(self, buffer: Any, is_input: bool = False) -> _Array:
         return _Array(buffer.shape, buffer.dtype, self.ib.buffer_ptr(buffer), is_input)
