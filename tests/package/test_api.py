@@ -260,4 +260,5 @@ def test_an_installation_describes_itself(capsys: pytest.CaptureFixture[str]) ->
     told = capsys.readouterr().out
     assert f"numpy {numpy.__version__}" in told and "threads " in told
     info = tvm.support.libinfo()
+    assert info["USE_LLVM"] == info["USE_PROFILER"] == "ON" and "GIT_COMMIT_HASH" in info
     assert info["NUMPY"] == numpy.__version__ and info["USE_OPENCL"] in ("ON", "OFF")
