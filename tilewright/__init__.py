@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from . import (  # names that are absent, and those of modules that have two, are found by import hooks
     absent,
@@ -76,7 +77,17 @@ _NAMES = {
     "model.session_options": "ExecutionMode GraphOptimizationLevel RunOptions SessionOptions",
     "model.quantization": "quantize",
 }
-__getattr__ = lazily(__name__, _NAMES, _MODULES)
+
+
+def _elsewhere(name: str) -> Any:
+    """Refuse a name, and say where programs of TVM before 0.7 find it now: `tvm.placeholder` is `te.placeholder`."""
+    homes = () if name.startswith("_") else (import_module(f".{home}", __name__) for home in ("te", "tir"))
+    home = next((h.__name__.rpartition(".")[2] for h in homes if hasattr(h, name)), None)
+    now = f"; it is {home}.{name}, as in TVM since 0.7" if home else ""
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{now}")
+
+
+__getattr__ = lazily(__name__, _NAMES, _MODULES, _elsewhere)
 
 
 def __dir__() -> list[str]:

@@ -116,7 +116,8 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "tir.transform",
-        "BF16ComputeLegalize BF16Legalize BF16StorageLegalize FP8ComputeLegalize FP8StorageLegalize",
+        "BF16CastElimination BF16ComputeLegalize BF16Legalize BF16Promote BF16StorageLegalize BF16TypeLowering "
+        "FP8ComputeLegalize FP8StorageLegalize",
         "code generation computes narrow floats in float32 where the hardware has nothing better",
         "leave the pass out",
     ),
@@ -290,7 +291,7 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "relay",
-        "copy_shape_func device_copy shape_func memory",
+        "copy_shape_func shape_func memory",
         "the executor places and allocates memory, and the graph does not speak of it",
         "leave it out",
     ),
@@ -309,7 +310,7 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "relay.transform",
-        "ManifestAlloc ManifestLifetimes RemoveStandaloneReshapes memory_plan",
+        "ManifestAlloc ManifestLifetimes RemoveStandaloneReshapes MemoryPlan memory_plan",
         "the compiler of each executor plans memory, and reshapes are views",
         "use relay.build or relay.vm.compile",
     ),

@@ -37,7 +37,6 @@ MOVED: Final = {
     "script.parser": "script",
     "tir.buffer": "ir.buffer",
     "tir.data_layout": "ir.data_layout",
-    "tir.expr": "ir.expr",
     "tir.function": "tir",
     "tir.generic": "ir.ops",
     "tir.op": "tir",

@@ -196,7 +196,11 @@ def libinfo() -> dict[str, str]:
     found = {
         "TVM_VERSION": known["tilewright"]["version"],
         "LLVM_VERSION": known["llvm"].get("version", "NOT-FOUND"),
+        "GIT_COMMIT_HASH": "NOT-FOUND",
+        "USE_LLVM": "ON" if known["llvm"].get("version") else "OFF",
     }
+    # parts of TVM that a build may lack, and that are always here
+    found |= dict.fromkeys(("USE_GRAPH_EXECUTOR", "USE_PROFILER", "USE_RPC", "USE_THREADS"), "ON")
     found |= {
         name.upper().replace("-", "_"): version or "NOT-FOUND" for name, version in known["packages"].items()
     }

@@ -23,6 +23,7 @@ def test_access_by_name_and_by_var() -> None:
     assert [gv.name_hint for gv in mod] == ["f", "g"] and mod.get_global_vars() == list(mod.functions)
     assert "f" in mod and "h" not in mod and mod.get_global_var("f") in mod and GlobalVar("f") not in mod
     assert [fn for _, fn in mod.functions_items()] == [f, g]
+    assert mod.functions.items()[1][1] is g and dict(mod.functions.items()) == mod.functions
 
 
 def test_unknown_names() -> None:

@@ -528,6 +528,12 @@ def test_disabling_a_pass_that_is_absent_says_so() -> None:
     assert one.filename == __file__
 
 
+@pytest.mark.parametrize("name", ["MemoryPlan", "tir.BF16Promote"])
+def test_passes_that_programs_disable(name: str) -> None:
+    with pytest.warns(IgnoredWarning, match="does nothing"), PassContext(disabled_pass=[name]):
+        pass
+
+
 def test_requiring_a_pass_that_is_absent_is_refused() -> None:
     with (
         pytest.raises(

@@ -237,6 +237,22 @@ def test_schedules_can_be_replayed_from_their_trace(tensor: te.Tensor) -> None:
         verify_trace_roundtrip(sch, func, text_format="xml")
 
 
+def test_names_of_older_programs_are_told_their_home() -> None:
+    with pytest.raises(
+        AttributeError, match=r"no attribute 'placeholder'; it is te\.placeholder, as in TVM since"
+    ):
+        _ = tvm.placeholder
+    with pytest.raises(AttributeError, match=r"no attribute 'decl_buffer'; it is tir\.decl_buffer"):
+        _ = tvm.decl_buffer
+    with pytest.raises(AttributeError, match=r"no attribute 'nonsense'$"):
+        _ = tvm.nonsense
+
+
+def test_an_unknown_size_is_known_by_its_class() -> None:
+    assert tir.expr.Any is tir.Any and tir.expr.IntImm is tir.IntImm
+    assert isinstance(tvm.relay.Any(), (tir.Var, tvm.tir.expr.Any)) and not isinstance(1, tir.expr.Any)
+
+
 def test_an_installation_describes_itself(capsys: pytest.CaptureFixture[str]) -> None:
     import numpy
 
@@ -244,4 +260,5 @@ def test_an_installation_describes_itself(capsys: pytest.CaptureFixture[str]) ->
     told = capsys.readouterr().out
     assert f"numpy {numpy.__version__}" in told and "threads " in told
     info = tvm.support.libinfo()
+    assert info["USE_LLVM"] == info["USE_PROFILER"] == "ON" and "GIT_COMMIT_HASH" in info
     assert info["NUMPY"] == numpy.__version__ and info["USE_OPENCL"] in ("ON", "OFF")

@@ -222,6 +222,7 @@ def test_evaluate(kind: str) -> None:
     out = relay.create_executor(kind, mod, tvm.cpu(), "llvm").evaluate()(X, y=X * 3)
     np.testing.assert_array_equal(out[0].numpy(), X - X * 3)
     np.testing.assert_array_equal(out[1][0].numpy(), X)
+    assert isinstance(out, list) is isinstance(out[1], list) is (kind in ("graph", "aot"))
     again = relay.create_executor(kind, mod, tvm.cpu(), "llvm", params={"y": X}).evaluate()(X)
     np.testing.assert_array_equal(again[0].numpy(), X - X)
 

@@ -18,6 +18,7 @@ from tilewright.relay.expr import Call
 onnx = pytest.importorskip("onnx")
 from onnx import helper, numpy_helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
+from onnx_beside import check as beside  # noqa: E402
 
 from tilewright.contrib import onnx_backend  # noqa: E402
 
@@ -340,6 +341,22 @@ def test_rotary_embedding(shape: tuple[int, ...], positions: bool, attrs: dict[s
     want = ReferenceEvaluator(model).run(None, feeds)[0]
     made = relay.create_executor("graph", mod).evaluate()(**feeds, **params)
     np.testing.assert_allclose(made.numpy(), want, rtol=1e-5, atol=1e-6)
+
+
+def test_the_values_of_activations_go_to_those_that_have_parameters() -> None:
+    """Two directions of which the first function of each takes an alpha, the second none, the third an alpha."""
+    names = ["HardSigmoid", "Tanh", "LeakyRelu", "Affine", "Tanh", "Elu"]
+    rng = np.random.default_rng(0)
+    shapes = {"x": (2, 1, 3), "w": (2, 16, 3), "r": (2, 16, 4)}
+    inputs = {k: rng.standard_normal(v).astype(np.float32) for k, v in shapes.items()}
+    attrs = {
+        "hidden_size": 4,
+        "direction": "bidirectional",
+        "activations": names,
+        "activation_alpha": [0.3, 0.2, 0.7, 0.6],
+        "activation_beta": [0.4, 0.1],
+    }
+    beside("LSTM", "", inputs, attrs, ("y", "h", "c"), opset=17)
 
 
 def test_functions_of_the_model_are_expanded() -> None:

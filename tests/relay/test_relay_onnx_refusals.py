@@ -323,9 +323,9 @@ def test_a_tensor_with_too_few_bytes() -> None:
 
 
 def test_a_value_that_only_the_run_tells() -> None:
-    model = model_of([node("Cast", "x", to=7, out="s"), node("Reshape", "x", "s", name="r")], shape=(2,))
+    model = model_of([node("Cast", "x", to=7, out="s"), node("Unsqueeze", "x", "s", name="r")], shape=(2,))
     assert refusal(model) == (
-        "net: node Reshape 'r': input 1 ('s') must be known at import, since shapes depend on it. Make it an "
+        "net: node Unsqueeze 'r': input 1 ('s') must be known at import, since shapes depend on it. Make it an "
         "initialiser or a Constant"
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright import relay, te
+from tilewright import TVMError, relay, te
 from tilewright.relay.testing import run_infer_type
 
 image, vision = relay.image, relay.vision
@@ -20,6 +20,16 @@ def var(name: str, *shape: Any, dtype: str = "float32") -> Any:
 
 def type_of(expr: Any) -> Any:
     return run_infer_type(expr.tuple_value if isinstance(expr, relay.TupleWrapper) else expr).checked_type
+
+
+def test_dilation_steps_for_all_dimensions() -> None:
+    x, w = relay.var("x", shape=(1, 5, 24, 24)), relay.var("w", shape=(5, 8, 8))
+    found = [relay.image.dilation2d(x, w, strides=s) for s in ([1, 1, 2, 3], [2, 3])]
+    assert found[0].attrs.strides == found[1].attrs.strides == (2, 3)
+    with pytest.raises(
+        TVMError, match=r"strides: is \(2, 1, 1, 1\) in NCHW, and that of N and C can only be 1"
+    ):
+        relay.image.dilation2d(x, w, strides=[2, 1, 1, 1])
 
 
 def test_resize_and_sampling(run_graph: Any, rng: Any) -> None:

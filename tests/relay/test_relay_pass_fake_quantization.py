@@ -113,6 +113,37 @@ CASES = {
     "avg_pool2d": (X, qnn.quantize(nn.avg_pool2d(real(X, 0.5, 1), (2, 2)), 0.5, 1)),
     "clip": (V, qnn.quantize(relay.clip(real(V, 0.5, 1), 0.0, 1.5), 0.5, 1)),
     "sigmoid": (V, qnn.quantize(relay.sigmoid(real(V, 0.5, 1)), 0.01, -100)),
+    "take": (
+        V,
+        qnn.quantize(relay.take(real(V, 0.5, 1), ints(3, dtype="int32", low=0, high=2), axis=0), 0.5, 1),
+    ),
+    "split": (X, qnn.quantize(relay.split(real(X, 0.5, 1), 2, axis=3)[1], 0.5, 1)),
+    "topk": (V, qnn.quantize(relay.topk(real(V, 0.5, 1), 2, 1, "values"), 0.5, 1)),
+    "mean": (X, qnn.quantize(relay.mean(real(X, 0.5, 7), axis=[1, 3]), 0.25, 1)),
+    "global_avg_pool2d": (X, qnn.quantize(nn.relu(nn.global_avg_pool2d(real(X, 0.5, 7))), 0.25, 1)),
+    "adaptive_avg_pool1d": (
+        L,
+        qnn.quantize(nn.adaptive_avg_pool1d(real(L, 0.5, 12), 1), 0.25, 1, out_dtype="uint8"),
+    ),
+    "clip of channels": (
+        V,
+        qnn.quantize(
+            relay.clip(real(V, SCALES, relay.const([1, 2, 3, 4], "int32"), 1), 0.0, 1.5),
+            SCALES,
+            relay.const([1, 2, 3, 4], "int32"),
+            axis=1,
+        ),
+    ),
+    "maximum": (V, qnn.quantize(relay.maximum(real(V, 0.5, 1), real(V, 0.25, 2)), 1.0, 3)),
+    "minimum with a number": (V, qnn.quantize(relay.minimum(real(V, 0.5, 1), relay.const(1.5)), 0.5, 1)),
+    "add a number": (V, qnn.quantize(real(V, 0.1, 1) + relay.const(1.0), 0.1, 1)),
+    "subtract a number and move": (
+        L,
+        qnn.quantize(
+            relay.transpose(real(L, 0.1, 0) - relay.const(0.5), (0, 2, 1)), 0.2, 128, out_dtype="uint8"
+        ),
+    ),
+    "multiply by a negative number": (V, qnn.quantize(relay.const(-2.5) * real(V, 0.1, 1), 0.5, 1)),
     "concatenate": (V, qnn.quantize(relay.concatenate([real(V, 0.5), real(V, 0.25)], axis=1), 0.5, 0)),
 }
 
@@ -158,6 +189,27 @@ def test_what_has_no_integer_form_stays():
     check(before, T.FakeQuantizationToInteger(), before)
     with pytest.raises(tvm.TVMError, match="tan has no integer form"):
         apply(before, T.FakeQuantizationToInteger(hard_fail=True))
+
+
+def test_what_is_used_before_it_is_moved_keeps_its_precision():
+    """The sum is read twice, so that it is not rounded to the scale of the quantization before both uses."""
+    y = real(V, 0.5, 1) + real(V, 0.25, 2)
+    before = relay.Function([V], qnn.quantize(relay.concatenate([y, relay.reverse(y, 1)], 1), 1.0, 0))
+    check(before, T.FakeQuantizationToInteger(), before)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (qnn.quantize(nn.adaptive_avg_pool2d(real(X), (2, 1)), 0.5, 0), "nn.adaptive_avg_pool2d to several windows"),
+        (qnn.quantize(relay.topk(real(X), 1)[0], 0.5, 0), "topk that also returns indices"),
+        (qnn.quantize(relay.exp(relay.maximum(real(X), real(X, 0.25))), 0.5, 0), "maximum of different scales whose result"),
+    ],
+    ids=["windows", "indices", "scales"],
+)  # fmt: skip
+def test_what_is_refused(body, reason):
+    with pytest.raises(tvm.TVMError, match=reason):
+        apply(relay.Function([X], body), T.FakeQuantizationToInteger(hard_fail=True))
 
 
 def test_what_is_not_quantised_stays():

@@ -63,6 +63,32 @@ def test_a_model_runs_on_a_device_and_its_host() -> None:
     np.testing.assert_allclose(executor.get_output(0).numpy(), want, rtol=1e-5)
 
 
+def copied(there: Any, here: Any) -> tvm.IRModule:
+    x = relay.var("x", shape=(4,))
+    body = relay.tanh(relay.device_copy(relay.exp(x), there, here))
+    return tvm.IRModule.from_expr(relay.Function([x], body))
+
+
+def test_copies_between_devices() -> None:
+    x = np.arange(4, dtype="float32")
+    run = relay.create_executor("graph", copied("cpu", tvm.cpu(0)), target="llvm").evaluate()
+    np.testing.assert_allclose(run(x).numpy(), np.tanh(np.exp(x)), rtol=1e-6)
+    with pytest.raises(BuildError, match="the model is compiled for llvm, and a model runs on one"):
+        relay.build(copied("cpu", "cuda"), "llvm")
+    with Target("opencl"):
+        placed = relay.transform.PlanDevices()(copied("cpu", "opencl"))
+    assert str(placed).count("OnHost=1") == 1
+
+
+@pytest.mark.needs("opencl")
+def test_a_copy_from_the_host() -> None:
+    x = np.arange(4, dtype="float32")
+    lib = relay.build(copied("cpu", "opencl"), {"cpu": "llvm", "opencl": "opencl"})
+    executor = graph_executor.GraphModule(lib["default"](tvm.opencl(0)))
+    executor.run(x=x)
+    np.testing.assert_allclose(executor.get_output(0).numpy(), np.tanh(np.exp(x)), rtol=1e-5)
+
+
 @pytest.mark.parametrize("device", ["cpu", tvm.cpu(0), "llvm"])
 def test_the_device_of_the_target_stays(device: Any) -> None:
     x = np.arange(4, dtype="float32")

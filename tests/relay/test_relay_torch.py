@@ -119,6 +119,27 @@ def test_element_types_of_inputs() -> None:
 
 
 @pytest.mark.slow
+def test_a_trace_says_what_its_inputs_hold() -> None:
+    example = torch.tensor([1, 2]), torch.tensor([True, False]), torch.rand(2)
+    traced = torch.jit.trace(lambda i, b, f: torch.where(b, i, i + 1) + f, example)
+    mod, _ = relay.frontend.from_pytorch(traced, [("i", (2,)), ("b", (2,)), ("f", ((2,), "float64"))])
+    kinds = [str(p.checked_type.dtype) for p in mod["main"].params]
+    assert kinds == ["int64", "bool", "float64"], "a type that is given stays"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Output nr 1:torch.jit.TracerWarning")
+def test_a_trace_of_training_is_imported_for_inference() -> None:
+    model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Dropout(0.5)).train()
+    x = torch.rand(2, 2, 5, 5)
+    traced = torch.jit.trace(model, x)
+    with pytest.warns(UserWarning, match=r"traced in training mode and is imported for inference"):
+        mod, params = relay.frontend.from_pytorch(traced, [("x", x.shape)])
+    assert "1.running_mean" in params and "1.num_batches_tracked" not in params
+    run = relay.create_executor("graph", mod=mod, params=params).evaluate()
+    np.testing.assert_allclose(run(x.numpy()).numpy(), model.eval()(x).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
 def test_what_is_known_is_computed_at_import() -> None:
     def mask(x: Any) -> Any:
         return x.masked_fill(torch.ones(x.size(0), x.size(1)).triu(1).bool(), 0.0)

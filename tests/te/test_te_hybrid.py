@@ -66,6 +66,27 @@ def by_threads(a):
     return c
 
 
+@te.hybrid.script
+def sum_and_double(a):
+    s = output_tensor(a.shape, a.dtype)
+    d = output_tensor(a.shape, a.dtype)
+    for i in range(a.shape[0]):
+        s[i] = a[i] + 1.0
+        d[i] = a[i] * 2.0
+    return s, d
+
+
+@te.hybrid.script
+def of_others(a, b):
+    more, twice = sum_and_double(a)
+    both = outer(more, b)
+    c = output_tensor(both.shape, both.dtype)
+    for i in range(both.shape[0]):
+        for j in range(both.shape[1]):
+            c[i, j] = both[i, j] + twice[i]
+    return c
+
+
 def values(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype("float32")
 
@@ -89,8 +110,9 @@ def compiled(f: Any, args: list[Any], target: str = "llvm", dev: Any = None) -> 
         (outer, [values(4), values(3, seed=1)]),
         (greatest, [values(4, 7)]),
         (filtered, [values(8), values(3), 2]),
+        (of_others, [values(4), values(3, seed=1)]),
     ],
-    ids=["outer", "greatest", "filtered"],
+    ids=["outer", "greatest", "filtered", "of_others"],
 )
 def test_what_is_compiled_is_what_python_does(f: Any, args: list[Any]) -> None:
     want = f(*args)
@@ -134,8 +156,26 @@ def test_refusals() -> None:
             c[0] = 0.0
         return c
 
+    @te.hybrid.script
+    def in_place(a):
+        c = output_tensor((4,), "float32")
+        for i in range(4):
+            a[i] = 0.0
+            c[i] = a[i]
+        return c
+
+    @te.hybrid.script
+    def too_few(a):
+        c = output_tensor((4,), "float32")
+        one = sum_and_double(a)
+        c[0] = one[0]
+        return c
+
+    written = "a is an input of the operation, which cannot be written; "
     A = te.placeholder((4,), name="A")
     for f, line, told in (
+        (in_place, 5, written + "write to an output_tensor or to allocated memory"),
+        (too_few, 4, "there are 2 results, each of which is assigned to a name"),
         (no_return, 3, "it must end with a return of its output tensors"),
         (odd_loop, 4, "a loop runs over range, parallel, vectorize, unroll, const_range or bind"),
         (unknown, 5, "there is no name 'nowhere'"),

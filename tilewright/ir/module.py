@@ -60,6 +60,13 @@ class GlobalVar:
         return f"@{self.name_hint}"
 
 
+class _Functions(dict[GlobalVar, Any]):
+    """The functions of a module; `items()` is a list, of which programs take an element by its number."""
+
+    def items(self) -> list[tuple[GlobalVar, Any]]:  # type: ignore[override]
+        return list(super().items())
+
+
 class IRModule:
     """Functions by global name. Keys may be given as GlobalVar or as text."""
 
@@ -70,7 +77,7 @@ class IRModule:
         attrs: Mapping[str, Any] | None = None,
         global_infos: Any = None,
     ) -> None:
-        self.functions: dict[GlobalVar, Any] = {}
+        self.functions: dict[GlobalVar, Any] = _Functions()
         self.type_definitions: dict[Any, Any] = dict(type_definitions or {})
         self.attrs: dict[str, Any] = dict(attrs or {})
         seen: set[str] = set()  # a linear search for each name would be quadratic

@@ -71,6 +71,7 @@ from .expr import (
     var,
 )
 from .op import image, nn, random, vision
+from .op.annotation import device_copy as device_copy
 from .op.broadcast import *
 from .op.creation import *
 from .op.elementwise import *

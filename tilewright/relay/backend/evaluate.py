@@ -11,6 +11,7 @@ from ...ir.errors import TVMError
 from ...ir.module import GlobalVar, IRModule
 from ...ir.transform import PassContext
 from ...runtime.arguments import in_order
+from ...runtime.container import ADT
 from ...runtime.devices import Device
 from ...runtime.executor import Executor
 from ...runtime.ndarray import NDArray
@@ -101,7 +102,8 @@ class Evaluator:
             if run is None:
                 with context:
                     run = make(typed)
-            return run(given)
+            result = run(given)
+            return _listed(result) if self.kind in ("graph", "aot") else result
 
         return call
 
@@ -133,6 +135,11 @@ class Evaluator:
         from .interpreter import with_constructors
 
         return lambda args: with_constructors(machine.call("main", args), mod)
+
+
+def _listed(value: Any) -> Any:
+    """A tuple as a list, as the graph and the ahead-of-time executor return it; the machine returns objects."""
+    return [_listed(field) for field in value] if isinstance(value, ADT) else value
 
 
 class _Renamed(ExprMutator):

@@ -10,6 +10,7 @@ import sys as _sys
 from ...absent import attributes as _attributes
 from . import annotation, checks, dyn, image, nn, random, recurrent, registry, strategy, vision
 from . import op as op
+from .annotation import device_copy as device_copy
 from .attributes import Attrs
 from .broadcast import *
 from .creation import *

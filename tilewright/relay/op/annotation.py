@@ -109,6 +109,11 @@ def on_device(
     return on_device_op(body, device=name, constrain_result=constrain_result, constrain_body=constrain_body)
 
 
+def device_copy(data: Any, src_device: Any, dst_device: Any) -> Call:
+    """The value, computed on one device and used on another: two places, between which the execution copies it."""
+    return on_device(on_device(data, src_device), dst_device)
+
+
 def _rounded_rel(types: list[Any], attrs: Any) -> Type:
     need_dtype(types[0], DataType("float32"), "data")
     if attrs.rounding not in ("round", "floor"):

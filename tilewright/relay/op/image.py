@@ -204,6 +204,16 @@ def crop_and_resize(
     """Boxes cut out of images, each brought to one size; a box is (y1, x1, y2, x2) as parts of the image."""
 
 
+def _of_space(steps: Any, layout: str, argument: str) -> Any:
+    """Of one number for each dimension of a layout those of H and W."""
+    if not isinstance(steps, (tuple, list)) or len(steps) != len(layout):
+        return steps
+    named = dict(zip(layout, steps, strict=True))
+    if any(int(named[letter]) != 1 for letter in "NC" if letter in named):
+        raise refuse(f"is {tuple(steps)} in {layout}, and that of N and C can only be 1", argument)
+    return [named[letter] for letter in "HW" if letter in named]
+
+
 def _dilation_rel(types: list[Any], attrs: Any) -> Type:
     data, weight = types
     if (attrs.data_layout, attrs.kernel_layout) not in (("NCHW", "IHW"), ("NHWC", "HWI")):
@@ -234,7 +244,13 @@ def dilation2d(
     kernel_layout: str = "IHW",
     out_dtype: Dtype = "",
 ) -> Call:
-    """The maximum of image plus weight over each window, for each channel on its own."""
+    """The maximum of image plus weight over each window, for each channel on its own.
+
+    Strides and dilations may also be given for all four dimensions of the layout; those of N and C are 1."""
+    return given(
+        strides=_of_space(strides, data_layout, "strides"),
+        dilations=_of_space(dilations, data_layout, "dilations"),
+    )
 
 
 # ---------------------------------------------------------------------------- reading at places

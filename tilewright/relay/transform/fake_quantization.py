@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from typing import Any, Final
+
+import numpy as np
 
 from ...ir.affine_type import TensorAffineType
 from ...ir.errors import TVMError
 from .. import op as R
 from ..analysis import post_order
-from ..expr import Call, Constant, Expr, Function, Tuple, const
+from ..expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, const
 from ..op import layouts as names
 from ..op.expansions import along_axis
+from ..op.reduce import reduced_axes
 from ..op.traits import traits_of
 from ..qnn import op as Q
 from ..visitor import flow_inputs
@@ -87,7 +92,7 @@ class _ToInteger(Mutator):
         try:
             if _product_rule(new) is not None:
                 return _integer_product(new)
-            if is_call(new, Q.quantize) and isinstance(new.args[0], Call):
+            if is_call(new, Q.quantize) and isinstance(new.args[0], (Call, TupleGetItem)):
                 return _quantized_region(new, lambda at: _rule(at, self.optional))
         except _Refused as reason:
             if self.hard_fail and is_call(new, Q.quantize):
@@ -103,9 +108,20 @@ def _quantized_region(quantize: Call, rule_of: Callable[[Any], Rule | None]) -> 
         same = _same(source.scale, quantize.args[1]) and _same(source.zero, quantize.args[2])
         return source.expr if same and type_of(source.expr).dtype == quantize.attrs.out_dtype else quantize
     done: dict[Any, Affine] = {}
-    for at, rule in _region(root, rule_of):
-        done[at] = rule(at, done, quantize if at is root else None)
+    region = _region(root, rule_of)
+    first = _first_of(root, region) if _all_single(*quantize.args[1:]) else root
+    for at, rule in region:
+        done[at] = rule(at, done, quantize if at is first else None)
     return _finished(done[root], quantize)
+
+
+def _first_of(root: Any, region: list[tuple[Any, Rule]]) -> Any:
+    """The call whose elements are quantised: the last one, or the one whose result the last ones only move."""
+    users = Counter(operand for at, _ in region for operand in flow_inputs(at))
+    rules = dict(region)
+    while rules[root] in _MOVERS and users[before := flow_inputs(root)[0]] == 1 and before in rules:
+        root = before
+    return root
 
 
 def _integer_product(at: Call) -> Expr:
@@ -122,9 +138,9 @@ def _integer_product(at: Call) -> Expr:
     return Q.dequantize(made.expr, made.scale, made.zero, axis=made.axis, out_dtype=kind)
 
 
-def _region(root: Expr, rule_of: Callable[[Any], Rule | None]) -> list[tuple[Call, Rule]]:
+def _region(root: Expr, rule_of: Callable[[Any], Rule | None]) -> list[tuple[Any, Rule]]:
     """The calls between dequantizations and a quantization with their rules, in topological order."""
-    out: list[tuple[Call, Rule]] = []
+    out: list[tuple[Any, Rule]] = []
     seen: set[Any] = set()
     stack: list[tuple[Any, Rule | None]] = [(root, None)]
     found = False
@@ -147,7 +163,8 @@ def _region(root: Expr, rule_of: Callable[[Any], Rule | None]) -> list[tuple[Cal
         if is_call(at, Q.dequantize):
             found = True
         else:
-            stack.extend((b, None) for b in flow_inputs(at))
+            moved = rule in _MOVERS  # the other operands are places
+            stack.extend((b, None) for b in flow_inputs(at)[: 1 if moved else None])
     if not found:
         raise _Refused("no operand of the region is quantised")
     return out
@@ -181,7 +198,7 @@ def _finished(made: Affine, quantize: Call) -> Expr:
     )  # fmt: skip
 
 
-Rule = Callable[[Call, dict[Any, Affine], Call | None], Affine]
+Rule = Callable[[Any, dict[Any, Affine], Call | None], Affine]
 
 
 def _operand(at: Call, i: int, done: dict[Any, Affine]) -> Affine:
@@ -202,6 +219,18 @@ def _moved(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
     if not x.single:
         raise _Refused(f"{name_of(at)} of several scales")
     return Affine(at.over([x.expr, *at.args[1:]]), x.scale, x.zero, x.axis)
+
+
+def _field(at: TupleGetItem, done: dict[Any, Affine], last: Call | None) -> Affine:
+    """A part of a tensor that was split, or the values of several results."""
+    x = done[at.tuple_value]
+    return Affine(TupleGetItem(x.expr, at.index), x.scale, x.zero, x.axis)
+
+
+def _topk(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
+    if at.attrs.ret_type != "values":
+        raise _Refused("topk that also returns indices")
+    return _moved(at, done, last)
 
 
 def _transpose(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
@@ -225,6 +254,33 @@ def _resize(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
     return _moved(at, done, last)
 
 
+def _averaged(at: Call, x: Affine, axes: Sequence[int], keepdims: bool) -> Affine:
+    """An average as a sum of integers, whose scale is that of an element divided by their number."""
+    shape = static_shape(x.expr)
+    if shape is None or not x.single or type_of(x.expr).dtype.bits > 16:
+        raise _Refused(f"{name_of(at)} of a dynamic shape, of several scales or of 32-bit integers")
+    count = prod(shape[d] for d in axes)
+    if count << type_of(x.expr).dtype.bits >= 1 << 31:
+        raise _Refused(f"{name_of(at)} of {count} elements, whose sum may not fit into 32 bits")
+    centred = R.subtract(R.cast(x.expr, dtype="int32"), R.cast(_zero_as(x), dtype="int32"))
+    total = R.sum(centred, axis=list(axes), keepdims=keepdims) if axes else centred
+    return Affine(total, _times(x.scale, const(1.0 / count, "float32")), const(0, "int32"), -1)
+
+
+def _mean(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
+    x = _operand(at, 0, done)
+    return _averaged(at, x, reduced_axes(at.attrs, ndim_of(x.expr)), at.attrs.keepdims)
+
+
+def _global_average(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
+    """An average over all of space; an adaptive one if a single element of it is asked for."""
+    if set(at.attrs.get("output_size") or (1,)) != {1}:
+        raise _Refused(f"{name_of(at)} to several windows")
+    x = _operand(at, 0, done)
+    space = [d for d, (letter, _) in enumerate(names.axes(at.attrs.layout)) if letter in "DHW"]
+    return _averaged(at, x, space, True)
+
+
 def _zero_as(x: Affine) -> Expr:
     """The zero point in the type of the tensor."""
     zero = x.zero
@@ -244,13 +300,19 @@ def _clip(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
     x = _operand(at, 0, done)
     if last is not None:  # the bounds are exact in the scale of the result
         x = Affine(_finished(x, last), last.args[1], last.args[2], last.attrs.axis)
-    if not x.single or not isinstance(x.scale, Constant) or not isinstance(x.zero, Constant):
-        raise _Refused("clip with scales that are not constant scalars")
-    scale, zero = float(x.scale.numpy().reshape(-1)[0]), int(x.zero.numpy().reshape(-1)[0])
+    if not isinstance(x.scale, Constant) or not isinstance(x.zero, Constant):
+        raise _Refused("clip with scales that are not constant")
     kind = type_of(x.expr).dtype
     # a bound may be infinite, or out of the range of the type
-    low, high = (min(max(v / scale + zero, kind.low), kind.high) for v in (at.attrs.a_min, at.attrs.a_max))
-    made = R.clip(x.expr, a_min=float(round(low)), a_max=float(round(high)))
+    low, high = (
+        np.round(np.clip(v / x.scale.numpy().reshape(-1) + x.zero.numpy().reshape(-1), kind.low, kind.high))
+        for v in (at.attrs.a_min, at.attrs.a_max)
+    )
+    if x.single:
+        made = R.clip(x.expr, a_min=float(low[0]), a_max=float(high[0]))
+    else:
+        least, most = (along_axis(const(v, kind), x.axis, ndim_of(x.expr)) for v in (low, high))
+        made = R.minimum(R.maximum(x.expr, least), most)
     return Affine(made, x.scale, x.zero, x.axis)
 
 
@@ -350,8 +412,8 @@ def _binary(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
         return Affine(at.over([x.expr, _as_bias(at, at.args[1 - first], x, done)]), x.scale, x.zero, x.axis)
     if last is None:
         raise _Refused(f"{name_of(at)} of 8-bit integers whose result is not quantised directly")
-    lhs, rhs = _operand(at, 0, done), _operand(at, 1, done)
     kind = last.attrs.out_dtype
+    lhs, rhs = (_constant(a, kind) or _operand(at, i, done) for i, a in enumerate(at.args))
     if type_of(lhs.expr).dtype != kind or type_of(rhs.expr).dtype != kind:
         raise _Refused(f"{name_of(at)} of different integer types")
     if not lhs.single or not rhs.single:
@@ -361,6 +423,30 @@ def _binary(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
         traits_of(at).quantised, lhs.expr, rhs.expr, lhs.scale, lhs.zero, rhs.scale, rhs.zero, scale, zero
     )
     return Affine(made, scale, zero, last.attrs.axis)
+
+
+def _constant(e: Expr, kind: Any) -> Affine | None:
+    """A constant scalar as the integer that is the farthest from zero in its type, by which it is exact."""
+    if not isinstance(e, Constant) or e.numpy().size != 1:
+        return None
+    value = float(e.numpy().reshape(-1)[0])
+    far = kind.high if value >= 0 or not kind.is_int else -kind.high
+    zero = kind.high if value < 0 and not kind.is_int else 0
+    integer = const(0 if zero else far, kind)
+    return Affine(integer, const(abs(value) / kind.high or 1.0, "float32"), const(zero, "int32"), -1)
+
+
+def _extreme(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
+    """The greater or smaller of integers of one scale, if need be of that of the result."""
+    kind = None if last is None else last.attrs.out_dtype
+    lhs, rhs = ((kind and _constant(a, kind)) or _operand(at, i, done) for i, a in enumerate(at.args))
+    kinds = [type_of(x.expr).dtype for x in (lhs, rhs)]
+    if not (kinds[0] == kinds[1] and _same(lhs.scale, rhs.scale) and _same(lhs.zero, rhs.zero)):
+        if last is None or not _all_single(*last.args[1:]):
+            raise _Refused(f"{name_of(at)} of different scales whose result is not quantised directly")
+        _, scale, zero = last.args
+        lhs, rhs = (Affine(_finished(x, last), scale, zero, last.attrs.axis) for x in (lhs, rhs))
+    return Affine(at.over([lhs.expr, rhs.expr]), lhs.scale, lhs.zero, lhs.axis)
 
 
 def _unary(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
@@ -392,9 +478,18 @@ def _concatenate(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine
     return Affine(made, scale, zero, -1)
 
 
+_MOVERS: Final = frozenset((_moved, _transpose, _resize, _topk, _field))
 # Rules of some operators; for the others, the trait `quantised` selects the rule.
 _MOVING: Final[dict[Any, Rule]] = by_operator(
-    {Q.dequantize: _dequantize, R.transpose: _transpose, R.nn.pad: _pad, R.image.resize2d: _resize}
+    {
+        Q.dequantize: _dequantize,
+        R.transpose: _transpose,
+        R.nn.pad: _pad,
+        R.image.resize2d: _resize,
+        R.take: _moved,
+        R.split: _moved,
+        R.topk: _topk,
+    }
 )
 _RULES: Final[dict[Any, Rule]] = by_operator(
     {
@@ -403,12 +498,23 @@ _RULES: Final[dict[Any, Rule]] = by_operator(
         R.clip: _clip,
         R.nn.bias_add: _bias,
         R.concatenate: _concatenate,
+        R.maximum: _extreme,
+        R.minimum: _extreme,
+        R.mean: _mean,
+        **dict.fromkeys(
+            (R.nn.global_avg_pool1d, R.nn.global_avg_pool2d, R.nn.global_avg_pool3d), _global_average
+        ),
+        **dict.fromkeys(
+            (R.nn.adaptive_avg_pool1d, R.nn.adaptive_avg_pool2d, R.nn.adaptive_avg_pool3d), _global_average
+        ),
     }
 )
 
 
 def _moving_rule(at: Any) -> Rule | None:
     """The rule of an operator that only moves elements."""
+    if isinstance(at, TupleGetItem):
+        return _field
     return _moved if traits_of(at).quantised == "same" else _MOVING.get(getattr(at, "op", None))
 
 

@@ -11,6 +11,8 @@
     C = outer(A, B)                      # tensors: an operation with these loops
     outer(numpy_a, numpy_b)              # arrays: run as Python runs it
 
+A script that calls another one has its statements, and memory for its results.
+
 Loops are `range`, `parallel`, `vectorize`, `unroll`, `const_range` (written out) and `bind("threadIdx.x", n)`, memory
 is `output_tensor` and `allocate`. The loops over a range around all that the script does are the axes of its stage,
 which a schedule splits, reorders, fuses and marks; loops further in are as they are written.
@@ -100,8 +102,8 @@ class _Scalar:
 class _Array:
     """A tensor or memory of the function, in the program."""
 
-    def __init__(self, shape: Sequence[Any], dtype: Any, memory: Any) -> None:
-        self.shape, self.dtype, self.memory = tuple(shape), dtype, memory
+    def __init__(self, shape: Sequence[Any], dtype: Any, memory: Any, is_input: bool = False) -> None:
+        self.shape, self.dtype, self.memory, self.is_input = tuple(shape), dtype, memory, is_input
 
 
 class _Operation:
@@ -134,6 +136,32 @@ class _Operation:
     # -- the whole -----------------------------------------------------------------------------
     def made(self) -> Any:
         """The operation's tensors, in the order in which the function returns them."""
+        names, outs = self._results()
+        shapes, dtypes = [o.shape for o in outs], [o.dtype for o in outs]
+
+        def body(ins: Sequence[Any], outs: Sequence[Any]) -> Any:
+            self.ib, self.axes = create(), {}
+            buffers = iter(ins)
+            self.names = {
+                n: _each_tensor(t, lambda _: self._array(next(buffers), True)) for n, t in self.given.items()
+            }
+            self.names |= {n: self._array(b) for n, b in zip(names, outs, strict=True)}
+            self._statements(self.tree.body[:-1])
+            return self.ib.get()
+
+        return extern(shapes, self.tensors, body, name=self.name, dtype=dtypes, tag=HYBRID)
+
+    def inlined(self, ib: IRBuilder, axes: dict[str, IterVar]) -> list[_Array]:
+        """The statements as a part of another function, with memory for the results, which are returned."""
+        names, outs = self._results()
+        self.ib, self.axes, self.names = ib, axes, dict(self.given)
+        for name, out in zip(names, outs, strict=True):
+            self.names[name] = _Array(out.shape, out.dtype, ib.allocate(out.dtype, out.shape, name))
+        self._statements(self.tree.body[:-1])
+        return [self.names[name] for name in names]
+
+    def _results(self) -> tuple[list[str], list[_Array]]:
+        """The names that the function returns, and their shapes and types, without memory."""
         last = self.tree.body[-1]
         if not isinstance(last, ast.Return) or last.value is None:
             raise self.wrong(last, "it must end with a return of its output tensors")
@@ -142,35 +170,40 @@ class _Operation:
         self.names = {
             n: _each_tensor(t, lambda t: _Array(t.shape, t.dtype, None)) for n, t in self.given.items()
         }
-        declared: dict[str, tuple[Any, str]] = {}
+        declared: dict[str, _Array] = {}
         for n in ast.walk(self.tree):
-            if (
-                isinstance(n, ast.Assign)
-                and _called(n.value) == "output_tensor"
-                and isinstance(n.targets[0], ast.Name)
-            ):
+            if not isinstance(n, ast.Assign):
+                continue
+            (target, *_) = n.targets
+            if _called(n.value) == "output_tensor" and isinstance(target, ast.Name):
                 shape, dtype = self._memory(n.value)[:2]
-                declared[n.targets[0].id] = (shape, dtype)
+                declared[target.id] = _Array(shape, dtype, None)
+            elif n in self.tree.body and (inner := self._inner(n.value)):
+                self._take(target, inner._results()[1])
         if set(names) != set(declared):
             raise self.wrong(
                 last, f"it returns {', '.join(names)}, and its output tensors are {', '.join(declared)}"
             )
-        shapes, dtypes = [declared[n][0] for n in names], [declared[n][1] for n in names]
+        return names, [declared[n] for n in names]
 
-        def body(ins: Sequence[Any], outs: Sequence[Any]) -> Any:
-            self.ib, self.axes = create(), {}
-            buffers = iter(ins)
-            self.names = {
-                n: _each_tensor(t, lambda _: self._array(next(buffers))) for n, t in self.given.items()
-            }
-            self.names |= {n: self._array(b) for n, b in zip(names, outs, strict=True)}
-            self._statements(self.tree.body[:-1])
-            return self.ib.get()
+    def _inner(self, call: Any) -> _Operation | None:
+        """The call of another script, whose statements become a part of these."""
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+            return None
+        function = self.around.get(call.func.id)
+        if not isinstance(function, _Script):
+            return None
+        return _Operation(function._function, [self._value(a) for a in call.args])
 
-        return extern(shapes, self.tensors, body, name=self.name, dtype=dtypes, tag=HYBRID)
+    def _take(self, target: Any, results: list[_Array]) -> None:
+        parts = target.elts if isinstance(target, ast.Tuple) else [target]
+        names = [n.id for n in parts if isinstance(n, ast.Name)]
+        if not len(names) == len(parts) == len(results):
+            raise self.wrong(target, f"there are {len(results)} results, each of which is assigned to a name")
+        self.names |= dict(zip(names, results, strict=True))
 
-    def _array(self, buffer: Any) -> _Array:
-        return _Array(buffer.shape, buffer.dtype, self.ib.buffer_ptr(buffer))
+    def _array(self, buffer: Any, is_input: bool = False) -> _Array:
+        return _Array(buffer.shape, buffer.dtype, self.ib.buffer_ptr(buffer), is_input)
 
     def _memory(self, call: Any) -> tuple[Any, str, str]:
         """Shape, type and scope that memory is asked with."""
@@ -227,6 +260,9 @@ class _Operation:
             made = self.ib.allocate(dtype, shape, target.id, scope=scope)
             self.names[target.id] = _Array(shape, dtype, made)
             return
+        if inner := self._inner(n.value):
+            self._take(target, inner.inlined(self.ib, self.axes))
+            return
         self._store(target, self._value(n.value))
 
     def _do_AugAssign(self, n: ast.AugAssign) -> None:
@@ -238,6 +274,9 @@ class _Operation:
             array = self._look(target.value)
             if not isinstance(array, _Array):
                 raise self.wrong(target, f"{ast.unparse(target.value)} is no memory")
+            if array.is_input:
+                what = f"{ast.unparse(target.value)} is an input of the operation, which cannot be written"
+                raise self.wrong(target, f"{what}; write to an output_tensor or to allocated memory")
             array.memory[self._index(target)] = value
             return
         if not isinstance(target, ast.Name):

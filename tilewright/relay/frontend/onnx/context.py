@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ....ir.errors import FrontendError
 from ...expr import Expr
 from ..common.build import Refusal as Refusal
-from .build import as_list, constant, dtype_of, shape_of, static_shape, typed
+from .build import as_list, cast, constant, dtype_of, shape_of, static_shape, typed
 
 if TYPE_CHECKING:
     from .importer import Importer
@@ -154,6 +154,15 @@ class Node:
     def ints(self, index: int, symbols: bool = False) -> list[Any]:
         """The values of an integer input as a list."""
         return as_list(self.need(index, symbols))
+
+    def sizes(self, index: int) -> list[Any] | Expr:
+        """The values of an integer input as a list, or the tensor that has them when the program runs.
+
+        How many there are must be known: it is the number of dimensions of a result."""
+        value = self.value(index)
+        if value.known is None and all(isinstance(d, int) for d in value.shape):
+            return cast(value.expr, "int64")
+        return self.ints(index, symbols=True)
 
     # -- attributes --------------------------------------------------------------------------
     def attr(self, name: str, default: Any = None) -> Any:

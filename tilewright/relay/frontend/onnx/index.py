@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ...expr import Expr
 from .build import R, cast, constant, dtype_of, is_float, rank, scalar, shape_of, static_shape
 from .context import Node, Value, converter, rows
 
@@ -15,8 +16,10 @@ def from_front(index: Any, size: Any) -> Any:
     if dtype_of(index).startswith("uint"):
         return index
     if isinstance(size, int):
-        return R.where(R.less(index, scalar(0, index)), R.add(index, scalar(size, index)), index)
-    return index
+        size = scalar(size, index)
+    elif not isinstance(size, Expr):
+        return index
+    return R.where(R.less(index, scalar(0, index)), R.add(index, size), index)
 
 
 def _index(n: Node, at: int, size: Any) -> Any:
@@ -98,24 +101,27 @@ def tensor_scatter(n: Node) -> Any:
 
 @converter("OneHot")
 def one_hot(n: Node) -> Any:
-    depth = int(float(n.need(1).reshape(-1)[0]))
+    known = n.known(1)
+    depth = int(float(known.reshape(-1)[0])) if known is not None else cast(R.reshape(n[1], ()), "int64")
     index, values = n[0], n[2]
     axis = int(n.attr("axis", -1))
     place = n.front(axis, rank(index) + 1)
     index = cast(index, "int64") if is_float(index) or dtype_of(index) != "int64" else index
     index = from_front(index, depth)
-    line = np.arange(depth, dtype=np.int64).reshape([-1 if d == place else 1 for d in range(rank(index) + 1)])
-    hit = R.equal(R.expand_dims(index, place), constant(line))
+    line = constant(np.arange(depth)) if isinstance(depth, int) else R.arange(depth, dtype="int64")
+    line = R.reshape(line, [-1 if d == place else 1 for d in range(rank(index) + 1)])
+    hit = R.equal(R.expand_dims(index, place), line)
     off, on = (R.squeeze(R.strided_slice(values, [i], [i + 1], axes=[0]), [0]) for i in (0, 1))
     return R.where(hit, on, off)
 
 
 @converter("TopK")
 def top_k(n: Node) -> Any:
-    k = int(n.attr("k")) if n.opset < 10 else n.ints(1)[0]
+    k = int(n.attr("k")) if n.opset < 10 else n.sizes(1)
+    k = k[0] if isinstance(k, list) else R.reshape(k, ())
     axis = n.axis(-1)
     size = n.shape(0)[axis]
-    if k < 0 or (isinstance(size, int) and k > size):
+    if isinstance(k, int) and (k < 0 or (isinstance(size, int) and k > size)):
         raise n.refuse(f"k is {k} and the dimension has {size}")
     largest = n.flag("largest", 1)
     found = R.topk(n[0], k=k, axis=axis, ret_type="both", is_ascend=not largest, dtype="int64")

@@ -50,6 +50,8 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Callable[
 
 
 _USUAL = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
+_WITH_ALPHA = {"affine", "elu", "hardsigmoid", "leakyrelu", "scaledtanh", "thresholdedrelu"}
+_WITH_BETA = {"affine", "hardsigmoid", "scaledtanh"}
 _LAYOUTS = {"RNN": "H", "GRU": "ZRN", "LSTM": "IOFG"}
 
 
@@ -66,14 +68,18 @@ def _curves(n: Node, d: int) -> list[Callable[[Any], Any]] | None:
     alphas, betas = list(n.attr("activation_alpha", [])), list(n.attr("activation_beta", []))
     if (d + 1) * count > len(given):
         raise n.refuse(f"{len(given)} activations where {count} are needed for each direction")
-    own = given[d * count : (d + 1) * count]
-    if [a.lower() for a in own] == [a.lower() for a in usual]:
+    mine = slice(d * count, (d + 1) * count)
+    if [a.lower() for a in given[mine]] == [a.lower() for a in usual]:
         return None
-    places = range(d * count, (d + 1) * count)
+    # A value of the lists goes to the next function that has such a parameter, not to the function of its place.
     return [
-        _activation(a, *(v[at] if at < len(v) else None for v in (alphas, betas)))
-        for a, at in zip(own, places, strict=True)
-    ]
+        _activation(
+            name,
+            alphas.pop(0) if alphas and name.lower() in _WITH_ALPHA else None,
+            betas.pop(0) if betas and name.lower() in _WITH_BETA else None,
+        )
+        for name in given
+    ][mine]
 
 
 def _layer(n: Node, d: int) -> Layer:

@@ -35,11 +35,9 @@ def _axes(n: Node, index: int = 1) -> list[int] | None:
 
 @converter("Reshape")
 def reshape(n: Node) -> Any:
-    wanted = (
-        [int(v) for v in n.attr("shape")] if n.opset < 5 and "shape" in n.attrs else n.ints(1, symbols=True)
-    )
+    wanted = [int(v) for v in n.attr("shape")] if n.opset < 5 and "shape" in n.attrs else n.sizes(1)
     allowzero = n.flag("allowzero", 0)
-    if any(isinstance(v, int) and v < -1 for v in wanted):
+    if isinstance(wanted, list) and any(isinstance(v, int) and v < -1 for v in wanted):
         raise n.refuse(f"shape {wanted} has a size below -1")
     return _kept(n, R.reshape(n[0], wanted, allowzero=allowzero))
 
@@ -231,7 +229,9 @@ def _near(v: Any) -> Any:
 @converter("Expand")
 def expand(n: Node) -> Any:
     x = n[0]
-    wanted = n.ints(1, symbols=True)
+    wanted = n.sizes(1)
+    if not isinstance(wanted, list):
+        return _expanded_by_data(x, wanted)
     have = list(shape_of(x))
     count = max(len(have), len(wanted))
     have = [1] * (count - len(have)) + have
@@ -245,28 +245,39 @@ def expand(n: Node) -> Any:
     return R.broadcast_to(x, out)
 
 
+def _expanded_by_data(x: Any, wanted: Any) -> Any:
+    """A tensor broadcast with a computed shape, in which 1 keeps a dimension."""
+    count, ndim = static_shape(wanted)[0], rank(x)
+    have = R.shape_of(x, "int64") if ndim else literal([])
+    parts = [literal([1] * (count - ndim)), have], [literal([1] * (ndim - count)), wanted]
+    own, given = (e if not shape_of(fill)[0] else R.concatenate([fill, e], 0) for fill, e in parts)
+    return R.broadcast_to(x, R.where(R.equal(given, literal([1])), own, given))
+
+
 @converter("Tile")
 def tile(n: Node) -> Any:
     if n.opset < 6:
         reps = [1] * n.rank(0)
         reps[n.ints(2)[0]] = n.ints(1)[0]
         return R.tile(n[0], reps)
-    return R.tile(n[0], n.ints(1))
+    return R.tile(n[0], n.sizes(1))
 
 
 @converter("ConstantOfShape")
 def constant_of_shape(n: Node) -> Any:
     value = n.attr("value")
     if isinstance(value, Value):
-        return Value(R.full(constant(value.known.reshape(())), n.ints(0, symbols=True)), elem=value.elem)
+        return Value(R.full(constant(value.known.reshape(())), n.sizes(0)), elem=value.elem)
     one = np.float32(0) if value is None else value.reshape(-1)[0]
-    return R.full(constant(np.asarray(one)), n.ints(0, symbols=True))
+    return R.full(constant(np.asarray(one)), n.sizes(0))
 
 
 @converter("Range")
 def range_of(n: Node) -> Any:
     if n.value(1).symbolic and n.known(0) is not None and n.known(2) is not None:
         return _range_to(n)
+    if not any(n.value(i).symbolic for i in range(3)) and any(n.known(i) is None for i in range(3)):
+        return R.dyn.arange(*(R.reshape(n[i], ()) for i in range(3)), n.dtype(0))
     start, stop, step = (n.need(i).reshape(()) for i in range(3))
     kind = n.dtype(0)
     if float(step) == 0:

@@ -40,14 +40,51 @@ def as_program(model: Any, infos: Sequence[Any], default_dtype: str) -> Any:
         # A trace is run without torch's optimizations, which do not work for fake tensors.
         with warnings.catch_warnings(), torch.no_grad(), jit.optimized_execution(False):
             warnings.simplefilter("ignore")
-            return torch.export.export(
+            program = torch.export.export(
                 wrapped, tuple(inputs), dynamic_shapes=dynamic if any(shapes) else None, strict=False
             )
     except Exception as error:  # whatever a model does when it runs
         name = getattr(model, "original_name", type(model).__name__)
         raise FrontendError(
-            f"{name}: torch.export cannot run it on {_shown(infos)}: {_first_line(error)}"
+            f"{name}: torch.export cannot run it on {_shown(infos, default_dtype)}: {_first_line(error)}"
         ) from error
+    return _for_inference(program) if is_script else program
+
+
+def _for_inference(program: Any) -> Any:
+    """A trace that was made in training mode, for inference: by averages, without dropout and without counts.
+
+    add_ = aten.add_.Tensor(count, 1)                        ->
+    y = aten.batch_norm(x, …, mean, variance, True, …)               y = aten.batch_norm(x, …, False, …)
+    z = aten.dropout(y, 0.5, True)                                   z = aten.dropout(y, 0.5, False)
+    """
+    import torch
+
+    aten: Any = torch.ops.aten
+    flags = {aten.batch_norm.default: 5, aten.dropout.default: 2, aten.feature_dropout.default: 2}
+    graph, changed = program.graph_module.graph, False
+    for node in [n for n in graph.nodes if n.op == "call_function"]:
+        at = flags.get(node.target)
+        if at is not None and node.args[at] is True:
+            node.args, changed = (*node.args[:at], False, *node.args[at + 1 :]), True
+        elif node.target is aten.add_.Tensor and not node.users and _is_count(node.args[0]):
+            graph.erase_node(node)
+            changed = True
+    if changed:
+        program.graph_module.recompile()
+        warnings.warn(
+            "from_pytorch: the module was traced in training mode and is imported for inference: batch_norm uses its "
+            "running averages, and dropout does nothing; call model.eval() before torch.jit.trace",
+            stacklevel=4,
+        )
+    return program
+
+
+def _is_count(node: Any) -> bool:
+    """Whether a value is a single integer that nothing else reads: the number of batches so far."""
+    held = node.meta.get("val")
+    alone = node.op == "placeholder" and len(node.users) == 1
+    return alone and str(getattr(held, "dtype", "")) == "torch.int64" and not held.shape
 
 
 def result_names(program: Any, count: int) -> list[str]:
@@ -66,6 +103,27 @@ def result_names(program: Any, count: int) -> list[str]:
     ]
     keyed = [any(not isinstance(k, pytree.SequenceKey) for k in path) for path, _ in paths]
     return [".".join(name) if is_keyed else "" for name, is_keyed in zip(names, keyed, strict=True)]
+
+
+def described(model: Any, infos: Sequence[Any], default_dtype: str) -> list[tuple[str, Any]]:
+    """The inputs as ("x", (shape, dtype)): an element type that is not given is that of the trace, else the default."""
+    traced = _traced_types(model)
+    found = []
+    for i, info in enumerate(infos):
+        name, shape, dtype = _fields(info, (traced[i] if i < len(traced) else "") or default_dtype)
+        found.append((name, (shape, dtype)))
+    return found
+
+
+def _traced_types(model: Any) -> list[str]:
+    """The element types of the tensors that a module was traced with, in order; "" where the graph does not say."""
+    import torch
+
+    if not isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
+        return []
+    inputs = list(model.graph.inputs())[isinstance(model, torch.jit.ScriptModule) :]
+    kinds = (v.type().dtype() if v.type().kind() == "TensorType" else None for v in inputs)
+    return ["" if kind is None else str(kind).removeprefix("torch.") for kind in kinds]
 
 
 def _wrap(function: Callable[..., Any]) -> Any:
@@ -121,8 +179,9 @@ def _open_sizes(info: Any) -> dict[int, Any]:
     return {i: torch.export.Dim.DYNAMIC for i, d in enumerate(shape) if not isinstance(d, int)}
 
 
-def _shown(infos: Sequence[Any]) -> str:
-    return ", ".join(f"{i[0]}: {i[1]}" for i in infos) or "no inputs"
+def _shown(infos: Sequence[Any], default_dtype: str) -> str:
+    fields = (_fields(info, default_dtype) for info in infos)
+    return ", ".join(f"{name}: {shape}" for name, shape, _ in fields) or "no inputs"
 
 
 def _first_line(error: BaseException) -> str:

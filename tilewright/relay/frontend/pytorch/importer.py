@@ -21,7 +21,7 @@ from ...transform.infer_type import infer_module
 from ...ty import TensorType
 from ..common.build import typed
 from .build import array_of, cast, constant, dtype_name
-from .capture import _fields, as_program, decomposed, parameter_names, place, result_names
+from .capture import as_program, decomposed, described, parameter_names, place, result_names
 from .symbols import Symbols
 from .table import CONVERTERS, Refusal, Site, find
 
@@ -50,16 +50,17 @@ def from_pytorch(
 
         mod, params = relay.frontend.from_pytorch(torch.jit.trace(net, x), [("x", (1, 3, 224, 224))])
 
-    An input of a type other than `default_dtype` is described as ("ids", ((1, 128), "int64")).
+    An input of another type than it was traced with, or than `default_dtype` if there is no trace, is described as
+    ("ids", ((1, 128), "int64")).
     """
     if export_renamed_c_graph_path is not None:
         raise FrontendError("export_renamed_c_graph_path: there is no graph with renamed values to write")
-    infos = list(input_infos)
+    infos = described(script_module, input_infos, default_dtype)
     program = as_program(script_module, infos, default_dtype)
-    names = [_fields(i, default_dtype)[0] for i in infos]
+    names = [name for name, _ in infos]
     known = {} if program is script_module else parameter_names(script_module)
     made = _Importer(program, names, known, custom_convert_map or {}, use_parser_friendly_name)
-    made.check_inputs([_fields(i, default_dtype) for i in infos])
+    made.check_inputs([(name, *kind) for name, kind in infos])
     return made.run()
 
 
