@@ -58,6 +58,7 @@ from ...ir.stmt import (
     seq,
     stmt_list,
 )
+from ...ir.words import PER_WORD
 from ..analysis.effects import can_trap, has_effect
 from . import transpose_lanes
 
@@ -65,8 +66,10 @@ from . import transpose_lanes
 LANES = "reduce_lanes"
 _COMBINES = (Add, Mul, Min, Max)
 _LONGEST = 64  # lanes that are enumerated
+_DOTS = 4  # the fewest lanes of an instruction for products of words
 _IF, _LIKELY = Op.get("tir.if_then_else"), Op.get("tir.likely")
 _LLVM, _DP4A = Op.get("tir.call_llvm_pure_intrin"), Op.get("tir.dp4a")
+_WORDS = tuple(Op.get(f"tir.{name}") for name in PER_WORD)
 _CHECKED, _ACTIVE = Op.get("tir.checked"), Op.get("tir.get_active_lane_mask")
 
 
@@ -91,7 +94,8 @@ def vectorize_loop(func: PrimFunc, *, enable: bool = True, predicates: bool | No
 
 def _wanted_lanes(n: For, body: Stmt, lanes: int, known: Mapping[Var, PrimExpr]) -> tuple[Stmt, int]:
     """The body and the lanes of a vectorized loop; without the condition if it holds in the first lanes only, and these
-    make a vector. (LLVM cannot select instructions for some vectors with one stored lane.)"""
+    make a vector. (LLVM cannot select instructions for some vectors with one stored lane.) Products of words stay in
+    vectors that have instructions for them."""
     if not isinstance(body, IfThenElse) or body.else_case is not None or not 0 <= lanes <= _LONGEST:
         return body, lanes
     condition = body.condition
@@ -105,6 +109,8 @@ def _wanted_lanes(n: For, body: Stmt, lanes: int, known: Mapping[Var, PrimExpr])
     count = held.count(1)
     if held != [1] * count + [0] * (lanes - count) or count & (count - 1):
         return body, lanes
+    if 0 < count < _DOTS and any(isinstance(m, Call) and m.op in _WORDS for m in pre_order(body)):
+        return body, min(lanes, _DOTS)
     return body.then_case, count
 
 
