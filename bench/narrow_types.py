@@ -7,8 +7,8 @@
 Each row is an ONNX model of one operator, with a constant weight. Every engine has a process of its own for it, and
 they are timed in turns; the median counts. The ratio is the other's time over tilewright's: above 1, tilewright is
 faster. Integers must be equal to onnxruntime's, and results of convolutions equal up to a step of the quantization.
-Products with weights of few bits may differ by 1e-4 of the largest result, and by 0.02 where onnxruntime rounds the
-data to 8 bits (level 4).
+Products with weights of few bits may differ by 1e-4 of the largest result, and by 0.02 where the data is rounded to 8
+bits (level 4).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Case:
     stride: int = 1
     depthwise: bool = False
     bits: int = 0  # of weights with a scale and a zero point for each block of 32
-    level: int = 0  # MatMulNBits: 4 lets onnxruntime round the data to 8 bits
+    level: int = 0  # MatMulNBits: 4 allows to round the data to 8 bits
 
     @property
     def compared(self) -> bool:

@@ -50,11 +50,13 @@ def blockwise(
     bits: int = 4,
     zeros: bool = True,
     inlined: bool = True,
+    rounded: bool = False,
 ) -> Any:
     """A product with weights of few bits, which have a scale and a zero point for each block; in one stage if
-    `inlined`."""
+    `inlined`. If `rounded`, the data is of int8 with a scale for each block of a row."""
     per, count = 8 // bits, k // block
-    x, w = te.placeholder((m, k), name="x"), te.placeholder((n, k // per), "uint8", name="w")
+    x = te.placeholder((m, k), "int8" if rounded else "float32", name="x")
+    w, by = te.placeholder((n, k // per), "uint8", name="w"), te.placeholder((m, count), name="by")
     s, z = te.placeholder((n, count), name="s"), te.placeholder((n, count), name="z")
     step = te.reduce_axis((0, k), name="k")
 
@@ -67,8 +69,12 @@ def blockwise(
 
     floats = te.compute((n, k), weight, name="W")
     row = weight if inlined else floats
-    result = te.compute((m, n), lambda i, j: te.sum(x(i, step) * row(j, step), axis=step), name="C")
-    return te.create_prim_func([x, w, s, *([z] if zeros else []), result])
+
+    def number(i: Any) -> Any:
+        return x(i, step).astype("float32") * by(i, step // block) if rounded else x(i, step)
+
+    result = te.compute((m, n), lambda i, j: te.sum(number(i) * row(j, step), axis=step), name="C")
+    return te.create_prim_func([x, *([by] if rounded else []), w, s, *([z] if zeros else []), result])
 
 
 def data(func: Any, seed: int = 0) -> list[np.ndarray]:

@@ -83,7 +83,7 @@ def test_small_float_conversion_is_exact_for_every_bit_pattern(dtype: str, targe
     np.testing.assert_array_equal(back.numpy().astype("float32"), want.astype("float32"))
 
 
-@pytest.mark.parametrize("lanes", [0, 8])
+@pytest.mark.parametrize("lanes", [0, 7, 8])
 def test_min_and_max_keep_nan(lanes: int) -> None:
     x = np.where(RNG.random(37) < 0.3, np.nan, RNG.standard_normal(37)).astype("float32")
     np.testing.assert_array_equal(

@@ -482,3 +482,38 @@ def test_a_single_lane_of_truncated_elements(wide: str, narrow: str, lanes: int,
     tvm.build(mod, target="llvm")(values, out)
     np.testing.assert_array_equal(out[:size], (values >> 3).astype(narrow))
     np.testing.assert_array_equal(out[size:], np.full(lanes, 77, narrow))
+
+
+# -- vectors of a number of lanes that is no power of two --------------------------------------------
+@pytest.mark.parametrize("lanes", [7, 14, 58])
+def test_narrow_vectors_are_stored_at_once(lanes: int, fenced: Fenced) -> None:
+    """Rows of a small image, clipped to bytes: LLVM would store each in up to four pieces."""
+
+    @T.prim_func
+    def func(A: T.Buffer((3, lanes), "float32"), B: T.Buffer((3, lanes), "uint8")):
+        T.func_attr({"global_symbol": "main"})
+        for i in range(3):
+            for j in T.vectorized(lanes):
+                B[i, j] = T.Cast("uint8", T.max(T.min(A[i, j], T.float32(255)), T.float32(0)))
+
+    text = llvm_of(func)
+    assert "call void @llvm.masked.store" in text and "store <" not in text
+    asm = tvm.build(func, target=X86).get_source("asm")
+    assert "vcmpunordps" not in asm and "vpextrb" not in asm
+    compared(
+        func, fenced(sample(3 * lanes, "float32").reshape(3, lanes)), fenced(np.zeros((3, lanes), "uint8"))
+    )
+
+
+def test_words_under_a_mask_read_no_more_than_their_lanes_need(fenced: Fenced) -> None:
+    """Seven words of three bytes each, of nine bytes that end where memory does."""
+
+    @T.prim_func
+    def func(A: T.Buffer((9,), "uint8"), B: T.Buffer((8,), "uint32")):
+        T.func_attr({"global_symbol": "main"})
+        for i in T.vectorized(8):
+            if i < 7:
+                B[i] = T.pack_word(A[i], A[i + 1], A[i + 2], T.uint8(0))
+
+    assert "shl" not in llvm_of(func)
+    compared(func, fenced(sample(9, "uint8")), fenced(np.zeros(8, "uint32")))

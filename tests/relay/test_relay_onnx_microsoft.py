@@ -133,6 +133,27 @@ def test_matmul_of_few_bits_with_bias_and_two_bits_refused() -> None:
         relay.frontend.from_onnx(model)
 
 
+@pytest.mark.parametrize(("level", "bits"), [(None, 0), (0, 0), (1, 0), (3, 0), (4, 8), (5, None)])
+def test_level_of_accuracy(level: int | None, bits: int | None) -> None:
+    """Level 4 allows data of 8 bits; a level that does not exist is refused."""
+    inputs = {"a": floats(3, 64), "b": bytes_of(5, 2, 16), "s": RNG.uniform(0.01, 0.1, (5, 2)).astype("f")}
+    attrs = {"K": 64, "N": 5, "bits": 4, "block_size": 32}
+    attrs |= {} if level is None else {"accuracy_level": level}
+    model = one_node("MatMulNBits", MS, inputs, attrs)
+    if bits is None:
+        with pytest.raises(FrontendError, match="accuracy_level=5 is not supported; 0 to 4 are"):
+            relay.frontend.from_onnx(model)
+        return
+    mod, _ = relay.frontend.from_onnx(model)
+    calls = [e for e in relay.analysis.post_order(mod["main"]) if isinstance(e, relay.Call)]
+    (product,) = [c for c in calls if c.op.name == "nn.blockwise_dense"]
+    assert product.attrs.data_bits == bits
+    q = np.stack([inputs["b"] & 15, inputs["b"] >> 4], -1).reshape(5, 2, 32)
+    wanted = inputs["a"] @ ((q - 8.0) * inputs["s"][:, :, None]).reshape(5, 64).T
+    found = tvm.compile(model)(*inputs.values())
+    np.testing.assert_allclose(found, wanted, atol=(0.02 if bits else 1e-5) * np.abs(wanted).max())
+
+
 @pytest.mark.parametrize("zeros", [False, True])
 def test_gather_block_quantized(zeros: bool) -> None:
     inputs = {

@@ -168,6 +168,18 @@ def test_blockwise_dense(run_graph: Any, rng: Any) -> None:
         run_infer_type(relay.nn.blockwise_dense(x, *weights, bits=3))
 
 
+def test_data_is_rounded_where_bytes_are_multiplied() -> None:
+    weights = [relay.const(v) for v in (np.zeros((3, 16), "uint8"), np.ones((3, 2), "f"), np.float32(8))]
+    made = relay.nn.blockwise_dense(relay.var("x", shape=(2, 32)), *weights, data_bits=8)
+    x86 = "llvm -mtriple=x86_64-linux-gnu -mcpu="
+    for target, bits in ((x86 + "znver5", 8), (x86 + "haswell", 0)):
+        mod, _ = optimize(tvm.IRModule.from_expr(made), target)
+        (call,) = [e for e in relay.analysis.post_order(mod["main"]) if isinstance(e, relay.Call)]
+        assert call.attrs.data_bits == bits
+    with pytest.raises(relay.RelayTypeError, match="is 4; it must be 8, or 0"):
+        run_infer_type(relay.nn.blockwise_dense(relay.var("x", shape=(2, 32)), *weights, data_bits=4))
+
+
 def test_grouped_matmul(run_graph: Any, rng: Any) -> None:
     data, weights = (rng.standard_normal(s).astype("float32") for s in ((5, 4), (3, 4, 6)))
     x, w = relay.var("x", shape=data.shape), relay.var("w", shape=weights.shape)

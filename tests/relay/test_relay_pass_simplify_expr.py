@@ -146,6 +146,17 @@ def test_integers_are_added_up_and_floats_are_not():
     check(before, T.SimplifyExpr(), before)
 
 
+def test_an_integer_bias_is_added_up():
+    x = relay.var("x", shape=(1, 2, 3, 3), dtype="int32")
+    first, bias = np.array([[[1]], [[2]]], "int32"), np.array([10, 20], "int32")
+    before = relay.nn.bias_add(x + relay.const(first), relay.const(bias))
+    check(
+        relay.Function([x], before),
+        T.SimplifyExpr(),
+        relay.Function([x], x + relay.const(np.array([[[11]], [[22]]], "int32"))),
+    )
+
+
 def test_unknown_sizes_are_not_taken_for_equal():
     x = relay.var("x", shape=(relay.Any(), 3))
     y = relay.var("y", shape=(relay.Any(), 3))

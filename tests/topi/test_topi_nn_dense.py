@@ -115,6 +115,22 @@ def test_blockwise_dense(check, bits) -> None:
     check(made, {tx: x, tw: w, ts: s, tz: z}, x @ real.T, 1e-4, 1e-3)
 
 
+@pytest.mark.parametrize("kind", ["float32", "float16"])
+def test_blockwise_dense_of_rounded_data(check, kind) -> None:
+    """Each block of the data has its own scale; a block of zeros stays zero. The sum is exact but for the scales."""
+    x, w = draw((3, 24)).astype(kind), RNG.integers(0, 256, (5, 12)).astype("uint8")
+    x[1, 8:16] = 0
+    s, z = draw((5, 3)), np.float32(8)
+    q = np.stack([w & 15, w >> 4], -1).reshape(5, 3, 8)
+    real = ((q - z) * s[:, :, None]).reshape(5, -1)
+    parts = x.astype("float32").reshape(3, 3, 8)
+    top = np.abs(parts).max(axis=2, keepdims=True)
+    rounded = np.round(parts * np.where(top > 0, 127 / np.where(top > 0, top, 1), 0)) * (top / 127)
+    tx, tw, ts, tz = (tensor(v, n) for v, n in ((x, "x"), (w, "w"), (s, "s"), (np.asarray(z), "z")))
+    made = topi.nn.blockwise_dense(tx, tw, ts, tz, out_dtype="float32", data_bits=8)
+    check(made, {tx: x, tw: w, ts: s, tz: np.asarray(z)}, rounded.reshape(3, 24) @ real.T, 1e-3, 1e-3)
+
+
 def test_dense_pack(check) -> None:
     x, w = draw((3, 5)), draw((8, 5))
     packed = np.ascontiguousarray(w.reshape(2, 4, 5).transpose(0, 2, 1))

@@ -38,9 +38,9 @@ def _packed(numbers: Any, bits: int) -> Any:
     return numbers[..., ::2] | numbers[..., 1::2] << 4
 
 
-def with_blockwise_weights(graph: Graph, plan: Plan, bits: int, block: int) -> Any:
+def with_blockwise_weights(graph: Graph, plan: Plan, bits: int, block: int, data_bits: int = 0) -> Any:
     """The model whose products of matrices with constant weights take these as integers of few bits; None if there
-    is none."""
+    is none. With `data_bits=8`, the data of these products may be rounded to 8 bits."""
     from onnx import helper
 
     made: list[Any] = []
@@ -55,6 +55,8 @@ def with_blockwise_weights(graph: Graph, plan: Plan, bits: int, block: int) -> A
         parts = zip(("quantized", "scale", "zero"), blocks_of_weight(rows, bits, block), strict=True)
         names = [n.input[0], *(stored_constant(graph, f"{name}.{what}", value) for what, value in parts)]
         sizes = {"K": rows.shape[1], "N": rows.shape[0], "bits": bits, "block_size": block}
+        if data_bits:
+            sizes["accuracy_level"] = 4
         biased = len(n.input) > 2 and bool(n.input[2])
         product = f"{n.output[0]}.product" if biased else n.output[0]
         made.append(

@@ -106,6 +106,7 @@ def quantize(
     skip: Sequence[str] = (),
     weights_only: int | None = None,
     block: int = 32,
+    data_bits: int = 0,
     compare: bool = True,
     note: Note | None = None,
 ) -> Quantized:
@@ -125,7 +126,9 @@ def quantize(
 
     With `weights_only`, 4 or 8, activations stay float: the constant weights of matrix products become integers of so
     many bits, with a scale and a zero point for each `block` of neighbours. This needs no data either, and makes
-    networks faster that wait for their weights, as models of language do when they decode.
+    networks faster that wait for their weights, as models of language do when they decode. `data_bits=8` allows to
+    round the activations of these products to 8 bits as well, with a scale for each block of a row, found when the
+    network runs: processors that multiply bytes are faster then.
 
     With `compare`, both networks run on some of the samples, and the result has the noise of each layer. `note` is
     called with lines of progress.
@@ -136,7 +139,7 @@ def quantize(
     if activations not in ("uint8", "int8"):
         raise ArgumentValueError(f"activations={activations!r}: they are uint8 or int8")
     proto = _proto(model)
-    _check_weights(weights_only, block)
+    _check_weights(weights_only, block, data_bits)
     if weights_only:
         calibration = "none"
     graph = prepared(proto)
@@ -159,7 +162,7 @@ def quantize(
         say(f"compiling the float network with {len(made_there)} results of its nodes")
         floats = compile(with_outputs(graph.model, made_there), dict(samples[0])) if made_there else None
     if weights_only:
-        made = with_blockwise_weights(graph, plan, weights_only, block)
+        made = with_blockwise_weights(graph, plan, weights_only, block, data_bits)
         if made is None:
             raise ArgumentValueError("quantize: there is no MatMul or Gemm with constant float32 weights")
     elif calibration == "dynamic":
@@ -194,11 +197,13 @@ def _proto(model: Any) -> Any:
         raise ArgumentValueError(f"quantize: {os.fspath(model)} is no ONNX file: {why}") from None
 
 
-def _check_weights(bits: int | None, block: int) -> None:
+def _check_weights(bits: int | None, block: int, data_bits: int) -> None:
     if bits not in (None, 4, 8):
         raise ArgumentValueError(f"weights_only={bits!r}: weights have 4 or 8 bits")
     if block not in (16, 32, 64, 128, 256):
         raise ArgumentValueError(f"block={block!r}: blocks have 16, 32, 64, 128 or 256 weights")
+    if data_bits not in (0, 8) or (data_bits and not bits):
+        raise ArgumentValueError(f"data_bits={data_bits!r}: it is 8, with weights_only, or 0 for float data")
 
 
 def _check_names(graph: Graph, skip: Container[str]) -> None:

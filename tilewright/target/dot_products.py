@@ -7,7 +7,7 @@ from typing import Final
 
 from ..ir.words import DotProduct
 
-__all__ = ["DOT_PRODUCTS", "dot_products"]
+__all__ = ["DOT_PRODUCTS", "dot_products", "multiplies_bytes"]
 
 
 def _x86(
@@ -45,3 +45,8 @@ def dot_products(features: Collection[str]) -> list[DotProduct]:
     """The instructions that a processor with these features has."""
     have = frozenset(features)
     return [d for d in DOT_PRODUCTS if d.needs <= have]
+
+
+def multiplies_bytes(features: Collection[str], lanes: int = 0) -> bool:
+    """Whether a processor multiplies bytes by signed bytes, in vectors of so many words if that is given."""
+    return any((d.a, d.b) == _BYTES[:2] and lanes in (0, d.lanes) for d in dot_products(features))

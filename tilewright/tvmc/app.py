@@ -365,6 +365,11 @@ class Quantize(_Worked):
         help="4 or 8: only weights of products are quantized, to so many bits; needs no data.",
     )
     block: int = _option(32, "--block", help="With --weights-only: so many weights share a scale.")
+    data_bits: int = _option(
+        0,
+        "--data-bits",
+        help="With --weights-only: 8 allows to round the data of products to 8 bits as well.",
+    )
     compare: bool = _option(True, "--compare/--no-compare", help="Report the noise of each layer.")
 
 

@@ -36,6 +36,7 @@ def quantize_command(desk: Desk, given: Quantize) -> None:
         skip=words(given.skip) or (),
         weights_only=given.weights_only or None,
         block=given.block,
+        data_bits=given.data_bits,
         compare=given.compare,
         note=desk.note,
     )

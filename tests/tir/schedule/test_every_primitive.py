@@ -187,6 +187,12 @@ CASES: dict[str, tuple[Any, Callable[[S], Any]]] = {
     ),
     "split_scales": (blockwise, lambda s: s.split_scales("C", s.get_loops("C")[2], 8)),
     "pack_bits": (blockwise, lambda s: s.pack_bits("C", s.get_loops("C")[2])),
+    "pack_dot_bits": (
+        lambda: blockwise(rounded=True),
+        lambda s: s.pack_dot_bits(
+            (b := s.split_scales("C", s.get_loops("C")[2], 8, True)[0]), s.get_loops(b)[-1]
+        ),
+    ),
     "blockize": (copy2d, lambda s: s.blockize(s.get_loops("B")[1])),
     "tensorize": (gemm, tensorized),
     "rolling_buffer": (blur, rolled),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from schedule_checks import replays
-from word_programs import blockwise, data
+from word_programs import blockwise, data, product
 
 import tilewright as tvm
 from tilewright import te, tir
@@ -43,6 +43,35 @@ def test_the_result_is_the_same(bits: int, block: int, zeros: bool) -> None:
     data_sums = ["C_data"] if zeros else []
     assert blocks == ["C_blocks_words", "C_blocks", *data_sums, "C"]
     check(func, sch)
+
+
+@pytest.mark.parametrize("zeros", [True, False])
+@pytest.mark.parametrize(("bits", "block"), [(4, 8), (2, 16), (8, 4)])
+def test_sums_of_bytes_by_dot_products(bits: int, block: int, zeros: bool) -> None:
+    func = blockwise(block=block, bits=bits, zeros=zeros, rounded=True)
+    sch = tir.Schedule(func)
+    sums, *_ = sch.split_scales("C", sch.get_loops("C")[2], block, integers=True)
+    words = sch.pack_dot_bits(sums, sch.get_loops(sums)[-1])
+    assert sch.realize(words).block.name_hint == "C_blocks_words"
+    assert "dp4a" in str(sch.mod)
+    check(func, sch)
+
+
+def test_refusals_of_dot_products() -> None:
+    sch = tir.Schedule(blockwise(k=24, block=12, rounded=True))
+    with pytest.raises(ScheduleError, match="block C is not a sum of int32"):
+        sch.pack_dot_bits("C", sch.get_loops("C")[2])
+    sums, *_ = sch.split_scales("C", sch.get_loops("C")[2], 12, integers=True)
+    with pytest.raises(ScheduleError, match="has 12 steps, and a word holds 8 integers of 4 bits"):
+        sch.pack_dot_bits(sums, sch.get_loops(sums)[-1])
+    with pytest.raises(ScheduleError, match="is no step of the sum in block C_blocks"):
+        sch.pack_dot_bits(sums, sch.get_loops(sums)[0])
+    plain = tir.Schedule(blockwise())
+    with pytest.raises(ScheduleError, match="block C does not multiply two integers of 8 bits"):
+        plain.split_scales("C", plain.get_loops("C")[2], 8, integers=True)
+    other = tir.Schedule(product("uint8", "int8", transposed=(True, True)))
+    with pytest.raises(ScheduleError, match="does not multiply signed bytes, neighbours in memory"):
+        other.pack_dot_bits("C", other.get_loops("C")[2])
 
 
 @pytest.mark.parametrize("size", [4, 2])

@@ -722,3 +722,27 @@ def test_conditions_that_guard_a_load_keep_their_loop() -> None:
     sch = tir.Schedule(te.create_prim_func([a, b, c]))
     sch.vectorize(sch.get_loops(sch.get_block("c"))[0])
     assert "in range(8)" in str(tvm.lower(sch.mod))
+
+
+def test_a_sum_of_words_that_has_one_column_left_is_a_vector_from_its_start() -> None:
+    """A start of one lane would leave the others what they were in the iteration before: a register for each."""
+
+    @T.prim_func
+    def func(A: T.Buffer((9,), "uint32"), B: T.Buffer((9,), "int32"), C: T.Buffer((1,), "int32")):
+        data = T.allocate([16], "int32", "local")
+        acc = T.Buffer((16,), "int32", data=data, scope="local")
+        for j in T.vectorized(16):
+            if j < 1:
+                acc[j] = 0
+        for k in range(9):
+            for j in T.vectorized(16):
+                if j < 1:
+                    acc[j] = acc[j] + T.dp4a("int32", A[k + j], B[k], 0)
+        for j in T.vectorized(16):
+            if j < 1:
+                C[j] = acc[j]
+
+    made, _ = vectorized(func)
+    stores = [m for m in pre_order(made.body) if isinstance(m, tir.BufferStore)]
+    assert [m.value.dtype.lanes for m in stores] == [4, 4, 1]
+    assert [m.predicate is not None for m in stores] == [True, True, False]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,38 @@ def test_a_depthwise_convolution_loads_words_that_overlap(stride: int) -> None:
     asm = tvm.build(sch.mod, target=target).get_source("asm")
     assert "vpdpbusd" in asm and "vpermt2b" in asm
     assert "x_words" not in str(sch.mod)
+
+
+def test_a_small_image_stays_in_registers() -> None:
+    """Rows of 9 bytes and vectors of 7 results: each row is written and read as a whole, nothing waits for memory."""
+    x, w = te.placeholder((1, 8, 7, 7), "uint8", name="x"), te.placeholder((8, 1, 3, 3), "int8", name="w")
+    y = topi.nn.depthwise_conv2d_nchw(x, w, 1, 1, 1, "int32")
+    z = topi.cast(topi.clip(topi.round(topi.cast(y, "float32") * 0.01) + 128.0, 0, 255), "uint8")
+    target = tvm.target.Target(X86 + "znver5")
+    asm = tvm.build(tvm.auto_schedule([x, w, z], target).mod, target=target).get_source("asm")
+    assert "vpdpbusd" in asm and "rsp)" not in re.sub(r"\b(push|pop|mov|lea|sub|add|and)q.*", "", asm)
+    assert "vcmpunordps" not in asm  # a limit of the clip is no NaN
+    assert not re.search(r"vpslld|vpextr[bw]", asm)  # words are permuted, rows of 7 stored under a mask
+    func = te.create_prim_func([x, w, z])
+    want = data(func)
+    got = [np.copy(a) for a in want]
+    tir.interpret(func, *want)
+    tvm.build(tvm.auto_schedule(func, "llvm").mod, target="llvm")(*got)
+    np.testing.assert_array_equal(got[-1], want[-1])
+
+
+@pytest.mark.parametrize("n", [49, 50, 51])
+def test_the_last_columns_are_a_vector(n: int) -> None:
+    """A vector that has one column left is multiplied as one; LLVM would spread bytes over lanes for scalars."""
+    func = product("uint8", "int8", m=28, n=n, k=64, transposed=(False, False))
+    target = tvm.target.Target(X86 + "znver5")
+    asm = tvm.build(tvm.auto_schedule(func, target).mod, target=target).get_source("asm")
+    assert "vpdpbusd" in asm and not re.search("vpmovsxbd|vpdpwssd|imull", asm)
+    want = data(func)
+    got = [np.copy(a) for a in want]
+    tir.interpret(func, *want)
+    tvm.build(tvm.auto_schedule(func, "llvm").mod, target="llvm")(*got)
+    np.testing.assert_array_equal(got[-1], want[-1])
 
 
 def test_a_form_is_told_with_its_instruction() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -50,15 +51,31 @@ def test_the_inner_loop_shifts_masks_and_converts() -> None:
     assert not {"vpmulld", "vpgatherdd", "vpmovzxbd"} & set(loop)
 
 
+@pytest.mark.parametrize(("mcpu", "dots"), [("znver5", 8), ("neoverse-n2", 8), ("haswell", 0)])
+def test_data_of_8_bits_is_multiplied_by_dot_products(mcpu: str, dots: int) -> None:
+    """Two for a word of eight integers of 4 bits, where a processor has them; nothing becomes a float in the loop."""
+    triple = "aarch64" if mcpu.startswith("neoverse") else "x86_64"
+    target = tvm.target.Target(f"llvm -mtriple={triple}-linux-gnu -num-cores=2 -mcpu={mcpu}")
+    plan = plan_of(
+        blockwise(1, 256, 256, 32, inlined=False, rounded=True), target, WEIGHTS, forced={0: "scaled blocks"}
+    )
+    text = str(plan.sch.mod["main"])
+    assert ("dp4a" in text) == bool(dots)
+    _, rest, _ = split_constants(plan.sch.mod["main"], frozenset(WEIGHTS))
+    asm = tvm.build(rest, target=target).get_source("asm")
+    assert len(re.findall(r"\b(vpdpbusd|usdot)\b", asm)) >= dots
+
+
+@pytest.mark.parametrize("rounded", [False, True])
 @pytest.mark.parametrize(
     ("m", "n", "k", "block", "bits", "zeros"),
     [(1, 40, 64, 32, 4, True), (5, 17, 64, 16, 4, False), (3, 33, 64, 64, 8, True), (2, 16, 64, 16, 2, True)],
 )
 @pytest.mark.slow
 def test_every_row_computes_what_the_program_says(
-    m: int, n: int, k: int, block: int, bits: int, zeros: bool
+    m: int, n: int, k: int, block: int, bits: int, zeros: bool, rounded: bool
 ) -> None:
-    func = blockwise(m, n, k, block, bits, zeros, inlined=False)
+    func = blockwise(m, n, k, block, bits, zeros, inlined=False, rounded=rounded)
     want = data(func)
     tir.interpret(func, *want)
     names = tuple(b.name for b in func.buffer_map.values() if b.name in WEIGHTS)

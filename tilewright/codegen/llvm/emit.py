@@ -31,6 +31,7 @@ from . import loop_hints, memory, polls
 from .checks import Waiting, greatest_place
 from .half import from_float, to_float
 from .intrinsics import INTRINSICS, intrinsic, refuse_by_lane
+from .min_max import clipped, is_number, min_max, wants_clip
 from .types import constant, is_small_float, mem_type, reg_type, vector_type
 
 if TYPE_CHECKING:
@@ -238,7 +239,15 @@ class FunctionEmitter:
         return self.binary(e.__class__.__name__, kind, a, b)
 
     expr_Sub = expr_Mul = expr_Div = expr_Mod = expr_FloorDiv = expr_Add
-    expr_FloorMod = expr_Min = expr_Max = expr_Add
+    expr_FloorMod = expr_Add
+
+    def expr_Min(self, e: Any) -> str:
+        a, b = self.expr(e.a), self.expr(e.b)
+        if wants_clip(e):
+            return clipped(self, e, *((a, b) if is_number(e.a) else (b, a)))
+        return self.binary(e.__class__.__name__, e.dtype, a, b)
+
+    expr_Max = expr_Min
 
     def binary(self, name: str, kind: DataType, a: str, b: str) -> str:
         if is_small_float(kind):
@@ -247,25 +256,13 @@ class FunctionEmitter:
             return from_float(self, kind, made)
         text = reg_type(kind)
         if name in ("Min", "Max"):
-            return self.min_max(name, kind, a, b)
+            return min_max(self, name, kind, a, b)
         if name in ("FloorDiv", "FloorMod") and kind.is_integral:
             return self.floor_division(name, kind, a, b)
         if kind.is_float:
             return self.tmp(f"{_FLOAT_OPS[name]} {self.module.fast_flags} {text} {a}, {b}")
         table = _INT_OPS if kind.is_int else _UINT_OPS
         return self.tmp(f"{table[name]} {text} {a}, {b}")
-
-    def min_max(self, name: str, kind: DataType, a: str, b: str) -> str:
-        if not kind.is_float:
-            text, mask = reg_type(kind), reg_type(BOOL.with_lanes(kind.lanes))
-            sign = "s" if kind.is_int else "u"
-            order = "lt" if name == "Min" else "gt"
-            test = self.tmp(f"icmp {sign}{order} {text} {a}, {b}")
-            return self.tmp(f"select {mask} {test}, {text} {a}, {text} {b}")
-        # NaN propagates, as in NumPy. Comparisons and selections would be equivalent, but LLVM's vectorizer takes time
-        # exponential in the length of a chain of them. The first operand is the one that is tested for NaN on x86, and
-        # the accumulator of a reduction, `max(C[i], x)`, must not wait for a test.
-        return intrinsic(self, "minimum" if name == "Min" else "maximum", kind, b, a, flags="nsz")
 
     def floor_division(self, name: str, kind: DataType, a: str, b: str) -> str:
         text, mask = reg_type(kind), reg_type(BOOL.with_lanes(kind.lanes))

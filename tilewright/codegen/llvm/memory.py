@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...arith import Analyzer
 from ...ir.buffer import Buffer
-from ...ir.dtype import INT64
+from ...ir.dtype import INT64, DataType
 from ...ir.errors import LoweringError
 from ...ir.expr import Broadcast, BufferLoad, PrimExpr, Ramp, const_value
 from ...ir.functor import pre_order
@@ -134,6 +134,8 @@ def store(f: FunctionEmitter, s: Any) -> None:
         f.emit(f"store {text} {new}, ptr {pointer}, align {align}")
     elif index.dtype.lanes == 1:
         f.emit(f"{store} {mem_type(kind)} {value}, ptr {f.address(buffer, index)}, align {align}")
+    elif contiguous(index) and _in_pieces(f, kind) and buffer.scope_name != "local":
+        _narrow_stores(f, s, index.base, value, "splat (i1 true)")
     elif contiguous(index):
         pointer = f.address(buffer, index.base)
         past = ""
@@ -169,6 +171,11 @@ def _masked_store(f: FunctionEmitter, s: Any, index: PrimExpr, value: str) -> No
         f.module.declare(f"declare void @{name}({text}, {many}, i32, {bits})")
         where = f"{many} {_pointers(f, s.buffer, index)}, i32 {align}"
     f.emit(f"call void @{name}({text} {value}, {where}, {mask})")
+
+
+def _in_pieces(f: FunctionEmitter, kind: DataType) -> bool:
+    """Whether LLVM would store a vector of narrow integers in pieces, though the CPU can mask lanes."""
+    return bool(f.module.truncating_store_bits) and kind.bits in (8, 16) and kind.lanes.bit_count() > 2
 
 
 def _narrow_stores(f: FunctionEmitter, s: Any, base: PrimExpr, value: str, mask: str) -> None:

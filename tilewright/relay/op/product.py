@@ -185,6 +185,8 @@ def _blockwise_rel(types: list[Any], attrs: Any) -> Type:
     need_dtype(weight, DataType("uint8"), "weight")
     if attrs.bits not in (2, 4, 8):
         raise refuse(f"is {attrs.bits}; weights have 2, 4 or 8 bits", "bits")
+    if attrs.data_bits not in (0, 8):
+        raise refuse(f"is {attrs.data_bits}; it must be 8, or 0 for data that is not rounded", "data_bits")
     (units, packed), blocks = weight.shape, scale.shape[1]
     if differ(scale.shape[0], units):
         raise refuse(f"is {scale} and weight has {units} rows", "scale")
@@ -209,9 +211,18 @@ def _blockwise_rel(types: list[Any], attrs: Any) -> Type:
     pattern=FUSABLE,
 )
 def blockwise_dense(
-    data: Tensor, weight: Tensor, scale: Tensor, zero: Tensor, bits: int = 4, out_dtype: Dtype = ""
+    data: Tensor,
+    weight: Tensor,
+    scale: Tensor,
+    zero: Tensor,
+    bits: int = 4,
+    out_dtype: Dtype = "",
+    data_bits: int = 0,
 ) -> Call:
-    """`data @ w.T` for weights of few bits, of which each block in a row has a scale and a zero point."""
+    """`data @ w.T` for weights of few bits, of which each block in a row has a scale and a zero point.
+
+    `data_bits=8` allows to round the data of each block to 8 bits; targets do that which multiply bytes faster.
+    """
 
 
 def _bias_rel(types: list[Any], attrs: Any) -> Type:

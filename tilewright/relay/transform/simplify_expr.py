@@ -370,14 +370,18 @@ def _same_shape(a: Any, b: Any) -> bool:
 
 
 def _sum_of_constants(at: Call) -> Expr | None:
-    """(x + a) + b as x + (a + b), for integers."""
+    """(x + a) + b as x + (a + b), for integers; also where b is a bias."""
     below, last = at.args
     if not isinstance(last, Constant) or not is_call(below, R.add) or type_of(at).dtype.is_float:
         return None
     inner, first = below.args
     if not isinstance(first, Constant):
         return None
-    total = first.numpy() + last.numpy()
+    added = last.numpy()
+    if is_call(at, R.nn.bias_add):
+        behind = ndim_of(at) - 1 - at.attrs.axis % ndim_of(at)
+        added = added.reshape(-1, *[1] * behind)
+    total = first.numpy() + added
     made = R.add(inner, const(total, str(type_of(at).dtype)))
     return made if _same_type(made, at) else None
 
@@ -458,6 +462,7 @@ _RULES: Final[dict[Any, Rule]] = by_operator(
         R.cast: _cast,
         R.cast_like: _cast,
         R.add: _sum_of_constants,
+        R.nn.bias_add: _sum_of_constants,
         R.clip: _clip,
         R.where: _where,
     }

@@ -33,6 +33,7 @@ from . import tensorize as hardware
 from .blocks import consumers_of, producers_of
 from .buffers import position_among
 from .index_map import IndexMap
+from .library import dot_bits as dotting
 from .library import rebase as rebasing
 from .library import scales as scaling
 from .library import stream as streaming
@@ -388,6 +389,7 @@ class Schedule:
     pack_words = packing.pack_words
     split_scales = scaling.split_scales
     pack_bits = scaling.pack_bits
+    pack_dot_bits = dotting.pack_dot_bits
 
     # -- decisions -----------------------------------------------------------------------------
     sample_perfect_tile = sampling.sample_perfect_tile

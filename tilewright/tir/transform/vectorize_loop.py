@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any
 
 from ...arith import Analyzer
@@ -58,6 +58,7 @@ from ...ir.stmt import (
     seq,
     stmt_list,
 )
+from ...ir.words import PER_WORD
 from ..analysis.effects import can_trap, has_effect
 from . import transpose_lanes
 
@@ -65,8 +66,10 @@ from . import transpose_lanes
 LANES = "reduce_lanes"
 _COMBINES = (Add, Mul, Min, Max)
 _LONGEST = 64  # lanes that are enumerated
+_DOTS = 4  # the fewest lanes of an instruction for products of words
 _IF, _LIKELY = Op.get("tir.if_then_else"), Op.get("tir.likely")
 _LLVM, _DP4A = Op.get("tir.call_llvm_pure_intrin"), Op.get("tir.dp4a")
+_WORDS = tuple(Op.get(f"tir.{name}") for name in PER_WORD)
 _CHECKED, _ACTIVE = Op.get("tir.checked"), Op.get("tir.get_active_lane_mask")
 
 
@@ -86,12 +89,25 @@ def vectorize_loop(func: PrimFunc, *, enable: bool = True, predicates: bool | No
     one stays a loop.
     Needs: flat loops. Gives: no loop of kind VECTORIZED.
     """
-    return _Vectorize(enable, predicates, func.attrs.get("target")).run(func)
+    return _Vectorize(enable, predicates, func.attrs.get("target"), _sums_of_words(func)).run(func)
 
 
-def _wanted_lanes(n: For, body: Stmt, lanes: int, known: Mapping[Var, PrimExpr]) -> tuple[Stmt, int]:
+def _sums_of_words(func: PrimFunc) -> frozenset[Var]:
+    """The memory of sums of products of words."""
+    return frozenset(
+        m.buffer.data
+        for m in pre_order(func.body)
+        if isinstance(m, BufferStore)
+        and any(isinstance(e, Call) and e.op in _WORDS for e in pre_order(m.value))
+    )
+
+
+def _wanted_lanes(
+    n: For, body: Stmt, lanes: int, known: Mapping[Var, PrimExpr], sums: Set[Var]
+) -> tuple[Stmt, int]:
     """The body and the lanes of a vectorized loop; without the condition if it holds in the first lanes only, and these
-    make a vector. (LLVM cannot select instructions for some vectors with one stored lane.)"""
+    make a vector. (LLVM cannot select instructions for some vectors with one stored lane.) The `sums` of products of
+    words stay in vectors that have instructions for them."""
     if not isinstance(body, IfThenElse) or body.else_case is not None or not 0 <= lanes <= _LONGEST:
         return body, lanes
     condition = body.condition
@@ -105,12 +121,14 @@ def _wanted_lanes(n: For, body: Stmt, lanes: int, known: Mapping[Var, PrimExpr])
     count = held.count(1)
     if held != [1] * count + [0] * (lanes - count) or count & (count - 1):
         return body, lanes
+    if 0 < count < _DOTS and isinstance(body.then_case, BufferStore) and body.then_case.buffer.data in sums:
+        return body, min(lanes, _DOTS)
     return body.then_case, count
 
 
 class _Vectorize(Mutator):
-    def __init__(self, enable: bool, predicates: bool | None, target: Any) -> None:
-        self.enable, self.predicates = enable, predicates
+    def __init__(self, enable: bool, predicates: bool | None, target: Any, sums: Set[Var]) -> None:
+        self.enable, self.predicates, self.sums = enable, predicates, sums
         self.target = target  # of the function or the region, if they name one
         self.known: dict[Var, PrimExpr] = {}  # values of loops of one iteration
 
@@ -169,7 +187,7 @@ class _Vectorize(Mutator):
             return n.updated(body=body)
         if not self.enable:
             return n.replace(kind=ForKind.SERIAL, body=body)
-        body, lanes = _wanted_lanes(n, body, self.lanes_of(n), self.known)
+        body, lanes = _wanted_lanes(n, body, self.lanes_of(n), self.known, self.sums)
         if lanes == 0:
             return seq()
         if lanes == 1:

@@ -8,6 +8,7 @@ from ...arith import Analyzer
 from ...ir import ops
 from ...ir.dtype import DataType
 from ...ir.expr import (
+    LT,
     Add,
     Broadcast,
     BufferLoad,
@@ -146,16 +147,20 @@ def packed(n: Call, ana: Analyzer | None) -> PrimExpr:
 
 def _loaded(n: Call, ana: Analyzer) -> PrimExpr | None:
     """The words from one or two loads, if their numbers are neighbours in memory: as they are, or each word from a
-    place a `step` after the one before. The last numbers of a word may be zeros."""
+    place a `step` after the one before. The last numbers of a word may be zeros. Of words under a predicate, only those
+    of the first lanes, where it holds, are loaded."""
     numbers = list(n.args)
     while len(numbers) > 1 and _is_zero(numbers[-1]):
         numbers.pop()
     first, count, lanes = numbers[0], len(n.args), n.dtype.lanes
     if not isinstance(first, BufferLoad) or len(first.indices) != 1:
         return None
+    active = _active_lanes(first)
+    if active is None:
+        return None
     starts, steps = [], set()
     for a in numbers:
-        if not isinstance(a, BufferLoad) or a.buffer is not first.buffer or a.predicate is not None:
+        if not isinstance(a, BufferLoad) or a.buffer is not first.buffer or _active_lanes(a) != active:
             return None
         (index,) = a.indices
         if lanes > 1:
@@ -168,25 +173,39 @@ def _loaded(n: Call, ana: Analyzer) -> PrimExpr | None:
     if any(const_value(ana.simplify(ops.sub(s, base))) != i for i, s in enumerate(starts)):
         return None
     step = int(steps.pop() or 0) if lanes > 1 else count
-    if step == count and len(numbers) == count:
+    if step == count and len(numbers) == count and active == lanes:
         wide = Ramp(base, const(1, base.dtype), count * lanes)
         return ops.reinterpret(n.dtype, BufferLoad(first.buffer, (wide,)))
-    span = step * (lanes - 1) + len(numbers)
+    span = step * (active - 1) + len(numbers)
     if lanes == 1 or steps or step < 1 or span * first.dtype.bits > _LONGEST:
         return None
-    return _overlapping(n, first, base, step, span, len(numbers))
+    return _overlapping(n, first, base, step, active, len(numbers))
 
 
-def _overlapping(n: Call, first: BufferLoad, base: PrimExpr, step: int, span: int, used: int) -> PrimExpr:
-    """Words of which each begins `step` numbers after the one before: all `span` numbers are loaded by two vectors of a
-    power of two each, and chosen from these."""
+def _active_lanes(n: BufferLoad) -> int | None:
+    """How many lanes, the first ones, a load has under its predicate; None if these are not known."""
+    if n.predicate is None:
+        return n.dtype.lanes
+    a, b = (n.predicate.a, n.predicate.b) if isinstance(n.predicate, LT) else (None, None)
+    if not isinstance(a, Ramp) or not isinstance(b, Broadcast):
+        return None
+    start, step, limit = const_value(a.base), const_value(a.stride), const_value(b.value)
+    if start is None or step != 1 or limit is None or not start < limit:
+        return None
+    return int(min(limit - start, n.dtype.lanes))
+
+
+def _overlapping(n: Call, first: BufferLoad, base: PrimExpr, step: int, active: int, used: int) -> PrimExpr:
+    """Words of which each begins `step` numbers after the one before: all numbers of the `active` lanes are loaded by
+    two vectors of a power of two each, and chosen from these."""
     lanes, count, bits = n.dtype.lanes, len(n.args), first.dtype.bits
+    span = step * (active - 1) + used
     half = 1 << (span.bit_length() - 1)
     vectors = [
         BufferLoad(first.buffer, (Ramp(ops.add(base, const(at, base.dtype)), const(1, base.dtype), half),))
         for at in sorted({0, span - half})
     ]
-    places = [step * i + min(j, used - 1) for i in range(lanes) for j in range(count)]
+    places = [step * min(i, active - 1) + min(j, used - 1) for i in range(lanes) for j in range(count)]
     order = [const(p if p < half else p - span + 2 * half, "int32") for p in places]
     made = ops.reinterpret(n.dtype, Shuffle(tuple(vectors), tuple(order)))
     if used == count:

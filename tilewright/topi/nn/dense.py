@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ... import te
@@ -252,6 +253,7 @@ def blockwise_dense(
     zero: te.Tensor,
     bits: int = 4,
     out_dtype: str | None = None,
+    data_bits: int = 0,
 ) -> te.Tensor:
     """`data @ w.T` for weights of 2, 4 or 8 bits whose blocks along a row have a scale and a zero point each:
 
@@ -260,8 +262,13 @@ def blockwise_dense(
     `weight` is of uint8 and has 8 / bits numbers q in each byte, the lowest bits first; `scale` is (rows of the weight,
     blocks), `zero` too, or it has no dimensions. Sums are kept in float32. Where `data` has fewer columns than the
     blocks together, the last weights of a row do not count.
+
+    With `data_bits=8`, the data of each block is rounded to integers from -127 to 127, with a scale for each row and
+    block: 1/127 of its largest absolute value. A last block that is not whole stays as it is, and all others too.
     """
     what = "nn.blockwise_dense"
+    if data_bits not in (0, 8):
+        raise fail(what, f"data_bits is {data_bits}; it must be 8, or 0 for data that is not rounded")
     x, w = _check_ndim(what, data, "data", 2), _check_ndim(what, weight, "weight", 2)
     s, z = _check_ndim(what, scale, "scale", 2), tensor_arg(what, "zero", zero)
     if w.dtype != "uint8" or bits not in (2, 4, 8):
@@ -287,12 +294,53 @@ def blockwise_dense(
 
     wide = injective(what, (units, inner), real_weight, name="T_blockwise_weight")
     k = te.reduce_axis((0, inner), "k")
+    number = _rounded_blocks(what, x, block) if data_bits and inner % block == 0 else None
 
     def element(i: Any, j: Any) -> Any:
-        return te.sum(ops.mul(ops.cast(real, x(i, k.var)), wide(j, k.var)), axis=k)
+        value = ops.cast(real, x(i, k.var)) if number is None else number(i, k.var)
+        return te.sum(ops.mul(value, wide(j, k.var)), axis=k)
 
     made = te.compute((rows, units), element, "T_blockwise_dense", "dense")
     return _finished(what, made, None, dtype_of(what, x.dtype if out_dtype is None else out_dtype))
+
+
+def _rounded_blocks(what: str, x: te.Tensor, block: int) -> Callable[[Any, Any], Any]:
+    """The elements of a matrix as int8 times a scale for each block of a row."""
+    rows, inner = x.shape
+    real, step = DataType("float32"), te.reduce_axis((0, block), "step")
+    count = ops.floordiv(inner, block)
+
+    def size(i: Any, k: Any) -> Any:
+        return ops.abs(ops.cast(real, x(i, k)))
+
+    largest = te.compute(
+        (rows, count),
+        lambda i, b: te.max(size(i, ops.add(ops.mul(b, block), step.var)), axis=step),
+        "T_largest",
+    )
+
+    def inverse(i: Any, b: Any) -> Any:
+        top = largest(i, b)
+        return ops.if_then_else(
+            ops.less(te.const(0, real), top), ops.div(te.const(127, real), top), te.const(0, real)
+        )
+
+    by = injective(what, (rows, count), inverse, name="T_inverse")
+    whole = injective(
+        what,
+        (rows, inner),
+        lambda i, k: ops.cast(
+            "int8", ops.round(ops.mul(ops.cast(real, x(i, k)), by(i, ops.floordiv(k, block))))
+        ),
+        name="T_rounded",
+    )
+    scale = injective(
+        what,
+        (rows, count),
+        lambda i, b: ops.mul(largest(i, b), te.const(1 / 127, real)),
+        name="T_scale",
+    )
+    return lambda i, k: ops.mul(ops.cast(real, whole(i, k)), scale(i, ops.floordiv(k, block)))
 
 
 def bias_add(data: te.Tensor, bias: te.Tensor, axis: int = 1) -> te.Tensor:

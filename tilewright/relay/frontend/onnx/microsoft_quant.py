@@ -131,6 +131,9 @@ def matmul_of_few_bits(n: Node) -> Any:
     rows, deep = int(n.attr("N", 0)), int(n.attr("K", 0))
     if rows < 1 or deep < 1 or block < 1:
         raise n.refuse(f"N={rows}, K={deep}, block_size={block} must be positive")
+    level = int(n.attr("accuracy_level", 0))
+    if not 0 <= level <= 4:
+        raise n.refuse(f"accuracy_level={level} is not supported; 0 to 4 are")
     count = -(-deep // block)
     kind = dtype_of(n[0])
     packed = R.reshape(n[1], [rows, -1])
@@ -139,7 +142,10 @@ def matmul_of_few_bits(n: Node) -> Any:
         out = _with_block_of_columns(n, packed, scale, zero, bits)
     else:
         data = R.reshape(n[0], [-1, deep])
-        made = R.nn.blockwise_dense(data, packed, scale, zero, bits=bits, out_dtype=kind)
+        # level 4 allows data of 8 bits; the others ask for floats, and float32 is the most exact of them
+        made = R.nn.blockwise_dense(
+            data, packed, scale, zero, bits=bits, out_dtype=kind, data_bits=8 if level == 4 else 0
+        )
         out = reshape(made, [*shape_of(n[0])[:-1], rows])
     return R.add(out, n[5]) if n.has(5) else out
 

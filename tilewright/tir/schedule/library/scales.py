@@ -55,9 +55,19 @@ from ..primitive import BlockRV, LoopRV, primitive, refuse
 if TYPE_CHECKING:
     from ..schedule import Schedule
 
-__all__ = ["FewBits", "ScaledSum", "few_bits_of", "pack_bits", "scaled_sum_of", "split_scales"]
+__all__ = [
+    "FewBits",
+    "ScaledSum",
+    "few_bits_of",
+    "pack_bits",
+    "packed_words",
+    "place_before",
+    "scaled_sum_of",
+    "split_scales",
+]
 
 _WORD = 32  # bits of a packed word
+_LONGEST = 1 << 15  # the most products of two bytes whose sum surely fits into 32 bits
 
 
 # ---------------------------------------------------------------------------- scales
@@ -76,6 +86,14 @@ class ScaledSum:
     quantized: PrimExpr  # q
     zero: PrimExpr | None
     scale: PrimExpr
+
+    @property
+    def integers(self) -> tuple[PrimExpr, PrimExpr] | None:
+        """The data and the quantized factor as the integers of 8 bits that they are, if both are; sums of a block of
+        products of such fit into 32 bits."""
+        found = [e.value for e in (self.data, self.quantized) if _is_integer(e)]  # type: ignore[attr-defined]
+        narrow = len(found) == 2 and all(e.dtype.bits <= 8 for e in found)
+        return (found[0], found[1]) if narrow and self.size <= _LONGEST else None
 
 
 def block_sizes(block: Block, step: IterVar) -> list[int]:
@@ -117,6 +135,8 @@ def scaled_sum_of(block: Block, step: IterVar, size: int) -> ScaledSum | str:
     if len(moved) > 1:
         return "has zero points of several factors"
     quantized: list[PrimExpr] = [*moved] or [f for f in others if _is_integer(f)]
+    if len(quantized) == 2:  # the data is quantized as well: the weights have fewer bits, or come last
+        quantized = [min(reversed(quantized), key=lambda f: _values(f, ana))]
     if len(quantized) != 1:
         return "does not multiply by one quantized factor"
     rest = [f for f in others if f is not quantized[0]]
@@ -143,6 +163,13 @@ def _is_integer(e: PrimExpr) -> bool:
     return isinstance(e, Cast) and e.dtype.is_float and not e.value.dtype.is_float
 
 
+def _values(e: PrimExpr, ana: Analyzer) -> int:
+    """How many values the integer in a conversion may have."""
+    assert isinstance(e, Cast)
+    bound = ana.const_int_bound(e.value)
+    return int(bound.max_value) - int(bound.min_value)
+
+
 def _indexed(e: PrimExpr, ana: Analyzer) -> PrimExpr:
     """An expression with its indices in normal form."""
 
@@ -153,7 +180,9 @@ def _indexed(e: PrimExpr, ana: Analyzer) -> PrimExpr:
 
 
 @primitive
-def split_scales(sch: Schedule, block: BlockRV | str, loop: LoopRV, size: int) -> list[BlockRV]:
+def split_scales(
+    sch: Schedule, block: BlockRV | str, loop: LoopRV, size: int, integers: bool = False
+) -> list[BlockRV]:
     """Take the scales and zero points of a sum out of the sums of blocks of `size` steps.
 
     for k in range(64):                                     for b, j in grid(2, 32):
@@ -164,7 +193,8 @@ def split_scales(sch: Schedule, block: BlockRV | str, loop: LoopRV, size: int) -
                                                                 C[0] += S[b] * (P[b] - Z[b] * A_sum[b])
 
     `loop` is the loop of the sum, and all its factors are in `block`. Returns the blocks of P, of A_sum if there are
-    zero points, and of C. The sum is added up in another order.
+    zero points, and of C. The sum is added up in another order. With `integers`, A has integers of 8 bits too, and the
+    sums of blocks are int32.
     """
     me = sch.realize(block)
     check_dominant(sch, me)
@@ -176,16 +206,18 @@ def split_scales(sch: Schedule, block: BlockRV | str, loop: LoopRV, size: int) -
     found = scaled_sum_of(me.block, step, size)
     if isinstance(found, str):
         refuse(f"block {me.block.name_hint} {found}", at=me)
-    made = _Blocks(me, found, step)
+    if integers and found.integers is None:
+        refuse(f"block {me.block.name_hint} does not multiply two integers of 8 bits", at=me)
+    made = _Blocks(me, found, step, integers)
     before = made.before()
     rebuilt: Stmt = made.main
     for x in reversed(nest):
         rebuilt = x.replace(extent=made.count if x.loop_var is chosen else x.extent, body=rebuilt)
-    _placed(sch, nest[0], [nested for nested, _ in before], rebuilt, made.buffers)
+    place_before(sch, nest[0], [nested for nested, _ in before], rebuilt, made.buffers)
     return [BlockRV(b.key, b.name_hint) for b in (*(b for _, b in before), made.main.block)]
 
 
-def _placed(
+def place_before(
     sch: Schedule, old: Stmt, before: Sequence[Stmt], rebuilt: Stmt, buffers: Sequence[Buffer]
 ) -> None:
     """Put a statement in the place of an old one, with others before it, and the buffers between them."""
@@ -200,10 +232,11 @@ def _placed(
 class _Blocks:
     """Writes the sums of the blocks of one sum."""
 
-    def __init__(self, me: BlockRealize, found: ScaledSum, step: IterVar) -> None:
+    def __init__(self, me: BlockRealize, found: ScaledSum, step: IterVar, integers: bool) -> None:
         self.me, self.found, self.step = me, found, step
         self.count = const(int(const_value(step.dom.extent) or 0) // found.size, step.var.dtype)
         self.out = found.sum.buffers[0]
+        self.kind = DataType("int32") if integers else self.out.dtype  # of the sums of blocks
         self.buffers: list[Buffer] = []
         self.block = IterVar(
             Range.from_min_extent(const(0, step.var.dtype), self.count), step.var, IterVar.DataPar
@@ -217,12 +250,20 @@ class _Blocks:
         """The sums of the blocks; `main` adds them up."""
         f, own = self.found, [iv for iv in self.me.block.iter_vars if not iv.is_reduction]
         name = self.me.block.name_hint
-        made = [self._sum(own, mul(f.data, f.quantized), f"{name}_blocks")]
-        value: PrimExpr = BufferLoad(self.buffers[0], (self.step.var, *(iv.var for iv in own)))
+        x, q = f.data, f.quantized
+        if self.kind.is_int:
+            assert f.integers is not None
+            x, q = (cast(self.kind, e) for e in f.integers)
+        made = [self._sum(own, mul(x, q), f"{name}_blocks")]
+        value: PrimExpr = cast(
+            self.out.dtype, BufferLoad(self.buffers[0], (self.step.var, *(iv.var for iv in own)))
+        )
         if f.zero is not None:
             used = [iv for iv in own if iv.var in vars_used(f.data)]
-            made.append(self._sum(used, f.data, f"{name}_data"))
-            data = BufferLoad(self.buffers[1], (self.step.var, *(iv.var for iv in used)))
+            made.append(self._sum(used, x, f"{name}_data"))
+            data = cast(
+                self.out.dtype, BufferLoad(self.buffers[1], (self.step.var, *(iv.var for iv in used)))
+            )
             value = sub(value, mul(f.zero, data))
         indices = f.sum.indices
         body = BufferStore(self.out, add(BufferLoad(self.out, indices), mul(f.scale, value)), indices)
@@ -237,7 +278,7 @@ class _Blocks:
         """A sum over the steps of each block."""
         iters = [self.block, *own]
         shape = tuple(iv.dom.extent for iv in iters)
-        made = decl_buffer(shape, self.out.dtype, name)
+        made = decl_buffer(shape, self.kind, name)
         self.buffers.append(made)
 
         def body(table: Mapping[Var, PrimExpr]) -> tuple[BufferStore, BufferStore]:
@@ -319,7 +360,7 @@ def pack_bits(sch: Schedule, block: BlockRV | str, loop: LoopRV) -> BlockRV:
     rebuilt: Stmt = made
     for x in reversed(nest):
         rebuilt = x.replace(body=rebuilt)
-    _placed(sch, nest[0], [nested[0]], rebuilt, [words])
+    place_before(sch, nest[0], [nested[0]], rebuilt, [words])
     return BlockRV(nested[1].key, nested[1].name_hint)
 
 
@@ -328,7 +369,26 @@ def _words(
 ) -> tuple[tuple[Stmt, Block], Buffer, PrimExpr]:
     """The stage that packs the words, their buffer, and the integer of a step as a float."""
     kind, bits, word = step.var.dtype, found.bits, DataType("int32")
-    used = [iv for iv in block.iter_vars if iv is not step and iv.var in vars_used(found.value)]
+    nested, words, used = packed_words(block, found.value, step, [bits * i for i in range(per)], word)
+    mask = const((1 << bits) - 1, word)
+    at = (*(sub(iv.var, iv.dom.min) for iv in used), floordiv(step.var, const(per, kind)))
+    held: PrimExpr = BufferLoad(words, at)
+    place = cast(word, mul(floormod(step.var, const(per, kind)), const(bits, kind)))
+    if found.signed:
+        up = const(_WORD - bits, word)
+        held = shift_right(shift_left(held, sub(up, place)), up)
+    else:
+        held = bitwise_and(shift_right(held, place), mask)
+    return nested, words, cast(found.conversion.dtype, held)
+
+
+def packed_words(
+    block: Block, value: PrimExpr, step: IterVar, places: Sequence[int], word: DataType
+) -> tuple[tuple[Stmt, Block], Buffer, list[IterVar]]:
+    """A stage that packs an integer of several steps into each word, its buffer, and the other iterators that the
+    integer depends on. `places` are the lowest bits of the integers of a word."""
+    kind, per, bits = step.var.dtype, len(places), _WORD // len(places)
+    used = [iv for iv in block.iter_vars if iv is not step and iv.var in vars_used(value)]
     count = const(int(const_value(step.dom.extent) or 0) // per, kind)
     number = IterVar(Range.from_min_extent(const(0, kind), count), Var("word", kind), IterVar.DataPar)
     iters = [*(IterVar(iv.dom, iv.var, IterVar.DataPar) for iv in used), number]
@@ -342,19 +402,10 @@ def _words(
         made: PrimExpr | None = None
         for i in range(per):
             at = add(mul(table[number.var], const(per, kind)), const(i, kind))
-            q = _indexed(substitute(found.value, {**table, step.var: at}), ana)
-            part = shift_left(bitwise_and(cast(word, q), mask), const(bits * i, word))
+            q = _indexed(substitute(value, {**table, step.var: at}), ana)
+            part = shift_left(bitwise_and(cast(word, q), mask), const(places[i], word))
             made = part if made is None else bitwise_or(made, part)
         assert made is not None
         return BufferStore(words, made, tuple(sub(table[iv.var], iv.dom.min) for iv in iters)), None
 
-    nested = block_nest(iters, words.name, body)
-    at = (*(sub(iv.var, iv.dom.min) for iv in used), floordiv(step.var, const(per, kind)))
-    held: PrimExpr = BufferLoad(words, at)
-    place = cast(word, mul(floormod(step.var, const(per, kind)), const(bits, kind)))
-    if found.signed:
-        up = const(_WORD - bits, word)
-        held = shift_right(shift_left(held, sub(up, place)), up)
-    else:
-        held = bitwise_and(shift_right(held, place), mask)
-    return nested, words, cast(found.conversion.dtype, held)
+    return block_nest(iters, words.name, body), words, used

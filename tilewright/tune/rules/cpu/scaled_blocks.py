@@ -9,7 +9,12 @@
             C[tile] = epilogue(acc[tile])
 
 The weights become floats in registers (`split_scales`, `pack_bits`). Panels of words, scales and zero points are
-contiguous; those of constants are made when the program is compiled.
+contiguous; those of constants are made when the program is compiled. Where the data has integers of 8 bits too, sums of
+blocks are integers, of four products in an instruction (`pack_dot_bits`):
+
+                for four steps of the block:
+                    sums[tile] = dp4a(word of x, bits as bytes)
+                acc[tile] += scale * scale of x * (float32(sums[tile]) - zero * sum of x)
 """
 
 from __future__ import annotations
@@ -26,6 +31,7 @@ from ....ir.expr import BufferLoad, PrimExpr, Var
 from ....ir.functor import pre_order, rewrite, substitute, vars_used
 from ....ir.stmt import Block, BufferStore
 from ....target import Target
+from ....target.dot_products import multiplies_bytes
 from ....target.machine import CpuMachine
 from ....tir.schedule import Schedule
 from ....tir.schedule.library.scales import (
@@ -59,11 +65,17 @@ class _Found:
     line: Axis  # the axis along which vectors of weights lie
     weights: BlockRV | None  # the stage that makes floats of the weights
     consumer: BlockRV | None
+    dot: bool = False  # the data has integers too, which are multiplied four at a time
+
+    @property
+    def together(self) -> int:
+        """The steps of a multiply-add."""
+        return 4 if self.dot else 1
 
     @property
     def per_word(self) -> int:
-        """The integers of a word; those of 8 bits are loaded as they are."""
-        return _WORD // self.few.bits if self.few.bits < 8 else 1
+        """The multiply-adds of a word; as floats, integers of 8 bits are loaded as they are."""
+        return _WORD // self.few.bits // self.together if self.few.bits < 8 else 1
 
 
 class ScaledBlocks:
@@ -82,6 +94,7 @@ class ScaledBlocks:
         found = _quantized(stage, steps[0])
         if isinstance(found, str):
             return Refusal(found)
+        found = replace(found, dot=_multiplies_bytes(found, target))
         consumer = program.fusable_consumer(f)
         if consumer is None:
             return Match(stage, target.cpu, found)
@@ -106,6 +119,14 @@ class ScaledBlocks:
 
 
 # ---------------------------------------------------------------------------- what is computed
+def _multiplies_bytes(found: _Found, target: Target) -> bool:
+    """Whether the data and the weights of a sum are multiplied as bytes."""
+    held, machine = found.sum, target.cpu
+    if held.integers is None or found.few.signed or held.size % (_WORD // found.few.bits):
+        return False
+    return target.has("dot_products") and multiplies_bytes(machine.features, machine.lanes(_WORD))
+
+
 def _quantized(stage: Stage, step: Axis) -> _Found | str:
     """The quantized weights of a sum, or why it has none."""
     f, program = stage.facts, stage.program
@@ -179,20 +200,21 @@ def _counted(match: Match, machine: CpuMachine, points: Any) -> Table:
     every = np.ones(len(points))
     # bytes of the weights of a panel, with their scales
     panel = vectors * lanes * (steps * found.few.bits / 8 + steps / size * _scale_bytes(found))
-    data = whole * steps * 4
+    data = whole * steps * (1 if found.dot else 4)
     counts = {
         "tiles": panels * turns,
-        "steps": steps * every,
+        "steps": steps / found.together * every,
         "multiply_adds": tile * vectors,
         # unpacking is beside multiply-adds: together they wait for the vector units
-        "operations": vectors * (fit.unpacked_vector + tile * fit.unpacked_beside),
+        "operations": vectors
+        * (fit.unpacked_vector * (0.5 if found.dot else 1) + tile * fit.unpacked_beside),
         "vector_loads": vectors / found.per_word,
         "scalar_loads": tile,
         "registers": tile * vectors + vectors + _SPARE,
         "finish": steps / size * (tile * vectors * fit.scaled_vector + fit.row_entry) + fit.tile_entry,
         "near_bytes": panel * (turns > 1),
         "near_set": panel,
-        "far_bytes": tile * steps * 4.0,
+        "far_bytes": tile * steps * (1.0 if found.dot else 4.0),
         "far_set": every * data,
         "threads": threads,
         "longest": np.ceil(panels / machine.num_cores) / panels,
@@ -227,8 +249,10 @@ def _apply(sch: Schedule, match: Match, row: Row) -> Applied:
     if found.weights is not None:
         sch.compute_inline(found.weights)
     loops = dict(zip([a.var for a in f.axes], sch.get_loops(f.rv), strict=True))
-    sums, *data, whole = sch.split_scales(f.rv, loops[found.step.var], found.sum.size)
-    if found.per_word > 1:
+    sums, *data, whole = sch.split_scales(f.rv, loops[found.step.var], found.sum.size, found.dot)
+    if found.dot:
+        sch.pack_dot_bits(sums, sch.get_loops(sums)[-1])
+    elif found.per_word > 1:
         sch.pack_bits(sums, sch.get_loops(sums)[-1])
     if found.consumer is None:
         tail = sch.cache_write(whole, 0, "local")
@@ -261,6 +285,7 @@ def _apply(sch: Schedule, match: Match, row: Row) -> Applied:
     after = None if found.consumer is None else sch.realize(found.consumer).block.name_hint
     note = {
         "bits": found.few.bits,
+        "data_bits": 8 if found.dot else 32,
         "block": found.sum.size,
         "rows": tile,
         "vectors": vectors,
@@ -298,7 +323,7 @@ def _finish_sums(sch: Schedule, f: Facts, found: _Found, sums: BlockRV, skip: in
     _, *spatial, steps = sch.get_loops(sums)[skip:]
     at = f.spatial.index(found.line)
     line, rows = spatial[at], [x for i, x in enumerate(spatial) if i != at]
-    words, within = sch.split(steps, [None, _WORD // found.few.bits])
+    words, within = sch.split(steps, [None, max(found.per_word, _WORD // found.few.bits // found.together)])
     several, lane = sch.split(line, [None, lanes])
     sch.reorder(words, several, within, *rows, lane)
     for loop in (several, within, *rows):

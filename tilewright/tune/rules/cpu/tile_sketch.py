@@ -32,6 +32,8 @@ from .tile_space import RegisterTile, thread_share
 
 __all__ = ["apply_tile", "prepare_tile", "prepared_facts"]
 
+_COPIED_ROWS = 32  # the most rows of a copy that are written without a loop
+
 
 def prepare_tile(sch: Schedule, facts: Facts, consumer: BlockRV | None) -> tuple[Facts, BlockRV]:
     """Keep the results in registers, and merge axes that every access steps through with a single stride.
@@ -371,7 +373,28 @@ def _attach(
     if (extra <= machine.fit.repeated_work * best.cycles) is best.contrary:
         back()
         return False
-    schedule_copy(sch, producer, lanes, skip=1)
+    if not (best.space.window and _whole_rows(sch, producer, stage, machine)):
+        schedule_copy(sch, producer, lanes, skip=1)
+    return True
+
+
+def _whole_rows(sch: Schedule, producer: BlockRV, stage: Facts, machine: CpuMachine) -> bool:
+    """Write each row of a copy with one masked vector, where it fits in: windows then load parts of what one store
+    wrote, which need not wait until it is in the cache. Returns whether rows fit in."""
+    *others, line = sch.get_loops(producer)[1:]
+    counts, size = [extent_of(sch, x) for x in others], extent_of(sch, line)
+    if size is None or not 1 < size <= machine.lanes(stage.bits) or "avx512bw" not in machine.features:
+        return False
+    if not counts or None in counts or math.prod(n or 0 for n in counts) > _COPIED_ROWS:
+        return False
+    whole = 1 << (size - 1).bit_length()
+    sch.storage_align(producer, 0, axis=-2, factor=whole, offset=0)
+    sch.set_scope(producer, 0, "local")
+    if whole > size:
+        _, line = sch.split(line, [None, whole])
+    for loop in others:
+        sch.unroll(loop)
+    sch.vectorize(line)
     return True
 
 
