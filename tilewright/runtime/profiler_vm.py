@@ -16,7 +16,8 @@ from .dtypes import ELEMENTS
 from .metadata import Dim, dim_text, names_in
 from .profiling import KernelProfile, Profile, arithmetic_type, text_of
 from .threads import num_threads
-from .vm import Executable, Tensor, VirtualMachine
+from .vm import Executable, VirtualMachine
+from .vm_values import Tensor
 
 Call = tuple[str, str, tuple[str, ...], float, Sequence[Tensor], Sequence[Tensor], int | None, int | None]
 
