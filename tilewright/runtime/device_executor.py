@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from .arguments import share_elements
-from .device_module import DEVICES, PROGRAMS, DeviceModule, HostModule
+from .device_module import PROGRAMS, DeviceModule, launches_of
 from .devices import Device, device_api
-from .errors import LoadError, TVMError
+from .errors import TVMError
 from .executor import Executor, ModelModule, _checked, view_of
 from .json_reader import as_table
 from .launcher import BoundCall, NativeFunction
@@ -39,14 +39,8 @@ class DeviceModelModule(ModelModule):
         super().__init__(inner, weights)
         data = inner._library.metadata()
         data = as_table(data, inner._library.name)
-        where, launches = inner._library.name, data.get(LAUNCHES)
-        held = [m for m in inner.imported_modules if isinstance(m, DeviceModule)]
-        if not isinstance(launches, dict) or not (held or launches.get(DEVICES)):
-            raise LoadError(f"{where}: damaged: it is a model for {self.model.device}, and has no kernels")
-        held = held or [DeviceModule.of_description(d, where) for d in launches[DEVICES]]
-        self.launches = HostModule(launches)
-        for module in held:
-            self.launches.import_module(module)
+        self.launches = launches_of(inner, data.get(LAUNCHES), f"a model for {self.model.device}")
+        for module in self.launches.imported_modules:
             self.import_module(module)
         self._uploaded: dict[Device, NDArray] = {}
 

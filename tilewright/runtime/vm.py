@@ -24,16 +24,18 @@ from .devices import Device
 from .dtypes import ELEMENTS
 from .errors import ArgumentTypeError, ArgumentValueError, LoadError, TVMError
 from .executor import Executor
-from .json_reader import read_json
+from .json_reader import as_table, read_json
+from .model import LAUNCHES
 from .module import Module
 from .ndarray import ALIGNMENT, NDArray, array, numpyasarray
 from .params import load_param_dict, save_param_dict
 from .pool import PoolReport
 from .recursion import deep_calls
+from .registry import PackedFunc
 from .seal import check_seal, sealed
 from .timing import BenchmarkResult, time_evaluator
 from .versions import Version, Versions
-from .vm_code import Program, program_source
+from .vm_code import FunctionText, Program, program_source
 from .vm_values import (
     DEPTH,
     Cell,
@@ -203,9 +205,26 @@ class VMModule(Module):
         super().__init__(inner._library, inner.name)
         self.inner = inner
         where = inner._library.name
-        program = parse_program(data.get("program"), where, self.info.functions)
+        self.launches = launching(inner)
+        known = {} if self.launches is None else self.launches.info.functions
+        program = parse_program(data.get("program"), where, {**self.info.functions, **known})
         held = _inside(inner, data, program, where)
         self.executable = Executable(program, held, self)
+
+    def get_function(self, name: str, query_imports: bool = False) -> PackedFunc:
+        if self.launches is not None and name in self.launches.info.functions:
+            return self.launches.get_function(name)
+        return super().get_function(name, query_imports)
+
+
+def launching(inner: Module) -> Module | None:
+    """The functions of a library that launch kernels on a device; None if it has none."""
+    data = as_table(inner._library.metadata(), inner._library.name).get(LAUNCHES)
+    if data is None:
+        return None
+    from .device_module import launches_of  # programs for CPUs need nothing of it
+
+    return launches_of(inner, data, "a program for a device")
 
 
 def _inside(module: Module, data: Any, program: Program, where: str) -> list[NDArray]:
@@ -251,15 +270,22 @@ class VirtualMachine:
 
     def __init__(self, exe: Any, device: Device | Sequence[Device], memory_cfg: Any = None) -> None:
         first = device if isinstance(device, Device) else next(iter(device))
-        if first.device_type != 1:
-            raise TVMError(f"the virtual machine runs on the CPU, not on {first}")
         found = getattr(exe, "executable", exe)
         if not isinstance(found, Executable):
             raise ArgumentTypeError(
                 f"VirtualMachine takes what relay.vm.compile or runtime.load_module gives, not {type(exe).__name__}"
             )
         self.exe, self.device = found, first
-        self.tensors = HostTensors()
+        if first.kind != found.program.device:
+            kind = found.program.device
+            raise TVMError(
+                f"the program was compiled for {kind} and cannot run on {first}; give tvm.{kind}(0)"
+            )
+        self.tensors, self._writer = HostTensors(), FunctionText
+        if first.device_type != 1:
+            from .vm_device import DeviceTensors, DeviceText
+
+            self.tensors, self._writer = DeviceTensors(first), DeviceText
         self.pool = self.tensors.pool
         self._inputs: dict[str, list[Any]] = {}
         self._outputs: list[Any] = []
@@ -278,10 +304,14 @@ class VirtualMachine:
         infos = {n.info.name: n.info for n in natives}
         if exe.program.tests is None:
             exe.program.tests = verify(exe.program, infos, saved=False)
-        self.source = program_source(exe.program, infos, self.timed)
-        scope: dict[str, Any] = {f"k{i}": n._function for i, n in enumerate(natives)}
+        self.source = program_source(exe.program, infos, self.timed, self._writer)
+        index = self.device.device_id
+        scope: dict[str, Any] = {
+            f"k{i}": n._function if n.info.device == "cpu" else n._function[index]
+            for i, n in enumerate(natives)
+        }
         for i, c in enumerate(exe.constants):
-            scope[f"c{i}"] = self.tensors.of_array(c)
+            scope[f"c{i}"] = self.tensors.constant(c)
         fails = [n._fail for n in natives]
         scope.update(
             fail=lambda kernel, code: fails[kernel](code), called=called, Closure=Closure, Tail=Tail, differ=differ,
@@ -398,6 +428,7 @@ class VirtualMachine:
             self.exe.versions.wait()
 
     def _called(self, func_name: str, given: Sequence[Any]) -> Any:
+        self.tensors.before(given)
         with deep_calls(DEPTH):
             while True:
                 functions = self._linked()

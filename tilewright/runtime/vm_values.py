@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, Final, NoReturn
 
@@ -100,7 +100,7 @@ class HostTensors:
     def callbacks(self) -> dict[str, Any]:
         """What the text of a program calls, by name."""
         return {
-            "take": self.pool.take, "truth": ctypes.c_uint8.from_address, "shapes": shapes, "update": _update,
+            "take": self.pool.take, "truth": ctypes.c_uint8.from_address, "shapes": shapes_of, "update": _update,
             "put": put_rows,
         }  # fmt: skip
 
@@ -166,6 +166,13 @@ class HostTensors:
             return [self.as_it_is(v) for v in value]
         return self.of_array(value if isinstance(value, NDArray) else array(value))
 
+    def constant(self, made: NDArray) -> Tensor:
+        """A constant of the program."""
+        return self.of_array(made)
+
+    def before(self, given: Sequence[Any]) -> None:
+        """Make the arguments of a call ready."""
+
     def of_array(self, made: NDArray) -> Tensor:
         """An array as a tensor."""
         return made._tw_ptr, made.shape, made.dtype, made
@@ -216,9 +223,15 @@ def values_at(tensor: Tensor) -> np.ndarray[Any, Any]:
         raise TVMError(f"a tensor of shape {shape} cannot be an array: {error}") from None
 
 
-def shapes(name: str, attrs: dict[str, Any], tensors: tuple[Tensor, ...], count: int) -> list[int]:
+def shapes_of(name: str, attrs: dict[str, Any], tensors: tuple[Tensor, ...], count: int) -> list[int]:
+    """The sizes that a shape function gives."""
+    return shapes(name, attrs, [values_at(t) for t in tensors], count)
+
+
+def shapes(name: str, attrs: dict[str, Any], values: list[Any], count: int) -> list[int]:
+    """The sizes that a shape function gives for arrays."""
     try:
-        found = SHAPE_FUNCTIONS[name](SimpleNamespace(**attrs), [values_at(t) for t in tensors])
+        found = SHAPE_FUNCTIONS[name](SimpleNamespace(**attrs), values)
         sizes = [operator.index(d) for shape in found for d in shape]
     except TVMError as error:
         raise TVMError(f"{name}: {error}") from None
@@ -233,13 +246,21 @@ def shapes(name: str, attrs: dict[str, Any], tensors: tuple[Tensor, ...], count:
 
 def _update(cache: Tensor, rows: Tensor) -> None:
     """Overwrite the last elements of an argument with those of another tensor."""
-    address, size, new = _writable(cache, rows)
-    ctypes.memmove(address + size - new, rows[0], new)
+    size, new = written(cache, rows, _own(cache))
+    ctypes.memmove(cache[0] + size - new, rows[0], new)
 
 
 def put_rows(cache: Tensor, rows: Tensor, positions: Tensor) -> None:
     """Overwrite rows of an argument; a negative position counts from its end."""
-    address, size, new = _writable(cache, rows)
+    size, new = written(cache, rows, _own(cache))
+    places = rows_of(cache, rows, positions)
+    room, count = cache[1][0], len(places)
+    for i, at in enumerate(places):
+        ctypes.memmove(cache[0] + at * (size // room), rows[0] + i * (new // count), new // count)
+
+
+def rows_of(cache: Tensor, rows: Tensor, positions: Tensor) -> list[int]:
+    """The rows of a cache at positions, whose values are on the host."""
     kind, count = positions[2], math.prod(positions[1])
     if (
         kind not in ("int32", "int64")
@@ -256,14 +277,17 @@ def put_rows(cache: Tensor, rows: Tensor, positions: Tensor) -> None:
     for at in places:
         if not -room <= at < room:
             raise ArgumentValueError(f"a KV cache of {room} rows has no row {at}")
-    for i, at in enumerate(places):
-        ctypes.memmove(address + at % room * (size // room), rows[0] + i * (new // count), new // count)
+    return [at % room for at in places]
 
 
-def _writable(cache: Tensor, rows: Tensor) -> tuple[int, int, int]:
-    """The address of an argument that is written, its bytes, and those of the rows that it takes."""
-    address, shape, dtype, owner = cache
-    value = owner[0] if owner.__class__ is tuple else None  # the caller's array, which was not copied
+def _own(cache: Tensor) -> Any:
+    """The caller's array, which was not copied."""
+    return cache[3][0] if cache[3].__class__ is tuple else None
+
+
+def written(cache: Tensor, rows: Tensor, value: Any) -> tuple[int, int]:
+    """The bytes of an argument that is written, and those of the rows that it takes. The caller's array is `value`."""
+    _, shape, dtype, _ = cache
     if value is None or (isinstance(value, np.ndarray) and not value.flags.writeable):
         raise ArgumentValueError(
             f"a KV cache of shape {shape} is written in place: it must be a contiguous array that may be written"
@@ -271,7 +295,7 @@ def _writable(cache: Tensor, rows: Tensor) -> tuple[int, int, int]:
     size, new = (math.prod(s) * ELEMENTS[dtype].itemsize for s in (shape, rows[1]))
     if rows[2] != dtype or new > size:
         raise TVMError(f"a KV cache of {dtype} and shape {shape} cannot take rows of {rows[2]}: {rows[1]}")
-    return address, size, new
+    return size, new
 
 
 def missing(number: int) -> NoReturn:
