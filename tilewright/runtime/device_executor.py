@@ -42,7 +42,7 @@ class DeviceModelModule(ModelModule):
         self.launches = launches_of(inner, data.get(LAUNCHES), f"a model for {self.model.device}")
         for module in self.launches.imported_modules:
             self.import_module(module)
-        self._uploaded: dict[Device, NDArray] = {}
+        self.uploads = None if self.weights is None else Uploads(self.weights)
 
     @property
     def device_module(self) -> DeviceModule:
@@ -51,13 +51,7 @@ class DeviceModelModule(ModelModule):
 
     def uploaded(self, device: Device) -> NDArray | None:
         """The weights on a device: all executors there share them."""
-        if self.weights is None:
-            return None
-        found = self._uploaded.get(device)
-        if found is None:
-            found = self._uploaded[device] = empty((self.model.weights,), "uint8", device)
-            found.copyfrom(self.weights)
-        return found
+        return None if self.uploads is None else self.uploads.on(device)
 
     def create(self, device: Device | None = None, *others: Device) -> Executor:
         """An executor on a device, the first of its kind by default."""
@@ -81,6 +75,24 @@ class DeviceModelModule(ModelModule):
     def get_source(self, fmt: str = "") -> str:
         """The kernels; `h` and `json` are those of the host's part."""
         return self.inner.get_source(fmt) if fmt in ("h", "json") else self.device_module.get_source(fmt)
+
+
+class Uploads:
+    """Weights on devices, uploaded once for each. Several models may share them: what was added since is uploaded when
+    the next one asks."""
+
+    def __init__(self, weights: NDArray) -> None:
+        self.weights, self.used = weights, weights.nbytes
+        self._there: dict[Device, tuple[NDArray, int]] = {}
+
+    def on(self, device: Device) -> NDArray:
+        """The weights on a device."""
+        found, done = self._there.get(device) or (empty(self.weights.shape, "uint8", device), 0)
+        if done < self.used:
+            fresh = np.asarray(self.weights)[done : self.used]
+            part_of(found, done, "uint8", fresh.shape).copyfrom(fresh)
+        self._there[device] = found, self.used
+        return found
 
 
 class DeviceExecutor(Executor):
