@@ -477,7 +477,8 @@ class VirtualMachine:
         given = self._inputs.get(func_name, [])
         if not end_to_end:
             given = [
-                v if isinstance(v, NDArray) or not isinstance(v, np.ndarray) else array(v) for v in given
+                v if isinstance(v, NDArray) or not isinstance(v, np.ndarray) else array(v, self.device)
+                for v in given
             ]
         return time_evaluator(
             lambda: self.call(func_name, given),

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from .devices import Device, device_api
 from .dtypes import ELEMENTS
@@ -247,7 +248,7 @@ class DeviceTensors(HostTensors):
                 self.api.copy_part(self.index, place.device, target, source, start, length)
 
 
-class _Read:
+class _Read(NDArrayOperatorsMixin):
     """A tensor for a shape function, which downloads the values only if the function reads them."""
 
     def __init__(self, tensors: DeviceTensors, tensor: Tensor) -> None:
@@ -260,6 +261,10 @@ class _Read:
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         return np.asarray(self._tensors.values(self._tensor), dtype)
+
+    def __array_ufunc__(self, function: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        given = [np.asarray(x) if isinstance(x, _Read) else x for x in inputs]
+        return getattr(function, method)(*given, **options)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._tensors.values(self._tensor), name)
