@@ -34,7 +34,7 @@ from .profiler import ROUNDS, profile_model
 from .profiling import Profile
 from .timing import BenchmarkResult, time_evaluator
 from .versions import RECURS
-from .vm import Executable, VirtualMachine
+from .vm import VirtualMachine
 from .words import Numbering, Words
 
 LIBRARIES = (".so", ".dylib", ".dll")  # suffixes of shared libraries
@@ -294,16 +294,13 @@ def load(path: str | os.PathLike[str], device: Device | None = None) -> Compiled
 
 
 def device_of(library: Any) -> Device:
-    """The device that a compiled model, or a program of the virtual machine, is for."""
-    if isinstance(library, ModelModule):
-        return device(library.model.device, 0)
-    found = getattr(library, "executable", library)
-    return device(found.program.device, 0) if isinstance(found, Executable) else cpu(0)
+    """The device that a compiled model is for."""
+    return device(library.model.device, 0) if isinstance(library, ModelModule) else cpu(0)
 
 
 def _of_library(library: Any, name: str, target: str, where: Device | None) -> CompiledModel:
     if getattr(library, "type_key", "") == "vm":
-        return CompiledModel(VirtualMachine(library, where or device_of(library)), name, target)
+        return CompiledModel(VirtualMachine(library, where), name, target)
     if not isinstance(library, ModelModule):
         raise LoadError(f"{library.name}: is a library of functions, not a model; use runtime.load_module")
     if library.weights is None and library.model.params:

@@ -70,8 +70,6 @@ class Package:
         library = self.library()
         if getattr(library, "type_key", "") != "vm":
             raise LoadError(f"{self.path}: damaged: {self.lib_name} is not a program; compile it again")
-        if device is None:
-            device = Device(Device.STR2MASK[library.executable.program.device], 0)
         return VirtualMachine(library, device)
 
     def library(self) -> Module:

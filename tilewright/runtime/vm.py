@@ -268,21 +268,26 @@ class VirtualMachine:
     POOLED_ALLOCATOR = 2
     timed = False  # whether the times of kernels are recorded
 
-    def __init__(self, exe: Any, device: Device | Sequence[Device], memory_cfg: Any = None) -> None:
-        first = device if isinstance(device, Device) else next(iter(device))
+    def __init__(
+        self, exe: Any, device: Device | Sequence[Device] | None = None, memory_cfg: Any = None
+    ) -> None:
         found = getattr(exe, "executable", exe)
         if not isinstance(found, Executable):
             raise ArgumentTypeError(
                 f"VirtualMachine takes what relay.vm.compile or runtime.load_module gives, not {type(exe).__name__}"
             )
-        self.exe, self.device = found, first
-        if first.kind != found.program.device:
-            kind = found.program.device
+        kind = found.program.device
+        if device is None:
+            device = Device(Device.STR2MASK[kind], 0)
+        first = device if isinstance(device, Device) else next(iter(device))
+        if first.kind != kind:
             raise TVMError(
                 f"the program was compiled for {kind} and cannot run on {first}; give tvm.{kind}(0)"
             )
-        self.tensors, self._writer = HostTensors(), FunctionText
-        if first.device_type != 1:
+        self.exe, self.device = found, first
+        self.tensors: HostTensors = HostTensors()
+        self._writer: type[FunctionText] = FunctionText
+        if kind != "cpu":
             from .vm_device import DeviceTensors, DeviceText
 
             self.tensors, self._writer = DeviceTensors(first), DeviceText

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from .devices import Device
 from .dtypes import ELEMENTS
 from .errors import LoadError
 from .metadata import BufferParam, Dim, FunctionInfo, dim_text, parse_dim
@@ -95,7 +96,7 @@ def parse_program(data: Any, where: str, kernels: dict[str, FunctionInfo]) -> Pr
             [_one_of(k, kernels) for k in data["kernels"]],
             [(_one_of(d, ELEMENTS), tuple(map(_number, s))) for d, s in data["constants"]],
             tuple(tuple(_spec(*t) for t in side) for side in data.get("interface", ((), ()))),  # type: ignore[arg-type]
-            _text(data.get("device", "cpu")),
+            _one_of(data.get("device", "cpu"), Device.STR2MASK),
             {_text(site): tuple(map(_text, nodes)) for site, nodes in data.get("nodes", {}).items()},
             [None if w is None else parse_work(w, where) for w in data.get("work", ())],
             parse_roof(data.get("roof")),

@@ -194,7 +194,7 @@ class _Assembly:
         if made:
             unique = {k.symbol: k for k in made.values()}
             module = self.library(list(unique.values()))
-            launched = launching(module)
+            launched = launching(module) or module
             self._modules.update((s, module if k.device is None else launched) for s, k in unique.items())
         self.packers = Packers({k.symbol: k for k in self.kernels.values()})
         self.ready.update(groups)
