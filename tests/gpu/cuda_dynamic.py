@@ -120,6 +120,30 @@ def dynamic_models(dev: Any) -> None:
                     close(machine.run(tvm.nd.array(x, dev)), wanted.run(x))
 
 
+def half(fn: Any) -> Any:
+    """A model in float16, whose products take tensor cores."""
+    folded = relay.transform.FoldConstant()(relay.transform.ToMixedPrecision("float16")(module(fn)))
+    return infer_module(folded)["main"]
+
+
+@of_models
+def dynamic_half_precision(dev: Any) -> str:
+    told = []
+    for name in ("mlp", "block"):
+        make, shapes = MODELS[name]
+        wanted = VirtualMachine(relay.vm.compile(module(make()), "llvm"), tvm.cpu())
+        with config.using(versions=0):
+            machine = on_device(half(make()), dev)
+            for shape in shapes:
+                x = sample(shape)
+                found = machine.run(x).numpy().astype("float32")
+                np.testing.assert_allclose(found, wanted.run(x).numpy(), rtol=3e-2, atol=3e-2)
+            kernels = machine.exe.assembly.kernels.values()
+            rules = [k.device["schedule"] for k in kernels if k.device is not None]
+            told.append(f"{name}: {sum('tensor cores' in r for r in rules)} of {len(rules)} on tensor cores")
+    return ", ".join(told)
+
+
 @of_models
 def dynamic_loop(dev: Any) -> None:
     """A loop whose condition the host computes, around work on the device."""

@@ -159,6 +159,7 @@ class Mma(ProductRule):
     sketch = "tensor cores"
     needs = frozenset({"mma.f16", "shared_memory"})
     types = tuple(_TYPES)
+    dynamic_rows = True
     tile = WarpTile
     no_way = "its operands are too short to be transposed"
 
@@ -215,7 +216,7 @@ class Warps(Sketch):
             self.load(which, k1, f"wmma.matrix_{name}", group[f"load_{name}"], tile)
         sch.unroll(k1)
         self.overlap(depth, k1, t.depth // deep)
-        turns = wide % 32 == 0 and p.kind in ("float16", "bfloat16")
+        turns = wide % 32 == 0 and p.kind in ("float16", "bfloat16") and p.m.known
         self.store(epilogue, warps, get_wmma_turn_intrin(wide, p.kind) if turns else "")
         init = sch.decompose_reduction(self.block, depth)
         sch.tensorize(sch.get_loops(init)[-2], group["init"])
