@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -39,9 +40,8 @@ def values(*shape: int, seed: int = 0) -> Any:
     return np.random.default_rng(seed).standard_normal(shape).astype("float32")
 
 
-def machine(params: Any, body: Any, target: str = "opencl") -> VirtualMachine:
-    exe = relay.vm.compile(relay.Function(params, body), target)
-    return VirtualMachine(exe, DEV if target == "opencl" else tvm.cpu())
+def machine(params: Any, body: Any) -> VirtualMachine:
+    return VirtualMachine(relay.vm.compile(relay.Function(params, body), "opencl"), DEV)
 
 
 def mlp() -> Any:
@@ -96,6 +96,16 @@ CASES: dict[str, tuple[Callable[[], Any], list[tuple[Any, ...]]]] = {
 }
 
 
+@functools.cache
+def compiled(name: str, target: str = "opencl") -> Any:
+    """One of the programs, compiled once for all tests."""
+    return relay.vm.compile(relay.Function(*CASES[name][0]()), target)
+
+
+def case(name: str, target: str = "opencl") -> VirtualMachine:
+    return VirtualMachine(compiled(name, target))
+
+
 def leaves(value: Any) -> list[Any]:
     return [x for f in value for x in leaves(f)] if hasattr(value, "tag") else [value]
 
@@ -122,8 +132,8 @@ class Counted:
 @pytest.mark.filterwarnings("ignore:.*runs on the host:RuntimeWarning")
 @pytest.mark.parametrize("name", CASES)
 def test_results_are_those_of_the_cpu(name: str) -> None:
-    make, calls = CASES[name]
-    there, here = machine(*make()), machine(*make(), target="llvm")
+    _, calls = CASES[name]
+    there, here = case(name), case(name, "llvm")
     for given in calls:
         found, wanted = leaves(there.run(*given)), leaves(here.run(*given))
         assert all(f.device == DEV for f in found)
@@ -135,7 +145,7 @@ def test_results_are_those_of_the_cpu(name: str) -> None:
 
 @needs_device
 def test_a_call_copies_and_awaits_only_what_the_host_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    calm, choosing, counting = machine(*mlp()), machine(*branch()), machine(*loop())
+    calm, choosing, counting = case("mlp"), case("branch"), case("loop")
     x, y = tvm.nd.array(values(5, 8), DEV), tvm.nd.array(values(5, 4), DEV)
     steps = np.array(3, "int32")
     for vm, given in ((calm, [x]), (choosing, [y]), (counting, [y, steps])):
@@ -156,7 +166,7 @@ def test_a_call_copies_and_awaits_only_what_the_host_reads(monkeypatch: pytest.M
 
 @needs_device
 def test_memory_is_reused() -> None:
-    vm = machine(*mlp())
+    vm = case("mlp")
     for _ in range(4):
         vm.run(values(5, 8))
     before = vm.memory_report().pool
@@ -165,7 +175,7 @@ def test_memory_is_reused() -> None:
         vm.run(values(5, 8))
     assert vm.memory_report().pool == before
     held = [vm.run(values(5, 8, seed=s)) for s in range(3)]  # results stay as they are
-    wanted = machine(*mlp(), target="llvm")
+    wanted = case("mlp", "llvm")
     for s, found in enumerate(held):
         np.testing.assert_allclose(found.numpy(), wanted.run(values(5, 8, seed=s)).numpy(), rtol=1e-4)
 
@@ -243,7 +253,7 @@ def test_programs_are_saved_and_loaded(tmp_path: Path) -> None:
 
 @needs_device
 def test_a_program_runs_where_it_was_compiled_for() -> None:
-    vm = machine(*mlp())
+    vm = case("mlp")
     with pytest.raises(
         tvm.TVMError, match=r"compiled for opencl and cannot run on cpu\(0\); give tvm.opencl\(0\)"
     ):
