@@ -88,7 +88,9 @@ class Uploads:
     def on(self, device: Device) -> NDArray:
         """The weights on a device."""
         found, done = self._there.get(device) or (empty(self.weights.shape, "uint8", device), 0)
-        if done < self.used:
+        if not done and self.used == self.weights.nbytes:
+            found.copyfrom(self.weights)
+        elif done < self.used:
             fresh = np.asarray(self.weights)[done : self.used]
             part_of(found, done, "uint8", fresh.shape).copyfrom(fresh)
         self._there[device] = found, self.used
