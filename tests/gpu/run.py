@@ -32,6 +32,7 @@ def main(words: list[str]) -> int:
             print(f"skipped: {why}")
         return 0
     import cuda_data  # noqa: F401  (its checks join the others)
+    import cuda_dynamic  # noqa: F401
     import cuda_models  # noqa: F401
     from classic_programs import CLASSIC, CLASSIC_CUDA
     from cuda_checks import CHECKS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import cuda_data  # noqa: F401  (its checks join the others)
+import cuda_dynamic  # noqa: F401
 import cuda_models  # noqa: F401
 import pytest
 from classic_programs import CLASSIC, CLASSIC_CUDA

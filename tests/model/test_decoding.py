@@ -13,7 +13,7 @@ from tilewright.model.decoding import Decoder
 from tilewright.relay.transform.cache_in_place import caches_in_place
 from tilewright.relay.transform.infer_type import infer_module
 from tilewright.runtime.errors import ArgumentValueError, OutOfBoundsError
-from tilewright.runtime.vm import _put
+from tilewright.runtime.vm_values import put_rows
 from tilewright.tir import SizeVar
 
 
@@ -397,12 +397,12 @@ def test_rows_are_put_only_where_there_are_rows() -> None:
     def tensor(a: Any, owner: Any = None) -> Any:
         return a.ctypes.data, a.shape, str(a.dtype), owner
 
-    _put(tensor(held, (held,)), tensor(rows), tensor(np.array([-1, 1])))
+    put_rows(tensor(held, (held,)), tensor(rows), tensor(np.array([-1, 1])))
     assert held.sum(1).tolist() == [0, 3, 0, 3]
     with pytest.raises(ArgumentValueError, match="a KV cache of 4 rows has no row 4"):
-        _put(tensor(held, (held,)), tensor(rows), tensor(np.array([0, 4], "int32")))
+        put_rows(tensor(held, (held,)), tensor(rows), tensor(np.array([0, 4], "int32")))
     with pytest.raises(TVMError, match=r"cannot take rows \(2, 3\) at 1 positions of int64"):
-        _put(tensor(held, (held,)), tensor(rows), tensor(np.array([0])))
+        put_rows(tensor(held, (held,)), tensor(rows), tensor(np.array([0])))
     with pytest.raises(ArgumentValueError, match="written in place"):
-        _put(tensor(held), tensor(rows), tensor(np.array([0, 1])))
+        put_rows(tensor(held), tensor(rows), tensor(np.array([0, 1])))
     assert held.sum(1).tolist() == [0, 3, 0, 3]

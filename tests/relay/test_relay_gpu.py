@@ -193,11 +193,6 @@ def test_other_kinds_are_refused() -> None:
         relay.build(mlp(), "metal")
 
 
-def test_the_virtual_machine_is_refused() -> None:
-    with pytest.raises(BuildError, match="the virtual machine runs on llvm targets, not on 'opencl'"):
-        relay.vm.compile(mlp(), "opencl")
-
-
 def test_another_device_is_refused(small: Any) -> None:
     with pytest.raises(TVMError, match=r"small was compiled for opencl and cannot run on cpu\(0\)"):
         small["default"](tvm.cpu())

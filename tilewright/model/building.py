@@ -56,7 +56,7 @@ def compiled(
         def save_program(path: Path) -> None:
             save(path, program, {**about_program(program, name, target), **more})
 
-        runner = VirtualMachine(program, cpu(0))
+        runner = VirtualMachine(program)
         return CompiledModel(runner, name, str(target), form, save_program, explain, words=words)
     context = PassContext.current()
     with PassContext(context.opt_level, config={**context.config, "relay.backend.tiers": early != 0}):

@@ -22,7 +22,7 @@ from .backend.external import CodeGenerators, call_in_place, external_job, is_ex
 from .backend.fetch_ahead import wants_fetches
 from .backend.graph_form import graph_form
 from .backend.kernel import Job, Kernel, job_of, settings_of_now, texts_of
-from .backend.memory_plan import ALIGNMENT, DEVICE_ALIGNMENT, round_up
+from .backend.memory_plan import alignment_of
 from .backend.program import Program, make_program, plan_scratch
 from .backend.te_compiler import compile_all
 from .binding import bind_params_by_name
@@ -98,7 +98,7 @@ def to_compile(
     ready, _ = optimize(mod, target, params)
     on_cpu = target.has("aot_executor")
     shared = on_cpu and target.cpu.num_cores > 1
-    program = make_program(FuseOps()(CheckData()(ready))["main"], _alignment(target), shared)
+    program = make_program(FuseOps()(CheckData()(ready))["main"], alignment_of(target), shared)
     ahead = wants_fetches(program.weights, target)
     jobs = {}
     for i, step in enumerate(program.steps):
@@ -107,14 +107,6 @@ def to_compile(
         elif step.fn is not None:
             jobs[i] = job_of(step.fn, step.known, target, planned=True, ahead=ahead)
     return program, jobs
-
-
-def _alignment(target: Target) -> int:
-    """The alignment of tensors in the memory of a model: an element of a chip's memory must not straddle."""
-    if target.has("aot_executor"):
-        return ALIGNMENT
-    elements = [s.element_bytes for s in target.accelerator.scopes] if target.is_accelerator else []
-    return max(DEVICE_ALIGNMENT, *(round_up(n, DEVICE_ALIGNMENT) for n in (0, *elements)))
 
 
 def build(

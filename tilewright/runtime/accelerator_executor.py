@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from .accelerator_module import AcceleratorModule
-from .device_executor import DeviceModelModule, Work
+from .device_executor import DeviceModelModule, Uploads, Work
 from .devices import Device, device_api
 from .errors import LoadError
 from .executor import ModelModule
@@ -49,7 +49,7 @@ class AcceleratorModelModule(DeviceModelModule):
                 raise LoadError(f"{where}: damaged: the program of {name} cannot be read") from None
             self.programs[name] = api.program(0, data)
             self.import_module(self.programs[name])
-        self._uploaded: dict[Device, NDArray] = {}
+        self.uploads = None if self.weights is None else Uploads(self.weights)
 
     @property
     def _device(self) -> Device:

@@ -286,7 +286,7 @@ def load(path: str | os.PathLike[str], device: Device | None = None) -> Compiled
 
     runner: Executor | VirtualMachine
     if package.executor_type == "vm":
-        runner = package.machine(device or cpu(0))
+        runner = package.machine(device)
     else:
         runner = package.executor(device or device_of(package.library())).module
     words = Words.of(package.about.get("strings"))
@@ -300,7 +300,7 @@ def device_of(library: Any) -> Device:
 
 def _of_library(library: Any, name: str, target: str, where: Device | None) -> CompiledModel:
     if getattr(library, "type_key", "") == "vm":
-        return CompiledModel(VirtualMachine(library, where or cpu(0)), name, target)
+        return CompiledModel(VirtualMachine(library, where), name, target)
     if not isinstance(library, ModelModule):
         raise LoadError(f"{library.name}: is a library of functions, not a model; use runtime.load_module")
     if library.weights is None and library.model.params:

@@ -221,6 +221,9 @@ class CudaApi(DeviceApi):
         result = _driver().cuMemcpyDtoDAsync(target, source, nbytes, self.stream(index))
         _ok(result, f"cuda({index}): copy on the device")
 
+    def copy_part(self, index: int, target: int, at: int, source: int, start: int, nbytes: int) -> None:
+        self.copy(index, target + at, source + start, nbytes)
+
     def sync(self, index: int) -> None:
         self.enter(index)
         _ok(_driver().cuStreamSynchronize(self.stream(index)), f"cuda({index}): waiting for the device")

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from .arguments import share_elements
-from .device_module import DEVICES, PROGRAMS, DeviceModule, HostModule
+from .device_module import PROGRAMS, DeviceModule, launches_of
 from .devices import Device, device_api
-from .errors import LoadError, TVMError
+from .errors import TVMError
 from .executor import Executor, ModelModule, _checked, view_of
 from .json_reader import as_table
 from .launcher import BoundCall, NativeFunction
@@ -39,16 +39,10 @@ class DeviceModelModule(ModelModule):
         super().__init__(inner, weights)
         data = inner._library.metadata()
         data = as_table(data, inner._library.name)
-        where, launches = inner._library.name, data.get(LAUNCHES)
-        held = [m for m in inner.imported_modules if isinstance(m, DeviceModule)]
-        if not isinstance(launches, dict) or not (held or launches.get(DEVICES)):
-            raise LoadError(f"{where}: damaged: it is a model for {self.model.device}, and has no kernels")
-        held = held or [DeviceModule.of_description(d, where) for d in launches[DEVICES]]
-        self.launches = HostModule(launches)
-        for module in held:
-            self.launches.import_module(module)
+        self.launches = launches_of(inner, data.get(LAUNCHES), f"a model for {self.model.device}")
+        for module in self.launches.imported_modules:
             self.import_module(module)
-        self._uploaded: dict[Device, NDArray] = {}
+        self.uploads = None if self.weights is None else Uploads(self.weights)
 
     @property
     def device_module(self) -> DeviceModule:
@@ -57,13 +51,7 @@ class DeviceModelModule(ModelModule):
 
     def uploaded(self, device: Device) -> NDArray | None:
         """The weights on a device: all executors there share them."""
-        if self.weights is None:
-            return None
-        found = self._uploaded.get(device)
-        if found is None:
-            found = self._uploaded[device] = empty((self.model.weights,), "uint8", device)
-            found.copyfrom(self.weights)
-        return found
+        return None if self.uploads is None else self.uploads.on(device)
 
     def create(self, device: Device | None = None, *others: Device) -> Executor:
         """An executor on a device, the first of its kind by default."""
@@ -87,6 +75,26 @@ class DeviceModelModule(ModelModule):
     def get_source(self, fmt: str = "") -> str:
         """The kernels; `h` and `json` are those of the host's part."""
         return self.inner.get_source(fmt) if fmt in ("h", "json") else self.device_module.get_source(fmt)
+
+
+class Uploads:
+    """Weights on devices, uploaded once for each. Several models may share them: what was added since is uploaded when
+    the next one asks."""
+
+    def __init__(self, weights: NDArray) -> None:
+        self.weights, self.used = weights, weights.nbytes
+        self._there: dict[Device, tuple[NDArray, int]] = {}
+
+    def on(self, device: Device) -> NDArray:
+        """The weights on a device."""
+        found, done = self._there.get(device) or (empty(self.weights.shape, "uint8", device), 0)
+        if not done and self.used == self.weights.nbytes:
+            found.copyfrom(self.weights)
+        elif done < self.used:
+            fresh = np.asarray(self.weights)[done : self.used]
+            part_of(found, done, "uint8", fresh.shape).copyfrom(fresh)
+        self._there[device] = found, self.used
+        return found
 
 
 class DeviceExecutor(Executor):

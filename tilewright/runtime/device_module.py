@@ -161,6 +161,18 @@ def load_device_module(path: str, kind: str) -> DeviceModule:
     return DeviceModule("opencl" if kind == "cl" else "cuda", text, names)
 
 
+def launches_of(inner: Module, launches: Any, what: str) -> HostModule:
+    """The functions of a library that launch kernels, with the kernels: those of its modules, or those in it."""
+    where = inner._library.name
+    held = [m for m in inner.imported_modules if isinstance(m, DeviceModule)]
+    if not isinstance(launches, dict) or not (held or launches.get(DEVICES)):
+        raise LoadError(f"{where}: damaged: it is {what}, and has no kernels")
+    made = HostModule(launches)
+    for module in held or [DeviceModule.of_description(d, where) for d in launches[DEVICES]]:
+        made.import_module(module)
+    return made
+
+
 class _Runs(dict[int, Callable[..., int]]):
     """The function of each device, created at its first call there."""
 

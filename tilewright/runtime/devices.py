@@ -47,6 +47,10 @@ class DeviceApi(ABC):
         """Copy memory within the device."""
         raise NotImplementedError
 
+    def copy_part(self, index: int, target: int, at: int, source: int, start: int, nbytes: int) -> None:
+        """Copy memory within the device to byte `at` of an array, from byte `start` of another."""
+        raise NotImplementedError
+
     def part(self, index: int, address: int, offset: int, nbytes: int) -> int:
         """The address of a part of memory from `allocate`; `drop_part` releases the address, not the memory."""
         return address + offset

@@ -155,6 +155,12 @@ class OpenCLApi(DeviceApi):
         where = self.buffer(index, target)
         cl.enqueue_copy(self.at(index).queue, where, self.buffer(index, source), byte_count=nbytes)
 
+    def copy_part(self, index: int, target: int, at: int, source: int, start: int, nbytes: int) -> None:
+        import pyopencl as cl
+
+        where, whole, queue = self.buffer(index, target), self.buffer(index, source), self.at(index).queue
+        cl.enqueue_copy(queue, where, whole, byte_count=nbytes, dst_offset=at, src_offset=start)
+
     def sync(self, index: int) -> None:
         self.at(index).queue.finish()
 

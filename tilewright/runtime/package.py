@@ -65,8 +65,8 @@ class Package:
             made.load_params(self.params)
         return made
 
-    def machine(self, device: Device) -> VirtualMachine:
-        """The program, ready to be called."""
+    def machine(self, device: Device | None = None) -> VirtualMachine:
+        """The program, ready to be called; by default on the first device of its kind."""
         library = self.library()
         if getattr(library, "type_key", "") != "vm":
             raise LoadError(f"{self.path}: damaged: {self.lib_name} is not a program; compile it again")

@@ -104,14 +104,19 @@ class Pool:
         free = self._unused()
         if free > _KEPT and free > self._total - free:
             self.trim()
+        block = self.allocated(size)
+        self._total += size
+        self._blocks += 1
+        return self._take(block, self._free[size])
+
+    def allocated(self, size: int) -> Block:
+        """A new block."""
         try:
             raw = np.empty(size + ALIGNMENT, np.uint8)
         except (ValueError, OverflowError):  # larger than the address space
             raise MemoryError(f"a tensor of {size:,} bytes does not fit into memory") from None
-        self._total += size
-        self._blocks += 1
         start = raw.ctypes.data
-        return self._take((start + -start % ALIGNMENT, raw), self._free[size])
+        return start + -start % ALIGNMENT, raw
 
     def _take(self, block: Block, free: list[_Used]) -> Storage:
         made = Storage(block)

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from .devices import cpu
 from .dtypes import ELEMENTS
 from .metadata import Dim, dim_text, names_in
 from .profiling import KernelProfile, Profile, arithmetic_type, text_of
 from .threads import num_threads
-from .vm import Executable, Tensor, VirtualMachine
+from .vm import Executable, VirtualMachine
+from .vm_values import Tensor
 
 Call = tuple[str, str, tuple[str, ...], float, Sequence[Tensor], Sequence[Tensor], int | None, int | None]
 
@@ -37,7 +37,7 @@ class VirtualMachineProfiler(VirtualMachine):
         if isinstance(machine, VirtualMachineProfiler):
             return machine
         if isinstance(machine, Executable):
-            return VirtualMachineProfiler(machine, cpu(0))
+            return VirtualMachineProfiler(machine)
         made = VirtualMachineProfiler(machine.exe, machine.device)
         made._inputs = dict(machine._inputs)
         return made
@@ -145,7 +145,7 @@ class VirtualMachineProfiler(VirtualMachine):
         timeline = tuple(
             (lines[call[0], text_of([(t[2], t[1]) for t in call[5]])], call[3]) for call in runs[-1]
         )
-        return Profile(tuple(kernels), "vm", "cpu", threads, roof, whole, timeline)
+        return Profile(tuple(kernels), "vm", self.device.kind, threads, roof, whole, timeline)
 
 
 def _run_seconds(machine: VirtualMachine, func_name: str, given: Sequence[Any], number: int) -> float:

@@ -9,102 +9,57 @@ from __future__ import annotations
 import ctypes
 import json
 import math
-import operator
 import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any, Final, NoReturn
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from ..forks import new_in_child
-from .arguments import in_order, view
-from .container import ADT, RefValue, tuple_object
+from .arguments import in_order
 from .devices import Device
 from .dtypes import ELEMENTS
 from .errors import ArgumentTypeError, ArgumentValueError, LoadError, TVMError
 from .executor import Executor
-from .json_reader import read_json
-from .layout import layout_of
+from .json_reader import as_table, read_json
+from .model import LAUNCHES
 from .module import Module
-from .ndarray import ALIGNMENT, NDArray, _make, array, numpyasarray
+from .ndarray import ALIGNMENT, NDArray, array, numpyasarray
 from .params import load_param_dict, save_param_dict
-from .pool import Pool, PoolReport, Storage
+from .pool import PoolReport
 from .recursion import deep_calls
+from .registry import PackedFunc
 from .seal import check_seal, sealed
-from .shape_functions import SHAPE_FUNCTIONS
 from .timing import BenchmarkResult, time_evaluator
 from .versions import Version, Versions
-from .vm_code import Program, program_source
-from .vm_sizes import LARGEST
+from .vm_code import FunctionText, Program, program_source
+from .vm_values import (
+    DEPTH,
+    Cell,
+    Closure,
+    Data,
+    HostTensors,
+    Missing,
+    Tail,
+    Tensor,
+    called,
+    differ,
+    fits,
+    misfit,
+    missing,
+    negative,
+    no_case,
+    no_clause,
+    small,
+    too_large,
+)
 from .vm_verify import parse_program, verify
 
 VM: Final = "vm"  # the key in a library's metadata
 _MAGIC = b"TWVM\x01\x00\x00\x00"
-_DEPTH: Final = 50_000  # most nested calls
-
-Tensor = tuple[int, tuple[int, ...], str, Any]  # address, shape, type of elements, owner of the memory
-
-
-class Closure:
-    """A function as a value, with its captured variables."""
-
-    __slots__ = ("arity", "captured", "function")
-    captured: tuple[Any, ...]
-
-    def __init__(self, function: Callable[..., Any], arity: int) -> None:
-        self.function, self.arity = function, arity
-
-    def __call__(self, *args: Any) -> Any:
-        """The result for arguments from outside."""
-        if len(args) != self.arity:
-            raise ValueError(f"the function takes {self.arity} arguments, got {len(args)}")
-        with deep_calls(_DEPTH):
-            return _result(called(self.function(*self.captured, *map(_as_it_is, args))))
-
-
-class Data:
-    """A value of an algebraic data type: the tag of its constructor, and its fields."""
-
-    __slots__ = ("fields", "tag")
-
-    def __init__(self, tag: int, fields: list[Any]) -> None:
-        self.tag, self.fields = tag, fields
-
-
-class Cell:
-    """A mutable reference to a value."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-
-class Tail:
-    """A tail call, which the caller makes, so that loops use no stack."""
-
-    __slots__ = ("args", "function")
-
-    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        self.function, self.args = function, args
-
-
-def called(value: Any) -> Any:
-    """The result of a call, after its tail calls."""
-    while value.__class__ is Tail:
-        value = value.function(*value.args)
-    return value
-
-
-class Missing(Exception):
-    """A call of a kernel that is not compiled yet. Functions have no side effects: they are called again afterwards."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,9 +205,26 @@ class VMModule(Module):
         super().__init__(inner._library, inner.name)
         self.inner = inner
         where = inner._library.name
-        program = parse_program(data.get("program"), where, self.info.functions)
+        self.launches = launching(inner)
+        known = {} if self.launches is None else self.launches.info.functions
+        program = parse_program(data.get("program"), where, {**self.info.functions, **known})
         held = _inside(inner, data, program, where)
         self.executable = Executable(program, held, self)
+
+    def get_function(self, name: str, query_imports: bool = False) -> PackedFunc:
+        if self.launches is not None and name in self.launches.info.functions:
+            return self.launches.get_function(name)
+        return super().get_function(name, query_imports)
+
+
+def launching(inner: Module) -> Module | None:
+    """The functions of a library that launch kernels on a device; None if it has none."""
+    data = as_table(inner._library.metadata(), inner._library.name).get(LAUNCHES)
+    if data is None:
+        return None
+    from .device_module import launches_of  # programs for CPUs need nothing of it
+
+    return launches_of(inner, data, "a program for a device")
 
 
 def _inside(module: Module, data: Any, program: Program, where: str) -> list[NDArray]:
@@ -296,17 +268,30 @@ class VirtualMachine:
     POOLED_ALLOCATOR = 2
     timed = False  # whether the times of kernels are recorded
 
-    def __init__(self, exe: Any, device: Device | Sequence[Device], memory_cfg: Any = None) -> None:
-        first = device if isinstance(device, Device) else next(iter(device))
-        if first.device_type != 1:
-            raise TVMError(f"the virtual machine runs on the CPU, not on {first}")
+    def __init__(
+        self, exe: Any, device: Device | Sequence[Device] | None = None, memory_cfg: Any = None
+    ) -> None:
         found = getattr(exe, "executable", exe)
         if not isinstance(found, Executable):
             raise ArgumentTypeError(
                 f"VirtualMachine takes what relay.vm.compile or runtime.load_module gives, not {type(exe).__name__}"
             )
+        kind = found.program.device
+        if device is None:
+            device = Device(Device.STR2MASK[kind], 0)
+        first = device if isinstance(device, Device) else next(iter(device))
+        if first.kind != kind:
+            raise TVMError(
+                f"the program was compiled for {kind} and cannot run on {first}; give tvm.{kind}(0)"
+            )
         self.exe, self.device = found, first
-        self.pool = Pool()
+        self.tensors: HostTensors = HostTensors()
+        self._writer: type[FunctionText] = FunctionText
+        if kind != "cpu":
+            from .vm_device import DeviceTensors, DeviceText
+
+            self.tensors, self._writer = DeviceTensors(first), DeviceText
+        self.pool = self.tensors.pool
         self._inputs: dict[str, list[Any]] = {}
         self._outputs: list[Any] = []
         self._program: Program | None = None
@@ -324,17 +309,20 @@ class VirtualMachine:
         infos = {n.info.name: n.info for n in natives}
         if exe.program.tests is None:
             exe.program.tests = verify(exe.program, infos, saved=False)
-        self.source = program_source(exe.program, infos, self.timed)
-        scope: dict[str, Any] = {f"k{i}": n._function for i, n in enumerate(natives)}
+        self.source = program_source(exe.program, infos, self.timed, self._writer)
+        index = self.device.device_id
+        scope: dict[str, Any] = {
+            f"k{i}": n._function if n.info.device == "cpu" else n._function[index]
+            for i, n in enumerate(natives)
+        }
         for i, c in enumerate(exe.constants):
-            scope[f"c{i}"] = (c._tw_ptr, c.shape, c.dtype, c)
+            scope[f"c{i}"] = self.tensors.constant(c)
         fails = [n._fail for n in natives]
         scope.update(
-            take=self.pool.take, fail=lambda kernel, code: fails[kernel](code), called=called, Closure=Closure,
-            Tail=Tail, truth=ctypes.c_uint8.from_address, shapes=_shapes, differ=_differ, small=_small,
-            negative=_negative, no_case=_no_case, no_clause=_no_clause, Data=Data, Cell=Cell,
-            too_large=_too_large, fits=_fits, misfit=_misfit, prod=math.prod,
-            open_kernel=self._open, missing=_missing, update=_update, put=_put, **self._timing_callbacks(),
+            fail=lambda kernel, code: fails[kernel](code), called=called, Closure=Closure, Tail=Tail, differ=differ,
+            small=small, negative=negative, no_case=no_case, no_clause=no_clause, Data=Data, Cell=Cell,
+            too_large=too_large, fits=fits, misfit=misfit, prod=math.prod, open_kernel=self._open,
+            missing=missing, **self.tensors.callbacks(), **self._timing_callbacks(),
         )  # fmt: skip
         exec(compile(self.source, "<virtual machine>", "exec"), scope)
         self._program = exe.program
@@ -349,8 +337,8 @@ class VirtualMachine:
     def _open(self, number: int, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Run a kernel that is compiled for the current sizes."""
         assert self.exe.open_kernel is not None
-        made = self.exe.open_kernel(number, [numpyasarray(_values(t)) for t in tensors])
-        return tuple((m._tw_ptr, m.shape, m.dtype, m) for m in made)
+        made = self.exe.open_kernel(number, [numpyasarray(self.tensors.values(t)) for t in tensors])
+        return tuple(map(self.tensors.of_array, made))
 
     # -- arguments -----------------------------------------------------------------------------
     def set_input(self, /, func_name: str, *args: Any, **kwargs: Any) -> None:
@@ -413,7 +401,10 @@ class VirtualMachine:
             raise ArgumentValueError(
                 f"{func_name} takes {len(code.params)} arguments ({names}), got {len(args)}"
             )
-        given = [_taken(value, kind, name) for value, (name, _, kind) in zip(args, code.params, strict=True)]
+        given = [
+            self.tensors.taken(value, kind, name)
+            for value, (name, _, kind) in zip(args, code.params, strict=True)
+        ]
         versions = self.exe.versions
         if versions is None or func_name != "main" or self.timed:
             return self._called(func_name, given)
@@ -434,9 +425,7 @@ class VirtualMachine:
         executor = self._executors.get(version)
         if executor is None:
             executor = self._executors[version] = version.module.create(self.device)
-        # the array of the caller, with what it keeps alive, or a copy
-        arrays = [owner[0] if owner.__class__ is tuple else owner for _, _, _, owner in given]
-        return version.shaped(executor.compute(arrays))
+        return version.shaped(executor.compute([self.tensors.given(t) for t in given]))
 
     def finish(self) -> None:
         """Return when no version for sizes that recur is being compiled."""
@@ -444,15 +433,16 @@ class VirtualMachine:
             self.exe.versions.wait()
 
     def _called(self, func_name: str, given: Sequence[Any]) -> Any:
-        with deep_calls(_DEPTH):
+        self.tensors.before(given)
+        with deep_calls(DEPTH):
             while True:
                 functions = self._linked()
                 try:
-                    return _result(called(functions[self._numbers[func_name]](*given)))
+                    return self.tensors.result(called(functions[self._numbers[func_name]](*given)))
                 except Missing as kernel:
                     number = kernel.number
                 except RecursionError as error:
-                    raise TVMError(f"{func_name}: calls are nested more than {_DEPTH} deep") from error
+                    raise TVMError(f"{func_name}: calls are nested more than {DEPTH} deep") from error
                 self.exe.compile_missing(number)
 
     def invoke_stateful(self, /, func_name: str, *args: Any, **kwargs: Any) -> None:
@@ -492,7 +482,8 @@ class VirtualMachine:
         given = self._inputs.get(func_name, [])
         if not end_to_end:
             given = [
-                v if isinstance(v, NDArray) or not isinstance(v, np.ndarray) else array(v) for v in given
+                v if isinstance(v, NDArray) or not isinstance(v, np.ndarray) else array(v, self.device)
+                for v in given
             ]
         return time_evaluator(
             lambda: self.call(func_name, given),
@@ -504,204 +495,6 @@ class VirtualMachine:
             cooldown_interval_ms=cooldown_interval_ms,
             repeats_to_cooldown=repeats_to_cooldown,
         )()
-
-
-# ---------------------------------------------------------------------------- values
-def _taken(value: Any, kind: Any, name: str) -> Any:
-    """An argument in the form that the program expects; an array that is not dense or aligned is copied."""
-    if kind[0] == "function":
-        if not isinstance(value, Closure):
-            raise ArgumentTypeError(f"argument {name!r} must be a function, got {type(value).__name__}")
-        return value
-    if kind[0] == "value":
-        return _as_it_is(value)
-    if kind[0] == "tuple":
-        fields = list(value)
-        if len(fields) != len(kind[1]):
-            raise ArgumentValueError(
-                f"argument {name!r} must be a tuple of {len(kind[1])}, got {len(fields)} values"
-            )
-        return [_taken(v, k, f"{name}[{i}]") for i, (v, k) in enumerate(zip(fields, kind[1], strict=True))]
-    _, dtype, dims = kind
-    if value.__class__ is not NDArray and not hasattr(value, "__dlpack__"):
-        value = np.asarray(value)
-        if value.dtype.name != dtype and value.ndim == 0:
-            value = value.astype(ELEMENTS[dtype].numpy)
-    if isinstance(value, np.generic):
-        value = np.asarray(value)
-    layout, address, keep = view(value)
-    if layout.device_type != 1:
-        raise ArgumentValueError(f"argument {name!r} must be on the CPU")
-    if layout.dtype != dtype:
-        raise ArgumentTypeError(f"argument {name!r} must be of type {dtype}, got {layout.dtype}")
-    if len(layout.shape) != len(dims) or any(
-        d is not None and d != n for d, n in zip(dims, layout.shape, strict=True)
-    ):
-        wanted = ", ".join("?" if d is None else str(d) for d in dims)
-        raise ArgumentValueError(f"argument {name!r} must have shape ({wanted}), got shape {layout.shape}")
-    if layout.strides is not None or address % ELEMENTS[dtype].itemsize:
-        copied = array(value)
-        return copied._tw_ptr, copied.shape, dtype, copied
-    return address, layout.shape, dtype, (value, keep)
-
-
-def _as_it_is(value: Any) -> Any:
-    """An argument whose type says nothing of its form: data, a tuple, a function or a tensor."""
-    if isinstance(value, (Closure, Cell)):
-        return value
-    if isinstance(value, RefValue):
-        return Cell(_as_it_is(value.value))
-    if isinstance(value, ADT):
-        fields = [_as_it_is(v) for v in value]
-        return Data(value.tag, fields) if value.tag else fields
-    if isinstance(value, (list, tuple)):
-        return [_as_it_is(v) for v in value]
-    made = value if isinstance(value, NDArray) else array(value)
-    return made._tw_ptr, made.shape, made.dtype, made
-
-
-def _values(tensor: Tensor) -> np.ndarray[Any, Any]:
-    """A tensor's values, in its memory."""
-    address, shape, dtype, owner = tensor
-    kind = ELEMENTS[dtype]
-    size = kind.itemsize
-    for d in shape:
-        size *= d
-    lease: Any = (ctypes.c_uint8 * size).from_address(address)
-    lease.owner = owner  # the block is freed when no array uses it any more
-    try:
-        return np.ndarray(shape, kind.numpy, lease)
-    except ValueError as error:
-        raise TVMError(f"a tensor of shape {shape} cannot be an array: {error}") from None
-
-
-def _result(value: Any) -> Any:
-    """A result for the caller; tensors that are not from the pool are copied."""
-    if isinstance(value, list):
-        return tuple_object([_result(v) for v in value])
-    if value.__class__ is Data:
-        return ADT(value.tag, [_result(v) for v in value.fields])
-    if value.__class__ is Cell:
-        return RefValue(_result(value.value))
-    if not isinstance(value, tuple):
-        return value
-    address, shape, dtype, owner = value
-    values = _values(value)
-    if not isinstance(owner, Storage):
-        return array(numpyasarray(values))
-    return _make(layout_of(dtype, shape), address, values)
-
-
-def _shapes(name: str, attrs: dict[str, Any], tensors: tuple[Tensor, ...], count: int) -> list[int]:
-    try:
-        found = SHAPE_FUNCTIONS[name](SimpleNamespace(**attrs), [_values(t) for t in tensors])
-        sizes = [operator.index(d) for shape in found for d in shape]
-    except TVMError as error:
-        raise TVMError(f"{name}: {error}") from None
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise TVMError(f"{name}: its arguments have no shape: {error}") from error
-    if len(sizes) != count:
-        raise TVMError(f"{name}: its result has {len(sizes)} sizes, and the program takes {count}")
-    if sizes and not 0 <= min(sizes) <= max(sizes) < LARGEST:
-        _negative(min(sizes) if min(sizes) < 0 else max(sizes))
-    return sizes
-
-
-def _update(cache: Tensor, rows: Tensor) -> None:
-    """Overwrite the last elements of an argument with those of another tensor."""
-    address, size, new = _writable(cache, rows)
-    ctypes.memmove(address + size - new, rows[0], new)
-
-
-def _put(cache: Tensor, rows: Tensor, positions: Tensor) -> None:
-    """Overwrite rows of an argument; a negative position counts from its end."""
-    address, size, new = _writable(cache, rows)
-    kind, count = positions[2], math.prod(positions[1])
-    if (
-        kind not in ("int32", "int64")
-        or not cache[1]
-        or rows[1][:1] != (count,)
-        or cache[1][1:] != rows[1][1:]
-    ):
-        raise TVMError(
-            f"a KV cache of shape {cache[1]} cannot take rows {rows[1]} at {count} positions of {kind}"
-        )
-    number = ctypes.c_int32 if kind == "int32" else ctypes.c_int64
-    room = cache[1][0]
-    places = list((number * count).from_address(positions[0])) if count else []
-    for at in places:
-        if not -room <= at < room:
-            raise ArgumentValueError(f"a KV cache of {room} rows has no row {at}")
-    for i, at in enumerate(places):
-        ctypes.memmove(address + at % room * (size // room), rows[0] + i * (new // count), new // count)
-
-
-def _writable(cache: Tensor, rows: Tensor) -> tuple[int, int, int]:
-    """The address of an argument that is written, its bytes, and those of the rows that it takes."""
-    address, shape, dtype, owner = cache
-    value = owner[0] if owner.__class__ is tuple else None  # the caller's array, which was not copied
-    if value is None or (isinstance(value, np.ndarray) and not value.flags.writeable):
-        raise ArgumentValueError(
-            f"a KV cache of shape {shape} is written in place: it must be a contiguous array that may be written"
-        )
-    size, new = (math.prod(s) * ELEMENTS[dtype].itemsize for s in (shape, rows[1]))
-    if rows[2] != dtype or new > size:
-        raise TVMError(f"a KV cache of {dtype} and shape {shape} cannot take rows of {rows[2]}: {rows[1]}")
-    return address, size, new
-
-
-def _missing(number: int) -> NoReturn:
-    raise Missing(number)
-
-
-def _differ(a: int, b: int, text: str) -> NoReturn:
-    raise TVMError(f"{text}: {a} and {b} must be the same")
-
-
-def _small(size: int, least: int, text: str) -> NoReturn:
-    raise TVMError(f"{text} does not fit into a size of {size}, which must be at least {least}")
-
-
-def _negative(size: int) -> NoReturn:
-    what = "small" if size < 0 else "large"
-    raise TVMError(f"a tensor has a size of {size}: the inputs are too {what} for the program")
-
-
-def _too_large(size: int, kernel: str) -> NoReturn:
-    raise TVMError(f"a tensor has a size of {size}, and the kernel {kernel} takes only smaller sizes")
-
-
-def _misfit(operand: int, wanted: str) -> NoReturn:
-    where = f"register {operand}" if operand >= 0 else "an instruction"
-    raise TVMError(f"the program is damaged: {where} does not have {wanted}")
-
-
-def _fits(value: Any, kind: Any) -> None:
-    """Refuse a value that is not of the type that a function's parameter has."""
-    if not _is_of(value, kind):
-        raise TVMError(f"the program is damaged: an argument of a function should be {kind}, and is not one")
-
-
-def _is_of(value: Any, kind: Any) -> bool:
-    if kind[0] in ("function", "value"):
-        return True
-    if kind[0] == "tuple":
-        return (
-            value.__class__ is list
-            and len(value) == len(kind[1])
-            and all(_is_of(v, k) for v, k in zip(value, kind[1], strict=True))
-        )
-    if value.__class__ is not tuple or value[2] != kind[1] or len(value[1]) != len(kind[2]):
-        return False
-    return all(d is None or d == n for d, n in zip(kind[2], value[1], strict=True))
-
-
-def _no_clause(text: str) -> NoReturn:
-    raise TVMError(text)
-
-
-def _no_case(text: str, sizes: tuple[int, ...]) -> NoReturn:
-    raise TVMError(f"{text}: {' and '.join(map(str, sizes))} do not broadcast")
 
 
 # ---------------------------------------------------------------------------- about instructions

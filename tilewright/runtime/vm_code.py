@@ -79,6 +79,7 @@ class Program:
     kernels: list[str]
     constants: list[tuple[str, tuple[int, ...]]]
     interface: Interface = ((), ())  # of `main`
+    device: str = "cpu"  # the kind of device that it runs on
     # For profiles: the source nodes of calls by `site_of`, the work of each kernel, the peak of the machine.
     nodes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     work: Sequence[tuple[Dim, Dim] | None] = ()
@@ -89,6 +90,7 @@ class Program:
         """For JSON."""
         return {
             "format": FORMAT,
+            "device": self.device,
             "interface": [[[t.name, t.dtype, list(t.shape)] for t in side] for side in self.interface],
             "functions": [f.data() for f in self.functions],
             "kernels": self.kernels,
@@ -112,7 +114,12 @@ def site_of(function: int, outs: Sequence[Any]) -> str:
 
 
 # ---------------------------------------------------------------------------- as Python
-def program_source(program: Program, kernels: dict[str, FunctionInfo], timed: bool = False) -> str:
+def program_source(
+    program: Program,
+    kernels: dict[str, FunctionInfo],
+    timed: bool = False,
+    writer: type[FunctionText] | None = None,
+) -> str:
     """The functions as Python text.
 
     A tensor is (address, shape, dtype, owner of the memory), a tuple a list, `k3` the C function of kernel 3, `c5` the
@@ -128,10 +135,13 @@ def program_source(program: Program, kernels: dict[str, FunctionInfo], timed: bo
 
     With `timed`, `took` is called after every kernel.
     """
-    return "\n".join(_Text(program, i, kernels, timed).function() for i in range(len(program.functions)))
+    text = writer or FunctionText
+    return "\n".join(text(program, i, kernels, timed).function() for i in range(len(program.functions)))
 
 
-class _Text:
+class FunctionText:
+    """A function as Python text."""
+
     def __init__(self, program: Program, index: int, kernels: dict[str, FunctionInfo], timed: bool) -> None:
         self.program, self.code, self.kernels = program, program.functions[index], kernels
         self.index, self.timed = index, timed
@@ -209,12 +219,16 @@ class _Text:
             self.put(depth, "t = clock()")
         self.put(depth, f"e = k{kernel}({', '.join(given)})")
         if self.timed:
-            inputs = "".join(f"{operand_text(a)}, " for a in args if not isinstance(a, list))
-            results = "".join(f"r{r}, " for r, _, _ in outs)
-            sizes = "".join(f"{size_text(s)}, " for s in symbols)
-            site = site_of(self.index, outs)
-            self.put(depth, f"took({kernel}, {site!r}, clock() - t, ({inputs}), ({results}), ({sizes}))")
+            self.took(depth, kernel, args, outs, symbols)
         self.put(depth, f"if e: fail({kernel}, e)")
+
+    def took(self, depth: int, kernel: int, args: Any, outs: Any, symbols: Any) -> None:
+        """Record the time of a kernel."""
+        inputs = "".join(f"{operand_text(a)}, " for a in args if not isinstance(a, list))
+        results = "".join(f"r{r}, " for r, _, _ in outs)
+        sizes = "".join(f"{size_text(s)}, " for s in symbols)
+        site = site_of(self.index, outs)
+        self.put(depth, f"took({kernel}, {site!r}, clock() - t, ({inputs}), ({results}), ({sizes}))")
 
     def on_shapes(self, depth: int, sizes: Any, name: str, attrs: Any, xs: Any) -> None:
         made = "".join(f"s{s}, " for s in sizes)
@@ -291,13 +305,17 @@ class _Text:
         if isinstance(x, (list, tuple)):
             self.put(depth, f"if {' and '.join(_form_tests(operand_text(x[1]), x[2])) or 'True'}:")
         else:
-            self.put(depth, f"if truth({operand_text(x)}[0]).value:")
+            self.put(depth, f"if {self.truth(operand_text(x))}:")
         self.block(yes, depth + 1)
         if block_ends(yes):  # a chain of branches stays flat: Python takes a hundred levels
             self.block(no, depth)
         elif no:
             self.put(depth, "else:")
             self.block(no, depth + 1)
+
+    def truth(self, x: str) -> str:
+        """The value of a condition."""
+        return f"truth({x}[0]).value"
 
     def on_open(self, depth: int, number: int, xs: Any, outs: Any) -> None:
         made = "".join(f"r{r}, " for r in outs)

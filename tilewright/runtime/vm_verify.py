@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from .devices import Device
 from .dtypes import ELEMENTS
 from .errors import LoadError
 from .metadata import BufferParam, Dim, FunctionInfo, dim_text, parse_dim
@@ -95,6 +96,7 @@ def parse_program(data: Any, where: str, kernels: dict[str, FunctionInfo]) -> Pr
             [_one_of(k, kernels) for k in data["kernels"]],
             [(_one_of(d, ELEMENTS), tuple(map(_number, s))) for d, s in data["constants"]],
             tuple(tuple(_spec(*t) for t in side) for side in data.get("interface", ((), ()))),  # type: ignore[arg-type]
+            _one_of(data.get("device", "cpu"), Device.STR2MASK),
             {_text(site): tuple(map(_text, nodes)) for site, nodes in data.get("nodes", {}).items()},
             [None if w is None else parse_work(w, where) for w in data.get("work", ())],
             parse_roof(data.get("roof")),
@@ -429,7 +431,7 @@ class _Check:
         args, outs, symbols = _list(args), _list(outs), _list(symbols)
         if len(args) != len(info.params) or len(symbols) != len(info.symbols):
             raise ValueError(f"kernel {info.name} is called with another number of arguments")
-        if info.ret is not None or info.device != "cpu":
+        if info.ret is not None or info.device not in ("cpu", self.program.device):
             raise ValueError(f"{info.name} is not a kernel of the virtual machine")
         made = [Tensor(_one_of(d, ELEMENTS), tuple(self.shape(state, dims))) for _, d, dims in outs]
         targets = [_number(r) for r, _, _ in outs]

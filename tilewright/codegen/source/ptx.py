@@ -8,6 +8,7 @@ from typing import Any
 from ...ir.errors import LoweringError
 from ...ir.expr import Call, PrimExpr, Var, const_value
 from ...ir.expr_text import Piece
+from ...ir.functor import vars_used
 from .vectors import Vectors
 
 _HEAD = "static __device__ __forceinline__"
@@ -92,7 +93,16 @@ def _address(p: Vectors, pointer: Any, offset: PrimExpr, call: Call) -> str:
     name, kind = p.expr(pointer), call.dtype.element
     if held is not None and p.dialect.memory_type(held[0]) != p.dialect.memory_type(kind):
         name = f"({p.dialect.pointer(kind, held[1])}){name}"
-    return name if const_value(offset) == 0 else f"{name} + {p.at(9, offset)}"
+    return name if const_value(offset) == 0 else f"{name} + {_offset(p, offset)}"
+
+
+def _offset(p: Vectors, offset: PrimExpr) -> str:
+    """An offset in elements; in 64 bits if it may be large, as with dynamic sizes."""
+    large = p.ana.const_int_bound(offset).max_value >= 1 << 31
+    if not large and not any(v in p.wide for v in vars_used(offset)):
+        return p.at(9, offset)
+    text, level = p.widely(offset)
+    return text if level >= 9 else f"({text})"
 
 
 def _copy(p: Vectors, e: Call) -> Piece:

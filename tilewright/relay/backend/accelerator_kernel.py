@@ -21,7 +21,7 @@ from .lower import device_loops
 
 
 def chip_code(
-    fn: Function, constants: Sequence[int], target: Target, symbol: str, record: Any
+    fn: Function, constants: Sequence[int], target: Target, symbol: str, record: Any, planned: bool
 ) -> tuple[dict[str, Any], Any, tuple[str, ...], tuple[str, ...], tuple[tuple[str, int], ...]]:
     """A fused function for the engines of a chip: its program as data, the packer of its constants, the labels of the
     packed constants, their names, and its workspaces, of which it has none.

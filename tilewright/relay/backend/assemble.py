@@ -91,19 +91,21 @@ def _for_device(model: dict[str, Any], kernels: Mapping[str, Kernel], target: Ta
         return LinkedModule(units, machine_of(host), about, native=True, name=model["name"])
     from .device_kernel import merged  # GPU code is imported on demand
 
-    about = {
-        **about,
-        LAUNCHES: {
-            "format": 1,
-            "target": str(target),
-            "functions": [c["function"] for c in codes],
-            "entry": None,
-            PROGRAMS: {c["function"]["name"]: c["program"] for c in codes},
-        },
-    }
+    about = {**about, LAUNCHES: launches(codes, target)}
     made = LinkedModule(units, machine_of(host), about, native=True, name=model["name"])
     made.import_module(merged(codes, target))
     return made
+
+
+def launches(codes: Sequence[Mapping[str, Any]], target: Target) -> dict[str, Any]:
+    """The description of the functions that launch kernels for a GPU."""
+    return {
+        "format": 1,
+        "target": str(target),
+        "functions": [c["function"] for c in codes],
+        "entry": None,
+        PROGRAMS: {c["function"]["name"]: c["program"] for c in codes},
+    }
 
 
 def about_units(units: Sequence[Unit], target: Target, host: Target | None = None) -> dict[str, Any]:

@@ -28,10 +28,10 @@ _CONSTANT: Final = re.compile(r"\btw_constant_(\d+)\b")
 
 
 def device_code(
-    fn: Any, constants: Sequence[int], target: Target, symbol: str, record: Any
+    fn: Any, constants: Sequence[int], target: Target, symbol: str, record: Any, planned: bool
 ) -> tuple[dict[str, Any], Any, tuple[str, ...], tuple[str, ...], tuple[tuple[str, int], ...]]:
     """A fused function for a GPU: its code as data, the packer of its constants, the labels of the packed constants,
-    their names, and its workspaces.
+    their names, and its workspaces, if its caller has planned memory for them.
 
     Raises an error with the reason if no GPU kernel can be generated.
     """
@@ -46,7 +46,7 @@ def device_code(
     (described,) = module.description["functions"]
     program = module.description[PROGRAMS][symbol]
     scratch: list[tuple[str, int]] = []
-    body = _without_memory(program["body"], scratch)
+    body = _without_memory(program["body"], scratch) if planned else program["body"]
     room = [_memory(name, size, target.kind.name) for name, size in scratch]
     written = module.program
     code = {

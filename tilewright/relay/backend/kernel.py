@@ -316,7 +316,7 @@ def _for_device(job: Job, target: Target) -> Kernel:
     try:
         with _recorded_warnings() as told:
             code, before, labels, names, scratch = device_code(
-                job.fn, job.constants, target, job.symbol, job.record
+                job.fn, job.constants, target, job.symbol, job.record, job.planned
             )
     except InternalError:
         raise

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ...target import Target
+
 ALIGNMENT = 64
 _SMALL = 8  # a tensor is small if this many of them fit the arena
 DEVICE_ALIGNMENT = 512  # alignment of offsets that suffices for every device
@@ -22,6 +24,14 @@ class Lifetime:
 def round_up(size: int, alignment: int = ALIGNMENT) -> int:
     """The size rounded up to the alignment."""
     return -(-size // alignment) * alignment
+
+
+def alignment_of(target: Target) -> int:
+    """The alignment of tensors in the memory of a model: an element of a chip's memory must not straddle."""
+    if target.has("aot_executor"):
+        return ALIGNMENT
+    elements = [s.element_bytes for s in target.accelerator.scopes] if target.is_accelerator else []
+    return max(DEVICE_ALIGNMENT, *(round_up(n, DEVICE_ALIGNMENT) for n in (0, *elements)))
 
 
 def plan_arena(

@@ -28,6 +28,8 @@ from ...ir.deep import deep_programs
 from ...ir.errors import BuildError
 from ...ir.module import IRModule
 from ...runtime.cache import digest
+from ...runtime.device_module import DeviceModule
+from ...runtime.devices import Device
 from ...runtime.executor import ModelModule
 from ...runtime.ndarray import NDArray
 from ...runtime.versions import RECURS, Shapes, Version
@@ -41,6 +43,7 @@ from ..transform.rewriting import is_call
 from ..ty import TensorType, is_dynamic
 from .assemble import assemble, machine_of
 from .background import Background, running
+from .memory_plan import alignment_of
 from .program import plan_scratch
 from .te_compiler import Workers, can_fork, compiled, from_cache, kept
 from .weights import Packers, SharedWeights, WeightStore
@@ -75,6 +78,7 @@ class _Request:
     shapes: Shapes
     outputs: tuple[tuple[int, ...], ...]  # the shapes of the results of the dynamic model
     label: str
+    device: Device | None  # of the results
 
 
 class Recurring:
@@ -93,6 +97,7 @@ class Recurring:
         self.failed: dict[Shapes, BaseException] = {}
         self._compiling: _Version | None = None
         self._store: WeightStore | None = None
+        self._uploads: Any = None  # of the store to devices
         self._starting = new_in_child(threading.Lock())
         self._result = mod["main"].checked_type.ret_type
 
@@ -113,7 +118,8 @@ class Recurring:
         count = self.calls[shapes] = self.calls.pop(shapes, 0) + 1  # the most recent ones last
         if len(self.calls) > _REMEMBERED:
             self._forget()
-        if count >= RECURS and shapes not in self.failed and len(self.failed) < _FAILURES:
+        known = shapes in self.failed or shapes in self.ready  # it may have been made during this call
+        if count >= RECURS and not known and len(self.failed) < _FAILURES:
             if self._starting.acquire(blocking=False):
                 try:
                     self._maybe_start(shapes, result, limit)
@@ -144,9 +150,13 @@ class Recurring:
         if not can_fork() or running(_Version):  # one at a time in a process
             return
         if self._store is None or self._store.process != os.getpid():
-            self._store = WeightStore(_LARGER * _constant_bytes(self.mod) + _SLACK)
-        outputs = tuple(r.shape for r in _leaves(result))
-        request = _Request(shapes, outputs, f"a version for {', '.join(map(str, shapes))}")
+            size = _LARGER * _constant_bytes(self.mod) + _SLACK
+            self._store = WeightStore(size, alignment_of(self.target))
+            self._uploads = None
+        results = _leaves(result)
+        outputs = tuple(r.shape for r in results)
+        label = f"a version for {', '.join(map(str, shapes))}"
+        request = _Request(shapes, outputs, label, results[0].device if results else None)
         self._compiling = _Version(self, request, self._store, limit)
         self._compiling.start()
 
@@ -157,6 +167,28 @@ class Recurring:
             del ready[min(ready, key=lambda s: self.calls.get(s, 0))]
         ready[shapes] = Version(module, lambda outs: shaped(self._result, outs))
         self.ready = ready  # one assignment: calls go on meanwhile
+
+    def linked(self, code: _Code, store: WeightStore, device: Device | None) -> ModelModule:
+        """The module of a version, ready: nothing of it is left to be compiled by the call that needs it."""
+        units = [Unit.of(json.loads(head), data) for head, data in code.units]
+        about: Mapping[str, Any] = json.loads(code.about)
+        host = self.target if self.target.is_cpu else Target("llvm")
+        linked = LinkedModule(units, machine_of(host), about, native=True, name="version")
+        if self.target.is_cpu or device is None:
+            made = ModelModule(linked, store.array())
+            made.get_function(made.model.entry)
+            return made
+        from ...runtime.device_executor import DeviceModelModule, Uploads
+
+        for each in code.kernels:
+            linked.import_module(DeviceModule(*each))
+        there = DeviceModelModule(linked, store.array())
+        if self._uploads is None:
+            self._uploads = Uploads(store.array())
+        self._uploads.used = store.used
+        there.uploads = self._uploads
+        there.device_module.launcher(device.device_id)
+        return there
 
     def _mark(self, shapes: Shapes) -> str:
         return digest("version", self.identity, repr(shapes))
@@ -183,7 +215,9 @@ class _Version(Background[None]):
 
     def __init__(self, versions: Recurring, request: _Request, store: WeightStore, limit: int) -> None:
         self.versions, self.request, self.store, self.limit = versions, request, store, limit
-        _ = versions.target.cpu  # detected once, before the fork
+        _ = (
+            versions.target if versions.target.is_cpu else Target("llvm")
+        ).cpu  # detected once, before the fork
         workers = Workers([request], lambda r: versions.compiled(r, store), background=True)
         super().__init__(workers, "tilewright-version")
 
@@ -191,7 +225,7 @@ class _Version(Background[None]):
         try:
             for _, code in self.workers.results():
                 self.store.places, self.store.used = code.places, code.used
-                module = _linked(code, self.versions.target, self.store)
+                module = self.versions.linked(code, self.store, self.request.device)
                 self.versions.add(self.request.shapes, module, self.limit)
         except BaseException as error:
             # The dynamic model goes on: whatever it was must not disturb it.
@@ -204,6 +238,7 @@ class _Code:
 
     about: str
     units: list[tuple[str, bytes]]
+    kernels: list[tuple[Any, ...]]  # modules of kernels for a device
     places: dict[str, int]
     used: int
 
@@ -226,16 +261,12 @@ def _code_of(
     weights = SharedWeights(Packers({k.symbol: k for k in by_step.values()}), store)
     linked, _ = assemble(program, by_step, target, "version", weights)
     units = [(json.dumps(u.head()), u.code) for u in linked.units]
-    return _Code(json.dumps(linked.description), units, store.places, store.used)
-
-
-def _linked(code: _Code, target: Target, store: WeightStore) -> ModelModule:
-    units = [Unit.of(json.loads(head), data) for head, data in code.units]
-    about: Mapping[str, Any] = json.loads(code.about)
-    linked = LinkedModule(units, machine_of(target), about, native=True, name="version")
-    made = ModelModule(linked, store.array())
-    made.get_function(made.model.entry)  # linked now, not by the call that needs it
-    return made
+    kernels: list[tuple[Any, ...]] = [
+        (m.type_key, m.source, m.kernels, m.options)
+        for m in linked.imported_modules
+        if isinstance(m, DeviceModule)
+    ]
+    return _Code(json.dumps(linked.description), units, kernels, store.places, store.used)
 
 
 def with_shapes(mod: IRModule, shapes: Shapes) -> IRModule:

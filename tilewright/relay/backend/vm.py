@@ -9,6 +9,7 @@ saved.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -24,12 +25,14 @@ from ...ir.errors import BuildError, TVMError
 from ...ir.expr import SizeVar
 from ...ir.module import IRModule
 from ...ir.transform import PassContext
+from ...runtime.device_module import DEVICES, DeviceModule
 from ...runtime.dtypes import ELEMENTS
 from ...runtime.external import attach
+from ...runtime.model import LAUNCHES
 from ...runtime.module import Module
 from ...runtime.ndarray import NDArray, empty
 from ...runtime.profiling import parse_roof
-from ...runtime.vm import VM, Executable
+from ...runtime.vm import VM, Executable, launching
 from ...runtime.vm_code import FunctionCode, Interface, Program, site_of
 from ...runtime.vm_verify import parse_work
 from ...target import Target
@@ -43,9 +46,10 @@ from ..transform.fold_sizes import FoldSizes
 from ..transform.fuse_ops import fuse_ops, map_graphs
 from ..transform.infer_type import infer_module, infer_type
 from ..transform.normal_form import has_cells, to_basic_block_normal_form
+from ..transform.plan_devices import ON_HOST
 from ..ty import Any as AnySize
 from ..ty import TensorType, TupleType, is_dynamic, tensor_fields
-from .assemble import about_units, machine_of
+from .assemble import about_units, launches, machine_of
 from .external import CodeGenerators, call_in_place, external_job, is_external
 from .kernel import Kernel, job_of, settings_of_now
 from .lower import lift_constants
@@ -53,6 +57,7 @@ from .memory_plan import round_up
 from .recurring import versions_of
 from .single import linked
 from .te_compiler import compile_all
+from .vm_cases import Case
 from .vm_emit import Emitter, PendingOpen, PendingRun
 from .vm_tidy import FIELDS, tidy
 from .weights import Packers
@@ -72,7 +77,7 @@ def compile_program(mod: IRModule, target: Any) -> CompiledExecutable:
         assembly = to_compile(typed, chosen)
         assembly.compile([None])
         made = CompiledExecutable(assembly, context)
-        if chosen.llvm.is_host:
+        if assembly.host.llvm.is_host:
             keys = [j.key for j in assembly.jobs.values()]
             made.versions = versions_of(typed, chosen, settings_of_now(chosen), keys)
         return made
@@ -80,10 +85,10 @@ def compile_program(mod: IRModule, target: Any) -> CompiledExecutable:
 
 def to_compile(mod: IRModule, target: Target) -> _Assembly:
     """The program of a module's functions, and the kernels that are to be compiled for it."""
-    if not target.has("aot_executor"):
+    if target.kind.family not in ("cpu", "gpu"):
         raise BuildError(
-            f"the virtual machine runs on llvm targets, not on {target.kind.name!r}: models of known sizes without "
-            "branches and loops are compiled for GPUs by relay.build"
+            f"the virtual machine runs on CPUs and GPUs, not on {target.kind.name!r}: for that, models of known sizes "
+            "without branches and loops are compiled by relay.build"
         )
     typed = infer_module(mod)
     emitter = Emitter(_fused(typed, PassContext.current()))
@@ -153,6 +158,7 @@ class _Assembly:
 
     def __init__(self, emitter: Emitter, target: Target, interface: Interface) -> None:
         self.emitter, self.target, self.interface = emitter, target, interface
+        self.host = target if target.is_cpu else Target("llvm")
         self.kernels: dict[str, Kernel] = {}
         self.failed: dict[str, TVMError] = {}
         self.ready: set[Any] = set()  # groups whose kernels are compiled
@@ -166,13 +172,16 @@ class _Assembly:
                 self.generators.generated(p.case.fn)  # now, although its kernel may be compiled later
                 self.jobs[id(p)] = external_job(p.case.fn)
             else:
-                self.jobs[id(p)] = job_of(p.case.fn, places, target)
+                fn = p.case.fn
+                if not target.is_cpu and _is_of_sizes(p.case):
+                    fn = fn.with_attr(ON_HOST, 1)
+                self.jobs[id(p)] = job_of(fn, places, target)
         self.order: dict[str, int] = {}  # kernels by symbol, as the program numbers them
         self.arrays: dict[int, int] = {}
         self.constants: list[NDArray] = []
         self.packed: dict[Any, dict[str, NDArray]] = {}
         self.opens: list[PendingOpen] = []
-        self._modules: dict[str, LinkedModule] = {}
+        self._modules: dict[str, Module] = {}
 
     def compile(self, groups: Sequence[Any]) -> None:
         """Compile the kernels of some groups."""
@@ -183,8 +192,10 @@ class _Assembly:
         made |= compile_all(wanted, self.target, self.failed) if wanted else {}
         self.kernels.update(made)
         if made:
-            module = self.library(list({k.symbol: k for k in made.values()}.values()))
-            self._modules.update((k.symbol, module) for k in made.values())
+            unique = {k.symbol: k for k in made.values()}
+            module = self.library(list(unique.values()))
+            launched = launching(module) or module
+            self._modules.update((s, module if k.device is None else launched) for s, k in unique.items())
         self.packers = Packers({k.symbol: k for k in self.kernels.values()})
         self.ready.update(groups)
 
@@ -205,7 +216,8 @@ class _Assembly:
         work = [None if k.work is None else parse_work(k.work, k.symbol) for k in self.used()]
         nodes = {site_of(p.function, p.outs): p.nodes for p in self.emitter.pending if p.nodes}
         roof = parse_roof(roof_of(self.target))
-        return Program(functions, list(self.order), constants, self.interface, nodes, work, roof)
+        kind = "cpu" if self.target.is_cpu else self.target.kind.name
+        return Program(functions, list(self.order), constants, self.interface, kind, nodes, work, roof)
 
     def used(self) -> list[Kernel]:
         """The kernels that the program calls."""
@@ -213,10 +225,17 @@ class _Assembly:
         return [by_symbol[s] for s in self.order]
 
     def library(self, kernels: Sequence[Kernel]) -> LinkedModule:
-        units = [k.code for k in kernels]
-        about = {**about_units(units, self.target), "entry": None}
-        native = self.target.llvm.is_host
-        made = LinkedModule(units, machine_of(self.target), about, native=native, name="vm")
+        units = [k.code for k in kernels if k.device is None]
+        codes = [k.device for k in kernels if k.device is not None]
+        about = {**about_units(units, self.target, self.host), "entry": None}
+        if codes:
+            about[LAUNCHES] = launches(codes, self.target)
+        native = self.host.llvm.is_host
+        made = LinkedModule(units, machine_of(self.host), about, native=native, name="vm")
+        if codes:
+            from .device_kernel import merged  # GPU code is imported on demand
+
+            made.import_module(merged(codes, self.target))
         attach(made, [k.external for k in kernels if k.external is not None])
         return made
 
@@ -280,7 +299,9 @@ class _Assembly:
             kinds = [q.checked_type for q in p.case.fn.params]
             return self.open(PendingOpen(p.case.fn, arrays, [r for r, _, _ in p.outs], kinds))
         number = self.order.setdefault(kernel.symbol, len(self.order))
-        (about,) = [f for f in kernel.code.functions if f["name"] == kernel.symbol]
+        about = kernel.about
+        if kernel.device is None:
+            (about,) = [f for f in kernel.code.functions if f["name"] == kernel.symbol]
         given = [
             (self.constant(x.data) if isinstance(x, Constant) else self.operand(x), dims)
             for x, dims in zip(p.args, p.inputs, strict=True)
@@ -308,6 +329,18 @@ class _Assembly:
     def open(self, p: PendingOpen) -> list[Any]:
         self.opens.append(p)
         return ["open", len(self.opens) - 1, self.operands(p.args), p.outs]
+
+
+def _is_of_sizes(case: Case) -> bool:
+    """Whether a kernel computes a few integers from a few others. In a program for a device the host runs it: they are
+    likely to be sizes and conditions, which the host reads."""
+    held = [t for p in case.fn.params for t in tensor_fields(p.checked_type)]
+    return all(
+        ("int" in str(t.dtype) or str(t.dtype) == "bool")
+        and all(isinstance(d, int) for d in t.shape)
+        and math.prod(t.shape) <= _SMALL
+        for t in (*held, *case.outs)
+    )
 
 
 def _is_spare(side: list[Any]) -> bool:
@@ -369,6 +402,11 @@ class CompiledExecutable(Executable):
             self.constants = self.assembly.constants
 
     def save(self) -> tuple[bytearray, Module]:
+        if not self.target.is_cpu:
+            raise TVMError(
+                "save: code and library are apart for programs of CPUs; write a program for "
+                f"{self.target.kind.name} as one file, with export_library"
+            )
         with self._to_save():
             return super().save()
 
@@ -379,8 +417,9 @@ class CompiledExecutable(Executable):
         key = (number, *((t.shape, t.dtype) for t in tensors), *_contents(tensors))
         found = self._ready.get(key)
         if found is None:
-            with deep_programs(), self.target, self.context:
-                found = self._ready[key] = _specialised(self.opens[number], tensors, self.target)
+            host = self.assembly.host  # of a device, too: tensors are copied
+            with deep_programs(), host, self.context:
+                found = self._ready[key] = _specialised(self.opens[number], tensors, host)
         return found(tensors)
 
     def export_library(self, file_name: str | os.PathLike[str], **linking: Any) -> str:
@@ -402,7 +441,13 @@ class CompiledExecutable(Executable):
         about = dict(self.lib.description)
         about[VM] = {"program": self.program.data(), "symbol": symbol, "bytes": size, "offsets": offsets}
         data = {symbol: whole}
-        return self.lib.export_with((), file_name, description=about, data=data, **linking)
+        if LAUNCHES not in about:
+            return self.lib.export_with((), file_name, description=about, data=data, **linking)
+        held = [m.described() for m in self.lib.imported_modules if isinstance(m, DeviceModule)]
+        about[LAUNCHES] = {**about[LAUNCHES], DEVICES: held}
+        return self.lib.export_with(
+            (), file_name, description=about, data=data, header=lambda _: "", **linking
+        )
 
 
 # ---------------------------------------------------------------------------- compiled for concrete sizes

@@ -160,8 +160,8 @@ class Weights:
 class WeightStore:
     """Memory for the weights of several models: equal arrays have one place. Child processes share it."""
 
-    def __init__(self, size: int) -> None:
-        self.size, self.used = round_up(size, mmap.PAGESIZE), 0
+    def __init__(self, size: int, alignment: int = ALIGNMENT) -> None:
+        self.size, self.used, self.alignment = round_up(size, mmap.PAGESIZE), 0, alignment
         self.places: dict[str, int] = {}  # by digest
         self.process = os.getpid()
         self._memory = mmap.mmap(-1, self.size)  # pages that nobody has written to take no memory
@@ -176,7 +176,7 @@ class WeightStore:
                 raise BuildError(f"the weights need more than {self.size} bytes")
             found = self.places[key] = self.used
             np.frombuffer(self._memory, np.uint8)[found : found + values.size] = values
-            self.used = round_up(found + values.size)
+            self.used = round_up(found + values.size, self.alignment)
         return found
 
     def array(self) -> NDArray:

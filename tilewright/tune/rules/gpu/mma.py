@@ -187,7 +187,7 @@ _PAD = 8  # elements after a row of results in shared memory, against bank confl
 def _stored(t: Tile, p: Product) -> int:
     """The bytes of shared memory for the results of a thread block. They pass it on their way out from partial tiles,
     which no thread could store eight at a time, if the pieces of a row that a warp holds are shorter than 32 bytes."""
-    whole = p.m.extent % t.rows == 0 and p.n.extent % t.columns == 0
+    whole = p.m.known and p.m.extent % t.rows == 0 and p.n.extent % t.columns == 0
     pair = 2 if p.n.extent % 2 == 0 else 1
     return 0 if whole or t.parts > 1 or 4 * pair * p.stored >= 32 else t.rows * (t.columns + _PAD) * p.stored
 
@@ -199,6 +199,7 @@ class Mma(ProductRule):
     sketch = "tensor cores"
     needs = frozenset({"mma.f16", "shared_memory"})
     types = tuple(_TYPES)
+    dynamic_rows = True
     tile = WarpTile
     no_way = "its operands are too short to be transposed"
 
@@ -258,7 +259,7 @@ class Warps(Sketch):
             self.load(which, k1, f"wmma.matrix_{name}", group[f"load_{name}"], tile)
         sch.unroll(k1)
         self.overlap(depth, k1, t.depth // deep, by_registers)
-        turns = wide % 32 == 0 and p.kind in ("float16", "bfloat16")
+        turns = wide % 32 == 0 and p.kind in ("float16", "bfloat16") and p.m.known
         turn = get_wmma_turn_intrin(wide, p.kind) if turns else ""
         p = self.p = replace(p, stored=sch.get(epilogue).writes[0].buffer.dtype.nbytes)
         if _stored(t, p):

@@ -96,11 +96,11 @@ def stored_bytes(f: Facts) -> int:
     return 4 if f.write is None else int(f.write.buffer.dtype.nbytes)
 
 
-def product_of(f: Facts) -> Product | None:
+def product_of(f: Facts, dynamic: bool = False) -> Product | None:
     """A block as a matrix product, if it is one: of 16- or 32-bit floats accumulated in float32, or of int8 accumulated
-    in int32."""
+    in int32. With `dynamic` the number of its rows may be a dynamic size."""
     body = f.block.body
-    if len(f.reduce) != 1 or not all(x.known for x in f.axes) or not isinstance(body, BufferStore):
+    if len(f.reduce) != 1 or not isinstance(body, BufferStore):
         return None
     loads = factors(body) if sums_from_zero(f, "float32", "int32") else None
     if loads is None or loads[0].buffer is loads[1].buffer or len(body.indices) < 2:
@@ -110,6 +110,8 @@ def product_of(f: Facts) -> Product | None:
         return None
     m, n = (by_var[v] for v in body.indices[-2:])  # type: ignore[index]
     k = f.reduce[0]
+    if not all(x.known or (dynamic and x is m) for x in f.axes):
+        return None
     sides: list[tuple[BufferLoad, bool]] = []
     for own, other in ((m, n), (n, m)):
         found = next((x for x in loads if own.var in x.indices and other.var not in x.indices), None)
@@ -312,7 +314,7 @@ class Sketch:
         sch, t, p = self.sch, self.tile, self.p
         sizes = {p.m.var: t.rows, p.n.var: t.columns, p.k.var: t.depth * t.parts}
         padding = [sizes.get(x.var, 1) for x in self.f.axes]
-        if all(x.extent % n == 0 for x, n in zip(self.f.axes, padding, strict=True)):
+        if all(x.extent % n == 0 and (x.known or n == 1) for x, n in zip(self.f.axes, padding, strict=True)):
             return consumer
         before = {b.key for b in sch.get_child_blocks(self.g.root)}
         sch.pad_einsum(self.block, padding)

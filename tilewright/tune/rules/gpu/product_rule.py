@@ -102,12 +102,13 @@ class ProductRule:
     needs: frozenset[str] = frozenset()
     types: tuple[str, ...] = ()  # types of the operands
     tile: ClassVar[type[Tile]] = Tile
+    dynamic_rows = False  # whether the number of rows may be a dynamic size
     no_way = "it cannot copy its operands"
 
     # -- the description of a kind of kernel --------------------------------------------------------
     def found(self, f: Facts, target: Target) -> Any:
         """The product in a block; a Refusal if this kernel does not compute it."""
-        p = product_of(f)
+        p = product_of(f, self.dynamic_rows)
         if p is None:
             return Refusal("it is not a product of matrices")
         if hardly_reused(f, target.gpu):

@@ -17,7 +17,7 @@ from ....tir.schedule import Schedule
 from ....tir.schedule.primitive import BlockRV, LoopRV
 from ...cost.gpu import Counts, seconds_of
 from ...cost.table import Array
-from ...program.facts import Access, Axis, Facts, extent_of, facts_of, fused_index, with_fused_axes
+from ...program.facts import Access, Axis, Facts, extent_of, facts_of, fused_index, number, with_fused_axes
 from ...program.patterns import contiguous_axis, rows_of
 from ...program.stages import Stage, facts_in_groups
 from ..rule import Applied, Match, Refusal, Row
@@ -245,8 +245,6 @@ class Chain:
     def prepare(self) -> str:
         """Distribute the rows over threads. Returns why that is not possible; empty if it is."""
         g, last, group = self.g, self.last, self.group
-        if not all(a.known for f in group for a in f.axes):
-            return "a row whose length is not known cannot be kept in registers"
         why = [x for f in group if f.reduce and (x := combines(g, f.rv))]
         if why:
             return why[0]
@@ -255,6 +253,8 @@ class Chain:
             self.rows, self.columns = last.spatial, largest.reduce
         self.count = max(1, math.prod(a.extent for a in self.rows))
         self.size = math.prod(a.extent for a in self.columns)
+        if not all(a.known for f in group for a in (*self.columns, *self.axes(f))):
+            return "a row whose length is not known cannot be kept in registers"
         self.made_here = {f.write.buffer for f in group if f.write is not None}
         if any(self.length(f) not in (1, self.size) for f in group):
             return "the stages of a row have different lengths"
@@ -572,17 +572,18 @@ class Chain:
         self.sch.transform_layout(rv, ("write", 0), placed, assume_injective_transform=True)
 
     def inner(self, shape: Sequence[int]) -> list[int] | None:
-        """The dimensions of a buffer along a row, if there are such dimensions."""
+        """The dimensions of a buffer along a row, if there are such dimensions. A dynamic size is negative."""
         sizes = [a.extent for a in self.columns]
         for first in range(len(shape) - len(sizes), -1, -1):
             rest = [*shape[:first], *shape[first + len(sizes) :]]
-            if list(shape[first : first + len(sizes)]) == sizes and math.prod(rest) == self.count:
+            if list(shape[first : first + len(sizes)]) == sizes and abs(math.prod(rest)) == self.count:
                 return list(range(first, first + len(sizes)))
         return None
 
 
 def _shape_of(b: Buffer) -> list[int]:
-    return [int(const_value(d) or 0) for d in b.shape]
+    """The shape of a buffer; a dynamic size is its likely value, negative, and equals no other size."""
+    return [-number(d) if const_value(d) is None else number(d) for d in b.shape]
 
 
 class _ByRows:
@@ -593,7 +594,7 @@ class _ByRows:
 
     def __init__(self, shape: Sequence[int], size: int) -> None:
         inner, first = 1, len(shape)
-        while inner < size and first:
+        while inner < size and first and shape[first - 1] > 0:
             first -= 1
             inner *= shape[first]
         self.given, self.first = shape, first

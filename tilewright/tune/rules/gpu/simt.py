@@ -86,6 +86,7 @@ class Simt(ProductRule):
     needs = frozenset({"cp.async", "shared_memory"})
     types = ("float32",)
     tile = ThreadTile
+    dynamic_rows = True
 
     def refusal(self, p: Product, target: Target) -> str:
         return too_small(p, target.gpu)
