@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import tilewright as tvm
-from tilewright import relay, te
+from tilewright import config, relay, te
+from tilewright.ir.errors import BuildError, InternalError, ScheduleError
 from tilewright.relay.backend.vm import to_compile
 from tilewright.relay.op import dyn
 from tilewright.runtime.seal import sealed
@@ -670,3 +671,23 @@ def test_kernels_are_scheduled_for_likely_sizes() -> None:
     assert len({j.key for j in assembly.jobs.values()}) == 3
     sizes = [[d.likely for d in p.case.fn.params[0].checked_type.shape[2:]] for p in assembly.emitter.pending]
     assert sizes == [[256, 256], [128, 128], [64, 64]]
+
+
+@pytest.mark.parametrize(("error", "surfaces"), [(NameError("x"), True), (ScheduleError("no"), False)])
+def test_only_a_refusal_leaves_a_kernel_to_be_compiled_when_it_runs(error, surfaces, monkeypatch):
+    from tilewright.relay.backend import te_compiler
+
+    def broken(*_):
+        raise error
+
+    x = relay.var("x", shape=(relay.Any(), 3))
+    data = np.ones((2, 3), "float32")
+    with config.using(cache=False, versions=0), monkeypatch.context() as m:
+        m.setattr(te_compiler, "compile_kernel", broken)
+        vm = VirtualMachine(relay.vm.compile(relay.Function([x], relay.nn.relu(x)), "llvm"), tvm.cpu())
+        # The kernel for any size is compiled at the first call; the one for this size, which takes its place, fails too.
+        with pytest.raises(InternalError if surfaces else BuildError, match="fused_nn_relu"):
+            vm.run(data)
+        assert bool(vm.exe.open_names()) is not surfaces
+    if not surfaces:
+        np.testing.assert_array_equal(vm.run(data).numpy(), data)

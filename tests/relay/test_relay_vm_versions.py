@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -140,6 +141,24 @@ def test_versions_share_weights() -> None:
     vm.run(rows(5)), vm.run(rows(6))
     one, other = (e._weights._tw_ptr for e in vm._executors.values())
     assert one == other
+
+
+def test_weights_of_displaced_versions_leave_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = recurring._code_of
+
+    def with_weights_of_its_own(mod: Any, target: Any, outputs: Any, store: Any) -> Any:
+        made = real(mod, target, outputs, store)
+        store.place(tvm.nd.array(np.full(W.size, outputs[0][0], "float32")))
+        return replace(made, places=store.places, used=store.used)
+
+    monkeypatch.setattr(recurring, "_code_of", with_weights_of_its_own)
+    monkeypatch.setattr(recurring, "_SLACK", W.nbytes)
+    vm = dense()
+    with config.using(versions=1):
+        for i, n in enumerate((5, 6, 7, 8)):
+            recur(vm, n, 4 ** (i + 1))  # more than twice as often as the one before
+            recur(vm, n)
+            assert list(ready(vm)) == [((n, 64),)] and not vm.exe.versions.failed  # type: ignore[union-attr]
 
 
 def test_a_model_that_branches_on_values_stays_as_it_is() -> None:

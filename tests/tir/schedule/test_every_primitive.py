@@ -39,6 +39,24 @@ def padded(x: T.Buffer((128,), "int32"), y: T.Buffer((140,), "int32")):
 
 
 @T.prim_func
+def stencil_of_padding(x: T.Buffer((6,), "int32"), z: T.Buffer((6,), "int32")):
+    y = T.alloc_buffer((8,), "int32")
+    c = T.alloc_buffer((6,), "int32")
+    for i in range(8):
+        with T.block("y"):
+            vi = T.axis.spatial(8, i)
+            y[vi] = T.if_then_else(vi >= 1 and vi < 7, x[vi - 1], 0)
+    for i in range(6):
+        with T.block("C"):
+            vi = T.axis.spatial(6, i)
+            c[vi] = y[vi] + y[vi + 2]
+    for i in range(6):
+        with T.block("z"):
+            vi = T.axis.spatial(6, i)
+            z[vi] = c[vi]
+
+
+@T.prim_func
 def inplace(A: T.Buffer((8,), "float32")):
     for i in range(8):
         with T.block("A"):
@@ -198,6 +216,7 @@ CASES: dict[str, tuple[Any, Callable[[S], Any]]] = {
     "rolling_buffer": (blur, rolled),
     "decompose_padding": (padded, lambda s: s.decompose_padding("y", s.get_loops("y")[0])),
     "pad_einsum": (matmul, lambda s: s.pad_einsum("C", [4, 4, 4])),
+    "round_up": (stencil_of_padding, lambda s: s.round_up("C", [4])),
     "transform_layout": (
         copy2d,
         lambda s: s.transform_layout("B", ("write", 0), lambda i, j: (i // 4, j, i % 4)),

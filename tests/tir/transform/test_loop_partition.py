@@ -583,9 +583,6 @@ def test_a_bound_below_the_loop_makes_no_empty_head(expect):
         def f(A: T.Buffer((64,), "float32"), n: T.int32):
             for i in range(T.max(n - 2, 0)):
                 A[i] = T.float32(1)
-            for i in T.serial(T.max(n - 2, 0), T.max(n - 2, 0) + T.min(2, n)):
-                if i >= 0 and i < n - 2:
-                    A[i] = T.float32(1)
         """,
     )
 
@@ -626,3 +623,55 @@ def test_the_last_rows_are_one_condition(expect, agree):
     )
     for n in (1, 2, 5):
         agree(f, made, *data((n,)), *data((n,)))
+
+
+# ---------------------------------------------------------------------------- dynamic sizes
+def test_a_loop_ends_where_nothing_is_left_to_do(expect, agree):
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((200,), "int32"), n: T.int32):
+        for i, j in T.grid(2, 64):
+            for k in T.serial(1, 3):
+                if i * 64 + j < n:
+                    A[i * 64 + j] = A[i * 64 + j] + k
+
+    made = simple(before)
+    assert conditions(made) == 0
+    for n in (-3, 0, 1, 64, 65, 128, 150):
+        agree(before, made, *data(200), n)
+
+
+@pytest.mark.parametrize(("cpu", "versions"), [("x86-64-v3", 2), ("x86-64-v4", 1)])
+def test_copies_are_masked_where_masks_are_free(cpu, versions, agree):
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((200,), "int32"), B: T.Buffer((200,), "int32"), n: T.int32):
+        for i in range((n + 7) // 8):
+            for lane in T.vectorized(8):
+                if i * 8 + lane < n:
+                    B[i * 8 + lane] = A[i * 8 + lane]
+
+    with tvm.target.Target(f"llvm -mcpu={cpu}"):
+        made = simple(before)
+    assert sum(isinstance(m, For) and m.kind is ForKind.VECTORIZED for m in pre_order(made.body)) == versions
+    for n in (1, 7, 8, 9, 15, 16, 17, 100):
+        agree(before, made, *data(200, 200), n)
+
+
+def test_whole_tiles_of_which_a_part_is_stored_have_no_narrow_versions(agree):
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((203,), "int32"), B: T.Buffer((200,), "int32"), n: T.int32):
+        s = T.allocate([4], "int32", "local")
+        s_1 = T.decl_buffer((4,), "int32", data=s)
+        for i in range((n + 3) // 4):
+            for r in T.unroll(4):
+                s_1[r] = 0
+            for k in range(30):
+                for r in T.unroll(4):
+                    s_1[r] = s_1[r] + A[i * 4 + r] * k
+            for r in T.unroll(4):
+                if i * 4 + r < n:
+                    B[i * 4 + r] = s_1[r]
+
+    made = simple(before)
+    assert sum(isinstance(m, For) and m.loop_var.name == "k" for m in pre_order(made.body)) == 2
+    for n in (1, 3, 4, 5, 8, 11):
+        agree(before, made, *data(203, 200), n)

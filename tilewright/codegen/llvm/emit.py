@@ -18,16 +18,17 @@ from ...ir.expr import (
     Ramp,
     StringImm,
     Var,
+    const,
     const_value,
 )
 from ...ir.functor import pre_order, undefined_vars
 from ...ir.module import GlobalVar
 from ...ir.node import methods_of_nodes
 from ...ir.op import Op
-from ...ir.ops import sub
+from ...ir.ops import less, sub
 from ...ir.stmt import SLACK, ForKind, LetStmt, Stmt
 from ..marks import refuse_engine_mark
-from . import loop_hints, memory, polls
+from . import loop_hints, memory, polls, trips
 from .checks import Waiting, greatest_place
 from .half import from_float, to_float
 from .intrinsics import INTRINSICS, intrinsic, refuse_by_lane
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 # Allocations up to this many bytes live on the stack.
 _STACK_BYTES = 64 * 1024
+# Parallel loops of dynamic size with fewer operations run on the calling thread: waking others takes as long.
+_FEW = 16 * 1024
 _ERROR_ASSERT, _ERROR_MEMORY = 1, 4
 
 
@@ -686,6 +689,9 @@ class FunctionEmitter:
         begin = self.index64(s.min)
         end = self.wide_sum("Add", begin, self.index64(s.extent))
         launch = self.effect("load ptr, ptr @__tw_parallel_launch")
+        if (work := trips.operations(s, self.values.__contains__)) is not None:
+            few = self.expr(less(work, const(_FEW, "int64")))
+            launch = self.tmp(f"select i1 {few}, ptr @__tw_alone, ptr {launch}")
         self.epoch += 1
         code = self.effect(f"call i32 {launch}(ptr @{entry}, ptr {environment}, i64 {begin}, i64 {end})")
         self.propagate(code)

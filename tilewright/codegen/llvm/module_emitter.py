@@ -27,6 +27,10 @@ _RUNTIME = """
 @__tw_packed_call = weak_odr global ptr null
 @__tw_parallel_launch = external global ptr
 @__tw_memory = weak_odr global { ptr, ptr } zeroinitializer
+define internal i32 @__tw_alone(ptr %body, ptr %env, i64 %begin, i64 %end) nounwind {
+  %code = call i32 %body(i64 %begin, i64 %end, ptr %env)
+  ret i32 %code
+}
 declare noalias ptr @aligned_alloc(SIZE, SIZE)
 declare void @free(ptr)
 define internal noalias ptr @__tw_take(SIZE %size) nounwind {

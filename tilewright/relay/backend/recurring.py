@@ -5,8 +5,10 @@
        -> a thread links the code; from then on, calls with these sizes run it
 
 A model has at most `config.versions` of them. Sizes that recur more often take the place of those that recur least.
-Equal weights of versions are in memory once. Where an earlier process made a version, this one starts with the first
-call. A model that cannot be compiled for known sizes (it branches on values) stays as it is.
+Equal weights of versions are in memory once, in a store that only grows. When it is full, a new one takes its place,
+and the versions of the store before the last are given up: so weights of versions that were displaced are freed. Where
+an earlier process made a version, this one starts with the first call. A model that cannot be compiled for known sizes
+(it branches on values) stays as it is.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ from .background import Background, running
 from .memory_plan import alignment_of
 from .program import plan_scratch
 from .te_compiler import Workers, can_fork, compiled, from_cache, kept
-from .weights import Packers, SharedWeights, WeightStore
+from .weights import Packers, SharedWeights, StoreFull, WeightStore
 
 _REMEMBERED = 256  # shapes whose calls are counted
 _FAILURES = 2  # versions that could not be compiled, after which no other is tried
@@ -98,6 +100,7 @@ class Recurring:
         self._compiling: _Version | None = None
         self._store: WeightStore | None = None
         self._uploads: Any = None  # of the store to devices
+        self._stores: dict[Shapes, WeightStore] = {}  # of the versions that are ready
         self._starting = new_in_child(threading.Lock())
         self._result = mod["main"].checked_type.ret_type
 
@@ -160,12 +163,22 @@ class Recurring:
         self._compiling = _Version(self, request, self._store, limit)
         self._compiling.start()
 
-    def add(self, shapes: Shapes, module: ModelModule, limit: int) -> None:
+    def full(self, store: WeightStore, shapes: Shapes, error: BaseException) -> None:
+        """Note that a version found no room: the next one gets a new store, unless this one had nothing else in it."""
+        if not store.used:
+            self.failed[shapes] = error
+            return
+        if self._store is store:
+            self._store = None
+        self.ready = {s: v for s, v in self.ready.items() if self._stores[s] is store}
+
+    def add(self, shapes: Shapes, module: ModelModule, store: WeightStore, limit: int) -> None:
         """Take a version into use; called in the thread that linked it."""
         ready = dict(self.ready)
         while len(ready) >= limit:
             del ready[min(ready, key=lambda s: self.calls.get(s, 0))]
         ready[shapes] = Version(module, lambda outs: shaped(self._result, outs))
+        self._stores = {**{s: self._stores[s] for s in ready if s != shapes}, shapes: store}
         self.ready = ready  # one assignment: calls go on meanwhile
 
     def linked(self, code: _Code, store: WeightStore, device: Device | None) -> ModelModule:
@@ -226,7 +239,9 @@ class _Version(Background[None]):
             for _, code in self.workers.results():
                 self.store.places, self.store.used = code.places, code.used
                 module = self.versions.linked(code, self.store, self.request.device)
-                self.versions.add(self.request.shapes, module, self.limit)
+                self.versions.add(self.request.shapes, module, self.store, self.limit)
+        except StoreFull as error:
+            self.versions.full(self.store, self.request.shapes, error)
         except BaseException as error:
             # The dynamic model goes on: whatever it was must not disturb it.
             self.versions.failed[self.request.shapes] = error

@@ -62,7 +62,7 @@ def lower_to_primfunc(relay_func: Function, target: Any) -> PrimFunc:
 def compile_all(
     jobs: Sequence[Job], target: Target, failed: dict[str, TVMError] | None = None
 ) -> dict[str, Kernel]:
-    """The kernels of all jobs by key; jobs that fail are added to `failed` if it is given."""
+    """The kernels of all jobs by key; jobs that are refused are added to `failed` if it is given."""
     made, missing = from_cache(jobs)
     if not missing:
         return warned(made)
@@ -254,9 +254,11 @@ def _end_with(parent: int) -> None:
 
 
 def _tried(job: Job, target: Target) -> bytes | TVMError:
-    """The kernel, or the error."""
+    """The kernel, or the refusal; an error of ours is none."""
     try:
         return compiled(job, target)
+    except InternalError:
+        raise
     except TVMError as error:
         return BuildError(str(error))
 
@@ -265,12 +267,11 @@ def compiled(job: Job, target: Target) -> bytes:
     """The kernel of a job, serialized."""
     try:
         return compile_kernel(job, target).packed()
-    except TVMError as error:
-        raise BuildError(f"{job.label}: {error}\n  in the fused function\n{job.fn}") from error
     except Exception as error:  # its type may not be picklable
-        raise InternalError(
-            f"{job.label}: {type(error).__name__}: {error}\n  in the fused function\n{job.fn}"
-        ) from error
+        where = f"in the fused function\n{job.fn}"
+        if isinstance(error, TVMError) and not isinstance(error, InternalError):
+            raise BuildError(f"{job.label}: {error}\n  {where}") from error
+        raise InternalError(f"{job.label}: {type(error).__name__}: {error}\n  {where}") from error
 
 
 def _weight(job: Job) -> int:

@@ -157,6 +157,10 @@ class Weights:
         return made
 
 
+class StoreFull(BuildError):
+    """There is no room for further weights in a store."""
+
+
 class WeightStore:
     """Memory for the weights of several models: equal arrays have one place. Child processes share it."""
 
@@ -173,7 +177,7 @@ class WeightStore:
         found = self.places.get(key)
         if found is None:
             if self.used + values.size > self.size:
-                raise BuildError(f"the weights need more than {self.size} bytes")
+                raise StoreFull(f"the weights need more than {self.size} bytes")
             found = self.places[key] = self.used
             np.frombuffer(self._memory, np.uint8)[found : found + values.size] = values
             self.used = round_up(found + values.size, self.alignment)

@@ -25,6 +25,7 @@ from . import (
     partition,
     reduction,
     rolling,
+    rounding,
     sampling,
 )
 from . import compute_at as moving
@@ -454,6 +455,7 @@ class Schedule:
     decompose_padding = padding.decompose_padding
     can_decompose_padding = padding.can_decompose_padding
     pad_einsum = padding.pad_einsum
+    round_up = rounding.round_up
     rolling_buffer = rolling.rolling_buffer
 
     def __getattr__(self, name: str) -> Any:

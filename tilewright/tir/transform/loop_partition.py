@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...arith import Analyzer, detect_linear_equation, eval_set
+from ...homes import home_of
 from ...ir.equal import structural_equal
 from ...ir.expr import GE, GT, LE, LT, Call, IntImm, IterVar, Let, PrimExpr, Range, Var, const, const_value
 from ...ir.function import PrimFunc
@@ -35,6 +36,8 @@ from . import transpose_lanes
 _LIKELY, _IF = Op.get("tir.likely"), Op.get("tir.if_then_else")
 # A partitioned program may be this many nodes larger than the original one.
 _GROWTH = 30_000
+# There are no versions of a tile for fewer vectors or rows if less than one of so many parts of it depends on them.
+_SMALL_PART = 4
 
 
 def loop_partition(func: PrimFunc, *, partition_const_loop: bool = True) -> PrimFunc:
@@ -50,7 +53,15 @@ def loop_partition(func: PrimFunc, *, partition_const_loop: bool = True) -> Prim
     constant extent keep their conditions.
     Needs: flat loops. Gives: conditions only where they may fail.
     """
-    return _Partition(_unconditional(func.body), partition_const_loop).run(func)
+    masks = _has_masks(func.attrs.get("target"))
+    return _Partition(_unconditional(func.body), partition_const_loop, masks).run(func)
+
+
+def _has_masks(target: Any) -> bool:
+    """Whether a vector under a mask is loaded and stored as fast as a whole one."""
+    kind = home_of("targets").Target
+    chosen = kind.current() if target is None else kind(target)
+    return chosen is not None and chosen.is_cpu and (chosen.has("avx512f") or chosen.has_scalable_vectors)
 
 
 @dataclass(slots=True)
@@ -64,8 +75,9 @@ class _Bound:
 
 
 class _Partition(AnalyzedMutator):
-    def __init__(self, plain: Set[For], constant: bool) -> None:
+    def __init__(self, plain: Set[For], constant: bool, masks: bool) -> None:
         super().__init__()
+        self.masks = masks  # whether vectors of dynamic size are masked instead of partitioned
         self.plain = plain  # loops in which nothing depends on a condition
         self.constant = constant  # whether loops of constant extent are partitioned
         self.budget = _GROWTH
@@ -93,7 +105,10 @@ class _Partition(AnalyzedMutator):
         # A vector stays whole: its last lanes are masked.
         whole = n.kind is ForKind.VECTORIZED or transpose_lanes.KEY in n.annotations
         whole = whole or not (self.constant or const_value(n.extent) is None)
+        n = n if whole else self.trimmed(n)
         bounds = [] if whole else self.bounds(n)
+        if bounds and self.masks and const_value(n.extent) is None:
+            bounds = _unmasked(n.body, bounds)
         if bounds:
             made = self.partitioned(n, bounds)
             if made is not None:
@@ -114,6 +129,36 @@ class _Partition(AnalyzedMutator):
                 ):
                     out.append(bound)
         return out
+
+    def trimmed(self, n: For) -> For:
+        """A loop that does nothing behind some dynamic iteration ends there.
+
+        for i in range(64):                for i in range(min(64, m - j * 64)):
+            if j * 64 + i < m:      ->         S(i)
+                S(i)
+        """
+        at, inner = n.body, {n.loop_var}
+        while isinstance(at, For):
+            inner.add(at.loop_var)
+            at = at.body
+        if n.kind is not ForKind.SERIAL or not isinstance(at, IfThenElse) or at.else_case is not None:
+            return n
+        for c in conjuncts(_unlikely(at.condition)):
+            used = vars_used(c)
+            if (
+                not isinstance(c, (LT, LE, GT, GE))
+                or used & inner != {n.loop_var}
+                or used & set(self.threads)
+            ):
+                continue
+            bound = _solve(c, n.loop_var, {}, set())
+            if bound is None or bound.high is None or const_value(self.ana.simplify(bound.high)) is not None:
+                continue
+            zero, behind = const(0, n.extent.dtype), sub(bound.high, n.min)
+            if not self.ana.can_prove(greater_equal(behind, n.extent)):
+                shorter = self.ana.simplify(max_of(min_of(n.extent, behind), zero))
+                return n.replace(extent=shorter, body=_Assume({c: True}).visit(n.body))
+        return n
 
     def certain(self, n: For, bounds: list[_Bound]) -> tuple[PrimExpr, PrimExpr] | None:
         """The part of a loop where all of the conditions hold, if there is one."""
@@ -239,6 +284,39 @@ class _Partition(AnalyzedMutator):
             return self.visit(body)
 
 
+@dataclass(slots=True)
+class _Vectors:
+    """The unrolled loops over the vectors (or rows) of a tile."""
+
+    loops: Mapping[For, Any]
+    count: int
+    step: int  # elements of a vector
+    room: PrimExpr  # elements from the beginning of the tile on
+
+    def narrowed(self, body: Stmt, count: int) -> Stmt:
+        """The body of the tile with fewer vectors."""
+        return renew_defs_in(_Narrow(self.loops, count).visit(body))
+
+
+def _vectors(tile: Var, body: Stmt) -> _Vectors | None:
+    """The vectors of a tile, if all statements in the unrolled loops over them are guarded by their end."""
+    widths: dict[For, tuple[int, PrimExpr, PrimExpr]] = {}
+    for m in pre_order(body):
+        if isinstance(m, For) and m.kind is ForKind.UNROLLED and const_value(m.min) == 0:
+            found = _room(tile, m)
+            if found is not None:
+                widths[m] = found
+    if not widths:
+        return None
+    work = _guarded_work(body)
+    if sum(work[guard] for guard in {w[2] for w in widths.values()}) * _SMALL_PART < work[None]:
+        return None  # whole tiles are computed, and only a part is stored
+    (count, (step, room, _)), *others = ((int(const_value(u.extent) or 0), w) for u, w in widths.items())
+    if any(c != count or w[0] != step or not structural_equal(w[1], room) for c, w in others):
+        return None
+    return _Vectors(widths, count, step, room)
+
+
 def _by_width(tile: Var, body: Stmt) -> tuple[Stmt, int]:
     """The body of a partial tile of dynamic size, with a branch for each number of vectors (or rows) that it may need,
     and the elements of each of these; 0 if there are none.
@@ -247,29 +325,34 @@ def _by_width(tile: Var, body: Stmt) -> tuple[Stmt, int]:
         if tile * 64 + v * 16 + lane < n:        ->      elif n - tile * 64 <= 32: …    (two)
             …                                            else: …                        (four)
     """
-    widths: dict[For, tuple[int, PrimExpr]] = {}
-    for m in pre_order(body):
-        if isinstance(m, For) and m.kind is ForKind.UNROLLED and const_value(m.min) == 0:
-            found = _room(tile, m)
-            if found is not None:
-                widths[m] = found
-    if not widths:
+    found = _vectors(tile, body)
+    if found is None:
         return body, 0
-    (count, (step, room)), *others = ((int(const_value(u.extent) or 0), w) for u, w in widths.items())
-    if any(c != count or w[0] != step or not structural_equal(w[1], room) for c, w in others):
-        return body, 0
-    made, ana = body, Analyzer()
+    made, count, ana = body, found.count, Analyzer()
+    room = ana.simplify(found.room)
     while count > 1:
         count = count - 2 if count > 4 else (count + 1) // 2
-        narrow = renew_defs_in(_Narrow(widths, count).visit(body))
-        fits = less_equal(ana.simplify(room), const(count * step, room.dtype))
-        made = IfThenElse(fits, narrow, made)
-    return made, step
+        fits = less_equal(room, const(count * found.step, room.dtype))
+        made = IfThenElse(fits, found.narrowed(body, count), made)
+    return made, found.step
 
 
-def _room(tile: Var, u: For) -> tuple[int, PrimExpr] | None:
-    """The elements of a vector in an unrolled loop over the vectors of a tile, and the elements from the beginning of
-    the tile on; None if some statement in the loop is not guarded by them."""
+def _unmasked(body: Stmt, bounds: list[_Bound]) -> list[_Bound]:
+    """The conditions of a loop of dynamic extent without those that only mask vectors: of a copy, and of whole tiles of
+    which a part is stored. There, one version under masks is as fast as a version without them and one for the end."""
+    loops = [m for m in pre_order(body) if isinstance(m, For)]
+    lanes = {m.loop_var for m in loops if m.kind is ForKind.VECTORIZED}
+    masks = {b.condition for b in bounds if vars_used(b.condition) & lanes}
+    if len(lanes) < len(loops) and masks:
+        work = _guarded_work(body)
+        if sum(work[c] for c in masks) * _SMALL_PART >= work[None]:
+            return bounds
+    return [b for b in bounds if b.condition not in masks]
+
+
+def _room(tile: Var, u: For) -> tuple[int, PrimExpr, PrimExpr] | None:
+    """The elements of a vector in an unrolled loop over the vectors of a tile, the elements from the beginning of the
+    tile on, and the condition that they are enough; None if some statement in the loop is not guarded by it."""
     at: Stmt = u.body
     lanes: dict[Var, PrimExpr] = {}
     while isinstance(at, For):
@@ -287,7 +370,7 @@ def _room(tile: Var, u: For) -> tuple[int, PrimExpr] | None:
         if not whole or not step or not extent or whole != step * extent or extent < 2:
             continue
         room = sub(neg(substitute(linear[2], lanes)), mul(tile, const(int(whole), tile.dtype)))
-        return int(step), room
+        return int(step), room, c
     return None
 
 
@@ -397,9 +480,10 @@ def _conditions(body: Stmt) -> tuple[list[PrimExpr], dict[Var, Range], set[Var]]
     return list(found), loops, defined | set(loops)
 
 
-def _guarded_work(body: Stmt) -> dict[PrimExpr, int]:
-    """The work that each comparison guards: nodes of the program, times the trip counts of the loops around them."""
-    out: dict[PrimExpr, int] = {}
+def _guarded_work(body: Stmt) -> dict[PrimExpr | None, int]:
+    """The work that each comparison guards, and all work (None): nodes of the program, times the trip counts of the
+    loops around them."""
+    out: dict[PrimExpr | None, int] = {}
 
     def walk(n: Any, times: int) -> int:
         if isinstance(n, For):
@@ -414,7 +498,7 @@ def _guarded_work(body: Stmt) -> dict[PrimExpr, int]:
                 out[c] = out.get(c, 0) + inside
         return inside
 
-    walk(body, 1)
+    out[None] = walk(body, 1)
     return out
 
 

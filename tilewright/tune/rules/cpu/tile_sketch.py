@@ -128,6 +128,8 @@ def apply_tile(
         return []
     space, block = best.space, facts.rv
     pack = _pack(sch, facts, best)
+    if space.window:
+        _round_up(sch, facts, best, producers)
     loops = dict(zip([a.var for a in facts.axes], sch.get_loops(block), strict=True))
     after, transposer = _transpose(sch, facts, best, tail) if space.transposes else ([tail], None)
     if len(space.rows) and space.vector.extent < best.vectors * space.lanes:
@@ -163,6 +165,19 @@ def apply_tile(
         sch.compute_at(pack, around[0], preserve_unit_loops=True)
         _finish_pack(sch, best, pack)
     return [p for p in producers if _attach(sch, p, best, around, space.lanes, machine)]
+
+
+def _round_up(sch: Schedule, facts: Facts, best: RegisterTile, producers: list[BlockRV]) -> None:
+    """Compute whole tiles of a window of dynamic size, of which only the wanted part is written out: its inputs are
+    padded anyway. Otherwise each tile needs versions for the end of each axis."""
+    rows = {a.var: t for a, t in zip(best.space.rows, best.tile, strict=True)}
+    rows[best.space.vector.var] = best.vectors * best.space.lanes
+    factors = [1 if a.known else rows.get(a.var, 1) for a in facts.axes]
+    if max(factors) == 1 or isinstance(sch.attempt(partial(sch.round_up, facts.rv, factors)), ScheduleError):
+        return  # its inputs are not padded
+    for each in producers:  # their rows in whole vectors
+        whole = [1] * (len(facts_of(sch, each).axes) - 1)
+        sch.attempt(partial(sch.round_up, each, [*whole, best.space.lanes]))
 
 
 def _finish_pack(sch: Schedule, best: RegisterTile, pack: BlockRV) -> None:

@@ -29,9 +29,9 @@ from ...program.facts import Access, Axis, Facts
 __all__ = ["RegisterTile", "Share", "TileSpace", "last_part", "thread_share", "tile_spaces"]
 
 _MAX_ROWS = 32
-# Tiles of rows along a dynamic axis, with a version for each number of rows that may be left.
+# Tiles of rows along a dynamic axis. Where inputs are padded, the last tile computes rows beyond the end as well.
 _FEW_ROWS = (2, 4)
-_FEW_POINTS = 9  # the most points of a window for those: LLVM takes longer for more, unrolled, than they save
+_FEW_POINTS = 32  # the most points of a window for those: for more, unrolled, LLVM takes too long
 _WINDOW = 32  # the most points of a window that is unrolled
 _WINDOW_TILE = 8  # the most accumulators with such a window: reused neighbours need registers too
 
@@ -249,6 +249,8 @@ def tile_spaces(
             keep = size <= (_WINDOW_TILE if window else 2 * machine.vector_registers)
             if window and any(a.extent > 1 for a in rows):  # else threads share the vectors
                 keep &= o == 0
+            if window and not axis.known and t.max(initial=1) > 1:
+                keep &= v == 1
             if packed is not None and not free:
                 keep &= o == 1
             out.append(
