@@ -20,6 +20,7 @@ from tilewright.relay.op import dyn
 from tilewright.runtime.devices import device_api
 from tilewright.runtime.versions import RECURS
 from tilewright.runtime.vm import VirtualMachine
+from tilewright.runtime.vm_verify import verify
 
 A = relay.Any()
 DEV = tvm.opencl(0)
@@ -277,6 +278,14 @@ def test_kernels_for_symbolic_sizes_are_on_the_device(make: Any) -> None:
     kernels = exe.assembly.kernels.values()
     assert kernels and not any(k.on_host for k in kernels)
     assert any(k.about["symbols"] for k in kernels)
+
+
+def test_operands_of_asynchronous_copies_are_only_read() -> None:
+    x = relay.var("x", shape=(A, 64))
+    exe = compiled_whole([x], relay.nn.dense(x, weights(96, 64)))
+    infos = {n: exe.native(n).info for n in exe.program.kernels}
+    assert [[p.access for p in i.params] for i in infos.values()] == 2 * [["r", "w", "r"]]
+    verify(exe.program, infos, saved=False)
 
 
 @pytest.mark.needs("nvrtc")

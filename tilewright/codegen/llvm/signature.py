@@ -31,6 +31,7 @@ from ...ir.op import Op
 from ...ir.printer_names import free_name
 from ...ir.stmt import BufferStore, Evaluate
 
+_COPY = Op.get("tir.ptx_cp_async")
 _OPS = {Add: "+", Sub: "-", Mul: "*", FloorDiv: "//", FloorMod: "%", Min: "min", Max: "max"}
 # Names that C reserves: keywords, and library functions that one of ours would replace.
 _RESERVED = frozenset(
@@ -227,9 +228,11 @@ def _accesses(nodes: Iterable[Any]) -> dict[Var, str]:
         elif kind is BufferStore:
             written.add(m.buffer.data)
         elif kind is Call:
-            for arg in m.args:
+            for i, arg in enumerate(m.args):
                 if isinstance(arg, Var) and arg.dtype.is_handle:
                     read.add(arg)
+                    if m.op is _COPY and i == 2:
+                        continue  # the source
                     mask = m.args[4] if isinstance(m.op, Op) and m.op.short_name == "tvm_access_ptr" else None
                     if not (isinstance(mask, IntImm) and not mask.value & 2):
                         written.add(arg)
