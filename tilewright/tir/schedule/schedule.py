@@ -35,6 +35,7 @@ from .buffers import position_among
 from .index_map import IndexMap
 from .library import rebase as rebasing
 from .library import scales as scaling
+from .library import split_attention as splitting
 from .library import stream as streaming
 from .library import winograd as filtering
 from .library import words as packing
@@ -384,6 +385,7 @@ class Schedule:
     cascade_reduction = reduction.cascade_reduction
     rebase = rebasing.rebase
     stream = streaming.stream
+    split_attention = splitting.split_attention
     winograd = filtering.winograd
     pack_words = packing.pack_words
     split_scales = scaling.split_scales
