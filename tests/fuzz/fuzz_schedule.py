@@ -130,6 +130,7 @@ MORE: dict[str, Callable[[Chooser, Numbers], Any]] = {
     "merge_reduction": lambda c, n: c.sch.merge_reduction(c.block(n[0]), c.block(n[1])),
     "rebase": lambda c, n: c.sch.rebase(c.block(n[0]), c.block(n[1])),
     "stream": lambda c, n: c.sch.stream(c.block(n[0]), c.loop(n[1], n[2])),
+    "split_attention": lambda c, n: c.sch.split_attention(c.block(n[0]), 1 + n[1] % 8),
     "blockize_both": lambda c, n: c.sch.blockize([c.block(n[0]), c.block(n[0] + 1)]),
     "launch_around": lambda c, n: c.sch.launch_around(c.loop(n[0], n[1]), "threadIdx.x", 2 + n[2] % 3),
 }

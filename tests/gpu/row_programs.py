@@ -75,11 +75,18 @@ def _attention(q: Any, k: Any, v: Any) -> Any:
     return _softmax(q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1])) @ v
 
 
-def _decoding(heads: int, keys: int, width: int) -> dict[str, Automatic]:
-    """Attention of one query over its past."""
-    shapes = [(2, heads, 1, width), (2, heads, keys, width), (2, heads, keys, width)]
-    compute = topi.nn.scaled_dot_product_attention
-    return {f"attention of a query {shapes[1]}": Automatic(shapes, compute, _attention, "float16", 1e-2)}
+def _decoding(
+    heads: int, keys: int, width: int, rows: int = 1, dtype: str = "float16"
+) -> dict[str, Automatic]:
+    """Attention of a query, or of a few, over their past."""
+    shapes = [(2, heads, rows, width), (2, heads, keys, width), (2, heads, keys, width)]
+    compute, rough = topi.nn.scaled_dot_product_attention, 1e-2 if dtype == "float16" else 1e-4
+    name = (
+        f"attention of {rows} queries {shapes[1]} {dtype}"
+        if rows > 1
+        else f"attention of a query {shapes[1]}"
+    )
+    return {name: Automatic(shapes, compute, _attention, dtype, rough)}
 
 
 def _scan(shape: tuple[int, ...], axis: int | None, dtype: str = "float32", **how: Any) -> Automatic:
@@ -217,6 +224,11 @@ ROW_PROGRAMS: dict[str, Automatic] = {
     **_decoding(4, 1000, 40),
     **_decoding(3, 501, 96),
     **_decoding(2, 4096, 256),
+    **_decoding(16, 4096, 128),
+    **_decoding(4, 2000, 64, 4),
+    **_decoding(2, 3001, 128, 7),
+    **_decoding(4, 2050, 64, 3, "float32"),
+    **_decoding(1, 65536, 128),
     "places of the largest of odd rows": Automatic(
         [(301, 5333)], lambda x: topi.argmax(x, axis=1), lambda x: x.argmax(1)
     ),

@@ -322,6 +322,20 @@ class AttentionFigures:
     # Time with which it competes with three kernels, relative to the predicted one: their estimate assumes that all SMs
     # have the same work. Not measured yet: about the largest with which one kernel keeps a single head of 1024 x 256.
     prior: float = 0.55
+    # Cycles for each key of the product of a few queries' weights and the values by itself, whose keys are not split:
+    # what its own estimate comes to.
+    apart_key: float = 70
+    # Parts of the keys (tune/rules/gpu/attention_parts.py); estimated, not measured yet.
+    part_cycles: float = 2500  # of a thread block between its loads: latencies, barriers, sums
+    part_loads: int = 4  # vectors that a thread has in flight, however many are unrolled
+    part_flight: int = (
+        49152  # bytes that the threads of an SM have in flight where DRAM reaches its full bandwidth
+    )
+    part_rate: float = 0.6  # of the multiply-adds of an SM
+    combine_cycles: float = 1500  # of the kernel that combines the parts
+    # Time with which parts compete, relative to the predicted one. The other forms take 1.6 (one kernel) to 2 times
+    # (three kernels) as long as estimated where a query reads a long past.
+    parts_prior: float = 0.75
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,6 +198,7 @@ CASES: dict[str, tuple[Any, Callable[[S], Any]]] = {
     "cascade_reduction": (matmul, cascaded),
     "rebase": (softmax_sum, lambda s: s.rebase(*reversed([parts(s, "M"), parts(s, "S")]))),
     "stream": (attention, lambda s: s.stream("T_attention", 16, 8)),
+    "split_attention": (attention, lambda s: s.split_attention("T_attention", 8)),
     "winograd": (convolution, lambda s: s.winograd("conv2d_nchw", 2)),
     "pack_words": (
         lambda: product("int8", "uint8"),

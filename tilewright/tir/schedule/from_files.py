@@ -61,6 +61,7 @@ STEPS: Final[Mapping[str, frozenset[str]]] = {
         "split": "loop factors preserve_unit_iters names",
         "storage_align": "block buffer_index axis factor offset",
         "stream": "block rows columns together lanes",
+        "split_attention": "block size chunk",
         "tensorize": "block_or_loop tensor_intrin preserve_unit_iters",
         "transform_block_layout": "block index_map",
         "transform_layout": "block buffer index_map pad_value assume_injective_transform",  # which is proved

@@ -37,6 +37,7 @@ from .index_map import IndexMap
 from .library import dot_bits as dotting
 from .library import rebase as rebasing
 from .library import scales as scaling
+from .library import split_attention as splitting
 from .library import stream as streaming
 from .library import winograd as filtering
 from .library import words as packing
@@ -386,6 +387,7 @@ class Schedule:
     cascade_reduction = reduction.cascade_reduction
     rebase = rebasing.rebase
     stream = streaming.stream
+    split_attention = splitting.split_attention
     winograd = filtering.winograd
     pack_words = packing.pack_words
     split_scales = scaling.split_scales

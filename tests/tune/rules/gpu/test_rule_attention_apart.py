@@ -34,6 +34,6 @@ def test_a_query_over_its_past_means_the_same() -> None:
 
 def test_one_query_leaves_most_of_a_tile_empty() -> None:
     """And few heads leave most SMs idle."""
-    for keys, width, heads, rule in ((3600, 80, 32, "attention apart"), (200, 64, 12, "attention")):
+    for keys, width, heads, rule in ((3600, 80, 32, "attention in parts"), (200, 64, 12, "attention")):
         plan = plan_of(te.create_prim_func(decoding(keys, width, heads)), Target(H200))
         assert plan.choices[0].winner.rule.name == rule

@@ -161,8 +161,8 @@ class _Reading:
         scale, logit = _scaled(logit, score)
         q, k, deep = self.scores(load, row, key)
         v = self.operand(other, (key, column), row)
-        if len({str(t.buffer.dtype) for t in (q, k, v)}) != 1 or q.dtype.bits != 16 or not q.dtype.is_float:
-            raise _No("its operands are not all of one type of floats of 16 bits")
+        if len({str(t.buffer.dtype) for t in (q, k, v)}) != 1 or not q.dtype.is_float or q.dtype.bits > 32:
+            raise _No("its operands are not all of one type of floats of at most 32 bits")
         others = tuple(iv for iv in self.me.block.iter_vars if iv not in (row, column, key))
         self.check_only()
         stages = tuple(sorted(self.seen.values(), key=self.sch.state.index.order.index, reverse=True))

@@ -81,28 +81,43 @@ def stream(
     found = attention_of(sch, me)
     if isinstance(found, str):
         refuse(f"block {me.block.name_hint} is not attention: {found}", at=me)
+    if found.q.dtype.bits != 16:
+        refuse(f"the operands of block {me.block.name_hint} are not floats of 16 bits", at=me)
     if rows < 1 or columns < 1 or together < 1 or lanes < 1:
         refuse("sizes of tiles are positive", at=me)
     made = _Parts(found, rows, columns, together, lanes)
     before, nest, after = made.written()
-    loops = sch.state.index.loops_of(me)
+    nests = [*before, nest]
+    replace_attention(sch, found, nests, after, made.blocks, made.buffers, f"stream({made.name})")
+    return [BlockRV(b.key, b.name_hint) for b in made.blocks]
+
+
+def replace_attention(
+    sch: Schedule,
+    found: Attention,
+    before: Sequence[Stmt],
+    after: Stmt,
+    blocks: Sequence[Block],
+    buffers: Sequence[Buffer],
+    by: str,
+) -> None:
+    """Put nests, of which `after` makes the result, in the place of the stages of an attention."""
+    loops = sch.state.index.loops_of(found.product)
     old: Stmt = loops[0]
-    name = me.block.name_hint
-    for s in (*before, nest):
+    for s in before:
         insert_beside(sch, old, s, before=True)
     sch.state.replace(old, after)
     gone = {w.buffer for r in found.stages for w in r.block.writes}
     for r in found.stages:
         for x in sch.state.index.loops_of(sch.state.index.blocks[r.block.key]):
-            sch.forget(x.loop_var, f"stream({name})")
+            sch.forget(x.loop_var, by)
         remove_stmt(sch, sch.state.index.blocks[r.block.key])
-    scope = enclosing_block(sch, sch.state.index.blocks[made.blocks[-1].key])
+    scope = enclosing_block(sch, sch.state.index.blocks[blocks[-1].key])
     assert scope is not None
     kept = tuple(b for b in scope.alloc_buffers if b not in gone)
-    sch.state.replace(scope, scope.replace(alloc_buffers=(*kept, *made.buffers)))
+    sch.state.replace(scope, scope.replace(alloc_buffers=(*kept, *buffers)))
     for x in loops:
-        sch.forget(x.loop_var, f"stream({name})")
-    return [BlockRV(b.key, b.name_hint) for b in made.blocks]
+        sch.forget(x.loop_var, by)
 
 
 # ---------------------------------------------------------------------------- the parts

@@ -7,6 +7,7 @@ from ...cost import gpu as gpu_cost
 from ..family import Family
 from ..rule import Rule
 from .attention import AttentionApart, FusedAttention
+from .attention_parts import AttentionParts
 from .columns import Columns
 from .dp4a import Dp4a
 from .elementwise import Elementwise
@@ -59,7 +60,7 @@ GPU: tuple[Rule, ...] = (
 )
 
 # These are asked before stages are inlined.
-EARLY: tuple[Rule, ...] = (FusedAttention(), AttentionApart())
+EARLY: tuple[Rule, ...] = (FusedAttention(), AttentionApart(), AttentionParts())
 
 
 def _capabilities(target: Target) -> frozenset[str]:

@@ -29,6 +29,7 @@ from ...cost.table import Table
 from ...program.facts import Facts, facts_of
 from ...program.stages import Stage
 from ..rule import Applied, Match, Refusal, Row
+from .attention_parts import FEW, AttentionParts
 from .figures import kernel_figures, kernel_table
 from .kernel import Kernel
 from .product import can_be_copied
@@ -114,6 +115,8 @@ def _fitting(found: Attention | str, target: Target) -> tuple[Attention, Parts] 
     """An attention that the kernel can compute, and its sizes; a sentence if it cannot."""
     if isinstance(found, str):
         return found
+    if found.q.dtype.bits != 16:
+        return "its operands are not floats of 16 bits"
     if not all(can_be_copied(x.buffer) for x in (found.q, found.k, found.v)):
         return "TMA cannot copy its operands"
     parts = best_parts(found, target.gpu)
@@ -174,14 +177,19 @@ class AttentionApart:
     """
 
     name = "attention apart"
-    needs = frozenset({"wgmma", "tma"})
+    needs: frozenset[str] = frozenset()
 
     def match(self, stage: Stage, target: Target) -> Match | Refusal:
-        return _matched(stage, target)
+        fused = _matched(stage, target)
+        if isinstance(fused, Match):
+            return Match(stage, target.gpu, fused.found[0])
+        # Without an attention in one or two kernels that it competes with, nothing is to be decided.
+        parts = AttentionParts().match(stage, target)
+        return fused if isinstance(parts, Refusal) else parts
 
     def table(self, match: Match, machine: GpuMachine, only: Mapping[str, int] | None = None) -> Table:
         kernels = 3 if only is None else only["kernels"]
-        work = [_apart(match.found[0], machine)] if kernels == 3 else []
+        work = [_apart(match.found, machine, match.stage.program.target.has("wgmma"))] if kernels == 3 else []
         return kernel_table(match.stage, ("kernels",), [(3,)] if work else [], work, launches=3.0)
 
     def apply(self, sch: Schedule, match: Match, row: Row) -> Applied:
@@ -217,14 +225,19 @@ def counts(a: Attention, p: Parts, gpu: GpuMachine) -> Counts:
     )
 
 
-def _apart(a: Attention, gpu: GpuMachine) -> Counts:
+def _apart(a: Attention, gpu: GpuMachine, wgmma: bool) -> Counts:
     """The work of three kernels."""
     heads, (rows, keys) = math.prod(a.size(iv) for iv in a.others), (a.size(iv) for iv in (a.row, a.key))
-    own = 2 * heads * (rows + keys) * (a.size(a.deep) + a.size(a.column))
-    moved = own + 4 * 2 * heads * rows * keys
-    per_cycle = 64 * 16 / gpu.wgmma.cycles_per_column * gpu.wgmma.rate * gpu.multiprocessors
+    each = a.k.dtype.nbytes
+    own = each * heads * (rows + keys) * (a.size(a.deep) + a.size(a.column))
+    moved = own + 4 * each * heads * rows * keys
+    rate = 64 * 16 / gpu.wgmma.cycles_per_column * gpu.wgmma.rate
+    per_cycle = (rate if wgmma and each == 2 else gpu.fma_per_cycle) * gpu.multiprocessors
+    compute = heads * rows * keys * (a.size(a.deep) + a.size(a.column)) / per_cycle
+    if 1 < rows <= FEW:
+        compute = max(compute, keys * gpu.attention.apart_key)
     return Counts(
-        compute=heads * rows * keys * (a.size(a.deep) + a.size(a.column)) / per_cycle,
+        compute=compute,
         launch=3 * gpu.wgmma.kernel.launch,
         dram=moved,
         dram_rate=gpu.wgmma.kernel.dram_rate,
