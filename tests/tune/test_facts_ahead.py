@@ -159,7 +159,7 @@ def described(p: Product) -> list[Any]:
     """A product without the names of its axes and operands."""
     sizes = [x.extent for x in (p.m, p.n, p.k, *p.others)]
     shapes = [[int(n) for n in b.shape] for b in (p.a, p.b)]
-    return [sizes, *shapes, p.kind, p.trans_a, p.trans_b, p.windows, p.contiguous, p.after]
+    return [sizes, *shapes, p.kind, p.trans_a, p.trans_b, p.windows, p.pieces, p.after]
 
 
 @pytest.mark.parametrize("name", PRODUCTS)

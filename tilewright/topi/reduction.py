@@ -9,9 +9,9 @@ from .. import te
 from ..ir import ops
 from ..ir.dtype import FLOAT32, INT32, DataType
 from ..ir.expr import Div, PrimExpr
+from ..ir.scans import scan_attrs
 from ..te.tensor import checked_shape
 from ..tir import ir_builder
-from ..tir.analysis.scans import scan_attrs
 from . import math as _math
 from . import tag
 from .utils import (

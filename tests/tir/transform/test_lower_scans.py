@@ -9,8 +9,8 @@ import pytest
 
 from tilewright import te, tir, topi
 from tilewright.ir.functor import statements
+from tilewright.ir.scans import scan_of
 from tilewright.ir.stmt import Block
-from tilewright.tir.analysis.scans import scan_of
 
 
 def running(*shape: Any, axis: int | None = 1, exclusive: bool = False) -> Any:

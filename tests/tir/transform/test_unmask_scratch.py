@@ -123,19 +123,3 @@ def test_padded_scratch_of_dynamic_size_is_loaded_without_masks():
         tvm.tir.interpret(made, a, w, found)
         tvm.tir.interpret(func, a, w, expected)
         np.testing.assert_array_equal(found, expected)
-
-
-def test_whole_vectors_are_loaded_as_a_whole():
-    @T.prim_func(private=True)
-    def func(A: T.Buffer((16,), "float32"), n: T.int32):
-        s = T.allocate([8], "float32", "local")
-        s_1 = T.decl_buffer((8,), "float32", data=s)
-        s_1[T.Ramp(0, 1, 8)] = T.Broadcast(T.float32(1), 8)
-        A.vstore(
-            [T.Ramp(0, 1, 8)],
-            s_1.vload([T.Ramp(0, 1, 8)], predicate=T.Ramp(0, 1, 8) < T.Broadcast(n, 8)),
-            predicate=T.Ramp(0, 1, 8) < T.Broadcast(n, 8),
-        )
-
-    assert masked(func) == {"A", "s_1"}
-    assert masked(unmask_scratch(func)) == {"A"}

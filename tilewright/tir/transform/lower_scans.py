@@ -11,8 +11,8 @@ from ...ir.expr import Call, IterVar, PrimExpr, Var, const, const_value
 from ...ir.function import PrimFunc
 from ...ir.functor import rewrite, statements
 from ...ir.op import Op
+from ...ir.scans import Scan, scan_of
 from ...ir.stmt import Block, For, ForKind, Stmt, seq
-from ..analysis.scans import Scan, scan_of
 from ..annotations import SCAN_THREADS
 from ..ir_builder import BufferVar, IRBuilder
 

@@ -50,27 +50,23 @@ def unmask_scratch(func: PrimFunc) -> PrimFunc:
             if v * 16 < n:                             ->           s[v * 16:+16] = s[v * 16:+16] + A[k, v * 16:+16]
                 s[v * 16:+16] if v * 16 + lane < n = …                 (A under its predicate, without a branch)
 
-    Where all vectors are computed and only some lanes of the last one are wanted, these are loaded as a whole too.
-
     Needs: flat loops, vectors; allocations inside the loops that their predicates depend on.
     """
     masked: set[Var] = set()
     whole: set[Var] = set()
     loaded: set[Var] = set()
-    stored: set[Var] = set()
     for m in pre_order(func.body):
         if m.__class__ in _ACCESSES:
             (whole if m.predicate is None else masked).add(m.buffer.data)
-            if m.predicate is not None:
-                (loaded if isinstance(m, BufferLoad) else stored).add(m.buffer.data)
-    return _Unmask(masked - whole, loaded, loaded - stored).run(func) if masked - whole or loaded else func
+            if m.predicate is not None and isinstance(m, BufferLoad):
+                loaded.add(m.buffer.data)
+    return _Unmask(masked - whole, loaded).run(func) if masked - whole or loaded else func
 
 
 class _Unmask(LeafKeeper):
-    def __init__(self, masked: Set[Var], loaded: Set[Var], written: Set[Var]) -> None:
+    def __init__(self, masked: Set[Var], loaded: Set[Var]) -> None:
         self.masked = masked  # allocations that are accessed under predicates only
         self.loaded = loaded  # memory that is loaded under predicates
-        self.written = written  # memory of these that is stored without
         self.loops: dict[Var, Range] = {}
 
     def visit_For(self, n: For) -> Stmt:
@@ -81,13 +77,8 @@ class _Unmask(LeafKeeper):
         made = n.map_children(self.visit)
         if n.buffer_var in self.masked and _masked_alike(made):
             return made.replace(body=_Whole(made.buffer_var, self.loops).visit(made.body))
-        if n.buffer_var not in self.loaded or len(n.extents) != 1 or not n.dtype.is_float:
-            return made
-        size = const_value(n.extents[0])
-        if size is None:
+        if n.buffer_var in self.loaded and len(n.extents) == 1 and const_value(n.extents[0]) is None:
             return self.with_slack(made)
-        if n.buffer_var in self.written:
-            return made.replace(body=_Loaded(n.buffer_var, self.loops, int(size)).visit(made.body))
         return made
 
     def with_slack(self, n: Allocate) -> Allocate:
@@ -99,7 +90,7 @@ class _Unmask(LeafKeeper):
             if isinstance(m, BufferLoad) and m.buffer.data is n.buffer_var and m.predicate is not None
         ]
         known = [r for r in reaches if r is not None]
-        if len(known) < len(reaches):
+        if len(known) < len(reaches) or not n.dtype.is_float:
             return n
         return n.replace(annotations={**n.annotations, SLACK: max(known)})
 
@@ -190,19 +181,6 @@ class _Whole(Mutator):
             return False
         low, high = const_value(box.min_value), const_value(box.max_value)
         return low is not None and high is not None and low >= 0 and high < size
-
-
-class _Loaded(Mutator):
-    """Loads of some memory without their predicates, where all lanes are in bounds."""
-
-    def __init__(self, data: Var, loops: dict[Var, Range], size: int) -> None:
-        self.data, self.loops, self.size = data, loops, size
-
-    def visit_BufferLoad(self, n: BufferLoad) -> Any:
-        made: BufferLoad = n.map_children(self.visit)
-        if made.buffer.data is not self.data or made.predicate is None:
-            return made
-        return made.replace(predicate=None) if _inside(made, self.loops, self.size) else made
 
 
 def _masked_alike(n: Allocate) -> bool:

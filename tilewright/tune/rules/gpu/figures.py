@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.expr import const_value
 from ....ir.stmt import ForKind
 from ....target import Target
 from ....target.gpu_machine import GpuMachine
@@ -19,7 +18,7 @@ from ....tir.schedule import Schedule
 from ....tir.schedule.primitive import BlockRV
 from ...cost.gpu import Count, Counts, bound_of, counts_of, seconds_of, stacked
 from ...cost.table import Array, Table
-from ...program.facts import Facts
+from ...program.facts import Facts, number
 from ...program.stages import Stage
 from ..rule import Applied, Match, Refusal, Row
 from .kernel import Kernel
@@ -214,14 +213,14 @@ def stage_figures(
 
 
 def grid_of(sch: Schedule, rv: BlockRV) -> tuple[int, int]:
-    """The thread blocks of the kernel that a block is in, and the threads of each, from the loops around it. (Nothing
-    is added to the trace.)"""
+    """The thread blocks of the kernel that a block is in, those of a likely size where it is dynamic, and the threads
+    of each, from the loops around it. (Nothing is added to the trace.)"""
     sizes = {"blockIdx": 1, "threadIdx": 1, "clusterCtaIdx": 1}
     for loop in sch.state.index.loops_of(sch.realize(rv)):
         if loop.kind is ForKind.THREAD_BINDING and loop.thread_binding is not None:
             axis = loop.thread_binding.thread_tag.split(".")[0]
             if axis in sizes:
-                sizes[axis] *= int(const_value(loop.extent) or 1)
+                sizes[axis] *= number(loop.extent)
     return sizes["blockIdx"] * sizes["clusterCtaIdx"], sizes["threadIdx"]
 
 

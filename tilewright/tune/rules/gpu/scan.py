@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ....ir.scans import Scan, scan_of
 from ....target import Target
 from ....target.gpu_machine import GpuMachine
-from ....tir.analysis.scans import Scan, scan_of
 from ....tir.annotations import SCAN_THREADS
 from ....tir.schedule import Schedule
 from ...cost.gpu import Counts, cycles_of

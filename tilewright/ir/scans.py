@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ...ir import ops
-from ...ir.buffer import Buffer
-from ...ir.dtype import DataType
-from ...ir.expr import PrimExpr, const, const_value
-from ...ir.stmt import Block
+from . import ops
+from .buffer import Buffer
+from .dtype import DataType
+from .expr import PrimExpr, const, const_value
+from .stmt import Block
 
 __all__ = ["OPERATORS", "Operator", "Scan", "scan_attrs", "scan_of"]
 
