@@ -227,4 +227,4 @@ def test_models() -> None:
         lib = relay.build(mod, HOPPER)
     assert [t.count("tf32tf32f32") for t in lib.schedules.values() if "conv2d" in t] == [1, 1]
     plain = relay.build(mod, HOPPER)
-    assert not any("tf32" in t for t in plain.schedules.values())
+    assert not any("tf32tf32" in t for t in plain.schedules.values())

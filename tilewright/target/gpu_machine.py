@@ -331,7 +331,7 @@ class AttentionFigures:
     part_flight: int = (
         49152  # bytes that the threads of an SM have in flight where DRAM reaches its full bandwidth
     )
-    part_rate: float = 0.6  # of the multiply-adds of an SM
+    part_rate: float = 0.3  # of the multiply-adds of an SM: 16-bit values are converted first
     combine_cycles: float = 1500  # of the kernel that combines the parts
     # Time with which parts compete, relative to the predicted one. The other forms take 1.6 (one kernel) to 2 times
     # (three kernels) as long as estimated where a query reads a long past.
