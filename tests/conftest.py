@@ -61,7 +61,9 @@ _VALUES_ONLY = (
 
 # Tests of which a sampled run sees the values alone: LLVM takes many seconds for kernels of any size and for the forty
 # of ResNet-50, and other tests of the same models have its full attention.
-_VALUES_IN_SAMPLES = ("test_any_size_agrees_with_onnxruntime", "test_load_compile_run_of_resnet_50")
+_VALUES_IN_SAMPLES = (
+    "test_any_size_agrees_with_onnxruntime", "test_load_compile_run_of_resnet_50", "test_symbolic",
+)  # fmt: skip
 
 # Rooms of tables of values: in a sampled run LLVM optimizes the case that leads a table, and takes the others as they are;
 # in `make test-fast` it takes all as they are.

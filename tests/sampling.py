@@ -27,7 +27,7 @@ ROOMS = frozenset({
 })  # fmt: skip
 SHORT = 3  # cases of a table of which all are taken, unless it says `sample(fewer)`
 LEAST = 1  # cases of a longer table that are taken at least
-SHARE = 8  # one of so many cases of a longer table is taken
+SHARE = 10  # one of so many cases of a longer table is taken
 
 _LEADERS = pytest.StashKey[frozenset[str]]()  # of the tables of a sampled run
 

@@ -55,6 +55,13 @@ def attention() -> list[Any]:
     return [q, k, v, topi.nn.batch_matmul(topi.cast(scores, "float16"), v, transpose_b=False)]
 
 
+def attention_of_a_query() -> list[Any]:
+    q, k, v = (
+        te.placeholder((1, 4, n, 64), "float16", name=x) for x, n in (("q", 1), ("k", 640), ("v", 640))
+    )
+    return [q, k, v, topi.nn.scaled_dot_product_attention(q, k, v)]
+
+
 def packed_product() -> list[Any]:
     """A product in elements of the matrix unit."""
     a, b = te.placeholder((2, 4, 1, 16), "int8", name="a"), te.placeholder((8, 4, 16, 16), "int8", name="b")
@@ -101,6 +108,7 @@ PROGRAMS = {
     "short softmax": lambda: over(topi.nn.softmax, 96, 10),
     "softmax of columns": lambda: over(lambda x: topi.nn.softmax(x, axis=0), 96, 128),
     "attention": attention,
+    "attention of a query": attention_of_a_query,
     "sum": lambda: over(topi.sum, 96, 128),
     "sum of columns": lambda: over(lambda x: topi.sum(x, axis=0), 96, 128),
     "cumsum": lambda: over(lambda x: topi.cumsum(x, axis=1), 1024, 3),

@@ -65,6 +65,8 @@ def _for_inference(program: Any) -> Any:
     graph, changed = program.graph_module.graph, False
     for node in [n for n in graph.nodes if n.op == "call_function"]:
         at = flags.get(node.target)
+        if node.target is aten.batch_norm.default and node.args[3] is None:
+            continue  # it has no averages but those of its input, as instance_norm
         if at is not None and node.args[at] is True:
             node.args, changed = (*node.args[:at], False, *node.args[at + 1 :]), True
         elif node.target is aten.add_.Tensor and not node.users and _is_count(node.args[0]):
