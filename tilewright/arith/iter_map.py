@@ -417,7 +417,7 @@ class Mapper:
 
     # -- coverage --------------------------------------------------------------------------
     def joined(self, sums: Sequence[Sum]) -> list[Sum]:
-        """The sums with splits of the parts of a fused iterator as splits of the fused one, the longest that there is.
+        """The sums with splits of the parts of a fused iterator, that with the most parts, as splits of it.
 
         Beside `(x*8 + y) // 6`, whose fused iterator is `f = x*8 + y`, the sums `x*2 + y // 4` and `y % 4 * 5 + z` are
         `f // 4` and `f % 4 * 5 + z`.

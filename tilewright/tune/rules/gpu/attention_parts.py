@@ -61,7 +61,7 @@ class PartSizes(NamedTuple):
     def steps(self) -> int:
         """The rows of values that a thread has in flight."""
         rows = self.keys // self.high
-        return _divisor(rows, max(1, min(_FLIGHT, rows // 2)))  # at least two steps, so that there is a loop
+        return _divisor(rows, max(1, min(_FLIGHT, rows // 2)))  # two or more, so that the loop remains
 
 
 def _divisor(n: int, most: int) -> int:

@@ -278,7 +278,7 @@ class Warps(Sketch):
         }
 
     def by_registers(self, which: int) -> bool:
-        """Whether an operand passes registers on its way to shared memory, because no asynchronous copy is so short."""
+        """Whether an operand passes registers on its way to shared memory: copies too short to be asynchronous."""
         return self.g.target.has("cp.async") and self.p.by_registers(which)
 
     def overlap(self, depth: LoopRV, step: LoopRV, products: int, by_registers: Sequence[bool]) -> None:
